@@ -1,0 +1,240 @@
+//! A file travels through memory that the CPU and the GPU share.
+//!
+//! The CPU writes the file into GPU memory through a plain pointer, the GPU copies it to a second allocation and
+//! fills a third, and the CPU reads both back through plain pointers and compares checksums.
+//!
+//! ```text
+//! cargo run --release --example share_file [FILE]
+//! ```
+//!
+//! Without FILE it takes its own program file. Exits with 1 and one line when something is wrong.
+#![expect(unsafe_code, reason = "the GPU fills memory by a raw driver call")]
+
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::io::{IsTerminal, Read, stderr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::{CudaContext, result};
+use indicatif::{ProgressBar, ProgressStyle};
+use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Region, Vkgdr};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What the GPU fills the third allocation with.
+const FILL: u8 = 0xa5;
+/// Bytes that go through the CPU at a time.
+const CHUNK: usize = 1 << 20;
+/// Below this a progress bar would only flicker.
+const LARGE: usize = 256 << 20;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("share_file: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let path = file_argument()?;
+    let (mut file, len) = open_file(&path)?;
+
+    let mut steps = Steps::default();
+    let gpu = steps.time("open the GPU", 0, || Ok(Vkgdr::open_primary_context(0, OpenFlags::empty())?))?;
+    let stream = CudaContext::new(0)?.default_stream();
+    check_room(&gpu, &path, len)?;
+    let memory = || Memory::allocate(&gpu, len, MemoryKind::Mapped);
+    let [source, mut copy, filled] = steps.time("allocate 3 buffers", 0, || Ok([memory()?, memory()?, memory()?]))?;
+    describe(&gpu, &path, &source)?;
+
+    let written = steps.time("CPU: file to GPU memory", len, || write_file(&mut file, &source))?;
+    steps.time("GPU: copy to the second", len, || {
+        stream.memcpy_dtod::<u8, _, _>(&source, &mut copy)?;
+        Ok(stream.synchronize()?)
+    })?;
+    steps.time("GPU: fill the third", len, || {
+        // SAFETY: the pointer is good for `len` bytes for as long as `filled` lives, which is past `synchronize`.
+        unsafe { result::memset_d8_async(filled.device_ptr(), FILL, len, stream.cu_stream()) }?;
+        Ok(stream.synchronize()?)
+    })?;
+    let copied = steps.time("CPU: read the second", len, || checksum("reading the copy", &copy))?;
+    let fill = steps.time("CPU: read the third", len, || checksum("reading the fill", &filled))?;
+
+    steps.print();
+    if gpu.name().starts_with("Simulated") {
+        println!("\nThis driver is simulated: times say nothing about hardware.");
+    }
+    println!();
+    compare("copied by the GPU", written, copied)?;
+    compare("filled by the GPU", checksum_of_fill(len), fill)
+}
+
+/// The file named on the command line, else this program's own.
+fn file_argument() -> Result<PathBuf> {
+    let mut arguments = std::env::args_os().skip(1);
+    let path = match arguments.next() {
+        Some(argument) if argument == "-h" || argument == "--help" => {
+            println!(
+                "usage: share_file [FILE]\n\nSends FILE (default: this program) through memory that CPU and GPU share."
+            );
+            std::process::exit(0);
+        }
+        Some(argument) => PathBuf::from(argument),
+        None => std::env::current_exe()?,
+    };
+    match arguments.next() {
+        Some(extra) => Err(format!("one FILE is enough, what is {}?", extra.display()).into()),
+        None => Ok(path),
+    }
+}
+
+fn open_file(path: &Path) -> Result<(File, usize)> {
+    let explain = |error: std::io::Error| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(explain)?;
+    let metadata = file.metadata().map_err(explain)?;
+    if !metadata.is_file() {
+        return Err(format!("{}: not a regular file", path.display()).into());
+    }
+    if metadata.len() == 0 {
+        return Err(format!("{}: the file is empty", path.display()).into());
+    }
+    Ok((file, usize::try_from(metadata.len())?))
+}
+
+/// Fails unless three buffers of `len` bytes may fit: the drivers would only say so after a long time of copying.
+fn check_room(gpu: &Vkgdr, path: &Path, len: usize) -> Result<()> {
+    let info = gpu.memory_info(MemoryKind::Mapped)?;
+    let needed = (len as u64).saturating_mul(3);
+    if needed <= info.available {
+        return Ok(());
+    }
+    let (path, needed, available) = (path.display(), Size(needed), Size(info.available));
+    Err(format!("{path}: needs {needed} of mapped memory (3 buffers), {available} are available").into())
+}
+
+fn describe(gpu: &Vkgdr, path: &Path, memory: &Memory) -> Result<()> {
+    let info = gpu.memory_info(memory.kind())?;
+    let coherence = if memory.is_coherent() { "coherent" } else { "not coherent" };
+    let host = memory.host_ptr().map_or(0, |pointer| pointer.addr().get());
+    println!("file        {} ({})", path.display(), Size(memory.len() as u64));
+    println!("GPU         {}", gpu.name());
+    println!("memory      {}, {coherence}, atom {}", memory.kind(), memory.non_coherent_atom_size());
+    println!("heap (BAR)  {}, {} available (from the {})", Size(info.total), Size(info.available), info.source);
+    println!("CPU's view  {host:#x}");
+    println!("GPU's view  {:#x}\n", memory.device_ptr());
+    Ok(())
+}
+
+/// Copies the file to the memory through its host pointer. Returns its checksum.
+fn write_file(file: &mut File, memory: &Region) -> Result<u32> {
+    let mut guard = memory.map(MapMode::Discard, ..)?;
+    let progress = Progress::new("writing the file", memory.len());
+    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; CHUNK]);
+    for offset in (0..memory.len()).step_by(CHUNK) {
+        let chunk = &mut buffer[..CHUNK.min(memory.len() - offset)];
+        file.read_exact(chunk).map_err(|error| format!("the file shrank while it was read: {error}"))?;
+        hasher.update(chunk);
+        guard.write(offset, chunk)?;
+        progress.advance(chunk.len());
+    }
+    guard.finish()?;
+    Ok(hasher.finalize())
+}
+
+/// Reads memory through its host pointer. Returns its checksum.
+fn checksum(what: &'static str, memory: &Region) -> Result<u32> {
+    let guard = memory.map(MapMode::Read, ..)?;
+    let progress = Progress::new(what, memory.len());
+    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; CHUNK]);
+    for offset in (0..memory.len()).step_by(CHUNK) {
+        let chunk = &mut buffer[..CHUNK.min(memory.len() - offset)];
+        guard.read(offset, chunk)?;
+        hasher.update(chunk);
+        progress.advance(chunk.len());
+    }
+    Ok(hasher.finalize())
+}
+
+fn checksum_of_fill(len: usize) -> u32 {
+    let (mut hasher, chunk) = (crc32fast::Hasher::new(), vec![FILL; CHUNK]);
+    for offset in (0..len).step_by(CHUNK) {
+        hasher.update(&chunk[..CHUNK.min(len - offset)]);
+    }
+    hasher.finalize()
+}
+
+fn compare(what: &str, expected: u32, seen: u32) -> Result<()> {
+    if expected == seen {
+        println!("{what}: checksum {seen:08x}, as it should be");
+        Ok(())
+    } else {
+        Err(format!("{what}: checksum {seen:08x}, but {expected:08x} was expected").into())
+    }
+}
+
+/// A progress bar for large files, on a terminal.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(what: &'static str, len: usize) -> Self {
+        if len < LARGE || !stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::new(len as u64).with_message(what);
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}");
+        Self(bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
+    }
+
+    fn advance(&self, bytes: usize) {
+        self.0.inc(bytes as u64);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// The steps that were done, with time and rate.
+#[derive(Default)]
+struct Steps(Vec<(&'static str, usize, Duration)>);
+
+impl Steps {
+    fn time<T>(&mut self, name: &'static str, bytes: usize, step: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        let value = step()?;
+        self.0.push((name, bytes, start.elapsed()));
+        Ok(value)
+    }
+
+    fn print(&self) {
+        println!("{:<24} {:>11} {:>11}", "step", "time", "rate");
+        for &(name, bytes, time) in &self.0 {
+            let milliseconds = time.as_secs_f64() * 1e3;
+            let rate = if bytes == 0 { "-".to_owned() } else { rate(bytes, time) };
+            println!("{name:<24} {milliseconds:>8.3} ms {rate:>11}");
+        }
+    }
+}
+
+fn rate(bytes: usize, time: Duration) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a rate to three digits")]
+    let gigabytes = bytes as f64 / 1e9;
+    format!("{:.3} GB/s", gigabytes / time.as_secs_f64())
+}
+
+/// Bytes in binary units.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", indicatif::BinaryBytes(self.0))
+    }
+}

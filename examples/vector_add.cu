@@ -1,0 +1,7 @@
+// The kernel of the vector_add example. vector_add.ptx is made from it by scripts/compile-ptx.py.
+extern "C" __global__ void vector_add(const float *a, const float *b, float *sum, unsigned int n)
+{
+    unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        sum[i] = a[i] + b[i];
+}

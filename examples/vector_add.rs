@@ -1,0 +1,77 @@
+//! A CUDA kernel adds two vectors that the CPU wrote into GPU memory, and the CPU reads the sum.
+//!
+//! The kernel is `vector_add.cu`, compiled to `vector_add.ptx`; cudarc launches it on our memory. On a driver that
+//! cannot run kernels, such as the simulated one, the example says so and exits with 0.
+#![expect(unsafe_code, reason = "launching a kernel is unsafe by nature")]
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUresult;
+use cudarc::driver::{CudaContext, CudaFunction, DriverError, LaunchConfig, PushKernelArg};
+use cudarc::nvrtc::Ptx;
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+
+/// Elements of each vector.
+const N: u16 = 10_000;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vector_add: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let context = CudaContext::new(0)?;
+    let Some(kernel) = load_kernel(&context)? else {
+        println!("{} cannot run kernels: nothing was added", gpu.name());
+        return Ok(());
+    };
+
+    let bytes = usize::from(N) * size_of::<f32>();
+    let a = Memory::allocate(&gpu, bytes, MemoryKind::Mapped)?;
+    let b = Memory::allocate(&gpu, bytes, MemoryKind::Mapped)?;
+    // The CPU reads the sum: cached memory on the CPU's side is best for that.
+    let mut sum = Memory::allocate(&gpu, bytes, MemoryKind::Host)?;
+    let first: Vec<f32> = (0..N).map(f32::from).collect();
+    let second: Vec<f32> = first.iter().map(|x| 0.5 * x).collect();
+    a.write(0, &first)?;
+    b.write(0, &second)?;
+    a.flush(..)?;
+    b.flush(..)?;
+
+    let stream = context.new_stream()?;
+    let n = u32::from(N);
+    let mut launch = stream.launch_builder(&kernel);
+    launch.arg(&a).arg(&b).arg(&mut sum).arg(&n);
+    // SAFETY: the kernel takes three vectors of `n` floats and `n`, and stays within them.
+    unsafe { launch.launch(LaunchConfig::for_num_elems(n)) }?;
+    stream.synchronize()?;
+
+    let mut result = vec![0_f32; usize::from(N)];
+    sum.invalidate(..)?;
+    sum.read(0, &mut result)?;
+    let wrong = (0..result.len()).find(|&i| result[i].to_bits() != (first[i] + second[i]).to_bits());
+    match wrong {
+        Some(i) => Err(format!("element {i} is {}, not {}", result[i], first[i] + second[i]).into()),
+        None => {
+            println!("{}: {N} sums are right, the last is {}", gpu.name(), result[result.len() - 1]);
+            Ok(())
+        }
+    }
+}
+
+/// The kernel, or none where the driver does not run kernels.
+fn load_kernel(context: &Arc<CudaContext>) -> Result<Option<CudaFunction>, Box<dyn Error>> {
+    match context.load_module(Ptx::from_src(include_str!("vector_add.ptx"))) {
+        Ok(module) => Ok(Some(module.load_function("vector_add")?)),
+        Err(DriverError(CUresult::CUDA_ERROR_NOT_SUPPORTED)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,121 @@
+//! Scopes in which the CPU uses memory, with the invalidate before and the flush after.
+#![forbid(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use bytemuck::{NoUninit, Pod};
+
+use super::view::View;
+use crate::Result;
+
+/// What the CPU does with mapped memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MapMode {
+    /// Reads only: invalidated on entry, not flushed.
+    Read,
+    /// Writes some of the bytes and reads none: flushed at the end. The bytes that are not written keep their
+    /// values, so that the range is invalidated on entry too: a flush writes whole atoms.
+    Write,
+    /// Reads and writes: invalidated on entry, flushed at the end.
+    ReadWrite,
+    /// Writes every byte and reads none: flushed at the end. What was there before is undefined on
+    /// non-coherent memory.
+    Discard,
+}
+
+impl MapMode {
+    const fn invalidates(self) -> bool {
+        !matches!(self, Self::Discard)
+    }
+
+    const fn flushes(self) -> bool {
+        !matches!(self, Self::Read)
+    }
+}
+
+/// The CPU's use of a range of memory, from [`Region::map`](crate::Region::map) to the guard's end.
+///
+/// Dropping the guard flushes what the mode says; [`MapGuard::finish`] does the same and reports failure. All
+/// offsets are in bytes from the start of the mapped range.
+#[derive(Debug)]
+#[must_use = "the guard flushes when it goes; dropped at once it guards nothing"]
+pub struct MapGuard<'a> {
+    view: View<'a>,
+    mode: MapMode,
+    finished: bool,
+}
+
+impl<'a> MapGuard<'a> {
+    pub(crate) fn new(view: View<'a>, mode: MapMode) -> Result<Self> {
+        if mode.invalidates() {
+            view.invalidate(0, view.len())?;
+        }
+        Ok(Self { view, mode, finished: false })
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The mode that the guard was made with.
+    #[must_use]
+    pub fn mode(&self) -> MapMode {
+        self.mode
+    }
+
+    /// The first byte. Valid while the guard lives; the device may change the bytes at any time.
+    #[must_use]
+    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.view.host_ptr()
+    }
+
+    /// Copies `source` to `offset`, see [`Region::write`](crate::Region::write).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    pub fn write<T: NoUninit>(&mut self, offset: usize, source: &[T]) -> Result<()> {
+        self.view.write(offset, source)
+    }
+
+    /// Copies from `offset` to `target`, see [`Region::read`](crate::Region::read).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
+        self.view.read(offset, target)
+    }
+
+    /// Ends the guard: flushes, if the mode says so.
+    ///
+    /// # Errors
+    ///
+    /// What `vkFlushMappedMemoryRanges` returns.
+    pub fn finish(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.finished, true) || !self.mode.flushes() {
+            return Ok(());
+        }
+        self.view.flush(0, self.view.len())
+    }
+}
+
+impl Drop for MapGuard<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            log::error!("the end of a map guard: {error}");
+        }
+    }
+}

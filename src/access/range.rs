@@ -1,0 +1,84 @@
+//! Ranges of bytes within memory, checked so that no arithmetic can overflow. Pure.
+#![forbid(unsafe_code)]
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::{Error, Result};
+
+/// Fails unless `len` bytes at `offset` lie within `size` bytes.
+#[inline]
+pub(crate) fn check(offset: usize, len: usize, size: usize) -> Result<()> {
+    if offset <= size && len <= size - offset { Ok(()) } else { Err(Error::OutOfRange { offset, len, size }) }
+}
+
+/// The offset and length of a range of indices within `size` bytes.
+///
+/// # Errors
+///
+/// [`Error::OutOfRange`] when the range is not within `size` or ends before it starts.
+pub(crate) fn resolve(range: &impl RangeBounds<usize>, size: usize) -> Result<(usize, usize)> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&start) => start.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(size),
+    };
+    let offset = start.unwrap_or(usize::MAX);
+    let end = end.unwrap_or(usize::MAX);
+    if start.is_some() && offset <= end && end <= size {
+        Ok((offset, end - offset))
+    } else {
+        Err(Error::OutOfRange { offset, len: end.saturating_sub(offset), size })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers near the places where arithmetic goes wrong.
+    fn edge() -> impl Strategy<Value = usize> {
+        prop_oneof![0..200_usize, (usize::MAX - 200)..=usize::MAX, any::<usize>()]
+    }
+
+    proptest! {
+        #[test]
+        fn check_agrees_with_unbounded_arithmetic(offset in edge(), len in edge(), size in edge()) {
+            let within = offset as u128 + len as u128 <= size as u128;
+            prop_assert_eq!(check(offset, len, size).is_ok(), within);
+        }
+
+        #[test]
+        fn resolve_agrees_with_unbounded_arithmetic(start in edge(), end in edge(), size in edge()) {
+            let (s, e) = (start as u128, end as u128);
+            let expect = |s: u128, e: u128| (s <= e && e <= size as u128).then(|| (s, e - s));
+            let got = |r: Result<(usize, usize)>| r.ok().map(|(o, l)| (o as u128, l as u128));
+            prop_assert_eq!(got(resolve(&(start..end), size)), expect(s, e));
+            prop_assert_eq!(got(resolve(&(start..=end), size)), expect(s, e + 1));
+            prop_assert_eq!(got(resolve(&(start..), size)), expect(s, size as u128));
+            prop_assert_eq!(got(resolve(&(..end), size)), expect(0, e));
+            let open = (Bound::Excluded(start), Bound::Included(end));
+            prop_assert_eq!(got(resolve(&open, size)), expect(s + 1, e + 1));
+        }
+    }
+
+    #[test]
+    fn the_whole_is_the_whole_even_when_empty() {
+        assert!(matches!(resolve(&(..), 0), Ok((0, 0))));
+        assert!(matches!(resolve(&(..), 7), Ok((0, 7))));
+        assert!(matches!(resolve(&(7..), 7), Ok((7, 0))));
+    }
+
+    #[test]
+    fn an_error_names_what_was_asked() {
+        let error = check(usize::MAX, 2, 10).map_err(|e| e.to_string());
+        let text = format!("2 bytes at offset {} are out of range: the memory has 10 bytes", usize::MAX);
+        assert_eq!(error, Err(text));
+    }
+}

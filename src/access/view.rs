@@ -1,0 +1,128 @@
+//! A range of an allocation, and what may be done to it.
+#![expect(unsafe_code, reason = "copies through the host pointer")]
+
+use std::ptr::NonNull;
+
+use bytemuck::{NoUninit, Pod};
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::{copy, range};
+use crate::allocation::Allocation;
+use crate::{Error, Result};
+
+/// Bytes `offset..offset + len` of an allocation. Every offset below is relative to that range.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    allocation: &'a Allocation,
+    offset: usize,
+    len: usize,
+}
+
+impl<'a> View<'a> {
+    #[inline]
+    pub(crate) const fn whole(allocation: &'a Allocation) -> Self {
+        Self { allocation, offset: 0, len: allocation.len() }
+    }
+
+    /// A range that has been checked before.
+    #[inline]
+    pub(crate) fn checked(allocation: &'a Allocation, offset: usize, len: usize) -> Self {
+        debug_assert!(range::check(offset, len, allocation.len()).is_ok());
+        Self { allocation, offset, len }
+    }
+
+    /// A part of this view.
+    pub(crate) fn part(self, offset: usize, len: usize) -> Result<Self> {
+        range::check(offset, len, self.len)?;
+        Ok(Self { offset: self.offset + offset, len, ..self })
+    }
+
+    pub(crate) const fn len(self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn device_ptr(self) -> CUdeviceptr {
+        self.allocation.device_ptr() + self.offset as u64
+    }
+
+    /// The first byte as the CPU sees it; none for device memory.
+    pub(crate) fn host_ptr(self) -> Option<NonNull<u8>> {
+        // SAFETY: `offset` is at most the allocation's length.
+        self.allocation.host_ptr().map(|base| unsafe { base.add(self.offset) })
+    }
+
+    /// Makes the CPU's writes visible to the device. Rounds outwards to whole atoms.
+    #[inline]
+    pub(crate) fn flush(self, offset: usize, len: usize) -> Result<()> {
+        range::check(offset, len, self.len)?;
+        let memory_type = self.allocation.memory_type();
+        if !memory_type.cached {
+            copy::store_fence();
+        }
+        if memory_type.coherent || len == 0 {
+            return Ok(());
+        }
+        self.allocation.flush(self.offset + offset, len)
+    }
+
+    /// Makes the device's writes visible to the CPU. Rounds outwards to whole atoms.
+    #[inline]
+    pub(crate) fn invalidate(self, offset: usize, len: usize) -> Result<()> {
+        range::check(offset, len, self.len)?;
+        if self.allocation.memory_type().coherent || len == 0 {
+            return Ok(());
+        }
+        self.allocation.invalidate(self.offset + offset, len)
+    }
+
+    /// Copies `source` to `offset`.
+    pub(crate) fn write<T: NoUninit>(self, offset: usize, source: &[T]) -> Result<()> {
+        let source = bytemuck::cast_slice(source);
+        let to = self.host_range(offset, source.len())?;
+        // SAFETY: `to` has room for `source.len()` bytes, which this view keeps mapped.
+        unsafe { copy::write(to, source) };
+        Ok(())
+    }
+
+    /// Copies from `offset` to `target`.
+    pub(crate) fn read<T: Pod>(self, offset: usize, target: &mut [T]) -> Result<()> {
+        let target = bytemuck::cast_slice_mut(target);
+        let from = self.host_range(offset, target.len())?;
+        // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped.
+        unsafe { copy::read(from, target) };
+        Ok(())
+    }
+
+    /// Repeats `pattern` over `len` bytes at `offset`. `len` must be a multiple of the pattern's size.
+    pub(crate) fn fill<T: NoUninit>(self, offset: usize, len: usize, pattern: &T) -> Result<()> {
+        let pattern = bytemuck::bytes_of(pattern);
+        let unit = pattern.len().max(1);
+        if !len.is_multiple_of(unit) {
+            return Err(Error::Misaligned { what: "the length to fill", value: len, unit });
+        }
+        let to = self.host_range(offset, len)?;
+        // SAFETY: `to` has room for `len` bytes, which this view keeps mapped.
+        unsafe { copy::fill(to, len, pattern) };
+        Ok(())
+    }
+
+    /// The host pointer to a range that has been checked.
+    fn host_range(self, offset: usize, len: usize) -> Result<NonNull<u8>> {
+        let part = self.part(offset, len)?;
+        part.host_ptr().ok_or(Error::NoHostView { kind: self.allocation.kind() })
+    }
+
+    /// The bytes as elements of `T`, as pointer and count.
+    pub(crate) fn elements<T>(self) -> Result<(NonNull<T>, usize)> {
+        let pointer = self.host_range(0, self.len)?;
+        let (size, align) = (size_of::<T>().max(1), align_of::<T>());
+        let address = pointer.addr().get();
+        if !address.is_multiple_of(align) {
+            return Err(Error::Misaligned { what: "the host address", value: address, unit: align });
+        }
+        if !self.len.is_multiple_of(size) {
+            return Err(Error::Misaligned { what: "the length", value: self.len, unit: size });
+        }
+        Ok((pointer.cast(), self.len / size))
+    }
+}

@@ -1,0 +1,95 @@
+//! CUDA's stages of an allocation: the imported memory and its device mapping.
+//!
+//! Both belong to the context that is current when they are made, and must be released in it.
+#![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
+
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+
+use cudarc::driver::sys::{CUdeviceptr, CUexternalMemory};
+
+use crate::Result;
+use crate::driver::Handle;
+use crate::driver::cuda::cuda;
+
+/// Memory that CUDA imported.
+#[derive(Debug)]
+pub(super) struct ExternalMemory {
+    /// None once it has been released.
+    handle: Option<Handle<CUexternalMemory>>,
+}
+
+impl ExternalMemory {
+    /// Imports the memory object behind `fd`, which has `size` bytes.
+    pub(super) fn import(fd: OwnedFd, size: u64) -> Result<Self> {
+        // SAFETY: the descriptor was exported from an allocation of `size` bytes.
+        let handle = unsafe { cuda()?.external_memory_import(fd.as_raw_fd(), size) }?;
+        // The driver owns the descriptor now (CUDA driver API, cuImportExternalMemory).
+        let _ = fd.into_raw_fd();
+        Ok(Self { handle: Some(Handle(handle)) })
+    }
+
+    pub(super) fn release(&mut self) -> Result<()> {
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        // SAFETY: the handle is live and was the only one.
+        unsafe { cuda()?.external_memory_destroy(handle.0) }
+    }
+
+    /// Forgets the handle, after CUDA destroyed it with its context.
+    pub(super) fn abandon(&mut self) {
+        self.handle = None;
+    }
+}
+
+impl Drop for ExternalMemory {
+    fn drop(&mut self) {
+        log_failure(self.release());
+    }
+}
+
+/// The device's view of all of an [`ExternalMemory`], to be released before it: whoever holds both declares the
+/// mapping first.
+#[derive(Debug)]
+pub(super) struct DeviceMapping {
+    /// 0 once it has been released.
+    pointer: CUdeviceptr,
+}
+
+impl DeviceMapping {
+    /// Maps all `size` bytes. One mapping is all there is: CUDA does not promise that several see each other's
+    /// writes (CUDA driver API, cuExternalMemoryGetMappedBuffer).
+    pub(super) fn map(external: &ExternalMemory, size: u64) -> Result<Self> {
+        let handle = external.handle.map_or(std::ptr::null_mut(), |handle| handle.0);
+        // SAFETY: the handle is live, and its memory has `size` bytes.
+        let pointer = unsafe { cuda()?.external_memory_map(handle, size) }?;
+        Ok(Self { pointer })
+    }
+
+    pub(super) const fn pointer(&self) -> CUdeviceptr {
+        self.pointer
+    }
+
+    pub(super) fn release(&mut self) -> Result<()> {
+        match std::mem::take(&mut self.pointer) {
+            0 => Ok(()),
+            // SAFETY: the pointer is live and was the only one that this crate frees.
+            pointer => unsafe { cuda()?.memory_free(pointer) },
+        }
+    }
+
+    /// Forgets the pointer, after CUDA unmapped it with its context.
+    pub(super) fn abandon(&mut self) {
+        self.pointer = 0;
+    }
+}
+
+impl Drop for DeviceMapping {
+    fn drop(&mut self) {
+        log_failure(self.release());
+    }
+}
+
+fn log_failure(result: Result<()>) {
+    if let Err(error) = result {
+        log::warn!("releasing memory: {error}");
+    }
+}

@@ -1,0 +1,186 @@
+//! One allocation, stage by stage: Vulkan memory, its host mapping, the exported file descriptor, the CUDA
+//! import and its device mapping.
+//!
+//! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing
+//! behind. What the callers do about contexts and about work that still uses the memory is not known here.
+
+mod cuda;
+mod vulkan;
+
+use std::ptr::NonNull;
+
+use ash::vk;
+use cudarc::driver::sys::CUdeviceptr;
+
+use crate::device::MemoryType;
+use crate::{Error, MemoryKind, Result, Vkgdr};
+use cuda::{DeviceMapping, ExternalMemory};
+use vulkan::{DeviceMemory, HostMapping};
+
+/// Memory that both sides see. The fields are torn down in this order.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    device_mapping: DeviceMapping,
+    external: ExternalMemory,
+    host_mapping: Option<HostMapping>,
+    /// Held for its drop.
+    _memory: DeviceMemory,
+    memory_type: MemoryType,
+    kind: MemoryKind,
+    len: usize,
+    owner: Vkgdr,
+}
+
+impl Allocation {
+    /// Allocates `len` bytes in the current context, which must be one of the owner's device.
+    ///
+    /// When a driver has run out of memory or descriptors, whatever waits to be released is waited for, and
+    /// the allocation is tried once more.
+    pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+        let queue = owner.gpu().release_queue();
+        queue.collect();
+        let memory_type = owner.memory_type(kind)?;
+        let size = padded_size(len, kind, memory_type)?;
+        match Self::acquire(owner, len, size, kind, memory_type) {
+            Err(error) if error.is_exhaustion() && queue.drain() > 0 => {
+                Self::acquire(owner, len, size, kind, memory_type)
+            }
+            result => result,
+        }
+    }
+
+    fn acquire(owner: &Vkgdr, len: usize, size: u64, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
+        let out_of = |error| with_sizes(error, kind, size, memory_type);
+        let memory = DeviceMemory::allocate(owner.gpu(), memory_type.index, size).map_err(out_of)?;
+        let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
+        let fd = memory.export()?;
+        let external = ExternalMemory::import(fd, size)?;
+        let device_mapping = DeviceMapping::map(&external, size)?;
+        Ok(Self {
+            device_mapping,
+            external,
+            host_mapping,
+            _memory: memory,
+            memory_type,
+            kind,
+            len,
+            owner: owner.clone(),
+        })
+    }
+
+    /// Releases every stage in the current context. A failing stage does not stop the next; the first error is
+    /// returned.
+    pub(crate) fn release(mut self) -> Result<()> {
+        let mapping = self.device_mapping.release();
+        let external = self.external.release();
+        mapping.and(external)
+    }
+
+    /// Releases the Vulkan side only, after CUDA's side went with its context.
+    pub(crate) fn release_without_cuda(mut self) {
+        self.device_mapping.abandon();
+        self.external.abandon();
+    }
+
+    pub(crate) fn owner(&self) -> &Vkgdr {
+        &self.owner
+    }
+
+    pub(crate) const fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    /// The bytes that were asked for.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn memory_type(&self) -> &MemoryType {
+        &self.memory_type
+    }
+
+    pub(crate) fn device_ptr(&self) -> CUdeviceptr {
+        self.device_mapping.pointer()
+    }
+
+    pub(crate) fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.host_mapping.as_ref().map(HostMapping::pointer)
+    }
+
+    /// Makes the CPU's writes to a range of bytes visible to the device. The range must lie within the
+    /// allocation.
+    pub(crate) fn flush(&self, offset: usize, len: usize) -> Result<()> {
+        self.host_mapping.as_ref().map_or(Ok(()), |mapping| mapping.flush(self.atoms(offset, len)))
+    }
+
+    /// Makes the device's writes to a range of bytes visible to the CPU. The range must lie within the
+    /// allocation.
+    pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
+        self.host_mapping.as_ref().map_or(Ok(()), |mapping| mapping.invalidate(self.atoms(offset, len)))
+    }
+
+    /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
+    fn atoms(&self, offset: usize, len: usize) -> (u64, u64) {
+        let atom = self.memory_type.atom as u64;
+        let (start, end) = (offset as u64, (offset + len) as u64);
+        let start = start - start % atom;
+        (start, end.next_multiple_of(atom) - start)
+    }
+}
+
+/// The bytes to ask Vulkan for: whole atoms, so that a flush rounded outwards stays within the memory.
+fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
+    if len == 0 {
+        return Err(Error::ZeroSize { kind });
+    }
+    let size = (len as u64).checked_next_multiple_of(memory_type.atom as u64);
+    // Vulkan does not define a size beyond the heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and a slice
+    // cannot be longer than `isize::MAX`.
+    match size {
+        Some(size) if size <= memory_type.heap_size && isize::try_from(size).is_ok() => Ok(size),
+        _ => Err(Error::Allocation {
+            operation: "vkAllocateMemory",
+            code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+            kind,
+            asked: len as u64,
+            heap: memory_type.heap_size,
+        }),
+    }
+}
+
+/// Adds the sizes to Vulkan's word that there is no memory, or no address space to map it.
+fn with_sizes(error: Error, kind: MemoryKind, asked: u64, memory_type: MemoryType) -> Error {
+    match error {
+        Error::Vulkan { operation, code } if Error::is_exhaustion(&error) => {
+            Error::Allocation { operation, code, kind, asked, heap: memory_type.heap_size }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory_type(atom: usize) -> MemoryType {
+        MemoryType { index: 0, heap: 0, heap_size: 1 << 30, coherent: atom == 1, cached: false, atom }
+    }
+
+    #[test]
+    fn sizes_are_padded_to_whole_atoms() {
+        for (len, atom, size) in [(1, 1, 1), (1, 64, 64), (64, 64, 64), (4097, 64, 4160), (1 << 30, 64, 1 << 30)] {
+            let padded = padded_size(len, MemoryKind::Mapped, memory_type(atom));
+            assert!(matches!(padded, Ok(s) if s == size), "{len} bytes, atom {atom}: {padded:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused_before_the_driver_is_asked() {
+        let refuse = |len| padded_size(len, MemoryKind::Mapped, memory_type(64));
+        assert!(matches!(refuse(0), Err(Error::ZeroSize { .. })));
+        for len in [(1 << 30) + 1, 1_000_000_000_000_000, isize::MAX as usize, usize::MAX] {
+            let error = refuse(len).map_err(|e| e.to_string());
+            assert!(error.as_ref().is_err_and(|e| e.contains("VK_ERROR_OUT_OF_DEVICE_MEMORY")), "{len}: {error:?}");
+        }
+    }
+}

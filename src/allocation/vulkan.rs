@@ -1,0 +1,90 @@
+//! Vulkan's stages of an allocation: the memory and its host mapping.
+#![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use ash::vk;
+
+use crate::Result;
+use crate::device::gpu::Gpu;
+use crate::driver::Handle;
+use crate::driver::vulkan::Device;
+
+/// Exportable device memory.
+#[derive(Debug)]
+pub(super) struct DeviceMemory {
+    handle: vk::DeviceMemory,
+    gpu: &'static Gpu,
+}
+
+impl DeviceMemory {
+    /// Allocates `size` bytes, which must be more than 0 and at most the heap's size.
+    pub(super) fn allocate(gpu: &'static Gpu, type_index: u32, size: u64) -> Result<Self> {
+        let handle = gpu.vulkan().allocate_memory(type_index, size)?;
+        Ok(Self { handle, gpu })
+    }
+
+    /// A new file descriptor of the memory.
+    pub(super) fn export(&self) -> Result<OwnedFd> {
+        // SAFETY: the handle is live until this value is dropped.
+        unsafe { self.device().export_memory(self.handle) }
+    }
+
+    fn device(&self) -> &'static Device {
+        self.gpu.vulkan()
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live, and nobody uses it after its only owner.
+        unsafe { self.device().free_memory(self.handle) };
+    }
+}
+
+/// The host's view of all of a [`DeviceMemory`], which must outlive it: whoever holds both declares the mapping
+/// first.
+#[derive(Debug)]
+pub(super) struct HostMapping {
+    pointer: Handle<*mut u8>,
+    memory: vk::DeviceMemory,
+    gpu: &'static Gpu,
+}
+
+impl HostMapping {
+    /// Maps host-visible memory, once.
+    pub(super) fn map(memory: &DeviceMemory) -> Result<Self> {
+        // SAFETY: the memory is live and of a host-visible type, and `Allocation::acquire` maps it only once.
+        let pointer = unsafe { memory.device().map_memory(memory.handle) }?;
+        Ok(Self { pointer: Handle(pointer.as_ptr()), memory: memory.handle, gpu: memory.gpu })
+    }
+
+    pub(super) fn pointer(&self) -> NonNull<u8> {
+        // SAFETY: made from a `NonNull` in `map`.
+        unsafe { NonNull::new_unchecked(self.pointer.0) }
+    }
+
+    /// Flushes `(offset, size)`, which must be whole atoms within the memory.
+    pub(super) fn flush(&self, range: (u64, u64)) -> Result<()> {
+        // SAFETY: the memory is mapped for as long as this value lives, and `Allocation` passes whole atoms.
+        unsafe { self.gpu.vulkan().flush(&self.range(range)) }
+    }
+
+    /// Invalidates `(offset, size)`, which must be whole atoms within the memory.
+    pub(super) fn invalidate(&self, range: (u64, u64)) -> Result<()> {
+        // SAFETY: as in `flush`.
+        unsafe { self.gpu.vulkan().invalidate(&self.range(range)) }
+    }
+
+    fn range(&self, (offset, size): (u64, u64)) -> vk::MappedMemoryRange<'static> {
+        vk::MappedMemoryRange::default().memory(self.memory).offset(offset).size(size)
+    }
+}
+
+impl Drop for HostMapping {
+    fn drop(&mut self) {
+        // SAFETY: the memory is mapped, and nobody uses the pointer after its only owner.
+        unsafe { self.gpu.vulkan().unmap_memory(self.memory) };
+    }
+}

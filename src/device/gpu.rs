@@ -1,0 +1,91 @@
+//! What all handles of a GPU share: its Vulkan device and its release queue, for the life of the process.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use cudarc::driver::sys::CUdevice;
+
+use super::memory_type::{self, MemoryType};
+use super::release_queue::ReleaseQueue;
+use crate::driver::cuda::cuda;
+use crate::driver::vulkan::{Device, Instance, PhysicalDevice};
+use crate::error::Uuid;
+use crate::{Error, MemoryKind, OpenFlags, Result};
+
+/// A GPU that CUDA and Vulkan both know.
+pub(crate) struct Gpu {
+    uuid: [u8; 16],
+    name: String,
+    vulkan: Device,
+    release_queue: ReleaseQueue,
+}
+
+impl Gpu {
+    /// The GPU with this UUID. The first call for a GPU creates its Vulkan device.
+    pub(crate) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<&'static Self> {
+        static GPUS: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
+        let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid == uuid) {
+            return Ok(gpu);
+        }
+        let gpu: &'static Self = Box::leak(Box::new(Self::create(device, uuid)?));
+        gpus.push(gpu);
+        Ok(gpu)
+    }
+
+    fn create(device: CUdevice, uuid: [u8; 16]) -> Result<Self> {
+        let name = cuda()?.device_name(device)?;
+        let instance = Instance::get()?;
+        let mut devices = instance.physical_devices()?;
+        // A driver that does not fill the UUID in leaves zeroes, which must not match each other.
+        let matching = devices.iter().position(|d| d.uuid == uuid && uuid != [0; 16]);
+        let Some(matching) = matching else {
+            return Err(Error::NoMatchingDevice { device, uuid, found: describe(&devices) });
+        };
+        let vulkan = instance.create_device(devices.swap_remove(matching))?;
+        Ok(Self { uuid, name, vulkan, release_queue: ReleaseQueue::default() })
+    }
+
+    pub(crate) const fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn vulkan(&self) -> &Device {
+        &self.vulkan
+    }
+
+    pub(crate) const fn release_queue(&self) -> &ReleaseQueue {
+        &self.release_queue
+    }
+
+    pub(crate) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {
+        let physical = &self.vulkan.physical;
+        let properties = self.vulkan.instance.memory_properties(physical);
+        memory_type::choose(&properties, physical.atom, kind, flags)
+    }
+
+    pub(crate) fn no_memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Error {
+        let wanted = format!("{:?}", memory_type::required(kind, flags));
+        Error::NoSuitableMemoryType { device: self.vulkan.physical.name.clone(), kind, wanted }
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The devices that Vulkan knows, in words.
+fn describe(devices: &[PhysicalDevice]) -> String {
+    if devices.is_empty() {
+        return "Vulkan has no device at all; is NVIDIA's Vulkan driver installed?".to_owned();
+    }
+    let list: Vec<_> = devices.iter().map(|d| format!("{} ({})", d.name, Uuid(d.uuid))).collect();
+    format!("Vulkan has {}; is NVIDIA's Vulkan driver installed?", list.join(", "))
+}

@@ -1,0 +1,163 @@
+//! Which of a GPU's memory types serves a kind. Pure.
+#![forbid(unsafe_code)]
+
+use ash::vk::{self, MemoryPropertyFlags as Property};
+
+use crate::{MemoryKind, OpenFlags};
+
+/// A memory type as a handle uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryType {
+    pub(crate) index: u32,
+    pub(crate) heap: u32,
+    /// Bytes.
+    pub(crate) heap_size: u64,
+    /// Whether flush and invalidate need not reach the driver.
+    pub(crate) coherent: bool,
+    /// Whether the CPU caches this memory. If not, its stores are write-combined.
+    pub(crate) cached: bool,
+    /// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+    pub(crate) atom: usize,
+}
+
+/// Never wanted: memory that only exists while a tile is rendered, and memory that the CPU and CUDA may not see.
+const UNUSABLE: Property = Property::from_raw(Property::LAZILY_ALLOCATED.as_raw() | Property::PROTECTED.as_raw());
+
+/// The property flags that a kind cannot do without.
+pub(super) fn required(kind: MemoryKind, flags: OpenFlags) -> Property {
+    let required = match kind {
+        MemoryKind::Mapped => Property::DEVICE_LOCAL | Property::HOST_VISIBLE,
+        MemoryKind::Host => Property::HOST_VISIBLE | Property::HOST_CACHED,
+        MemoryKind::Device => return Property::DEVICE_LOCAL,
+    };
+    if flags.contains(OpenFlags::REQUIRE_COHERENT) { required | Property::HOST_COHERENT } else { required }
+}
+
+/// How many of a kind's wishes a type leaves unfulfilled.
+fn shortcomings(kind: MemoryKind, properties: Property) -> u32 {
+    let (wanted, unwanted) = match kind {
+        MemoryKind::Mapped => (Property::HOST_COHERENT, Property::empty()),
+        // System memory, where there is a choice: device-local memory that the CPU caches belongs to an
+        // integrated GPU.
+        MemoryKind::Host => (Property::HOST_COHERENT, Property::DEVICE_LOCAL),
+        // A host-visible type would use up the BAR.
+        MemoryKind::Device => (Property::empty(), Property::HOST_VISIBLE),
+    };
+    (wanted & !properties).as_raw().count_ones() + (unwanted & properties).as_raw().count_ones()
+}
+
+/// The best memory type for a kind, the first among equals: Vulkan orders types by preference
+/// (specification, "Device Memory").
+pub(super) fn choose(
+    memory: &vk::PhysicalDeviceMemoryProperties,
+    atom: u64,
+    kind: MemoryKind,
+    flags: OpenFlags,
+) -> Option<MemoryType> {
+    let required = required(kind, flags);
+    let fits = |p: Property| p.contains(required) && !p.intersects(UNUSABLE);
+    let (index, found) = (0..)
+        .zip(memory.memory_types_as_slice())
+        .filter(|(_, t)| fits(t.property_flags))
+        .min_by_key(|(_, t)| shortcomings(kind, t.property_flags))?;
+    let properties = found.property_flags;
+    let coherent = match kind {
+        // Nothing to be incoherent with.
+        MemoryKind::Device => true,
+        _ => properties.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
+    };
+    Some(MemoryType {
+        index,
+        heap: found.heap_index,
+        heap_size: memory.memory_heaps_as_slice().get(found.heap_index as usize)?.size,
+        coherent,
+        cached: properties.contains(Property::HOST_CACHED),
+        atom: if coherent { 1 } else { usize::try_from(atom).ok()? },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: Property = Property::DEVICE_LOCAL;
+    const VISIBLE: Property = Property::HOST_VISIBLE;
+    const COHERENT: Property = Property::HOST_COHERENT;
+    const CACHED: Property = Property::HOST_CACHED;
+
+    /// Types, each with the index of its heap: heap 0 is video memory, 1 system memory, 2 the BAR.
+    fn memory(types: &[(Property, u32)]) -> vk::PhysicalDeviceMemoryProperties {
+        let mut memory = vk::PhysicalDeviceMemoryProperties {
+            memory_type_count: u32::try_from(types.len()).unwrap_or_default(),
+            memory_heap_count: 3,
+            ..Default::default()
+        };
+        for (slot, &(property_flags, heap_index)) in memory.memory_types.iter_mut().zip(types) {
+            *slot = vk::MemoryType { property_flags, heap_index };
+        }
+        for (heap, size) in memory.memory_heaps.iter_mut().zip([24 << 30, 64 << 30, 256 << 20]) {
+            heap.size = size;
+        }
+        memory
+    }
+
+    /// The types that NVIDIA's driver shows for a discrete GPU without Resizable BAR.
+    fn discrete() -> vk::PhysicalDeviceMemoryProperties {
+        memory(&[
+            (Property::empty(), 1),
+            (LOCAL, 0),
+            (VISIBLE | COHERENT, 1),
+            (VISIBLE | COHERENT | CACHED, 1),
+            (LOCAL | VISIBLE | COHERENT, 2),
+        ])
+    }
+
+    fn index(memory: &vk::PhysicalDeviceMemoryProperties, kind: MemoryKind, flags: OpenFlags) -> Option<u32> {
+        choose(memory, 64, kind, flags).map(|t| t.index)
+    }
+
+    #[test]
+    fn a_discrete_gpu_serves_every_kind_from_its_own_type() {
+        let found = MemoryKind::ALL.map(|kind| index(&discrete(), kind, OpenFlags::empty()));
+        assert_eq!(found, [Some(4), Some(3), Some(1)]);
+    }
+
+    #[test]
+    fn one_type_that_is_everything_serves_every_kind() {
+        let integrated = memory(&[(LOCAL | VISIBLE | COHERENT | CACHED, 0)]);
+        let found = MemoryKind::ALL.map(|kind| index(&integrated, kind, OpenFlags::REQUIRE_COHERENT));
+        assert_eq!(found, [Some(0); 3]);
+    }
+
+    #[test]
+    fn coherent_memory_is_preferred_and_required_on_request() {
+        let both = memory(&[(LOCAL | VISIBLE, 0), (LOCAL | VISIBLE | COHERENT, 0)]);
+        assert_eq!(index(&both, MemoryKind::Mapped, OpenFlags::empty()), Some(1));
+        let without = memory(&[(LOCAL | VISIBLE, 0)]);
+        assert_eq!(index(&without, MemoryKind::Mapped, OpenFlags::empty()), Some(0));
+        assert_eq!(index(&without, MemoryKind::Mapped, OpenFlags::REQUIRE_COHERENT), None);
+        assert_eq!(index(&without, MemoryKind::Device, OpenFlags::REQUIRE_COHERENT), Some(0));
+    }
+
+    #[test]
+    fn non_coherence_is_forced_only_in_what_is_reported() {
+        let flags = OpenFlags::FORCE_NON_COHERENT | OpenFlags::REQUIRE_COHERENT;
+        let found = choose(&discrete(), 64, MemoryKind::Mapped, flags);
+        assert_eq!(found.map(|t| (t.index, t.coherent, t.atom)), Some((4, false, 64)));
+        let coherent = choose(&discrete(), 64, MemoryKind::Mapped, OpenFlags::empty());
+        assert_eq!(coherent.map(|t| (t.coherent, t.atom, t.heap_size)), Some((true, 1, 256 << 20)));
+    }
+
+    #[test]
+    fn unusable_types_are_passed_over() {
+        let only = memory(&[(LOCAL | Property::LAZILY_ALLOCATED, 0), (LOCAL | Property::PROTECTED, 0)]);
+        assert_eq!(index(&only, MemoryKind::Device, OpenFlags::empty()), None);
+    }
+
+    #[test]
+    fn a_gpu_without_mapped_memory_has_the_other_kinds() {
+        let headless = memory(&[(LOCAL, 0), (VISIBLE | COHERENT | CACHED, 1)]);
+        let found = MemoryKind::ALL.map(|kind| index(&headless, kind, OpenFlags::empty()));
+        assert_eq!(found, [None, Some(1), Some(0)]);
+    }
+}

@@ -1,0 +1,223 @@
+//! The handle: one GPU, found in Vulkan by its CUDA device's UUID.
+//!
+//! [`gpu`] holds what all handles of a GPU share, [`release_queue`] among it; [`memory_type`] chooses the memory
+//! type of each kind.
+#![forbid(unsafe_code)]
+
+pub(crate) mod gpu;
+mod memory_type;
+pub(crate) mod release_queue;
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUdevice;
+
+use crate::driver::context::{Context, PrimaryContext};
+use crate::driver::cuda::cuda;
+use crate::{Error, MemoryKind, OpenFlags, Result};
+use gpu::Gpu;
+pub(crate) use memory_type::MemoryType;
+
+/// A GPU whose memory can be allocated.
+///
+/// Cloning is cheap and shares the handle. Memory keeps its handle alive, so a handle may be dropped at any
+/// time. All handles of a GPU in a process share one Vulkan device, which makes every `open` after the first
+/// cheap.
+///
+/// A handle may be used from any thread. Unless it was opened with [`Vkgdr::open_primary_context`], allocating
+/// needs a CUDA context of its device to be current on the calling thread.
+#[derive(Clone)]
+pub struct Vkgdr {
+    handle: Arc<HandleState>,
+}
+
+struct HandleState {
+    gpu: &'static Gpu,
+    device: CUdevice,
+    types: [Option<MemoryType>; MemoryKind::ALL.len()],
+    flags: OpenFlags,
+    primary: Option<PrimaryContext>,
+}
+
+/// How much memory of a kind there is. All in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// The size of the heap that the kind's memory comes from. For mapped memory this is what the PCIe BAR
+    /// shows of the GPU's memory.
+    pub total: u64,
+    /// What this process may still expect to be able to allocate from that heap.
+    pub available: u64,
+    /// Where `available` comes from.
+    pub source: MemoryInfoSource,
+}
+
+/// Where [`MemoryInfo::available`] comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryInfoSource {
+    /// From `VK_EXT_memory_budget`: the heap's budget less its use, other processes' included.
+    Budget,
+    /// From the heap's size alone: the driver has no `VK_EXT_memory_budget`, so that nothing is known of what
+    /// is in use.
+    Heap,
+}
+
+impl fmt::Display for MemoryInfoSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Budget => "budget",
+            Self::Heap => "heap size",
+        })
+    }
+}
+
+impl Vkgdr {
+    /// Opens the GPU with CUDA device number `device`, counted from 0.
+    ///
+    /// Initialises the CUDA driver; needs no current context, and leaves the current context alone. With
+    /// [`OpenFlags::CURRENT_CONTEXT`] the number is ignored, see [`Vkgdr::open_current_context`].
+    ///
+    /// # Errors
+    ///
+    /// When a driver is missing ([`Error::Library`], [`Error::Symbol`], [`Error::Extension`]) or refuses
+    /// (`CUDA_ERROR_INVALID_DEVICE` for a number that no device has), when Vulkan does not know the GPU
+    /// ([`Error::NoMatchingDevice`]), when [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory
+    /// ([`Error::NoSuitableMemoryType`]), and for unknown flags.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let gpu = vkgdr::Vkgdr::open(0, vkgdr::OpenFlags::empty())?;
+    /// println!("{}", gpu.name());
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn open(device: CUdevice, flags: OpenFlags) -> Result<Self> {
+        Self::open_with(device, flags, |_| Ok(None))
+    }
+
+    /// Opens the GPU of the CUDA context that is current on the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vkgdr::open`], and `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
+    pub fn open_current_context(flags: OpenFlags) -> Result<Self> {
+        Self::open(0, flags | OpenFlags::CURRENT_CONTEXT)
+    }
+
+    /// Opens the GPU with CUDA device number `device` and retains its primary context, the one that the CUDA
+    /// runtime and most libraries use.
+    ///
+    /// Allocations of this handle are made in that context, whichever is current, and none needs to be. The
+    /// context is released when the handle and its memory are gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vkgdr::open`].
+    pub fn open_primary_context(device: CUdevice, flags: OpenFlags) -> Result<Self> {
+        Self::open_with(device, flags, |device| PrimaryContext::retain(device).map(Some))
+    }
+
+    fn open_with(
+        device: CUdevice,
+        flags: OpenFlags,
+        primary: impl FnOnce(CUdevice) -> Result<Option<PrimaryContext>>,
+    ) -> Result<Self> {
+        let flags = flags.checked()?;
+        let cuda = cuda()?;
+        cuda.init()?;
+        let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
+        let uuid = cuda.device_uuid(device)?;
+        let gpu = Gpu::find(device, uuid)?;
+        let types = MemoryKind::ALL.map(|kind| gpu.memory_type(kind, flags));
+        if types[MemoryKind::Mapped as usize].is_none() && flags.contains(OpenFlags::REQUIRE_COHERENT) {
+            return Err(gpu.no_memory_type(MemoryKind::Mapped, flags));
+        }
+        let primary = primary(device)?;
+        Ok(Self { handle: Arc::new(HandleState { gpu, device, types, flags, primary }) })
+    }
+
+    /// The CUDA device number.
+    #[must_use]
+    pub fn device(&self) -> CUdevice {
+        self.handle.device
+    }
+
+    /// The UUID that CUDA and Vulkan agree on.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.handle.gpu.uuid()
+    }
+
+    /// The GPU's name, as the CUDA driver gives it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.handle.gpu.name()
+    }
+
+    /// The flags that the handle was opened with.
+    #[must_use]
+    pub fn flags(&self) -> OpenFlags {
+        self.handle.flags
+    }
+
+    /// Whether the GPU has memory of a kind.
+    #[must_use]
+    pub fn supports(&self, kind: MemoryKind) -> bool {
+        self.handle.types[kind as usize].is_some()
+    }
+
+    /// How much memory of a kind there is. A system call or two: not for hot loops.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuitableMemoryType`] when the GPU has no such memory.
+    pub fn memory_info(&self, kind: MemoryKind) -> Result<MemoryInfo> {
+        let memory_type = self.memory_type(kind)?;
+        let total = memory_type.heap_size;
+        Ok(match self.gpu().vulkan().heap_budget(memory_type.heap) {
+            Some(budget) => MemoryInfo { total, available: budget.available, source: MemoryInfoSource::Budget },
+            None => MemoryInfo { total, available: total, source: MemoryInfoSource::Heap },
+        })
+    }
+
+    /// Frees what was dropped while a stream still used it and is no longer in use, on any handle of this GPU.
+    /// Returns how many allocations that were.
+    ///
+    /// Every allocation and every drop does the same, so that only a program that does neither for a long time
+    /// needs to call this. Does not wait.
+    pub fn collect(&self) -> usize {
+        self.gpu().release_queue().collect()
+    }
+
+    pub(crate) fn gpu(&self) -> &'static Gpu {
+        self.handle.gpu
+    }
+
+    pub(crate) fn memory_type(&self, kind: MemoryKind) -> Result<MemoryType> {
+        let handle = &self.handle;
+        handle.types[kind as usize].ok_or_else(|| handle.gpu.no_memory_type(kind, handle.flags))
+    }
+
+    /// The context that this handle retains, if it does.
+    pub(crate) fn primary_context(&self) -> Option<Context> {
+        self.handle.primary.as_ref().map(PrimaryContext::context)
+    }
+
+    /// Fails unless the current context is one of this handle's device.
+    pub(crate) fn check_current_context(&self) -> Result<()> {
+        let current = cuda()?.context_device()?;
+        let expected = self.handle.device;
+        if current == expected { Ok(()) } else { Err(Error::WrongDevice { current, expected }) }
+    }
+}
+
+impl fmt::Debug for Vkgdr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vkgdr")
+            .field("device", &self.device())
+            .field("name", &self.name())
+            .field("flags", &self.flags())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! CUDA contexts: capturing one, making it current for a while, and retaining a device's primary context.
+#![expect(unsafe_code, reason = "pushes contexts that outlive their owners' knowledge")]
+
+use cudarc::driver::sys::{CUcontext, CUdevice};
+
+use super::Handle;
+use super::cuda::{Cuda, cuda};
+use crate::Result;
+use crate::error::CudaCode;
+
+/// A context that belongs to somebody else, remembered so that it can be made current later, on any thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Context {
+    raw: Handle<CUcontext>,
+    /// Tells a destroyed context from a new one at the same address.
+    id: Option<u64>,
+}
+
+impl Context {
+    /// The context that is current on this thread; `CUDA_ERROR_INVALID_CONTEXT` when there is none.
+    pub(crate) fn current() -> Result<Self> {
+        let cuda = cuda()?;
+        let raw = cuda.context_current()?;
+        if raw.is_null() {
+            // The driver's own words for it.
+            cuda.context_device()?;
+        }
+        Self::new(cuda, raw)
+    }
+
+    fn new(cuda: &Cuda, raw: CUcontext) -> Result<Self> {
+        // SAFETY: the driver has just handed the context out.
+        let id = unsafe { cuda.context_id(raw) }?;
+        Ok(Self { raw: Handle(raw), id })
+    }
+
+    pub(crate) const fn raw(self) -> CUcontext {
+        self.raw.0
+    }
+
+    /// As [`Self::enter`]; none when the context was destroyed, or CUDA has shut down with the process.
+    pub(crate) fn enter_unless_lost(self) -> Result<Option<ContextGuard>> {
+        const LOST: [i32; 3] = [CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
+        match self.enter() {
+            Err(error) if error.cuda_code().is_some_and(|code| LOST.contains(&code)) => Ok(None),
+            entered => entered.map(Some),
+        }
+    }
+
+    /// Makes the context current until the guard goes.
+    pub(crate) fn enter(self) -> Result<ContextGuard> {
+        let cuda = cuda()?;
+        // SAFETY: `raw` was a context when it was captured.
+        unsafe { cuda.context_push(self.raw()) }?;
+        let guard = ContextGuard { cuda, pushed: true };
+        if let Some(id) = self.id {
+            // SAFETY: null asks for the current context, which the push has just set.
+            let current = unsafe { cuda.context_id(std::ptr::null_mut()) }?;
+            if current != Some(id) {
+                return Err(cuda.destroyed_context());
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Runs `work` with the context current.
+    pub(crate) fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let guard = self.enter()?;
+        let value = work()?;
+        if let Err(error) = guard.leave() {
+            // What was made needs the context to be taken apart again.
+            let _context = self.enter();
+            drop(value);
+            return Err(error);
+        }
+        Ok(value)
+    }
+}
+
+/// Pops the context that [`Context::enter`] pushed.
+pub(crate) struct ContextGuard {
+    cuda: &'static Cuda,
+    pushed: bool,
+}
+
+impl ContextGuard {
+    /// Pops now, and reports what the driver says.
+    pub(crate) fn leave(mut self) -> Result<()> {
+        self.pushed = false;
+        self.cuda.context_pop()
+    }
+}
+
+impl Drop for ContextGuard {
+    fn drop(&mut self) {
+        if self.pushed
+            && let Err(error) = self.cuda.context_pop()
+        {
+            log::warn!("leaving a CUDA context: {error}");
+        }
+    }
+}
+
+/// A device's primary context, retained for as long as this value lives.
+#[derive(Debug)]
+pub(crate) struct PrimaryContext {
+    context: Context,
+    device: CUdevice,
+}
+
+impl PrimaryContext {
+    pub(crate) fn retain(device: CUdevice) -> Result<Self> {
+        let cuda = cuda()?;
+        let raw = cuda.primary_context_retain(device)?;
+        // A value with `Drop` before the next call that can fail.
+        let mut retained = Self { context: Context { raw: Handle(raw), id: None }, device };
+        retained.context = Context::new(cuda, raw)?;
+        Ok(retained)
+    }
+
+    pub(crate) const fn context(&self) -> Context {
+        self.context
+    }
+}
+
+impl Drop for PrimaryContext {
+    fn drop(&mut self) {
+        if let Err(error) = cuda().and_then(|cuda| cuda.primary_context_release(self.device)) {
+            log::warn!("releasing the primary context of CUDA device {}: {error}", self.device);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! CUDA events that only order.
+#![expect(unsafe_code, reason = "hands its live handle to the driver")]
+
+use cudarc::driver::sys::{CUevent, CUstream};
+
+use super::Handle;
+use super::cuda::cuda;
+use crate::Result;
+
+/// An event, recorded on a stream. It belongs to the context that was current when it was made.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// None once it is gone.
+    raw: Option<Handle<CUevent>>,
+}
+
+impl Event {
+    /// Records an event behind everything that `stream` has been given so far.
+    ///
+    /// # Safety
+    ///
+    /// `stream` must be a live stream of the current context.
+    pub(crate) unsafe fn record(stream: CUstream) -> Result<Self> {
+        let cuda = cuda()?;
+        let raw = cuda.event_create()?;
+        let event = Self { raw: Some(Handle(raw)) };
+        // SAFETY: the event was just made, and the stream is live by this function's contract.
+        unsafe { cuda.event_record(raw, stream) }?;
+        Ok(event)
+    }
+
+    /// Whether the stream has got there. Does not wait.
+    pub(crate) fn has_passed(&self) -> Result<bool> {
+        // SAFETY: the event is live.
+        self.raw.map_or(Ok(true), |raw| unsafe { cuda()?.event_passed(raw.0) })
+    }
+
+    /// Waits until the stream has got there.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the event is live.
+        self.raw.map_or(Ok(()), |raw| unsafe { cuda()?.event_synchronize(raw.0) })
+    }
+
+    /// Forgets the event, after CUDA destroyed it with its context.
+    pub(crate) fn abandon(&mut self) {
+        self.raw = None;
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        // SAFETY: the event is live, and nobody uses it after its only owner.
+        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.event_destroy(raw.0) }) {
+            log::warn!("releasing a CUDA event: {error}");
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The only foreign calls of this crate: the CUDA driver API ([`cuda`]) and Vulkan ([`vulkan`]).
+//!
+//! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
+//! on first use and never unloaded.
+
+pub(crate) mod context;
+pub(crate) mod cuda;
+pub(crate) mod event;
+pub(crate) mod vulkan;
+
+/// A raw driver pointer that may move between threads.
+///
+/// The drivers' handles are process-wide: CUDA contexts, streams and events and Vulkan's mapped pointers are
+/// valid on every thread (CUDA C++ Programming Guide, "Context"; Vulkan specification, "Threading Behavior").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Handle<P>(pub(crate) P);
+
+#[expect(unsafe_code, reason = "raw handles are plain numbers that every thread may pass to the driver")]
+// SAFETY: the type gives no access to what it points at; using the pointer is unsafe in itself.
+unsafe impl<T> Send for Handle<*mut T> {}
+#[expect(unsafe_code, reason = "as above")]
+// SAFETY: as for `Send`: sharing the number shares no data.
+unsafe impl<T> Sync for Handle<*mut T> {}

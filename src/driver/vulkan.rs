@@ -1,0 +1,226 @@
+//! Vulkan: one instance for the process, its devices, and the memory calls of a device.
+#![expect(unsafe_code, reason = "foreign function calls")]
+
+use std::ffi::CStr;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use ash::{khr, vk};
+
+use crate::{Error, Result};
+
+/// The name of Vulkan's loader, as `dlopen` is asked for it.
+const LIBRARY: &str = "libvulkan.so.1";
+/// Below 1.1 there are no device UUIDs: `VkPhysicalDeviceIDProperties` would stay zero.
+const API_VERSION: u32 = vk::API_VERSION_1_1;
+
+/// Turns a Vulkan result into one that names the call.
+trait Named<T> {
+    fn named(self, operation: &'static str) -> Result<T>;
+}
+
+impl<T> Named<T> for std::result::Result<T, vk::Result> {
+    fn named(self, operation: &'static str) -> Result<T> {
+        self.map_err(|code| Error::Vulkan { operation, code })
+    }
+}
+
+/// The process-wide Vulkan instance. It is never destroyed: NVIDIA's libraries run out of static TLS space when
+/// they are loaded and unloaded again and again.
+pub(crate) struct Instance {
+    raw: ash::Instance,
+    /// Keeps the loader's library open.
+    _entry: ash::Entry,
+}
+
+/// A physical device and what identifies it.
+pub(crate) struct PhysicalDevice {
+    handle: vk::PhysicalDevice,
+    pub(crate) name: String,
+    /// All zero when the driver does not say.
+    pub(crate) uuid: [u8; 16],
+    /// `nonCoherentAtomSize` in bytes.
+    pub(crate) atom: u64,
+}
+
+/// Bytes in a heap and, where `VK_EXT_memory_budget` tells, the bytes that this process may still take.
+pub(crate) struct HeapBudget {
+    pub(crate) available: u64,
+}
+
+impl Instance {
+    /// The instance, created at the first call. A failure is not remembered.
+    pub(crate) fn get() -> Result<&'static Self> {
+        static INSTANCE: Mutex<Option<&'static Instance>> = Mutex::new(None);
+        let mut instance = INSTANCE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(instance) = *instance {
+            return Ok(instance);
+        }
+        let created: &'static Self = Box::leak(Box::new(Self::create()?));
+        *instance = Some(created);
+        Ok(created)
+    }
+
+    fn create() -> Result<Self> {
+        // SAFETY: loading the Vulkan loader runs its initialisers, which is what the caller asked for.
+        let entry = unsafe { ash::Entry::load() }
+            .map_err(|error| Error::Library { library: LIBRARY, reason: error.to_string() })?;
+        let application =
+            vk::ApplicationInfo::default().application_name(c"vkgdr").engine_name(c"vkgdr").api_version(API_VERSION);
+        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: `info` and what it points at live until the call returns.
+        let raw = unsafe { entry.create_instance(&info, None) }.named("vkCreateInstance")?;
+        Ok(Self { raw, _entry: entry })
+    }
+
+    /// Every physical device that knows Vulkan 1.1.
+    pub(crate) fn physical_devices(&self) -> Result<Vec<PhysicalDevice>> {
+        // SAFETY: the instance is live.
+        let handles = unsafe { self.raw.enumerate_physical_devices() }.named("vkEnumeratePhysicalDevices")?;
+        Ok(handles.into_iter().filter_map(|handle| self.describe(handle)).collect())
+    }
+
+    fn describe(&self, handle: vk::PhysicalDevice) -> Option<PhysicalDevice> {
+        let mut id = vk::PhysicalDeviceIDProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut id);
+        // SAFETY: `handle` comes from this instance.
+        unsafe { self.raw.get_physical_device_properties2(handle, &mut properties) };
+        let properties = properties.properties;
+        let name = properties.device_name_as_c_str().unwrap_or(c"?").to_string_lossy().into_owned();
+        let atom = properties.limits.non_coherent_atom_size.max(1);
+        (properties.api_version >= API_VERSION).then_some(PhysicalDevice { handle, name, uuid: id.device_uuid, atom })
+    }
+
+    pub(crate) fn memory_properties(&self, device: &PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {
+        // SAFETY: the handle comes from this instance.
+        unsafe { self.raw.get_physical_device_memory_properties(device.handle) }
+    }
+
+    /// What is left of a heap. Only for devices with `VK_EXT_memory_budget`.
+    pub(crate) fn heap_budget(&self, device: &PhysicalDevice, heap: u32) -> HeapBudget {
+        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+        let mut properties = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+        // SAFETY: the handle comes from this instance, and the device has the extension.
+        unsafe { self.raw.get_physical_device_memory_properties2(device.handle, &mut properties) };
+        let heap = heap as usize;
+        HeapBudget { available: budget.heap_budget[heap].saturating_sub(budget.heap_usage[heap]) }
+    }
+
+    /// Creates the logical device, with `VK_KHR_external_memory_fd` and, where it exists,
+    /// `VK_EXT_memory_budget`.
+    pub(crate) fn create_device(&'static self, physical: PhysicalDevice) -> Result<Device> {
+        // SAFETY: the handle comes from this instance.
+        let extensions = unsafe { self.raw.enumerate_device_extension_properties(physical.handle) }
+            .named("vkEnumerateDeviceExtensionProperties")?;
+        let has = |name: &CStr| extensions.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
+        if !has(khr::external_memory_fd::NAME) {
+            return Err(Error::Extension { device: physical.name, extension: "VK_KHR_external_memory_fd" });
+        }
+        let has_budget = has(ash::ext::memory_budget::NAME);
+        let mut enabled = vec![khr::external_memory_fd::NAME.as_ptr()];
+        if has_budget {
+            enabled.push(ash::ext::memory_budget::NAME.as_ptr());
+        }
+        // A device must be created with a queue, though nothing is ever submitted to it.
+        let queue = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&enabled);
+        // SAFETY: `info` and what it points at live until the call returns; the extensions exist.
+        let raw = unsafe { self.raw.create_device(physical.handle, &info, None) }.named("vkCreateDevice")?;
+        let external_fd = khr::external_memory_fd::Device::new(&self.raw, &raw);
+        Ok(Device { raw, external_fd, has_budget, physical, instance: self })
+    }
+}
+
+/// A logical device. Like the instance it is shared by all handles and never destroyed.
+pub(crate) struct Device {
+    raw: ash::Device,
+    external_fd: khr::external_memory_fd::Device,
+    has_budget: bool,
+    pub(crate) physical: PhysicalDevice,
+    pub(crate) instance: &'static Instance,
+}
+
+impl Device {
+    /// What is left of a heap, where the driver tells.
+    pub(crate) fn heap_budget(&self, heap: u32) -> Option<HeapBudget> {
+        self.has_budget.then(|| self.instance.heap_budget(&self.physical, heap))
+    }
+
+    /// Allocates memory that can be exported as an opaque file descriptor.
+    pub(crate) fn allocate_memory(&self, type_index: u32, size: u64) -> Result<vk::DeviceMemory> {
+        let mut export =
+            vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(size)
+            .memory_type_index(type_index)
+            .push_next(&mut export);
+        // SAFETY: the type index is one of this device's, and `size` is neither zero nor beyond the heap.
+        unsafe { self.raw.allocate_memory(&info, None) }.named("vkAllocateMemory")
+    }
+
+    /// # Safety
+    ///
+    /// `memory` must be live memory of this device that is not used afterwards.
+    pub(crate) unsafe fn free_memory(&self, memory: vk::DeviceMemory) {
+        // SAFETY: by this method's contract.
+        unsafe { self.raw.free_memory(memory, None) };
+    }
+
+    /// Maps all of `memory`.
+    ///
+    /// # Safety
+    ///
+    /// `memory` must be live, host-visible memory of this device that is not mapped.
+    pub(crate) unsafe fn map_memory(&self, memory: vk::DeviceMemory) -> Result<NonNull<u8>> {
+        // SAFETY: by this method's contract.
+        let pointer = unsafe { self.raw.map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) }
+            .named("vkMapMemory")?;
+        NonNull::new(pointer.cast())
+            .ok_or(Error::Vulkan { operation: "vkMapMemory", code: vk::Result::ERROR_MEMORY_MAP_FAILED })
+    }
+
+    /// # Safety
+    ///
+    /// `memory` must be mapped, and the mapping not be used afterwards.
+    pub(crate) unsafe fn unmap_memory(&self, memory: vk::DeviceMemory) {
+        // SAFETY: by this method's contract.
+        unsafe { self.raw.unmap_memory(memory) };
+    }
+
+    /// # Safety
+    ///
+    /// `memory` must be live memory of this device from [`Self::allocate_memory`].
+    pub(crate) unsafe fn export_memory(&self, memory: vk::DeviceMemory) -> Result<OwnedFd> {
+        let info =
+            vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        // SAFETY: by this method's contract.
+        let fd = unsafe { self.external_fd.get_memory_fd(&info) }.named("vkGetMemoryFdKHR")?;
+        if fd < 0 {
+            // Seen from a driver for memory that it could not export: success, and no descriptor.
+            return Err(Error::Vulkan {
+                operation: "vkGetMemoryFdKHR",
+                code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
+            });
+        }
+        // SAFETY: the call made a new descriptor, which belongs to the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// # Safety
+    ///
+    /// `range` must be whole atoms, or end with the memory, of mapped memory of this device.
+    pub(crate) unsafe fn flush(&self, range: &vk::MappedMemoryRange<'_>) -> Result<()> {
+        // SAFETY: by this method's contract.
+        unsafe { self.raw.flush_mapped_memory_ranges(std::slice::from_ref(range)) }.named("vkFlushMappedMemoryRanges")
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::flush`].
+    pub(crate) unsafe fn invalidate(&self, range: &vk::MappedMemoryRange<'_>) -> Result<()> {
+        // SAFETY: by this method's contract.
+        unsafe { self.raw.invalidate_mapped_memory_ranges(std::slice::from_ref(range)) }
+            .named("vkInvalidateMappedMemoryRanges")
+    }
+}

@@ -1,0 +1,376 @@
+//! The one error type: which operation failed, the driver's code, the numbers involved and, where it is
+//! known, what to do.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use ash::vk;
+
+use crate::MemoryKind;
+
+/// The result of every operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed.
+///
+/// The text names the operation and the driver's token, for example
+/// `cuCtxGetDevice failed (CUDA_ERROR_INVALID_CONTEXT): …`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A driver's library is missing.
+    #[error("{library} could not be loaded ({reason}): {}", library_hint(library))]
+    Library {
+        /// The library's file name.
+        library: &'static str,
+        /// What the dynamic loader said.
+        reason: String,
+    },
+    /// A driver's library lacks a function.
+    #[error("{library} has no function {symbol}: install a newer NVIDIA driver")]
+    Symbol {
+        /// The library's file name.
+        library: &'static str,
+        /// The missing function.
+        symbol: &'static str,
+    },
+    /// The Vulkan device lacks an extension.
+    #[error("Vulkan device {device} has no {extension}: install a newer NVIDIA driver")]
+    Extension {
+        /// The device's name.
+        device: String,
+        /// The missing extension.
+        extension: &'static str,
+    },
+    /// A CUDA driver call failed.
+    #[error("{operation} failed ({code}){}", Hint(cuda_hint(operation, *code)))]
+    Cuda {
+        /// The CUDA driver function.
+        operation: &'static str,
+        /// What it returned.
+        code: CudaCode,
+    },
+    /// A Vulkan call failed.
+    #[error("{operation} failed ({}){}", VulkanToken(*code), Hint(vulkan_hint(operation, *code)))]
+    Vulkan {
+        /// The Vulkan function.
+        operation: &'static str,
+        /// What it returned.
+        code: vk::Result,
+    },
+    /// Memory could not be allocated, or not be mapped for the CPU.
+    #[error(
+        "{operation} failed ({}): {} of {kind} memory asked, heap is {}{}",
+        VulkanToken(*code), Bytes(*asked), Bytes(*heap), small_bar_hint(*kind, *heap)
+    )]
+    Allocation {
+        /// The Vulkan function.
+        operation: &'static str,
+        /// What it returned, or would by specification: a size beyond the heap is refused before the call.
+        code: vk::Result,
+        /// The kind of memory.
+        kind: MemoryKind,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes in the memory heap of that kind.
+        heap: u64,
+    },
+    /// No Vulkan device has the CUDA device's UUID.
+    #[error("no Vulkan device matching the CUDA device found: CUDA device {device} has UUID {}, {found}", Uuid(*uuid))]
+    NoMatchingDevice {
+        /// The CUDA device.
+        device: i32,
+        /// Its UUID.
+        uuid: [u8; 16],
+        /// The Vulkan devices that were found, in words.
+        found: String,
+    },
+    /// The GPU has no memory type for a kind.
+    #[error("Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted})")]
+    NoSuitableMemoryType {
+        /// The Vulkan device's name.
+        device: String,
+        /// The kind that was asked for.
+        kind: MemoryKind,
+        /// The property flags that were looked for.
+        wanted: String,
+    },
+    /// Flags with bits that mean nothing.
+    #[error("unknown flag bits {bits:#x}")]
+    UnknownFlags {
+        /// The unknown bits.
+        bits: u32,
+    },
+    /// Memory of zero bytes was asked for.
+    #[error("cannot allocate 0 bytes of {kind} memory")]
+    ZeroSize {
+        /// The kind of memory.
+        kind: MemoryKind,
+    },
+    /// A range that does not lie within the memory.
+    #[error("{len} bytes at offset {offset} are out of range: the memory has {size} bytes")]
+    OutOfRange {
+        /// The first byte.
+        offset: usize,
+        /// The number of bytes.
+        len: usize,
+        /// The size of the memory or region in bytes.
+        size: usize,
+    },
+    /// A pointer or a length that does not fit the element type.
+    #[error("{what} {value} is not a multiple of {unit} bytes")]
+    Misaligned {
+        /// What does not fit.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+        /// What it must be a multiple of.
+        unit: usize,
+    },
+    /// The CPU cannot see this memory.
+    #[error("{kind} memory has no host view: use its device pointer with CUDA's copies")]
+    NoHostView {
+        /// The kind of memory.
+        kind: MemoryKind,
+    },
+    /// The memory was freed before.
+    #[error("the memory was freed")]
+    Freed,
+    /// The current context belongs to another GPU than the handle.
+    #[error("the current CUDA context is on device {current}, the handle is on device {expected}")]
+    WrongDevice {
+        /// The device of the current context.
+        current: i32,
+        /// The device of the handle.
+        expected: i32,
+    },
+    /// A stream of another context cannot guard this memory.
+    #[error("the stream belongs to another CUDA context than the memory")]
+    ForeignStream,
+}
+
+impl Error {
+    /// The CUDA driver's code, where a CUDA call failed.
+    #[must_use]
+    pub const fn cuda_code(&self) -> Option<i32> {
+        match self {
+            Self::Cuda { code, .. } => Some(code.value),
+            _ => None,
+        }
+    }
+
+    /// Vulkan's result code, where a Vulkan call failed or was refused.
+    #[must_use]
+    pub const fn vulkan_code(&self) -> Option<i32> {
+        match self {
+            Self::Vulkan { code, .. } | Self::Allocation { code, .. } => Some(code.as_raw()),
+            _ => None,
+        }
+    }
+
+    /// Whether the driver ran out of something that freeing memory may give back.
+    pub(crate) fn is_exhaustion(&self) -> bool {
+        match self {
+            Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
+                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+                vk::Result::ERROR_OUT_OF_HOST_MEMORY,
+                vk::Result::ERROR_MEMORY_MAP_FAILED,
+                vk::Result::ERROR_TOO_MANY_OBJECTS,
+            ]
+            .contains(code),
+            Self::Cuda { code, .. } => code.value == CudaCode::OUT_OF_MEMORY,
+            _ => false,
+        }
+    }
+}
+
+/// What a CUDA driver function returned: the number, and the driver's name for it.
+///
+/// The number stays an integer, since a newer driver may return codes that this crate has never heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CudaCode {
+    value: i32,
+    name: Option<&'static str>,
+}
+
+impl CudaCode {
+    pub(crate) const OUT_OF_MEMORY: i32 = 2;
+    pub(crate) const DEINITIALIZED: i32 = 4;
+    pub(crate) const NO_DEVICE: i32 = 100;
+    pub(crate) const INVALID_DEVICE: i32 = 101;
+    pub(crate) const INVALID_CONTEXT: i32 = 201;
+    pub(crate) const NOT_READY: i32 = 600;
+    pub(crate) const CONTEXT_IS_DESTROYED: i32 = 709;
+
+    pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {
+        Self { value, name }
+    }
+
+    /// The number, a `CUresult`.
+    #[must_use]
+    pub const fn value(self) -> i32 {
+        self.value
+    }
+}
+
+impl fmt::Display for CudaCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
+            Some(name) => f.write_str(name),
+            None => write!(f, "unknown CUDA error {}", self.value),
+        }
+    }
+}
+
+/// Vulkan's own spelling of a result code.
+struct VulkanToken(vk::Result);
+
+impl fmt::Display for VulkanToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("{:?}", self.0);
+        if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            write!(f, "VK_{name}")
+        } else {
+            write!(f, "unknown Vulkan error {}", self.0.as_raw())
+        }
+    }
+}
+
+/// A number of bytes in the largest binary unit that leaves at least 1.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let Some(exponent) = self.0.checked_ilog2().map(|log| log / 10).filter(|&e| e > 0) else {
+            return write!(f, "{} bytes", self.0);
+        };
+        let unit = UNITS[exponent as usize - 1];
+        let shift = exponent * 10;
+        if self.0.trailing_zeros() >= shift {
+            write!(f, "{} {unit}", self.0 >> shift)
+        } else {
+            let tenths = u128::from(self.0) * 10 / (1_u128 << shift);
+            write!(f, "{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+/// A UUID in the usual groups.
+pub(crate) struct Uuid(pub(crate) [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&index) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A hint after a colon, or nothing.
+struct Hint(Option<&'static str>);
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |hint| write!(f, ": {hint}"))
+    }
+}
+
+fn library_hint(library: &str) -> &'static str {
+    if library.contains("vulkan") {
+        "install the Vulkan loader (Debian and Ubuntu: libvulkan1)"
+    } else {
+        "install the NVIDIA driver"
+    }
+}
+
+fn cuda_hint(operation: &str, code: CudaCode) -> Option<&'static str> {
+    match (operation, code.value) {
+        (_, CudaCode::INVALID_CONTEXT) => {
+            Some("no usable CUDA context is current on this thread; make one current or open with open_primary_context")
+        }
+        (_, CudaCode::CONTEXT_IS_DESTROYED) => Some("the memory's CUDA context was destroyed"),
+        (_, CudaCode::INVALID_DEVICE) => {
+            Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
+        }
+        ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
+        _ => None,
+    }
+}
+
+fn vulkan_hint(operation: &str, code: vk::Result) -> Option<&'static str> {
+    match (operation, code) {
+        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Some(
+            "no Vulkan driver was found; install NVIDIA's (nvidia_icd.json), name it in VK_DRIVER_FILES, \
+             or in a container set NVIDIA_DRIVER_CAPABILITIES=all",
+        ),
+        ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS) => Some("see the limit on open files (ulimit -n)"),
+        _ => None,
+    }
+}
+
+/// A BAR that was not resized shows 256 MiB (PCI Express Resizable BAR ECN; NVIDIA's BAR1 default), of which
+/// the driver keeps a part.
+fn small_bar_hint(kind: MemoryKind, heap: u64) -> &'static str {
+    const UNRESIZED_BAR: u64 = 256 << 20;
+    if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR {
+        "; enable Resizable BAR in the firmware to map more"
+    } else {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_whole_unit() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (2 << 30, "2 GiB"),
+            (u64::MAX, "15.9 EiB"),
+            (1_000_000_000_000_000, "909.4 TiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_allocation_error_names_operation_token_sizes_and_remedy() {
+        let error = Error::Allocation {
+            operation: "vkAllocateMemory",
+            code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+            kind: MemoryKind::Mapped,
+            asked: 2 << 30,
+            heap: 256 << 20,
+        };
+        assert_eq!(
+            error.to_string(),
+            "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): 2 GiB of mapped memory asked, \
+             heap is 256 MiB; enable Resizable BAR in the firmware to map more"
+        );
+    }
+
+    #[test]
+    fn codes_that_nobody_knows_keep_their_number() {
+        let vulkan = Error::Vulkan { operation: "vkMapMemory", code: vk::Result::from_raw(-987_654) };
+        assert_eq!(vulkan.to_string(), "vkMapMemory failed (unknown Vulkan error -987654)");
+        let cuda = Error::Cuda { operation: "cuMemFree", code: CudaCode::new(4242, None) };
+        assert_eq!(cuda.to_string(), "cuMemFree failed (unknown CUDA error 4242)");
+    }
+
+    #[test]
+    fn a_uuid_is_shown_in_the_usual_groups() {
+        let uuid = *b"mesa22.3.6\0\0\0\0\0\0";
+        assert_eq!(Uuid(uuid).to_string(), "6d657361-3232-2e33-2e36-000000000000");
+    }
+}

@@ -1,0 +1,70 @@
+//! The flags of [`Vkgdr::open`](crate::Vkgdr::open) and the kinds of memory.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use crate::{Error, Result};
+
+bitflags::bitflags! {
+    /// How a handle is opened. The values are those of vkgdr 0.1's `enum vkgdr_open_flags`.
+    ///
+    /// A bit that is not listed here is refused with [`Error::UnknownFlags`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct OpenFlags: u32 {
+        /// Ignore the device number and use the device of the context that is current on the calling thread.
+        const CURRENT_CONTEXT = 1;
+        /// Treat memory as non-coherent even where it is coherent: flush and invalidate always reach the
+        /// driver. For testing that a program flushes what it must.
+        const FORCE_NON_COHERENT = 2;
+        /// Use only memory types that are coherent, so that flush and invalidate are never needed. Together
+        /// with `FORCE_NON_COHERENT` a coherent type is chosen and treated as non-coherent.
+        const REQUIRE_COHERENT = 4;
+    }
+}
+
+impl OpenFlags {
+    /// The flags, if every bit is known.
+    pub(crate) fn checked(self) -> Result<Self> {
+        let unknown = self.bits() & !Self::all().bits();
+        if unknown == 0 { Ok(self) } else { Err(Error::UnknownFlags { bits: unknown }) }
+    }
+}
+
+/// Where memory lives and who sees it.
+///
+/// | kind | Vulkan memory type | CPU | GPU | for |
+/// |---|---|---|---|---|
+/// | `Mapped` | device-local and host-visible | through the PCIe BAR: fast writes, slow reads | at full speed | data that the CPU writes and the GPU uses |
+/// | `Host` | host-visible and host-cached | at full speed | over PCIe | results and flags that the CPU polls |
+/// | `Device` | device-local, not host-visible where such a type exists | no view | at full speed | scratch space |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MemoryKind {
+    /// Video memory that the CPU reaches through the PCIe BAR. The default, and all that vkgdr 0.1 has.
+    #[default]
+    Mapped,
+    /// Cached system memory that the GPU reaches over PCIe.
+    Host,
+    /// Video memory without a host view.
+    Device,
+}
+
+impl MemoryKind {
+    /// Every kind, in the order of the table above.
+    pub const ALL: [Self; 3] = [Self::Mapped, Self::Host, Self::Device];
+
+    /// Whether memory of this kind has a host pointer.
+    #[must_use]
+    pub const fn has_host_view(self) -> bool {
+        !matches!(self, Self::Device)
+    }
+}
+
+impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Mapped => "mapped",
+            Self::Host => "host",
+            Self::Device => "device",
+        })
+    }
+}

@@ -1,0 +1,3 @@
+//! Our memory in other crates' terms.
+
+mod cudarc;

@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # The tour
+//!
+//! The data's way, and the order of the modules:
+//!
+//! ```text
+//! open -> allocate -> map -> export -> import -> use (write, flush | invalidate, read) -> free
+//! ```
+//!
+//! * [`Vkgdr`] is the handle of one GPU.
+//! * [`Memory`] is memory that frees itself; it dereferences to the [`Region`] that covers it, where reading,
+//!   writing, flushing and mapping live. [`RawMemory`] is memory that is freed by hand.
+//! * [`Error`] says which driver call failed and what to do about it.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("vkgdr needs Linux: memory travels from Vulkan to CUDA as a file descriptor");
+
+mod access;
+mod allocation;
+mod device;
+mod driver;
+mod error;
+mod flags;
+mod interop;
+mod memory;
+
+pub use access::guard::{MapGuard, MapMode};
+pub use device::{MemoryInfo, MemoryInfoSource, Vkgdr};
+pub use error::{CudaCode, Error, Result};
+pub use flags::{MemoryKind, OpenFlags};
+pub use memory::{DropPolicy, Memory, RawMemory, Region};
+
+/// cudarc, whose types appear in this crate's signatures.
+pub use cudarc;

@@ -1,0 +1,150 @@
+//! Memory that frees itself, safely, from any thread.
+#![expect(unsafe_code, reason = "streams and early release are the caller's responsibility")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUcontext, CUstream};
+
+use super::region::Region;
+use super::release::{DropPolicy, Held};
+use crate::allocation::Allocation;
+use crate::driver::context::Context;
+use crate::{MemoryKind, Result, Vkgdr};
+
+/// Memory that the CPU and the device share, freed when it is dropped.
+///
+/// It remembers the CUDA context that it was allocated in, so that it can be used and dropped on any thread,
+/// whichever context is current there. Before it is freed it waits for the device, see [`DropPolicy`]. When its
+/// context was destroyed first, only Vulkan's side is freed, and one line is logged.
+///
+/// Reading, writing, mapping and taking parts are methods of [`Region`], to which this type dereferences.
+///
+/// # Examples
+///
+/// ```no_run
+/// use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+///
+/// let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+/// let memory = Memory::allocate(&gpu, 1 << 20, MemoryKind::Mapped)?;
+/// memory.write(0, &[1_u32, 2, 3])?;
+/// memory.flush(..)?;
+/// println!("kernels use {:#x}", memory.device_ptr());
+/// # Ok::<(), vkgdr::Error>(())
+/// ```
+pub struct Memory {
+    whole: Region,
+}
+
+impl Memory {
+    /// Allocates `len` bytes of memory in the handle's primary context if it retains that, else in the current
+    /// context, which must be one of the handle's device.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`](crate::Error::WrongDevice)
+    /// when it is another device's, [`Error::ZeroSize`](crate::Error::ZeroSize),
+    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType), `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and
+    /// what else the drivers return.
+    pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+        let (allocation, context) = match owner.primary_context() {
+            Some(context) => (context.run(|| Allocation::new(owner, len, kind))?, context),
+            None => {
+                let context = Context::current()?;
+                owner.check_current_context()?;
+                (Allocation::new(owner, len, kind)?, context)
+            }
+        };
+        Ok(Self { whole: Region::whole(Held::new(allocation, context)) })
+    }
+
+    /// The CUDA context that the memory belongs to.
+    #[must_use]
+    pub fn context(&self) -> CUcontext {
+        self.whole.held().context().raw()
+    }
+
+    /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop waits only for what the
+    /// stream was given before, in the background. Keeps the stream alive.
+    ///
+    /// All further device work on the memory should be given to this stream, or be ordered before later work of
+    /// it. Handing the memory to another stream's copies through cudarc is noticed, and makes the drop wait for
+    /// the whole context; a kernel launched on another stream is not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignStream`](crate::Error::ForeignStream) when the stream belongs to another context.
+    pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        self.whole.held().bind(stream)
+    }
+
+    /// As [`bind_stream`](Self::bind_stream), for a stream that somebody else keeps alive. Null is the legacy
+    /// default stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignStream`](crate::Error::ForeignStream) when the stream belongs to another context.
+    ///
+    /// # Safety
+    ///
+    /// The stream must stay alive until the memory was dropped or bound to another stream.
+    pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
+        // SAFETY: live for long enough by this method's contract.
+        unsafe { self.whole.held().bind_raw(stream) }
+    }
+
+    /// What the release waits for.
+    #[must_use]
+    pub fn drop_policy(&self) -> DropPolicy {
+        self.whole.held().policy()
+    }
+
+    /// Makes the release wait for nothing ([`DropPolicy::Immediate`]).
+    ///
+    /// # Safety
+    ///
+    /// When the memory and its regions are gone, no work of the device may use it.
+    pub unsafe fn release_immediately(&self) {
+        self.whole.held().set_policy(DropPolicy::Immediate);
+    }
+
+    /// Frees the memory, as a drop does, and reports what goes wrong. If regions of it are alive, the memory
+    /// goes with the last of them.
+    ///
+    /// # Errors
+    ///
+    /// The drivers' first error. Everything has been released all the same: such an error is often one of
+    /// earlier, asynchronous work of the device.
+    pub fn free(self) -> Result<()> {
+        Arc::into_inner(self.whole.into_held()).map_or(Ok(()), |mut held| held.release())
+    }
+}
+
+impl Deref for Memory {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.whole
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut Region {
+        &mut self.whole
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("len", &self.len())
+            .field("kind", &self.kind())
+            .field("device_ptr", &format_args!("{:#x}", self.device_ptr()))
+            .field("host_ptr", &self.host_ptr())
+            .field("context", &self.context())
+            .field("drop_policy", &self.drop_policy())
+            .finish_non_exhaustive()
+    }
+}

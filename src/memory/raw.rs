@@ -1,0 +1,158 @@
+//! Memory that is freed by hand, as in vkgdr 0.1.
+#![expect(unsafe_code, reason = "freeing by hand is unsafe by nature")]
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use cudarc::driver::sys::CUdeviceptr;
+
+use crate::access::view::View;
+use crate::allocation::Allocation;
+use crate::{Error, MemoryKind, Result, Vkgdr};
+
+/// Memory that is freed by hand, in whatever CUDA context is current.
+///
+/// This is vkgdr 0.1's memory: it does not remember a context, does not wait for the device, and **is not freed
+/// when it is dropped** (that leaks it). [`Memory`](crate::Memory) does all three; use it unless you manage
+/// contexts and lifetimes yourself, as a binding to another language does.
+pub struct RawMemory {
+    /// None once it was freed.
+    allocation: Option<std::mem::ManuallyDrop<Allocation>>,
+    len: usize,
+    kind: MemoryKind,
+}
+
+impl RawMemory {
+    /// Allocates `len` bytes of memory.
+    ///
+    /// A CUDA context of the handle's device must be current, unless the handle retains the primary context;
+    /// then the memory belongs to that one.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
+    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and
+    /// what else the drivers return.
+    pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+        let allocation = match owner.primary_context() {
+            Some(context) => context.run(|| Allocation::new(owner, len, kind))?,
+            None => {
+                owner.check_current_context()?;
+                Allocation::new(owner, len, kind)?
+            }
+        };
+        Ok(Self { allocation: Some(std::mem::ManuallyDrop::new(allocation)), len, kind })
+    }
+
+    /// Frees the memory. A second call does nothing.
+    ///
+    /// The context of the allocation must be current, unless the handle retains the primary context. Does not
+    /// wait for the device. Everything is released even when a driver reports an error, which is often one of
+    /// earlier, asynchronous work.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the drivers.
+    ///
+    /// # Safety
+    ///
+    /// Neither the CPU nor the device may use the memory during or after this call.
+    pub unsafe fn free(&mut self) -> Result<()> {
+        let Some(allocation) = self.allocation.take() else { return Ok(()) };
+        let allocation = std::mem::ManuallyDrop::into_inner(allocation);
+        // Dropped after the context was left: it may be what keeps the context alive.
+        let owner = allocation.owner().clone();
+        let Some(context) = owner.primary_context() else { return allocation.release() };
+        let guard = context.enter();
+        let released = allocation.release();
+        released.and(guard?.leave())
+    }
+
+    /// The address on the device; 0 once the memory was freed.
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.allocation.as_ref().map_or(0, |allocation| allocation.device_ptr())
+    }
+
+    /// The address for the CPU; none for device memory, and once the memory was freed.
+    ///
+    /// The device may change the bytes at any time: read and write through the pointer (volatile or atomic
+    /// accesses), and make no reference to the bytes that outlives your knowledge of what the device does.
+    #[must_use]
+    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.allocation.as_ref().and_then(|allocation| allocation.host_ptr())
+    }
+
+    /// The number of bytes that were asked for.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes: never, since empty memory cannot be allocated.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The kind of memory.
+    #[must_use]
+    pub const fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
+    /// [`invalidate`](Self::invalidate).
+    #[must_use]
+    pub fn is_coherent(&self) -> bool {
+        self.allocation.as_ref().is_none_or(|allocation| allocation.memory_type().coherent)
+    }
+
+    /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
+    /// where not.
+    #[must_use]
+    pub fn non_coherent_atom_size(&self) -> usize {
+        self.allocation.as_ref().map_or(1, |allocation| allocation.memory_type().atom)
+    }
+
+    /// Makes the CPU's writes to `len` bytes at `offset` visible to the device.
+    ///
+    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Where the memory is
+    /// coherent this only orders write-combined stores. Device memory has nothing to flush.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::Freed`], and what `vkFlushMappedMemoryRanges` returns.
+    #[inline]
+    pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
+        self.view()?.flush(offset, len)
+    }
+
+    /// Makes the device's writes to `len` bytes at `offset` visible to the CPU.
+    ///
+    /// The device's work must have finished. The range is rounded outwards to whole atoms, and CPU writes in
+    /// those atoms that were not flushed may be lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::Freed`], and what `vkInvalidateMappedMemoryRanges` returns.
+    #[inline]
+    pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
+        self.view()?.invalidate(offset, len)
+    }
+
+    fn view(&self) -> Result<View<'_>> {
+        self.allocation.as_ref().map(|allocation| View::whole(allocation)).ok_or(Error::Freed)
+    }
+}
+
+impl fmt::Debug for RawMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawMemory")
+            .field("len", &self.len)
+            .field("kind", &self.kind)
+            .field("device_ptr", &format_args!("{:#x}", self.device_ptr()))
+            .field("host_ptr", &self.host_ptr())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,265 @@
+//! A range of bytes of [`Memory`](crate::Memory) with pointers of its own.
+#![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
+
+use std::fmt;
+use std::ops::RangeBounds;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+use bytemuck::{AnyBitPattern, NoUninit, Pod};
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::release::Held;
+use crate::access::guard::{MapGuard, MapMode};
+use crate::access::range;
+use crate::access::view::View;
+use crate::{Error, MemoryKind, Result, Vkgdr};
+
+/// A range of bytes that the CPU and the device share.
+///
+/// A region keeps its memory alive, also after the [`Memory`](crate::Memory) that it came from is gone. A
+/// `Memory` dereferences to the region that covers all of it, so that everything here works on both.
+///
+/// Both sides may write at any time, and regions may overlap. The copying methods are safe all the same: a race
+/// changes which bytes are seen, nothing else. Slices and pointers are `unsafe` to use.
+///
+/// All methods may be called from any thread; they make the memory's own CUDA context current where they need
+/// one. Offsets and ranges are in bytes from the region's start.
+pub struct Region {
+    held: Arc<Held>,
+    offset: usize,
+    len: usize,
+    device_ptr: CUdeviceptr,
+}
+
+impl Region {
+    pub(super) fn whole(held: Held) -> Self {
+        let view = View::whole(held.allocation());
+        let (len, device_ptr) = (view.len(), view.device_ptr());
+        Self { held: Arc::new(held), offset: 0, len, device_ptr }
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    pub(super) fn into_held(self) -> Arc<Held> {
+        self.held
+    }
+
+    #[inline]
+    fn view(&self) -> View<'_> {
+        View::checked(self.held.allocation(), self.offset, self.len)
+    }
+
+    /// The handle that the memory was allocated from.
+    #[must_use]
+    pub fn owner(&self) -> &Vkgdr {
+        self.held.allocation().owner()
+    }
+
+    /// The first byte's address on the device.
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.device_ptr
+    }
+
+    pub(crate) fn device_ptr_ref(&self) -> &CUdeviceptr {
+        &self.device_ptr
+    }
+
+    /// The first byte's address for the CPU; none for device memory.
+    ///
+    /// Valid for as long as the region lives. The device may change the bytes at any time: read and write
+    /// through the pointer with volatile or atomic accesses.
+    #[must_use]
+    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        self.view().host_ptr()
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The kind of memory.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.held.allocation().kind()
+    }
+
+    /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
+    /// [`invalidate`](Self::invalidate).
+    #[must_use]
+    pub fn is_coherent(&self) -> bool {
+        self.held.allocation().memory_type().coherent
+    }
+
+    /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
+    /// where not.
+    #[must_use]
+    pub fn non_coherent_atom_size(&self) -> usize {
+        self.held.allocation().memory_type().atom
+    }
+
+    /// Makes the CPU's writes to a range visible to the device.
+    ///
+    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Where the memory is
+    /// coherent this only orders write-combined stores, so that a kernel that is already running sees them in
+    /// order. Device memory has nothing to flush.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], and what `vkFlushMappedMemoryRanges` returns.
+    #[inline]
+    pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let (offset, len) = range::resolve(&range, self.len)?;
+        self.view().flush(offset, len)
+    }
+
+    /// Makes the device's writes to a range visible to the CPU.
+    ///
+    /// The device's work must have finished: synchronise its stream first, or use [`map`](Self::map). The range
+    /// is rounded outwards to whole atoms, and CPU writes in those atoms that were not flushed may be lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], and what `vkInvalidateMappedMemoryRanges` returns.
+    #[inline]
+    pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let (offset, len) = range::resolve(&range, self.len)?;
+        self.view().invalidate(offset, len)
+    }
+
+    /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::NoHostView`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
+    /// memory.write(16, &[1.0_f32, 2.0, 3.0])?;
+    /// memory.flush(16..28)?;
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
+        self.view().write(offset, source)
+    }
+
+    /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
+    ///
+    /// Reading mapped memory through the PCIe BAR is slow; memory of kind `Host` is made for that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::NoHostView`].
+    pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
+        self.view().read(offset, target)
+    }
+
+    /// Repeats `value` over a range of bytes, whose length must be a multiple of the value's size. Does not
+    /// flush.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoHostView`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
+    /// memory.fill(.., 0_u8)?;
+    /// memory.fill(1024..2048, f32::NAN)?;
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn fill<T: NoUninit>(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
+        let (offset, len) = range::resolve(&range, self.len)?;
+        self.view().fill(offset, len, &value)
+    }
+
+    /// Begins a scope in which the CPU uses a range.
+    ///
+    /// Waits for the bound stream, if the memory is bound to one (otherwise synchronise first yourself), and
+    /// invalidates. The guard flushes when it goes. What is invalidated and flushed depends on the mode.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::NoHostView`], and what the drivers return.
+    pub fn map(&self, mode: MapMode, range: impl RangeBounds<usize>) -> Result<MapGuard<'_>> {
+        let (offset, len) = range::resolve(&range, self.len)?;
+        if !self.kind().has_host_view() {
+            return Err(Error::NoHostView { kind: self.kind() });
+        }
+        self.held.wait_for_stream()?;
+        MapGuard::new(self.view().part(offset, len)?, mode)
+    }
+
+    /// A part of this region, with pointers of its own. It keeps the memory alive.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`].
+    pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let (offset, len) = range::resolve(&range, self.len)?;
+        let device_ptr = self.device_ptr + offset as u64;
+        Ok(Self { held: self.held.clone(), offset: self.offset + offset, len, device_ptr })
+    }
+
+    /// The bytes as a slice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`] when address or length do not fit `T`, [`Error::NoHostView`].
+    ///
+    /// # Safety
+    ///
+    /// While the slice lives, neither the device nor the CPU may write to the region, on any thread, through
+    /// any of its views.
+    pub unsafe fn as_slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
+        let (pointer, count) = self.view().elements::<T>()?;
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody writes by this method's contract.
+        Ok(unsafe { slice::from_raw_parts(pointer.as_ptr(), count) })
+    }
+
+    /// The bytes as a mutable slice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`] when address or length do not fit `T`, [`Error::NoHostView`].
+    ///
+    /// # Safety
+    ///
+    /// While the slice lives, neither the device nor the CPU may read or write the region by another way, on
+    /// any thread, through any of its views.
+    pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
+        let (pointer, count) = self.view().elements::<T>()?;
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody else uses the bytes by this
+        // method's contract.
+        Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .field("kind", &self.kind())
+            .field("device_ptr", &format_args!("{:#x}", self.device_ptr))
+            .field("host_ptr", &self.host_ptr())
+            .finish_non_exhaustive()
+    }
+}
