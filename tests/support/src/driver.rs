@@ -1,0 +1,174 @@
+//! Which CUDA driver this process runs on, and how the helpers call it.
+//!
+//! Calls go through function pointers that return plain integers: a code that this version of cudarc does not know
+//! must stay a number. `libcuda` is found exactly as cudarc finds it, and it is the same handle that vkgdr uses.
+#![expect(unsafe_code, reason = "opens libcuda and calls its functions")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUstream};
+
+use crate::controls::as_function;
+
+/// What stands behind `libcuda.so.1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverKind {
+    /// NVIDIA's driver.
+    Real,
+    /// The simulated driver of `tests/simcuda`.
+    Sim,
+}
+
+/// Whether `libcuda` can be opened, asked once.
+fn present() -> bool {
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    *PRESENT.get_or_init(|| {
+        // SAFETY: opens and closes `libcuda`, whose constructors need nothing of this process.
+        unsafe { sys::is_culib_present() }
+    })
+}
+
+/// The address of a name in `libcuda`; `None` without the library or without the name.
+pub(crate) fn symbol(name: &CStr) -> Option<*mut c_void> {
+    if !present() {
+        return None;
+    }
+    // SAFETY: the library can be opened, so this does not panic; it is never closed again.
+    let library = unsafe { sys::culib() };
+    // SAFETY: only the address is taken.
+    let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?;
+    (!symbol.is_null()).then_some(*symbol)
+}
+
+/// The driver behind `libcuda`; `None` when there is no `libcuda` to open.
+#[must_use]
+pub fn kind() -> Option<DriverKind> {
+    if !present() {
+        return None;
+    }
+    let simulated = symbol(c"simcuda_live_objects").is_some();
+    Some(if simulated { DriverKind::Sim } else { DriverKind::Real })
+}
+
+/// Whether a real driver is present and has at least one device. Initialises the driver.
+#[must_use]
+pub fn has_gpu() -> bool {
+    kind() == Some(DriverKind::Real) && device_count() > 0
+}
+
+/// How many devices the driver offers; 0 without a driver and when it does not initialise.
+#[must_use]
+pub fn device_count() -> i32 {
+    let mut count = 0;
+    if !present() || init() != 0 {
+        return 0;
+    }
+    // SAFETY: `count` is a valid output.
+    let code = unsafe { call::cuDeviceGetCount(&raw mut count) };
+    if code == 0 { count } else { 0 }
+}
+
+fn init() -> i32 {
+    // SAFETY: `cuInit` takes flags, which must be 0, and may be called again.
+    unsafe { call::cuInit(0) }
+}
+
+/// Initialises the driver.
+///
+/// # Panics
+/// When it does not initialise.
+#[track_caller]
+pub fn initialise() {
+    check("cuInit", init());
+}
+
+/// The driver's name for a code, such as `CUDA_ERROR_INVALID_CONTEXT`; the number where it has none.
+#[must_use]
+pub fn error_name(code: i32) -> String {
+    let mut name: *const c_char = std::ptr::null();
+    // SAFETY: `name` is a valid output; any integer is allowed as the code.
+    let result = unsafe { call::cuGetErrorName(code, &raw mut name) };
+    if result != 0 || name.is_null() {
+        return format!("CUDA error {code}");
+    }
+    // SAFETY: on success it is a terminated string with the life of the driver.
+    let name = unsafe { CStr::from_ptr(name) };
+    name.to_string_lossy().into_owned()
+}
+
+/// Panics with the function and the driver's name for the code, unless it is success.
+#[track_caller]
+pub(crate) fn check(function: &str, code: i32) {
+    assert!(code == 0, "{function} failed: {} ({code})", error_name(code));
+}
+
+/// Reports a failure where a panic is not allowed: in a destructor.
+pub(crate) fn report(function: &str, code: i32) {
+    if code != 0 {
+        eprintln!("support: {function} failed: {} ({code})", error_name(code));
+    }
+}
+
+/// Whether the driver exports a function.
+#[must_use]
+pub fn exports(name: &CStr) -> bool {
+    symbol(name).is_some()
+}
+
+/// Wrappers that look the function up once and return its code as an integer.
+macro_rules! driver_functions {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+        /// The functions of the CUDA driver API that the helpers call, by their exported names.
+        #[expect(non_snake_case, reason = "the names are the driver's")]
+        pub(crate) mod call {
+            use super::*;
+
+            $(
+                /// # Safety
+                /// As the CUDA driver API asks of this function.
+                pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
+                    type Function = unsafe extern "C" fn($($type),*) -> c_int;
+                    static FUNCTION: OnceLock<Function> = OnceLock::new();
+                    let function = FUNCTION.get_or_init(|| {
+                        let name = stringify!($name);
+                        let address = symbol(&named(name)).unwrap_or_else(|| panic!("there is no {name}"));
+                        // SAFETY: the signature is the one that the driver API gives this name.
+                        unsafe { as_function(address) }
+                    });
+                    // SAFETY: passed on to the caller.
+                    unsafe { function($($argument),*) }
+                }
+            )*
+        }
+    };
+}
+
+fn named(name: &str) -> CString {
+    CString::new(name).unwrap_or_default()
+}
+
+driver_functions! {
+    cuInit(flags: c_uint);
+    cuGetErrorName(code: c_int, name: *mut *const c_char);
+    cuDeviceGetCount(count: *mut c_int);
+    cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+    cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice);
+    cuCtxCreate_v4(context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice);
+    cuCtxDestroy_v2(context: CUcontext);
+    cuCtxGetCurrent(context: *mut CUcontext);
+    cuCtxPushCurrent_v2(context: CUcontext);
+    cuCtxPopCurrent_v2(context: *mut CUcontext);
+    cuCtxSynchronize();
+    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    cuStreamDestroy_v2(stream: CUstream);
+    cuStreamSynchronize(stream: CUstream);
+    cuStreamQuery(stream: CUstream);
+    cuLaunchHostFunc(stream: CUstream, function: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
+    cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);
+    cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
+    cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    cuMemsetD8_v2(to: CUdeviceptr, value: u8, bytes: usize);
+}

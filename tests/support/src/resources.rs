@@ -1,0 +1,143 @@
+//! What a process holds: file descriptors and mappings, counted so that a leak shows.
+//!
+//! Take the first snapshot after one warm-up cycle: drivers keep files and threads of their own once they are used.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+/// Lines of private anonymous memory that the C allocator and the threads' stacks may come and go by.
+const ALLOCATOR_SLACK: usize = 64;
+
+/// The process's file descriptors and mappings at one moment.
+///
+/// `==` compares every count. [`Snapshot::assert_unchanged`] is what tests of leaks use: it leaves the C allocator
+/// and the stacks of threads some room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Open descriptors by what they refer to.
+    fds: BTreeMap<String, usize>,
+    /// Lines of `/proc/self/maps` that are shared or have a file behind them, by that file.
+    mappings: BTreeMap<String, usize>,
+    /// Lines of private anonymous memory: heap, stacks.
+    anonymous: usize,
+    shared_bytes: u64,
+}
+
+impl Snapshot {
+    /// Counts now. The descriptors used for counting are not in it.
+    ///
+    /// # Panics
+    /// When `/proc` cannot be read.
+    #[must_use]
+    pub fn take() -> Self {
+        let mut snapshot = Self { fds: fds(), mappings: BTreeMap::new(), anonymous: 0, shared_bytes: 0 };
+        let maps = File::open("/proc/self/maps").unwrap_or_else(|error| panic!("/proc/self/maps: {error}"));
+        for line in BufReader::new(maps).lines() {
+            let line = line.unwrap_or_else(|error| panic!("/proc/self/maps: {error}"));
+            snapshot.count_mapping(&line);
+        }
+        snapshot
+    }
+
+    /// How many file descriptors were open.
+    #[must_use]
+    pub fn fd_count(&self) -> usize {
+        self.fds.values().sum()
+    }
+
+    /// How many lines `/proc/self/maps` had.
+    #[must_use]
+    pub fn mapping_count(&self) -> usize {
+        self.mappings.values().sum::<usize>() + self.anonymous
+    }
+
+    /// How many bytes were mapped shared, as exported and imported memory is.
+    #[must_use]
+    pub fn shared_bytes(&self) -> u64 {
+        self.shared_bytes
+    }
+
+    /// Checks that the process holds now what it held `before`: the same descriptors, the same shared and
+    /// file-backed mappings, the same shared bytes, and about the same number of private anonymous mappings.
+    ///
+    /// # Panics
+    /// When it does not, with a list of what came and went.
+    #[track_caller]
+    pub fn assert_unchanged(before: &Self) {
+        let difference = Self::take().difference(before);
+        assert!(difference.is_empty(), "the process does not hold what it held before:\n{difference}");
+    }
+
+    /// One line for each count that differs from `before`; empty when there is none.
+    fn difference(&self, before: &Self) -> String {
+        let mut text = String::new();
+        compare(&mut text, "descriptors of", &before.fds, &self.fds);
+        compare(&mut text, "mappings of", &before.mappings, &self.mappings);
+        if self.shared_bytes != before.shared_bytes {
+            line(&mut text, "bytes mapped shared", before.shared_bytes, self.shared_bytes);
+        }
+        if self.anonymous.abs_diff(before.anonymous) > ALLOCATOR_SLACK {
+            line(&mut text, "private anonymous mappings", before.anonymous, self.anonymous);
+        }
+        text
+    }
+
+    /// `start-end perms offset device inode   path`, see proc_pid_maps(5).
+    fn count_mapping(&mut self, line: &str) {
+        let mut fields = line.splitn(6, ' ');
+        let range = fields.next().unwrap_or_default();
+        let shared = fields.next().is_some_and(|permissions| permissions.ends_with('s'));
+        let path = fields.nth(3).unwrap_or_default().trim();
+        if shared {
+            self.shared_bytes += length(range);
+        }
+        if shared || path.starts_with('/') {
+            *self.mappings.entry(path.to_owned()).or_default() += 1;
+        } else {
+            self.anonymous += 1;
+        }
+    }
+}
+
+fn length(range: &str) -> u64 {
+    let parse = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+    range.split_once('-').map_or(0, |(start, end)| parse(end).saturating_sub(parse(start)))
+}
+
+fn fds() -> BTreeMap<String, usize> {
+    let folder = std::fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}"));
+    let own = format!("/proc/{}/fd", std::process::id());
+    let mut fds = BTreeMap::new();
+    // A descriptor that another thread closes meanwhile has no target any more, and does not count.
+    for target in folder.flatten().flat_map(|entry| std::fs::read_link(entry.path())) {
+        *fds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
+    }
+    // One of the descriptors of this folder is the one that reads it.
+    if let Some(count) = fds.get_mut(&own) {
+        *count -= 1;
+    }
+    fds.retain(|_, count| *count > 0);
+    fds
+}
+
+/// The target without the number that tells one pipe or socket from the next.
+fn kind_of(target: &str) -> String {
+    let numbered = ["pipe:", "socket:"].iter().find(|kind| target.starts_with(**kind));
+    numbered.map_or_else(|| target.to_owned(), |kind| (*kind).to_owned())
+}
+
+fn compare(text: &mut String, what: &str, before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) {
+    let count = |of: &BTreeMap<String, usize>, name| of.get(name).copied().unwrap_or(0);
+    for name in before.keys().chain(now.keys().filter(|name| !before.contains_key(*name))) {
+        if count(before, name) != count(now, name) {
+            line(text, &format!("{what} {name}"), count(before, name), count(now, name));
+        }
+    }
+}
+
+fn line<T: std::fmt::Display>(text: &mut String, what: &str, before: T, now: T) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "  {what}: {before} -> {now}");
+}

@@ -1,0 +1,120 @@
+//! The controls of the Vulkan layers in `tests/vklayer`.
+#![expect(unsafe_code, reason = "opens a library and calls its C functions")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use crate::controls::{Controls, Symbols, find, text};
+
+const LAYER: &str = "VK_LAYER_VKGDR_faults";
+const FILE: &str = "libvklayer.so";
+
+/// The Vulkan layers of this process: [`Controls`] of the faults layer, and what the messenger layer saw.
+#[derive(Debug)]
+pub struct VkLayer {
+    controls: Controls,
+    messages: unsafe extern "C" fn() -> u64,
+    last_message: unsafe extern "C" fn(*mut c_char, usize) -> usize,
+    messenger_active: unsafe extern "C" fn() -> i32,
+    validation_present: unsafe extern "C" fn() -> u64,
+}
+
+impl VkLayer {
+    /// Validation messages since the library was loaded; only counted with `VKLAYER_MESSENGER=count`.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        // SAFETY: takes nothing, and the library is never unloaded.
+        unsafe { (self.messages)() }
+    }
+
+    /// The last validation message, as `<id name>: <text>`.
+    #[must_use]
+    pub fn last_message(&self) -> Option<String> {
+        text(self.last_message)
+    }
+
+    /// Live instances that have a messenger. 0 means that nothing reports validation errors.
+    #[must_use]
+    pub fn messengers_active(&self) -> usize {
+        // SAFETY: takes nothing, and the library is never unloaded.
+        let count = unsafe { (self.messenger_active)() };
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    /// Live instances that have a messenger and the Khronos validation layer beneath it.
+    #[must_use]
+    pub fn validated_instances(&self) -> u64 {
+        // SAFETY: takes nothing, and the library is never unloaded.
+        unsafe { (self.validation_present)() }
+    }
+
+    fn load(symbols: Symbols<'_>) -> Result<Self, String> {
+        Ok(Self {
+            controls: Controls::load(symbols, "vklayer")?,
+            // SAFETY: the layer exports this name with this signature.
+            messages: unsafe { find(symbols, "vklayer", "messages") }?,
+            // SAFETY: as above.
+            last_message: unsafe { find(symbols, "vklayer", "last_message") }?,
+            // SAFETY: as above.
+            messenger_active: unsafe { find(symbols, "vklayer", "messenger_active") }?,
+            // SAFETY: as above.
+            validation_present: unsafe { find(symbols, "vklayer", "validation_present") }?,
+        })
+    }
+}
+
+impl Deref for VkLayer {
+    type Target = Controls;
+
+    fn deref(&self) -> &Controls {
+        &self.controls
+    }
+}
+
+fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: only the address is taken; the library stays loaded for the process's life.
+    let symbol = unsafe { library.get::<*mut c_void>(name) }.ok()?;
+    (!symbol.is_null()).then_some(*symbol)
+}
+
+/// The layer's controls, when `VK_INSTANCE_LAYERS` names `VK_LAYER_VKGDR_faults`.
+///
+/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`, else the first of that name in `VK_ADD_LAYER_PATH`: the very
+/// file that the Vulkan loader opens, so both see one state. It may be asked for before the first instance exists.
+///
+/// # Panics
+/// When the layer is named and its library cannot be found or lacks a function.
+#[must_use]
+pub fn vklayer() -> Option<&'static VkLayer> {
+    static LAYER: OnceLock<Option<VkLayer>> = OnceLock::new();
+    LAYER.get_or_init(open).as_ref()
+}
+
+fn open() -> Option<VkLayer> {
+    let layers = std::env::var("VK_INSTANCE_LAYERS").ok()?;
+    if !layers.split(':').any(|name| name == LAYER) {
+        return None;
+    }
+    let path = path().unwrap_or_else(|| {
+        panic!("VK_INSTANCE_LAYERS names {LAYER}, but neither VKGDR_LAYER_DIR nor VK_ADD_LAYER_PATH has {FILE}")
+    });
+    // SAFETY: the layer has no constructors that need anything of this process.
+    let library = unsafe { Library::new(&path) };
+    let library = library.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    // The function pointers outlive this scope, so the library must never be closed.
+    let library: &'static Library = Box::leak(Box::new(library));
+    Some(
+        VkLayer::load(&|name| address(library, name))
+            .unwrap_or_else(|missing| panic!("{} has no {missing}: rebuild it", path.display())),
+    )
+}
+
+fn path() -> Option<PathBuf> {
+    let named = std::env::var_os("VKGDR_LAYER_DIR").map(PathBuf::from);
+    let listed = std::env::var_os("VK_ADD_LAYER_PATH").unwrap_or_default();
+    named.into_iter().chain(std::env::split_paths(&listed)).map(|folder| folder.join(FILE)).find(|path| path.is_file())
+}

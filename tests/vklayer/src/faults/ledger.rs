@@ -1,0 +1,57 @@
+//! The Vulkan objects that are alive.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the ledger counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Noun {
+    /// A `VkInstance`.
+    Instance,
+    /// A `VkDevice`.
+    Device,
+    /// A `VkDeviceMemory`.
+    Memory,
+    /// A mapped `VkDeviceMemory`.
+    Mapping,
+}
+
+impl Noun {
+    /// The noun of a name as tests write it.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "instance" => Some(Self::Instance),
+            "device" => Some(Self::Device),
+            "memory" => Some(Self::Memory),
+            "mapping" => Some(Self::Mapping),
+            _ => None,
+        }
+    }
+}
+
+/// An object: its noun, the serial number of its instance or device, and its handle.
+///
+/// Handles are used again; serial numbers are not, so what a dead device leaked stays in the ledger.
+type Object = (Noun, u64, u64);
+
+static LIVE: Mutex<BTreeSet<Object>> = Mutex::new(BTreeSet::new());
+
+fn live() -> MutexGuard<'static, BTreeSet<Object>> {
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Enters an object.
+pub(crate) fn born(noun: Noun, serial: u64, handle: u64) {
+    live().insert((noun, serial, handle));
+}
+
+/// Strikes an object out. One that is not there is ignored, as Vulkan ignores null.
+pub(crate) fn died(noun: Noun, serial: u64, handle: u64) {
+    live().remove(&(noun, serial, handle));
+}
+
+/// Counts the objects, or those of one noun.
+pub(crate) fn count(noun: Option<Noun>) -> usize {
+    live().iter().filter(|(of, ..)| noun.is_none_or(|noun| noun == *of)).count()
+}

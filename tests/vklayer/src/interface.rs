@@ -1,0 +1,234 @@
+//! The interface between the Vulkan loader and a layer, version 2, and how a layer reaches the next one.
+//!
+//! The types are those of `vk_layer.h`; the rules are in the loader's `LoaderLayerInterface.md`. A layer finds the
+//! next one through a link in the create info, moves the link on, and must resolve what it will call while it creates:
+//! asked later, the loader answers with the layer's own functions.
+#![expect(unsafe_code, reason = "reads structures that the Vulkan loader passes")]
+
+use std::ffi::{CStr, c_char, c_void};
+
+use ash::vk;
+
+/// `PFN_vkGetPhysicalDeviceProcAddr`, only passed along.
+type GetPhysicalDeviceProcAddr = vk::PFN_vkVoidFunction;
+
+/// The version of the interface that both layers speak.
+const INTERFACE_VERSION: u32 = 2;
+/// `LAYER_NEGOTIATE_INTERFACE_STRUCT`
+const NEGOTIATE_STRUCTURE: i32 = 1;
+/// `VK_LAYER_LINK_INFO`
+const LINK_INFO: i32 = 0;
+
+/// `VkNegotiateLayerInterface`
+#[repr(C)]
+pub(crate) struct NegotiateInterface {
+    s_type: i32,
+    p_next: *mut c_void,
+    version: u32,
+    get_instance_proc_addr: Option<vk::PFN_vkGetInstanceProcAddr>,
+    get_device_proc_addr: Option<vk::PFN_vkGetDeviceProcAddr>,
+    get_physical_device_proc_addr: GetPhysicalDeviceProcAddr,
+}
+
+/// `VkLayerInstanceLink`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct InstanceLink {
+    next: *mut Self,
+    pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+    get_physical_device_proc_addr: GetPhysicalDeviceProcAddr,
+}
+
+/// `VkLayerDeviceLink`
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct DeviceLink {
+    next: *mut Self,
+    pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+    pub(crate) get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
+}
+
+/// `VkLayerInstanceCreateInfo` and `VkLayerDeviceCreateInfo` as far as they agree: the links come first in the union.
+#[repr(C)]
+struct LinkInfo<Link> {
+    s_type: vk::StructureType,
+    p_next: *const c_void,
+    function: i32,
+    link: *mut Link,
+}
+
+/// A link of the chain, which knows how it is marked and what comes after it.
+pub(crate) trait Link: Copy {
+    /// The `sType` of the structure that carries it.
+    const STRUCTURE: vk::StructureType;
+
+    /// The link for the layer below.
+    fn next(&self) -> *mut Self;
+}
+
+impl Link for InstanceLink {
+    /// `VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO`
+    const STRUCTURE: vk::StructureType = vk::StructureType::from_raw(47);
+
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+}
+
+impl Link for DeviceLink {
+    /// `VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO`
+    const STRUCTURE: vk::StructureType = vk::StructureType::from_raw(48);
+
+    fn next(&self) -> *mut Self {
+        self.next
+    }
+}
+
+impl InstanceLink {
+    /// The next layer's `vkCreateInstance`.
+    pub(crate) fn create_instance(self) -> vk::PFN_vkCreateInstance {
+        let global = ash::EntryFnV1_0::load(|name| {
+            // SAFETY: the next layer's function, asked for a global name.
+            address(unsafe { (self.get_instance_proc_addr)(vk::Instance::null(), name.as_ptr()) })
+        });
+        global.create_instance
+    }
+
+    /// All of the next layer's functions of an instance.
+    ///
+    /// # Safety
+    /// The instance was just created through this link.
+    pub(crate) unsafe fn instance_functions(self, instance: vk::Instance) -> ash::InstanceFnV1_0 {
+        ash::InstanceFnV1_0::load(|name| {
+            // SAFETY: the caller's promise: a live instance and the next layer's function.
+            address(unsafe { (self.get_instance_proc_addr)(instance, name.as_ptr()) })
+        })
+    }
+
+    /// The `vkGetInstanceProcAddr` of every layer from this link on, the driver's side last.
+    ///
+    /// # Safety
+    /// The link comes from the loader, and its `vkCreateInstance` has not returned.
+    pub(crate) unsafe fn below(self) -> impl Iterator<Item = vk::PFN_vkGetInstanceProcAddr> {
+        std::iter::successors(Some(self), |link| {
+            // SAFETY: null or the next link, all of which the loader keeps during the call.
+            unsafe { link.next.as_ref() }.copied()
+        })
+        .map(|link| link.get_instance_proc_addr)
+    }
+}
+
+/// Answers `vkNegotiateLoaderLayerInterfaceVersion` for a layer.
+///
+/// The layers have no physical-device extension functions of their own, so the loader is to skip them there.
+///
+/// # Safety
+/// `interface` is null or the loader's structure.
+pub(crate) unsafe fn negotiate(
+    interface: *mut NegotiateInterface,
+    get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+    get_device_proc_addr: Option<vk::PFN_vkGetDeviceProcAddr>,
+) -> vk::Result {
+    // SAFETY: the caller's promise.
+    let Some(interface) = (unsafe { interface.as_mut() }) else {
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    };
+    if interface.s_type != NEGOTIATE_STRUCTURE || interface.version < INTERFACE_VERSION {
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    }
+    interface.version = INTERFACE_VERSION;
+    interface.get_instance_proc_addr = Some(get_instance_proc_addr);
+    interface.get_device_proc_addr = get_device_proc_addr;
+    interface.get_physical_device_proc_addr = None;
+    vk::Result::SUCCESS
+}
+
+/// Takes this layer's link from a create info's chain and leaves the next layer's in its place.
+///
+/// # Safety
+/// `p_next` is the chain of the create info that the loader passed to this layer's create function.
+pub(crate) unsafe fn take_link<L: Link>(p_next: *const c_void) -> Option<L> {
+    let mut node = p_next.cast::<LinkInfo<L>>().cast_mut();
+    while !node.is_null() {
+        // SAFETY: every structure of a chain begins with its type and the next one.
+        let header = unsafe { *node.cast::<vk::BaseInStructure<'_>>() };
+        if header.s_type == L::STRUCTURE {
+            // SAFETY: this type marks the loader's structure, which layers may change.
+            let info = unsafe { &mut *node };
+            if info.function == LINK_INFO && !info.link.is_null() {
+                // SAFETY: a link info carries a link, which the loader keeps during the call.
+                let link = unsafe { *info.link };
+                info.link = link.next();
+                return Some(link);
+            }
+        }
+        node = header.p_next.cast::<LinkInfo<L>>().cast_mut();
+    }
+    None
+}
+
+/// The first word of a dispatchable handle: the loader's dispatch table. An instance and its physical devices share
+/// one, as do a device and its queues.
+///
+/// # Safety
+/// `handle` is the raw value of a live dispatchable handle.
+pub(crate) unsafe fn dispatch_key(handle: u64) -> usize {
+    let pointer = std::ptr::with_exposed_provenance::<usize>(usize::try_from(handle).unwrap_or(0));
+    // SAFETY: a dispatchable handle is a pointer to an object that begins with this word.
+    unsafe { *pointer }
+}
+
+/// Whether an instance is the simulated CUDA driver's own.
+///
+/// # Safety
+/// `info` is a valid create info.
+pub(crate) unsafe fn is_simulator(info: &vk::InstanceCreateInfo<'_>) -> bool {
+    // SAFETY: the caller's promise: null or a valid structure.
+    let application = unsafe { info.p_application_info.as_ref() };
+    let name = application.map_or(std::ptr::null(), |application| application.p_application_name);
+    // SAFETY: null or a terminated string.
+    let name = unsafe { text(name) };
+    name == Some(c"simcuda")
+}
+
+/// A C string that may be null.
+///
+/// # Safety
+/// `pointer` is null or a terminated string that lives as long as the result.
+pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so the caller's promise holds.
+    Some(unsafe { CStr::from_ptr(pointer) })
+}
+
+/// Copies a text to a caller's buffer, terminated and cut to fit; returns its whole length.
+///
+/// # Safety
+/// `buffer` is null or writable for `capacity` bytes.
+pub(crate) unsafe fn write_text(text: &str, buffer: *mut c_char, capacity: usize) -> usize {
+    let length = text.len().min(capacity.saturating_sub(1));
+    if !buffer.is_null() && capacity > 0 {
+        // SAFETY: `length` bytes and one more fit; the two do not overlap.
+        unsafe { buffer.copy_from_nonoverlapping(text.as_ptr().cast(), length) };
+        // SAFETY: `length < capacity`.
+        unsafe { *buffer.wrapping_add(length) = 0 };
+    }
+    text.len()
+}
+
+/// The address of a function as ash's tables take it.
+pub(crate) fn address(function: vk::PFN_vkVoidFunction) -> *const c_void {
+    function.map_or(std::ptr::null(), |function| function as *const c_void)
+}
+
+/// A function of this layer in the type that `vkGetInstanceProcAddr` returns, checked against its Vulkan type.
+macro_rules! entry {
+    ($function:ident as $signature:ident) => {{
+        let function: ash::vk::$signature = $function;
+        // SAFETY: function pointers have one size; the caller casts it back, as Vulkan rules.
+        Some(unsafe { std::mem::transmute::<ash::vk::$signature, unsafe extern "system" fn()>(function) })
+    }};
+}
+pub(crate) use entry;

@@ -1,0 +1,37 @@
+//! Two Vulkan layers for tests, in one shared object.
+//!
+//! * `VK_LAYER_VKGDR_messenger` turns validation messages into failures (`messenger.rs`). It goes first, nearest the
+//!   application and above `VK_LAYER_KHRONOS_validation`.
+//! * `VK_LAYER_VKGDR_faults` makes chosen calls fail and keeps a ledger of live objects (`faults.rs`).
+//!
+//! ```text
+//! VK_ADD_LAYER_PATH=<folder of the library and the manifests>
+//! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_faults
+//! ```
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `VKLAYER_MESSENGER=count` | count validation messages; without it the first one ends the process |
+//! | `VKLAYER_FAIL=vkMapMemory:1:-5,…` | faults from the start: function (or `*`), which call, `VkResult` |
+//!
+//! Two things that are not this library's doing show in counts and sweeps:
+//!
+//! * Mesa's implicit layer `VK_LAYER_MESA_device_select` enumerates devices and extensions for itself, and
+//!   crashes where that is made to fail: set `NODEVICE_SELECT=1`, which turns it off.
+//! * The loader's own `vkCreateDevice` begins with two calls of `vkEnumerateDeviceExtensionProperties`. A fault there
+//!   reaches the application as the result of `vkCreateDevice`.
+//!
+//! A test opens this very file, which the loader opened before it, and calls the functions of
+//! `controls.rs` and `messages.rs`; the crate `support` wraps them.
+//!
+//! The instance of the simulated CUDA driver (application name `simcuda`) passes both layers untouched: it lives in
+//! the same process, but is not what is under test.
+//!
+//! No panic crosses the ABI: in an `extern "system"` function a panic ends the process, which is what a broken test
+//! layer should do.
+
+mod controls;
+mod faults;
+mod interface;
+mod messages;
+mod messenger;

@@ -1,0 +1,230 @@
+//! The layer `VK_LAYER_VKGDR_messenger`: every instance gets a debug messenger.
+//!
+//! It adds `VK_EXT_debug_utils` where the application did not ask for it. One messenger is chained into the create
+//! info, for what is said while the instance comes and goes; another lives between the two.
+#![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ash::ext::debug_utils;
+use ash::vk::{self, Handle as _};
+
+use crate::interface::{
+    InstanceLink, NegotiateInterface, address, dispatch_key, entry, is_simulator, negotiate, take_link, text,
+};
+use crate::messages::messenger_info;
+
+/// What the layer knows of an instance.
+struct Instance {
+    get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+    functions: ash::InstanceFnV1_0,
+    messenger: Option<Messenger>,
+}
+
+/// A live messenger.
+struct Messenger {
+    functions: debug_utils::InstanceFn,
+    handle: vk::DebugUtilsMessengerEXT,
+    /// Whether the validation layer is beneath, to feed it.
+    validated: bool,
+}
+
+/// The instances by their dispatch word.
+static INSTANCES: Mutex<BTreeMap<usize, Instance>> = Mutex::new(BTreeMap::new());
+
+fn instances() -> MutexGuard<'static, BTreeMap<usize, Instance>> {
+    INSTANCES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The loader's first call. The layer has no device functions: the loader leaves it out of devices' chains.
+///
+/// # Safety
+/// `interface` is null or the loader's structure.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "system" fn vklayer_messenger_negotiate(interface: *mut NegotiateInterface) -> vk::Result {
+    // SAFETY: the caller's promise.
+    unsafe { negotiate(interface, get_instance_proc_addr, None) }
+}
+
+/// Instances that have a live messenger.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn vklayer_messenger_active() -> i32 {
+    let count = instances().values().filter(|instance| instance.messenger.is_some()).count();
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Instances that have a live messenger and `VK_LAYER_KHRONOS_validation` beneath it.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn vklayer_validation_present() -> u64 {
+    let validated = |instance: &Instance| instance.messenger.as_ref().is_some_and(|messenger| messenger.validated);
+    instances().values().map(|instance| u64::from(validated(instance))).sum()
+}
+
+unsafe extern "system" fn get_instance_proc_addr(
+    instance: vk::Instance,
+    name: *const c_char,
+) -> vk::PFN_vkVoidFunction {
+    // SAFETY: Vulkan asks for a terminated name.
+    match unsafe { text(name) }?.to_bytes() {
+        b"vkGetInstanceProcAddr" => entry!(get_instance_proc_addr as PFN_vkGetInstanceProcAddr),
+        b"vkCreateInstance" => entry!(create_instance as PFN_vkCreateInstance),
+        b"vkDestroyInstance" => entry!(destroy_instance as PFN_vkDestroyInstance),
+        _ if instance.is_null() => None,
+        _ => {
+            // SAFETY: a live instance of the caller's.
+            let key = unsafe { dispatch_key(instance.as_raw()) };
+            let next = instances().get(&key).map(|instance| instance.get_instance_proc_addr)?;
+            // SAFETY: the caller's arguments, passed on.
+            unsafe { next(instance, name) }
+        }
+    }
+}
+
+unsafe extern "system" fn create_instance(
+    info: *const vk::InstanceCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    instance: *mut vk::Instance,
+) -> vk::Result {
+    // SAFETY: Vulkan asks for a valid create info.
+    let info = unsafe { &*info };
+    // SAFETY: the loader's call of this layer.
+    let Some(link) = (unsafe { take_link::<InstanceLink>(info.p_next) }) else {
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    };
+    let create = link.create_instance();
+    // SAFETY: the caller's create info.
+    let simulator = unsafe { is_simulator(info) };
+    let result = if simulator {
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { create(info, allocator, instance) }
+    } else {
+        // SAFETY: the caller's create info.
+        let names = unsafe { extensions(info) };
+        let messenger = vk::DebugUtilsMessengerCreateInfoEXT { p_next: info.p_next, ..messenger_info() };
+        let mut extended = info.enabled_extension_names(&names);
+        extended.p_next = (&raw const messenger).cast();
+        // SAFETY: the caller's arguments with one more extension and one more structure, alive during the call.
+        unsafe { create(&raw const extended, allocator, instance) }
+    };
+    if result == vk::Result::SUCCESS {
+        // SAFETY: success means that it was written.
+        let created = unsafe { *instance };
+        // SAFETY: the new instance, and the link of this call.
+        unsafe { remember(created, link, simulator) };
+    }
+    result
+}
+
+/// The extensions that the application enabled, and `VK_EXT_debug_utils`.
+///
+/// # Safety
+/// `info` is a valid create info.
+unsafe fn extensions(info: &vk::InstanceCreateInfo<'_>) -> Vec<*const c_char> {
+    let count = info.enabled_extension_count as usize;
+    let mut names = if count == 0 {
+        Vec::new()
+    } else {
+        // SAFETY: the caller's promise: an array of this length.
+        unsafe { std::slice::from_raw_parts(info.pp_enabled_extension_names, count) }.to_vec()
+    };
+    // SAFETY: the names are terminated strings.
+    let present = names.iter().any(|name| unsafe { text(*name) } == Some(debug_utils::NAME));
+    if !present {
+        names.push(debug_utils::NAME.as_ptr());
+    }
+    names
+}
+
+/// Creates the messenger and files the instance.
+///
+/// # Safety
+/// `instance` was just created through `link`.
+unsafe fn remember(instance: vk::Instance, link: InstanceLink, simulator: bool) {
+    let mut known = Instance {
+        get_instance_proc_addr: link.get_instance_proc_addr,
+        // SAFETY: the caller's promise.
+        functions: unsafe { link.instance_functions(instance) },
+        messenger: None,
+    };
+    if !simulator {
+        // SAFETY: the caller's promise.
+        known.messenger = unsafe { create_messenger(instance, link) };
+    }
+    // SAFETY: a live instance.
+    let key = unsafe { dispatch_key(instance.as_raw()) };
+    instances().insert(key, known);
+}
+
+/// # Safety
+/// As for [`remember`].
+unsafe fn create_messenger(instance: vk::Instance, link: InstanceLink) -> Option<Messenger> {
+    let mut complete = true;
+    let functions = debug_utils::InstanceFn::load(|name| {
+        // SAFETY: a live instance and the next layer's function.
+        let function = unsafe { (link.get_instance_proc_addr)(instance, name.as_ptr()) };
+        complete &= function.is_some() || !name.to_bytes().ends_with(b"MessengerEXT");
+        address(function)
+    });
+    if !complete {
+        return None;
+    }
+    let mut handle = vk::DebugUtilsMessengerEXT::null();
+    let info = messenger_info();
+    let create = functions.create_debug_utils_messenger_ext;
+    // SAFETY: a live instance with the extension enabled, a valid create info and output.
+    let result = unsafe { create(instance, &raw const info, std::ptr::null(), &raw mut handle) };
+    // SAFETY: the link is of the create call that is under way.
+    let mut below = unsafe { link.below() };
+    let validated = below.any(is_validation);
+    (result == vk::Result::SUCCESS).then_some(Messenger { functions, handle, validated })
+}
+
+unsafe extern "system" fn destroy_instance(instance: vk::Instance, allocator: *const vk::AllocationCallbacks<'_>) {
+    if instance.is_null() {
+        return;
+    }
+    // SAFETY: a live instance of the caller's.
+    let key = unsafe { dispatch_key(instance.as_raw()) };
+    let Some(known) = instances().remove(&key) else {
+        return;
+    };
+    if let Some(Messenger { functions, handle, .. }) = known.messenger {
+        let destroy = functions.destroy_debug_utils_messenger_ext;
+        // SAFETY: this instance's messenger, which nothing uses any more.
+        unsafe { destroy(instance, handle, std::ptr::null()) };
+    }
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { (known.functions.destroy_instance)(instance, allocator) };
+}
+
+/// `Dl_info` of dladdr(3).
+#[repr(C)]
+struct DlInfo {
+    file: *const c_char,
+    base: *mut c_void,
+    symbol: *const c_char,
+    address: *mut c_void,
+}
+
+// SAFETY: the signature of dladdr(3).
+unsafe extern "C" {
+    fn dladdr(address: *const c_void, info: *mut DlInfo) -> c_int;
+}
+
+/// Whether a layer's function lies in the library of `VK_LAYER_KHRONOS_validation`.
+fn is_validation(function: vk::PFN_vkGetInstanceProcAddr) -> bool {
+    let mut info = MaybeUninit::<DlInfo>::zeroed();
+    // SAFETY: any address may be asked for; `info` is a valid output.
+    let found = unsafe { dladdr(function as *const c_void, info.as_mut_ptr()) };
+    if found == 0 {
+        return false;
+    }
+    // SAFETY: all bytes are zero or written by dladdr.
+    let info = unsafe { info.assume_init() };
+    // SAFETY: null or a string that lives as long as the library is loaded.
+    let file: &CStr = unsafe { text(info.file) }.unwrap_or_default();
+    file.to_string_lossy().contains("khronos_validation")
+}
