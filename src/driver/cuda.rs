@@ -214,11 +214,13 @@ impl Cuda {
     ///
     /// `fd` must be an opaque file descriptor of a memory object of exactly `size` bytes.
     pub(crate) unsafe fn external_memory_import(&self, fd: c_int, size: u64) -> Result<CUexternalMemory> {
-        // SAFETY: the structure is plain data for which zeroes are valid.
-        let mut desc: CUDA_EXTERNAL_MEMORY_HANDLE_DESC = unsafe { std::mem::zeroed() };
-        desc.type_ = sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
-        desc.handle.fd = fd;
-        desc.size = size;
+        let desc = CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+            type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+            handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd },
+            size,
+            flags: 0,
+            reserved: [0; 16],
+        };
         let mut memory = ptr::null_mut();
         call!(self, cuImportExternalMemory(&raw mut memory, &raw const desc))?;
         Ok(memory)
@@ -228,9 +230,7 @@ impl Cuda {
     ///
     /// `memory` must be a live imported memory of at least `size` bytes.
     pub(crate) unsafe fn external_memory_map(&self, memory: CUexternalMemory, size: u64) -> Result<CUdeviceptr> {
-        // SAFETY: the structure is plain data for which zeroes are valid.
-        let mut desc: CUDA_EXTERNAL_MEMORY_BUFFER_DESC = unsafe { std::mem::zeroed() };
-        desc.size = size;
+        let desc = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: 0, size, flags: 0, reserved: [0; 16] };
         let mut pointer = 0;
         call!(self, cuExternalMemoryGetMappedBuffer(&raw mut pointer, memory, &raw const desc))?;
         Ok(pointer)
