@@ -1,0 +1,99 @@
+//! The one way in: every exported driver function is declared with `exports!` and runs through [`call`], which
+//! counts it, fails it where a test asked for that, refuses it before `cuInit` and inside a host function, and
+//! lets no panic out.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::code::{NOT_INITIALIZED, NOT_PERMITTED, Outcome, SUCCESS, UNKNOWN};
+use crate::control::site::Site;
+use crate::{control, init};
+
+/// How the boundary treats a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// An injected failure comes instead of the work.
+    Plain,
+    /// Releases or pops something: an injected failure is reported after the work, so that nothing leaks by it.
+    Release,
+    /// Works before `cuInit` and inside a host function.
+    Early,
+    /// As `Early`, and never counted or failed under the name `*`.
+    Silent,
+}
+
+/// Runs the body of an exported function.
+pub(crate) fn call(site: &'static Site, body: impl FnOnce() -> Outcome) -> i32 {
+    let injected = control::enter(site);
+    match (injected, site.policy()) {
+        (Some(code), Policy::Release) => {
+            run(site, body);
+            code
+        }
+        (Some(code), _) => code,
+        (None, _) => run(site, body),
+    }
+}
+
+fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
+    if matches!(site.policy(), Policy::Plain | Policy::Release) {
+        if !init::done() {
+            return NOT_INITIALIZED;
+        }
+        if in_host_function() {
+            return NOT_PERMITTED;
+        }
+    }
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => UNKNOWN,
+    }
+}
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.with(Cell::get)
+}
+
+/// Runs a host function of the caller: driver calls from inside it are `CUDA_ERROR_NOT_PERMITTED`.
+pub(crate) fn host_function(function: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    function();
+    IN_HOST_FUNCTION.set(false);
+}
+
+/// An exported symbol and its address, for `cuGetProcAddress`.
+pub(crate) type Export = (&'static str, usize);
+
+/// Declares exported functions: one C function for each name, all with the same body, and `exports()`, the
+/// file's list of them.
+///
+/// `cuMemFree_v2 => free(pointer: usize), Release;` makes a symbol `cuMemFree_v2` that runs `free(pointer)`.
+/// Argument types are those of the C prototype, with pointers as `ffi` types, and enums as `u32`.
+macro_rules! exports {
+    (@entry $names:tt $body:ident $args:tt) => { exports!(@entry $names $body $args Plain); };
+    (@entry [$($name:ident)+] $body:ident $args:tt $policy:ident) => {
+        $( exports!(@function $name $body $args $policy); )+
+    };
+    (@function $name:ident $body:ident ($($arg:ident: $type:ty),*) $policy:ident) => {
+        #[expect(unsafe_code, reason = "a C symbol of the driver API")]
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $type),*) -> i32 {
+            static SITE: $crate::control::site::Site =
+                $crate::control::site::Site::new(stringify!($name), $crate::boundary::Policy::$policy);
+            $crate::boundary::call(&SITE, || $body($($arg),*))
+        }
+    };
+    ($( $($name:ident),+ => $body:ident $args:tt $(, $policy:ident)? ; )+) => {
+        $( exports!(@entry [$($name)+] $body $args $($policy)?); )+
+
+        pub(crate) fn exports() -> Vec<$crate::boundary::Export> {
+            vec![$( $( (stringify!($name), $name as *const () as usize) ),+ ),+]
+        }
+    };
+}
+pub(crate) use exports;

@@ -1,0 +1,169 @@
+//! Contexts: what a context is, and the checks that nearly every function starts with.
+
+mod exports;
+mod limits;
+pub(crate) mod primary;
+mod stack;
+pub(crate) mod table;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+
+use crate::boundary::Export;
+use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome, SUCCESS};
+use crate::handle;
+use crate::stream::Stream;
+use crate::sync::lock;
+use limits::Limits;
+
+/// Which life of which context an object belongs to. A primary context keeps its handle when it is made anew,
+/// so the handle alone does not say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) context: usize,
+    id: u64,
+}
+
+/// What streams need to know about their context, also after it is gone.
+#[derive(Default)]
+pub(crate) struct Health {
+    error: AtomicI32,
+    closing: AtomicBool,
+}
+
+impl Health {
+    /// The error that asynchronous work left behind. It stays until the context is destroyed.
+    pub(crate) fn check(&self) -> Outcome {
+        match self.error.load(Ordering::Acquire) {
+            SUCCESS => Ok(()),
+            code => Err(code),
+        }
+    }
+
+    /// Records the first error of asynchronous work.
+    pub(crate) fn fail(&self, code: Code) {
+        let _ = self.error.compare_exchange(SUCCESS, code, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether the context is being destroyed, so that nothing should wait for a value any more.
+    pub(crate) fn closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+}
+
+pub(crate) struct Context {
+    pub(crate) handle: usize,
+    id: u64,
+    flags: AtomicU32,
+    // How many cuCtxAttach and cuCtxCreate calls are not yet undone by cuCtxDetach.
+    uses: AtomicU32,
+    limits: Limits,
+    pub(crate) health: Arc<Health>,
+    legacy: Arc<Stream>,
+    per_thread: Mutex<HashMap<ThreadId, Arc<Stream>>>,
+    // Streams that the program made, and destroyed ones that still have work to do.
+    streams: Mutex<Vec<Arc<Stream>>>,
+}
+
+impl Context {
+    fn new(handle: usize, flags: u32) -> Arc<Context> {
+        let id = handle::next_id();
+        let health = Arc::new(Health::default());
+        Arc::new_cyclic(|context| Context {
+            handle,
+            id,
+            flags: AtomicU32::new(flags),
+            uses: AtomicU32::new(1),
+            limits: Limits::default(),
+            legacy: Stream::default_of(context.clone(), Owner { context: handle, id }, Arc::clone(&health), true),
+            health,
+            per_thread: Mutex::default(),
+            streams: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { context: self.handle, id: self.id }
+    }
+
+    /// The legacy default stream.
+    pub(crate) fn legacy(&self) -> Arc<Stream> {
+        Arc::clone(&self.legacy)
+    }
+
+    /// The calling thread's own default stream.
+    pub(crate) fn per_thread(self: &Arc<Self>) -> Arc<Stream> {
+        let mut streams = lock(&self.per_thread);
+        let new = || Stream::default_of(Arc::downgrade(self), self.owner(), Arc::clone(&self.health), false);
+        Arc::clone(streams.entry(std::thread::current().id()).or_insert_with(new))
+    }
+
+    pub(crate) fn add_stream(&self, stream: Arc<Stream>) {
+        lock(&self.streams).push(stream);
+    }
+
+    /// All streams but the legacy one, without those that are destroyed and done.
+    pub(crate) fn other_streams(&self) -> Vec<Arc<Stream>> {
+        let mut streams = lock(&self.streams);
+        streams.retain(|stream| !stream.finished());
+        let mut all = streams.clone();
+        drop(streams);
+        all.extend(lock(&self.per_thread).values().cloned());
+        all
+    }
+
+    /// Waits for all work of the context, and returns the error that it left behind.
+    pub(crate) fn synchronize(&self) -> Outcome {
+        let streams = self.other_streams();
+        self.legacy.tail().wait();
+        for stream in streams {
+            stream.tail().wait();
+        }
+        self.health.check()
+    }
+
+    // Lets queued work finish, then releases everything that the context owns. It is already out of the table.
+    fn close(&self) {
+        self.health.closing.store(true, Ordering::Release);
+        // The work's own error has nobody left to go to.
+        let _ = self.synchronize();
+        for stream in self.other_streams() {
+            stream.close();
+        }
+        self.legacy.close();
+        lock(&self.streams).clear();
+        lock(&self.per_thread).clear();
+        crate::stream::table::release_all_of(self.owner());
+        crate::event::release_all_of(self.owner());
+        crate::memory::table::release_all_of(self.owner());
+        crate::external::release_all_of(self.owner());
+    }
+}
+
+/// The calling thread's current context. `CUDA_ERROR_INVALID_CONTEXT` without one,
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED` when it was destroyed.
+pub(crate) fn current() -> Result<Arc<Context>, Code> {
+    let handle = stack::top().ok_or(INVALID_CONTEXT)?;
+    table::find(handle).ok_or(CONTEXT_IS_DESTROYED)
+}
+
+/// The current context, if no asynchronous work failed in it.
+pub(crate) fn usable() -> Result<Arc<Context>, Code> {
+    let context = current()?;
+    context.health.check()?;
+    Ok(context)
+}
+
+/// The error that asynchronous work left in the owner's context, if that still lives.
+pub(crate) fn check_owner(owner: Owner) -> Outcome {
+    match table::find(owner.context) {
+        Some(context) if context.id == owner.id => context.health.check(),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn exports() -> Vec<Export> {
+    [exports::exports(), limits::exports(), primary::exports()].concat()
+}

@@ -1,0 +1,41 @@
+//! The live contexts, by handle. A handle is only ever looked up here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use super::{Context, primary, stack};
+use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome};
+use crate::handle;
+use crate::sync::lock;
+
+static CONTEXTS: LazyLock<Mutex<HashMap<usize, Arc<Context>>>> = LazyLock::new(Mutex::default);
+
+/// The live context of that handle.
+pub(crate) fn find(handle: usize) -> Option<Arc<Context>> {
+    lock(&CONTEXTS).get(&handle).cloned()
+}
+
+/// The context of that handle, or the error for a handle that is stale or never was one.
+pub(crate) fn get(handle: usize) -> Result<Arc<Context>, Code> {
+    let missing = if handle::was_issued(handle) { CONTEXT_IS_DESTROYED } else { INVALID_CONTEXT };
+    find(handle).ok_or(missing)
+}
+
+/// How many contexts of `cuCtxCreate` are live.
+pub(crate) fn count() -> usize {
+    lock(&CONTEXTS).keys().filter(|&&handle| !primary::is(handle)).count()
+}
+
+pub(super) fn insert(context: Arc<Context>) {
+    lock(&CONTEXTS).insert(context.handle, context);
+}
+
+/// Takes a context out of the table and releases all that it owns.
+pub(super) fn destroy(handle: usize) -> Outcome {
+    let missing = get(handle).err();
+    let context = lock(&CONTEXTS).remove(&handle);
+    let Some(context) = context else { return Err(missing.unwrap_or(CONTEXT_IS_DESTROYED)) };
+    context.close();
+    stack::pop_if_top(handle);
+    Ok(())
+}

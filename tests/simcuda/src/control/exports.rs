@@ -1,0 +1,53 @@
+#![expect(unsafe_code, reason = "exports the test controls as C symbols")]
+//! The test controls, as C functions. They are no part of the CUDA driver API, are never counted or failed, and
+//! may be called from any thread at any time. The crate's own page describes them.
+
+use std::sync::atomic::Ordering;
+
+use super::{ALL_CALLS, base_name, faults, site};
+use crate::code::{INVALID_VALUE, SUCCESS};
+use crate::ffi::{Out, Text, write_text};
+use crate::ledger;
+
+/// How many objects of every noun are live.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_live_objects() -> usize {
+    ledger::total()
+}
+
+/// How many objects of one noun are live; `usize::MAX` for a noun that does not exist.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_live_objects_of(noun: Text<'_>) -> usize {
+    noun.read().and_then(ledger::of).unwrap_or(usize::MAX)
+}
+
+/// How often a driver function was called since the library was loaded; null means all of them.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_calls(function: Text<'_>) -> u64 {
+    match function.read() {
+        Some(name) => site::calls_of(base_name(name)),
+        None => ALL_CALLS.load(Ordering::Relaxed),
+    }
+}
+
+/// Makes the `nth` call from now of `function` (`*`: of any) return `code`. 0, or 1 for senseless arguments.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_fail(function: Text<'_>, nth: u64, code: i32) -> i32 {
+    let added = function.read().and_then(|name| faults::add(name, nth, code));
+    if added.is_some() { SUCCESS } else { INVALID_VALUE }
+}
+
+/// Forgets the faults that did not happen yet, and which function failed last.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_clear_faults() {
+    faults::clear();
+}
+
+/// Writes the name of the function that last failed by injection, and returns its length; 0 when there is none.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_last_fault(buffer: Out<u8>, capacity: usize) -> usize {
+    let name = faults::last().unwrap_or_default();
+    // A buffer that is null or too small still gets the length.
+    let _ = write_text(buffer, capacity, name);
+    name.len()
+}

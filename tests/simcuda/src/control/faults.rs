@@ -1,0 +1,108 @@
+//! Injected failures: each waits for the Nth call of one function, or of any, and happens once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex};
+
+use super::base_name;
+use super::site::Site;
+use crate::code::{Code, SUCCESS};
+use crate::proc_address;
+use crate::sync::lock;
+
+struct Fault {
+    // `None` stands for any function.
+    function: Option<String>,
+    calls_left: u64,
+    code: Code,
+}
+
+struct Faults {
+    pending: Vec<Fault>,
+    last: Option<&'static str>,
+}
+
+static FAULTS: LazyLock<Mutex<Faults>> =
+    LazyLock::new(|| Mutex::new(Faults { pending: from_environment(), last: None }));
+
+// Spares every call the lock: false only while nothing is pending.
+static ANY_PENDING: LazyLock<AtomicBool> = LazyLock::new(|| AtomicBool::new(!lock(&FAULTS).pending.is_empty()));
+
+/// Counts the call against the pending faults; the code of one that is due.
+pub(super) fn fires(site: &Site, silent: bool) -> Option<Code> {
+    if !ANY_PENDING.load(Ordering::Acquire) {
+        return None;
+    }
+    let function = site.base();
+    let mut faults = lock(&FAULTS);
+    let mut code = None;
+    faults.pending.retain_mut(|fault| {
+        let meant = fault.function.as_ref().map_or(!silent, |name| name == function);
+        if meant {
+            fault.calls_left -= 1;
+        }
+        let due = fault.calls_left == 0;
+        if due {
+            code = code.or(Some(fault.code));
+        }
+        !due
+    });
+    if code.is_some() {
+        faults.last = Some(function);
+    }
+    ANY_PENDING.store(!faults.pending.is_empty(), Ordering::Release);
+    code
+}
+
+/// Adds a fault. `None` when the arguments make no sense: no such function, call 0, code 0.
+pub(super) fn add(function: &str, nth: u64, code: Code) -> Option<()> {
+    let fault = parse(function, nth, code)?;
+    let mut faults = lock(&FAULTS);
+    faults.pending.push(fault);
+    ANY_PENDING.store(true, Ordering::Release);
+    Some(())
+}
+
+/// Forgets all pending faults, and which function failed last.
+pub(super) fn clear() {
+    let mut faults = lock(&FAULTS);
+    faults.pending.clear();
+    faults.last = None;
+    ANY_PENDING.store(false, Ordering::Release);
+}
+
+/// The function that last failed by injection.
+pub(super) fn last() -> Option<&'static str> {
+    lock(&FAULTS).last
+}
+
+fn parse(function: &str, nth: u64, code: Code) -> Option<Fault> {
+    if nth == 0 || code == SUCCESS {
+        return None;
+    }
+    let function = match function {
+        "*" => None,
+        name if proc_address::is_function(base_name(name)) => Some(base_name(name).to_owned()),
+        _ => return None,
+    };
+    Some(Fault { function, calls_left: nth, code })
+}
+
+// SIMCUDA_FAIL="cuImportExternalMemory:2:999,cuInit:1:100"
+fn from_environment() -> Vec<Fault> {
+    let text = std::env::var("SIMCUDA_FAIL").unwrap_or_default();
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).filter_map(parse_entry).collect()
+}
+
+fn parse_entry(entry: &str) -> Option<Fault> {
+    let mut parts = entry.split(':');
+    let fault = (|| {
+        let function = parts.next()?;
+        let nth = parts.next()?.parse().ok()?;
+        let code = parts.next()?.parse().ok()?;
+        parse(function, nth, code)
+    })();
+    if fault.is_none() {
+        eprintln!("simcuda: SIMCUDA_FAIL: {entry:?} is not function:nth:code, it is ignored");
+    }
+    fault
+}

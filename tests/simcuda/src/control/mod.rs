@@ -1,0 +1,32 @@
+//! What a test can see and steer: calls are counted by function, and the Nth call can be made to fail.
+
+pub(crate) mod exports;
+mod faults;
+pub(crate) mod site;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::boundary::Policy;
+use crate::code::Code;
+use site::Site;
+
+static ALL_CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a call, and says with which code it is to fail, if a test asked for that.
+pub(crate) fn enter(site: &'static Site) -> Option<Code> {
+    site.count();
+    let silent = site.policy() == Policy::Silent;
+    if !silent {
+        ALL_CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+    faults::fires(site, silent)
+}
+
+/// The name without what only tells versions and default streams apart: `cuMemFree` for `cuMemFree_v2`.
+pub(crate) fn base_name(name: &str) -> &str {
+    let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
+    match name.rsplit_once("_v") {
+        Some((base, version)) if version.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
+    }
+}

@@ -1,0 +1,13 @@
+//! Copies. Every form (1D, 2D, 3D; host, device, unified; synchronous or on a stream) becomes two sides and a shape,
+//! which `plan` checks and `run` orders and carries out.
+
+mod linear;
+pub(crate) mod plan;
+mod run;
+mod strided;
+
+use crate::boundary::Export;
+
+pub(crate) fn exports() -> Vec<Export> {
+    [linear::exports(), strided::exports()].concat()
+}

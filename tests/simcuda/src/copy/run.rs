@@ -1,0 +1,77 @@
+//! Carrying out a copy: now or in a stream's order, with pageable memory treated as CUDA treats it.
+//!
+//! A synchronous copy runs on the legacy default stream, and the caller waits, except where both sides are
+//! device memory: CUDA does not wait then, and neither does this. An asynchronous copy from pageable memory takes
+//! the bytes before it returns, and one to pageable memory returns when it is done.
+
+use super::plan::{End, Rows, Shape, Side};
+use crate::code::{ILLEGAL_ADDRESS, Outcome};
+use crate::context;
+use crate::memory::bytes;
+use crate::memory::table::pin;
+use crate::stream::{Placement, table as streams};
+
+/// On the legacy default stream, as the synchronous functions do.
+pub(super) fn synchronous(target: Side, source: Side, shape: Shape) -> Outcome {
+    let stream = context::usable()?.legacy();
+    if shape.is_empty() {
+        return Ok(());
+    }
+    let (target, source) = (target.check(shape)?, source.check(shape)?);
+    let marker = stream.submit(Placement::Anywhere, move || copy(&target, &source, shape))?;
+    if target.is_device() && source.is_device() {
+        return Ok(());
+    }
+    marker.wait();
+    stream.health.check()
+}
+
+/// On the given stream, as the functions named `Async` do.
+pub(super) fn asynchronous(target: Side, source: Side, shape: Shape, stream: usize) -> Outcome {
+    let stream = streams::usable(stream)?;
+    if shape.is_empty() {
+        return Ok(());
+    }
+    let (target, source) = (target.check(shape)?, source.check(shape)?);
+    let marker = if source.is_pageable() && !target.is_pageable() {
+        let staged = stage(&source, shape);
+        stream.submit(Placement::Anywhere, move || {
+            let rows = Rows::packed(staged.as_ptr().expose_provenance(), shape);
+            copy(&target, &End { rows, span: None }, shape)
+        })?
+    } else {
+        stream.submit(Placement::Anywhere, move || copy(&target, &source, shape))?
+    };
+    if target.is_pageable() {
+        marker.wait();
+        stream.health.check()?;
+    }
+    Ok(())
+}
+
+// The source's rows, without the gaps between them.
+fn stage(source: &End, shape: Shape) -> Vec<u8> {
+    let mut staged = vec![0; shape.width * shape.height * shape.depth];
+    let rows = Rows::packed(staged.as_mut_ptr().expose_provenance(), shape);
+    copy_rows(&rows, &source.rows, shape);
+    staged
+}
+
+fn copy(target: &End, source: &End, shape: Shape) -> Outcome {
+    let pins = [target, source].map(|end| end.span.as_ref().map(|span| pin(span).ok_or(ILLEGAL_ADDRESS)));
+    for pinned in &pins {
+        if let Some(Err(code)) = pinned {
+            return Err(*code);
+        }
+    }
+    copy_rows(&target.rows, &source.rows, shape);
+    Ok(())
+}
+
+fn copy_rows(target: &Rows, source: &Rows, shape: Shape) {
+    for slice in 0..shape.depth {
+        for row in 0..shape.height {
+            bytes::copy(target.row(row, slice), source.row(row, slice), shape.width);
+        }
+    }
+}

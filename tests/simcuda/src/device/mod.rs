@@ -1,0 +1,125 @@
+//! The one device: its identity, which is that of the Vulkan device under it, and its properties.
+
+mod attributes;
+
+use crate::boundary::exports;
+use crate::code::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_SUPPORTED, Outcome};
+use crate::ffi::{Out, Text, write_text};
+use crate::layout::DeviceProperties;
+use crate::memory;
+use crate::vulkan;
+
+/// The device's number, and its handle.
+pub(crate) const ORDINAL: i32 = 0;
+
+const PCI_BUS_ID: &str = "0000:00:00.0";
+
+/// Refuses every device but the one.
+pub(crate) fn check(device: i32) -> Outcome {
+    if device == ORDINAL { Ok(()) } else { Err(INVALID_DEVICE) }
+}
+
+fn get(out: Out<i32>, ordinal: i32) -> Outcome {
+    out.required()?;
+    check(ordinal)?;
+    out.set(ordinal)
+}
+
+fn count(out: Out<i32>) -> Outcome {
+    out.set(1)
+}
+
+fn name(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
+    buffer.required()?;
+    check(device)?;
+    let under = vulkan::cpu_device().ok_or(NO_DEVICE)?;
+    let capacity = usize::try_from(capacity).map_err(|_| INVALID_VALUE)?;
+    write_text(buffer, capacity, &format!("Simulated CUDA device ({})", under.name))
+}
+
+fn uuid(out: Out<[u8; 16]>, device: i32) -> Outcome {
+    out.required()?;
+    check(device)?;
+    out.set(vulkan::cpu_device().ok_or(NO_DEVICE)?.uuid)
+}
+
+fn total_memory(out: Out<usize>, device: i32) -> Outcome {
+    out.required()?;
+    check(device)?;
+    out.set(memory::capacity())
+}
+
+// The form of CUDA 2, with a 32-bit size.
+fn total_memory_legacy(out: Out<u32>, device: i32) -> Outcome {
+    out.required()?;
+    check(device)?;
+    out.set(u32::try_from(memory::capacity()).unwrap_or(u32::MAX))
+}
+
+fn attribute(out: Out<i32>, number: u32, device: i32) -> Outcome {
+    out.required()?;
+    let value = attributes::value(number).ok_or(INVALID_VALUE)?;
+    check(device)?;
+    out.set(value)
+}
+
+fn compute_capability(major: Out<i32>, minor: Out<i32>, device: i32) -> Outcome {
+    major.required()?;
+    minor.required()?;
+    check(device)?;
+    major.set(attributes::COMPUTE_CAPABILITY.0)?;
+    minor.set(attributes::COMPUTE_CAPABILITY.1)
+}
+
+fn pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
+    buffer.required()?;
+    check(device)?;
+    let capacity = usize::try_from(capacity).map_err(|_| INVALID_VALUE)?;
+    write_text(buffer, capacity, PCI_BUS_ID)
+}
+
+fn by_pci_bus_id(out: Out<i32>, text: Text<'_>) -> Outcome {
+    out.required()?;
+    let text = text.read().ok_or(INVALID_VALUE)?;
+    // Both "domain:bus:device.function" and the short form without the domain are allowed.
+    if PCI_BUS_ID == text || PCI_BUS_ID.strip_prefix("0000:") == Some(text) {
+        out.set(ORDINAL)
+    } else {
+        Err(INVALID_DEVICE)
+    }
+}
+
+fn properties(out: Out<DeviceProperties>, device: i32) -> Outcome {
+    out.required()?;
+    check(device)?;
+    out.set(attributes::properties())
+}
+
+fn can_access_peer(out: Out<i32>, device: i32, peer: i32) -> Outcome {
+    out.required()?;
+    check(device)?;
+    check(peer)?;
+    out.set(0)
+}
+
+fn default_pool(out: Out<usize>, device: i32) -> Outcome {
+    out.required()?;
+    check(device)?;
+    Err(NOT_SUPPORTED)
+}
+
+exports! {
+    cuDeviceGet => get(out: Out<i32>, ordinal: i32);
+    cuDeviceGetCount => count(out: Out<i32>);
+    cuDeviceGetName => name(buffer: Out<u8>, capacity: i32, device: i32);
+    cuDeviceGetUuid, cuDeviceGetUuid_v2 => uuid(out: Out<[u8; 16]>, device: i32);
+    cuDeviceTotalMem_v2 => total_memory(out: Out<usize>, device: i32);
+    cuDeviceTotalMem => total_memory_legacy(out: Out<u32>, device: i32);
+    cuDeviceGetAttribute => attribute(out: Out<i32>, number: u32, device: i32);
+    cuDeviceComputeCapability => compute_capability(major: Out<i32>, minor: Out<i32>, device: i32);
+    cuDeviceGetPCIBusId => pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32);
+    cuDeviceGetByPCIBusId => by_pci_bus_id(out: Out<i32>, text: Text<'_>);
+    cuDeviceGetProperties => properties(out: Out<DeviceProperties>, device: i32);
+    cuDeviceCanAccessPeer => can_access_peer(out: Out<i32>, device: i32, peer: i32);
+    cuDeviceGetDefaultMemPool, cuDeviceGetMemPool => default_pool(out: Out<usize>, device: i32);
+}

@@ -1,0 +1,144 @@
+//! Events: points in a stream that can be asked about, waited for and timed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::time::Instant;
+
+use crate::boundary::exports;
+use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
+use crate::context::{self, Health, Owner};
+use crate::ffi::Out;
+use crate::handle;
+use crate::stream::{Marker, Placement, table as streams};
+use crate::sync::lock;
+
+const BLOCKING_SYNC: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+
+struct Record {
+    marker: Marker,
+    time: Arc<OnceLock<Instant>>,
+}
+
+struct Event {
+    flags: u32,
+    owner: Owner,
+    health: Arc<Health>,
+    last: Mutex<Option<Record>>,
+}
+
+static EVENTS: LazyLock<Mutex<HashMap<usize, Arc<Event>>>> = LazyLock::new(Mutex::default);
+
+fn get(event: usize) -> Result<Arc<Event>, Code> {
+    lock(&EVENTS).get(&event).cloned().ok_or(INVALID_HANDLE)
+}
+
+/// The point that the event was last recorded at, if ever.
+pub(crate) fn marker(event: usize) -> Result<Option<Marker>, Code> {
+    Ok(lock(&get(event)?.last).as_ref().map(|record| record.marker.clone()))
+}
+
+/// How many events are live.
+pub(crate) fn count() -> usize {
+    lock(&EVENTS).len()
+}
+
+/// Forgets the events of a destroyed context.
+pub(crate) fn release_all_of(owner: Owner) {
+    lock(&EVENTS).retain(|_, event| event.owner != owner);
+}
+
+fn create(out: Out<usize>, flags: u32) -> Outcome {
+    out.required()?;
+    let context = context::usable()?;
+    if flags & INTERPROCESS != 0 {
+        return Err(NOT_SUPPORTED);
+    }
+    if flags & !(BLOCKING_SYNC | DISABLE_TIMING) != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let health = Arc::clone(&context.health);
+    let event = Event { flags, owner: context.owner(), health, last: Mutex::new(None) };
+    let handle = handle::next();
+    lock(&EVENTS).insert(handle, Arc::new(event));
+    out.set(handle)
+}
+
+fn record(event: usize, stream: usize) -> Outcome {
+    let stream = streams::usable(stream)?;
+    let event = get(event)?;
+    if event.owner != stream.owner {
+        return Err(INVALID_HANDLE);
+    }
+    let time = Arc::new(OnceLock::new());
+    let clock = Arc::clone(&time);
+    let work = move |_: &Health| {
+        clock.get_or_init(Instant::now);
+    };
+    let marker = stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(work))?;
+    *lock(&event.last) = Some(Record { marker, time });
+    Ok(())
+}
+
+fn record_with_flags(event: usize, stream: usize, flags: u32) -> Outcome {
+    // CU_EVENT_RECORD_EXTERNAL is for captures only.
+    if flags != 0 {
+        return Err(INVALID_VALUE);
+    }
+    record(event, stream)
+}
+
+fn query(event: usize) -> Outcome {
+    let event = get(event)?;
+    event.health.check()?;
+    match &*lock(&event.last) {
+        Some(record) if !record.marker.passed() => Err(NOT_READY),
+        _ => Ok(()),
+    }
+}
+
+fn synchronize(handle: usize) -> Outcome {
+    context::current()?;
+    let event = get(handle)?;
+    if let Some(marker) = marker(handle)? {
+        marker.wait();
+    }
+    event.health.check()
+}
+
+/// Work that still waits for the event is not affected.
+fn destroy(event: usize) -> Outcome {
+    let event = lock(&EVENTS).remove(&event).ok_or(INVALID_HANDLE)?;
+    event.health.check()
+}
+
+fn time_of(event: &Event) -> Result<Instant, Code> {
+    if event.flags & DISABLE_TIMING != 0 {
+        return Err(INVALID_HANDLE);
+    }
+    let last = lock(&event.last);
+    let record = last.as_ref().ok_or(INVALID_HANDLE)?;
+    record.time.get().filter(|_| record.marker.passed()).copied().ok_or(NOT_READY)
+}
+
+fn elapsed(out: Out<f32>, start: usize, end: usize) -> Outcome {
+    out.required()?;
+    let (start, end) = (get(start)?, get(end)?);
+    start.health.check()?;
+    let (start, end) = (time_of(&start)?, time_of(&end)?);
+    let forward = end.saturating_duration_since(start).as_secs_f32();
+    let backward = start.saturating_duration_since(end).as_secs_f32();
+    out.set((forward - backward) * 1000.0)
+}
+
+exports! {
+    cuEventCreate => create(out: Out<usize>, flags: u32);
+    cuEventRecord, cuEventRecord_ptsz => record(event: usize, stream: usize);
+    cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz =>
+        record_with_flags(event: usize, stream: usize, flags: u32);
+    cuEventQuery => query(event: usize);
+    cuEventSynchronize => synchronize(event: usize);
+    cuEventElapsedTime, cuEventElapsedTime_v2 => elapsed(out: Out<f32>, start: usize, end: usize);
+    cuEventDestroy_v2, cuEventDestroy => destroy(event: usize), Release;
+}

@@ -1,0 +1,87 @@
+//! External memory: what Vulkan allocated and exported, mapped a second time for the device.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use crate::boundary::exports;
+use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::context::{self, Owner};
+use crate::ffi::{In, Out};
+use crate::layout::{ExternalBuffer, ExternalHandle};
+use crate::memory::table;
+use crate::sync::lock;
+use crate::vulkan::{self, Import};
+use crate::{fd, handle};
+
+const OPAQUE_FD: u32 = 1;
+const DEDICATED: u32 = 1;
+
+struct External {
+    import: Arc<Import>,
+    owner: Owner,
+}
+
+static EXTERNALS: LazyLock<Mutex<HashMap<usize, External>>> = LazyLock::new(Mutex::default);
+
+/// How many external memories are live.
+pub(crate) fn count() -> usize {
+    lock(&EXTERNALS).len()
+}
+
+/// Releases what a destroyed context still owned.
+pub(crate) fn release_all_of(owner: Owner) {
+    let released: Vec<External> =
+        lock(&EXTERNALS).extract_if(|_, external| external.owner == owner).map(|(_, external)| external).collect();
+    drop(released);
+}
+
+fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
+    out.required()?;
+    let description = description.get()?;
+    let context = context::usable()?;
+    match description.kind {
+        OPAQUE_FD => {}
+        2..=9 => return Err(NOT_SUPPORTED),
+        _ => return Err(INVALID_VALUE),
+    }
+    let size = usize::try_from(description.size).map_err(|_| INVALID_VALUE)?;
+    if size == 0 || description.flags & !DEDICATED != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let fd = description.fd();
+    let import = Arc::new(vulkan::import(fd, size)?);
+    // CUDA takes ownership of the descriptor, on success only.
+    fd::close(fd);
+    let handle = handle::next();
+    lock(&EXTERNALS).insert(handle, External { import, owner: context.owner() });
+    out.set(handle)
+}
+
+fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -> Outcome {
+    out.required()?;
+    let description = description.get()?;
+    let context = context::usable()?;
+    let import = lock(&EXTERNALS).get(&memory).map(|external| Arc::clone(&external.import)).ok_or(INVALID_HANDLE)?;
+    let offset = usize::try_from(description.offset).map_err(|_| INVALID_VALUE)?;
+    let size = usize::try_from(description.size).map_err(|_| INVALID_VALUE)?;
+    let inside = size > 0 && offset <= import.size && size <= import.size - offset;
+    if description.flags != 0 || !inside {
+        return Err(INVALID_VALUE);
+    }
+    let base = import.map()?;
+    table::insert_imported(import, base, offset, size, context.owner());
+    out.set(base + offset)
+}
+
+fn destroy(memory: usize) -> Outcome {
+    let external = lock(&EXTERNALS).remove(&memory).ok_or(INVALID_HANDLE)?;
+    // The pages go when the last mapped buffer goes.
+    drop(external);
+    Ok(())
+}
+
+exports! {
+    cuImportExternalMemory => import(out: Out<usize>, description: In<ExternalHandle>);
+    cuExternalMemoryGetMappedBuffer => map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>);
+    cuDestroyExternalMemory => destroy(memory: usize), Release;
+}

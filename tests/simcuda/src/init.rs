@@ -1,0 +1,41 @@
+//! `cuInit` and the driver's version.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::boundary::exports;
+use crate::code::{INVALID_VALUE, NO_DEVICE, Outcome};
+use crate::ffi::Out;
+use crate::vulkan;
+
+const DEFAULT_VERSION: i32 = 13_000;
+
+static INITIALIZED: AtomicBool = AtomicBool::new(false);
+
+/// Whether `cuInit` succeeded.
+pub(crate) fn done() -> bool {
+    INITIALIZED.load(Ordering::Acquire)
+}
+
+/// The driver's version: 13.0, or what `SIMCUDA_DRIVER_VERSION` says.
+pub(crate) fn driver_version() -> i32 {
+    let wanted = std::env::var("SIMCUDA_DRIVER_VERSION").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(DEFAULT_VERSION)
+}
+
+fn init(flags: u32) -> Outcome {
+    if flags != 0 {
+        return Err(INVALID_VALUE);
+    }
+    vulkan::cpu_device().ok_or(NO_DEVICE)?;
+    INITIALIZED.store(true, Ordering::Release);
+    Ok(())
+}
+
+fn version(out: Out<i32>) -> Outcome {
+    out.set(driver_version())
+}
+
+exports! {
+    cuInit => init(flags: u32), Early;
+    cuDriverGetVersion => version(out: Out<i32>), Early;
+}

@@ -1,0 +1,128 @@
+//! Structures of the driver API as it passes them. Enums are integers here, since a value outside a Rust enum
+//! would be undefined behaviour; the sizes are checked against cudarc's own at compile time.
+
+use cudarc::driver::sys;
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ExternalHandle {
+    pub(crate) kind: u32,
+    // The union: a descriptor in its first four bytes, or two pointers on Windows.
+    handle: [u64; 2],
+    pub(crate) size: u64,
+    pub(crate) flags: u32,
+    _reserved: [u32; 16],
+}
+
+impl ExternalHandle {
+    /// The union's file descriptor.
+    pub(crate) fn fd(&self) -> i32 {
+        let [a, b, c, d, ..] = self.handle[0].to_ne_bytes();
+        i32::from_ne_bytes([a, b, c, d])
+    }
+}
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ExternalBuffer {
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) flags: u32,
+    _reserved: [u32; 16],
+}
+
+/// One side of a `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Side2D {
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) memory: u32,
+    pub(crate) host: usize,
+    pub(crate) device: usize,
+    _array: usize,
+    pub(crate) pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Copy2D {
+    pub(crate) source: Side2D,
+    pub(crate) target: Side2D,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+/// One side of a `CUDA_MEMCPY3D` or `CUDA_MEMCPY3D_PEER`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Side3D {
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) z: usize,
+    _level: usize,
+    pub(crate) memory: u32,
+    pub(crate) host: usize,
+    pub(crate) device: usize,
+    _array: usize,
+    // Reserved in a CUDA_MEMCPY3D, the context in a CUDA_MEMCPY3D_PEER.
+    _context: usize,
+    pub(crate) pitch: usize,
+    pub(crate) height: usize,
+}
+
+impl Side3D {
+    /// A 2D side as the only slice of a 3D one.
+    pub(crate) fn flat(side: &Side2D) -> Side3D {
+        let Side2D { x, y, memory, host, device, pitch, .. } = *side;
+        Side3D { x, y, z: 0, _level: 0, memory, host, device, _array: 0, _context: 0, pitch, height: 0 }
+    }
+}
+
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Copy3D {
+    pub(crate) source: Side3D,
+    pub(crate) target: Side3D,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+}
+
+/// `CUctxCreateParams`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ContextParameters {
+    pub(crate) affinities: usize,
+    pub(crate) affinity_count: i32,
+    pub(crate) graphics: usize,
+}
+
+/// `CUdevprop`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceProperties {
+    pub(crate) max_threads_per_block: i32,
+    pub(crate) max_threads: [i32; 3],
+    pub(crate) max_grid: [i32; 3],
+    pub(crate) shared_memory_per_block: i32,
+    pub(crate) constant_memory: i32,
+    pub(crate) simd_width: i32,
+    pub(crate) memory_pitch: i32,
+    pub(crate) registers_per_block: i32,
+    pub(crate) clock_rate: i32,
+    pub(crate) texture_alignment: i32,
+}
+
+const _: () = {
+    assert!(size_of::<ExternalHandle>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
+    assert!(size_of::<ExternalBuffer>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>());
+    assert!(size_of::<Copy2D>() == size_of::<sys::CUDA_MEMCPY2D>());
+    assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D>());
+    assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());
+    assert!(size_of::<DeviceProperties>() == size_of::<sys::CUdevprop>());
+};

@@ -1,0 +1,88 @@
+//! A CUDA driver in host memory: `libcuda.so.1` for machines without a GPU.
+//!
+//! Programs load it like the real driver. Its one device is the machine's first CPU-type Vulkan device (lavapipe,
+//! normally): same UUID, and memory that Vulkan exports is imported through Vulkan, so that host and device see
+//! the same bytes at two addresses. Streams order work as CUDA's do. Kernels are not run: whatever is not
+//! simulated returns `CUDA_ERROR_NOT_SUPPORTED`.
+//!
+//! # Finding the way
+//! | file | what |
+//! |---|---|
+//! | `boundary`, `ffi`, `layout` | the one way in, the caller's pointers, the structures of the API |
+//! | `control`, `ledger` | counting, injected failures, live objects |
+//! | `init`, `errors`, `proc_address`, `stubs` | start, names of codes, names of functions, what is missing |
+//! | `vulkan`, `device`, `external` | the device under it, its properties, memory imported from it |
+//! | `context`, `stream`, `event` | who owns what, and what comes after what |
+//! | `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
+//!
+//! # Environment
+//! | variable | effect |
+//! |---|---|
+//! | `SIMCUDA_ASYNC=1` | no work runs in the calling thread: all of it goes to the streams' worker threads |
+//! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
+//! | `SIMCUDA_HEAP_MIB` | the device's memory; without it, as much as the host has |
+//! | `SIMCUDA_DRIVER_VERSION` | what `cuDriverGetVersion` says; 13000 without it |
+//!
+//! # Test controls
+//! Exported beside the driver API; look them up in the loaded library. Functions are named with or without
+//! their version suffix, `cuMemFree` or `cuMemFree_v2`, and mean all versions.
+//!
+//! ```c
+//! // Live objects: of all nouns together, or of one of "memory", "host" (allocated and registered), "external",
+//! // "mapped", "stream", "event", "context" (of cuCtxCreate) and "primary" (retains).
+//! size_t simcuda_live_objects(void);
+//! size_t simcuda_live_objects_of(const char *noun);           // SIZE_MAX: no such noun
+//!
+//! // Calls since the library was loaded; NULL: of all driver functions that count for "*" (see below).
+//! uint64_t simcuda_calls(const char *function);
+//!
+//! // Make the nth call from now fail, once (1: the next; "*": of any function). Several may be pending. Returns 0,
+//! // or 1 if there is no such function or nth or code is 0.
+//! int32_t simcuda_fail(const char *function, uint64_t nth, int32_t code);
+//! void simcuda_clear_faults(void);
+//!
+//! // The function that last failed by injection, without version suffix. Returns its length, 0 if there is none.
+//! size_t simcuda_last_fault(char *buffer, size_t capacity);
+//! ```
+//!
+//! `cuGetErrorName`, `cuGetErrorString` and `cuGetProcAddress` never count for `*`. A function that fails by
+//! injection does nothing, except for those that release or pop something: they do their work and then return the
+//! code, as CUDA's may return the error of earlier work.
+//!
+//! # Where it is stricter or kinder than a GPU
+//! * `cuMemFree` never waits. Queued work that finds its memory gone fails the context with
+//!   `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was allocated again.
+//! * Driver calls from a host function are `CUDA_ERROR_NOT_PERMITTED`.
+//! * Stale handles are recognised: a handle is never given out twice, except the primary context's.
+//! * Where CUDA lets a copy between device addresses or a memset return before it is done, so does this; with
+//!   `SIMCUDA_ASYNC=1` that shows. A program that frees memory right after must synchronise first.
+//! * Memory imported from Vulkan does not count against the device's memory.
+//! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
+//!   handle `CU_STREAM_PER_THREAD` works.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("device pointers are host addresses here: 64-bit targets only");
+
+mod boundary;
+mod code;
+mod context;
+mod control;
+mod copy;
+mod device;
+mod errors;
+mod event;
+mod external;
+mod fd;
+mod ffi;
+mod handle;
+mod init;
+mod layout;
+mod ledger;
+mod memory;
+mod memset;
+mod pointer;
+mod proc_address;
+mod stream;
+mod stubs;
+mod sync;
+mod vulkan;

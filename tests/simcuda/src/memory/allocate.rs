@@ -1,0 +1,62 @@
+//! Device and managed memory: allocate, free.
+
+use super::heap::Block;
+use super::table::{self, Backing, Kind};
+use crate::boundary::exports;
+use crate::code::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use crate::context;
+use crate::ffi::Out;
+
+const MANAGED_GLOBAL: u32 = 1;
+const MANAGED_HOST: u32 = 2;
+const PITCH: usize = 512;
+
+fn allocate(out: Out<usize>, size: usize) -> Outcome {
+    out.required()?;
+    out.set(reserve(size, Kind::Device)?)
+}
+
+fn allocate_managed(out: Out<usize>, size: usize, flags: u32) -> Outcome {
+    out.required()?;
+    if flags != MANAGED_GLOBAL && flags != MANAGED_HOST {
+        return Err(INVALID_VALUE);
+    }
+    out.set(reserve(size, Kind::Managed)?)
+}
+
+fn allocate_pitch(out: Out<usize>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Outcome {
+    out.required()?;
+    pitch.required()?;
+    if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+        return Err(INVALID_VALUE);
+    }
+    let row = width.checked_next_multiple_of(PITCH).ok_or(OUT_OF_MEMORY)?;
+    let address = reserve(row.checked_mul(height).ok_or(OUT_OF_MEMORY)?, Kind::Device)?;
+    pitch.set(row)?;
+    out.set(address)
+}
+
+fn reserve(size: usize, kind: Kind) -> Result<usize, i32> {
+    let context = context::usable()?;
+    if size == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let block = Block::device(size).ok_or(OUT_OF_MEMORY)?;
+    Ok(table::insert(block.address, size, kind, context.owner(), Backing::Block(block)))
+}
+
+/// Frees at once, without waiting for queued work: work that then touches the range fails with
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`, so that a program which frees too early is found out.
+fn free(pointer: usize) -> Outcome {
+    let freeable = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Imported);
+    let window = table::remove(pointer, freeable).ok_or(INVALID_VALUE)?;
+    context::check_owner(window.owner)
+}
+
+exports! {
+    cuMemAlloc_v2 => allocate(out: Out<usize>, size: usize);
+    cuMemAllocManaged => allocate_managed(out: Out<usize>, size: usize, flags: u32);
+    cuMemAllocPitch_v2 =>
+        allocate_pitch(out: Out<usize>, pitch: Out<usize>, width: usize, height: usize, element: u32);
+    cuMemFree_v2 => free(pointer: usize), Release;
+}

@@ -1,0 +1,86 @@
+#![expect(unsafe_code, reason = "allocates blocks by hand")]
+//! Blocks of host memory that stand for device memory, and how much of it there is.
+
+use std::alloc::Layout;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+// What cudaMalloc is documented to align to is 256; real drivers give 512.
+const ALIGNMENT: usize = 512;
+const MIB: usize = 1 << 20;
+
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// The simulated device's memory in bytes: that of the host, or what `SIMCUDA_HEAP_MIB` says.
+pub(crate) fn capacity() -> usize {
+    static CAPACITY: LazyLock<usize> = LazyLock::new(|| {
+        let limit = std::env::var("SIMCUDA_HEAP_MIB").ok().and_then(|text| text.parse::<usize>().ok());
+        limit.and_then(|mib| mib.checked_mul(MIB)).unwrap_or_else(host_memory)
+    });
+    *CAPACITY
+}
+
+/// How many bytes can still be allocated.
+pub(crate) fn available() -> usize {
+    capacity().saturating_sub(USED.load(Ordering::Relaxed))
+}
+
+fn host_memory() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok());
+    kib.map_or(4096 * MIB, |kib| kib * 1024)
+}
+
+/// A zeroed, aligned block. Dropping it frees it.
+pub(crate) struct Block {
+    start: *mut u8,
+    layout: Layout,
+    charged: usize,
+    pub(crate) address: usize,
+}
+
+// SAFETY: the block owns its memory, and hands out nothing but its address.
+unsafe impl Send for Block {}
+// SAFETY: as above; there is no interior state.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A block of device memory, which counts against the device's capacity.
+    pub(crate) fn device(size: usize) -> Option<Block> {
+        let charge = |used: usize| used.checked_add(size).filter(|&total| total <= capacity());
+        USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).ok()?;
+        let block = Block::host(size);
+        if block.is_none() {
+            USED.fetch_sub(size, Ordering::Relaxed);
+        }
+        let mut block = block?;
+        block.charged = size;
+        Some(block)
+    }
+
+    /// A block of page-locked host memory; no more than the host has.
+    pub(crate) fn host(size: usize) -> Option<Block> {
+        static HOST_MEMORY: LazyLock<usize> = LazyLock::new(host_memory);
+        if size == 0 || size > *HOST_MEMORY {
+            return None;
+        }
+        // Aligned by hand: `alloc_zeroed` with a large alignment would touch every page.
+        let layout = Layout::from_size_align(size.checked_add(ALIGNMENT)?, 16).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        if start.is_null() {
+            return None;
+        }
+        let address = start.expose_provenance().next_multiple_of(ALIGNMENT);
+        Some(Block { start, layout, charged: 0, address })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        USED.fetch_sub(self.charged, Ordering::Relaxed);
+        // SAFETY: `start` was allocated with this layout, and is freed here only.
+        unsafe { std::alloc::dealloc(self.start, self.layout) }
+    }
+}

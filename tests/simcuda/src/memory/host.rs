@@ -1,0 +1,92 @@
+//! Page-locked host memory: allocated here, or registered by the caller. The device sees it at the same address.
+
+use super::heap::Block;
+use super::table::{self, Backing, Found, Kind};
+use crate::boundary::exports;
+use crate::code::{
+    Code, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY, Outcome,
+};
+use crate::context;
+use crate::ffi::Out;
+
+const PORTABLE: u32 = 1;
+const DEVICEMAP: u32 = 2;
+const ALLOCATE_FLAGS: u32 = 0b111;
+const REGISTER_FLAGS: u32 = 0b1111;
+
+fn allocate(out: Out<usize>, size: usize, flags: u32) -> Outcome {
+    out.required()?;
+    let context = context::usable()?;
+    if size == 0 || flags & !ALLOCATE_FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let block = Block::host(size).ok_or(OUT_OF_MEMORY)?;
+    // With unified addressing all host memory is portable and mapped.
+    let kind = Kind::Host { flags: flags | PORTABLE | DEVICEMAP };
+    out.set(table::insert(block.address, size, kind, context.owner(), Backing::Block(block)))
+}
+
+fn allocate_plain(out: Out<usize>, size: usize) -> Outcome {
+    allocate(out, size, 0)
+}
+
+fn allocate_legacy(out: Out<usize>, size: u32) -> Outcome {
+    allocate(out, usize::try_from(size).map_err(|_| INVALID_VALUE)?, 0)
+}
+
+fn free(pointer: usize) -> Outcome {
+    let window = table::remove(pointer, |kind| matches!(kind, Kind::Host { .. })).ok_or(INVALID_VALUE)?;
+    context::check_owner(window.owner)
+}
+
+fn register(pointer: usize, size: usize, flags: u32) -> Outcome {
+    let context = context::usable()?;
+    if pointer == 0 || size == 0 || pointer.checked_add(size).is_none() || flags & !REGISTER_FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let added = table::insert_registered(pointer, size, flags | PORTABLE | DEVICEMAP, context.owner());
+    if added { Ok(()) } else { Err(HOST_MEMORY_ALREADY_REGISTERED) }
+}
+
+fn unregister(pointer: usize) -> Outcome {
+    if pointer == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let registered = |kind| matches!(kind, Kind::Registered { .. });
+    let window = table::remove(pointer, registered).ok_or(HOST_MEMORY_NOT_REGISTERED)?;
+    context::check_owner(window.owner)
+}
+
+fn host_flags_of(pointer: usize) -> Result<u32, Code> {
+    match table::find(pointer) {
+        Some(Found { kind: Kind::Host { flags } | Kind::Registered { flags }, .. }) => Ok(flags),
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+fn device_pointer(out: Out<usize>, pointer: usize, flags: u32) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    if flags != 0 {
+        return Err(INVALID_VALUE);
+    }
+    host_flags_of(pointer)?;
+    out.set(pointer)
+}
+
+fn flags(out: Out<u32>, pointer: usize) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    out.set(host_flags_of(pointer)?)
+}
+
+exports! {
+    cuMemAllocHost_v2 => allocate_plain(out: Out<usize>, size: usize);
+    cuMemAllocHost => allocate_legacy(out: Out<usize>, size: u32);
+    cuMemHostAlloc => allocate(out: Out<usize>, size: usize, flags: u32);
+    cuMemFreeHost => free(pointer: usize), Release;
+    cuMemHostRegister_v2, cuMemHostRegister => register(pointer: usize, size: usize, flags: u32);
+    cuMemHostUnregister => unregister(pointer: usize), Release;
+    cuMemHostGetDevicePointer_v2 => device_pointer(out: Out<usize>, pointer: usize, flags: u32);
+    cuMemHostGetFlags => flags(out: Out<u32>, pointer: usize);
+}

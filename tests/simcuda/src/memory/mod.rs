@@ -1,0 +1,15 @@
+//! Memory: the table of every address range that the device knows, and the functions that fill it.
+
+mod allocate;
+pub(crate) mod bytes;
+mod heap;
+mod host;
+mod info;
+pub(crate) mod table;
+
+use crate::boundary::Export;
+pub(crate) use heap::capacity;
+
+pub(crate) fn exports() -> Vec<Export> {
+    [allocate::exports(), host::exports(), info::exports()].concat()
+}

@@ -1,0 +1,129 @@
+//! Fills with a pattern of one, two or four bytes, in one stretch or in rows.
+//!
+//! The functions without `Async` in their name use the legacy default stream. They return before the work is
+//! done where the target is device memory, as CUDA's do, and wait where the host can see it.
+
+use crate::boundary::exports;
+use crate::code::{ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
+use crate::copy::plan::{End, Memory, Rows, Shape, Side};
+use crate::memory::bytes::{self, Pattern};
+use crate::memory::table::pin;
+use crate::stream::{Placement, table as streams};
+
+const LEGACY: usize = 0;
+
+struct Fill {
+    start: usize,
+    pitch: usize,
+    pattern: Pattern,
+    // In elements.
+    width: usize,
+    height: usize,
+}
+
+impl Fill {
+    fn line(start: usize, pattern: Pattern, width: usize) -> Fill {
+        Fill { start, pitch: 0, pattern, width, height: 1 }
+    }
+
+    fn check(&self) -> Result<(End, Shape), i32> {
+        let size = self.pattern.size();
+        let width = self.width.checked_mul(size).ok_or(INVALID_VALUE)?;
+        let rows_overlap = self.height > 1 && self.pitch < width;
+        if !self.start.is_multiple_of(size) || !self.pitch.is_multiple_of(size) || rows_overlap {
+            return Err(INVALID_VALUE);
+        }
+        let shape = Shape { width, height: self.height, depth: 1 };
+        let rows = Rows { start: self.start, pitch: self.pitch, slice: 0 };
+        Ok((Side { memory: Memory::Device, rows }.check(shape)?, shape))
+    }
+
+    fn run(self, stream: usize, wait_for_host: bool) -> Outcome {
+        let stream = streams::usable(stream)?;
+        if self.width == 0 || self.height == 0 {
+            return Ok(());
+        }
+        let (target, shape) = self.check()?;
+        let (pattern, width) = (self.pattern, self.width);
+        let work = move || {
+            let _pinned = target.span.as_ref().and_then(pin).ok_or(ILLEGAL_ADDRESS)?;
+            (0..shape.height).for_each(|row| bytes::fill(target.rows.row(row, 0), pattern, width));
+            Ok(())
+        };
+        let marker = stream.submit(Placement::Anywhere, work)?;
+        if wait_for_host && !target.is_device() {
+            marker.wait();
+            stream.health.check()?;
+        }
+        Ok(())
+    }
+}
+
+fn set8(start: usize, value: u8, count: usize) -> Outcome {
+    Fill::line(start, Pattern::Byte(value), count).run(LEGACY, true)
+}
+
+fn set16(start: usize, value: u16, count: usize) -> Outcome {
+    Fill::line(start, Pattern::Half(value), count).run(LEGACY, true)
+}
+
+fn set32(start: usize, value: u32, count: usize) -> Outcome {
+    Fill::line(start, Pattern::Word(value), count).run(LEGACY, true)
+}
+
+fn set8_async(start: usize, value: u8, count: usize, stream: usize) -> Outcome {
+    Fill::line(start, Pattern::Byte(value), count).run(stream, false)
+}
+
+fn set16_async(start: usize, value: u16, count: usize, stream: usize) -> Outcome {
+    Fill::line(start, Pattern::Half(value), count).run(stream, false)
+}
+
+fn set32_async(start: usize, value: u32, count: usize, stream: usize) -> Outcome {
+    Fill::line(start, Pattern::Word(value), count).run(stream, false)
+}
+
+fn rows8(start: usize, pitch: usize, value: u8, width: usize, height: usize) -> Outcome {
+    Fill { start, pitch, pattern: Pattern::Byte(value), width, height }.run(LEGACY, true)
+}
+
+fn rows16(start: usize, pitch: usize, value: u16, width: usize, height: usize) -> Outcome {
+    Fill { start, pitch, pattern: Pattern::Half(value), width, height }.run(LEGACY, true)
+}
+
+fn rows32(start: usize, pitch: usize, value: u32, width: usize, height: usize) -> Outcome {
+    Fill { start, pitch, pattern: Pattern::Word(value), width, height }.run(LEGACY, true)
+}
+
+fn rows8_async(start: usize, pitch: usize, value: u8, width: usize, height: usize, stream: usize) -> Outcome {
+    Fill { start, pitch, pattern: Pattern::Byte(value), width, height }.run(stream, false)
+}
+
+fn rows16_async(start: usize, pitch: usize, value: u16, width: usize, height: usize, stream: usize) -> Outcome {
+    Fill { start, pitch, pattern: Pattern::Half(value), width, height }.run(stream, false)
+}
+
+fn rows32_async(start: usize, pitch: usize, value: u32, width: usize, height: usize, stream: usize) -> Outcome {
+    Fill { start, pitch, pattern: Pattern::Word(value), width, height }.run(stream, false)
+}
+
+exports! {
+    cuMemsetD8_v2, cuMemsetD8_v2_ptds => set8(start: usize, value: u8, count: usize);
+    cuMemsetD16_v2, cuMemsetD16_v2_ptds => set16(start: usize, value: u16, count: usize);
+    cuMemsetD32_v2, cuMemsetD32_v2_ptds => set32(start: usize, value: u32, count: usize);
+    cuMemsetD8Async, cuMemsetD8Async_ptsz => set8_async(start: usize, value: u8, count: usize, stream: usize);
+    cuMemsetD16Async, cuMemsetD16Async_ptsz => set16_async(start: usize, value: u16, count: usize, stream: usize);
+    cuMemsetD32Async, cuMemsetD32Async_ptsz => set32_async(start: usize, value: u32, count: usize, stream: usize);
+    cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds =>
+        rows8(start: usize, pitch: usize, value: u8, width: usize, height: usize);
+    cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds =>
+        rows16(start: usize, pitch: usize, value: u16, width: usize, height: usize);
+    cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds =>
+        rows32(start: usize, pitch: usize, value: u32, width: usize, height: usize);
+    cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz =>
+        rows8_async(start: usize, pitch: usize, value: u8, width: usize, height: usize, stream: usize);
+    cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz =>
+        rows16_async(start: usize, pitch: usize, value: u16, width: usize, height: usize, stream: usize);
+    cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz =>
+        rows32_async(start: usize, pitch: usize, value: u32, width: usize, height: usize, stream: usize);
+}

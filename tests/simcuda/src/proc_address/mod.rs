@@ -1,0 +1,89 @@
+//! `cuGetProcAddress`: from a function's name and a CUDA version to the symbol of that version.
+
+mod versions;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::boundary::{Export, exports};
+use crate::code::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
+use crate::control::base_name;
+use crate::ffi::{In, Out, Text};
+use crate::{context, copy, device, errors, event, external, init, memory, memset, pointer, stream, stubs};
+
+const LEGACY_STREAM: u64 = 1;
+const PER_THREAD_STREAM: u64 = 2;
+
+const FOUND: u32 = 0;
+const SYMBOL_NOT_FOUND: u32 = 1;
+const VERSION_NOT_SUFFICIENT: u32 = 2;
+
+static SYMBOLS: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
+    let files: [Vec<Export>; 13] = [
+        init::exports(),
+        errors::exports(),
+        exports(),
+        device::exports(),
+        context::exports(),
+        memory::exports(),
+        memset::exports(),
+        copy::exports(),
+        pointer::exports(),
+        stream::exports(),
+        event::exports(),
+        external::exports(),
+        stubs::exports(),
+    ];
+    files.concat().into_iter().collect()
+});
+
+/// Whether some exported driver function has this name, version suffixes aside.
+pub(crate) fn is_function(base: &str) -> bool {
+    SYMBOLS.keys().any(|symbol| base_name(symbol) == base)
+}
+
+fn find(name: &str, version: i32, per_thread: bool) -> Result<usize, u32> {
+    // Only base names are known, as with the real driver: the version picks the suffix.
+    if base_name(name) != name || !(SYMBOLS.contains_key(name) || versions::known(name)) {
+        return Err(SYMBOL_NOT_FOUND);
+    }
+    let symbol = versions::symbol(name, version).ok_or(VERSION_NOT_SUFFICIENT)?;
+    let variants = ["_ptsz", "_ptds"].map(|suffix| format!("{symbol}{suffix}"));
+    let per_thread = variants.iter().filter(|_| per_thread).find_map(|variant| SYMBOLS.get(variant.as_str()));
+    per_thread.or_else(|| SYMBOLS.get(symbol.as_str())).copied().ok_or(SYMBOL_NOT_FOUND)
+}
+
+fn get(name: Text<'_>, out: Out<usize>, version: i32, flags: u64) -> Outcome {
+    get_v2(name, out, version, flags, None)
+}
+
+fn get_with_status(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Out<u32>) -> Outcome {
+    get_v2(name, out, version, flags, Some(status))
+}
+
+fn get_v2(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Option<Out<u32>>) -> Outcome {
+    out.set(0)?;
+    let name = name.read().ok_or(INVALID_VALUE)?;
+    if version <= 0 || flags & !(LEGACY_STREAM | PER_THREAD_STREAM) != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let found = find(name, version, flags & PER_THREAD_STREAM != 0);
+    if let Some(status) = status {
+        status.set_if_wanted(found.err().unwrap_or(FOUND));
+    }
+    out.set(found.map_err(|_| NOT_FOUND)?)
+}
+
+// The table of interfaces that NVIDIA's own libraries use among themselves. There is none.
+fn export_table(out: Out<usize>, id: In<[u8; 16]>) -> Outcome {
+    out.set(0)?;
+    id.get()?;
+    Err(NOT_SUPPORTED)
+}
+
+exports! {
+    cuGetProcAddress => get(name: Text<'_>, out: Out<usize>, version: i32, flags: u64), Silent;
+    cuGetProcAddress_v2, cuGetProcAddress_v2_ptsz =>
+        get_with_status(name: Text<'_>, out: Out<usize>, version: i32, flags: u64, status: Out<u32>), Silent;
+    cuGetExportTable => export_table(out: Out<usize>, id: In<[u8; 16]>), Early;
+}

@@ -1,0 +1,110 @@
+//! Create, destroy, synchronize and query streams, and what they say about themselves.
+
+use super::{GREATEST_PRIORITY, LEAST_PRIORITY, Placement, Stream, table};
+use crate::boundary::exports;
+use crate::code::{INVALID_VALUE, NOT_READY, Outcome};
+use crate::context;
+use crate::device;
+use crate::event;
+use crate::ffi::Out;
+
+const KNOWN_FLAGS: u32 = super::queue::NON_BLOCKING;
+const NOT_CAPTURING: u32 = 0;
+
+fn create(out: Out<usize>, flags: u32) -> Outcome {
+    create_with_priority(out, flags, LEAST_PRIORITY)
+}
+
+fn create_with_priority(out: Out<usize>, flags: u32, priority: i32) -> Outcome {
+    out.required()?;
+    let context = context::usable()?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let stream = Stream::new(&context, flags, priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY));
+    context.add_stream(stream.clone());
+    out.set(table::insert(stream))
+}
+
+/// Pending work is still finished.
+fn destroy(stream: usize) -> Outcome {
+    let stream = table::remove(stream)?;
+    stream.close();
+    stream.health.check()
+}
+
+fn synchronize(stream: usize) -> Outcome {
+    context::current()?;
+    table::get(stream)?.synchronize()
+}
+
+fn query(stream: usize) -> Outcome {
+    context::current()?;
+    let stream = table::get(stream)?;
+    stream.health.check()?;
+    if stream.done() { Ok(()) } else { Err(NOT_READY) }
+}
+
+fn wait_event(stream: usize, event: usize, flags: u32) -> Outcome {
+    let stream = table::usable(stream)?;
+    if flags & !1 != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let after = Vec::from_iter(event::marker(event)?);
+    stream.submit_after(after, Placement::Anywhere, Box::new(|_| ()))?;
+    Ok(())
+}
+
+fn get_context(stream: usize, out: Out<usize>) -> Outcome {
+    out.required()?;
+    out.set(table::get(stream)?.owner.context)
+}
+
+fn get_contexts(stream: usize, out: Out<usize>, green: Out<usize>) -> Outcome {
+    get_context(stream, out)?;
+    green.set_if_wanted(0);
+    Ok(())
+}
+
+fn get_device(stream: usize, out: Out<i32>) -> Outcome {
+    out.required()?;
+    table::get(stream)?;
+    out.set(device::ORDINAL)
+}
+
+fn get_flags(stream: usize, out: Out<u32>) -> Outcome {
+    out.required()?;
+    out.set(table::get(stream)?.flags)
+}
+
+fn get_priority(stream: usize, out: Out<i32>) -> Outcome {
+    out.required()?;
+    out.set(table::get(stream)?.priority)
+}
+
+fn get_id(stream: usize, out: Out<u64>) -> Outcome {
+    out.required()?;
+    out.set(table::get(stream)?.id)
+}
+
+fn is_capturing(stream: usize, out: Out<u32>) -> Outcome {
+    out.required()?;
+    table::get(stream)?;
+    out.set(NOT_CAPTURING)
+}
+
+exports! {
+    cuStreamCreate => create(out: Out<usize>, flags: u32);
+    cuStreamCreateWithPriority => create_with_priority(out: Out<usize>, flags: u32, priority: i32);
+    cuStreamDestroy_v2, cuStreamDestroy => destroy(stream: usize), Release;
+    cuStreamSynchronize, cuStreamSynchronize_ptsz => synchronize(stream: usize);
+    cuStreamQuery, cuStreamQuery_ptsz => query(stream: usize);
+    cuStreamWaitEvent, cuStreamWaitEvent_ptsz => wait_event(stream: usize, event: usize, flags: u32);
+    cuStreamGetCtx, cuStreamGetCtx_ptsz => get_context(stream: usize, out: Out<usize>);
+    cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz => get_contexts(stream: usize, out: Out<usize>, green: Out<usize>);
+    cuStreamGetDevice, cuStreamGetDevice_ptsz => get_device(stream: usize, out: Out<i32>);
+    cuStreamGetFlags, cuStreamGetFlags_ptsz => get_flags(stream: usize, out: Out<u32>);
+    cuStreamGetPriority, cuStreamGetPriority_ptsz => get_priority(stream: usize, out: Out<i32>);
+    cuStreamGetId, cuStreamGetId_ptsz => get_id(stream: usize, out: Out<u64>);
+    cuStreamIsCapturing, cuStreamIsCapturing_ptsz => is_capturing(stream: usize, out: Out<u32>);
+}

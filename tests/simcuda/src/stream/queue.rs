@@ -1,0 +1,235 @@
+//! One stream's queue, its worker thread, and the order between streams.
+//!
+//! Every piece of work has a ticket. A ticket counts as passed once the work is done, and work starts only when
+//! the ticket before it has passed, and every marker that it was told to wait for. Plain work on an idle stream
+//! runs in the calling thread, unless `SIMCUDA_ASYNC=1` is set.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Weak};
+
+use crate::code::{Code, OPERATING_SYSTEM, Outcome, UNKNOWN};
+use crate::context::{Context, Health, Owner};
+use crate::handle;
+use crate::sync::{lock, wait};
+
+type Work = Box<dyn FnOnce(&Health) + Send>;
+
+/// Where work may run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// In the calling thread, when the stream is idle.
+    Anywhere,
+    /// On the worker: work that runs the program's code, or that may wait.
+    Worker,
+}
+
+struct Job {
+    ticket: u64,
+    after: Vec<Marker>,
+    work: Work,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    submitted: u64,
+    completed: u64,
+    has_worker: bool,
+    closed: bool,
+}
+
+impl State {
+    fn idle(&self) -> bool {
+        self.completed == self.submitted
+    }
+}
+
+pub(crate) struct Stream {
+    pub(crate) id: u64,
+    pub(crate) flags: u32,
+    pub(crate) priority: i32,
+    pub(crate) owner: Owner,
+    pub(crate) health: Arc<Health>,
+    context: Weak<Context>,
+    legacy: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A point in a stream: all the work that was submitted before it.
+#[derive(Clone)]
+pub(crate) struct Marker {
+    stream: Arc<Stream>,
+    ticket: u64,
+}
+
+impl Marker {
+    pub(crate) fn passed(&self) -> bool {
+        lock(&self.stream.state).completed >= self.ticket
+    }
+
+    pub(crate) fn wait(&self) {
+        let mut state = lock(&self.stream.state);
+        while state.completed < self.ticket {
+            state = wait(&self.stream.changed, state);
+        }
+    }
+}
+
+pub(crate) const NON_BLOCKING: u32 = 1;
+
+impl Stream {
+    /// A stream of the context, blocking or not as `flags` say.
+    pub(crate) fn new(context: &Arc<Context>, flags: u32, priority: i32) -> Arc<Stream> {
+        let health = Arc::clone(&context.health);
+        Arc::new(Stream { flags, priority, ..Stream::blank(Arc::downgrade(context), context.owner(), health, false) })
+    }
+
+    /// A default stream: the legacy one of the context, or one for a thread.
+    pub(crate) fn default_of(context: Weak<Context>, owner: Owner, health: Arc<Health>, legacy: bool) -> Arc<Stream> {
+        Arc::new(Stream::blank(context, owner, health, legacy))
+    }
+
+    fn blank(context: Weak<Context>, owner: Owner, health: Arc<Health>, legacy: bool) -> Stream {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Stream { id: handle::next_id(), flags: 0, priority: 0, owner, health, context, legacy, state, changed }
+    }
+
+    /// The point after all work that was submitted so far.
+    pub(crate) fn tail(self: &Arc<Self>) -> Marker {
+        Marker { stream: Arc::clone(self), ticket: lock(&self.state).submitted }
+    }
+
+    /// Takes no more work after what is queued; the worker ends with it.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the stream was closed and has no work left.
+    pub(crate) fn finished(&self) -> bool {
+        let state = lock(&self.state);
+        state.closed && state.idle()
+    }
+
+    /// What the stream's next work has to wait for by itself: the legacy stream and the blocking streams of a
+    /// context wait for each other.
+    pub(crate) fn before_next(&self) -> Vec<Marker> {
+        let Some(context) = self.context.upgrade() else { return Vec::new() };
+        let mut markers = Vec::new();
+        if self.legacy {
+            let blocking = context.other_streams().into_iter().filter(|other| other.flags & NON_BLOCKING == 0);
+            markers.extend(blocking.map(|stream| stream.tail()));
+        } else if self.flags & NON_BLOCKING == 0 {
+            markers.push(context.legacy().tail());
+        }
+        markers.retain(|marker| !marker.passed());
+        markers
+    }
+
+    /// Waits for all work on the stream, and for what its next work would wait for; the context's error.
+    pub(crate) fn synchronize(self: &Arc<Self>) -> Outcome {
+        self.tail().wait();
+        if self.legacy {
+            self.before_next().iter().for_each(Marker::wait);
+        }
+        self.health.check()
+    }
+
+    /// Whether [`Stream::synchronize`] would return at once.
+    pub(crate) fn done(&self) -> bool {
+        lock(&self.state).idle() && (!self.legacy || self.before_next().is_empty())
+    }
+
+    /// Queues device work. It is skipped once the context has failed, and its own error fails the context.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        placement: Placement,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> Result<Marker, Code> {
+        let guarded = move |health: &Health| {
+            if health.check().is_ok()
+                && let Err(code) = work()
+            {
+                health.fail(code);
+            }
+        };
+        self.submit_after(Vec::new(), placement, Box::new(guarded))
+    }
+
+    /// Queues work that sees the context's health itself, to start after `after` and what always comes before.
+    pub(crate) fn submit_after(
+        self: &Arc<Self>,
+        mut after: Vec<Marker>,
+        placement: Placement,
+        work: Work,
+    ) -> Result<Marker, Code> {
+        after.retain(|marker| !marker.passed());
+        after.append(&mut self.before_next());
+        let mut state = lock(&self.state);
+        let inline = placement == Placement::Anywhere && !always_async() && state.idle() && after.is_empty();
+        if !inline {
+            self.ensure_worker(&mut state)?;
+        }
+        state.submitted += 1;
+        let job = Job { ticket: state.submitted, after, work };
+        let marker = Marker { stream: Arc::clone(self), ticket: job.ticket };
+        if inline {
+            drop(state);
+            self.run(job);
+        } else {
+            state.queue.push_back(job);
+            drop(state);
+            self.changed.notify_all();
+        }
+        Ok(marker)
+    }
+
+    fn ensure_worker(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) -> Outcome {
+        if !state.has_worker {
+            let stream = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("simcuda stream".to_owned());
+            thread.spawn(move || stream.work_off()).map_err(|_| OPERATING_SYSTEM)?;
+            state.has_worker = true;
+        }
+        Ok(())
+    }
+
+    // The worker's life.
+    fn work_off(&self) {
+        while let Some(job) = self.next_job() {
+            self.run(job);
+        }
+    }
+
+    // The next job whose turn it is; `None` when the stream is closed and done.
+    fn next_job(&self) -> Option<Job> {
+        let mut state = lock(&self.state);
+        loop {
+            let turn = state.completed + 1;
+            if state.queue.front().is_some_and(|job| job.ticket == turn) {
+                return state.queue.pop_front();
+            }
+            if state.closed && state.idle() {
+                state.has_worker = false;
+                return None;
+            }
+            state = wait(&self.changed, state);
+        }
+    }
+
+    fn run(&self, job: Job) {
+        job.after.iter().for_each(Marker::wait);
+        if catch_unwind(AssertUnwindSafe(|| (job.work)(&self.health))).is_err() {
+            self.health.fail(UNKNOWN);
+        }
+        lock(&self.state).completed = job.ticket;
+        self.changed.notify_all();
+    }
+}
+
+fn always_async() -> bool {
+    static ASYNC: LazyLock<bool> = LazyLock::new(|| std::env::var("SIMCUDA_ASYNC").is_ok_and(|value| value == "1"));
+    *ASYNC
+}

@@ -1,0 +1,53 @@
+//! Stream handles: those of the program's streams, and the constants for the default streams.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use super::Stream;
+use crate::code::{Code, INVALID_HANDLE};
+use crate::context::{self, Owner};
+use crate::handle;
+use crate::sync::lock;
+
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
+static STREAMS: LazyLock<Mutex<HashMap<usize, Arc<Stream>>>> = LazyLock::new(Mutex::default);
+
+/// The stream of that handle. Null and `CU_STREAM_LEGACY` are the current context's default stream,
+/// `CU_STREAM_PER_THREAD` the calling thread's.
+pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
+    match handle {
+        0 | LEGACY => Ok(context::current()?.legacy()),
+        PER_THREAD => Ok(context::current()?.per_thread()),
+        _ => lock(&STREAMS).get(&handle).cloned().ok_or(INVALID_HANDLE),
+    }
+}
+
+/// The stream, for new work: some context must be current, and nothing may have failed in the stream's own.
+pub(crate) fn usable(handle: usize) -> Result<Arc<Stream>, Code> {
+    context::current()?;
+    let stream = get(handle)?;
+    stream.health.check()?;
+    Ok(stream)
+}
+
+/// How many streams of the program are live.
+pub(crate) fn count() -> usize {
+    lock(&STREAMS).len()
+}
+
+pub(super) fn insert(stream: Arc<Stream>) -> usize {
+    let handle = handle::next();
+    lock(&STREAMS).insert(handle, stream);
+    handle
+}
+
+pub(super) fn remove(handle: usize) -> Result<Arc<Stream>, Code> {
+    lock(&STREAMS).remove(&handle).ok_or(INVALID_HANDLE)
+}
+
+/// Forgets the handles of a destroyed context's streams.
+pub(crate) fn release_all_of(owner: Owner) {
+    lock(&STREAMS).retain(|_, stream| stream.owner != owner);
+}

@@ -1,0 +1,114 @@
+//! Writes to memory words and waits for them, in a stream's order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Placement, table};
+use crate::boundary::exports;
+use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::memory::bytes;
+use crate::memory::table::{Span, pin, span};
+
+const FLUSH: u32 = 1 << 30;
+const NO_MEMORY_BARRIER: u32 = 1;
+const PAUSE: Duration = Duration::from_micros(50);
+
+#[derive(Clone, Copy)]
+enum Condition {
+    Reached,
+    Equal,
+    And,
+    Nor,
+}
+
+impl Condition {
+    fn holds(self, current: u64, value: u64, width: usize) -> bool {
+        let mask = if width == 4 { u64::from(u32::MAX) } else { u64::MAX };
+        match self {
+            // Cyclic, as CUDA has it: (int)(*address - value) >= 0.
+            Condition::Reached => current.wrapping_sub(value) & mask <= mask >> 1,
+            Condition::Equal => current == value,
+            Condition::And => current & value != 0,
+            Condition::Nor => !(current | value) & mask != 0,
+        }
+    }
+}
+
+fn word(address: usize, width: usize) -> Result<Span, Code> {
+    if !address.is_multiple_of(width) {
+        return Err(INVALID_VALUE);
+    }
+    span(address, width).ok_or(INVALID_VALUE)
+}
+
+fn write(stream: usize, address: usize, value: u64, width: usize, flags: u32) -> Outcome {
+    let stream = table::usable(stream)?;
+    if flags & !NO_MEMORY_BARRIER != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let word = word(address, width)?;
+    let work = move || {
+        let _pinned = pin(&word).ok_or(ILLEGAL_ADDRESS)?;
+        bytes::store(word.address, width, value);
+        Ok(())
+    };
+    stream.submit(Placement::Anywhere, work)?;
+    Ok(())
+}
+
+fn wait(stream: usize, address: usize, value: u64, width: usize, flags: u32) -> Outcome {
+    let stream = table::usable(stream)?;
+    if flags & FLUSH != 0 {
+        return Err(NOT_SUPPORTED);
+    }
+    let condition = match flags {
+        0 => Condition::Reached,
+        1 => Condition::Equal,
+        2 => Condition::And,
+        3 => Condition::Nor,
+        _ => return Err(INVALID_VALUE),
+    };
+    let word = word(address, width)?;
+    let health = Arc::clone(&stream.health);
+    let work = move || {
+        // Pinned anew each time: memory that is freed meanwhile is an error, not a wait for ever.
+        while !condition.holds(read(&word, width)?, value, width) && !health.closing() {
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    };
+    stream.submit(Placement::Worker, work)?;
+    Ok(())
+}
+
+fn read(word: &Span, width: usize) -> Result<u64, Code> {
+    let _pinned = pin(word).ok_or(ILLEGAL_ADDRESS)?;
+    Ok(bytes::load(word.address, width))
+}
+
+fn write32(stream: usize, address: usize, value: u32, flags: u32) -> Outcome {
+    write(stream, address, u64::from(value), 4, flags)
+}
+
+fn write64(stream: usize, address: usize, value: u64, flags: u32) -> Outcome {
+    write(stream, address, value, 8, flags)
+}
+
+fn wait32(stream: usize, address: usize, value: u32, flags: u32) -> Outcome {
+    wait(stream, address, u64::from(value), 4, flags)
+}
+
+fn wait64(stream: usize, address: usize, value: u64, flags: u32) -> Outcome {
+    wait(stream, address, value, 8, flags)
+}
+
+exports! {
+    cuStreamWriteValue32, cuStreamWriteValue32_ptsz, cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz =>
+        write32(stream: usize, address: usize, value: u32, flags: u32);
+    cuStreamWriteValue64, cuStreamWriteValue64_ptsz, cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz =>
+        write64(stream: usize, address: usize, value: u64, flags: u32);
+    cuStreamWaitValue32, cuStreamWaitValue32_ptsz, cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz =>
+        wait32(stream: usize, address: usize, value: u32, flags: u32);
+    cuStreamWaitValue64, cuStreamWaitValue64_ptsz, cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz =>
+        wait64(stream: usize, address: usize, value: u64, flags: u32);
+}

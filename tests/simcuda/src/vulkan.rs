@@ -1,0 +1,144 @@
+#![expect(unsafe_code, reason = "calls Vulkan")]
+//! The Vulkan device that the simulated GPU stands on: the first CPU-type device, normally lavapipe.
+//!
+//! The instance names its application `simcuda`, so that test layers which are meant for the program under test
+//! can leave it alone. Instance and device live as long as the process.
+
+use std::ffi::CStr;
+use std::os::fd::{IntoRawFd, RawFd};
+use std::sync::OnceLock;
+
+use ash::vk;
+
+use crate::code::{Code, INVALID_HANDLE, MAP_FAILED, NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN};
+use crate::fd;
+
+const APPLICATION: &CStr = c"simcuda";
+
+/// The CPU device, and the logical device that imports memory, made when it is first needed.
+pub(crate) struct CpuDevice {
+    // Keeps the Vulkan library loaded.
+    _entry: ash::Entry,
+    instance: ash::Instance,
+    physical: vk::PhysicalDevice,
+    importer: OnceLock<Result<Importer, Code>>,
+    pub(crate) name: String,
+    pub(crate) uuid: [u8; vk::UUID_SIZE],
+}
+
+struct Importer {
+    device: ash::Device,
+    memory_type: u32,
+}
+
+/// The first Vulkan device of type CPU; `None` without a Vulkan loader, driver or such a device.
+pub(crate) fn cpu_device() -> Option<&'static CpuDevice> {
+    static DEVICE: OnceLock<Option<CpuDevice>> = OnceLock::new();
+    DEVICE.get_or_init(find).as_ref()
+}
+
+fn find() -> Option<CpuDevice> {
+    // SAFETY: loading the system's Vulkan loader runs only its own initialisation.
+    let entry = unsafe { ash::Entry::load() }.ok()?;
+    let application = vk::ApplicationInfo::default().application_name(APPLICATION).api_version(vk::API_VERSION_1_1);
+    let info = vk::InstanceCreateInfo::default().application_info(&application);
+    // SAFETY: `info` and what it points to live through the call.
+    let instance = unsafe { entry.create_instance(&info, None) }.ok()?;
+    // SAFETY: the instance is live, and never destroyed.
+    let all = unsafe { instance.enumerate_physical_devices() }.ok()?;
+    let (physical, name, uuid) = all.into_iter().find_map(|physical| describe(&instance, physical))?;
+    Some(CpuDevice { _entry: entry, instance, physical, importer: OnceLock::new(), name, uuid })
+}
+
+// The device with its name and UUID, if it is a CPU.
+fn describe(
+    instance: &ash::Instance,
+    physical: vk::PhysicalDevice,
+) -> Option<(vk::PhysicalDevice, String, [u8; vk::UUID_SIZE])> {
+    let mut id = vk::PhysicalDeviceIDProperties::default();
+    let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut id);
+    // SAFETY: the handle comes from this instance, which is of version 1.1.
+    unsafe { instance.get_physical_device_properties2(physical, &mut properties) };
+    let properties = properties.properties;
+    if properties.device_type != vk::PhysicalDeviceType::CPU || properties.api_version < vk::API_VERSION_1_1 {
+        return None;
+    }
+    let name = properties.device_name_as_c_str().unwrap_or(c"").to_string_lossy().into_owned();
+    Some((physical, name, id.device_uuid))
+}
+
+impl CpuDevice {
+    fn importer(&self) -> Result<&Importer, Code> {
+        self.importer.get_or_init(|| self.make_importer()).as_ref().map_err(|&code| code)
+    }
+
+    fn make_importer(&self) -> Result<Importer, Code> {
+        let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
+        let extensions = [ash::khr::external_memory_fd::NAME.as_ptr()];
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_extension_names(&extensions);
+        // SAFETY: the physical device is this instance's, `info` and what it points to live through the call.
+        let device = unsafe { self.instance.create_device(self.physical, &info, None) }.map_err(cuda_code)?;
+        let memory_type = self.host_visible_type().ok_or(NOT_SUPPORTED)?;
+        Ok(Importer { device, memory_type })
+    }
+
+    fn host_visible_type(&self) -> Option<u32> {
+        // SAFETY: the physical device is this instance's.
+        let memory = unsafe { self.instance.get_physical_device_memory_properties(self.physical) };
+        let visible = |flags: vk::MemoryPropertyFlags| flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
+        (0..).zip(memory.memory_types_as_slice()).find(|(_, kind)| visible(kind.property_flags)).map(|(index, _)| index)
+    }
+}
+
+/// Memory imported from a file descriptor, and its mapping. Dropping it releases both.
+pub(crate) struct Import {
+    device: &'static ash::Device,
+    memory: vk::DeviceMemory,
+    mapping: OnceLock<Result<usize, Code>>,
+    pub(crate) size: usize,
+}
+
+/// Imports `size` bytes from a duplicate of `fd`; the caller's descriptor stays open and the caller's.
+pub(crate) fn import(fd: RawFd, size: usize) -> Result<Import, Code> {
+    let importer = cpu_device().ok_or(UNKNOWN)?.importer()?;
+    let fd = fd::duplicate(fd)?;
+    let mut handle = vk::ImportMemoryFdInfoKHR::default()
+        .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD)
+        // Not closed after a failure: lavapipe consumes the descriptor even then, and a second close could hit
+        // another thread's new descriptor.
+        .fd(fd.into_raw_fd());
+    let info = vk::MemoryAllocateInfo::default()
+        .allocation_size(size as u64)
+        .memory_type_index(importer.memory_type)
+        .push_next(&mut handle);
+    // SAFETY: the device has the extension enabled, and the descriptor is ours to give away.
+    let memory = unsafe { importer.device.allocate_memory(&info, None) }.map_err(cuda_code)?;
+    Ok(Import { device: &importer.device, memory, mapping: OnceLock::new(), size })
+}
+
+impl Import {
+    /// The address of the memory's one mapping, made on the first call.
+    pub(crate) fn map(&self) -> Result<usize, Code> {
+        *self.mapping.get_or_init(|| {
+            // SAFETY: the memory is host visible and mapped here only, once.
+            let mapped = unsafe { self.device.map_memory(self.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) };
+            mapped.map(|pointer| pointer.expose_provenance()).map_err(|_| MAP_FAILED)
+        })
+    }
+}
+
+impl Drop for Import {
+    fn drop(&mut self) {
+        // SAFETY: the memory is this object's own; everything that uses the mapping keeps the object alive.
+        unsafe { self.device.free_memory(self.memory, None) }
+    }
+}
+
+fn cuda_code(result: vk::Result) -> Code {
+    match result {
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY | vk::Result::ERROR_OUT_OF_DEVICE_MEMORY => OUT_OF_MEMORY,
+        vk::Result::ERROR_INVALID_EXTERNAL_HANDLE => INVALID_HANDLE,
+        vk::Result::ERROR_EXTENSION_NOT_PRESENT => NOT_SUPPORTED,
+        _ => UNKNOWN,
+    }
+}
