@@ -61,7 +61,7 @@ pub enum Error {
     /// Memory could not be allocated, or not be mapped for the CPU.
     #[error(
         "{operation} failed ({}): {} of {kind} memory asked, heap is {}{}",
-        VulkanToken(*code), Bytes(*asked), Bytes(*heap), small_bar_hint(*kind, *heap)
+        VulkanToken(*code), Bytes(*asked), Bytes(*heap), exhaustion_hint(*code, *kind, *heap)
     )]
     Allocation {
         /// The Vulkan function.
@@ -147,6 +147,12 @@ pub enum Error {
     /// A stream of another context cannot guard this memory.
     #[error("the stream belongs to another CUDA context than the memory")]
     ForeignStream,
+    /// The per-thread default stream is a different stream on each thread, so that nothing can be bound to it.
+    #[error("memory cannot be bound to the per-thread default stream: it is another stream on every thread")]
+    PerThreadStream,
+    /// A map guard for reading was written through.
+    #[error("the memory is mapped for reading only")]
+    ReadOnly,
 }
 
 impl Error {
@@ -166,6 +172,17 @@ impl Error {
             Self::Vulkan { code, .. } | Self::Allocation { code, .. } => Some(code.as_raw()),
             _ => None,
         }
+    }
+
+    /// Whether this is an error after which no work of the CUDA context runs or ever will: the sticky errors
+    /// ("the context must be destroyed", CUDA driver API, CUresult).
+    pub(crate) fn is_fatal_to_context(&self) -> bool {
+        matches!(
+            self.cuda_code(),
+            // ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE; ILLEGAL_ADDRESS, LAUNCH_TIMEOUT; ASSERT;
+            // HARDWARE_STACK_ERROR to LAUNCH_FAILED
+            Some(214 | 220 | 700 | 702 | 710 | 714..=719)
+        )
     }
 
     /// Whether the driver ran out of something that freeing memory may give back.
@@ -204,6 +221,12 @@ impl CudaCode {
 
     pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {
         Self { value, name }
+    }
+
+    /// The driver's name for it, such as `CUDA_ERROR_INVALID_VALUE`; none for a code that the driver does not know.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        self.name
     }
 
     /// The number, a `CUresult`.
@@ -314,14 +337,17 @@ fn vulkan_hint(operation: &str, code: vk::Result) -> Option<&'static str> {
     }
 }
 
-/// A BAR that was not resized shows 256 MiB (PCI Express Resizable BAR ECN; NVIDIA's BAR1 default), of which
-/// the driver keeps a part.
-fn small_bar_hint(kind: MemoryKind, heap: u64) -> &'static str {
+/// What may help when there is no room.
+fn exhaustion_hint(code: vk::Result, kind: MemoryKind, heap: u64) -> &'static str {
+    /// A BAR that was not resized shows 256 MiB (NVIDIA's BAR1 default), of which the driver keeps a part.
     const UNRESIZED_BAR: u64 = 256 << 20;
-    if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR {
-        "; enable Resizable BAR in the firmware to map more"
-    } else {
-        ""
+    match code {
+        vk::Result::ERROR_TOO_MANY_OBJECTS => "; the driver allows no more allocations: make fewer, larger ones",
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY => "",
+        _ if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR => {
+            "; enable Resizable BAR in the firmware to map more"
+        }
+        _ => "",
     }
 }
 

@@ -38,6 +38,7 @@ impl OpenFlags {
 /// | `Host` | host-visible and host-cached | at full speed | over PCIe | results and flags that the CPU polls |
 /// | `Device` | device-local, not host-visible where such a type exists | no view | at full speed | scratch space |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum MemoryKind {
     /// Video memory that the CPU reaches through the PCIe BAR. The default, and all that vkgdr 0.1 has.
     #[default]

@@ -31,5 +31,5 @@ pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
 pub use memory::{DropPolicy, Memory, RawMemory, Region};
 
-/// cudarc, whose types appear in this crate's signatures.
-pub use cudarc;
+/// Whose types appear in this crate's signatures.
+pub use {ash, cudarc};

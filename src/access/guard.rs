@@ -6,10 +6,11 @@ use std::ptr::NonNull;
 use bytemuck::{NoUninit, Pod};
 
 use super::view::View;
-use crate::Result;
+use crate::{Error, Result};
 
 /// What the CPU does with mapped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MapMode {
     /// Reads only: invalidated on entry, not flushed.
     Read,
@@ -24,10 +25,6 @@ pub enum MapMode {
 }
 
 impl MapMode {
-    const fn invalidates(self) -> bool {
-        !matches!(self, Self::Discard)
-    }
-
     const fn flushes(self) -> bool {
         !matches!(self, Self::Read)
     }
@@ -47,8 +44,10 @@ pub struct MapGuard<'a> {
 
 impl<'a> MapGuard<'a> {
     pub(crate) fn new(view: View<'a>, mode: MapMode) -> Result<Self> {
-        if mode.invalidates() {
-            view.invalidate(0, view.len())?;
+        match mode {
+            // The flush writes whole atoms: the bytes beyond the range must not be stale.
+            MapMode::Discard => view.invalidate_edges()?,
+            MapMode::Read | MapMode::Write | MapMode::ReadWrite => view.invalidate(0, view.len())?,
         }
         Ok(Self { view, mode, finished: false })
     }
@@ -81,16 +80,17 @@ impl<'a> MapGuard<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    /// [`Error::OutOfRange`], and [`Error::ReadOnly`] for a guard of mode
+    /// [`MapMode::Read`].
     pub fn write<T: NoUninit>(&mut self, offset: usize, source: &[T]) -> Result<()> {
-        self.view.write(offset, source)
+        if self.mode.flushes() { self.view.write(offset, source) } else { Err(Error::ReadOnly) }
     }
 
     /// Copies from `offset` to `target`, see [`Region::read`](crate::Region::read).
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    /// [`Error::OutOfRange`].
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         self.view.read(offset, target)
     }

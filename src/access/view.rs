@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "copies through the host pointer")]
 
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 
 use bytemuck::{NoUninit, Pod};
 use cudarc::driver::sys::CUdeviceptr;
@@ -56,7 +57,9 @@ impl<'a> View<'a> {
     pub(crate) fn flush(self, offset: usize, len: usize) -> Result<()> {
         range::check(offset, len, self.len)?;
         let memory_type = self.allocation.memory_type();
-        if !memory_type.cached {
+        if memory_type.cached {
+            fence(Ordering::Release);
+        } else {
             copy::store_fence();
         }
         if memory_type.coherent || len == 0 {
@@ -69,10 +72,24 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn invalidate(self, offset: usize, len: usize) -> Result<()> {
         range::check(offset, len, self.len)?;
-        if self.allocation.memory_type().coherent || len == 0 {
-            return Ok(());
+        if !self.allocation.memory_type().coherent && len > 0 {
+            self.allocation.invalidate(self.offset + offset, len)?;
         }
-        self.allocation.invalidate(self.offset + offset, len)
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    /// Invalidates the atoms at the start and the end that are only partly within this view.
+    pub(crate) fn invalidate_edges(self) -> Result<()> {
+        let atom = self.allocation.memory_type().atom;
+        let partial = |boundary: usize| !boundary.is_multiple_of(atom);
+        if self.len > 0 && partial(self.offset) {
+            self.invalidate(0, 1)?;
+        }
+        if self.len > 0 && partial(self.offset + self.len) {
+            self.invalidate(self.len - 1, 1)?;
+        }
+        Ok(())
     }
 
     /// Copies `source` to `offset`.

@@ -5,6 +5,8 @@
 //! behind. What the callers do about contexts and about work that still uses the memory is not known here.
 
 mod cuda;
+#[cfg(test)]
+mod shared_fd_tests;
 mod vulkan;
 
 use std::ptr::NonNull;
@@ -38,7 +40,7 @@ impl Allocation {
     /// the allocation is tried once more.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let queue = owner.gpu().release_queue();
-        queue.collect();
+        queue.tend();
         let memory_type = owner.memory_type(kind)?;
         let size = padded_size(len, kind, memory_type)?;
         match Self::acquire(owner, len, size, kind, memory_type) {
@@ -51,7 +53,7 @@ impl Allocation {
 
     fn acquire(owner: &Vkgdr, len: usize, size: u64, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
         let out_of = |error| with_sizes(error, kind, size, memory_type);
-        let memory = DeviceMemory::allocate(owner.gpu(), memory_type.index, size).map_err(out_of)?;
+        let memory = DeviceMemory::allocate(owner.gpu(), &memory_type, size).map_err(out_of)?;
         let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
         let fd = memory.export()?;
         let external = ExternalMemory::import(fd, size)?;

@@ -7,7 +7,8 @@ use std::ptr::NonNull;
 use ash::vk;
 
 use crate::Result;
-use crate::device::gpu::Gpu;
+use crate::device::MemoryType;
+use crate::device::gpu::{CountedAllocation, Gpu};
 use crate::driver::Handle;
 use crate::driver::vulkan::Device;
 
@@ -16,13 +17,17 @@ use crate::driver::vulkan::Device;
 pub(super) struct DeviceMemory {
     handle: vk::DeviceMemory,
     gpu: &'static Gpu,
+    _counted: CountedAllocation,
 }
 
 impl DeviceMemory {
     /// Allocates `size` bytes, which must be more than 0 and at most the heap's size.
-    pub(super) fn allocate(gpu: &'static Gpu, type_index: u32, size: u64) -> Result<Self> {
-        let handle = gpu.vulkan().allocate_memory(type_index, size)?;
-        Ok(Self { handle, gpu })
+    pub(super) fn allocate(gpu: &'static Gpu, memory_type: &MemoryType, size: u64) -> Result<Self> {
+        debug_assert!((1..=memory_type.heap_size).contains(&size));
+        let counted = gpu.count_allocation()?;
+        // SAFETY: the type is this GPU's, `Allocation` has checked the size, and the allocation was counted.
+        let handle = unsafe { gpu.vulkan().allocate_memory(memory_type.index, size) }?;
+        Ok(Self { handle, gpu, _counted: counted })
     }
 
     /// A new file descriptor of the memory.

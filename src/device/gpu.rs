@@ -2,7 +2,10 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use ash::vk;
 
 use cudarc::driver::sys::CUdevice;
 
@@ -19,6 +22,17 @@ pub(crate) struct Gpu {
     name: String,
     vulkan: Device,
     release_queue: ReleaseQueue,
+    live_allocations: AtomicU32,
+}
+
+/// One of the allocations that a GPU may have at a time.
+#[derive(Debug)]
+pub(crate) struct CountedAllocation(&'static Gpu);
+
+impl Drop for CountedAllocation {
+    fn drop(&mut self) {
+        self.0.live_allocations.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Gpu {
@@ -44,7 +58,7 @@ impl Gpu {
             return Err(Error::NoMatchingDevice { device, uuid, found: describe(&devices) });
         };
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
-        Ok(Self { uuid, name, vulkan, release_queue: ReleaseQueue::default() })
+        Ok(Self { uuid, name, vulkan, release_queue: ReleaseQueue::default(), live_allocations: AtomicU32::new(0) })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -57,6 +71,18 @@ impl Gpu {
 
     pub(crate) const fn vulkan(&self) -> &Device {
         &self.vulkan
+    }
+
+    /// Counts an allocation that is about to be made. Vulkan leaves more than `maxMemoryAllocationCount` live ones
+    /// undefined (VUID-vkAllocateMemory-maxMemoryAllocationCount-04101).
+    pub(crate) fn count_allocation(&'static self) -> Result<CountedAllocation> {
+        let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
+        let counted = CountedAllocation(self);
+        if before < self.vulkan.physical.max_allocations {
+            Ok(counted)
+        } else {
+            Err(Error::Vulkan { operation: "vkAllocateMemory", code: vk::Result::ERROR_TOO_MANY_OBJECTS })
+        }
     }
 
     pub(crate) const fn release_queue(&self) -> &ReleaseQueue {
@@ -87,5 +113,9 @@ fn describe(devices: &[PhysicalDevice]) -> String {
         return "Vulkan has no device at all; is NVIDIA's Vulkan driver installed?".to_owned();
     }
     let list: Vec<_> = devices.iter().map(|d| format!("{} ({})", d.name, Uuid(d.uuid))).collect();
-    format!("Vulkan has {}; is NVIDIA's Vulkan driver installed?", list.join(", "))
+    format!(
+        "Vulkan has {}; is NVIDIA's Vulkan driver installed (in a container: NVIDIA_DRIVER_CAPABILITIES=all)? \
+         MIG slices have no Vulkan device",
+        list.join(", ")
+    )
 }

@@ -55,6 +55,7 @@ pub struct MemoryInfo {
 
 /// Where [`MemoryInfo::available`] comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MemoryInfoSource {
     /// From `VK_EXT_memory_budget`: the heap's budget less its use, other processes' included.
     Budget,

@@ -4,64 +4,78 @@
 //! [`memory::release`](crate::memory).
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Something that is released once the device has finished with it.
 pub(crate) trait Retired: Send {
-    /// Whether the device has finished. Does not wait.
+    /// Whether the device has finished.
     fn is_ready(&self) -> bool;
-    /// Waits until the device has finished.
-    fn wait(&self);
+    /// Waits until the device has finished. False when that cannot be known yet.
+    fn wait(&self) -> bool;
     /// Releases it, and logs what goes wrong.
     fn release(self: Box<Self>);
 }
 
 /// A GPU's release queue. Nothing runs in the background: allocations, drops and
 /// [`Vkgdr::collect`](crate::Vkgdr::collect) look after it.
+///
+/// The lock is held only to move entries, since they call the drivers and the log, which may call back.
 #[derive(Default)]
 pub(crate) struct ReleaseQueue {
-    entries: Mutex<Vec<Box<dyn Retired>>>,
-    /// The number of entries, so that looking after an empty queue takes no lock.
+    entries: Mutex<VecDeque<Box<dyn Retired>>>,
+    /// The number of entries, those being looked at included.
     len: AtomicUsize,
 }
 
 impl ReleaseQueue {
+    /// How many entries an allocation or a drop looks at, so that a long queue makes neither of them slow.
+    const GLANCE: usize = 8;
+
     pub(crate) fn push(&self, entry: Box<dyn Retired>) {
-        self.change(|entries| entries.push(entry));
+        self.len.fetch_add(1, Ordering::Relaxed);
+        self.put(entry);
     }
 
-    /// Releases what is ready. Returns how many entries that were.
+    /// Looks at some entries, the oldest first, and releases those that are ready.
+    pub(crate) fn tend(&self) {
+        self.look(Self::GLANCE, |entry| entry.is_ready());
+    }
+
+    /// Releases every entry that is ready. Returns how many those were.
     pub(crate) fn collect(&self) -> usize {
-        if self.len.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
-        let ready = self.change(|entries| entries.extract_if(.., |entry| entry.is_ready()).collect::<Vec<_>>());
-        release(ready)
+        self.look(usize::MAX, |entry| entry.is_ready())
     }
 
-    /// Waits for everything and releases it. Returns how many entries that were.
+    /// Waits for every entry and releases it. Returns how many those were.
     pub(crate) fn drain(&self) -> usize {
-        let all = self.change(std::mem::take);
-        all.iter().for_each(|entry| entry.wait());
-        release(all)
+        self.look(usize::MAX, |entry| entry.wait())
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Vec<Box<dyn Retired>>) -> T) -> T {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let value = change(&mut entries);
-        self.len.store(entries.len(), Ordering::Relaxed);
-        value
+    /// Releases those of the first `most` entries that are finished; the others go to the end of the queue.
+    fn look(&self, most: usize, finished: impl Fn(&dyn Retired) -> bool) -> usize {
+        let mut released = 0;
+        for _ in 0..self.len.load(Ordering::Relaxed).min(most) {
+            let Some(entry) = self.take() else { break };
+            if finished(&*entry) {
+                entry.release();
+                self.len.fetch_sub(1, Ordering::Relaxed);
+                released += 1;
+            } else {
+                self.put(entry);
+            }
+        }
+        released
     }
-}
 
-/// Releases entries with the queue unlocked, since that calls the drivers and may take long.
-fn release(entries: Vec<Box<dyn Retired>>) -> usize {
-    let count = entries.len();
-    for entry in entries {
-        entry.release();
+    fn take(&self) -> Option<Box<dyn Retired>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
-    count
+
+    fn put(&self, entry: Box<dyn Retired>) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push_back(entry);
+    }
 }
 
 #[cfg(test)]
@@ -83,8 +97,9 @@ mod tests {
         fn is_ready(&self) -> bool {
             self.0.finished.load(Ordering::SeqCst)
         }
-        fn wait(&self) {
+        fn wait(&self) -> bool {
             self.0.finished.store(true, Ordering::SeqCst);
+            true
         }
         fn release(self: Box<Self>) {
             assert!(self.is_ready(), "released while in use");
@@ -99,14 +114,17 @@ mod tests {
         (queue, work)
     }
 
+    fn released(work: &[Arc<Work>]) -> Vec<bool> {
+        work.iter().map(|w| w.released.load(Ordering::SeqCst)).collect()
+    }
+
     #[test]
     fn only_what_is_ready_is_collected() {
         let (queue, work) = queue(3);
         assert_eq!(queue.collect(), 0);
         work[1].finished.store(true, Ordering::SeqCst);
         assert_eq!(queue.collect(), 1);
-        let released: Vec<_> = work.iter().map(|w| w.released.load(Ordering::SeqCst)).collect();
-        assert_eq!(released, [false, true, false]);
+        assert_eq!(released(&work), [false, true, false]);
         assert_eq!(queue.collect(), 0);
     }
 
@@ -114,7 +132,19 @@ mod tests {
     fn draining_waits_for_everything() {
         let (queue, work) = queue(4);
         assert_eq!(queue.drain(), 4);
-        assert!(work.iter().all(|w| w.released.load(Ordering::SeqCst)));
+        assert_eq!(released(&work), [true; 4]);
         assert_eq!(queue.drain(), 0);
+    }
+
+    #[test]
+    fn glances_go_through_a_long_queue_in_turn() {
+        let (queue, work) = queue(3 * ReleaseQueue::GLANCE);
+        let last = work.len() - 1;
+        work[last].finished.store(true, Ordering::SeqCst);
+        queue.tend();
+        queue.tend();
+        assert!(!released(&work)[last], "seen too early");
+        queue.tend();
+        assert!(released(&work)[last]);
     }
 }

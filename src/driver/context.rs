@@ -38,19 +38,27 @@ impl Context {
         self.raw.0
     }
 
-    /// As [`Self::enter`]; none when the context was destroyed, or CUDA has shut down with the process.
-    pub(crate) fn enter_unless_lost(self) -> Result<Option<ContextGuard>> {
-        const LOST: [i32; 3] = [CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
+    /// As [`Self::enter`], for those who must go on when the context is gone.
+    pub(crate) fn try_enter(self) -> Result<Entered> {
         match self.enter() {
-            Err(error) if error.cuda_code().is_some_and(|code| LOST.contains(&code)) => Ok(None),
-            entered => entered.map(Some),
+            Ok(guard) => Ok(Entered::Current(guard)),
+            Err(error) => match error.cuda_code() {
+                Some(CudaCode::INVALID_CONTEXT | CudaCode::CONTEXT_IS_DESTROYED) => Ok(Entered::Destroyed),
+                Some(CudaCode::DEINITIALIZED) => Ok(Entered::ShutDown),
+                _ => Err(error),
+            },
         }
+    }
+
+    /// Whether the context still exists.
+    pub(crate) fn is_alive(self) -> bool {
+        matches!(self.try_enter(), Ok(Entered::Current(_)))
     }
 
     /// Makes the context current until the guard goes.
     pub(crate) fn enter(self) -> Result<ContextGuard> {
         let cuda = cuda()?;
-        // SAFETY: `raw` was a context when it was captured.
+        // SAFETY: `raw` was a context when it was captured, which is all that the driver asks.
         unsafe { cuda.context_push(self.raw()) }?;
         let guard = ContextGuard { cuda, pushed: true };
         if let Some(id) = self.id {
@@ -75,6 +83,32 @@ impl Context {
         }
         Ok(value)
     }
+}
+
+/// What became of [`Context::try_enter`].
+pub(crate) enum Entered {
+    /// The context is current while the guard lives.
+    Current(ContextGuard),
+    /// The context was destroyed, and what it owned with it.
+    Destroyed,
+    /// The process is ending, and CUDA has ended before.
+    ShutDown,
+}
+
+/// Runs `work` and makes the context current again that was before. For calls that change it, as cudarc's do.
+pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
+    let current = || cuda().and_then(Cuda::context_current);
+    let before = current();
+    let value = work();
+    if let (Ok(before), Ok(after)) = (before, current())
+        && before != after
+    {
+        // SAFETY: `before` was current on this thread, or null.
+        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }) {
+            log::warn!("making a CUDA context current again: {error}");
+        }
+    }
+    value
 }
 
 /// Pops the context that [`Context::enter`] pushed.

@@ -1,18 +1,20 @@
 //! The CUDA driver API: the functions that this crate needs, each looked up once and checked at each call.
 //!
-//! cudarc finds and loads the library and gives the types. The functions are held here as plain pointers,
-//! since cudarc panics when a symbol is missing and looks the symbol up again at every call. Return codes are
-//! received as integers: a newer driver may return codes that no enum of today lists.
+//! The types are cudarc's. The functions are held here as plain pointers, since cudarc panics when the library or
+//! a symbol is missing and looks the symbol up again at every call. Return codes are received as integers: a
+//! newer driver may return codes that no enum of today lists.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{
     self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUcontext, CUdevice, CUdeviceptr,
     CUevent, CUexternalMemory, CUstream, CUuuid,
 };
+
+use libloading::Library;
 
 use crate::error::CudaCode;
 use crate::{Error, Result};
@@ -36,10 +38,8 @@ macro_rules! driver_functions {
         }
 
         impl Table {
-            /// Looks every function up. The library must be present, or cudarc's loader panics.
-            fn load() -> Result<Self> {
-                // SAFETY: loading libcuda runs its initialisers, which is what the caller asked for.
-                let library = unsafe { sys::culib() };
+            /// Looks every function up.
+            fn load(library: &'static Library) -> Result<Self> {
                 Ok(Self {
                     // SAFETY: the signature is the one in cuda.h for this symbol.
                     $($name: *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
@@ -62,6 +62,7 @@ driver_functions! {
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
         cuDevicePrimaryCtxRelease_v2(CUdevice);
         cuCtxGetCurrent(*mut CUcontext);
+        cuCtxSetCurrent(CUcontext);
         cuCtxGetDevice(*mut CUdevice);
         cuCtxPushCurrent_v2(CUcontext);
         cuCtxPopCurrent_v2(*mut CUcontext);
@@ -109,12 +110,21 @@ pub(crate) fn cuda() -> Result<&'static Cuda> {
     if let Some(cuda) = CUDA.get() {
         return Ok(cuda);
     }
-    // SAFETY: loading libcuda runs its initialisers, which is what the caller asked for.
-    if !unsafe { sys::is_culib_present() } {
-        return Err(Error::Library { library: LIBRARY, reason: "no such library".to_owned() });
-    }
-    let loaded = Cuda { table: Table::load()? };
+    let loaded = Cuda { table: Table::load(library()?)? };
     Ok(CUDA.get_or_init(|| loaded))
+}
+
+/// The driver's library, never unloaded.
+fn library() -> Result<&'static Library> {
+    static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = *loaded {
+        return Ok(library);
+    }
+    // SAFETY: loading libcuda runs its initialisers, which is what the caller asked for.
+    let library = unsafe { Library::new(LIBRARY) }
+        .map_err(|error| Error::Library { library: LIBRARY, reason: error.to_string() })?;
+    Ok(*loaded.insert(Box::leak(Box::new(library))))
 }
 
 impl Cuda {
@@ -191,9 +201,19 @@ impl Cuda {
         Ok(Some(id))
     }
 
+    /// Replaces the top of this thread's stack of contexts; null takes it off.
+    ///
     /// # Safety
     ///
-    /// `context` must have been a context; the driver refuses one that was destroyed.
+    /// `context` must be null or have been current on this thread.
+    pub(crate) unsafe fn context_set_current(&self, context: CUcontext) -> Result<()> {
+        call!(self, cuCtxSetCurrent(context))
+    }
+
+    /// # Safety
+    ///
+    /// `context` must have been a context. The driver keeps a table of its contexts and refuses one that was
+    /// destroyed, with `CUDA_ERROR_CONTEXT_IS_DESTROYED` or `CUDA_ERROR_INVALID_CONTEXT`.
     pub(crate) unsafe fn context_push(&self, context: CUcontext) -> Result<()> {
         call!(self, cuCtxPushCurrent_v2(context))
     }

@@ -42,6 +42,8 @@ pub(crate) struct PhysicalDevice {
     pub(crate) uuid: [u8; 16],
     /// `nonCoherentAtomSize` in bytes.
     pub(crate) atom: u64,
+    /// `maxMemoryAllocationCount`: how many allocations may be live at a time.
+    pub(crate) max_allocations: u32,
 }
 
 /// Bytes in a heap and, where `VK_EXT_memory_budget` tells, the bytes that this process may still take.
@@ -88,8 +90,13 @@ impl Instance {
         unsafe { self.raw.get_physical_device_properties2(handle, &mut properties) };
         let properties = properties.properties;
         let name = properties.device_name_as_c_str().unwrap_or(c"?").to_string_lossy().into_owned();
-        let atom = properties.limits.non_coherent_atom_size.max(1);
-        (properties.api_version >= API_VERSION).then_some(PhysicalDevice { handle, name, uuid: id.device_uuid, atom })
+        (properties.api_version >= API_VERSION).then_some(PhysicalDevice {
+            handle,
+            name,
+            uuid: id.device_uuid,
+            atom: properties.limits.non_coherent_atom_size.max(1),
+            max_allocations: properties.limits.max_memory_allocation_count,
+        })
     }
 
     pub(crate) fn memory_properties(&self, device: &PhysicalDevice) -> vk::PhysicalDeviceMemoryProperties {
@@ -148,14 +155,19 @@ impl Device {
     }
 
     /// Allocates memory that can be exported as an opaque file descriptor.
-    pub(crate) fn allocate_memory(&self, type_index: u32, size: u64) -> Result<vk::DeviceMemory> {
+    ///
+    /// # Safety
+    ///
+    /// `type_index` must be one of this device's memory types, `size` neither zero nor beyond its heap, and fewer
+    /// than `max_allocations` allocations be live.
+    pub(crate) unsafe fn allocate_memory(&self, type_index: u32, size: u64) -> Result<vk::DeviceMemory> {
         let mut export =
             vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(size)
             .memory_type_index(type_index)
             .push_next(&mut export);
-        // SAFETY: the type index is one of this device's, and `size` is neither zero nor beyond the heap.
+        // SAFETY: by this method's contract.
         unsafe { self.raw.allocate_memory(&info, None) }.named("vkAllocateMemory")
     }
 

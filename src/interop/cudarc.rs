@@ -13,7 +13,9 @@
 //! ```
 //!
 //! A copy uses the whole memory or region, as elements of the type that the other side of the copy has; bytes
-//! that make no whole element are left out.
+//! that make no whole element are left out. Copies on any stream of the memory's context are waited for before the
+//! memory goes, and copies on another context's streams before they return. One thing is not seen: `memcpy_dtod`
+//! *from* our memory on another context's stream. Synchronise that stream before the memory goes.
 #![expect(unsafe_code, reason = "unsafe traits of cudarc, and contexts that it does not own")]
 
 use std::collections::HashMap;
@@ -22,7 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::Pod;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
-    CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop,
+    CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, DriverError, LaunchArgs, PushKernelArg,
+    SyncOnDrop,
 };
 
 use crate::driver::context::Context;
@@ -34,31 +37,42 @@ use crate::{Memory, Region};
 /// is one such value for each context, for the life of the process.
 fn default_stream(context: Context, device: i32) -> &'static Arc<CudaStream> {
     static STREAMS: Mutex<Option<HashMap<Context, &'static Arc<CudaStream>>>> = Mutex::new(None);
-    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    streams.get_or_insert_default().entry(context).or_insert_with(|| {
-        let wrapped = context.run(|| {
-            let ordinal = usize::try_from(device).unwrap_or_default();
-            // SAFETY: the context is live, it is current, and the value that would destroy it is never dropped.
-            Ok(unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) })
-        });
-        match wrapped {
-            Ok(Ok(context)) => Box::leak(Box::new(context.default_stream())),
-            Ok(Err(error)) => panic!("cudarc cannot use the memory's CUDA context: {error}"),
-            Err(error) => panic!("cudarc cannot use the memory's CUDA context: {error}"),
+    let streams = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(stream) = streams().as_ref().and_then(|streams| streams.get(&context)) {
+        return stream;
+    }
+    let made = context.run(|| Ok(wrap(context, device)));
+    match made {
+        Ok(Ok(context_of_cudarc)) => {
+            let stream = Box::leak(Box::new(context_of_cudarc.default_stream()));
+            streams().get_or_insert_default().entry(context).or_insert(stream)
         }
-    })
+        Ok(Err(error)) => panic!("cudarc cannot use the memory's CUDA context: {error}"),
+        Err(error) => panic!("cudarc cannot use the memory's CUDA context: {error}"),
+    }
+}
+
+/// A context in cudarc's terms, which must never be dropped. The context must be current.
+fn wrap(context: Context, device: i32) -> std::result::Result<Arc<CudaContext>, DriverError> {
+    let ordinal = usize::try_from(device).unwrap_or_default();
+    // SAFETY: the context is live and current, and the value that would destroy it is never dropped.
+    unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) }
 }
 
 impl Region {
-    /// The stream that cudarc asks for: the bound one, else the default stream of the memory's context.
-    fn cudarc_stream(&self) -> &Arc<CudaStream> {
-        default_stream(self.held().context(), self.owner().device())
-    }
-
-    /// The device pointer, for use on `stream`.
-    fn cudarc_ptr(&self, stream: &CudaStream) -> (CUdeviceptr, SyncOnDrop<'_>) {
-        self.held().note_use(stream.cu_stream());
-        (self.device_ptr(), SyncOnDrop::Record(None))
+    /// The device pointer, for a use on `stream`; 0, which the driver refuses, when the memory's context is gone.
+    fn cudarc_ptr<'a>(&self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+        let context = self.held().context();
+        if !context.is_alive() {
+            return (0, SyncOnDrop::Record(None));
+        }
+        if stream.context().cu_ctx() == context.raw() {
+            self.held().note_use(stream);
+            (self.device_ptr(), SyncOnDrop::Record(None))
+        } else {
+            // The memory's release waits for its own context only.
+            (self.device_ptr(), SyncOnDrop::Sync(Some(stream)))
+        }
     }
 }
 
@@ -67,17 +81,20 @@ macro_rules! device_slice {
     ($type:ty) => {
         /// Elements of any plain type; bytes that make no whole element are left out.
         ///
+        /// [`stream`](DeviceSlice::stream) is the default stream of the memory's context. It does not keep the
+        /// context alive: do not keep it for longer than the memory.
+        ///
         /// # Panics
         ///
-        /// [`stream`](DeviceSlice::stream) panics when the memory's CUDA context was destroyed; cudarc's trait
-        /// leaves no other way.
+        /// [`stream`](DeviceSlice::stream) panics when the memory's CUDA context was destroyed before; cudarc's
+        /// trait leaves no other way.
         impl<T: DeviceRepr + Pod> DeviceSlice<T> for $type {
             fn len(&self) -> usize {
                 Region::len(self) / size_of::<T>().max(1)
             }
 
             fn stream(&self) -> &Arc<CudaStream> {
-                self.cudarc_stream()
+                default_stream(self.held().context(), self.owner().device())
             }
         }
 

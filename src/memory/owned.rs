@@ -2,14 +2,16 @@
 #![expect(unsafe_code, reason = "streams and early release are the caller's responsibility")]
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::Arc;
 
+use bytemuck::Pod;
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::{CUcontext, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
+use super::binding::DropPolicy;
 use super::region::Region;
-use super::release::{DropPolicy, Held};
+use super::release::Held;
 use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::{MemoryKind, Result, Vkgdr};
@@ -60,36 +62,56 @@ impl Memory {
         Ok(Self { whole: Region::whole(Held::new(allocation, context)) })
     }
 
+    /// The first byte's address on the device.
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.whole.device_ptr()
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.whole.len()
+    }
+
+    /// Whether there are no bytes: never, since empty memory cannot be allocated.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.whole.is_empty()
+    }
+
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
         self.whole.held().context().raw()
     }
 
-    /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop waits only for what the
-    /// stream was given before, in the background. Keeps the stream alive.
+    /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop returns at once, with the
+    /// memory freed after what the stream was given before. Keeps the stream alive.
     ///
-    /// All further device work on the memory should be given to this stream, or be ordered before later work of
-    /// it. Handing the memory to another stream's copies through cudarc is noticed, and makes the drop wait for
-    /// the whole context; a kernel launched on another stream is not.
+    /// Bind before the device first uses the memory. All device work on it should be given to this stream, or be
+    /// ordered before later work of it. Handing the memory to another stream's copies through cudarc is noticed,
+    /// and so is binding to another stream later; both make the drop wait for the whole context. A kernel launched
+    /// on another stream is not noticed.
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignStream`](crate::Error::ForeignStream) when the stream belongs to another context.
+    /// [`Error::ForeignStream`](crate::Error::ForeignStream) when the stream belongs to another context,
+    /// [`Error::PerThreadStream`](crate::Error::PerThreadStream).
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
         self.whole.held().bind(stream)
     }
 
     /// As [`bind_stream`](Self::bind_stream), for a stream that somebody else keeps alive. Null is the legacy
-    /// default stream.
+    /// default stream of the memory's context.
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignStream`](crate::Error::ForeignStream) when the stream belongs to another context.
+    /// As [`bind_stream`](Self::bind_stream).
     ///
     /// # Safety
     ///
-    /// The stream must stay alive until the memory was dropped or bound to another stream.
+    /// The stream must stay alive until the memory and all its regions are gone, or were bound to another stream.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live for long enough by this method's contract.
         unsafe { self.whole.held().bind_raw(stream) }
@@ -107,7 +129,21 @@ impl Memory {
     ///
     /// When the memory and its regions are gone, no work of the device may use it.
     pub unsafe fn release_immediately(&self) {
-        self.whole.held().set_policy(DropPolicy::Immediate);
+        self.whole.held().release_immediately();
+    }
+
+    /// The bytes as a mutable slice, see [`Region::as_mut_slice`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::as_mut_slice`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Region::as_mut_slice`].
+    pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
+        // SAFETY: by this method's contract, which is the same.
+        unsafe { self.whole.as_mut_slice() }
     }
 
     /// Frees the memory, as a drop does, and reports what goes wrong. If regions of it are alive, the memory
@@ -115,8 +151,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The drivers' first error. Everything has been released all the same: such an error is often one of
-    /// earlier, asynchronous work of the device.
+    /// The drivers' first error. Nothing leaks: the memory has been released all the same, or, where waiting for
+    /// the device failed for a reason that may pass (a stream capture, for example), goes later as with
+    /// [`DropPolicy::WaitForStream`].
     pub fn free(self) -> Result<()> {
         Arc::into_inner(self.whole.into_held()).map_or(Ok(()), |mut held| held.release())
     }
@@ -127,12 +164,6 @@ impl Deref for Memory {
 
     fn deref(&self) -> &Region {
         &self.whole
-    }
-}
-
-impl DerefMut for Memory {
-    fn deref_mut(&mut self) -> &mut Region {
-        &mut self.whole
     }
 }
 

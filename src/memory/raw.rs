@@ -8,6 +8,7 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use crate::access::view::View;
 use crate::allocation::Allocation;
+use crate::driver::context::ContextGuard;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in whatever CUDA context is current.
@@ -15,6 +16,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// This is vkgdr 0.1's memory: it does not remember a context, does not wait for the device, and **is not freed
 /// when it is dropped** (that leaks it). [`Memory`](crate::Memory) does all three; use it unless you manage
 /// contexts and lifetimes yourself, as a binding to another language does.
+#[must_use = "raw memory leaks unless it is freed"]
 pub struct RawMemory {
     /// None once it was freed.
     allocation: Option<std::mem::ManuallyDrop<Allocation>>,
@@ -65,7 +67,11 @@ impl RawMemory {
         let Some(context) = owner.primary_context() else { return allocation.release() };
         let guard = context.enter();
         let released = allocation.release();
-        released.and(guard?.leave())
+        let left = guard.and_then(ContextGuard::leave);
+        if let (Err(error), Err(_)) = (&left, &released) {
+            log::warn!("freeing memory: {error}");
+        }
+        released.and(left)
     }
 
     /// The address on the device; 0 once the memory was freed.

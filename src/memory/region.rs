@@ -26,6 +26,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 ///
 /// All methods may be called from any thread; they make the memory's own CUDA context current where they need
 /// one. Offsets and ranges are in bytes from the region's start.
+#[derive(Clone)]
 pub struct Region {
     held: Arc<Held>,
     offset: usize,
@@ -226,8 +227,8 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// While the slice lives, neither the device nor the CPU may write to the region, on any thread, through
-    /// any of its views.
+    /// While the slice lives, neither the device nor the CPU may write to the region, on any thread, through any
+    /// view of the bytes.
     pub unsafe fn as_slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
         let (pointer, count) = self.view().elements::<T>()?;
         // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody writes by this method's contract.

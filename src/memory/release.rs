@@ -1,56 +1,22 @@
 //! When memory may go: what [`Memory`](crate::Memory) holds, and how it is released from any thread.
-#![expect(unsafe_code, reason = "waits on streams that belong to somebody else")]
+//!
+//! Memory goes only when the device is known to have finished with it. Where that cannot be found out at once it
+//! waits in the release queue.
+#![expect(unsafe_code, reason = "takes the allocation out of its owner")]
 
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
+use super::binding::{Binding, DropPolicy, SharedBinding};
+use crate::Result;
 use crate::allocation::Allocation;
 use crate::device::release_queue::Retired;
-use crate::driver::Handle;
-use crate::driver::context::{Context, ContextGuard};
+use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
-use crate::{Error, Result};
-
-/// What the release of memory waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum DropPolicy {
-    /// For all work of the memory's context, before the drop returns. The default.
-    #[default]
-    WaitForContext,
-    /// For the work that the bound stream was given before the drop. The drop returns at once, and the memory
-    /// goes later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
-    WaitForStream,
-    /// For nothing.
-    Immediate,
-}
-
-/// A stream that memory is bound to.
-#[derive(Debug, Clone)]
-enum BoundStream {
-    /// Kept alive.
-    Shared(Arc<CudaStream>),
-    /// Kept alive by whoever bound it.
-    Raw(Handle<CUstream>),
-}
-
-impl BoundStream {
-    fn raw(&self) -> CUstream {
-        match self {
-            Self::Shared(stream) => stream.cu_stream(),
-            Self::Raw(stream) => stream.0,
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Binding {
-    stream: Option<BoundStream>,
-    policy: DropPolicy,
-}
 
 /// An allocation with the context it was made in, released as its policy says.
 #[derive(Debug)]
@@ -59,15 +25,16 @@ pub(crate) struct Held {
     allocation: ManuallyDrop<Allocation>,
     released: bool,
     context: Context,
-    binding: Mutex<Binding>,
+    binding: SharedBinding,
 }
 
 impl Held {
-    pub(crate) fn new(allocation: Allocation, context: Context) -> Self {
-        Self { allocation: ManuallyDrop::new(allocation), released: false, context, binding: Mutex::default() }
+    pub(super) fn new(allocation: Allocation, context: Context) -> Self {
+        let binding = SharedBinding::default();
+        Self { allocation: ManuallyDrop::new(allocation), released: false, context, binding }
     }
 
-    pub(crate) fn allocation(&self) -> &Allocation {
+    pub(super) fn allocation(&self) -> &Allocation {
         &self.allocation
     }
 
@@ -75,118 +42,94 @@ impl Held {
         self.context
     }
 
-    pub(crate) fn policy(&self) -> DropPolicy {
-        self.binding().policy
+    pub(super) fn policy(&self) -> DropPolicy {
+        self.binding.get().policy()
     }
 
-    pub(crate) fn set_policy(&self, policy: DropPolicy) {
-        self.binding().policy = policy;
+    pub(super) fn release_immediately(&self) {
+        self.binding.change(Binding::release_immediately);
     }
 
-    pub(crate) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        // SAFETY: cudarc keeps the stream alive while the `Arc` lives.
-        unsafe { self.check_stream(stream.cu_stream()) }?;
-        self.set_stream(BoundStream::Shared(stream.clone()));
-        Ok(())
+    pub(super) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        self.binding.bind(stream, self.context)
     }
 
     /// # Safety
     ///
     /// `stream` must be live, and stay so until this memory is gone or bound to another stream.
-    pub(crate) unsafe fn bind_raw(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: live by this method's contract.
-        unsafe { self.check_stream(stream) }?;
-        self.set_stream(BoundStream::Raw(Handle(stream)));
-        Ok(())
+    pub(super) unsafe fn bind_raw(&self, stream: CUstream) -> Result<()> {
+        // SAFETY: by this method's contract.
+        unsafe { self.binding.bind_raw(stream, self.context) }
     }
 
-    fn set_stream(&self, stream: BoundStream) {
-        *self.binding() = Binding { stream: Some(stream), policy: DropPolicy::WaitForStream };
-    }
-
-    /// # Safety
-    ///
-    /// `stream` must be live.
-    unsafe fn check_stream(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: live by this method's contract; a default stream means the context that is entered.
-        let context = self.context.run(|| unsafe { cuda()?.stream_context(stream) }.map(Handle))?;
-        if context.0 == self.context.raw() { Ok(()) } else { Err(Error::ForeignStream) }
-    }
-
-    /// Notes that `stream` uses the memory. A stream that is not the bound one makes the release wait for the
-    /// whole context.
-    pub(crate) fn note_use(&self, stream: CUstream) {
-        let mut binding = self.binding();
-        let bound = binding.stream.as_ref().is_some_and(|bound| bound.raw() == stream);
-        if !bound && binding.policy == DropPolicy::WaitForStream {
-            binding.policy = DropPolicy::WaitForContext;
-        }
+    /// Notes that `stream` is about to use the memory.
+    pub(crate) fn note_use(&self, stream: &CudaStream) {
+        self.binding.change(|binding| binding.note_use(stream));
     }
 
     /// Waits for the bound stream, if there is one.
-    pub(crate) fn wait_for_stream(&self) -> Result<()> {
-        let Some(stream) = self.binding().stream.clone() else { return Ok(()) };
-        // SAFETY: the stream is live for as long as the memory is bound to it.
-        self.context.run(|| unsafe { cuda()?.stream_synchronize(stream.raw()) })
+    pub(super) fn wait_for_stream(&self) -> Result<()> {
+        self.binding.get().synchronize(self.context)
     }
 
-    fn binding(&self) -> MutexGuard<'_, Binding> {
-        self.binding.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Releases the memory as its policy says. Returns the first error; everything is released all the same.
-    pub(crate) fn release(&mut self) -> Result<()> {
+    /// Releases the memory as its policy says, now or by way of the release queue. Returns the first error.
+    pub(super) fn release(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.released, true) {
             return Ok(());
         }
         // SAFETY: `released` was false, so that this is the only take.
         let allocation = unsafe { ManuallyDrop::take(&mut self.allocation) };
-        // Dropped after the context was left: it may be what keeps the context alive.
+        // Both outlive the visit to the context: they may be what keeps it alive.
         let owner = allocation.owner().clone();
-        let queue = owner.gpu().release_queue();
-        let binding = std::mem::take(&mut *self.binding());
-        match self.context.enter_unless_lost() {
-            Ok(Some(guard)) => {
-                let released = self.release_within(guard, allocation, binding);
-                queue.collect();
-                released
-            }
-            Ok(None) => {
+        let binding = self.binding.get();
+        let result = match self.context.try_enter() {
+            Ok(Entered::Current(guard)) => self.release_within(guard, allocation, &binding),
+            Ok(Entered::Destroyed) => {
                 release_orphan(allocation);
                 Ok(())
             }
-            // The context may yet be the current one.
-            Err(error) => allocation.release().and(Err(error)),
-        }
+            Ok(Entered::ShutDown) => {
+                leave_to_the_system(allocation);
+                Ok(())
+            }
+            Err(error) => {
+                self.park(allocation, Pending::Context);
+                Err(error)
+            }
+        };
+        owner.gpu().release_queue().tend();
+        result
     }
 
     /// Releases the memory in its context, which is current while `guard` lives.
-    fn release_within(&self, guard: ContextGuard, allocation: Allocation, binding: Binding) -> Result<()> {
-        let (waited, released) = match Self::wait(&binding) {
+    fn release_within(&self, guard: ContextGuard, allocation: Allocation, binding: &Binding) -> Result<()> {
+        let released = match Self::finish(binding) {
+            Ok(None) => allocation.release(),
             Ok(Some(event)) => {
-                let queue = allocation.owner().gpu().release_queue();
-                queue.push(Box::new(Retiree { event, allocation, context: self.context }));
-                (Ok(()), Ok(()))
+                self.park(allocation, Pending::Event(event));
+                Ok(())
             }
-            waited => (waited.map(drop), allocation.release()),
+            Err(error) if error.is_fatal_to_context() => allocation.release().and(Err(error)),
+            Err(error) => {
+                self.park(allocation, Pending::Context);
+                Err(error)
+            }
         };
-        // While the context is current: cudarc makes a stream's context current to destroy the stream.
-        drop(binding);
-        let left = guard.leave();
-        waited.and(released).and(left)
+        released.and(guard.leave())
     }
 
     /// Waits as the policy says, or gives the event that has to be waited for.
-    fn wait(binding: &Binding) -> Result<Option<Event>> {
-        let synchronize = || cuda()?.context_synchronize();
-        match binding.policy {
+    fn finish(binding: &Binding) -> Result<Option<Event>> {
+        match binding.policy() {
             DropPolicy::Immediate => Ok(None),
-            DropPolicy::WaitForContext => synchronize().map(|()| None),
-            // Without an event the whole context has to be waited for.
-            DropPolicy::WaitForStream => {
-                record(binding.stream.as_ref()).map(Some).or_else(|error| synchronize().and(Err(error)))
-            }
+            DropPolicy::WaitForContext => cuda()?.context_synchronize().map(|()| None),
+            DropPolicy::WaitForStream => binding.record().map(Some),
         }
+    }
+
+    fn park(&self, allocation: Allocation, pending: Pending) {
+        let queue = allocation.owner().gpu().release_queue();
+        queue.push(Box::new(Retiree { pending, allocation, context: self.context }));
     }
 }
 
@@ -196,12 +139,6 @@ impl Drop for Held {
             log::warn!("releasing memory: {error}");
         }
     }
-}
-
-fn record(stream: Option<&BoundStream>) -> Result<Event> {
-    let stream = stream.map_or(std::ptr::null_mut(), BoundStream::raw);
-    // SAFETY: the stream is live for as long as the memory is bound to it, and its context is current.
-    unsafe { Event::record(stream) }
 }
 
 /// Releases what is left of memory whose context was destroyed, which freed CUDA's side.
@@ -214,40 +151,97 @@ fn release_orphan(allocation: Allocation) {
     allocation.release_without_cuda();
 }
 
+/// Leaves memory to the end of the process, once CUDA has shut down: the Vulkan driver may have, too.
+fn leave_to_the_system(allocation: Allocation) {
+    let _ = ManuallyDrop::new(allocation);
+}
+
+/// What memory in the release queue waits for.
+enum Pending {
+    Event(Event),
+    /// All work of the context: waiting for it failed for a reason that may pass, such as a stream capture.
+    Context,
+}
+
+impl Pending {
+    fn has_passed(&self) -> Result<bool> {
+        match self {
+            Self::Event(event) => event.has_passed(),
+            Self::Context => self.synchronize().map(|()| true),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        match self {
+            Self::Event(event) => event.synchronize(),
+            Self::Context => cuda()?.context_synchronize(),
+        }
+    }
+
+    /// Forgets what CUDA destroyed with the context.
+    fn abandon(&mut self) {
+        if let Self::Event(event) = self {
+            event.abandon();
+        }
+    }
+}
+
 /// Memory in the release queue.
 struct Retiree {
-    event: Event,
+    pending: Pending,
     allocation: Allocation,
     context: Context,
 }
 
-impl Retired for Retiree {
-    fn is_ready(&self) -> bool {
-        let Ok(Some(_guard)) = self.context.enter_unless_lost() else { return true };
-        // An error means that the context is broken: nothing runs there any more.
-        self.event.has_passed().unwrap_or(true)
+impl Retiree {
+    /// Asks `question` within the context. An error that ends the context ends its work as well; any other
+    /// leaves the answer open.
+    fn ask(&self, question: impl FnOnce(&Pending) -> Result<bool>) -> bool {
+        let answer = match self.context.try_enter() {
+            Ok(Entered::Current(_guard)) => question(&self.pending),
+            Ok(Entered::Destroyed | Entered::ShutDown) => Ok(true),
+            Err(error) => Err(error),
+        };
+        answer.unwrap_or_else(|error| {
+            log::debug!("memory in the release queue: {error}");
+            error.is_fatal_to_context()
+        })
     }
 
-    fn wait(&self) {
-        let Ok(Some(_guard)) = self.context.enter_unless_lost() else { return };
-        if let Err(error) = self.event.synchronize() {
-            log::warn!("waiting for the device to finish with memory: {error}");
+    /// Releases the memory in its context, which is current.
+    fn release_now(pending: Pending, allocation: Allocation) {
+        drop(pending);
+        if let Err(error) = allocation.release() {
+            log::warn!("releasing memory: {error}");
         }
+    }
+}
+
+impl Retired for Retiree {
+    fn is_ready(&self) -> bool {
+        self.ask(Pending::has_passed)
+    }
+
+    fn wait(&self) -> bool {
+        self.ask(|pending| pending.synchronize().map(|()| true))
     }
 
     fn release(self: Box<Self>) {
-        let Self { mut event, allocation, context } = *self;
-        // Dropped after the context was left: it may be what keeps the context alive.
+        let Self { mut pending, allocation, context } = *self;
+        // Outlives the visit to the context: it may be what keeps it alive.
         let _owner = allocation.owner().clone();
-        let entered = context.enter_unless_lost();
-        if let Ok(None) = entered {
-            event.abandon();
-            release_orphan(allocation);
-            return;
-        }
-        drop(event);
-        if let Err(error) = allocation.release() {
-            log::warn!("releasing memory: {error}");
+        match context.try_enter() {
+            Ok(Entered::Current(_guard)) => Self::release_now(pending, allocation),
+            Ok(Entered::Destroyed) => {
+                pending.abandon();
+                release_orphan(allocation);
+            }
+            Ok(Entered::ShutDown) => {
+                pending.abandon();
+                leave_to_the_system(allocation);
+            }
+            // The device has finished, so that this is safe in whatever context is current.
+            Err(_) => Self::release_now(pending, allocation),
         }
     }
 }

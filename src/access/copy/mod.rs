@@ -1,29 +1,23 @@
 //! Copies between private memory and memory that the device, or another thread, may use at the same time.
 //!
-//! The shared side is accessed by relaxed atomics, a machine word at a time: a race changes which bytes are
-//! seen, never whether the program is defined.
+//! A race over the shared bytes changes which bytes are seen, never whether the program is defined. Rust allows
+//! that for atomic accesses of one size, so every access to shared bytes counts as one to single bytes: on x86-64 it
+//! is made by assembly, whose wider accesses are invisible to the compiler, elsewhere by relaxed byte atomics.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-const WORD: usize = size_of::<usize>();
+#[cfg(not(target_arch = "x86_64"))]
+use portable as routines;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as routines;
 
-/// How a run of bytes splits at the shared side's word boundaries: `head` bytes, whole words, `tail` bytes.
-#[derive(Debug, PartialEq, Eq)]
-struct Split {
-    head: usize,
-    words: usize,
-    tail: usize,
-}
-
-impl Split {
-    fn of(address: usize, len: usize) -> Self {
-        let head = (address.wrapping_neg() % WORD).min(len);
-        let rest = len - head;
-        Self { head, words: rest / WORD, tail: rest % WORD }
-    }
-}
+pub(super) use routines::store_fence;
 
 /// Copies `source` to the shared bytes at `target`.
 ///
@@ -31,46 +25,18 @@ impl Split {
 ///
 /// `source.len()` bytes at `target` must be mapped, and no Rust reference to them exist.
 pub(super) unsafe fn write(target: NonNull<u8>, source: &[u8]) {
-    let split = Split::of(target.addr().get(), source.len());
-    let (head, rest) = source.split_at(split.head);
-    let (words, tail) = rest.split_at(split.words * WORD);
-    for (index, &byte) in head.iter().enumerate() {
-        // SAFETY: `index` is within the bytes at `target`.
-        unsafe { shared_byte(target, index) }.store(byte, Ordering::Relaxed);
-    }
-    for (index, word) in words.as_chunks::<WORD>().0.iter().enumerate() {
-        // SAFETY: the word is within the bytes at `target`, and `head` bytes bring it to a word boundary.
-        let shared = unsafe { shared_word(target, split.head + index * WORD) };
-        shared.store(usize::from_ne_bytes(*word), Ordering::Relaxed);
-    }
-    for (index, &byte) in (split.head + words.len()..).zip(tail) {
-        // SAFETY: `index` is within the bytes at `target`.
-        unsafe { shared_byte(target, index) }.store(byte, Ordering::Relaxed);
-    }
+    // SAFETY: by this function's contract.
+    unsafe { routines::write(target.as_ptr(), source) };
 }
 
 /// Copies the shared bytes at `source` to `target`.
 ///
 /// # Safety
 ///
-/// `target.len()` bytes at `source` must be mapped, and no Rust reference to them exist.
+/// `target.len()` bytes at `source` must be mapped, and no mutable Rust reference to them exist.
 pub(super) unsafe fn read(source: NonNull<u8>, target: &mut [u8]) {
-    let split = Split::of(source.addr().get(), target.len());
-    let (head, rest) = target.split_at_mut(split.head);
-    let (words, tail) = rest.split_at_mut(split.words * WORD);
-    for (index, byte) in head.iter_mut().enumerate() {
-        // SAFETY: `index` is within the bytes at `source`.
-        *byte = unsafe { shared_byte(source, index) }.load(Ordering::Relaxed);
-    }
-    for (index, word) in words.as_chunks_mut::<WORD>().0.iter_mut().enumerate() {
-        // SAFETY: the word is within the bytes at `source`, and `head` bytes bring it to a word boundary.
-        let shared = unsafe { shared_word(source, split.head + index * WORD) };
-        *word = shared.load(Ordering::Relaxed).to_ne_bytes();
-    }
-    for (index, byte) in (split.head + words.len()..).zip(tail) {
-        // SAFETY: `index` is within the bytes at `source`.
-        *byte = unsafe { shared_byte(source, index) }.load(Ordering::Relaxed);
-    }
+    // SAFETY: by this function's contract.
+    unsafe { routines::read(source.as_ptr(), target) };
 }
 
 /// Repeats `pattern` over the `len` shared bytes at `target`.
@@ -94,43 +60,13 @@ pub(super) unsafe fn fill(target: NonNull<u8>, len: usize, pattern: &[u8]) {
     }
 }
 
-/// Orders the CPU's earlier stores, write-combined ones included, before its later ones.
-#[inline]
-pub(super) fn store_fence() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 CPU has SSE.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    std::sync::atomic::fence(Ordering::SeqCst);
-}
-
-/// # Safety
-///
-/// The byte must be mapped, and no Rust reference to it exist.
-unsafe fn shared_byte<'a>(base: NonNull<u8>, index: usize) -> &'a AtomicU8 {
-    // SAFETY: within the mapping by this function's contract.
-    let pointer = unsafe { base.add(index) };
-    // SAFETY: mapped, and bytes are always aligned.
-    unsafe { AtomicU8::from_ptr(pointer.as_ptr()) }
-}
-
-/// # Safety
-///
-/// The word must be mapped and aligned, and no Rust reference to it exist.
-unsafe fn shared_word<'a>(base: NonNull<u8>, offset: usize) -> &'a AtomicUsize {
-    // SAFETY: within the mapping by this function's contract.
-    let pointer = unsafe { base.add(offset) };
-    // SAFETY: mapped and aligned by this function's contract.
-    unsafe { AtomicUsize::from_ptr(pointer.cast().as_ptr()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const GUARD: u8 = 0xee;
+    /// The most that a routine handles in one step.
+    const BLOCK: usize = 64;
 
     /// Bytes that differ from their neighbours and from the guard.
     fn pattern(len: usize) -> Vec<u8> {
@@ -141,30 +77,32 @@ mod tests {
         NonNull::from(&mut buffer[offset..]).cast()
     }
 
-    #[test]
-    fn writes_reach_their_bytes_and_no_others() {
-        for offset in 0..2 * WORD {
-            for len in 0..6 * WORD {
-                let (source, mut target) = (pattern(len), vec![GUARD; 9 * WORD]);
-                let to = at(&mut target, offset);
-                // SAFETY: `offset + len` is less than the buffer's length.
-                unsafe { write(to, &source) };
-                let expected = [vec![GUARD; offset], source, vec![GUARD; 9 * WORD - offset - len]].concat();
-                assert_eq!(target, expected, "{len} bytes at {offset}");
-            }
-        }
+    fn check_write(write: unsafe fn(*mut u8, &[u8]), offset: usize, len: usize) {
+        let (source, mut target) = (pattern(len), vec![GUARD; 5 * BLOCK]);
+        let to = at(&mut target, offset);
+        // SAFETY: `offset + len` is less than the buffer's length.
+        unsafe { write(to.as_ptr(), &source) };
+        let expected = [vec![GUARD; offset], source, vec![GUARD; 5 * BLOCK - offset - len]].concat();
+        assert_eq!(target, expected, "{len} bytes at {offset}");
+    }
+
+    fn check_read(read: unsafe fn(*const u8, &mut [u8]), offset: usize, len: usize) {
+        let (mut source, mut target) = (pattern(5 * BLOCK), vec![GUARD; len + 2]);
+        let from = at(&mut source, offset);
+        // SAFETY: `offset + len` is less than the buffer's length.
+        unsafe { read(from.as_ptr(), &mut target[1..=len]) };
+        assert_eq!(&target[1..=len], &pattern(5 * BLOCK)[offset..offset + len], "{len} bytes at {offset}");
+        assert_eq!((target[0], target[len + 1]), (GUARD, GUARD));
     }
 
     #[test]
-    fn reads_see_their_bytes_and_touch_no_others() {
-        for offset in 0..2 * WORD {
-            for len in 0..6 * WORD {
-                let (mut source, mut target) = (pattern(9 * WORD), vec![GUARD; len + 2]);
-                let from = at(&mut source, offset);
-                // SAFETY: `offset + len` is less than the buffer's length.
-                unsafe { read(from, &mut target[1..=len]) };
-                assert_eq!(&target[1..=len], &pattern(9 * WORD)[offset..offset + len]);
-                assert_eq!((target[0], target[len + 1]), (GUARD, GUARD));
+    fn every_routine_reaches_its_bytes_and_no_others() {
+        for offset in 0..17 {
+            for len in 0..4 * BLOCK {
+                check_write(routines::write, offset, len);
+                check_write(portable::write, offset, len);
+                check_read(routines::read, offset, len);
+                check_read(portable::read, offset, len);
             }
         }
     }
@@ -180,12 +118,5 @@ mod tests {
             assert_eq!(&target[1..=len], expected, "{len} bytes of {unit}");
             assert_eq!((target[0], target[len + 1]), (GUARD, GUARD));
         }
-    }
-
-    #[test]
-    fn a_run_splits_at_word_boundaries() {
-        assert_eq!(Split::of(WORD, 3 * WORD), Split { head: 0, words: 3, tail: 0 });
-        assert_eq!(Split::of(WORD + 1, 2 * WORD), Split { head: WORD - 1, words: 1, tail: 1 });
-        assert_eq!(Split::of(WORD + 1, 2), Split { head: 2, words: 0, tail: 0 });
     }
 }

@@ -60,7 +60,10 @@ fn destroy(context: usize) -> Outcome {
     if primary::is(context) {
         return Err(INVALID_CONTEXT);
     }
-    table::destroy(context)
+    table::destroy(context)?;
+    // Unlike the release of a primary context (CUDA driver API, cuDevicePrimaryCtxRelease).
+    stack::pop_if_top(context);
+    Ok(())
 }
 
 fn attach(out: Out<usize>, flags: u32) -> Outcome {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use super::{Context, primary, stack};
+use super::{Context, primary};
 use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome};
 use crate::handle;
 use crate::sync::lock;
@@ -30,12 +30,11 @@ pub(super) fn insert(context: Arc<Context>) {
     lock(&CONTEXTS).insert(context.handle, context);
 }
 
-/// Takes a context out of the table and releases all that it owns.
+/// Takes a context out of the table and releases all that it owns. It stays on the stacks of threads.
 pub(super) fn destroy(handle: usize) -> Outcome {
     let missing = get(handle).err();
     let context = lock(&CONTEXTS).remove(&handle);
     let Some(context) = context else { return Err(missing.unwrap_or(CONTEXT_IS_DESTROYED)) };
     context.close();
-    stack::pop_if_top(handle);
     Ok(())
 }

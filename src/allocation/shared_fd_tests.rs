@@ -1,0 +1,76 @@
+//! The exported descriptor is plain shared memory to a process that was forked off, without Vulkan and CUDA there.
+//!
+//! A test of the stages, since the crate offers the descriptor to nobody yet.
+#![expect(unsafe_code, reason = "forks, and maps the descriptor by hand")]
+
+use std::error::Error;
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+use super::vulkan::{DeviceMemory, HostMapping};
+use crate::{MemoryKind, OpenFlags, Vkgdr};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+const LEN: usize = 8192;
+/// lavapipe keeps a header page before the memory itself in the file that it exports.
+const PAYLOAD: libc::off_t = 4096;
+
+/// Runs in the child: maps the descriptor and writes. Returns the exit code.
+fn write_through_descriptor(fd: i32, value: u8) -> i32 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping of a live descriptor, at an address that the kernel chooses.
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), LEN, access, libc::MAP_SHARED, fd, PAYLOAD) };
+    if mapped == libc::MAP_FAILED {
+        return 1;
+    }
+    for index in 0..LEN {
+        // SAFETY: the mapping has `LEN` bytes.
+        let byte = unsafe { mapped.cast::<u8>().add(index) };
+        // SAFETY: mapped and writable.
+        unsafe { byte.write_volatile(value) };
+    }
+    0
+}
+
+/// Runs `child` in a forked process, which ends with what that returns, and waits for it. `child` may call nothing
+/// that is not async-signal-safe.
+fn in_forked_child(child: impl FnOnce() -> i32) -> Result<i32> {
+    // SAFETY: the child calls nothing that another thread may have locked.
+    let pid = match unsafe { libc::fork() } {
+        -1 => return Err(std::io::Error::last_os_error().into()),
+        // SAFETY: async-signal-safe; runs no destructor of the parent's.
+        0 => unsafe { libc::_exit(child()) },
+        pid => pid,
+    };
+    let mut status = -1;
+    // SAFETY: `status` is a valid output.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(waited, pid, "{}", std::io::Error::last_os_error());
+    Ok(status)
+}
+
+#[test]
+fn a_forked_child_shares_memory_through_the_descriptor_alone() -> Result {
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let vulkan_name = &gpu.gpu().vulkan().physical.name;
+    if !vulkan_name.contains("llvmpipe") {
+        eprintln!("skipped: where the memory lies in the exported file is only known of lavapipe, not {vulkan_name}");
+        return Ok(());
+    }
+    let memory_type = gpu.memory_type(MemoryKind::Mapped)?;
+    let memory = DeviceMemory::allocate(gpu.gpu(), &memory_type, LEN as u64)?;
+    let mapping = HostMapping::map(&memory)?;
+    let fd = memory.export()?;
+    for value in [0x5a, 0xc3] {
+        let status = in_forked_child(|| write_through_descriptor(fd.as_raw_fd(), value))?;
+        assert_eq!(status, 0, "the child's end");
+        for index in [0, 1, 4095, 4096, LEN - 1] {
+            // SAFETY: the mapping has `LEN` bytes.
+            let byte = unsafe { mapping.pointer().add(index) };
+            // SAFETY: mapped while `mapping` lives.
+            assert_eq!(unsafe { byte.read_volatile() }, value, "byte {index}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Which stream memory is bound to, and what follows for its release.
+#![expect(unsafe_code, reason = "uses streams that belong to somebody else")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+
+use crate::driver::Handle;
+use crate::driver::context::{Context, keeping_current};
+use crate::driver::cuda::cuda;
+use crate::driver::event::Event;
+use crate::{Error, Result};
+
+/// `CU_STREAM_PER_THREAD` (cuda.h): a default stream that is another one on each thread.
+const PER_THREAD_STREAM: usize = 2;
+
+/// What the release of memory waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DropPolicy {
+    /// For all work of the memory's context, before the drop returns. The default.
+    #[default]
+    WaitForContext,
+    /// For the work that the bound stream was given before the drop. The drop returns at once, and the memory
+    /// goes later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
+    WaitForStream,
+    /// For nothing.
+    Immediate,
+}
+
+/// A stream that memory is bound to.
+#[derive(Debug, Clone)]
+enum BoundStream {
+    /// Kept alive.
+    Shared(Arc<CudaStream>),
+    /// Kept alive by whoever bound it.
+    Raw(Handle<CUstream>),
+}
+
+impl BoundStream {
+    fn raw(&self) -> CUstream {
+        match self {
+            Self::Shared(stream) => stream.cu_stream(),
+            Self::Raw(stream) => stream.0,
+        }
+    }
+}
+
+/// The bound stream and what is known of the memory's use beside it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Binding {
+    stream: Option<BoundStream>,
+    /// Whether another stream has used the memory, or was bound to it before.
+    strayed: bool,
+    immediate: bool,
+}
+
+impl Binding {
+    pub(super) fn policy(&self) -> DropPolicy {
+        match self {
+            Self { immediate: true, .. } => DropPolicy::Immediate,
+            Self { stream: Some(_), strayed: false, .. } => DropPolicy::WaitForStream,
+            _ => DropPolicy::WaitForContext,
+        }
+    }
+
+    pub(super) fn release_immediately(&mut self) {
+        self.immediate = true;
+    }
+
+    /// Notes that `stream` is about to use the memory.
+    pub(super) fn note_use(&mut self, stream: &CudaStream) {
+        let bound = self.stream.as_ref().is_some_and(|bound| bound.raw() == stream.cu_stream());
+        self.strayed |= !bound;
+    }
+
+    /// Waits for the bound stream, if there is one.
+    pub(super) fn synchronize(&self, context: Context) -> Result<()> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        // SAFETY: the stream is live for as long as the memory is bound to it.
+        context.run(|| unsafe { cuda()?.stream_synchronize(stream.raw()) })
+    }
+
+    /// An event behind the bound stream's work so far. The memory's context must be current.
+    pub(super) fn record(&self) -> Result<Event> {
+        let stream = self.stream.as_ref().map_or(std::ptr::null_mut(), BoundStream::raw);
+        // SAFETY: the stream is live for as long as the memory is bound to it, and its context is current.
+        unsafe { Event::record(stream) }
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            // The last reference to a stream of cudarc's destroys it, and makes its context current for that.
+            keeping_current(|| drop(stream));
+        }
+    }
+}
+
+/// A [`Binding`] that threads share.
+#[derive(Debug, Default)]
+pub(super) struct SharedBinding(Mutex<Binding>);
+
+impl SharedBinding {
+    /// The binding as it is now.
+    pub(super) fn get(&self) -> Binding {
+        self.lock().clone()
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Binding)) {
+        change(&mut self.lock());
+    }
+
+    /// Binds to a stream of `context`.
+    pub(super) fn bind(&self, stream: &Arc<CudaStream>, context: Context) -> Result<()> {
+        if stream.context().cu_ctx() != context.raw() {
+            return Err(Error::ForeignStream);
+        }
+        self.set(BoundStream::Shared(stream.clone()))
+    }
+
+    /// Binds to a stream of `context`.
+    ///
+    /// # Safety
+    ///
+    /// `stream` must be live, and stay so until the memory is gone or bound to another stream.
+    pub(super) unsafe fn bind_raw(&self, stream: CUstream, context: Context) -> Result<()> {
+        // SAFETY: the stream is live by this method's contract; a default stream means the context that is entered.
+        let found = context.run(|| unsafe { cuda()?.stream_context(stream) }.map(Handle))?;
+        if found.0 != context.raw() {
+            return Err(Error::ForeignStream);
+        }
+        self.set(BoundStream::Raw(Handle(stream)))
+    }
+
+    fn set(&self, stream: BoundStream) -> Result<()> {
+        if stream.raw().addr() == PER_THREAD_STREAM {
+            return Err(Error::PerThreadStream);
+        }
+        let before = {
+            let mut binding = self.lock();
+            let strayed = binding.strayed || binding.stream.as_ref().is_some_and(|old| old.raw() != stream.raw());
+            let immediate = binding.immediate;
+            std::mem::replace(&mut *binding, Binding { stream: Some(stream), strayed, immediate })
+        };
+        // Unlocked: dropping a stream may call the driver.
+        drop(before);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Binding> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
