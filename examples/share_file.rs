@@ -125,7 +125,7 @@ fn describe(gpu: &Vkgdr, path: &Path, memory: &Memory) -> Result<()> {
     println!("file        {} ({})", path.display(), Size(memory.len() as u64));
     println!("GPU         {}", gpu.name());
     println!("memory      {}, {coherence}, atom {}", memory.kind(), memory.non_coherent_atom_size());
-    println!("heap (BAR)  {}, {} available (from the {})", Size(info.total), Size(info.available), info.source);
+    println!("heap (BAR)  {}, {} free (by {})", Size(info.total), Size(info.available), info.source);
     println!("CPU's view  {host:#x}");
     println!("GPU's view  {:#x}\n", memory.device_ptr());
     Ok(())

@@ -28,9 +28,10 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    println!("GPU: {}", gpu.name());
     let context = CudaContext::new(0)?;
     let Some(kernel) = load_kernel(&context)? else {
-        println!("{} cannot run kernels: nothing was added", gpu.name());
+        println!("This driver cannot run kernels, so that nothing was added.");
         return Ok(());
     };
 
@@ -61,7 +62,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     match wrong {
         Some(i) => Err(format!("element {i} is {}, not {}", result[i], first[i] + second[i]).into()),
         None => {
-            println!("{}: {N} sums are right, the last is {}", gpu.name(), result[result.len() - 1]);
+            println!("{N} sums are right, the last is {}", result[result.len() - 1]);
             Ok(())
         }
     }

@@ -194,7 +194,8 @@ impl Region {
     /// Begins a scope in which the CPU uses a range.
     ///
     /// Waits for the bound stream, if the memory is bound to one (otherwise synchronise first yourself), and
-    /// invalidates. The guard flushes when it goes. What is invalidated and flushed depends on the mode.
+    /// invalidates. The guard flushes when it goes. What is invalidated and flushed depends on the mode. On
+    /// non-coherent memory whole atoms are, so that guards whose ranges share an atom must not be alive together.
     ///
     /// # Errors
     ///
