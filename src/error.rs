@@ -326,12 +326,22 @@ fn cuda_hint(operation: &str, code: CudaCode) -> Option<&'static str> {
     }
 }
 
+/// What to do when Vulkan has no driver for the GPU.
+macro_rules! install_vulkan_driver {
+    () => {
+        "install NVIDIA's (nvidia_icd.json), name it in VK_DRIVER_FILES, \
+         or in a container set NVIDIA_DRIVER_CAPABILITIES=all"
+    };
+}
+
 fn vulkan_hint(operation: &str, code: vk::Result) -> Option<&'static str> {
     match (operation, code) {
-        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Some(
-            "no Vulkan driver was found; install NVIDIA's (nvidia_icd.json), name it in VK_DRIVER_FILES, \
-             or in a container set NVIDIA_DRIVER_CAPABILITIES=all",
-        ),
+        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => {
+            Some(concat!("no Vulkan driver was found; ", install_vulkan_driver!()))
+        }
+        ("vkEnumeratePhysicalDevices", vk::Result::ERROR_INITIALIZATION_FAILED) => {
+            Some(concat!("no Vulkan driver found a device; ", install_vulkan_driver!()))
+        }
         ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS) => Some("see the limit on open files (ulimit -n)"),
         _ => None,
     }

@@ -98,17 +98,24 @@ pub(crate) enum Entered {
 /// Runs `work` and makes the context current again that was before. For calls that change it, as cudarc's do.
 pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
     let current = || cuda().and_then(Cuda::context_current);
-    let before = current();
+    let before = insist(current);
     let value = work();
-    if let (Ok(before), Ok(after)) = (before, current())
-        && before != after
+    if let Ok(before) = before
+        && !current().is_ok_and(|after| after == before)
     {
         // SAFETY: `before` was current on this thread, or null.
-        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }) {
+        let restored = insist(|| cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }));
+        if let Err(error) = restored {
             log::warn!("making a CUDA context current again: {error}");
         }
     }
     value
+}
+
+/// Calls the driver, and again when it fails: the error may be one of earlier, asynchronous work, which is reported
+/// once.
+fn insist<T>(call: impl Fn() -> Result<T>) -> Result<T> {
+    call().or_else(|_| call())
 }
 
 /// Pops the context that [`Context::enter`] pushed.

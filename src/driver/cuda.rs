@@ -1,8 +1,8 @@
 //! The CUDA driver API: the functions that this crate needs, each looked up once and checked at each call.
 //!
 //! The types are cudarc's. The functions are held here as plain pointers, since cudarc panics when the library or
-//! a symbol is missing and looks the symbol up again at every call. Return codes are received as integers: a
-//! newer driver may return codes that no enum of today lists.
+//! a symbol is missing. Return codes are received as integers: a newer driver may return codes that no enum of
+//! today lists.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};

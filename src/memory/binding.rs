@@ -92,9 +92,11 @@ impl Binding {
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            // The last reference to a stream of cudarc's destroys it, and makes its context current for that.
-            keeping_current(|| drop(stream));
+        // The last reference to a stream of cudarc's destroys it, and makes its context current for that.
+        if let Some(BoundStream::Shared(stream)) = self.stream.take()
+            && let Some(last) = Arc::into_inner(stream)
+        {
+            keeping_current(|| drop(last));
         }
     }
 }

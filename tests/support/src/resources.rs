@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 
 /// Lines of private anonymous memory that the C allocator and the threads' stacks may come and go by.
 const ALLOCATOR_SLACK: usize = 64;
@@ -106,12 +107,16 @@ fn length(range: &str) -> u64 {
     range.split_once('-').map_or(0, |(start, end)| parse(end).saturating_sub(parse(start)))
 }
 
+/// What glibc's allocator opens for a moment, to count the CPUs, when a new thread first allocates.
+const CPUS: &str = "/sys/devices/system/cpu/online";
+
 fn fds() -> BTreeMap<String, usize> {
     let folder = std::fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}"));
     let own = format!("/proc/{}/fd", std::process::id());
     let mut fds = BTreeMap::new();
     // A descriptor that another thread closes meanwhile has no target any more, and does not count.
-    for target in folder.flatten().flat_map(|entry| std::fs::read_link(entry.path())) {
+    let targets = folder.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
+    for target in targets.filter(|target| target != Path::new(CPUS)) {
         *fds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
     }
     // One of the descriptors of this folder is the one that reads it.

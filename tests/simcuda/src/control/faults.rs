@@ -24,8 +24,8 @@ struct Faults {
 static FAULTS: LazyLock<Mutex<Faults>> =
     LazyLock::new(|| Mutex::new(Faults { pending: from_environment(), last: None }));
 
-// Spares every call the lock: false only while nothing is pending.
-static ANY_PENDING: LazyLock<AtomicBool> = LazyLock::new(|| AtomicBool::new(!lock(&FAULTS).pending.is_empty()));
+// Spares every call the lock: false only while nothing is pending. The first call finds out what the environment says.
+static ANY_PENDING: AtomicBool = AtomicBool::new(true);
 
 /// Counts the call against the pending faults; the code of one that is due.
 pub(super) fn fires(site: &Site, silent: bool) -> Option<Code> {
