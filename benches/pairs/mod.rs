@@ -1,0 +1,87 @@
+//! Two sides measured in turns, in small batches, so that what changes in the machine meanwhile cancels.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Nanoseconds for one operation on each side, one number for each round.
+#[derive(Default)]
+pub(crate) struct Pairs {
+    pub(crate) ours: Vec<f64>,
+    pub(crate) peer: Vec<f64>,
+}
+
+/// How much to measure.
+#[derive(Clone, Copy)]
+pub(crate) struct Effort {
+    /// Operations of a side in a round.
+    pub(crate) batch: u32,
+    pub(crate) rounds: usize,
+    /// No further round is begun after this, and no fewer than a tenth of the rounds are run.
+    pub(crate) at_most: Duration,
+}
+
+impl Effort {
+    /// Measures `ours` and `peer`, which must do one operation a call, after a tenth as many rounds unmeasured. Which
+    /// side is first changes with every round.
+    pub(crate) fn measure<A, B>(self, mut ours: impl FnMut() -> A, mut peer: impl FnMut() -> B) -> Pairs {
+        let mut pairs = Pairs::default();
+        let warm_up = self.rounds / 10;
+        let start = Instant::now();
+        for round in 0..warm_up + self.rounds {
+            let (ours, peer) = if round % 2 == 0 {
+                let first = self.time(&mut ours);
+                (first, self.time(&mut peer))
+            } else {
+                let first = self.time(&mut peer);
+                (self.time(&mut ours), first)
+            };
+            if round >= warm_up {
+                pairs.ours.push(ours);
+                pairs.peer.push(peer);
+            }
+            if start.elapsed() > self.at_most && pairs.ours.len() >= self.rounds / 10 {
+                break;
+            }
+        }
+        pairs
+    }
+
+    fn time<T>(self, operation: &mut impl FnMut() -> T) -> f64 {
+        let start = Instant::now();
+        for _ in 0..self.batch {
+            black_box(operation());
+        }
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(self.batch)
+    }
+}
+
+impl Pairs {
+    /// Ours ÷ the peer's, of each round: the median.
+    pub(crate) fn ratio(&self) -> f64 {
+        median(self.rounds().map(|(ours, peer)| ours / peer))
+    }
+
+    /// Ours − the peer's in nanoseconds, of each round: the median.
+    pub(crate) fn difference(&self) -> f64 {
+        median(self.rounds().map(|(ours, peer)| ours - peer))
+    }
+
+    fn rounds(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.ours.iter().copied().zip(self.peer.iter().copied())
+    }
+}
+
+pub(crate) fn minimum(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => values[half],
+        _ => f64::midpoint(values[half - 1], values[half]),
+    }
+}

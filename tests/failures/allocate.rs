@@ -1,0 +1,55 @@
+//! Allocating, with both types, in both places, of every kind.
+#![expect(unsafe_code, reason = "raw memory is freed by hand")]
+
+use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory};
+
+use crate::Result;
+use crate::place::Place;
+use crate::sweep::Sweep;
+
+const LEN: usize = 4097;
+const STAGES: [&str; 4] =
+    ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
+const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+
+/// The calls of an allocation: its stages, a mapping where the kind has one, and what the context asks for.
+fn calls(kind: MemoryKind, context: &[&'static str]) -> Vec<&'static str> {
+    let map = kind.has_host_view().then_some("vkMapMemory");
+    STAGES.into_iter().chain(map).chain(context.iter().copied()).collect()
+}
+
+/// Sweeps `allocate` in both places for every kind that the GPU has.
+fn sweep_kinds<M>(
+    what: &str,
+    in_plain_context: &[&'static str],
+    allocate: impl Fn(&Place, MemoryKind) -> vkgdr::Result<M>,
+    free: impl Fn(M) -> Result,
+) -> Result {
+    Place::each(OpenFlags::empty(), |place| {
+        for kind in MemoryKind::ALL.into_iter().filter(|&kind| place.gpu.supports(kind)) {
+            let context = if place.name.starts_with("plain") { in_plain_context } else { &ENTER_AND_LEAVE };
+            let (what, named) = (format!("{what} of {kind} memory, {}", place.name), calls(kind, context));
+            let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
+            sweep.run(|| Ok(()), |()| allocate(place, kind), &free)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_failed_allocation_of_raw_memory_names_the_call_and_leaves_nothing() -> Result {
+    let free = |mut memory: RawMemory| {
+        // SAFETY: nothing uses the memory.
+        unsafe { memory.free() }?;
+        Ok(())
+    };
+    let allocate = |place: &Place, kind| RawMemory::allocate(&place.gpu, LEN, kind);
+    sweep_kinds("RawMemory::allocate", &["cuCtxGetDevice"], allocate, free)
+}
+
+#[test]
+fn a_failed_allocation_of_memory_names_the_call_and_leaves_nothing() -> Result {
+    let free = |memory: Memory| Ok(memory.free()?);
+    let allocate = |place: &Place, kind| Memory::allocate(&place.gpu, LEN, kind);
+    sweep_kinds("Memory::allocate", &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"], allocate, free)
+}

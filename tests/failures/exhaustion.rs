@@ -1,0 +1,117 @@
+//! A driver that has run out: what waits to be released is waited for, and the allocation is tried once more.
+#![expect(unsafe_code, reason = "raw streams are bound")]
+
+use support::Controls;
+use support::cuda::Stream;
+use vkgdr::{Memory, MemoryKind, OpenFlags};
+
+use crate::Result;
+use crate::gate::open_during;
+use crate::place::Place;
+use crate::state::State;
+
+const LEN: usize = 1 << 20;
+const OUT_OF_HOST_MEMORY: i32 = -1;
+const OUT_OF_DEVICE_MEMORY: i32 = -2;
+const MEMORY_MAP_FAILED: i32 = -5;
+const TOO_MANY_OBJECTS: i32 = -10;
+const CUDA_OUT_OF_MEMORY: i32 = 2;
+
+/// Drops memory that a held stream uses, makes the next call of `function` fail, and allocates: that must succeed,
+/// and the dropped memory be gone.
+fn survives(controls: &'static Controls, function: &'static str, code: i32) -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let stream = Stream::create();
+    Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?.free()?;
+    let before = State::take();
+
+    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    // SAFETY: the memory goes before the stream.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    let gate = stream.hold();
+    drop(memory);
+    assert_eq!(place.gpu.collect(), 0, "the memory was freed while the stream was held");
+
+    controls.fail(function, 1, code);
+    // The gate opens only once the call has failed: until then the memory must be in the queue.
+    let allocate = || Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped);
+    let allocated = open_during(gate, Some(controls), function, allocate);
+    let fired = controls.last_fault();
+    controls.clear_faults();
+    assert_eq!(fired.as_deref(), Some(function));
+    allocated?.free()?;
+    assert_eq!(place.gpu.collect(), 0, "something was still in the queue");
+    State::assert_unchanged(&before, "the retry");
+    Ok(())
+}
+
+#[test]
+fn vulkan_running_out_drains_the_release_queue_and_tries_again() -> Result {
+    let Some(layer) = support::vklayer() else {
+        eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
+        return Ok(());
+    };
+    survives(layer, "vkAllocateMemory", OUT_OF_DEVICE_MEMORY)?;
+    survives(layer, "vkAllocateMemory", OUT_OF_HOST_MEMORY)?;
+    survives(layer, "vkMapMemory", MEMORY_MAP_FAILED)?;
+    survives(layer, "vkGetMemoryFdKHR", TOO_MANY_OBJECTS)
+}
+
+#[test]
+fn cuda_running_out_drains_the_release_queue_and_tries_again() -> Result {
+    let Some(sim) = support::simcuda() else {
+        eprintln!("skipped: needs the simulated CUDA driver");
+        return Ok(());
+    };
+    survives(sim, "cuImportExternalMemory", CUDA_OUT_OF_MEMORY)?;
+    survives(sim, "cuExternalMemoryGetMappedBuffer", CUDA_OUT_OF_MEMORY)
+}
+
+#[test]
+fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
+    let Some(layer) = support::vklayer() else {
+        eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
+        return Ok(());
+    };
+    let place = Place::primary(OpenFlags::empty())?;
+    let heap = place.gpu.memory_info(MemoryKind::Mapped)?.total;
+    for (function, code, token) in [
+        ("vkAllocateMemory", OUT_OF_DEVICE_MEMORY, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
+        ("vkAllocateMemory", OUT_OF_HOST_MEMORY, "VK_ERROR_OUT_OF_HOST_MEMORY"),
+        ("vkMapMemory", MEMORY_MAP_FAILED, "VK_ERROR_MEMORY_MAP_FAILED"),
+    ] {
+        let calls = layer.calls(Some(function));
+        layer.fail(function, 1, code);
+        let error = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
+        layer.clear_faults();
+        let error = error.err().unwrap_or_default();
+        assert!(error.starts_with(&format!("{function} failed ({token}): 1 MiB of mapped memory")), "{error}");
+        assert!(error.contains("heap is "), "{error}: heap of {heap} bytes");
+        assert_eq!(layer.calls(Some(function)), calls + 1, "tried again though nothing was released");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_driver_that_stays_out_of_memory_is_asked_twice_and_then_believed() -> Result {
+    let Some(layer) = support::vklayer() else {
+        eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
+        return Ok(());
+    };
+    let place = Place::plain(OpenFlags::empty())?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    // SAFETY: the memory goes before the stream.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    let gate = stream.hold();
+    drop(memory);
+    let calls = layer.calls(Some("vkAllocateMemory"));
+    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 2, OUT_OF_DEVICE_MEMORY);
+    let allocate = || Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
+    let error = open_during(gate, Some(layer), "vkAllocateMemory", allocate);
+    layer.clear_faults();
+    assert!(error.as_ref().is_err_and(|text| text.contains("VK_ERROR_OUT_OF_DEVICE_MEMORY")), "{error:?}");
+    assert_eq!(layer.calls(Some("vkAllocateMemory")), calls + 2);
+    Ok(())
+}

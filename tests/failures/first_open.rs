@@ -1,0 +1,113 @@
+//! The first open of a process, which makes the Vulkan instance and device: each failure in a process of its own.
+//!
+//! A failure is not remembered: the second open succeeds, and there is still one instance and one device.
+#![expect(unsafe_code, reason = "raw memory is freed by hand")]
+
+use support::cuda::Context;
+use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+
+use crate::state::State;
+use crate::sweep::{Seen, Sweep, Victim, judge, victims};
+use crate::{Result, child};
+
+const FLAGS: OpenFlags = OpenFlags::empty();
+const VULKAN: [&str; 4] =
+    ["vkCreateInstance", "vkEnumeratePhysicalDevices", "vkEnumerateDeviceExtensionProperties", "vkCreateDevice"];
+const NO_FAULT: &str = "none";
+
+type Open = fn() -> vkgdr::Result<Vkgdr>;
+
+/// Runs the test `name` again in a process for each call that `open` makes and each code, until none fails. In such
+/// a process, plays that role.
+fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
+    if let Some(role) = child::role() {
+        return play(&role, in_context, open);
+    }
+    let named: Vec<_> = VULKAN.iter().chain(cuda).copied().collect();
+    let sweep = Sweep { what: name, named: &named, ..Sweep::default() };
+    let mut seen = Seen::default();
+    for victim in victims() {
+        for &code in victim.codes {
+            for nth in 1.. {
+                let said = child::run(child::command(name, &format!("{} {nth} {code}", victim.name))?)?;
+                match said.as_slice() {
+                    [none] if none == NO_FAULT => break,
+                    functions => seen.named.extend(functions.iter().cloned()),
+                }
+            }
+        }
+    }
+    sweep.check(&seen);
+    Ok(())
+}
+
+/// The child: opens for the first time while one call fails, then again, and uses the handle.
+fn play(role: &str, in_context: bool, open: Open) -> Result {
+    let (victim, nth, code) = parse(role)?;
+    let context = in_context.then(|| Context::create(0));
+    victim.controls.fail("*", nth, code);
+    let first = open();
+    let fired = victim.controls.last_fault();
+    victim.controls.clear_faults();
+
+    let mut seen = Seen::default();
+    judge(fired.as_deref(), code, first.as_ref().err(), &mut seen, &format!("the first open ({role})"));
+    assert!(seen.survived.is_empty(), "succeeded although {:?} failed", seen.survived);
+    drop(first);
+
+    let _context = context.unwrap_or_else(|| Context::create(0));
+    let gpu = open()?;
+    use_once(&gpu)?;
+    let before = State::take();
+    use_once(&gpu)?;
+    drop(open()?);
+    State::assert_unchanged(&before, "another open and use");
+    drop(gpu);
+    if let Some(sim) = support::simcuda() {
+        assert_eq!(sim.live_objects(), sim.live_objects_of("context"), "CUDA objects but the test's context");
+    }
+    if let Some(layer) = support::vklayer() {
+        let objects = ["instance", "device", "memory"].map(|noun| layer.live_objects_of(noun));
+        assert_eq!(objects, [1, 1, 0], "Vulkan instances, devices and memories");
+    }
+    child::say(fired.as_deref().unwrap_or(NO_FAULT));
+    Ok(())
+}
+
+fn parse(role: &str) -> Result<(Victim, u64, i32)> {
+    let mut words = role.split(' ');
+    let mut word = || words.next().ok_or("a role is a driver, a number and a code");
+    let name = word()?;
+    let victim = victims().into_iter().find(|victim| victim.name == name).ok_or("no such driver")?;
+    Ok((victim, word()?.parse()?, word()?.parse()?))
+}
+
+fn use_once(gpu: &Vkgdr) -> Result {
+    let memory = Memory::allocate(gpu, 4097, MemoryKind::Mapped)?;
+    memory.write(0, b"there")?;
+    memory.free()?;
+    let mut raw = RawMemory::allocate(gpu, 4097, MemoryKind::Mapped)?;
+    // SAFETY: nothing uses the memory.
+    unsafe { raw.free() }?;
+    Ok(())
+}
+
+#[test]
+fn a_failed_first_open_can_be_repeated() -> Result {
+    let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName"];
+    sweep("first_open::a_failed_first_open_can_be_repeated", &cuda, false, || Vkgdr::open(0, FLAGS))
+}
+
+#[test]
+fn a_failed_first_open_of_the_current_context_can_be_repeated() -> Result {
+    let cuda = ["cuInit", "cuCtxGetDevice", "cuDeviceGetUuid", "cuDeviceGetName"];
+    let name = "first_open::a_failed_first_open_of_the_current_context_can_be_repeated";
+    sweep(name, &cuda, true, || Vkgdr::open_current_context(FLAGS))
+}
+
+#[test]
+fn a_failed_first_open_of_the_primary_context_can_be_repeated() -> Result {
+    let cuda = ["cuInit", "cuDeviceGetUuid", "cuDeviceGetName", "cuDevicePrimaryCtxRetain", "cuCtxGetId"];
+    let name = "first_open::a_failed_first_open_of_the_primary_context_can_be_repeated";
+    sweep(name, &cuda, false, || Vkgdr::open_primary_context(0, FLAGS))
+}

@@ -1,0 +1,20 @@
+//! When call N of an operation fails, for every N, the error names it and nothing stays behind.
+//!
+//! The calls of the CUDA driver can be made to fail where that is the simulated one, and Vulkan's where the fault
+//! layer is loaded (`VKGDR_TEST_LAYERS=faults` or `validation`), on any driver. What cannot be swept is said.
+
+mod access;
+mod allocate;
+#[path = "../shared/child.rs"]
+mod child;
+mod exhaustion;
+mod first_open;
+mod gate;
+mod open;
+mod place;
+mod release;
+#[path = "../shared/state.rs"]
+mod state;
+mod sweep;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,0 +1,43 @@
+//! Opening a GPU that the process has opened before, and closing it.
+
+use support::cuda::Context;
+use vkgdr::{OpenFlags, Vkgdr};
+
+use crate::Result;
+use crate::sweep::Sweep;
+
+const NOTHING: OpenFlags = OpenFlags::empty();
+
+#[test]
+fn a_failed_open_names_the_call_and_leaves_nothing() -> Result {
+    let _first = Vkgdr::open(0, NOTHING)?;
+    let sweep = Sweep { what: "open", named: &["cuInit", "cuDeviceGetUuid"], ..Sweep::default() };
+    sweep.run(|| Ok(()), |()| Vkgdr::open(0, NOTHING), |_| Ok(()))
+}
+
+#[test]
+fn a_failed_open_of_the_current_context_names_the_call_and_leaves_nothing() -> Result {
+    let _context = Context::create(0);
+    let named = &["cuInit", "cuCtxGetDevice", "cuDeviceGetUuid"];
+    let sweep = Sweep { what: "open_current_context", named, ..Sweep::default() };
+    sweep.run(|| Ok(()), |()| Vkgdr::open_current_context(NOTHING), |_| Ok(()))
+}
+
+#[test]
+fn a_failed_open_of_the_primary_context_names_the_call_and_leaves_nothing() -> Result {
+    let named = &["cuInit", "cuDeviceGetUuid", "cuDevicePrimaryCtxRetain", "cuCtxGetId"];
+    let sweep = Sweep { what: "open_primary_context", named, ..Sweep::default() };
+    sweep.run(|| Ok(()), |()| Vkgdr::open_primary_context(0, NOTHING), |_| Ok(()))
+}
+
+#[test]
+fn closing_a_handle_survives_every_failure() -> Result {
+    // Nobody is there to be told: it is logged.
+    let sweep = Sweep { what: "close", survived: &["cuDevicePrimaryCtxRelease"], ..Sweep::default() };
+    let open = || Ok(Vkgdr::open_primary_context(0, NOTHING)?);
+    let close = |gpu: Vkgdr| {
+        drop(gpu);
+        Ok(())
+    };
+    sweep.run(open, close, |()| Ok(()))
+}

@@ -1,0 +1,33 @@
+//! The two ways to have a context: a plain one that is current, and the primary one that the handle retains.
+
+use support::cuda::Context;
+use vkgdr::{OpenFlags, Vkgdr};
+
+use crate::Result;
+
+/// A handle and what its allocations need.
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
+    pub(crate) gpu: Vkgdr,
+    // Last: memory of the handle lives in it.
+    _context: Option<Context>,
+}
+
+impl Place {
+    /// In a plain context, which becomes current on this thread.
+    pub(crate) fn plain(flags: OpenFlags) -> Result<Self> {
+        let context = Context::create(0);
+        Ok(Self { name: "plain context", gpu: Vkgdr::open(0, flags)?, _context: Some(context) })
+    }
+
+    /// In the primary context, with none current on this thread.
+    pub(crate) fn primary(flags: OpenFlags) -> Result<Self> {
+        Ok(Self { name: "primary context", gpu: Vkgdr::open_primary_context(0, flags)?, _context: None })
+    }
+
+    /// Runs a check in each place, one after the other.
+    pub(crate) fn each(flags: OpenFlags, check: impl Fn(&Self) -> Result) -> Result {
+        check(&Self::plain(flags)?)?;
+        check(&Self::primary(flags)?)
+    }
+}

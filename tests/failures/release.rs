@@ -1,0 +1,209 @@
+//! Freeing and dropping, under every policy: everything goes, whatever fails.
+#![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
+
+use cudarc::driver::CudaContext;
+use support::Controls;
+use support::cuda::{Context, Gate, Stream};
+use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr, cudarc};
+
+use crate::Result;
+use crate::gate::open_during;
+use crate::place::Place;
+use crate::sweep::Sweep;
+
+const LEN: usize = 4097;
+/// CUDA's side of memory. Vulkan's calls that release return nothing.
+const STAGES: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
+/// What keeps the caller's context current while cudarc drops a stream.
+const KEEP_CURRENT: [&str; 2] = ["cuCtxGetCurrent", "cuCtxSetCurrent"];
+const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+
+fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
+    lists.concat()
+}
+
+/// Runs a check in both places for every kind that the GPU has. Memory that had to wait for another time is released
+/// by a later `collect`.
+fn each_kind(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result {
+    Place::each(OpenFlags::empty(), |place| {
+        for kind in MemoryKind::ALL.into_iter().filter(|&kind| place.gpu.supports(kind)) {
+            let what = format!("release of {kind} memory, {}", place.name);
+            let settle = || {
+                place.gpu.collect();
+            };
+            check(place, kind, Sweep { what: &what, settle: Some(&settle), ..Sweep::default() })?;
+        }
+        Ok(())
+    })
+}
+
+fn drop_it<T>(value: T) -> vkgdr::Result<()> {
+    drop(value);
+    Ok(())
+}
+
+#[test]
+fn freeing_raw_memory_names_what_failed_and_frees_all_the_same() -> Result {
+    each_kind(|place, kind, sweep| {
+        let context: &[_] = if place.name.starts_with("plain") { &[] } else { &ENTER_AND_LEAVE };
+        let named = all(&[&STAGES, context]);
+        let sweep = Sweep { named: &named, ..sweep };
+        let free = |mut memory: RawMemory| {
+            // SAFETY: nothing uses the memory.
+            let freed = unsafe { memory.free() };
+            assert_eq!((memory.device_ptr(), memory.host_ptr()), (0, None), "freed, whatever failed");
+            freed
+        };
+        sweep.run(|| Ok(RawMemory::allocate(&place.gpu, LEN, kind)?), free, |()| Ok(()))
+    })
+}
+
+#[test]
+fn freeing_memory_names_what_failed_and_frees_all_the_same() -> Result {
+    each_kind(|place, kind, sweep| {
+        let named = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
+        let sweep = Sweep { named: &named, ..sweep };
+        sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, kind)?), Memory::free, |()| Ok(()))
+    })
+}
+
+#[test]
+fn freeing_memory_immediately_names_what_failed_and_frees_all_the_same() -> Result {
+    each_kind(|place, kind, sweep| {
+        let named = all(&[&STAGES, &ENTER_AND_LEAVE]);
+        let sweep = Sweep { named: &named, ..sweep };
+        let free = |memory: Memory| {
+            // SAFETY: the device does not use it.
+            unsafe { memory.release_immediately() };
+            memory.free()
+        };
+        sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, kind)?), free, |()| Ok(()))
+    })
+}
+
+#[test]
+fn dropping_memory_survives_every_failure() -> Result {
+    each_kind(|place, kind, sweep| {
+        // A drop cannot report: it logs.
+        let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
+        let sweep = Sweep { survived: &survived, ..sweep };
+        sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, kind)?), drop_it, |()| Ok(()))
+    })
+}
+
+#[test]
+fn dropping_the_last_region_survives_every_failure() -> Result {
+    each_kind(|place, kind, sweep| {
+        let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
+        let sweep = Sweep { survived: &survived, ..sweep };
+        let region = || Ok(Memory::allocate(&place.gpu, LEN, kind)?.region(1..17)?);
+        sweep.run(region, drop_it, |()| Ok(()))
+    })
+}
+
+/// Memory bound to a stream that lives longer.
+fn bound(place: &Place, stream: &Stream) -> Result<Memory> {
+    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    // SAFETY: every caller drops the memory before the stream.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    Ok(memory)
+}
+
+/// Runs a check in a plain context with a stream of that context. What a release leaves for later is done by then.
+fn with_stream(check: impl Fn(&Place, &Stream, Sweep<'_>) -> Result) -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let stream = Stream::create();
+    let settle = || {
+        stream.synchronize();
+        place.gpu.collect();
+    };
+    check(&place, &stream, Sweep { incidental: &KEEP_CURRENT, settle: Some(&settle), ..Sweep::default() })
+}
+
+/// Runs `release` while the gate is shut. Where no event can be had the release waits for the whole context, which
+/// opens it.
+fn while_held(gate: Gate, release: impl FnOnce() -> vkgdr::Result<()>) -> vkgdr::Result<()> {
+    let sim: Option<&Controls> = support::simcuda().map(|sim| &**sim);
+    open_during(gate, sim, "cuCtxSynchronize", release)
+}
+
+#[test]
+fn freeing_memory_that_a_stream_still_uses_names_what_failed_and_frees_it_in_the_end() -> Result {
+    with_stream(|place, stream, sweep| {
+        let held = || Ok((bound(place, stream)?, stream.hold()));
+        let free = |(memory, gate): (Memory, _)| while_held(gate, || memory.free());
+        // Once the memory is in the queue, nobody is there to be told.
+        let survived = &["cuCtxPushCurrent", "cuCtxGetId", "cuEventQuery", "cuCtxPopCurrent"];
+        let named = &["cuCtxPushCurrent", "cuCtxGetId", "cuEventCreate", "cuEventRecord", "cuCtxPopCurrent"];
+        let sweep = Sweep { what: "free of bound memory", named, survived, ..sweep };
+        sweep.run(held, free, |()| Ok(()))
+    })
+}
+
+#[test]
+fn dropping_memory_that_a_stream_still_uses_survives_every_failure() -> Result {
+    with_stream(|place, stream, sweep| {
+        let held = || Ok((bound(place, stream)?, stream.hold()));
+        let drop = |(memory, gate): (Memory, _)| while_held(gate, || drop_it(memory));
+        let survived = all(&[&ENTER_AND_LEAVE, &["cuEventCreate", "cuEventRecord", "cuEventQuery"]]);
+        let sweep = Sweep { what: "drop of bound memory", survived: &survived, ..sweep };
+        sweep.run(held, drop, |()| Ok(()))
+    })
+}
+
+#[test]
+fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
+    let cudarc_context = CudaContext::new(0)?;
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    // Another context than the stream's is current, and must be afterwards.
+    let current = Context::create(0);
+    let bound = || {
+        let stream = cudarc_context.new_stream()?;
+        let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+        memory.bind_stream(&stream)?;
+        drop(stream);
+        // SAFETY: a live context.
+        unsafe { cudarc::driver::result::ctx::set_current(current.raw()) }?;
+        Ok(memory)
+    };
+    let settle = || {
+        gpu.collect();
+        // cudarc keeps the error of the stream that it destroyed for its next call.
+        let _ = cudarc_context.check_err();
+    };
+    let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuEventCreate", "cuEventRecord", "cuStreamDestroy"]]);
+    let incidental = &[KEEP_CURRENT[0], KEEP_CURRENT[1], "cuEventQuery", "cuEventDestroy"];
+    let what = "drop of memory with its stream";
+    let sweep = Sweep { what, survived: &survived, incidental, settle: Some(&settle), ..Sweep::default() };
+    sweep.run(bound, drop_it, |()| Ok(()))
+}
+
+#[test]
+fn collecting_survives_every_failure() -> Result {
+    with_stream(|place, stream, sweep| {
+        let dropped = || {
+            let memory = bound(place, stream)?;
+            let gate = stream.hold();
+            drop(memory);
+            gate.open();
+            stream.synchronize();
+            Ok(())
+        };
+        let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuEventQuery", "cuEventDestroy"]]);
+        let sweep = Sweep { what: "collect", survived: &survived, ..sweep };
+        let collect = |()| Ok(place.gpu.collect());
+        sweep.run(dropped, collect, |_| Ok(()))
+    })
+}
+
+#[test]
+fn binding_to_a_raw_stream_names_the_call_that_failed() -> Result {
+    let named = all(&[&ENTER_AND_LEAVE, &["cuStreamGetCtx"]]);
+    with_stream(|place, stream, sweep| {
+        let sweep = Sweep { what: "bind_raw_stream", named: &named, ..sweep };
+        let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+        // SAFETY: the memory goes before the stream.
+        let bind = |()| unsafe { memory.bind_raw_stream(stream.raw()) };
+        sweep.run(|| Ok(()), bind, |()| Ok(()))
+    })
+}

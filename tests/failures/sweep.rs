@@ -1,0 +1,171 @@
+//! The sweep: makes the first call of an operation fail, then the second, and so on, until none is left.
+
+use std::collections::BTreeSet;
+
+use support::Controls;
+
+use crate::Result;
+use crate::state::State;
+
+/// `CUDA_ERROR_UNKNOWN` and `CUDA_ERROR_OUT_OF_MEMORY`.
+///
+/// Not among them: the codes that say that a context is gone (4, 201, 709). After those CUDA's side of memory is
+/// rightly left to CUDA.
+const CUDA_CODES: [i32; 2] = [999, 2];
+/// `VK_ERROR_OUT_OF_HOST_MEMORY`, `VK_ERROR_OUT_OF_DEVICE_MEMORY` and `VK_ERROR_INITIALIZATION_FAILED`.
+const VULKAN_CODES: [i32; 3] = [-1, -2, -3];
+/// Vulkan's loader calls the first of each pair inside the second, and passes the failure on as the second's.
+const INSIDE: [(&str, &str); 1] = [("vkEnumerateDeviceExtensionProperties", "vkCreateDevice")];
+/// More calls than any operation makes.
+const ENDLESS: u64 = 200;
+
+/// A driver whose calls can be made to fail, and the codes to fail them with.
+#[derive(Clone, Copy)]
+pub(crate) struct Victim {
+    pub(crate) name: &'static str,
+    pub(crate) controls: &'static Controls,
+    pub(crate) codes: &'static [i32],
+}
+
+/// The drivers of this process whose calls can be made to fail. Prints which cannot, and why.
+pub(crate) fn victims() -> Vec<Victim> {
+    let cuda = support::simcuda().map(|sim| Victim { name: "cuda", controls: sim, codes: &CUDA_CODES });
+    let vulkan = support::vklayer().map(|layer| Victim { name: "vulkan", controls: layer, codes: &VULKAN_CODES });
+    if cuda.is_none() {
+        eprintln!("skipped: CUDA's calls, since the driver is not the simulated one");
+    }
+    if vulkan.is_none() {
+        eprintln!("skipped: Vulkan's calls, since VKGDR_TEST_LAYERS is neither faults nor validation");
+    }
+    cuda.into_iter().chain(vulkan).collect()
+}
+
+/// What is expected of an operation whose calls fail one by one.
+#[derive(Default)]
+pub(crate) struct Sweep<'a> {
+    pub(crate) what: &'a str,
+    /// The functions that it calls and whose failure an error names: each must have failed.
+    pub(crate) named: &'a [&'a str],
+    /// The functions whose failure it may survive, since nobody is there to be told or nothing depends on it: each
+    /// must have failed and been survived. No other may be.
+    pub(crate) survived: &'a [&'a str],
+    /// The functions that it may call beside, and whose failure it may survive: they look after the caller's current
+    /// context, and that is compared.
+    pub(crate) incidental: &'a [&'a str],
+    /// Finishes what an operation leaves for later.
+    pub(crate) settle: Option<&'a dyn Fn()>,
+}
+
+/// The functions that failed.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) named: BTreeSet<String>,
+    pub(crate) survived: BTreeSet<String>,
+}
+
+impl Sweep<'_> {
+    /// Sweeps `operate`, which gets what `prepare` made, both under no fault but the one. What it returns is given
+    /// to `finish`.
+    ///
+    /// The first time no call fails, so that whatever the drivers keep from a first use is there before the state is
+    /// compared.
+    #[track_caller]
+    pub(crate) fn run<P, R>(
+        &self,
+        prepare: impl Fn() -> Result<P>,
+        operate: impl Fn(P) -> vkgdr::Result<R>,
+        finish: impl Fn(R) -> Result,
+    ) -> Result {
+        finish(operate(prepare()?)?)?;
+        self.settle();
+        let mut seen = Seen::default();
+        for victim in victims() {
+            for &code in victim.codes {
+                self.fail_each(victim, code, &mut seen, &prepare, &operate, &finish)?;
+            }
+        }
+        self.check(&seen);
+        Ok(())
+    }
+
+    #[track_caller]
+    fn fail_each<P, R>(
+        &self,
+        victim: Victim,
+        code: i32,
+        seen: &mut Seen,
+        prepare: &impl Fn() -> Result<P>,
+        operate: &impl Fn(P) -> vkgdr::Result<R>,
+        finish: &impl Fn(R) -> Result,
+    ) -> Result {
+        for nth in 1.. {
+            assert!(nth < ENDLESS, "{}: {} calls and no end", self.what, victim.name);
+            let before = State::take();
+            let prepared = prepare()?;
+            victim.controls.fail("*", nth, code);
+            let result = operate(prepared);
+            let fired = victim.controls.last_fault();
+            victim.controls.clear_faults();
+            let after_what = format!("{}, {} call {nth} ({fired:?}) failed with {code}", self.what, victim.name);
+            judge(fired.as_deref(), code, result.as_ref().err(), seen, &after_what);
+            if let Ok(value) = result {
+                finish(value)?;
+            }
+            self.settle();
+            State::assert_unchanged(&before, &after_what);
+            if fired.is_none() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&self) {
+        if let Some(settle) = self.settle {
+            settle();
+        }
+    }
+
+    /// A sweep in which nothing failed must not pass.
+    #[track_caller]
+    pub(crate) fn check(&self, seen: &Seen) {
+        let what = self.what;
+        let victims = victims();
+        let reachable = |function: &str| {
+            let driver = if function.starts_with("vk") { "vulkan" } else { "cuda" };
+            victims.iter().any(|victim| victim.name == driver)
+        };
+        for function in self.named.iter().filter(|function| reachable(function)) {
+            assert!(seen.named.contains(*function), "{what}: no error named {function}; named: {:?}", seen.named);
+        }
+        for function in self.survived.iter().filter(|function| reachable(function)) {
+            assert!(seen.survived.contains(*function), "{what}: {function} was never survived: {:?}", seen.survived);
+        }
+        for function in &seen.survived {
+            let allowed = self.survived.iter().chain(self.incidental).any(|allowed| allowed == function);
+            assert!(allowed, "{what}: succeeded although {function} failed");
+        }
+    }
+}
+
+/// Checks that the error names the function and keeps its code, and notes what happened to the function.
+#[track_caller]
+pub(crate) fn judge(fired: Option<&str>, code: i32, error: Option<&vkgdr::Error>, seen: &mut Seen, after_what: &str) {
+    match (fired, error) {
+        (None, None) => {}
+        (None, Some(error)) => panic!("no call failed, but: {error} (after {after_what})"),
+        (Some(function), None) => {
+            seen.survived.insert(function.to_owned());
+        }
+        (Some(function), Some(error)) => {
+            let text = error.to_string();
+            let code_kept = error.cuda_code() == Some(code) || error.vulkan_code() == Some(code);
+            let names = |name: &str| text.starts_with(&format!("{name} failed ("));
+            let named = names(function) || INSIDE.iter().any(|&(inner, outer)| inner == function && names(outer));
+            assert!(named, "{function} is not named: {text:?} (after {after_what})");
+            assert!(!text.contains('\n'), "more than one line: {text:?}");
+            assert!(code_kept, "{code} is not kept: {error:?} (after {after_what})");
+            seen.named.insert(function.to_owned());
+        }
+    }
+}

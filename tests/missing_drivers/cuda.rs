@@ -1,0 +1,110 @@
+//! `libcuda` is missing, broken, too old or without a device.
+
+use crate::folder::{Folder, simulator};
+use crate::{OPEN, Result, USE, child, is_child, refused};
+
+/// The source that lists the driver's functions, so that none is forgotten here.
+const SOURCE: &str = include_str!("../../src/driver/cuda.rs");
+/// The names that programs look for; the first is cudarc's first choice.
+const NAMES: [&str; 2] = ["libcuda.so", "libcuda.so.1"];
+
+/// The functions listed in the source under `heading`.
+fn functions(heading: &str) -> Vec<&'static str> {
+    let block = SOURCE.split_once(&format!("\n    {heading} {{\n")).map_or("", |(_, block)| block);
+    let lines = block.lines().take_while(|line| *line != "    }").map(str::trim);
+    let found: Vec<_> = lines.filter(|line| line.starts_with("cu")).filter_map(|line| line.split('(').next()).collect();
+    assert!(!found.is_empty(), "src/driver/cuda.rs lists no {heading} functions; has its form changed?");
+    found
+}
+
+/// Puts a copy of the simulated driver into the folder in which one function has another name.
+///
+/// Symbols are found by their hash, 33 × hash + byte for each byte (the GNU hash section). The new name has the same
+/// hash, `c` × 33 + `u` being `d` × 33 + `T`, so that the library still finds it for its own use.
+fn without(folder: &Folder, function: &str) -> Result<bool> {
+    let Some(simulator) = simulator() else { return Ok(false) };
+    let symbol = format!("\0{function}\0");
+    let renamed = symbol.replacen("cu", "dT", 1);
+    folder.patched(&simulator, NAMES[1], &[(symbol.as_bytes(), renamed.as_bytes())])?;
+    folder.alias(NAMES[1], NAMES[0])?;
+    Ok(true)
+}
+
+#[test]
+fn a_missing_libcuda_is_an_error_that_says_what_to_install() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let folder = Folder::new("libcuda")?;
+    NAMES.iter().try_for_each(|name| folder.broken(name))?;
+    let mut command = child::command("cuda::a_missing_libcuda_is_an_error_that_says_what_to_install", OPEN)?;
+    folder.first_for(&mut command);
+    refused(command, &["libcuda.so.1 could not be loaded", "install the NVIDIA driver"])
+}
+
+#[test]
+fn each_missing_function_is_an_error_that_names_it() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let folder = Folder::new("symbol")?;
+    let required = functions("required");
+    assert!(required.contains(&"cuInit") && required.len() > 20, "{required:?}");
+    for function in required {
+        if !without(&folder, function)? {
+            return Ok(());
+        }
+        let mut command = child::command("cuda::each_missing_function_is_an_error_that_names_it", OPEN)?;
+        folder.first_for(&mut command);
+        let text = format!("libcuda.so.1 has no function {function}: install a newer NVIDIA driver");
+        refused(command, &[&text])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_is_lost_without_the_optional_functions() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    if support::simcuda().is_none() {
+        eprintln!("skipped: the simulated driver that is to lack a function needs lavapipe to work at all");
+        return Ok(());
+    }
+    let folder = Folder::new("optional")?;
+    for function in functions("optional") {
+        if !without(&folder, function)? {
+            return Ok(());
+        }
+        let mut command = child::command("cuda::nothing_is_lost_without_the_optional_functions", USE)?;
+        folder.first_for(&mut command);
+        assert_eq!(child::run(command)?, ["used"], "without {function}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    if support::simcuda().is_none() {
+        eprintln!("skipped: only the simulated driver can be made to fail");
+        return Ok(());
+    }
+    let name = "cuda::a_driver_that_does_not_start_is_an_error_with_its_code";
+    for (code, parts) in [
+        (100, ["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]),
+        (999, ["cuInit failed (CUDA_ERROR_UNKNOWN)", "nvidia-smi"]),
+        // What a driver newer than its kernel module says.
+        (803, ["cuInit failed (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)", "nvidia-smi"]),
+        (123_456, ["cuInit failed (unknown CUDA error 123456)", "nvidia-smi"]),
+    ] {
+        // Each of the child's four calls fails.
+        let faults: Vec<_> = (1..=4).map(|nth| format!("cuInit:{nth}:{code}")).collect();
+        let mut command = child::command(name, OPEN)?;
+        command.env("SIMCUDA_FAIL", faults.join(","));
+        refused(command, &parts)?;
+    }
+    Ok(())
+}

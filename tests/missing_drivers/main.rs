@@ -1,0 +1,87 @@
+//! Without a driver, or with part of one, opening is an error of one line that says what to install: no panic.
+//!
+//! Each case is a process of its own, which opens in an environment from which something is missing.
+#![expect(unsafe_code, reason = "changes the environment of a child, and frees raw memory by hand")]
+
+mod cuda;
+mod folder;
+mod vulkan;
+
+#[path = "../shared/child.rs"]
+mod child;
+
+use std::process::Command;
+
+use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The child: opens in two ways, each twice, and says what came of it.
+const OPEN: &str = "open";
+/// As `OPEN`, after CUDA was initialised and then `VK_DRIVER_FILES` was changed to `VKGDR_TEST_VK_DRIVER_FILES`: only
+/// the instances that are made from then on see it.
+const OPEN_WITH_OTHER_ICD: &str = "open with another ICD";
+/// The child: opens, allocates and frees.
+const USE: &str = "use";
+const OTHER_ICD: &str = "VKGDR_TEST_VK_DRIVER_FILES";
+
+/// Plays the child's role, if this process is a child.
+fn is_child() -> Result<bool> {
+    match child::role().as_deref() {
+        None => return Ok(false),
+        Some(OPEN) => open(),
+        Some(OPEN_WITH_OTHER_ICD) => {
+            support::driver::initialise();
+            let icd = std::env::var_os(OTHER_ICD).ok_or("the other ICD is not named")?;
+            // SAFETY: no other thread runs: this is a child with one test, and CUDA has started none yet.
+            unsafe { std::env::set_var("VK_DRIVER_FILES", icd) };
+            open();
+        }
+        Some(USE) => use_once()?,
+        Some(other) => panic!("no role {other:?}"),
+    }
+    Ok(true)
+}
+
+fn open() {
+    for _ in 0..2 {
+        for result in [Vkgdr::open(0, OpenFlags::empty()), Vkgdr::open_primary_context(0, OpenFlags::empty())] {
+            child::say(match result {
+                Ok(gpu) => format!("opened {}", gpu.name()),
+                Err(error) => error.to_string().replace('\n', "<newline>"),
+            });
+        }
+    }
+}
+
+fn use_once() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?;
+    let mut raw = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    // SAFETY: nothing uses the memory.
+    unsafe { raw.free() }?;
+    child::say("used");
+    Ok(())
+}
+
+/// Runs a child that opens, and checks that it got the same error each time: one line with all of `parts`.
+#[track_caller]
+fn refused(command: Command, parts: &[&str]) -> Result {
+    let said = child::run(command)?;
+    assert_eq!(said.len(), 4, "{said:#?}");
+    for text in said {
+        assert!(!text.contains("<newline>"), "more than one line: {text}");
+        for part in parts {
+            assert!(text.contains(part), "{text:?} does not say {part:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn with_everything_in_place_it_opens() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    refused(child::command("with_everything_in_place_it_opens", OPEN)?, &["opened "])
+}

@@ -1,0 +1,189 @@
+//! `libvulkan`, its drivers, the GPU's Vulkan device or its extension are missing.
+//!
+//! The simulated CUDA driver needs Vulkan itself and has no device without it. So that CUDA works and only this
+//! crate's Vulkan does not, the simulated driver is given a copy of the loader under another name, or starts before
+//! the environment changes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::folder::{Folder, simulator};
+use crate::{OPEN, OPEN_WITH_OTHER_ICD, OTHER_ICD, Result, child, is_child, refused};
+
+const LOADER: &str = "libvulkan.so.1";
+/// A name of the same length that nothing else has.
+const OTHER_LOADER: &str = "libvulkan.so.x";
+const EXTENSION: &str = "VK_KHR_external_memory_fd";
+
+fn simulated() -> bool {
+    support::simcuda().is_some()
+}
+
+/// The file that this process has mapped under a name that contains `part`.
+fn mapped_file(part: &str) -> Result<Option<PathBuf>> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    Ok(maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| &line[at..]))
+        .find(|path| path.contains(part))
+        .map(Into::into))
+}
+
+/// The Vulkan loader's file, once something has loaded it.
+fn loader() -> Result<Option<PathBuf>> {
+    // The simulated driver loads it when it starts.
+    support::driver::initialise();
+    mapped_file("/libvulkan.so")
+}
+
+/// A manifest in the folder for a copy of lavapipe in which bytes were replaced; none where lavapipe is not installed.
+fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>> {
+    let manifest = std::env::var("VK_DRIVER_FILES").ok().filter(|files| files.contains("lvp"));
+    let Some(manifest) = manifest else {
+        eprintln!("skipped: needs lavapipe");
+        return Ok(None);
+    };
+    let text = fs::read_to_string(&manifest)?;
+    let library = text.split('"').find(|word| word.ends_with(".so")).ok_or("the manifest names no library")?;
+    let beside = Path::new(&manifest).with_file_name(library);
+    let system = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(library);
+    let found = [PathBuf::from(library), beside, system].into_iter().find(|path| path.is_file());
+    let Some(original) = found else {
+        eprintln!("skipped: {library} was not found");
+        return Ok(None);
+    };
+    folder.patched(&original, "libpatched_lvp.so", changes)?;
+    let path = folder.path().join("icd.json");
+    fs::write(&path, text.replace(library, &folder.path().join("libpatched_lvp.so").to_string_lossy()))?;
+    Ok(Some(path))
+}
+
+/// The child that changes the ICD after CUDA has started.
+fn with_icd(test: &str, icd: &Path) -> Result<Command> {
+    let mut command = child::command(test, OPEN_WITH_OTHER_ICD)?;
+    command.env(OTHER_ICD, icd);
+    Ok(command)
+}
+
+#[test]
+fn a_missing_libvulkan_is_an_error_that_says_what_to_install() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let folder = Folder::new("libvulkan")?;
+    folder.broken(LOADER)?;
+    if simulated() {
+        let (Some(simulator), Some(loader)) = (simulator(), loader()?) else { return Ok(()) };
+        let rename = [(LOADER.as_bytes(), OTHER_LOADER.as_bytes())];
+        folder.patched(&simulator, "libcuda.so.1", &rename)?;
+        folder.alias("libcuda.so.1", "libcuda.so")?;
+        folder.patched(&loader, OTHER_LOADER, &rename)?;
+    }
+    let mut command = child::command("vulkan::a_missing_libvulkan_is_an_error_that_says_what_to_install", OPEN)?;
+    folder.first_for(&mut command);
+    refused(
+        command,
+        &["libvulkan.so.1 could not be loaded", "install the Vulkan loader (Debian and Ubuntu: libvulkan1)"],
+    )
+}
+
+#[test]
+fn a_simulated_driver_without_vulkan_has_no_device() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    if !simulated() {
+        eprintln!("skipped: is about the simulated driver");
+        return Ok(());
+    }
+    let folder = Folder::new("no-vulkan")?;
+    folder.broken(LOADER)?;
+    let mut command = child::command("vulkan::a_simulated_driver_without_vulkan_has_no_device", OPEN)?;
+    folder.first_for(&mut command);
+    refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])?;
+    let mut command = child::command("vulkan::a_simulated_driver_without_vulkan_has_no_device", OPEN)?;
+    command.env("VK_DRIVER_FILES", "/nonexistent/icd.json");
+    refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])
+}
+
+#[test]
+fn no_vulkan_driver_is_an_error_that_says_what_to_install() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let name = "vulkan::no_vulkan_driver_is_an_error_that_says_what_to_install";
+    let parts =
+        ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "no Vulkan driver was found; install NVIDIA's"];
+    refused(with_icd(name, Path::new("/nonexistent/icd.json"))?, &parts)
+}
+
+#[test]
+fn a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let name = "vulkan::a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install";
+    let folder = Folder::new("icd")?;
+    folder.broken("libbroken.so")?;
+    let icd = folder.path().join("icd.json");
+    let library = folder.path().join("libbroken.so");
+    fs::write(
+        &icd,
+        format!(
+            r#"{{"file_format_version": "1.0.0", "ICD": {{"library_path": {library:?}, "api_version": "1.3.0"}}}}"#
+        ),
+    )?;
+    let parts =
+        ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "no Vulkan driver was found; install NVIDIA's"];
+    refused(with_icd(name, &icd)?, &parts)
+}
+
+#[test]
+fn a_vulkan_driver_without_devices_is_an_error() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    // A driver that has nothing to drive here. Loaders answer with VK_ERROR_INITIALIZATION_FAILED or with an empty
+    // list; where there is such a GPU after all, it is not the right one.
+    let manifests = fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten().map(|entry| entry.path());
+    let Some(icd) = manifests.into_iter().find(|path| path.to_string_lossy().contains("intel_hasvk_icd")) else {
+        eprintln!("skipped: Mesa's driver for old Intel GPUs is not installed");
+        return Ok(());
+    };
+    refused(with_icd("vulkan::a_vulkan_driver_without_devices_is_an_error", &icd)?, &["NVIDIA's"])
+}
+
+#[test]
+fn a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let folder = Folder::new("uuid")?;
+    // lavapipe's UUID is the name and version of Mesa.
+    let Some(icd) = patched_lavapipe(&folder, &[(b"mesa2", b"MESA2")])? else { return Ok(()) };
+    let name = "vulkan::a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows";
+    let parts = [
+        "no Vulkan device matching the CUDA device found: CUDA device 0 has UUID ",
+        "Vulkan has llvmpipe",
+        "is NVIDIA's Vulkan driver installed",
+    ];
+    refused(with_icd(name, &icd)?, &parts)
+}
+
+#[test]
+fn a_vulkan_device_without_the_extension_is_an_error_that_names_it() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    if !simulated() {
+        eprintln!("skipped: the real device has the extension");
+        return Ok(());
+    }
+    let folder = Folder::new("extension")?;
+    let other = EXTENSION.replace("_fd", "_xx");
+    let change: [(&[u8], &[u8]); 1] = [(EXTENSION.as_bytes(), other.as_bytes())];
+    let Some(icd) = patched_lavapipe(&folder, &change)? else { return Ok(()) };
+    let name = "vulkan::a_vulkan_device_without_the_extension_is_an_error_that_names_it";
+    refused(with_icd(name, &icd)?, &["llvmpipe", "has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"])
+}

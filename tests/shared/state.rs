@@ -1,0 +1,55 @@
+//! Everything that a failure, or any number of cycles, must leave as it was.
+
+use std::collections::BTreeMap;
+
+use support::cuda;
+use support::resources::Snapshot;
+
+const CUDA_NOUNS: [&str; 8] = ["memory", "host", "external", "mapped", "stream", "event", "context", "primary"];
+const VULKAN_NOUNS: [&str; 4] = ["instance", "device", "memory", "mapping"];
+
+/// Live objects of both drivers as far as they can be counted, the current context, descriptors and mappings.
+pub(crate) struct State {
+    objects: BTreeMap<String, usize>,
+    context: usize,
+    process: Snapshot,
+}
+
+impl State {
+    pub(crate) fn take() -> Self {
+        Self { objects: objects(), context: cuda::current().addr(), process: Snapshot::take() }
+    }
+
+    /// Panics, with what came and went, unless all is as it was `before`.
+    #[track_caller]
+    pub(crate) fn assert_unchanged(before: &Self, after_what: &str) {
+        assert_eq!(objects(), before.objects, "live objects after {after_what}");
+        assert_eq!(cuda::current().addr(), before.context, "the current context after {after_what}");
+        name_on_panic(after_what, || Snapshot::assert_unchanged(&before.process));
+    }
+}
+
+fn objects() -> BTreeMap<String, usize> {
+    let cuda = support::simcuda()
+        .into_iter()
+        .flat_map(|sim| CUDA_NOUNS.map(|noun| (format!("CUDA {noun}"), sim.live_objects_of(noun))));
+    let vulkan = support::vklayer()
+        .into_iter()
+        .flat_map(|layer| VULKAN_NOUNS.map(|noun| (format!("Vulkan {noun}"), layer.live_objects_of(noun))));
+    cuda.chain(vulkan).collect()
+}
+
+/// Names what was done when `check` panics, whose own message does not know it.
+#[track_caller]
+fn name_on_panic(what: &str, check: impl FnOnce()) {
+    struct Name<'a>(&'a str);
+    impl Drop for Name<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("after {}", self.0);
+            }
+        }
+    }
+    let _name = Name(what);
+    check();
+}
