@@ -2,11 +2,16 @@
 //! known, what to do.
 #![forbid(unsafe_code)]
 
+mod hint;
+mod text;
+
 use std::fmt;
 
 use ash::vk;
 
 use crate::MemoryKind;
+pub(crate) use text::{Bytes, Uuid};
+use text::{Hint, VulkanToken};
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -19,7 +24,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A driver's library is missing.
-    #[error("{library} could not be loaded ({reason}): {}", library_hint(library))]
+    #[error("{library} could not be loaded ({reason}): {}", hint::library(library))]
     Library {
         /// The library's file name.
         library: &'static str,
@@ -43,7 +48,7 @@ pub enum Error {
         extension: &'static str,
     },
     /// A CUDA driver call failed.
-    #[error("{operation} failed ({code}){}", Hint(cuda_hint(operation, *code)))]
+    #[error("{operation} failed ({code}){}", Hint(hint::cuda(operation, *code)))]
     Cuda {
         /// The CUDA driver function.
         operation: &'static str,
@@ -51,7 +56,7 @@ pub enum Error {
         code: CudaCode,
     },
     /// A Vulkan call failed.
-    #[error("{operation} failed ({}){}", VulkanToken(*code), Hint(vulkan_hint(operation, *code)))]
+    #[error("{operation} failed ({}){}", VulkanToken(*code), Hint(hint::vulkan(operation, *code)))]
     Vulkan {
         /// The Vulkan function.
         operation: &'static str,
@@ -61,7 +66,7 @@ pub enum Error {
     /// Memory could not be allocated, or not be mapped for the CPU.
     #[error(
         "{operation} failed ({}): {} of {kind} memory asked, heap is {}{}",
-        VulkanToken(*code), Bytes(*asked), Bytes(*heap), exhaustion_hint(*code, *kind, *heap)
+        VulkanToken(*code), Bytes(*asked), Bytes(*heap), hint::exhaustion(*code, *kind, *heap)
     )]
     Allocation {
         /// The Vulkan function.
@@ -245,140 +250,9 @@ impl fmt::Display for CudaCode {
     }
 }
 
-/// Vulkan's own spelling of a result code.
-struct VulkanToken(vk::Result);
-
-impl fmt::Display for VulkanToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("{:?}", self.0);
-        if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            write!(f, "VK_{name}")
-        } else {
-            write!(f, "unknown Vulkan error {}", self.0.as_raw())
-        }
-    }
-}
-
-/// A number of bytes in the largest binary unit that leaves at least 1.
-pub(crate) struct Bytes(pub(crate) u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        let Some(exponent) = self.0.checked_ilog2().map(|log| log / 10).filter(|&e| e > 0) else {
-            return write!(f, "{} bytes", self.0);
-        };
-        let unit = UNITS[exponent as usize - 1];
-        let shift = exponent * 10;
-        if self.0.trailing_zeros() >= shift {
-            write!(f, "{} {unit}", self.0 >> shift)
-        } else {
-            let tenths = u128::from(self.0) * 10 / (1_u128 << shift);
-            write!(f, "{}.{} {unit}", tenths / 10, tenths % 10)
-        }
-    }
-}
-
-/// A UUID in the usual groups.
-pub(crate) struct Uuid(pub(crate) [u8; 16]);
-
-impl fmt::Display for Uuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, byte) in self.0.iter().enumerate() {
-            if [4, 6, 8, 10].contains(&index) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
-    }
-}
-
-/// A hint after a colon, or nothing.
-struct Hint(Option<&'static str>);
-
-impl fmt::Display for Hint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |hint| write!(f, ": {hint}"))
-    }
-}
-
-fn library_hint(library: &str) -> &'static str {
-    if library.contains("vulkan") {
-        "install the Vulkan loader (Debian and Ubuntu: libvulkan1)"
-    } else {
-        "install the NVIDIA driver"
-    }
-}
-
-fn cuda_hint(operation: &str, code: CudaCode) -> Option<&'static str> {
-    match (operation, code.value) {
-        (_, CudaCode::INVALID_CONTEXT) => {
-            Some("no usable CUDA context is current on this thread; make one current or open with open_primary_context")
-        }
-        (_, CudaCode::CONTEXT_IS_DESTROYED) => Some("the memory's CUDA context was destroyed"),
-        (_, CudaCode::INVALID_DEVICE) => {
-            Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
-        }
-        ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
-        ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
-        _ => None,
-    }
-}
-
-/// What to do when Vulkan has no driver for the GPU.
-macro_rules! install_vulkan_driver {
-    () => {
-        "install NVIDIA's (nvidia_icd.json), name it in VK_DRIVER_FILES, \
-         or in a container set NVIDIA_DRIVER_CAPABILITIES=all"
-    };
-}
-
-fn vulkan_hint(operation: &str, code: vk::Result) -> Option<&'static str> {
-    match (operation, code) {
-        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => {
-            Some(concat!("no Vulkan driver was found; ", install_vulkan_driver!()))
-        }
-        ("vkEnumeratePhysicalDevices", vk::Result::ERROR_INITIALIZATION_FAILED) => {
-            Some(concat!("no Vulkan driver found a device; ", install_vulkan_driver!()))
-        }
-        ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS) => Some("see the limit on open files (ulimit -n)"),
-        _ => None,
-    }
-}
-
-/// What may help when there is no room.
-fn exhaustion_hint(code: vk::Result, kind: MemoryKind, heap: u64) -> &'static str {
-    /// A BAR that was not resized shows 256 MiB (NVIDIA's BAR1 default), of which the driver keeps a part.
-    const UNRESIZED_BAR: u64 = 256 << 20;
-    match code {
-        vk::Result::ERROR_TOO_MANY_OBJECTS => "; the driver allows no more allocations: make fewer, larger ones",
-        vk::Result::ERROR_OUT_OF_HOST_MEMORY => "",
-        _ if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR => {
-            "; enable Resizable BAR in the firmware to map more"
-        }
-        _ => "",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_shown_in_the_largest_whole_unit() {
-        for (bytes, text) in [
-            (0, "0 bytes"),
-            (1023, "1023 bytes"),
-            (1024, "1 KiB"),
-            (1536, "1.5 KiB"),
-            (2 << 30, "2 GiB"),
-            (u64::MAX, "15.9 EiB"),
-            (1_000_000_000_000_000, "909.4 TiB"),
-        ] {
-            assert_eq!(Bytes(bytes).to_string(), text);
-        }
-    }
 
     #[test]
     fn an_allocation_error_names_operation_token_sizes_and_remedy() {
@@ -402,11 +276,5 @@ mod tests {
         assert_eq!(vulkan.to_string(), "vkMapMemory failed (unknown Vulkan error -987654)");
         let cuda = Error::Cuda { operation: "cuMemFree", code: CudaCode::new(4242, None) };
         assert_eq!(cuda.to_string(), "cuMemFree failed (unknown CUDA error 4242)");
-    }
-
-    #[test]
-    fn a_uuid_is_shown_in_the_usual_groups() {
-        let uuid = *b"mesa22.3.6\0\0\0\0\0\0";
-        assert_eq!(Uuid(uuid).to_string(), "6d657361-3232-2e33-2e36-000000000000");
     }
 }

@@ -1,0 +1,68 @@
+//! What to do about an error, where that is known.
+#![forbid(unsafe_code)]
+
+use ash::vk;
+
+use super::CudaCode;
+use crate::MemoryKind;
+
+/// For a driver's library that is missing.
+pub(super) fn library(library: &str) -> &'static str {
+    if library.contains("vulkan") {
+        "install the Vulkan loader (Debian and Ubuntu: libvulkan1)"
+    } else {
+        "install the NVIDIA driver"
+    }
+}
+
+/// For a CUDA driver call that failed.
+pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
+    match (operation, code.value) {
+        (_, CudaCode::INVALID_CONTEXT) => {
+            Some("no usable CUDA context is current on this thread; make one current or open with open_primary_context")
+        }
+        (_, CudaCode::CONTEXT_IS_DESTROYED) => Some("the memory's CUDA context was destroyed"),
+        (_, CudaCode::INVALID_DEVICE) => {
+            Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
+        }
+        ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
+        _ => None,
+    }
+}
+
+/// What to do when Vulkan has no driver for the GPU.
+macro_rules! install_vulkan_driver {
+    () => {
+        "install NVIDIA's (nvidia_icd.json), name it in VK_DRIVER_FILES, \
+         or in a container set NVIDIA_DRIVER_CAPABILITIES=all"
+    };
+}
+
+/// For a Vulkan call that failed.
+pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> {
+    match (operation, code) {
+        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => {
+            Some(concat!("no Vulkan driver was found; ", install_vulkan_driver!()))
+        }
+        ("vkEnumeratePhysicalDevices", vk::Result::ERROR_INITIALIZATION_FAILED) => {
+            Some(concat!("no Vulkan driver found a device; ", install_vulkan_driver!()))
+        }
+        ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS) => Some("see the limit on open files (ulimit -n)"),
+        _ => None,
+    }
+}
+
+/// What may help when there is no room.
+pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, heap: u64) -> &'static str {
+    /// A BAR that was not resized shows 256 MiB (NVIDIA's BAR1 default), of which the driver keeps a part.
+    const UNRESIZED_BAR: u64 = 256 << 20;
+    match code {
+        vk::Result::ERROR_TOO_MANY_OBJECTS => "; the driver allows no more allocations: make fewer, larger ones",
+        vk::Result::ERROR_OUT_OF_HOST_MEMORY => "",
+        _ if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR => {
+            "; enable Resizable BAR in the firmware to map more"
+        }
+        _ => "",
+    }
+}

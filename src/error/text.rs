@@ -1,0 +1,90 @@
+//! How the parts of an error are spelled.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use ash::vk;
+
+/// Vulkan's own spelling of a result code.
+pub(super) struct VulkanToken(pub(super) vk::Result);
+
+impl fmt::Display for VulkanToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("{:?}", self.0);
+        if name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            write!(f, "VK_{name}")
+        } else {
+            write!(f, "unknown Vulkan error {}", self.0.as_raw())
+        }
+    }
+}
+
+/// A number of bytes in the largest binary unit that leaves at least 1.
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let Some(exponent) = self.0.checked_ilog2().map(|log| log / 10).filter(|&e| e > 0) else {
+            return write!(f, "{} bytes", self.0);
+        };
+        let unit = UNITS[exponent as usize - 1];
+        let shift = exponent * 10;
+        if self.0.trailing_zeros() >= shift {
+            write!(f, "{} {unit}", self.0 >> shift)
+        } else {
+            let tenths = u128::from(self.0) * 10 / (1_u128 << shift);
+            write!(f, "{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+    }
+}
+
+/// A UUID in the usual groups.
+pub(crate) struct Uuid(pub(crate) [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&index) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A hint after a colon, or nothing.
+pub(super) struct Hint(pub(super) Option<&'static str>);
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |hint| write!(f, ": {hint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_whole_unit() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (2 << 30, "2 GiB"),
+            (u64::MAX, "15.9 EiB"),
+            (1_000_000_000_000_000, "909.4 TiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_shown_in_the_usual_groups() {
+        let uuid = *b"mesa22.3.6\0\0\0\0\0\0";
+        assert_eq!(Uuid(uuid).to_string(), "6d657361-3232-2e33-2e36-000000000000");
+    }
+}
