@@ -1,0 +1,60 @@
+# One verb per task; `make` alone lists them. The longer ones are scripts in scripts/.
+#
+# Variables: FILE for demo, BUNDLE for gpu-bundle, and from the environment CARGO_TARGET_DIR and
+# VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run).
+
+SHELL = bash
+.SHELLFLAGS = -euo pipefail -c
+.DEFAULT_GOAL = help
+.PHONY: help demo test bench gpu-bundle docs sim lint clean
+MAKEFLAGS += --no-print-directory
+
+# The simulator needs a CPU Vulkan driver; a real GPU brings its own.
+vulkan = vulkan $$(case $$(tests/run --driver) in sim) echo lavapipe ;; esac)
+simulator = case $$(tests/run --driver) in sim) scripts/sim.sh ;; esac
+
+export FILE BUNDLE
+
+help: ## list the verbs
+	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
+	| while IFS=$$'\t' read -r verb text; do printf 'make %-11s %s\n' "$$verb" "$$text"; done
+
+demo: ## share a file (FILE=path) with the device
+	@tests/run --driver >/dev/null
+	@scripts/setup.sh rust $(vulkan)
+	@$(simulator)
+	@cargo build --locked --release --example share_file
+	@cargo run --quiet --locked --release --example share_file -- $${FILE:+"$$FILE"}
+
+test: ## run all tests, also under validation
+	@tests/run --driver >/dev/null
+	@scripts/setup.sh rust $(vulkan) validation
+	@scripts/sim.sh
+	@scripts/test.sh
+
+bench: ## run the benchmarks (criterion)
+	@tests/run --driver >/dev/null
+	@scripts/setup.sh rust $(vulkan)
+	@$(simulator)
+	@cargo bench --locked --workspace --bench '*'
+
+gpu-bundle: ## pack the tests for a GPU machine
+	@scripts/setup.sh rust
+	@scripts/gpu-bundle.sh
+
+docs: ## build the documentation
+	@scripts/setup.sh rust
+	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
+	@echo "$${CARGO_TARGET_DIR:-target}/doc/vkgdr/index.html"
+
+sim: ## build the simulated CUDA driver
+	@scripts/setup.sh rust vulkan lavapipe
+	@scripts/sim.sh
+
+lint: ## rustfmt, clippy, rustdoc: no warnings
+	@scripts/setup.sh rust
+	@scripts/lint.sh
+
+clean: ## remove everything that was built
+	@cargo clean --quiet
+	@rm -rf dist

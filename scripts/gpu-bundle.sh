@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Packs everything that a machine with an NVIDIA GPU and driver, but no Rust, no internet and no Vulkan loader,
+# needs to test this crate into one folder of less than 30 MiB ($BUNDLE, default dist/gpu-bundle). There:
+#
+#     gpu-bundle/run.sh OUTPUT-FOLDER
+#
+# The tests are a nextest archive (tests.tar.zst), all else that is binary lies in programs.tar.gz; run.sh unpacks
+# both. The GPU machine needs a glibc at least as new as this one's.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+bundle=${BUNDLE:-dist/gpu-bundle}
+limit_mib=30
+# The loader, vulkaninfo and the validation layer, then what vulkaninfo and NVIDIA's Vulkan driver link to
+# that a machine without a desktop does not have.
+tools=(libvulkan1 vulkan-tools vulkan-validationlayers)
+libraries=(libx11-6 libxext6 libxcb1 libxau6 libxdmcp6 libbsd0 libmd0 libwayland-client0 libffi8 libglvnd0 libegl1)
+
+case $bundle in
+    / | . | .. | "$root" | "$HOME") die "BUNDLE=$bundle would be replaced; name a folder of its own" ;;
+esac
+if [ -e "$bundle" ] && [ ! -e "$bundle/run.sh" ] && [ -n "$(ls -A "$bundle")" ]; then
+    die "$bundle exists and is not a bundle; remove it or name another folder with BUNDLE="
+fi
+if ! has apt-get || ! has dpkg-deb; then
+    die 'the bundle is made of Debian packages: make it on Debian or Ubuntu'
+fi
+
+if ! nextest=$(command -v cargo-nextest); then
+    nextest=$target/tools/bin/cargo-nextest
+    if [ ! -x "$nextest" ]; then
+        say 'cargo-nextest is missing: building it, which takes some minutes (once)'
+        cargo install --quiet --locked --root "$target/tools" cargo-nextest
+    fi
+fi
+
+# The executables of one kind that a cargo command made, one path a line. cargo's JSON has one message a line.
+executables() { # KIND COMMAND...
+    local kind=$1
+    shift
+    "$@" --message-format json-render-diagnostics |
+        sed -n "/\"kind\":\[\"$kind\"\]/s/.*\"executable\":\"\([^\"]*\)\".*/\1/p"
+}
+
+new=$target/gpu-bundle.new
+programs=$target/gpu-bundle.programs
+rm -rf "$new" "$programs"
+mkdir -p "$new" "$programs"/{bench,bin,examples,layers,lib,sim,workspace}
+
+say 'building the tests, examples and benches (profile "bundle")'
+VKGDR_SIM_DIR=$programs/sim scripts/sim.sh bundle
+"$nextest" nextest archive --workspace --locked --cargo-profile bundle --zstd-level 19 \
+    --archive-file "$new/tests.tar.zst"
+executables example cargo build --locked --profile bundle --examples |
+    while IFS= read -r file; do cp "$file" "$programs/examples/"; done
+# A bench's file name ends in a hash, its name does not.
+executables bench cargo bench --locked --profile bundle --workspace --no-run --bench '*' |
+    while IFS= read -r file; do
+        name=${file##*/}
+        cp "$file" "$programs/bench/${name%-*}"
+    done
+cp "$nextest" "$programs/bin/cargo-nextest"
+if has strip; then strip "$programs/bin/cargo-nextest"; fi
+
+say 'fetching the Vulkan loader and tools (Debian packages)'
+cache=$target/gpu-bundle.debs
+unpacked=$target/gpu-bundle.unpacked
+mkdir -p "$cache"
+rm -rf "$unpacked"
+for package in "${tools[@]}" "${libraries[@]}"; do
+    compgen -G "$cache/${package}_*.deb" >/dev/null && continue
+    (cd "$cache" && apt-get -qq -o APT::Sandbox::User="$(id -un)" download "$package") ||
+        die "apt-get download $package failed; are the package lists there (sudo apt-get update)?"
+done
+for deb in "$cache"/*.deb; do
+    dpkg-deb --extract "$deb" "$unpacked"
+done
+cp "$unpacked/usr/bin/vulkaninfo" "$programs/bin/"
+# Under the names that programs link to.
+find "$unpacked" -name 'lib*.so.[0-9]*' | grep -E '\.so\.[0-9]+$' |
+    while IFS= read -r file; do cp -L "$file" "$programs/lib/"; done
+find "$unpacked" -name libVkLayer_khronos_validation.so -exec cp {} "$programs/layers/" \;
+sed 's|"library_path": *"[^"]*"|"library_path": "./libVkLayer_khronos_validation.so"|' \
+    "$unpacked/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json" \
+    >"$programs/layers/VkLayer_khronos_validation.json"
+
+# nextest starts each test in its package's folder, and the tests and examples find their files from there.
+cp --parents Cargo.toml .cargo/config.toml .config/nextest.toml "$programs/workspace/"
+find examples tests benches -type f ! -name '*.rs' ! -path 'tests/gpu/*' -exec cp --parents {} "$programs/workspace/" \;
+cp tests/gpu/*.sh "$new/"
+tar -C "$programs" --owner=0 --group=0 -cf - . | gzip -9 >"$new/programs.tar.gz"
+{
+    printf 'vkgdr GPU bundle\n'
+    printf 'commit   %s\n' "$(git describe --always --dirty 2>/dev/null || echo unknown)"
+    printf 'made     %s\n' "$(date -u +%Y-%m-%dT%H:%MZ)"
+    printf 'rustc    %s\n' "$(rustc --version)"
+    printf 'nextest  %s\n' "$("$nextest" --version | sed -n 1p)"
+    printf 'glibc    %s or newer needed\n' "$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)"
+    printf 'packages %s\n' "$(cd "$cache" && echo *.deb)"
+} >"$new/bundle.txt"
+
+bytes=$(du -sb "$new" | cut -f1)
+[ "$bytes" -lt $((limit_mib << 20)) ] || die "the bundle has $((bytes >> 20)) MiB; the limit is $limit_mib MiB"
+rm -rf "$bundle"
+mkdir -p "$(dirname "$bundle")"
+mv "$new" "$bundle"
+rm -rf "$unpacked" "$programs"
+say "$bundle: $(((bytes + (1 << 20) - 1) >> 20)) MiB. On the GPU machine: run.sh OUTPUT-FOLDER"

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Makes sure that what a verb needs is on the machine:
+#
+#     scripts/setup.sh NEED...      rust vulkan lavapipe validation
+#
+# Looks for the thing itself rather than for a package, so that a Vulkan SDK or another distribution will do.
+# What is missing is installed on Debian when root; otherwise the command to run is printed.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+has_layer() {
+    local dir
+    for dir in /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan "${VULKAN_SDK:-/nowhere}/share/vulkan"; do
+        has_file "$dir/explicit_layer.d/$1" && return 0
+    done
+    return 1
+}
+
+packages=()
+absent=()
+need() { # PACKAGES DESCRIPTION
+    read -ra words <<<"$1"
+    packages+=("${words[@]}")
+    absent+=("$2")
+}
+
+check() {
+    packages=()
+    absent=()
+    local item
+    for item in "$@"; do
+        case $item in
+            rust)
+                has cargo || die 'cargo is missing. Install Rust from https://rustup.rs, then run this again.'
+                has cc || need 'gcc libc6-dev' 'a C compiler, which Rust links with (cc)'
+                ;;
+            vulkan) has_library libvulkan.so.1 || need libvulkan1 'the Vulkan loader (libvulkan.so.1)' ;;
+            lavapipe)
+                has_file '/usr/share/vulkan/icd.d/lvp_icd*.json' ||
+                    need mesa-vulkan-drivers "lavapipe, Mesa's CPU Vulkan driver (lvp_icd*.json)"
+                ;;
+            validation)
+                has_layer 'VkLayer_khronos_validation.json' ||
+                    need vulkan-validationlayers 'the Khronos validation layer (VkLayer_khronos_validation.json)'
+                ;;
+            *) die "scripts/setup.sh: unknown need '$item'" ;;
+        esac
+    done
+}
+
+apt() { # quiet unless it fails
+    local log
+    if ! log=$(DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@" 2>&1); then
+        printf '%s\n' "$log" >&2
+        return 1
+    fi
+}
+
+check "$@"
+[ ${#absent[@]} -eq 0 ] && exit 0
+
+if ! has apt-get; then
+    printf 'missing: %s\n' "${absent[@]}" >&2
+    die 'install these with your package manager, then run this again'
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    printf 'missing: %s\n' "${absent[@]}" >&2
+    printf 'Run this command, then try again:\n\n    sudo apt-get install %s\n\n' "${packages[*]}" >&2
+    exit 1
+fi
+
+say "installing Debian packages: ${packages[*]}"
+# A fresh image has no package lists, an old one stale lists: both make the first try fail.
+install=(install --yes --no-install-recommends "${packages[@]}")
+apt "${install[@]}" 2>/dev/null || { apt update && apt "${install[@]}"; } ||
+    die "apt-get could not install ${packages[*]}"
+
+check "$@"
+if [ ${#absent[@]} -gt 0 ]; then
+    printf 'missing: %s\n' "${absent[@]}" >&2
+    die 'still missing after the packages were installed'
+fi

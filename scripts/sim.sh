@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds the simulated CUDA driver and the test layers, and lays them out as tests/run expects them:
+#
+#     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       under both names that programs look for
+#     $VKGDR_SIM_DIR/vklayers/                      the Vulkan layers and their manifests
+#
+# An argument names the cargo profile; the default is "release".
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+profile=${1:-release}
+
+# The first build takes a minute, so cargo shows its progress; later ones are silent.
+quiet=()
+[ -e "$VKGDR_SIM_DIR/libcuda.so.1" ] && quiet=(--quiet)
+cargo build "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer
+
+# Renamed into place, since a running program may have the old file mapped.
+place() { # FILE DESTINATION
+    cmp -s "$1" "$2" && return
+    cp "$1" "$2.$$"
+    mv -f "$2.$$" "$2"
+}
+mkdir -p "$VKGDR_SIM_DIR/vklayers"
+place "$target/$profile/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
+ln -sfn libcuda.so.1 "$VKGDR_SIM_DIR/libcuda.so"
+place "$target/$profile/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
+for json in tests/vklayer/*.json; do
+    place "$json" "$VKGDR_SIM_DIR/vklayers/${json##*/}"
+done

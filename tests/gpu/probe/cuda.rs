@@ -1,0 +1,367 @@
+//! The CUDA driver, without the library under test: each function is looked up by name when it is called, so that
+//! one that a driver lacks is an answer like any other. Codes are received as integers.
+#![expect(unsafe_code, reason = "foreign function calls")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::fmt::Write as _;
+use std::ptr;
+
+use vkgdr::cudarc::driver::sys::{
+    self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1, CUcontext, CUdevice, CUdeviceptr, CUexternalMemory,
+    CUexternalMemoryHandleType, CUfunction, CUmodule, CUstream, CUuuid,
+};
+
+/// A result, or what refused it: the function and the driver's token.
+pub(crate) type Answer<T> = Result<T, String>;
+
+/// Looks a function up and calls it: `call!("cuMemFree_v2", (CUdeviceptr), (pointer))`. Unsafe, as the call is.
+macro_rules! call {
+    ($name:literal, ($($type:ty),*), ($($argument:expr),*)) => {{
+        type Function = unsafe extern "C" fn($($type),*) -> c_int;
+        // SAFETY: the signature is the one in cuda.h.
+        match unsafe { symbol::<Function>(concat!($name, "\0")) } {
+            // SAFETY: handles come from the driver by way of this file's types, pointers are to live locals, and
+            // device addresses are checked by the driver.
+            Some(function) => check($name, unsafe { function($($argument),*) }),
+            None => Err(format!("{}: this driver has no such function", $name)),
+        }
+    }};
+}
+
+/// Looks a function of the driver up. The driver must be present, or cudarc panics: see [`Cuda::open`].
+///
+/// # Safety
+///
+/// `F` must be the type of the function of that name.
+unsafe fn symbol<F: Copy>(name: &str) -> Option<F> {
+    // SAFETY: loading libcuda runs its initialisers, which is what this program is for.
+    let library = unsafe { sys::culib() };
+    // SAFETY: by this function's contract.
+    unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|function| *function)
+}
+
+fn check(name: &str, code: c_int) -> Answer<()> {
+    if code == 0 { Ok(()) } else { Err(format!("{name}: {}", token(code))) }
+}
+
+/// The driver's name of a code.
+fn token(code: c_int) -> String {
+    type GetErrorName = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
+    let mut name: *const c_char = ptr::null();
+    // SAFETY: the signature is the one in cuda.h.
+    if let Some(function) = unsafe { symbol::<GetErrorName>("cuGetErrorName\0") } {
+        // SAFETY: `name` is a live local.
+        unsafe { function(code, &raw mut name) };
+    }
+    if name.is_null() {
+        return format!("code {code}");
+    }
+    // SAFETY: the driver's names are static strings, and the library is never unloaded.
+    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}
+
+/// The driver with its first device's primary context current on this thread.
+pub(crate) struct Cuda {
+    pub(crate) device: CUdevice,
+}
+
+impl Cuda {
+    /// Loads the driver and makes device 0's primary context current.
+    pub(crate) fn open() -> Answer<Self> {
+        // SAFETY: loading libcuda runs its initialisers, which is what this program is for.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("libcuda.so.1 cannot be loaded".to_owned());
+        }
+        call!("cuInit", (c_uint), (0))?;
+        let mut context: CUcontext = ptr::null_mut();
+        call!("cuDevicePrimaryCtxRetain", (*mut CUcontext, CUdevice), (&raw mut context, 0))?;
+        call!("cuCtxSetCurrent", (CUcontext), (context))?;
+        Ok(Self { device: 0 })
+    }
+
+    /// True for the simulated driver of tests/simcuda.
+    #[expect(clippy::unused_self, reason = "having one proves that the driver is loaded")]
+    pub(crate) fn is_simulated(&self) -> bool {
+        // SAFETY: the function is only looked for, never called.
+        unsafe { symbol::<unsafe extern "C" fn()>("simcuda_live_objects\0") }.is_some()
+    }
+
+    #[expect(clippy::unused_self, reason = "as above")]
+    pub(crate) fn version(&self) -> Answer<c_int> {
+        let mut version = 0;
+        call!("cuDriverGetVersion", (*mut c_int), (&raw mut version))?;
+        Ok(version)
+    }
+
+    /// `cuDeviceGetUuid_v2`, and the older `cuDeviceGetUuid`, which knows nothing of MIG.
+    pub(crate) fn uuids(&self) -> [Answer<String>; 2] {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        let v2 = call!("cuDeviceGetUuid_v2", (*mut CUuuid, CUdevice), (&raw mut uuid, self.device));
+        let v2 = v2.map(|()| hex(&uuid.bytes.map(i8::cast_unsigned)));
+        let v1 = call!("cuDeviceGetUuid", (*mut CUuuid, CUdevice), (&raw mut uuid, self.device));
+        [v2, v1.map(|()| hex(&uuid.bytes.map(i8::cast_unsigned)))]
+    }
+
+    pub(crate) fn attribute(&self, attribute: c_int) -> Answer<c_int> {
+        let mut value = 0;
+        call!("cuDeviceGetAttribute", (*mut c_int, c_int, CUdevice), (&raw mut value, attribute, self.device))?;
+        Ok(value)
+    }
+
+    #[expect(clippy::unused_self, reason = "as above")]
+    pub(crate) fn synchronize(&self) -> Answer<()> {
+        call!("cuCtxSynchronize", (), ())
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+// ---- pointers -------------------------------------------------------------------------------------------------
+
+/// One attribute of a pointer, at most 8 bytes of it.
+pub(crate) fn pointer_attribute(attribute: c_int, pointer: CUdeviceptr) -> Answer<u64> {
+    let mut value = 0_u64;
+    call!("cuPointerGetAttribute", (*mut c_void, c_int, CUdeviceptr), ((&raw mut value).cast(), attribute, pointer))?;
+    Ok(value)
+}
+
+pub(crate) fn set_sync_memops(pointer: CUdeviceptr) -> Answer<()> {
+    let value: c_uint = 1;
+    call!("cuPointerSetAttribute", (*const c_void, c_int, CUdeviceptr), ((&raw const value).cast(), 6, pointer))
+}
+
+/// Start and length of the allocation that a pointer lies in.
+pub(crate) fn address_range(pointer: CUdeviceptr) -> Answer<(CUdeviceptr, usize)> {
+    let (mut base, mut len) = (0, 0);
+    call!(
+        "cuMemGetAddressRange_v2",
+        (*mut CUdeviceptr, *mut usize, CUdeviceptr),
+        (&raw mut base, &raw mut len, pointer)
+    )?;
+    Ok((base, len))
+}
+
+pub(crate) fn ipc_handle(pointer: CUdeviceptr) -> Answer<()> {
+    let mut handle = [0_u8; 64];
+    call!("cuIpcGetMemHandle", (*mut [u8; 64], CUdeviceptr), (&raw mut handle, pointer))
+}
+
+/// A dma-buf file descriptor for a range, which is closed again. Flag 1 asks for the PCIe BAR mapping.
+pub(crate) fn dma_buf(pointer: CUdeviceptr, len: usize, flags: u64) -> Answer<()> {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    let mut fd: c_int = -1;
+    call!(
+        "cuMemGetHandleForAddressRange",
+        (*mut c_void, CUdeviceptr, usize, c_int, u64),
+        ((&raw mut fd).cast(), pointer, len, 1, flags)
+    )?;
+    if fd < 0 {
+        return Err(format!("cuMemGetHandleForAddressRange: gave descriptor {fd}"));
+    }
+    // SAFETY: the driver gave this descriptor to us and to nobody else.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
+}
+
+/// Host memory that is registered while this value lives.
+pub(crate) struct Registered(*mut u8);
+
+impl Registered {
+    pub(crate) fn new(host: *mut u8, len: usize, flags: c_uint) -> Answer<Self> {
+        call!("cuMemHostRegister_v2", (*mut c_void, usize, c_uint), (host.cast(), len, flags))?;
+        Ok(Self(host))
+    }
+
+    pub(crate) fn device_pointer(&self) -> Answer<CUdeviceptr> {
+        let mut pointer = 0;
+        call!(
+            "cuMemHostGetDevicePointer_v2",
+            (*mut CUdeviceptr, *mut c_void, c_uint),
+            (&raw mut pointer, self.0.cast(), 0)
+        )?;
+        Ok(pointer)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let _ = call!("cuMemHostUnregister", (*mut c_void), (self.0.cast()));
+    }
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------
+
+/// `cuMemAlloc`.
+pub(crate) struct Buffer(pub(crate) CUdeviceptr);
+
+impl Buffer {
+    pub(crate) fn new(len: usize) -> Answer<Self> {
+        let mut pointer = 0;
+        call!("cuMemAlloc_v2", (*mut CUdeviceptr, usize), (&raw mut pointer, len))?;
+        Ok(Self(pointer))
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let _ = call!("cuMemFree_v2", (CUdeviceptr), (self.0));
+    }
+}
+
+/// `cuMemHostAlloc`: ordinary pinned memory, to compare with.
+pub(crate) struct Pinned(pub(crate) *mut u8);
+
+impl Pinned {
+    pub(crate) fn new(len: usize) -> Answer<Self> {
+        let mut pointer: *mut c_void = ptr::null_mut();
+        call!("cuMemHostAlloc", (*mut *mut c_void, usize, c_uint), (&raw mut pointer, len, 0))?;
+        Ok(Self(pointer.cast()))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = call!("cuMemFreeHost", (*mut c_void), (self.0.cast()));
+    }
+}
+
+pub(crate) fn memset(pointer: CUdeviceptr, value: u8, len: usize) -> Answer<()> {
+    call!("cuMemsetD8_v2", (CUdeviceptr, u8, usize), (pointer, value, len))
+}
+
+pub(crate) fn copy_to_host<T: bytemuck::Pod>(target: &mut [T], source: CUdeviceptr) -> Answer<()> {
+    let len = size_of_val(target);
+    call!("cuMemcpyDtoH_v2", (*mut c_void, CUdeviceptr, usize), (target.as_mut_ptr().cast(), source, len))
+}
+
+pub(crate) fn copy(target: CUdeviceptr, source: CUdeviceptr, len: usize) -> Answer<()> {
+    call!("cuMemcpyDtoD_v2", (CUdeviceptr, CUdeviceptr, usize), (target, source, len))
+}
+
+/// Memory that was imported from a file descriptor, which the driver takes when it succeeds.
+pub(crate) struct Imported(CUexternalMemory);
+
+impl Imported {
+    pub(crate) fn new(fd: std::os::fd::OwnedFd, size: u64, dedicated: bool) -> Answer<Self> {
+        use std::os::fd::{AsRawFd, IntoRawFd};
+        let description = CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+            type_: CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+            handle: CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd: fd.as_raw_fd() },
+            size,
+            flags: u32::from(dedicated),
+            reserved: [0; 16],
+        };
+        let mut memory = ptr::null_mut();
+        call!(
+            "cuImportExternalMemory",
+            (*mut CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC),
+            (&raw mut memory, &raw const description)
+        )?;
+        let _taken = fd.into_raw_fd();
+        Ok(Self(memory))
+    }
+
+    /// Maps a range. What is mapped is freed by `cuMemFree`, as a buffer is, and before the memory.
+    pub(crate) fn map(&self, offset: u64, size: u64) -> Answer<Buffer> {
+        let description = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset, size, flags: 0, reserved: [0; 16] };
+        let mut pointer = 0;
+        call!(
+            "cuExternalMemoryGetMappedBuffer",
+            (*mut CUdeviceptr, CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC),
+            (&raw mut pointer, self.0, &raw const description)
+        )?;
+        Ok(Buffer(pointer))
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        let _ = call!("cuDestroyExternalMemory", (CUexternalMemory), (self.0));
+    }
+}
+
+// ---- streams and kernels --------------------------------------------------------------------------------------
+
+/// A stream that does not wait for the default stream.
+pub(crate) struct Stream(CUstream);
+
+impl Stream {
+    pub(crate) fn new() -> Answer<Self> {
+        let mut stream = ptr::null_mut();
+        call!("cuStreamCreate", (*mut CUstream, c_uint), (&raw mut stream, 1))?;
+        Ok(Self(stream))
+    }
+
+    pub(crate) fn synchronize(&self) -> Answer<()> {
+        call!("cuStreamSynchronize", (CUstream), (self.0))
+    }
+
+    /// Starts a copy from host memory. The caller keeps both alive until it synchronizes.
+    pub(crate) fn copy_from_host(&self, target: CUdeviceptr, source: *const u8, len: usize) -> Answer<()> {
+        call!(
+            "cuMemcpyHtoDAsync_v2",
+            (CUdeviceptr, *const c_void, usize, CUstream),
+            (target, source.cast(), len, self.0)
+        )
+    }
+
+    /// Starts a copy to host memory. The caller keeps both alive until it synchronizes.
+    pub(crate) fn copy_to_host(&self, target: *mut u8, source: CUdeviceptr, len: usize) -> Answer<()> {
+        call!("cuMemcpyDtoHAsync_v2", (*mut c_void, CUdeviceptr, usize, CUstream), (target.cast(), source, len, self.0))
+    }
+
+    /// `cuStreamWriteValue32`: the device writes one word when the stream gets there.
+    pub(crate) fn write_value(&self, target: CUdeviceptr, value: u32) -> Answer<()> {
+        call!("cuStreamWriteValue32_v2", (CUstream, CUdeviceptr, u32, c_uint), (self.0, target, value, 0))
+    }
+
+    /// `cuStreamWaitValue32`: the stream goes on once the word is at least `value`.
+    pub(crate) fn wait_value(&self, source: CUdeviceptr, value: u32) -> Answer<()> {
+        call!("cuStreamWaitValue32_v2", (CUstream, CUdeviceptr, u32, c_uint), (self.0, source, value, 0))
+    }
+
+    /// Launches a kernel with one thread. Every argument is given as 64 bits, of which it takes what it needs.
+    pub(crate) fn launch(&self, kernel: &Kernel, arguments: &[u64]) -> Answer<()> {
+        let mut pointers: Vec<*const u64> = arguments.iter().map(ptr::from_ref).collect();
+        type Pointers = *mut *const u64;
+        call!(
+            "cuLaunchKernel",
+            (CUfunction, u32, u32, u32, u32, u32, u32, u32, CUstream, Pointers, *mut c_void),
+            (kernel.function, 1, 1, 1, 1, 1, 1, 0, self.0, pointers.as_mut_ptr(), ptr::null_mut())
+        )
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = call!("cuStreamDestroy_v2", (CUstream), (self.0));
+    }
+}
+
+/// One kernel of kernels.ptx. Its module stays loaded.
+pub(crate) struct Kernel {
+    function: CUfunction,
+}
+
+impl Kernel {
+    pub(crate) fn load(name: &str) -> Answer<Self> {
+        let text = CString::new(include_str!("kernels.ptx")).map_err(|error| error.to_string())?;
+        let name = CString::new(name).map_err(|error| error.to_string())?;
+        let mut module: CUmodule = ptr::null_mut();
+        call!("cuModuleLoadData", (*mut CUmodule, *const c_void), (&raw mut module, text.as_ptr().cast()))?;
+        let mut function = ptr::null_mut();
+        call!(
+            "cuModuleGetFunction",
+            (*mut CUfunction, CUmodule, *const c_char),
+            (&raw mut function, module, name.as_ptr())
+        )?;
+        Ok(Self { function })
+    }
+}

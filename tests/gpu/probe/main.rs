@@ -1,0 +1,176 @@
+//! Asks a GPU and its driver the questions that no documentation answers, and prints one answer for each.
+//!
+//! ```text
+//! gpu_probe            every question, each in a process of its own, so that one that crashes or hangs costs
+//!                      only its own answer
+//! gpu_probe M3         one question, in this process
+//! ```
+//!
+//! The exit code is 0 when every question was answered, also where the answer is "no".
+
+mod cuda;
+mod host;
+mod questions;
+mod vulkan;
+
+use std::io::Read;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{env, io, thread};
+
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+
+use crate::cuda::{Answer, Cuda};
+use crate::vulkan::Vulkan;
+
+/// What a question may take, its process's start included.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What every question is given: the driver, with device 0's primary context current on this thread.
+pub(crate) struct Probe {
+    pub(crate) cuda: Cuda,
+}
+
+impl Probe {
+    /// Opens the GPU through the library under test.
+    pub(crate) fn vkgdr(&self) -> Answer<Vkgdr> {
+        Vkgdr::open_primary_context(self.cuda.device, OpenFlags::empty()).map_err(|error| error.to_string())
+    }
+
+    /// Opens the same GPU through Vulkan alone.
+    pub(crate) fn vulkan(&self) -> Answer<Vulkan> {
+        let [uuid, _] = self.cuda.uuids();
+        Vulkan::open(&uuid?)
+    }
+}
+
+/// Allocates through the library under test.
+pub(crate) fn allocate(vkgdr: &Vkgdr, len: usize, kind: MemoryKind) -> Answer<Memory> {
+    Memory::allocate(vkgdr, len, kind).map_err(|error| error.to_string())
+}
+
+fn main() -> ExitCode {
+    match env::args().nth(1) {
+        None => ask_all(),
+        Some(id) => ask_one(&id),
+    }
+}
+
+fn ask_one(id: &str) -> ExitCode {
+    let Some(question) = questions::ALL.iter().find(|question| question.id.eq_ignore_ascii_case(id)) else {
+        eprintln!("no question {id}; there are {}", questions::ALL.map(|question| question.id).join(" "));
+        return ExitCode::FAILURE;
+    };
+    let answer = Cuda::open().and_then(|cuda| (question.ask)(&Probe { cuda }));
+    // The parent takes the last line for the answer and what stands before it for the details.
+    match answer {
+        Ok(answer) => println!("{answer}"),
+        Err(refusal) => println!("not answered: {refusal}"),
+    }
+    ExitCode::SUCCESS
+}
+
+fn ask_all() -> ExitCode {
+    println!("{}", introduction());
+    let mut all_answered = ExitCode::SUCCESS;
+    for question in &questions::ALL {
+        let started = Instant::now();
+        let (details, answer) = match ask_in_child(question.id) {
+            Ok(Output { text, ended: Ended::Normally }) => match text.trim_end().rsplit_once('\n') {
+                Some((details, answer)) => (details.to_owned(), answer.to_owned()),
+                None => (String::new(), text.trim_end().to_owned()),
+            },
+            Ok(Output { text, ended }) => {
+                all_answered = ExitCode::FAILURE;
+                (text, format!("NO ANSWER, the process {}", ended.describe()))
+            }
+            Err(error) => {
+                all_answered = ExitCode::FAILURE;
+                (String::new(), format!("NO ANSWER, the process did not start: {error}"))
+            }
+        };
+        println!("{} {}: {answer} [{:.1} s]", question.id, question.title, started.elapsed().as_secs_f64());
+        for line in details.lines() {
+            println!("      {line}");
+        }
+    }
+    all_answered
+}
+
+/// The first line: whose answers these are.
+fn introduction() -> String {
+    let cuda = match Cuda::open() {
+        Ok(cuda) => cuda,
+        Err(refusal) => return format!("gpu_probe: NO CUDA DRIVER: {refusal}"),
+    };
+    let probe = Probe { cuda };
+    let name = probe.vkgdr().map_or_else(|error| format!("(not opened: {error})"), |gpu| gpu.name().to_owned());
+    if probe.cuda.is_simulated() {
+        return format!("gpu_probe: SIMULATED CUDA DRIVER on {name}: these answers say nothing about any GPU");
+    }
+    let version = probe.cuda.version().map_or_else(|error| error, |v| format!("{}.{}", v / 1000, v % 1000 / 10));
+    format!("gpu_probe: {name}, driver for CUDA {version}")
+}
+
+struct Output {
+    text: String,
+    ended: Ended,
+}
+
+enum Ended {
+    Normally,
+    Late,
+    Badly(std::process::ExitStatus),
+}
+
+impl Ended {
+    fn describe(&self) -> String {
+        match self {
+            Self::Normally => "ended normally".to_owned(),
+            Self::Late => format!("was still running after {} s", PATIENCE.as_secs()),
+            Self::Badly(status) => format!("ended with {status}"),
+        }
+    }
+}
+
+fn ask_in_child(id: &str) -> io::Result<Output> {
+    let mut child = Command::new(env::current_exe()?)
+        .arg(id)
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.take().map(read_in_thread);
+    let stderr = child.stderr.take().map(read_in_thread);
+    let ended = wait(&mut child)?;
+    let joined = |reader: Option<JoinHandle<String>>| reader.and_then(|r| r.join().ok()).unwrap_or_default();
+    // What the drivers and a panic have to say comes before the answer.
+    Ok(Output { text: joined(stderr) + &joined(stdout), ended })
+}
+
+/// In a thread, so that a pipe that is full never stops the process that fills it.
+fn read_in_thread(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is still worth printing.
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn wait(child: &mut Child) -> io::Result<Ended> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(if status.success() { Ended::Normally } else { Ended::Badly(status) });
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Ended::Late);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}

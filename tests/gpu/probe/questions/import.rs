@@ -1,0 +1,163 @@
+//! What CUDA accepts when it imports Vulkan memory.
+#![forbid(unsafe_code)]
+
+use ash::vk;
+use vkgdr::MemoryKind;
+
+use super::yes_no;
+use crate::cuda::{self, Answer, Imported};
+use crate::host::Words;
+use crate::vulkan::Vulkan;
+use crate::{Probe, allocate};
+
+pub(super) fn kinds(probe: &Probe) -> Answer<String> {
+    let vkgdr = probe.vkgdr()?;
+    let mut answers = Vec::new();
+    for kind in MemoryKind::ALL {
+        let answer = allocate(&vkgdr, 1 << 20, kind).and_then(|memory| cuda::memset(memory.device_ptr(), 1, 1 << 20));
+        answers.push(format!("{kind}: {}", yes_no(&answer)));
+    }
+    let vulkan = probe.vulkan()?;
+    for (index, flags) in memory_types(&vulkan) {
+        println!("memory type {index} {flags:?}: {}", yes_no(&try_type(&vulkan, index, flags)));
+    }
+    Ok(answers.join("; "))
+}
+
+fn memory_types(vulkan: &Vulkan) -> Vec<(u32, vk::MemoryPropertyFlags)> {
+    (0..).zip(vulkan.memory().memory_types_as_slice().iter().map(|memory_type| memory_type.property_flags)).collect()
+}
+
+/// Allocates, exports, imports, lets the device write and, where there is a host view, the host read.
+fn try_type(vulkan: &Vulkan, index: u32, flags: vk::MemoryPropertyFlags) -> Answer<()> {
+    const LEN: usize = 1 << 20;
+    let allocation = vulkan.allocate(index, LEN as u64)?;
+    let imported = Imported::new(allocation.export()?, LEN as u64, false)?;
+    let buffer = imported.map(0, LEN as u64)?;
+    cuda::memset(buffer.0, 0x5a, LEN)?;
+    if flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT) {
+        let seen = {
+            let mut first = [0_u32];
+            cuda::copy_to_host(&mut first, buffer.0)?;
+            Words::map(&allocation, LEN)?.get(LEN / 4 - 1)
+        };
+        if seen != 0x5a5a_5a5a {
+            return Err(format!("imported, but the host sees {seen:#x} where the device wrote 0x5a5a5a5a"));
+        }
+    }
+    Ok(())
+}
+
+/// The memory type behind mapped memory, found by its properties.
+fn mapped_type(vulkan: &Vulkan) -> Answer<u32> {
+    let wanted = vk::MemoryPropertyFlags::DEVICE_LOCAL | vk::MemoryPropertyFlags::HOST_VISIBLE;
+    let found = memory_types(vulkan).into_iter().find(|(_, flags)| flags.contains(wanted));
+    found.map(|(index, _)| index).ok_or_else(|| "no DEVICE_LOCAL and HOST_VISIBLE memory type".to_owned())
+}
+
+pub(super) fn sizes(probe: &Probe) -> Answer<String> {
+    let vkgdr = probe.vkgdr()?;
+    let vulkan = probe.vulkan()?;
+    let memory_type = mapped_type(&vulkan)?;
+    let mut through_library = Vec::new();
+    for len in [1_usize, 4095, 4096, 4097, 65537] {
+        let answer = allocate(&vkgdr, len, MemoryKind::Mapped).map(|memory| {
+            println!("{len}: host_ptr {:?}, device_ptr {:#x}", memory.host_ptr(), memory.device_ptr());
+            println!("{len}: cuMemGetAddressRange {:?}", cuda::address_range(memory.device_ptr()));
+        });
+        through_library.push(format!("{len} {}", yes_no(&answer)));
+
+        let size = len as u64;
+        if let Ok(needed) = vulkan.buffer_requirements(size) {
+            println!("{len}: a buffer needs {} bytes, alignment {}", needed.size, needed.alignment);
+        }
+        for (what, claimed) in [
+            ("the size itself", size),
+            ("one byte more", size + 1),
+            ("rounded to 4 KiB", size.next_multiple_of(4 << 10)),
+            ("rounded to 64 KiB", size.next_multiple_of(64 << 10)),
+            ("rounded to 2 MiB", size.next_multiple_of(2 << 20)),
+            ("64 MiB", 64 << 20),
+        ] {
+            let answer = vulkan.allocate(memory_type, size).and_then(|allocation| {
+                let imported = Imported::new(allocation.export()?, claimed, false)?;
+                let buffer = imported.map(0, claimed)?;
+                cuda::address_range(buffer.0)
+            });
+            let dedicated = vulkan
+                .allocate(memory_type, size)
+                .and_then(|allocation| Imported::new(allocation.export()?, claimed, true).map(drop));
+            println!(
+                "{len}: imported as {what} ({claimed}): {}; as dedicated: {}",
+                answer.map_or_else(|refusal| format!("no ({refusal})"), |range| format!("yes, range {range:?}")),
+                yes_no(&dedicated)
+            );
+        }
+    }
+    Ok(format!("through the library: {}", through_library.join(", ")))
+}
+
+pub(super) fn overlap(probe: &Probe) -> Answer<String> {
+    const SIZE: u64 = 1 << 20;
+    let vulkan = probe.vulkan()?;
+    let allocation = vulkan.allocate(mapped_type(&vulkan)?, SIZE)?;
+    let imported = Imported::new(allocation.export()?, SIZE, false)?;
+    let whole = imported.map(0, SIZE)?;
+    for (offset, size) in [(4096, 4096), (1, 10), (256, SIZE - 256), (SIZE - 1, 1), (SIZE, 1)] {
+        let answer = imported.map(offset, size).map(|buffer| describe(whole.0, buffer.0, offset));
+        println!("offset {offset}, size {size}: {}", answer.unwrap_or_else(|refusal| refusal));
+    }
+    let again = imported.map(0, SIZE)?;
+    // Both addresses must reach the same bytes.
+    cuda::memset(whole.0, 0x11, 4096)?;
+    cuda::memset(again.0 + 1024, 0x22, 1024)?;
+    let mut seen = [0_u32; 1024];
+    cuda::copy_to_host(&mut seen, whole.0)?;
+    let shared = seen[0] == 0x1111_1111 && seen[256] == 0x2222_2222;
+    let placed = describe(whole.0, again.0, 0);
+    Ok(format!("accepted, {placed}, {}", if shared { "the same bytes" } else { "NOT THE SAME BYTES" }))
+}
+
+fn describe(whole: u64, second: u64, offset: u64) -> String {
+    if second == whole + offset {
+        "at the same address".to_owned()
+    } else {
+        format!("at another address ({second:#x} beside {whole:#x})")
+    }
+}
+
+pub(super) fn twice(probe: &Probe) -> Answer<String> {
+    const SIZE: u64 = 1 << 20;
+    let vulkan = probe.vulkan()?;
+    let allocation = vulkan.allocate(mapped_type(&vulkan)?, SIZE)?;
+    let first = Imported::new(allocation.export()?, SIZE, false)?;
+    let first = first.map(0, SIZE)?;
+    let second = Imported::new(allocation.export()?, SIZE, false)?;
+    let second = second.map(0, SIZE)?;
+    cuda::memset(first.0, 0x77, 4096)?;
+    let mut seen = [0_u32];
+    cuda::copy_to_host(&mut seen, second.0)?;
+    let same = if seen[0] == 0x7777_7777 { "the same bytes" } else { "NOT THE SAME BYTES" };
+    // Whether CUDA's reference alone keeps the memory.
+    drop(allocation);
+    let survives = cuda::memset(second.0, 0x66, 4096).and_then(|()| cuda::copy_to_host(&mut seen, first.0));
+    Ok(format!("accepted, {same}; usable after vkFreeMemory: {}", yes_no(&survives)))
+}
+
+pub(super) fn visibility(probe: &Probe) -> Answer<String> {
+    const LEN: usize = (64 << 20) + 4;
+    let vkgdr = probe.vkgdr()?;
+    let mut answers = Vec::new();
+    for kind in [MemoryKind::Mapped, MemoryKind::Host] {
+        let answer = allocate(&vkgdr, LEN, kind).and_then(|memory| {
+            let words = Words::of(&memory)?;
+            cuda::memset(memory.device_ptr(), 0x3c, LEN)?;
+            probe.cuda.synchronize()?;
+            memory.invalidate(..).map_err(|error| error.to_string())?;
+            let ends = [words.get(0), words.get(LEN / 8), words.get(LEN / 4 - 1)];
+            if ends == [0x3c3c_3c3c; 3] { Ok(()) } else { Err(format!("the host sees {ends:x?}")) }
+        });
+        answers.push(format!("{kind}: {}", yes_no(&answer)));
+    }
+    Ok(answers.join("; "))
+}

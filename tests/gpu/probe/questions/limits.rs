@@ -1,0 +1,134 @@
+//! How much there is, and what stops first.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use vkgdr::{Memory, MemoryKind, Vkgdr};
+
+use super::mib;
+use crate::cuda::Answer;
+use crate::host::Words;
+use crate::{Probe, allocate};
+
+const PATIENCE: Duration = Duration::from_secs(9);
+
+pub(super) fn largest_mapped(probe: &Probe) -> Answer<String> {
+    largest(&probe.vkgdr()?, MemoryKind::Mapped, u64::MAX)
+}
+
+/// System memory that the GPU reaches cannot be swapped out: only a part of what is free is tried.
+pub(super) fn largest_host(probe: &Probe) -> Answer<String> {
+    let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    let free = free.ok_or("/proc/meminfo does not tell MemAvailable")? << 10;
+    println!("a quarter of the {} that are free is tried at most", mib(free));
+    largest(&probe.vkgdr()?, MemoryKind::Host, free / 4)
+}
+
+/// Doubles up to the heap's size or `most`, then narrows down between what worked and what did not.
+fn largest(vkgdr: &Vkgdr, kind: MemoryKind, most: u64) -> Answer<String> {
+    let started = Instant::now();
+    let info = vkgdr.memory_info(kind).map_err(|error| error.to_string())?;
+    let heap = info.total.min(most);
+    let attempt = |size: u64| -> Answer<()> {
+        let from = Instant::now();
+        let outcome = touch(vkgdr, size, kind);
+        let took = from.elapsed();
+        println!("{}: {} ({took:.1?})", mib(size), super::yes_no(&outcome));
+        outcome
+    };
+    let (mut works, mut fails, mut refusal) = (0, None, String::new());
+    let mut size = 16 << 20;
+    while size < heap && fails.is_none() && started.elapsed() < PATIENCE / 2 {
+        match attempt(size) {
+            Ok(()) => works = size,
+            Err(error) => (fails, refusal) = (Some(size), error),
+        }
+        size *= 2;
+    }
+    let mut high = fails.unwrap_or(heap);
+    // A sixty-fourth is near enough.
+    while high - works > heap / 64 && started.elapsed() < PATIENCE {
+        let middle = (works + (high - works) / 2).next_multiple_of(2 << 20);
+        match attempt(middle) {
+            Ok(()) => works = middle,
+            Err(error) => (high, refusal) = (middle, error),
+        }
+    }
+    let stopped = if refusal.is_empty() { "nothing refused".to_owned() } else { format!("then {refusal}") };
+    Ok(format!("{} of a heap of {}, {stopped}", mib(works), mib(info.total)))
+}
+
+/// Allocates, writes and reads both ends, frees.
+fn touch(vkgdr: &Vkgdr, size: u64, kind: MemoryKind) -> Answer<()> {
+    let len = usize::try_from(size).map_err(|error| error.to_string())?;
+    let memory = allocate(vkgdr, len, kind)?;
+    let words = Words::of(&memory)?;
+    for index in [0, len / 4 - 1] {
+        words.set(index, 0x1234_5678);
+        if words.get(index) != 0x1234_5678 {
+            return Err(format!("word {index} does not keep what was written"));
+        }
+    }
+    Ok(())
+}
+
+/// Many allocations of a sixty-fourth of the heap each, until one is refused.
+pub(super) fn total_mapped(probe: &Probe) -> Answer<String> {
+    let vkgdr = probe.vkgdr()?;
+    let info = vkgdr.memory_info(MemoryKind::Mapped).map_err(|error| error.to_string())?;
+    let chunk = (info.total / 64).next_multiple_of(2 << 20);
+    let chunk_len = usize::try_from(chunk).map_err(|error| error.to_string())?;
+    let mut chunks: Vec<Memory> = Vec::new();
+    let started = Instant::now();
+    let stopped = loop {
+        // Where the heap is not enforced there is nothing to find beyond it.
+        if chunks.len() == 64 {
+            break "nothing refused up to the heap's size".to_owned();
+        }
+        if started.elapsed() > PATIENCE {
+            break "out of time".to_owned();
+        }
+        match allocate(&vkgdr, chunk_len, MemoryKind::Mapped) {
+            Ok(memory) => {
+                Words::of(&memory)?.set(0, 1);
+                chunks.push(memory);
+            }
+            Err(refusal) => break refusal,
+        }
+    };
+    let taken = chunk * chunks.len() as u64;
+    println!("after {taken} bytes memory_info says {:?}", vkgdr.memory_info(MemoryKind::Mapped));
+    Ok(format!("{} in {} allocations of {}, then: {stopped}", mib(taken), chunks.len(), mib(chunk)))
+}
+
+/// Small allocations, until one is refused.
+pub(super) fn count(probe: &Probe) -> Answer<String> {
+    const MOST: usize = 20_000;
+    let vkgdr = probe.vkgdr()?;
+    println!(
+        "maxMemoryAllocationCount: {:?}",
+        probe.vulkan().map(|v| v.properties().limits.max_memory_allocation_count)
+    );
+    let mut memories: Vec<Memory> = Vec::new();
+    let started = Instant::now();
+    let stopped = loop {
+        if memories.len() == MOST {
+            break "nothing refused".to_owned();
+        }
+        if started.elapsed() > PATIENCE / 2 {
+            break "out of time".to_owned();
+        }
+        match allocate(&vkgdr, 4096, MemoryKind::Mapped) {
+            Ok(memory) => memories.push(memory),
+            Err(refusal) => break refusal,
+        }
+    };
+    let (count, time) = (memories.len(), started.elapsed());
+    println!("open file descriptors: {:?}", std::fs::read_dir("/proc/self/fd").map(Iterator::count));
+    let (errors, free_time) = super::timed(|| memories.into_iter().filter_map(|memory| memory.free().err()).count());
+    println!("allocating took {time:.1?}, freeing {free_time:.1?}, {errors} errors");
+    Ok(format!("{count}, then: {stopped}; {errors} errors when they were freed"))
+}

@@ -1,0 +1,175 @@
+//! Vulkan, without the library under test: a device of its own, whose memory types are all to be tried.
+#![expect(unsafe_code, reason = "foreign function calls")]
+
+use std::ffi::CStr;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use ash::{ext, khr, vk};
+
+use crate::cuda::{Answer, hex};
+
+trait Named<T> {
+    fn named(self, call: &str) -> Answer<T>;
+}
+
+impl<T> Named<T> for Result<T, vk::Result> {
+    fn named(self, call: &str) -> Answer<T> {
+        self.map_err(|code| format!("{call}: VK_{code:?}"))
+    }
+}
+
+/// The instance and device for one GPU. Both live until the process ends.
+pub(crate) struct Vulkan {
+    instance: ash::Instance,
+    physical: vk::PhysicalDevice,
+    device: ash::Device,
+    external_fd: khr::external_memory_fd::Device,
+    has_budget: bool,
+    _entry: ash::Entry,
+}
+
+impl Vulkan {
+    /// Opens the device with this UUID.
+    pub(crate) fn open(uuid: &str) -> Answer<Self> {
+        // SAFETY: loading the Vulkan loader runs its initialisers, which is what this program is for.
+        let entry = unsafe { ash::Entry::load() }.map_err(|error| error.to_string())?;
+        let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_1);
+        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: `info` and what it points at live until the call returns.
+        let instance = unsafe { entry.create_instance(&info, None) }.named("vkCreateInstance")?;
+        // SAFETY: the instance is live.
+        let devices = unsafe { instance.enumerate_physical_devices() }.named("vkEnumeratePhysicalDevices")?;
+        let physical = devices
+            .into_iter()
+            .find(|&device| device_uuid(&instance, device) == uuid)
+            .ok_or_else(|| format!("no Vulkan device with UUID {uuid}"))?;
+        // SAFETY: the physical device comes from this instance.
+        let extensions = unsafe { instance.enumerate_device_extension_properties(physical) }
+            .named("vkEnumerateDeviceExtensionProperties")?;
+        let has = |name: &CStr| extensions.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
+        let has_budget = has(ext::memory_budget::NAME);
+        let mut enabled = vec![khr::external_memory_fd::NAME.as_ptr()];
+        if has_budget {
+            enabled.push(ext::memory_budget::NAME.as_ptr());
+        }
+        let queue = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&enabled);
+        // SAFETY: `info` and what it points at live until the call returns.
+        let device = unsafe { instance.create_device(physical, &info, None) }.named("vkCreateDevice")?;
+        let external_fd = khr::external_memory_fd::Device::new(&instance, &device);
+        Ok(Self { instance, physical, device, external_fd, has_budget, _entry: entry })
+    }
+
+    pub(crate) fn memory(&self) -> vk::PhysicalDeviceMemoryProperties {
+        // SAFETY: the physical device comes from this instance.
+        unsafe { self.instance.get_physical_device_memory_properties(self.physical) }
+    }
+
+    /// Budget and usage of each heap in bytes, where `VK_EXT_memory_budget` exists.
+    pub(crate) fn budgets(&self) -> Option<Vec<(u64, u64)>> {
+        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+        let mut memory = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+        // SAFETY: the physical device comes from this instance; without the extension the struct is ignored.
+        unsafe { self.instance.get_physical_device_memory_properties2(self.physical, &mut memory) };
+        let heaps = memory.memory_properties.memory_heap_count as usize;
+        self.has_budget.then(|| budget.heap_budget.into_iter().zip(budget.heap_usage).take(heaps).collect())
+    }
+
+    pub(crate) fn properties(&self) -> vk::PhysicalDeviceProperties {
+        // SAFETY: the physical device comes from this instance.
+        unsafe { self.instance.get_physical_device_properties(self.physical) }
+    }
+
+    /// The largest single allocation that the driver promises.
+    pub(crate) fn max_allocation(&self) -> u64 {
+        let mut maintenance = vk::PhysicalDeviceMaintenance3Properties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut maintenance);
+        // SAFETY: the physical device comes from this instance.
+        unsafe { self.instance.get_physical_device_properties2(self.physical, &mut properties) };
+        maintenance.max_memory_allocation_size
+    }
+
+    /// What may be done with buffers whose memory is shared through this kind of handle.
+    pub(crate) fn external_buffer(&self, handle: vk::ExternalMemoryHandleTypeFlags) -> vk::ExternalMemoryFeatureFlags {
+        let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(BUFFER_USAGE).handle_type(handle);
+        let mut properties = vk::ExternalBufferProperties::default();
+        // SAFETY: the physical device comes from this instance.
+        unsafe { self.instance.get_physical_device_external_buffer_properties(self.physical, &info, &mut properties) };
+        properties.external_memory_properties.external_memory_features
+    }
+
+    /// What an exportable buffer of this size needs.
+    pub(crate) fn buffer_requirements(&self, size: u64) -> Answer<vk::MemoryRequirements> {
+        let mut external =
+            vk::ExternalMemoryBufferCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let info = vk::BufferCreateInfo::default().size(size).usage(BUFFER_USAGE).push_next(&mut external);
+        // SAFETY: `info` and what it points at live until the call returns.
+        let buffer = unsafe { self.device.create_buffer(&info, None) }.named("vkCreateBuffer")?;
+        // SAFETY: the buffer is live.
+        let requirements = unsafe { self.device.get_buffer_memory_requirements(buffer) };
+        // SAFETY: the buffer was never used.
+        unsafe { self.device.destroy_buffer(buffer, None) };
+        Ok(requirements)
+    }
+
+    /// Allocates exportable memory.
+    pub(crate) fn allocate(&self, memory_type: u32, size: u64) -> Answer<Allocation<'_>> {
+        let mut export =
+            vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(size)
+            .memory_type_index(memory_type)
+            .push_next(&mut export);
+        // SAFETY: `info` and what it points at live until the call returns.
+        let memory = unsafe { self.device.allocate_memory(&info, None) }.named("vkAllocateMemory")?;
+        Ok(Allocation { vulkan: self, memory })
+    }
+}
+
+const BUFFER_USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
+    vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
+);
+
+fn device_uuid(instance: &ash::Instance, device: vk::PhysicalDevice) -> String {
+    let mut id = vk::PhysicalDeviceIDProperties::default();
+    let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut id);
+    // SAFETY: the physical device comes from this instance.
+    unsafe { instance.get_physical_device_properties2(device, &mut properties) };
+    hex(&id.device_uuid)
+}
+
+/// Exportable memory.
+pub(crate) struct Allocation<'a> {
+    vulkan: &'a Vulkan,
+    memory: vk::DeviceMemory,
+}
+
+impl Allocation<'_> {
+    pub(crate) fn export(&self) -> Answer<OwnedFd> {
+        let info = vk::MemoryGetFdInfoKHR::default()
+            .memory(self.memory)
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        // SAFETY: the memory is live and was allocated for export.
+        let fd = unsafe { self.vulkan.external_fd.get_memory_fd(&info) }.named("vkGetMemoryFdKHR")?;
+        if fd < 0 {
+            return Err(format!("vkGetMemoryFdKHR: gave descriptor {fd}"));
+        }
+        // SAFETY: the call made a new descriptor, which belongs to the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Maps all of it, until it is freed. Only for host-visible memory, and once.
+    pub(crate) fn map(&self) -> Answer<*mut u8> {
+        // SAFETY: the memory is live and, by this method's contract, host-visible and not mapped.
+        unsafe { self.vulkan.device.map_memory(self.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) }
+            .map(<*mut _>::cast)
+            .named("vkMapMemory")
+    }
+}
+
+impl Drop for Allocation<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the memory is live, and whatever used it borrowed it.
+        unsafe { self.vulkan.device.free_memory(self.memory, None) };
+    }
+}
