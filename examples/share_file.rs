@@ -13,7 +13,7 @@
 use std::error::Error;
 use std::fmt;
 use std::fs::File;
-use std::io::{IsTerminal, Read, stderr};
+use std::io::{self, IsTerminal, Read, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -34,11 +34,17 @@ const LARGE: usize = 256 << 20;
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads the output has seen enough.
+        Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("share_file: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn run() -> Result<()> {
@@ -66,11 +72,11 @@ fn run() -> Result<()> {
     let copied = steps.time("CPU: read the second", len, || checksum("reading the copy", &copy))?;
     let fill = steps.time("CPU: read the third", len, || checksum("reading the fill", &filled))?;
 
-    steps.print();
+    steps.print()?;
     if gpu.name().starts_with("Simulated") {
-        println!("\nThis driver is simulated: times say nothing about hardware.");
+        writeln!(stdout(), "\nThis driver is simulated: times say nothing about hardware.")?;
     }
-    println!();
+    writeln!(stdout())?;
     compare("copied by the GPU", written, copied)?;
     compare("filled by the GPU", checksum_of_fill(len), fill)
 }
@@ -95,7 +101,7 @@ fn file_argument() -> Result<PathBuf> {
 }
 
 fn open_file(path: &Path) -> Result<(File, usize)> {
-    let explain = |error: std::io::Error| format!("{}: {error}", path.display());
+    let explain = |error: io::Error| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(explain)?;
     let metadata = file.metadata().map_err(explain)?;
     if !metadata.is_file() {
@@ -119,15 +125,15 @@ fn check_room(gpu: &Vkgdr, path: &Path, len: usize) -> Result<()> {
 }
 
 fn describe(gpu: &Vkgdr, path: &Path, memory: &Memory) -> Result<()> {
-    let info = gpu.memory_info(memory.kind())?;
+    let (info, mut out) = (gpu.memory_info(memory.kind())?, stdout());
     let coherence = if memory.is_coherent() { "coherent" } else { "not coherent" };
     let host = memory.host_ptr().map_or(0, |pointer| pointer.addr().get());
-    println!("file        {} ({})", path.display(), Size(memory.len() as u64));
-    println!("GPU         {}", gpu.name());
-    println!("memory      {}, {coherence}, atom {}", memory.kind(), memory.non_coherent_atom_size());
-    println!("heap (BAR)  {}, {} free (by {})", Size(info.total), Size(info.available), info.source);
-    println!("CPU's view  {host:#x}");
-    println!("GPU's view  {:#x}\n", memory.device_ptr());
+    writeln!(out, "file        {} ({})", path.display(), Size(memory.len() as u64))?;
+    writeln!(out, "GPU         {}", gpu.name())?;
+    writeln!(out, "memory      {}, {coherence}, atom {}", memory.kind(), memory.non_coherent_atom_size())?;
+    writeln!(out, "heap (BAR)  {}, {} free (by {})", Size(info.total), Size(info.available), info.source)?;
+    writeln!(out, "CPU's view  {host:#x}")?;
+    writeln!(out, "GPU's view  {:#x}\n", memory.device_ptr())?;
     Ok(())
 }
 
@@ -171,8 +177,7 @@ fn checksum_of_fill(len: usize) -> u32 {
 
 fn compare(what: &str, expected: u32, seen: u32) -> Result<()> {
     if expected == seen {
-        println!("{what}: checksum {seen:08x}, as it should be");
-        Ok(())
+        Ok(writeln!(stdout(), "{what}: checksum {seen:08x}, as it should be")?)
     } else {
         Err(format!("{what}: checksum {seen:08x}, but {expected:08x} was expected").into())
     }
@@ -214,13 +219,14 @@ impl Steps {
         Ok(value)
     }
 
-    fn print(&self) {
-        println!("{:<24} {:>11} {:>11}", "step", "time", "rate");
+    fn print(&self) -> io::Result<()> {
+        writeln!(stdout(), "{:<24} {:>11} {:>11}", "step", "time", "rate")?;
         for &(name, bytes, time) in &self.0 {
             let milliseconds = time.as_secs_f64() * 1e3;
             let rate = if bytes == 0 { "-".to_owned() } else { rate(bytes, time) };
-            println!("{name:<24} {milliseconds:>8.3} ms {rate:>11}");
+            writeln!(stdout(), "{name:<24} {milliseconds:>8.3} ms {rate:>11}")?;
         }
+        Ok(())
     }
 }
 

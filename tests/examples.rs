@@ -317,3 +317,15 @@ fn vector_add_adds_or_says_that_the_driver_runs_no_kernels() -> Result {
     assert!(text.iter().any(|line| line.contains(expected)), "{text:#?}");
     Ok(())
 }
+
+#[test]
+fn sharing_a_file_ends_quietly_when_nobody_reads_the_report() -> Result {
+    let program = example!("share_file");
+    let mut command = Command::new(&program);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    drop(child.stdout.take());
+    let output = child.wait_with_output()?;
+    assert!(output.status.success(), "{}", output.status);
+    assert_eq!(lines(&output.stderr), [""; 0]);
+    Ok(())
+}
