@@ -1,0 +1,200 @@
+//! Flush, invalidate, and checked copies.
+#![expect(unsafe_code, reason = "exports C symbols")]
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::slice;
+
+use vkgdr_rs::{Error, Region};
+
+use crate::boundary::{self, Failure, Outcome};
+use crate::memory::{region, vkgdr_memory_t};
+
+/// The range of `size` bytes at `offset`, as far as numbers go.
+fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
+    let end = offset.checked_add(size).ok_or(Error::OutOfRange { offset, len: size, size: whole.len() })?;
+    Ok(offset..end)
+}
+
+/// Makes the CPU's writes to a range visible to the device. Any range within the memory will do: it is rounded
+/// outwards to whole atoms. A range that is not within the memory is ignored.
+///
+/// @param offset  The first byte.
+/// @param size    Bytes.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_flush(mem: vkgdr_memory_t, offset: usize, size: usize) {
+    // SAFETY: by this function's contract.
+    boundary::value((), || unsafe { flush(mem, offset, size) });
+}
+
+/// As vkgdr_memory_flush(), and reports what goes wrong.
+///
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_flush_checked(mem: vkgdr_memory_t, offset: usize, size: usize) -> i32 {
+    // SAFETY: by this function's contract.
+    boundary::status(|| unsafe { flush(mem, offset, size) })
+}
+
+/// # Safety
+///
+/// `mem` must be null or live.
+unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
+    // SAFETY: by this function's contract.
+    let memory = unsafe { region(mem) }?;
+    Ok(memory.flush(range(memory, offset, size)?)?)
+}
+
+/// Makes the device's writes to a range visible to the CPU. Any range within the memory will do: it is rounded
+/// outwards to whole atoms. A range that is not within the memory is ignored.
+///
+/// @param offset  The first byte.
+/// @param size    Bytes.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) {
+    // SAFETY: by this function's contract.
+    boundary::value((), || unsafe { invalidate(mem, offset, size) });
+}
+
+/// As vkgdr_memory_invalidate(), and reports what goes wrong.
+///
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_invalidate_checked(mem: vkgdr_memory_t, offset: usize, size: usize) -> i32 {
+    // SAFETY: by this function's contract.
+    boundary::status(|| unsafe { invalidate(mem, offset, size) })
+}
+
+/// # Safety
+///
+/// `mem` must be null or live.
+unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
+    // SAFETY: by this function's contract.
+    let memory = unsafe { region(mem) }?;
+    Ok(memory.invalidate(range(memory, offset, size)?)?)
+}
+
+/// Copies `size` bytes to the memory. Does not flush.
+///
+/// @param offset  The first byte in the memory.
+/// @param source  What is copied; may be NULL if `size` is 0.
+/// @param size    Bytes.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live, `source` good for reading `size` bytes that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_write(
+    mem: vkgdr_memory_t,
+    offset: usize,
+    source: *const c_void,
+    size: usize,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let memory = unsafe { region(mem) }?;
+        // SAFETY: by this function's contract.
+        let source = unsafe { bytes(source, size) }?;
+        Ok(memory.write(offset, source)?)
+    })
+}
+
+/// Copies `size` bytes from the memory. Does not invalidate.
+///
+/// @param offset  The first byte in the memory.
+/// @param target  Where they are copied; may be NULL if `size` is 0.
+/// @param size    Bytes.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live, `target` good for writing `size` bytes that nobody else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_read(
+    mem: vkgdr_memory_t,
+    offset: usize,
+    target: *mut c_void,
+    size: usize,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let memory = unsafe { region(mem) }?;
+        check_len(size)?;
+        let target = match (target.is_null(), size) {
+            (_, 0) => &mut [][..],
+            (true, _) => return Err(Failure::Null("target")),
+            // SAFETY: by this function's contract.
+            (false, _) => unsafe { slice::from_raw_parts_mut(target.cast::<u8>(), size) },
+        };
+        Ok(memory.read(offset, target)?)
+    })
+}
+
+/// Repeats a pattern over a range. Does not flush.
+///
+/// @param offset        The first byte.
+/// @param size          Bytes; a multiple of `pattern_size`.
+/// @param pattern       The pattern.
+/// @param pattern_size  Bytes of the pattern, more than 0.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live, `pattern` good for reading `pattern_size` bytes that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_fill(
+    mem: vkgdr_memory_t,
+    offset: usize,
+    size: usize,
+    pattern: *const c_void,
+    pattern_size: usize,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let memory = unsafe { region(mem) }?;
+        // SAFETY: by this function's contract.
+        let pattern = unsafe { bytes(pattern, pattern_size) }?;
+        if pattern.is_empty() {
+            return Err(Failure::Null("pattern"));
+        }
+        Ok(memory.fill_pattern(range(memory, offset, size)?, pattern)?)
+    })
+}
+
+/// The caller's bytes.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for reading `size` bytes that nobody writes meanwhile.
+unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Outcome<&'a [u8]> {
+    check_len(size)?;
+    match (pointer.is_null(), size) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::Null("source")),
+        // SAFETY: by this function's contract.
+        (false, _) => Ok(unsafe { slice::from_raw_parts(pointer.cast::<u8>(), size) }),
+    }
+}
+
+/// No object is larger than `isize::MAX`, and Rust's slices rely on it.
+fn check_len(len: usize) -> Outcome {
+    isize::try_from(len).map_err(|_| Error::OutOfRange { offset: 0, len, size: isize::MAX.unsigned_abs() })?;
+    Ok(())
+}

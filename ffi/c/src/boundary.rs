@@ -1,0 +1,115 @@
+//! What every export goes through: a panic becomes an error, a null pointer is refused, and results are written only
+//! on success.
+#![expect(unsafe_code, reason = "turns C pointers into references")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use vkgdr_rs::Error;
+
+use crate::last_error;
+use crate::status::vkgdr_status as Status;
+
+/// Why an export failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A pointer that must not be null is.
+    Null(&'static str),
+    /// A region where only whole memory will do.
+    Region,
+    /// The library's own error.
+    Library(Error),
+    /// A panic: a defect of this library.
+    Panic,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl Failure {
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Null(_) | Self::Region => Status::VKGDR_ERROR_INVALID_ARGUMENT,
+            Self::Library(error) => error.into(),
+            Self::Panic => Status::VKGDR_ERROR_INTERNAL,
+        }
+    }
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+/// Runs the body of an export.
+fn catch<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    // After a panic nothing is used that the body may have left half done: its locks are released by unwinding.
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Failure::Panic))
+}
+
+/// For exports that return a status.
+pub(crate) fn status(body: impl FnOnce() -> Outcome) -> i32 {
+    catch(body).map_or_else(|failure| failure.status(), |()| Status::VKGDR_SUCCESS) as i32
+}
+
+/// For exports of vkgdr 0.1 that return a value, and `otherwise` when they cannot.
+pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
+    catch(body).unwrap_or(otherwise)
+}
+
+/// For exports that open or allocate: the last error of this thread tells how it went.
+pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let outcome = catch(body);
+    last_error::set(outcome.as_ref().err());
+    outcome
+}
+
+/// What a handle points at.
+///
+/// # Safety
+///
+/// `pointer` must be null or a live handle of this library.
+pub(crate) unsafe fn handle<'a, T>(pointer: *const T) -> Outcome<&'a T> {
+    // SAFETY: by this function's contract.
+    unsafe { pointer.as_ref() }.ok_or(Failure::Null("handle"))
+}
+
+/// Writes a result.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for writing a `T`.
+pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Outcome {
+    if pointer.is_null() {
+        return Err(Failure::Null("result"));
+    }
+    // SAFETY: by this function's contract.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// Fails for a null result pointer, before anything is done that would have to be undone.
+pub(crate) fn required<T>(pointer: *mut T) -> Outcome {
+    if pointer.is_null() { Err(Failure::Null("result")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_in_every_form_of_export() {
+        assert_eq!(status(|| panic!("defect")), Status::VKGDR_ERROR_INTERNAL as i32);
+        assert_eq!(value(7, || panic!("defect")), 7);
+        let outcome: Outcome = remembered(|| panic!("defect"));
+        assert!(matches!(outcome, Err(Failure::Panic)));
+        assert!(last_error::text().is_some_and(|text| text.contains("internal error")));
+    }
+
+    #[test]
+    fn null_is_refused() {
+        // SAFETY: null is allowed.
+        assert!(matches!(unsafe { handle::<u8>(std::ptr::null()) }, Err(Failure::Null(_))));
+        // SAFETY: null is allowed.
+        assert!(matches!(unsafe { put(std::ptr::null_mut(), 1) }, Err(Failure::Null(_))));
+    }
+}

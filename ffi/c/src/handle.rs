@@ -1,0 +1,232 @@
+//! `vkgdr_t`: a GPU.
+#![expect(unsafe_code, reason = "exports C symbols")]
+#![expect(non_camel_case_types, reason = "C's spelling")]
+
+use std::ffi::c_char;
+use std::ptr::null_mut;
+
+use vkgdr_rs::{MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr};
+
+use crate::boundary::{self, Failure, Outcome, handle, put, remembered, required};
+use crate::{CUdevice, memory};
+
+/// A GPU whose memory can be allocated.
+#[derive(Debug)]
+pub struct vkgdr {
+    pub(crate) inner: Vkgdr,
+}
+
+/// A handle of a GPU.
+pub type vkgdr_t = *mut vkgdr;
+
+/// Flags for vkgdr_open(), to be or-ed together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum vkgdr_open_flags {
+    /// Ignore the device number and use the device of the current CUDA context.
+    VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,
+    /// Treat memory as non-coherent even where it is coherent, for testing.
+    VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
+    /// Use only coherent memory, so that flushing and invalidating are never needed.
+    VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
+}
+
+/// How much memory of a kind there is, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct vkgdr_memory_info {
+    /// The size of the heap that the kind's memory comes from.
+    pub total: u64,
+    /// What this process may still expect to be able to allocate.
+    pub available: u64,
+    /// Whether `available` comes from the driver's budget (`VK_EXT_memory_budget`) rather than from the heap's size.
+    pub from_budget: bool,
+}
+
+fn into_handle(inner: Vkgdr) -> vkgdr_t {
+    Box::into_raw(Box::new(vkgdr { inner }))
+}
+
+/// Opens a GPU.
+///
+/// Initialises CUDA if need be. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
+///
+/// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
+/// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
+/// @return A handle for vkgdr_close(), or NULL: see vkgdr_last_error().
+#[unsafe(no_mangle)]
+pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
+    let opened = remembered(|| Ok(Vkgdr::open(device, OpenFlags::from_bits_retain(flags))?));
+    opened.map_or(null_mut(), into_handle)
+}
+
+/// Opens a GPU and retains its primary context, the one that the CUDA runtime uses. Memory of this handle is allocated
+/// in that context, and none needs to be current.
+///
+/// @param device  The CUDA device number.
+/// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
+/// @param out     Where the handle is written.
+/// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does.
+///
+/// # Safety
+///
+/// `out` must be NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32, out: *mut vkgdr_t) -> i32 {
+    let opened = remembered(|| {
+        required(out)?;
+        let opened = Vkgdr::open_primary_context(device, OpenFlags::from_bits_retain(flags))?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, into_handle(opened)) }
+    });
+    boundary::status(|| opened)
+}
+
+/// Closes a handle. NULL is allowed. Memory that is still allocated stays valid: it keeps what it needs.
+///
+/// # Safety
+///
+/// `g` must be NULL or a handle that is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_close(g: vkgdr_t) {
+    boundary::value((), || {
+        if !g.is_null() {
+            // SAFETY: the handle was made by `into_handle` and is not used again.
+            drop(unsafe { Box::from_raw(g) });
+        }
+        Ok(())
+    });
+}
+
+/// The CUDA device number of a handle.
+///
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_get_number(g: vkgdr_t, out: *mut CUdevice) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let gpu = unsafe { gpu(g) }?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, gpu.device()) }
+    })
+}
+
+/// The name of the GPU.
+///
+/// @param buffer    Where the name is written, ended by a zero byte, and cut if it does not fit.
+/// @param capacity  Bytes in `buffer`, at least 1. 256 hold every name.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `buffer` NULL or good for writing `capacity` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, capacity: usize) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let name = unsafe { gpu(g) }?.name();
+        if buffer.is_null() || capacity == 0 {
+            return Err(Failure::Null("buffer"));
+        }
+        let len = name.len().min(capacity - 1);
+        // SAFETY: `len` is less than the capacity.
+        unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), len) };
+        // SAFETY: as above.
+        let end = unsafe { buffer.add(len) };
+        // SAFETY: within the capacity.
+        unsafe { end.write(0) };
+        Ok(())
+    })
+}
+
+/// The UUID of the GPU, on which CUDA and Vulkan agree.
+///
+/// @param uuid  Where its 16 bytes are written.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `uuid` NULL or good for writing 16 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_get_uuid(g: vkgdr_t, uuid: *mut u8) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let gpu = unsafe { gpu(g) }?;
+        // SAFETY: by this function's contract.
+        unsafe { put(uuid.cast(), gpu.uuid()) }
+    })
+}
+
+/// Whether the GPU has a kind of memory.
+///
+/// @param kind  Of `enum vkgdr_memory_flags`.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut bool) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let gpu = unsafe { gpu(g) }?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, gpu.supports(memory::kind(kind)?)) }
+    })
+}
+
+/// How much memory of a kind there is.
+///
+/// @param kind  Of `enum vkgdr_memory_flags`.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out: *mut vkgdr_memory_info) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let info = memory_info(unsafe { gpu(g) }?, memory::kind(kind)?)?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, info) }
+    })
+}
+
+/// Frees what was freed on a stream that has got there since. Every alloc and free does the same for a few.
+///
+/// @param count  Where the number of allocations that were freed is written; may be NULL.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `count` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_collect(g: vkgdr_t, count: *mut usize) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let freed = unsafe { gpu(g) }?.collect();
+        // SAFETY: by this function's contract.
+        if count.is_null() { Ok(()) } else { unsafe { put(count, freed) } }
+    })
+}
+
+fn memory_info(gpu: &Vkgdr, kind: MemoryKind) -> Outcome<vkgdr_memory_info> {
+    let info = gpu.memory_info(kind)?;
+    let from_budget = info.source == MemoryInfoSource::Budget;
+    Ok(vkgdr_memory_info { total: info.total, available: info.available, from_budget })
+}
+
+/// The GPU of a handle.
+///
+/// # Safety
+///
+/// `g` must be null or live.
+pub(crate) unsafe fn gpu<'a>(g: vkgdr_t) -> Outcome<&'a Vkgdr> {
+    // SAFETY: by this function's contract.
+    Ok(&unsafe { handle(g) }?.inner)
+}

@@ -1,0 +1,320 @@
+//! `vkgdr_memory_t`: memory, and regions of it.
+#![expect(unsafe_code, reason = "exports C symbols")]
+#![expect(non_camel_case_types, reason = "C's spelling")]
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vkgdr_rs::{Error, Memory, MemoryKind, Region};
+
+use crate::boundary::{self, Failure, Outcome, handle, put, remembered, required};
+use crate::handle::{gpu, vkgdr_t};
+use crate::{CUdeviceptr, CUstream};
+
+/// Memory that the CPU and the device share, or a region of it.
+#[derive(Debug)]
+pub struct vkgdr_memory {
+    pub(crate) inner: Contents,
+}
+
+#[derive(Debug)]
+pub(crate) enum Contents {
+    /// Whole memory, and whether it is bound to a stream.
+    Whole(Memory, AtomicBool),
+    Part(Region),
+}
+
+/// Memory, or a region of it.
+pub type vkgdr_memory_t = *mut vkgdr_memory;
+
+/// Flags for vkgdr_memory_alloc(): one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum vkgdr_memory_flags {
+    /// Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
+    VKGDR_MEMORY_MAPPED = 0,
+    /// Cached system memory that the GPU reaches over PCIe.
+    VKGDR_MEMORY_HOST = 1,
+    /// Memory of the GPU that the CPU does not see.
+    VKGDR_MEMORY_DEVICE = 2,
+}
+
+/// The kind that flags name.
+pub(crate) fn kind(flags: u32) -> Outcome<MemoryKind> {
+    match flags {
+        0 => Ok(MemoryKind::Mapped),
+        1 => Ok(MemoryKind::Host),
+        2 => Ok(MemoryKind::Device),
+        // Three is two kinds at once.
+        3 => Err(Error::UnknownFlags { bits: 3 }.into()),
+        _ => Err(Error::UnknownFlags { bits: flags & !3 }.into()),
+    }
+}
+
+impl vkgdr_memory {
+    pub(crate) fn region(&self) -> &Region {
+        match &self.inner {
+            Contents::Whole(memory, _) => memory,
+            Contents::Part(region) => region,
+        }
+    }
+
+    fn whole(&self) -> Outcome<(&Memory, &AtomicBool)> {
+        match &self.inner {
+            Contents::Whole(memory, bound) => Ok((memory, bound)),
+            Contents::Part(_) => Err(Failure::Region),
+        }
+    }
+
+    fn into_handle(inner: Contents) -> vkgdr_memory_t {
+        Box::into_raw(Box::new(Self { inner }))
+    }
+
+    /// Frees the memory: at once, as vkgdr 0.1 does, unless it is bound to a stream.
+    fn free(self) -> Outcome {
+        match self.inner {
+            Contents::Part(region) => drop(region),
+            Contents::Whole(memory, bound) => {
+                if !bound.into_inner() {
+                    // SAFETY: the caller of every free promises that the device does not use the memory any more.
+                    unsafe { memory.release_immediately() };
+                }
+                memory.free()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a memory handle points at.
+///
+/// # Safety
+///
+/// `mem` must be null or live.
+pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<&'a Region> {
+    // SAFETY: by this function's contract.
+    Ok(unsafe { handle(mem) }?.region())
+}
+
+/// Takes a memory handle apart.
+///
+/// # Safety
+///
+/// `mem` must be live and not be used afterwards.
+unsafe fn take(mem: vkgdr_memory_t) -> vkgdr_memory {
+    // SAFETY: made by `into_handle`, and not used again.
+    *unsafe { Box::from_raw(mem) }
+}
+
+/// Allocates memory.
+///
+/// A CUDA context of the handle's device must be current, unless the handle was opened with
+/// vkgdr_open_primary_context().
+///
+/// @param g      The GPU.
+/// @param size   Bytes, more than 0.
+/// @param flags  Of `enum vkgdr_memory_flags`; 0 as in vkgdr 0.1. Unknown bits are an error.
+/// @return Memory for vkgdr_memory_free(), or NULL: see vkgdr_last_error().
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32) -> vkgdr_memory_t {
+    let allocated = remembered(|| {
+        // SAFETY: by this function's contract.
+        let gpu = unsafe { gpu(g) }?;
+        Ok(Memory::allocate(gpu, size, kind(flags)?)?)
+    });
+    let whole = |memory| vkgdr_memory::into_handle(Contents::Whole(memory, AtomicBool::new(false)));
+    allocated.map_or(null_mut(), whole)
+}
+
+/// Frees memory or a region. NULL is allowed. Memory goes with its last region.
+///
+/// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
+/// is waited for.
+///
+/// # Safety
+///
+/// `mem` must be NULL, or memory that neither the CPU nor the device uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
+    boundary::value((), || {
+        if mem.is_null() {
+            return Ok(());
+        }
+        // SAFETY: by this function's contract.
+        unsafe { take(mem) }.free()
+    });
+}
+
+/// As vkgdr_memory_free(), and reports what the drivers say. The memory is gone whatever is returned.
+///
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// As for vkgdr_memory_free().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
+    boundary::status(|| {
+        required(mem)?;
+        // SAFETY: by this function's contract.
+        unsafe { take(mem) }.free()
+    })
+}
+
+/// Frees memory once a stream has done the work that it was given before this call. Does not wait.
+///
+/// @param mem     The memory. It is gone for the caller if this succeeds, and stays if not. Not a region.
+/// @param stream  A stream of the memory's context; NULL is its legacy default stream.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL, or memory that the CPU does not use any more and the device only on `stream`; the stream must
+/// be live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream: CUstream) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        unsafe { bind(mem, stream) }?;
+        // SAFETY: as above.
+        unsafe { take(mem) }.free()
+    })
+}
+
+/// Binds memory to a stream: vkgdr_memory_free() then frees it once the stream has done the work that it was given
+/// before.
+///
+/// @param mem     The memory, not a region.
+/// @param stream  A stream of the memory's context; NULL is its legacy default stream.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live; the stream must stay alive until the memory is gone or bound to another stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_bind_stream(mem: vkgdr_memory_t, stream: CUstream) -> i32 {
+    // SAFETY: by this function's contract.
+    boundary::status(|| unsafe { bind(mem, stream) })
+}
+
+/// # Safety
+///
+/// As for [`vkgdr_memory_bind_stream`].
+unsafe fn bind(mem: vkgdr_memory_t, stream: CUstream) -> Outcome {
+    // SAFETY: by this function's contract.
+    let (memory, bound) = unsafe { handle(mem) }?.whole()?;
+    // SAFETY: as above.
+    unsafe { memory.bind_raw_stream(stream.cast()) }?;
+    bound.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A part of memory or of a region, with pointers of its own. It keeps the memory alive.
+///
+/// @param mem     The memory or region.
+/// @param offset  The first byte, from the start of `mem`.
+/// @param size    Bytes.
+/// @param out     Where the region is written; for vkgdr_memory_free().
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_create_region(
+    mem: vkgdr_memory_t,
+    offset: usize,
+    size: usize,
+    out: *mut vkgdr_memory_t,
+) -> i32 {
+    boundary::status(|| {
+        required(out)?;
+        // SAFETY: by this function's contract.
+        let whole = unsafe { region(mem) }?;
+        let end = offset.checked_add(size).ok_or(Error::OutOfRange { offset, len: size, size: whole.len() })?;
+        let part = whole.region(offset..end)?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, vkgdr_memory::into_handle(Contents::Part(part))) }
+    })
+}
+
+/// The address for the CPU, valid until the memory is freed. NULL for device memory.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut c_void {
+    boundary::value(null_mut(), || {
+        // SAFETY: by this function's contract.
+        let pointer = unsafe { region(mem) }?.host_ptr();
+        Ok(pointer.map_or(null_mut(), NonNull::as_ptr).cast())
+    })
+}
+
+/// The address on the device, valid until the memory is freed.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUdeviceptr {
+    // SAFETY: by this function's contract.
+    boundary::value(0, || Ok(unsafe { region(mem) }?.device_ptr()))
+}
+
+/// The bytes that were asked for.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
+    // SAFETY: by this function's contract.
+    boundary::value(0, || Ok(unsafe { region(mem) }?.len()))
+}
+
+/// The kind of memory.
+///
+/// @param out  Where one of `enum vkgdr_memory_flags` is written.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u32) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let kind = unsafe { region(mem) }?.kind();
+        // SAFETY: by this function's contract.
+        unsafe { put(out, kind as u32) }
+    })
+}
+
+/// Whether flushing and invalidating are unnecessary.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
+    // SAFETY: by this function's contract.
+    boundary::value(true, || Ok(unsafe { region(mem) }?.is_coherent()))
+}
+
+/// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_memory_non_coherent_atom_size(mem: vkgdr_memory_t) -> usize {
+    // SAFETY: by this function's contract.
+    boundary::value(1, || Ok(unsafe { region(mem) }?.non_coherent_atom_size()))
+}

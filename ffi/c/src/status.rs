@@ -1,0 +1,83 @@
+//! The statuses of the new functions.
+#![expect(unsafe_code, reason = "exports a C symbol")]
+
+use std::ffi::{CStr, c_char};
+
+use vkgdr_rs::Error;
+
+/// What the functions that vkgdr 0.1 did not have return, as `int32_t`.
+#[expect(non_camel_case_types, reason = "C's spelling")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum vkgdr_status {
+    /// It worked.
+    VKGDR_SUCCESS = 0,
+    /// A null pointer, unknown flags, a size of 0, or a stream that cannot be used.
+    VKGDR_ERROR_INVALID_ARGUMENT = 1,
+    /// A range that is not within the memory.
+    VKGDR_ERROR_OUT_OF_RANGE = 2,
+    /// The GPU has no such memory, or the memory cannot do that: device memory has no host view.
+    VKGDR_ERROR_NOT_SUPPORTED = 3,
+    /// There is not enough memory of that kind.
+    VKGDR_ERROR_OUT_OF_MEMORY = 4,
+    /// libcuda, libvulkan, a function or an extension is missing.
+    VKGDR_ERROR_DRIVER_MISSING = 5,
+    /// Vulkan does not know the CUDA device, or the current context is on another device.
+    VKGDR_ERROR_NO_DEVICE = 6,
+    /// A CUDA driver call failed.
+    VKGDR_ERROR_CUDA = 7,
+    /// A Vulkan call failed.
+    VKGDR_ERROR_VULKAN = 8,
+    /// A defect of this library.
+    VKGDR_ERROR_INTERNAL = 9,
+}
+
+use vkgdr_status as Status;
+
+impl From<&Error> for Status {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Library { .. } | Error::Symbol { .. } | Error::Extension { .. } => Self::VKGDR_ERROR_DRIVER_MISSING,
+            Error::Cuda { .. } => Self::VKGDR_ERROR_CUDA,
+            Error::Vulkan { .. } => Self::VKGDR_ERROR_VULKAN,
+            Error::Allocation { .. } => Self::VKGDR_ERROR_OUT_OF_MEMORY,
+            Error::NoMatchingDevice { .. } | Error::WrongDevice { .. } => Self::VKGDR_ERROR_NO_DEVICE,
+            Error::NoSuitableMemoryType { .. } | Error::NoHostView { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
+            Error::OutOfRange { .. } => Self::VKGDR_ERROR_OUT_OF_RANGE,
+            Error::UnknownFlags { .. }
+            | Error::ZeroSize { .. }
+            | Error::Misaligned { .. }
+            | Error::Freed
+            | Error::ForeignStream
+            | Error::PerThreadStream
+            | Error::ReadOnly => Self::VKGDR_ERROR_INVALID_ARGUMENT,
+            _ => Self::VKGDR_ERROR_INTERNAL,
+        }
+    }
+}
+
+const TEXTS: [&CStr; 10] = [
+    c"success",
+    c"invalid argument",
+    c"out of range",
+    c"not supported",
+    c"out of memory",
+    c"a driver is missing",
+    c"no matching device",
+    c"a CUDA driver call failed",
+    c"a Vulkan call failed",
+    c"internal error",
+];
+
+/// What a status means, in a few words: a static string, never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn vkgdr_status_string(status: i32) -> *const c_char {
+    usize::try_from(status).ok().and_then(|index| TEXTS.get(index)).unwrap_or(&c"unknown status").as_ptr()
+}
+
+/// The version of this library, such as `0.2.0`: a static string.
+#[unsafe(no_mangle)]
+pub extern "C" fn vkgdr_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

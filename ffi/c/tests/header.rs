@@ -1,0 +1,36 @@
+//! `include/vkgdr.h` is what cbindgen makes of the sources.
+//!
+//! `VKGDR_BLESS=1 cargo test -p vkgdr-c --test header` writes it anew.
+
+use std::path::Path;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn generate(crate_folder: &Path) -> Result<String> {
+    let config = cbindgen::Config::from_file(crate_folder.join("cbindgen.toml"))?;
+    let bindings = cbindgen::Builder::new().with_crate(crate_folder).with_config(config).generate()?;
+    let mut header = Vec::new();
+    bindings.write(&mut header);
+    // Rust's heading for what the caller must see to.
+    Ok(String::from_utf8(header)?.replace(" * # Safety\n *\n", ""))
+}
+
+#[test]
+fn the_header_is_what_the_sources_say() -> Result {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !folder.join("src").exists() {
+        eprintln!("skipped: the sources are not here");
+        return Ok(());
+    }
+    let (path, generated) = (folder.join("include/vkgdr.h"), generate(folder)?);
+    if std::env::var_os("VKGDR_BLESS").is_some() {
+        std::fs::write(&path, &generated)?;
+    }
+    let committed = std::fs::read_to_string(&path)?;
+    let differing = committed.lines().zip(generated.lines()).find(|(old, new)| old != new);
+    assert!(
+        committed == generated,
+        "include/vkgdr.h is not what the sources say (VKGDR_BLESS=1 writes it anew); first difference: {differing:?}"
+    );
+    Ok(())
+}
