@@ -1,6 +1,7 @@
 //! Scopes in which the CPU uses memory, with the invalidate before and the flush after.
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::ptr::NonNull;
 
 use bytemuck::{NoUninit, Pod};
@@ -34,7 +35,6 @@ impl MapMode {
 ///
 /// Dropping the guard flushes what the mode says; [`MapGuard::finish`] does the same and reports failure. All
 /// offsets are in bytes from the start of the mapped range.
-#[derive(Debug)]
 #[must_use = "the guard flushes when it goes; dropped at once it guards nothing"]
 pub struct MapGuard<'a> {
     view: View<'a>,
@@ -109,6 +109,16 @@ impl<'a> MapGuard<'a> {
             return Ok(());
         }
         self.view.flush(0, self.view.len())
+    }
+}
+
+impl fmt::Debug for MapGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MapGuard")
+            .field("mode", &self.mode)
+            .field("len", &self.len())
+            .field("host_ptr", &self.host_ptr())
+            .finish_non_exhaustive()
     }
 }
 

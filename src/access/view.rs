@@ -111,8 +111,8 @@ impl<'a> View<'a> {
     }
 
     /// Repeats `pattern` over `len` bytes at `offset`. `len` must be a multiple of the pattern's size.
-    pub(crate) fn fill<T: NoUninit>(self, offset: usize, len: usize, pattern: &T) -> Result<()> {
-        let pattern = bytemuck::bytes_of(pattern);
+    pub(crate) fn fill<T: NoUninit>(self, offset: usize, len: usize, pattern: &[T]) -> Result<()> {
+        let pattern: &[u8] = bytemuck::cast_slice(pattern);
         let unit = pattern.len().max(1);
         if !len.is_multiple_of(unit) {
             return Err(Error::Misaligned { what: "the length to fill", value: len, unit });

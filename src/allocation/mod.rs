@@ -44,9 +44,7 @@ impl Allocation {
         let memory_type = owner.memory_type(kind)?;
         let size = padded_size(len, kind, memory_type)?;
         match Self::acquire(owner, len, size, kind, memory_type) {
-            Err(error) if error.is_exhaustion() && queue.drain() > 0 => {
-                Self::acquire(owner, len, size, kind, memory_type)
-            }
+            Err(error) if error.is_exhaustion() && queue.drain() => Self::acquire(owner, len, size, kind, memory_type),
             result => result,
         }
     }

@@ -186,7 +186,8 @@ impl Vkgdr {
     /// Returns how many allocations that were.
     ///
     /// Every allocation and every drop does the same, so that only a program that does neither for a long time
-    /// needs to call this. Does not wait.
+    /// needs to call this. Does not wait, but for memory whose drop could not wait for its context, as during a
+    /// stream capture. Keep a handle for as long as you drop memory that is bound to streams.
     pub fn collect(&self) -> usize {
         self.gpu().release_queue().collect()
     }

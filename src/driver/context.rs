@@ -5,8 +5,8 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::Handle;
 use super::cuda::{Cuda, cuda};
-use crate::Result;
 use crate::error::CudaCode;
+use crate::{Error, Result};
 
 /// A context that belongs to somebody else, remembered so that it can be made current later, on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,15 +38,21 @@ impl Context {
         self.raw.0
     }
 
-    /// As [`Self::enter`], for those who must go on when the context is gone.
+    /// Makes the context current until the guard goes, for those who must go on when the context is gone.
     pub(crate) fn try_enter(self) -> Result<Entered> {
-        match self.enter() {
-            Ok(guard) => Ok(Entered::Current(guard)),
-            Err(error) => match error.cuda_code() {
-                Some(CudaCode::INVALID_CONTEXT | CudaCode::CONTEXT_IS_DESTROYED) => Ok(Entered::Destroyed),
-                Some(CudaCode::DEINITIALIZED) => Ok(Entered::ShutDown),
-                _ => Err(error),
-            },
+        const GONE: &[i32] = &[CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
+        let cuda = cuda()?;
+        // SAFETY: `raw` was a context when it was captured, which is all that the driver asks.
+        if let Err(error) = unsafe { cuda.context_push(self.raw()) } {
+            return Entered::failed(error, GONE);
+        }
+        let guard = ContextGuard { cuda, pushed: true };
+        let Some(id) = self.id else { return Ok(Entered::Current(guard)) };
+        // SAFETY: null asks for the current context, which the push has just set.
+        match unsafe { cuda.context_id(std::ptr::null_mut()) } {
+            Ok(current) if current == Some(id) => Ok(Entered::Current(guard)),
+            Ok(_) => Ok(Entered::Destroyed(cuda.destroyed_context())),
+            Err(error) => Entered::failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
         }
     }
 
@@ -57,18 +63,10 @@ impl Context {
 
     /// Makes the context current until the guard goes.
     pub(crate) fn enter(self) -> Result<ContextGuard> {
-        let cuda = cuda()?;
-        // SAFETY: `raw` was a context when it was captured, which is all that the driver asks.
-        unsafe { cuda.context_push(self.raw()) }?;
-        let guard = ContextGuard { cuda, pushed: true };
-        if let Some(id) = self.id {
-            // SAFETY: null asks for the current context, which the push has just set.
-            let current = unsafe { cuda.context_id(std::ptr::null_mut()) }?;
-            if current != Some(id) {
-                return Err(cuda.destroyed_context());
-            }
+        match self.try_enter()? {
+            Entered::Current(guard) => Ok(guard),
+            Entered::Destroyed(error) | Entered::ShutDown(error) => Err(error),
         }
-        Ok(guard)
     }
 
     /// Runs `work` with the context current.
@@ -90,9 +88,20 @@ pub(crate) enum Entered {
     /// The context is current while the guard lives.
     Current(ContextGuard),
     /// The context was destroyed, and what it owned with it.
-    Destroyed,
+    Destroyed(Error),
     /// The process is ending, and CUDA has ended before.
-    ShutDown,
+    ShutDown(Error),
+}
+
+impl Entered {
+    /// What a failure means, if the codes in `gone` mean that the context is gone.
+    fn failed(error: Error, gone: &[i32]) -> Result<Self> {
+        match error.cuda_code() {
+            Some(CudaCode::DEINITIALIZED) => Ok(Self::ShutDown(error)),
+            Some(code) if gone.contains(&code) => Ok(Self::Destroyed(error)),
+            _ => Err(error),
+        }
+    }
 }
 
 /// Runs `work` and makes the context current again that was before. For calls that change it, as cudarc's do.

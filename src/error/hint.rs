@@ -6,6 +6,9 @@ use ash::vk;
 use super::CudaCode;
 use crate::MemoryKind;
 
+/// Each live allocation holds a descriptor in some drivers, and needs one for a moment in all.
+const OPEN_FILES: &str = "too many open files? see ulimit -n";
+
 /// For a driver's library that is missing.
 pub(super) fn library(library: &str) -> &'static str {
     if library.contains("vulkan") {
@@ -26,6 +29,7 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
             Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
         }
         ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
+        ("cuImportExternalMemory", CudaCode::OPERATING_SYSTEM) => Some(OPEN_FILES),
         ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
         _ => None,
     }
@@ -48,7 +52,9 @@ pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> 
         ("vkEnumeratePhysicalDevices", vk::Result::ERROR_INITIALIZATION_FAILED) => {
             Some(concat!("no Vulkan driver found a device; ", install_vulkan_driver!()))
         }
-        ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS) => Some("see the limit on open files (ulimit -n)"),
+        ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS | vk::Result::ERROR_INVALID_EXTERNAL_HANDLE) => {
+            Some(OPEN_FILES)
+        }
         _ => None,
     }
 }

@@ -198,8 +198,14 @@ impl Error {
                 vk::Result::ERROR_OUT_OF_HOST_MEMORY,
                 vk::Result::ERROR_MEMORY_MAP_FAILED,
                 vk::Result::ERROR_TOO_MANY_OBJECTS,
+                vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
             ]
             .contains(code),
+            // The import fails so where it finds no free descriptor.
+            Self::Cuda {
+                operation: "cuImportExternalMemory",
+                code: CudaCode { value: CudaCode::OPERATING_SYSTEM, .. },
+            } => true,
             Self::Cuda { code, .. } => code.value == CudaCode::OUT_OF_MEMORY,
             _ => false,
         }
@@ -221,6 +227,7 @@ impl CudaCode {
     pub(crate) const NO_DEVICE: i32 = 100;
     pub(crate) const INVALID_DEVICE: i32 = 101;
     pub(crate) const INVALID_CONTEXT: i32 = 201;
+    pub(crate) const OPERATING_SYSTEM: i32 = 304;
     pub(crate) const NOT_READY: i32 = 600;
     pub(crate) const CONTEXT_IS_DESTROYED: i32 = 709;
 

@@ -22,6 +22,9 @@ use crate::{MemoryKind, Result, Vkgdr};
 /// whichever context is current there. Before it is freed it waits for the device, see [`DropPolicy`]. When its
 /// context was destroyed first, only Vulkan's side is freed, and one line is logged.
 ///
+/// Releasing memory asks CUDA for events or waits for a context, on this thread. CUDA forbids that while a stream is
+/// captured in global mode: drop memory before or after a capture, or capture in a thread-local or relaxed mode.
+///
 /// Reading, writing, mapping and taking parts are methods of [`Region`], to which this type dereferences.
 ///
 /// # Examples

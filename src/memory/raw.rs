@@ -6,9 +6,10 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
+use super::release::{leave_to_the_system, release_orphan};
 use crate::access::view::View;
 use crate::allocation::Allocation;
-use crate::driver::context::ContextGuard;
+use crate::driver::context::{ContextGuard, Entered};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in whatever CUDA context is current.
@@ -65,7 +66,18 @@ impl RawMemory {
         // Dropped after the context was left: it may be what keeps the context alive.
         let owner = allocation.owner().clone();
         let Some(context) = owner.primary_context() else { return allocation.release() };
-        let guard = context.enter();
+        let guard = match context.try_enter() {
+            Ok(Entered::Destroyed(_)) => {
+                release_orphan(allocation);
+                return Ok(());
+            }
+            Ok(Entered::ShutDown(_)) => {
+                leave_to_the_system(allocation);
+                return Ok(());
+            }
+            Ok(Entered::Current(guard)) => Ok(guard),
+            Err(error) => Err(error),
+        };
         let released = allocation.release();
         let left = guard.and_then(ContextGuard::leave);
         if let (Err(error), Err(_)) = (&left, &released) {

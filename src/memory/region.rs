@@ -187,8 +187,18 @@ impl Region {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn fill<T: NoUninit>(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
+        self.fill_pattern(range, &[value])
+    }
+
+    /// Repeats several values over a range of bytes, whose length must be a multiple of the values' size together. Does
+    /// not flush. No values fill nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`fill`](Self::fill).
+    pub fn fill_pattern<T: NoUninit>(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len)?;
-        self.view().fill(offset, len, &value)
+        self.view().fill(offset, len, pattern)
     }
 
     /// Begins a scope in which the CPU uses a range.

@@ -84,11 +84,11 @@ impl Held {
         let binding = self.binding.get();
         let result = match self.context.try_enter() {
             Ok(Entered::Current(guard)) => self.release_within(guard, allocation, &binding),
-            Ok(Entered::Destroyed) => {
+            Ok(Entered::Destroyed(_)) => {
                 release_orphan(allocation);
                 Ok(())
             }
-            Ok(Entered::ShutDown) => {
+            Ok(Entered::ShutDown(_)) => {
                 leave_to_the_system(allocation);
                 Ok(())
             }
@@ -123,7 +123,11 @@ impl Held {
         match binding.policy() {
             DropPolicy::Immediate => Ok(None),
             DropPolicy::WaitForContext => cuda()?.context_synchronize().map(|()| None),
-            DropPolicy::WaitForStream => binding.record().map(Some),
+            DropPolicy::WaitForStream => {
+                let event = binding.record()?;
+                // An event of a stream that is being captured never passes: asking for it is an error.
+                Ok(if event.has_passed()? { None } else { Some(event) })
+            }
         }
     }
 
@@ -142,7 +146,7 @@ impl Drop for Held {
 }
 
 /// Releases what is left of memory whose context was destroyed, which freed CUDA's side.
-fn release_orphan(allocation: Allocation) {
+pub(super) fn release_orphan(allocation: Allocation) {
     log::warn!(
         "the CUDA context of {} bytes of {} memory was destroyed before the memory; only Vulkan's side is freed",
         allocation.len(),
@@ -152,7 +156,7 @@ fn release_orphan(allocation: Allocation) {
 }
 
 /// Leaves memory to the end of the process, once CUDA has shut down: the Vulkan driver may have, too.
-fn leave_to_the_system(allocation: Allocation) {
+pub(super) fn leave_to_the_system(allocation: Allocation) {
     let _ = ManuallyDrop::new(allocation);
 }
 
@@ -199,7 +203,7 @@ impl Retiree {
     fn ask(&self, question: impl FnOnce(&Pending) -> Result<bool>) -> bool {
         let answer = match self.context.try_enter() {
             Ok(Entered::Current(_guard)) => question(&self.pending),
-            Ok(Entered::Destroyed | Entered::ShutDown) => Ok(true),
+            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => Ok(true),
             Err(error) => Err(error),
         };
         answer.unwrap_or_else(|error| {
@@ -232,11 +236,11 @@ impl Retired for Retiree {
         let _owner = allocation.owner().clone();
         match context.try_enter() {
             Ok(Entered::Current(_guard)) => Self::release_now(pending, allocation),
-            Ok(Entered::Destroyed) => {
+            Ok(Entered::Destroyed(_)) => {
                 pending.abandon();
                 release_orphan(allocation);
             }
-            Ok(Entered::ShutDown) => {
+            Ok(Entered::ShutDown(_)) => {
                 pending.abandon();
                 leave_to_the_system(allocation);
             }

@@ -1,14 +1,22 @@
 //! Each thread's stack of current contexts, as handles.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 
 thread_local! {
-    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    // Without a destructor, so that the stack is there until the very end of its thread, for the thread-local values
+    // of others. An empty stack holds no memory.
+    static STACK: RefCell<ManuallyDrop<Vec<usize>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-// At the very end of a thread its stack may be gone: then nothing is current.
-fn with<R: Default>(use_stack: impl FnOnce(&mut Vec<usize>) -> R) -> R {
-    STACK.try_with(|stack| use_stack(&mut stack.borrow_mut())).unwrap_or_default()
+fn with<R>(use_stack: impl FnOnce(&mut Vec<usize>) -> R) -> R {
+    STACK.with_borrow_mut(|stack| {
+        let result = use_stack(stack);
+        if stack.is_empty() {
+            drop(std::mem::take(&mut **stack));
+        }
+        result
+    })
 }
 
 /// The current context's handle.
