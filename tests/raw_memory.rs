@@ -328,3 +328,22 @@ fn non_coherent_memory_is_flushed_at_every_range_around_the_atoms() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn after_a_reset_of_the_primary_context_freeing_leaves_its_old_handles_alone() -> Result {
+    let Some(sim) = support::simcuda() else { return skip("a reset disturbs every user of a real GPU") };
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let vulkan = || support::vklayer().map(|layer| layer.live_objects_of("memory"));
+    let before = vulkan();
+    let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    // SAFETY: nothing uses the context at this time.
+    let code = unsafe { cudarc::driver::sys::cuDevicePrimaryCtxReset_v2(0) };
+    assert_eq!(code as i32, 0);
+    let calls = || ["cuMemFree", "cuDestroyExternalMemory"].map(|function| sim.calls(Some(function)));
+    let freed = calls();
+    // SAFETY: nothing uses the memory.
+    unsafe { memory.free() }?;
+    assert_eq!(calls(), freed, "called with handles of a context that is gone");
+    assert_eq!(vulkan(), before, "Vulkan's side");
+    Ok(())
+}

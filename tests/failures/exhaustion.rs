@@ -15,7 +15,10 @@ const OUT_OF_HOST_MEMORY: i32 = -1;
 const OUT_OF_DEVICE_MEMORY: i32 = -2;
 const MEMORY_MAP_FAILED: i32 = -5;
 const TOO_MANY_OBJECTS: i32 = -10;
+const INVALID_EXTERNAL_HANDLE: i32 = -1_000_072_003;
 const CUDA_OUT_OF_MEMORY: i32 = 2;
+/// What an import answers that finds no free descriptor.
+const CUDA_OPERATING_SYSTEM: i32 = 304;
 
 /// Drops memory that a held stream uses, makes the next call of `function` fail, and allocates: that must succeed,
 /// and the dropped memory be gone.
@@ -54,7 +57,8 @@ fn vulkan_running_out_drains_the_release_queue_and_tries_again() -> Result {
     survives(layer, "vkAllocateMemory", OUT_OF_DEVICE_MEMORY)?;
     survives(layer, "vkAllocateMemory", OUT_OF_HOST_MEMORY)?;
     survives(layer, "vkMapMemory", MEMORY_MAP_FAILED)?;
-    survives(layer, "vkGetMemoryFdKHR", TOO_MANY_OBJECTS)
+    survives(layer, "vkGetMemoryFdKHR", TOO_MANY_OBJECTS)?;
+    survives(layer, "vkGetMemoryFdKHR", INVALID_EXTERNAL_HANDLE)
 }
 
 #[test]
@@ -64,6 +68,7 @@ fn cuda_running_out_drains_the_release_queue_and_tries_again() -> Result {
         return Ok(());
     };
     survives(sim, "cuImportExternalMemory", CUDA_OUT_OF_MEMORY)?;
+    survives(sim, "cuImportExternalMemory", CUDA_OPERATING_SYSTEM)?;
     survives(sim, "cuExternalMemoryGetMappedBuffer", CUDA_OUT_OF_MEMORY)
 }
 
@@ -113,5 +118,28 @@ fn a_driver_that_stays_out_of_memory_is_asked_twice_and_then_believed() -> Resul
     layer.clear_faults();
     assert!(error.as_ref().is_err_and(|text| text.contains("VK_ERROR_OUT_OF_DEVICE_MEMORY")), "{error:?}");
     assert_eq!(layer.calls(Some("vkAllocateMemory")), calls + 2);
+    Ok(())
+}
+
+#[test]
+fn running_out_of_descriptors_says_which_limit_to_look_at() -> Result {
+    let (Some(layer), Some(sim)) = (support::vklayer(), support::simcuda()) else {
+        eprintln!("skipped: needs the fault layer and the simulated CUDA driver");
+        return Ok(());
+    };
+    let place = Place::primary(OpenFlags::empty())?;
+    let refused = |controls: &'static Controls, function: &str, code| {
+        controls.fail(function, 1, code);
+        let error = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
+        controls.clear_faults();
+        error.err().unwrap_or_default()
+    };
+    for error in [
+        refused(layer, "vkGetMemoryFdKHR", TOO_MANY_OBJECTS),
+        refused(layer, "vkGetMemoryFdKHR", INVALID_EXTERNAL_HANDLE),
+        refused(sim, "cuImportExternalMemory", CUDA_OPERATING_SYSTEM),
+    ] {
+        assert!(error.contains("ulimit -n"), "{error}");
+    }
     Ok(())
 }

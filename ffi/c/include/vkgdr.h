@@ -38,6 +38,88 @@ typedef struct CUstream_st *CUstream;
 #endif
 
 /**
+ * Flags for vkgdr_open(), to be or-ed together.
+ */
+enum vkgdr_open_flags {
+  /**
+   * Ignore the device number and use the device of the current CUDA context.
+   */
+  VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,
+  /**
+   * Treat memory as non-coherent even where it is coherent, for testing.
+   */
+  VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
+  /**
+   * Use only coherent memory, so that flushing and invalidating are never needed.
+   */
+  VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
+};
+
+/**
+ * Flags for vkgdr_memory_alloc(): one kind.
+ */
+enum vkgdr_memory_flags {
+  /**
+   * Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
+   */
+  VKGDR_MEMORY_MAPPED = 0,
+  /**
+   * Cached system memory that the GPU reaches over PCIe.
+   */
+  VKGDR_MEMORY_HOST = 1,
+  /**
+   * Memory of the GPU that the CPU does not see.
+   */
+  VKGDR_MEMORY_DEVICE = 2,
+};
+
+/**
+ * What the functions that vkgdr 0.1 did not have return, as `int32_t`.
+ */
+enum vkgdr_status {
+  /**
+   * It worked.
+   */
+  VKGDR_SUCCESS = 0,
+  /**
+   * A null pointer, unknown flags, a size of 0, or a stream that cannot be used.
+   */
+  VKGDR_ERROR_INVALID_ARGUMENT = 1,
+  /**
+   * A range that is not within the memory.
+   */
+  VKGDR_ERROR_OUT_OF_RANGE = 2,
+  /**
+   * The GPU has no such memory, or the memory cannot do that: device memory has no host view.
+   */
+  VKGDR_ERROR_NOT_SUPPORTED = 3,
+  /**
+   * There is not enough memory of that kind.
+   */
+  VKGDR_ERROR_OUT_OF_MEMORY = 4,
+  /**
+   * libcuda, libvulkan, a function or an extension is missing.
+   */
+  VKGDR_ERROR_DRIVER_MISSING = 5,
+  /**
+   * Vulkan does not know the CUDA device, or the current context is on another device.
+   */
+  VKGDR_ERROR_NO_DEVICE = 6,
+  /**
+   * A CUDA driver call failed.
+   */
+  VKGDR_ERROR_CUDA = 7,
+  /**
+   * A Vulkan call failed.
+   */
+  VKGDR_ERROR_VULKAN = 8,
+  /**
+   * A defect of this library.
+   */
+  VKGDR_ERROR_INTERNAL = 9,
+};
+
+/**
  * A GPU whose memory can be allocated.
  */
 struct vkgdr;
@@ -88,7 +170,7 @@ extern "C" {
  *
  * `mem` must be NULL or live.
  */
-VKGDR_API void vkgdr_memory_flush(vkgdr_memory_t mem, uintptr_t offset, uintptr_t size);
+VKGDR_API void vkgdr_memory_flush(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
  * As vkgdr_memory_flush(), and reports what goes wrong.
@@ -97,7 +179,7 @@ VKGDR_API void vkgdr_memory_flush(vkgdr_memory_t mem, uintptr_t offset, uintptr_
  *
  * `mem` must be NULL or live.
  */
-VKGDR_API int32_t vkgdr_memory_flush_checked(vkgdr_memory_t mem, uintptr_t offset, uintptr_t size);
+VKGDR_API int32_t vkgdr_memory_flush_checked(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
  * Makes the device's writes to a range visible to the CPU. Any range within the memory will do: it is rounded
@@ -108,7 +190,7 @@ VKGDR_API int32_t vkgdr_memory_flush_checked(vkgdr_memory_t mem, uintptr_t offse
  *
  * `mem` must be NULL or live.
  */
-VKGDR_API void vkgdr_memory_invalidate(vkgdr_memory_t mem, uintptr_t offset, uintptr_t size);
+VKGDR_API void vkgdr_memory_invalidate(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
  * As vkgdr_memory_invalidate(), and reports what goes wrong.
@@ -117,7 +199,7 @@ VKGDR_API void vkgdr_memory_invalidate(vkgdr_memory_t mem, uintptr_t offset, uin
  *
  * `mem` must be NULL or live.
  */
-VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, uintptr_t offset, uintptr_t size);
+VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
  * Copies `size` bytes to the memory. Does not flush.
@@ -129,7 +211,7 @@ VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, uintptr_t 
  *
  * `mem` must be NULL or live, `source` good for reading `size` bytes that nobody writes meanwhile.
  */
-VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, uintptr_t offset, const void *source, uintptr_t size);
+VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const void *source, size_t size);
 
 /**
  * Copies `size` bytes from the memory. Does not invalidate.
@@ -141,7 +223,7 @@ VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, uintptr_t offset, const
  *
  * `mem` must be NULL or live, `target` good for writing `size` bytes that nobody else uses meanwhile.
  */
-VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, uintptr_t offset, void *target, uintptr_t size);
+VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *target, size_t size);
 
 /**
  * Repeats a pattern over a range. Does not flush.
@@ -154,12 +236,7 @@ VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, uintptr_t offset, void *
  *
  * `mem` must be NULL or live, `pattern` good for reading `pattern_size` bytes that nobody writes meanwhile.
  */
-VKGDR_API
-int32_t vkgdr_memory_fill(vkgdr_memory_t mem,
-                          uintptr_t offset,
-                          uintptr_t size,
-                          const void *pattern,
-                          uintptr_t pattern_size);
+VKGDR_API int32_t vkgdr_memory_fill(vkgdr_memory_t mem, size_t offset, size_t size, const void *pattern, size_t pattern_size);
 
 /**
  * Opens a GPU.
@@ -210,7 +287,7 @@ VKGDR_API int32_t vkgdr_device_get_number(vkgdr_t g, CUdevice *out);
  *
  * `g` must be NULL or a live handle, `buffer` NULL or good for writing `capacity` bytes.
  */
-VKGDR_API int32_t vkgdr_device_get_name(vkgdr_t g, char *buffer, uintptr_t capacity);
+VKGDR_API int32_t vkgdr_device_get_name(vkgdr_t g, char *buffer, size_t capacity);
 
 /**
  * The UUID of the GPU, on which CUDA and Vulkan agree.
@@ -250,7 +327,7 @@ VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct 
  *
  * `g` must be NULL or a live handle, `count` NULL or good for writing.
  */
-VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, uintptr_t *count);
+VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
 
 /**
  * The error of the last open or alloc on this thread, or NULL if that succeeded. No other function changes it.
@@ -284,7 +361,7 @@ VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t
  *
  * `g` must be NULL or a live handle.
  */
-VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, uintptr_t size, uint32_t flags);
+VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t flags);
 
 /**
  * Frees memory or a region. NULL is allowed. Memory goes with its last region.
@@ -340,7 +417,7 @@ VKGDR_API int32_t vkgdr_memory_bind_stream(vkgdr_memory_t mem, CUstream stream);
  *
  * `mem` must be NULL or live, `out` NULL or good for writing.
  */
-VKGDR_API int32_t vkgdr_memory_create_region(vkgdr_memory_t mem, uintptr_t offset, uintptr_t size, vkgdr_memory_t *out);
+VKGDR_API int32_t vkgdr_memory_create_region(vkgdr_memory_t mem, size_t offset, size_t size, vkgdr_memory_t *out);
 
 /**
  * The address for the CPU, valid until the memory is freed. NULL for device memory.
@@ -361,7 +438,7 @@ VKGDR_API CUdeviceptr vkgdr_memory_get_device_ptr(vkgdr_memory_t mem);
  *
  * `mem` must be NULL or live.
  */
-VKGDR_API uintptr_t vkgdr_memory_get_size(vkgdr_memory_t mem);
+VKGDR_API size_t vkgdr_memory_get_size(vkgdr_memory_t mem);
 
 /**
  * The kind of memory.
@@ -385,7 +462,7 @@ VKGDR_API bool vkgdr_memory_is_coherent(vkgdr_memory_t mem);
  *
  * `mem` must be NULL or live.
  */
-VKGDR_API uintptr_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
+VKGDR_API size_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
 
 /**
  * What a status means, in a few words: a static string, never NULL.

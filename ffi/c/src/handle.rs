@@ -21,7 +21,7 @@ pub type vkgdr_t = *mut vkgdr;
 
 /// Flags for vkgdr_open(), to be or-ed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(C)]
 pub enum vkgdr_open_flags {
     /// Ignore the device number and use the device of the current CUDA context.
     VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,

@@ -30,7 +30,7 @@ pub type vkgdr_memory_t = *mut vkgdr_memory;
 
 /// Flags for vkgdr_memory_alloc(): one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(C)]
 pub enum vkgdr_memory_flags {
     /// Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
     VKGDR_MEMORY_MAPPED = 0,

@@ -8,7 +8,7 @@ use vkgdr_rs::Error;
 /// What the functions that vkgdr 0.1 did not have return, as `int32_t`.
 #[expect(non_camel_case_types, reason = "C's spelling")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
+#[repr(C)]
 pub enum vkgdr_status {
     /// It worked.
     VKGDR_SUCCESS = 0,
