@@ -116,7 +116,7 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
     report.add("Vkgdr::open again", "first open", opens()?, Goal::Ratio(0.01));
     compare_calls_of_raw_memory(&mut report, gpu)?;
     compare_calls_of_memory(&mut report, gpu)?;
-    report.publish(gpu.name());
+    report.publish("vkgdr", gpu.name());
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What a bench found, as a table and as JSON.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
@@ -87,12 +87,12 @@ impl Report {
         self.rows.push(Row { what: what.into(), peer_name, pairs, goal });
     }
 
-    /// Prints the table and writes the same to `vkgdr.json` in `$VKGDR_BENCH_DIR`, by default `bench` in cargo's
-    /// target folder. `gpu` is the CUDA device's name.
-    pub(crate) fn publish(&self, gpu: &str) {
+    /// Prints the table and writes the same to `NAME.json` in `$VKGDR_BENCH_DIR`, by default `bench` in cargo's target
+    /// folder. `gpu` is the CUDA device's name.
+    pub(crate) fn publish(&self, name: &str, gpu: &str) {
         let machine = Machine::here(gpu);
         println!("{}", self.table(&machine));
-        match self.write(&machine) {
+        match self.write(name, &machine) {
             Ok(path) => println!("also in {}", path.display()),
             Err(error) => println!("not written as JSON: {error}"),
         }
@@ -117,8 +117,10 @@ impl Report {
         text
     }
 
-    fn write(&self, machine: &Machine) -> io::Result<PathBuf> {
-        let target = || PathBuf::from(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("bench");
+    fn write(&self, name: &str, machine: &Machine) -> io::Result<PathBuf> {
+        // The program is `target/PROFILE/deps/…`.
+        let program = env::current_exe()?;
+        let target = || program.ancestors().nth(3).unwrap_or(Path::new(".")).join("bench");
         let folder = env::var_os("VKGDR_BENCH_DIR").map_or_else(target, PathBuf::from);
         fs::create_dir_all(&folder)?;
         let rows: Vec<_> = self.rows.iter().map(|row| format!("    {}", row.json())).collect();
@@ -130,7 +132,7 @@ impl Report {
             quoted(&machine.date),
             rows.join(",\n"),
         );
-        let path = folder.join("vkgdr.json");
+        let path = folder.join(format!("{name}.json"));
         fs::write(&path, text)?;
         Ok(path)
     }

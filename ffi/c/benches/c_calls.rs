@@ -1,0 +1,147 @@
+//! What a call through the C library costs beside the same call in Rust.
+//!
+//! The library is loaded as a program would load it. The two sides take turns in one run; the table is also written to
+//! `vkgdr-c.json` (see `benches/report`).
+#![expect(unsafe_code, reason = "calls C functions")]
+
+#[path = "../../../benches/pairs/mod.rs"]
+mod pairs;
+#[path = "../../../benches/report/mod.rs"]
+mod report;
+
+use std::error::Error;
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::time::Duration;
+
+use libloading::{Library, Symbol};
+use pairs::{Effort, Pairs};
+use report::{Goal, Report};
+use support::cuda::Context;
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+const LEN: usize = 4096;
+/// Calls of a few nanoseconds.
+const FAST: Effort = Effort { batch: 10_000, rounds: 500, at_most: Duration::from_secs(1) };
+/// Calls of some microseconds, or of milliseconds on a GPU.
+const SLOW: Effort = Effort { batch: 8, rounds: 600, at_most: Duration::from_secs(6) };
+/// `VKGDR_MEMORY_HOST`.
+const HOST: u32 = 1;
+
+/// A handle of the C library.
+type Handle = *mut c_void;
+
+/// The functions of the C library that are measured.
+struct Functions<'a> {
+    open: Symbol<'a, unsafe extern "C" fn(i32, u32) -> Handle>,
+    close: Symbol<'a, unsafe extern "C" fn(Handle)>,
+    alloc: Symbol<'a, unsafe extern "C" fn(Handle, usize, u32) -> Handle>,
+    free: Symbol<'a, unsafe extern "C" fn(Handle)>,
+    host_ptr: Symbol<'a, unsafe extern "C" fn(Handle) -> *mut c_void>,
+    device_ptr: Symbol<'a, unsafe extern "C" fn(Handle) -> u64>,
+    size: Symbol<'a, unsafe extern "C" fn(Handle) -> usize>,
+    is_coherent: Symbol<'a, unsafe extern "C" fn(Handle) -> bool>,
+    flush: Symbol<'a, unsafe extern "C" fn(Handle, usize, usize)>,
+}
+
+impl<'a> Functions<'a> {
+    fn find(library: &'a Library) -> Result<Self> {
+        macro_rules! find {
+            ($name:literal) => {
+                // SAFETY: the type is that of the function in vkgdr.h.
+                unsafe { library.get($name) }?
+            };
+        }
+        Ok(Self {
+            open: find!(b"vkgdr_open\0"),
+            close: find!(b"vkgdr_close\0"),
+            alloc: find!(b"vkgdr_memory_alloc\0"),
+            free: find!(b"vkgdr_memory_free\0"),
+            host_ptr: find!(b"vkgdr_memory_get_host_ptr\0"),
+            device_ptr: find!(b"vkgdr_memory_get_device_ptr\0"),
+            size: find!(b"vkgdr_memory_get_size\0"),
+            is_coherent: find!(b"vkgdr_memory_is_coherent\0"),
+            flush: find!(b"vkgdr_memory_flush\0"),
+        })
+    }
+}
+
+/// The library that cargo built beside this program.
+fn load() -> Result<Library> {
+    let folder = std::env::current_exe()?;
+    let folder = folder.parent().ok_or("the program has no folder")?;
+    // SAFETY: loading this library runs no code of its own.
+    Ok(unsafe { Library::new(folder.join("libvkgdr_c.so")) }?)
+}
+
+fn main() -> Result {
+    // `cargo test --benches` and `--list` only want to know whether it runs.
+    let arguments: Vec<_> = std::env::args().collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    if !has("--bench") || has("--test") || has("--list") {
+        return Ok(());
+    }
+    let _context = Context::create(0);
+    let library = load()?;
+    let c = Functions::find(&library)?;
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    // SAFETY: any arguments are allowed.
+    let handle = unsafe { (c.open)(0, 0) };
+    assert!(!handle.is_null(), "vkgdr_open failed");
+
+    let mut report = Report::default();
+    let cycles = SLOW.measure(|| cycle_in_c(&c, handle), || cycle_in_rust(&gpu));
+    report.add("vkgdr_memory_alloc + free, 4 KiB", "Rust", cycles, Goal::Ratio(1.02));
+    compare_calls(&mut report, &c, handle, &gpu)?;
+    report.publish("vkgdr-c", gpu.name());
+    // SAFETY: nothing uses the handle any more.
+    unsafe { (c.close)(handle) };
+    Ok(())
+}
+
+fn cycle_in_c(c: &Functions<'_>, handle: Handle) {
+    // SAFETY: the handle is live.
+    let memory = black_box(unsafe { (c.alloc)(handle, LEN, 0) });
+    assert!(!memory.is_null(), "vkgdr_memory_alloc failed");
+    // SAFETY: nothing uses the memory.
+    unsafe { (c.free)(memory) };
+}
+
+/// What the C functions do: nothing is waited for.
+fn cycle_in_rust(gpu: &Vkgdr) {
+    let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped).map(black_box);
+    let memory = memory.unwrap_or_else(|error| panic!("{error}"));
+    // SAFETY: nothing uses the memory.
+    unsafe { memory.release_immediately() };
+    memory.free().unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn compare_calls(report: &mut Report, c: &Functions<'_>, handle: Handle, gpu: &Vkgdr) -> Result {
+    let memory = &Memory::allocate(gpu, LEN, MemoryKind::Host)?;
+    // SAFETY: the handle is live.
+    let mem = unsafe { (c.alloc)(handle, LEN, HOST) };
+    assert!(!mem.is_null(), "vkgdr_memory_alloc failed");
+    let mut add = |what: &str, call: &mut dyn FnMut() -> Pairs| {
+        report.add(format!("vkgdr_memory_{what}"), "Rust", call(), Goal::Nanoseconds(3.0));
+    };
+    /// Measures a C getter of `mem` beside a Rust expression.
+    macro_rules! getter {
+        ($function:ident, $rust:expr) => {
+            // SAFETY: the memory is live.
+            &mut || FAST.measure(|| unsafe { (c.$function)(black_box(mem)) }, || $rust)
+        };
+    }
+    add("get_device_ptr", getter!(device_ptr, black_box(memory).device_ptr()));
+    add("get_host_ptr", getter!(host_ptr, black_box(memory).host_ptr()));
+    add("get_size", getter!(size, black_box(memory).len()));
+    add("is_coherent", getter!(is_coherent, black_box(memory).is_coherent()));
+    // SAFETY: the memory is live.
+    let flush = || unsafe { (c.flush)(black_box(mem), 0, black_box(LEN)) };
+    let flush_in_rust = || black_box(memory).flush(..black_box(LEN)).unwrap_or_else(|error| panic!("{error}"));
+    add("flush", &mut || FAST.measure(flush, flush_in_rust));
+    // SAFETY: nothing uses the memory.
+    unsafe { (c.free)(mem) };
+    Ok(())
+}
