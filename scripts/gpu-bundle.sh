@@ -49,7 +49,8 @@ mkdir -p "$new" "$programs"/{bench,bin,examples,layers,lib,sim,workspace}
 
 say 'building the tests, examples and benches (profile "bundle")'
 VKGDR_SIM_DIR=$programs/sim scripts/sim.sh bundle
-"$nextest" nextest archive --workspace --locked --cargo-profile bundle --zstd-level 19 \
+# Without the C library's tests, which need compilers.
+"$nextest" nextest archive --workspace --exclude vkgdr-c --locked --cargo-profile bundle --zstd-level 19 \
     --archive-file "$new/tests.tar.zst"
 executables example cargo build --locked --profile bundle --examples |
     while IFS= read -r file; do cp "$file" "$programs/examples/"; done
@@ -59,6 +60,8 @@ executables bench cargo bench --locked --profile bundle --workspace --no-run --b
         name=${file##*/}
         cp "$file" "$programs/bench/${name%-*}"
     done
+# The C library, beside the bench that loads it.
+cp "$target/bundle/deps/libvkgdr_c.so" "$programs/bench/"
 cp "$nextest" "$programs/bin/cargo-nextest"
 if has strip; then strip "$programs/bin/cargo-nextest"; fi
 
