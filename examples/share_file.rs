@@ -131,7 +131,7 @@ fn describe(gpu: &Vkgdr, path: &Path, memory: &Memory) -> Result<()> {
     writeln!(out, "file        {} ({})", path.display(), Size(memory.len() as u64))?;
     writeln!(out, "GPU         {}", gpu.name())?;
     writeln!(out, "memory      {}, {coherence}, atom {}", memory.kind(), memory.non_coherent_atom_size())?;
-    writeln!(out, "heap (BAR)  {}, {} free (by {})", Size(info.total), Size(info.available), info.source)?;
+    writeln!(out, "heap        {}, {} free (by {})", Size(info.total), Size(info.available), info.source)?;
     writeln!(out, "CPU's view  {host:#x}")?;
     writeln!(out, "GPU's view  {:#x}\n", memory.device_ptr())?;
     Ok(())
@@ -223,7 +223,7 @@ impl Steps {
         writeln!(stdout(), "{:<24} {:>11} {:>11}", "step", "time", "rate")?;
         for &(name, bytes, time) in &self.0 {
             let milliseconds = time.as_secs_f64() * 1e3;
-            let rate = if bytes == 0 { "-".to_owned() } else { rate(bytes, time) };
+            let rate = if bytes < CHUNK { "-".to_owned() } else { rate(bytes, time) };
             writeln!(stdout(), "{name:<24} {milliseconds:>8.3} ms {rate:>11}")?;
         }
         Ok(())

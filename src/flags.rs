@@ -13,11 +13,12 @@ bitflags::bitflags! {
     pub struct OpenFlags: u32 {
         /// Ignore the device number and use the device of the context that is current on the calling thread.
         const CURRENT_CONTEXT = 1;
-        /// Treat memory as non-coherent even where it is coherent: flush and invalidate always reach the
-        /// driver. For testing that a program flushes what it must.
+        /// Treat memory as non-coherent even where it is coherent: flush and invalidate of a range that is not
+        /// empty reach the driver. For testing that a program flushes what it must. `Device` memory, which has no
+        /// host view, stays coherent.
         const FORCE_NON_COHERENT = 2;
-        /// Use only memory types that are coherent, so that flush and invalidate are never needed. Together
-        /// with `FORCE_NON_COHERENT` a coherent type is chosen and treated as non-coherent.
+        /// Use only memory types that are coherent, so that flush and invalidate need not reach the driver.
+        /// `flush` still orders write-combined stores, which a kernel that is already running needs. Together with `FORCE_NON_COHERENT` a coherent type is chosen and treated as non-coherent.
         const REQUIRE_COHERENT = 4;
     }
 }

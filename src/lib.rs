@@ -2,7 +2,7 @@
 //!
 //! # The tour
 //!
-//! The data's way, and the order of the modules:
+//! The data's way:
 //!
 //! ```text
 //! open -> allocate -> map -> export -> import -> use (write, flush | invalidate, read) -> free

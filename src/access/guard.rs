@@ -70,7 +70,8 @@ impl<'a> MapGuard<'a> {
         self.mode
     }
 
-    /// The first byte. Valid while the guard lives; the device may change the bytes at any time.
+    /// The first byte; there always is one. Valid while the guard lives; the device may change the bytes at any time.
+    /// What is written through it in mode [`MapMode::Read`] is not flushed.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         self.view.host_ptr()

@@ -50,7 +50,7 @@ impl Allocation {
     }
 
     fn acquire(owner: &Vkgdr, len: usize, size: u64, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
-        let out_of = |error| with_sizes(error, kind, size, memory_type);
+        let out_of = |error| with_sizes(error, kind, len as u64, memory_type);
         let memory = DeviceMemory::allocate(owner.gpu(), &memory_type, size).map_err(out_of)?;
         let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
         let fd = memory.export()?;

@@ -57,7 +57,7 @@ pub struct MemoryInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryInfoSource {
-    /// From `VK_EXT_memory_budget`: the heap's budget less its use, other processes' included.
+    /// From `VK_EXT_memory_budget`: the heap's budget, which allows for other processes, less what this process uses.
     Budget,
     /// From the heap's size alone: the driver has no `VK_EXT_memory_budget`, so that nothing is known of what
     /// is in use.
@@ -110,7 +110,8 @@ impl Vkgdr {
     /// runtime and most libraries use.
     ///
     /// Allocations of this handle are made in that context, whichever is current, and none needs to be. The
-    /// context is released when the handle and its memory are gone.
+    /// context is released when the handle and its memory are gone. With [`OpenFlags::CURRENT_CONTEXT`] the device is
+    /// that of the current context, which must exist.
     ///
     /// # Errors
     ///
@@ -185,9 +186,11 @@ impl Vkgdr {
     /// Frees what was dropped while a stream still used it and is no longer in use, on any handle of this GPU.
     /// Returns how many allocations that were.
     ///
-    /// Every allocation and every drop does the same, so that only a program that does neither for a long time
+    /// Every allocation and every release of a `Memory` does so for a few of the oldest, so that only a program that
+    /// does neither for a long time
     /// needs to call this. Does not wait, but for memory whose drop could not wait for its context, as during a
-    /// stream capture. Keep a handle for as long as you drop memory that is bound to streams.
+    /// stream capture. Keep a handle for as long as you drop memory that is bound to streams; without one nobody can
+    /// call this.
     pub fn collect(&self) -> usize {
         self.gpu().release_queue().collect()
     }

@@ -123,8 +123,13 @@ fn library() -> Result<&'static Library> {
     }
     // SAFETY: loading libcuda runs its initialisers, which is what the caller asked for.
     let library = unsafe { Library::new(LIBRARY) }
-        .map_err(|error| Error::Library { library: LIBRARY, reason: error.to_string() })?;
+        .map_err(|error| Error::Library { library: LIBRARY, reason: reason(&error) })?;
     Ok(*loaded.insert(Box::leak(Box::new(library))))
+}
+
+/// What the dynamic loader said.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl Cuda {

@@ -20,7 +20,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// The text names the operation and the driver's token, for example
 /// `cuCtxGetDevice failed (CUDA_ERROR_INVALID_CONTEXT): …`.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A driver's library is missing.
@@ -122,7 +122,7 @@ pub enum Error {
         /// The size of the memory or region in bytes.
         size: usize,
     },
-    /// A pointer or a length that does not fit the element type.
+    /// A pointer or a length that does not fit the element type or the pattern.
     #[error("{what} {value} is not a multiple of {unit} bytes")]
     Misaligned {
         /// What does not fit.
@@ -158,6 +158,13 @@ pub enum Error {
     /// A map guard for reading was written through.
     #[error("the memory is mapped for reading only")]
     ReadOnly,
+}
+
+/// The text, since that is what a `main` that returns the error shows: its fields alone would leave the remedy out.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

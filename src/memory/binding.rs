@@ -16,6 +16,11 @@ use crate::{Error, Result};
 const PER_THREAD_STREAM: usize = 2;
 
 /// What the release of memory waits for.
+///
+/// Chosen by [`Memory::bind_stream`](crate::Memory::bind_stream) and
+/// [`Memory::release_immediately`](crate::Memory::release_immediately), reported by
+/// [`Memory::drop_policy`](crate::Memory::drop_policy). Where waiting fails for a reason that may pass, the memory goes
+/// later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum DropPolicy {

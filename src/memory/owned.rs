@@ -27,6 +27,13 @@ use crate::{MemoryKind, Result, Vkgdr};
 ///
 /// Reading, writing, mapping and taking parts are methods of [`Region`], to which this type dereferences.
 ///
+/// # cudarc
+///
+/// `&Memory` and `&Region` go straight into cudarc's copies and kernel launches. A copy uses the whole memory or region,
+/// as elements of the type that its other side has; bytes that make no whole element are left out. Copies on any stream
+/// of the memory's context are waited for before the memory goes, and copies on another context's streams before they
+/// return. Two things are not noticed: a kernel launch, and `memcpy_dtod` *from* our memory on another context's stream.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -47,11 +54,15 @@ impl Memory {
     /// Allocates `len` bytes of memory in the handle's primary context if it retains that, else in the current
     /// context, which must be one of the handle's device.
     ///
+    /// The contents are undefined. The host pointer is aligned to at least 64 bytes (Vulkan's
+    /// `minMemoryMapAlignment`).
+    ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`](crate::Error::WrongDevice)
     /// when it is another device's, [`Error::ZeroSize`](crate::Error::ZeroSize),
-    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType), `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and
+    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType), [`Error::Allocation`](crate::Error::Allocation)
+    /// when there is no room or the size is larger than the heap, and
     /// what else the drivers return.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let (allocation, context) = match owner.primary_context() {
@@ -110,7 +121,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`bind_stream`](Self::bind_stream).
+    /// As [`bind_stream`](Self::bind_stream), and what `cuStreamGetCtx` returns.
     ///
     /// # Safety
     ///

@@ -16,7 +16,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 ///
 /// This is vkgdr 0.1's memory: it does not remember a context, does not wait for the device, and **is not freed
 /// when it is dropped** (that leaks it). [`Memory`](crate::Memory) does all three; use it unless you manage
-/// contexts and lifetimes yourself, as a binding to another language does.
+/// contexts and lifetimes yourself. It may be used from any thread.
 #[must_use = "raw memory leaks unless it is freed"]
 pub struct RawMemory {
     /// None once it was freed.
@@ -29,12 +29,13 @@ impl RawMemory {
     /// Allocates `len` bytes of memory.
     ///
     /// A CUDA context of the handle's device must be current, unless the handle retains the primary context;
-    /// then the memory belongs to that one.
+    /// then the memory belongs to that one. The contents are undefined.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
-    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and
+    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when there is no room
+    /// or the size is larger than the heap, and
     /// what else the drivers return.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let allocation = match owner.primary_context() {
@@ -120,7 +121,8 @@ impl RawMemory {
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
-    /// [`invalidate`](Self::invalidate).
+    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores, which a kernel that is
+    /// already running needs.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.allocation.as_ref().is_none_or(|allocation| allocation.memory_type().coherent)

@@ -98,7 +98,8 @@ impl Region {
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
-    /// [`invalidate`](Self::invalidate).
+    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores, which a kernel that is
+    /// already running needs.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.held.allocation().memory_type().coherent

@@ -27,7 +27,7 @@ pub enum vkgdr_open_flags {
     VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,
     /// Treat memory as non-coherent even where it is coherent, for testing.
     VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
-    /// Use only coherent memory, so that flushing and invalidating are never needed.
+    /// Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running needs.
     VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
 }
 
@@ -63,7 +63,7 @@ pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
 /// Opens a GPU and retains its primary context, the one that the CUDA runtime uses. Memory of this handle is allocated
 /// in that context, and none needs to be current.
 ///
-/// @param device  The CUDA device number.
+/// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
 /// @param out     Where the handle is written.
 /// @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does.

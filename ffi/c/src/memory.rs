@@ -110,7 +110,7 @@ unsafe fn take(mem: vkgdr_memory_t) -> vkgdr_memory {
 /// Allocates memory.
 ///
 /// A CUDA context of the handle's device must be current, unless the handle was opened with
-/// vkgdr_open_primary_context().
+/// vkgdr_open_primary_context(). The contents are undefined.
 ///
 /// @param g      The GPU.
 /// @param size   Bytes, more than 0.
@@ -166,7 +166,8 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
     })
 }
 
-/// Frees memory once a stream has done the work that it was given before this call. Does not wait.
+/// Frees memory once a stream has done the work that it was given before this call. Does not wait, unless the memory
+/// was bound to another stream before: then it waits for the whole context.
 ///
 /// @param mem     The memory. It is gone for the caller if this succeeds, and stays if not. Not a region.
 /// @param stream  A stream of the memory's context; NULL is its legacy default stream.
@@ -181,8 +182,12 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
     boundary::status(|| {
         // SAFETY: by this function's contract.
         unsafe { bind(mem, stream) }?;
+        // From here on the memory is gone for the caller, whatever the drivers say.
         // SAFETY: as above.
-        unsafe { take(mem) }.free()
+        if let Err(failure) = unsafe { take(mem) }.free() {
+            log::warn!("freeing memory on a stream: {failure:?}");
+        }
+        Ok(())
     })
 }
 
@@ -297,7 +302,8 @@ pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u3
     })
 }
 
-/// Whether flushing and invalidating are unnecessary.
+/// Whether the CPU and the device see each other's writes without flushing and invalidating. Flushing then only orders
+/// the CPU's stores, which a kernel that is already running needs.
 ///
 /// # Safety
 ///

@@ -12,13 +12,14 @@ use vkgdr_rs::Error;
 pub enum vkgdr_status {
     /// It worked.
     VKGDR_SUCCESS = 0,
-    /// A null pointer, unknown flags, a size of 0, or a stream that cannot be used.
+    /// A null pointer, unknown flags, a size of 0, a length that is no multiple of its pattern, a region where whole
+    /// memory is wanted, or a stream that cannot be used.
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
     /// A range that is not within the memory.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
     /// The GPU has no such memory, or the memory cannot do that: device memory has no host view.
     VKGDR_ERROR_NOT_SUPPORTED = 3,
-    /// There is not enough memory of that kind.
+    /// There is not enough memory of that kind, it cannot be mapped, or there are too many allocations.
     VKGDR_ERROR_OUT_OF_MEMORY = 4,
     /// libcuda, libvulkan, a function or an extension is missing.
     VKGDR_ERROR_DRIVER_MISSING = 5,

@@ -1,0 +1,93 @@
+// A text travels through memory that the CPU and the GPU share, and an answer comes back.
+//
+//     c++ -std=c++17 share.cpp -o share $(pkg-config --cflags --libs vkgdr) -ldl && ./share [TEXT]
+//
+// The CPU writes the text through its pointer, CUDA reads it at its own; then CUDA fills a second buffer, which is a
+// std::unique_ptr for the CPU, and the CPU reads it. Exits with 1 and one line when something is wrong.
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+#include <vkgdr.hpp>
+
+namespace {
+
+constexpr std::uint8_t fill_value = 0xa5;
+
+// A CUDA driver function, by the name that libcuda exports. Programs that use CUDA's toolkit include <cuda.h> and link
+// with -lcuda instead.
+template <typename... Parameters>
+class cuda_function {
+public:
+    explicit cuda_function(const char *name) : name_(name) {
+        void *libcuda = dlopen("libcuda.so.1", RTLD_NOW);
+        void *symbol = libcuda ? dlsym(libcuda, name) : nullptr;
+        if (symbol == nullptr) throw std::runtime_error(dlerror());
+        function_ = reinterpret_cast<int (*)(Parameters...)>(symbol);
+    }
+
+    void operator()(Parameters... arguments) const {
+        const int code = function_(arguments...);
+        if (code != 0) throw std::runtime_error(name_ + " failed (CUDA error " + std::to_string(code) + ")");
+    }
+
+private:
+    std::string name_;
+    int (*function_)(Parameters...);
+};
+
+void share(const std::string &text) {
+    // Memory of this GPU is allocated in the context that the CUDA runtime uses too.
+    auto gpu = vkgdr::device::open_primary_context();
+    auto memory = vkgdr::memory::allocate(gpu, text.size());
+    std::cout << "GPU         " << gpu.name() << '\n'
+              << "CPU's view  " << memory.host_ptr() << '\n'
+              << "GPU's view  0x" << std::hex << memory.device_ptr() << std::dec << '\n';
+
+    const cuda_function<void **, CUdevice> retain_primary_context("cuDevicePrimaryCtxRetain");
+    const cuda_function<void *> set_current_context("cuCtxSetCurrent");
+    const cuda_function<void *, CUdeviceptr, std::size_t> copy_to_host("cuMemcpyDtoH_v2");
+    const cuda_function<CUdeviceptr, unsigned char, std::size_t> fill("cuMemsetD8_v2");
+    void *context = nullptr;
+    retain_primary_context(&context, gpu.number());
+    set_current_context(context);
+
+    // From the CPU to the GPU.
+    memory.write(0, text);
+    memory.flush();
+    std::string seen(text.size(), ' ');
+    copy_to_host(seen.data(), memory.device_ptr(), seen.size());
+    if (seen != text) throw std::runtime_error("the GPU sees other bytes than the CPU wrote");
+    std::cout << "GPU reads   " << seen << '\n';
+
+    // And back, through cached memory, which the CPU reads fast. The pointer keeps the memory, the memory the GPU.
+    const auto size = text.size();
+    const auto answer = vkgdr::allocate_unique(gpu, size, vkgdr::memory_kind::host);
+    const auto &shared = vkgdr::memory_of(answer);
+    fill(shared.device_ptr(), fill_value, size);
+    copy_to_host(seen.data(), shared.device_ptr(), 1);  // waits for what CUDA was given before
+    shared.invalidate();
+    const auto is_filled = [](std::uint8_t byte) { return byte == fill_value; };
+    if (!std::all_of(answer.get(), answer.get() + size, is_filled)) {
+        throw std::runtime_error("the CPU sees other bytes than the GPU wrote");
+    }
+    std::cout << "CPU reads   " << size << " bytes of 0x" << std::hex << unsigned{fill_value} << std::dec << '\n';
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    try {
+        share(argc > 1 ? argv[1] : "written by the CPU, read by the GPU");
+        return EXIT_SUCCESS;
+    } catch (const std::exception &error) {  // vkgdr::error has the drivers' codes besides
+        std::cerr << "share: " << error.what() << '\n';
+        return EXIT_FAILURE;
+    }
+}
