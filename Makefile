@@ -1,19 +1,19 @@
 # One verb per task; `make` alone lists them. The longer ones are scripts in scripts/.
 #
-# Variables: FILE for demo, BUNDLE for gpu-bundle, and from the environment CARGO_TARGET_DIR and
-# VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run).
+# Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install and uninstall, and from the
+# environment CARGO_TARGET_DIR and VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run).
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test bench gpu-bundle docs sim lint clean
+.PHONY: help demo test bench install uninstall gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
 vulkan = vulkan $$(case $$(tests/run --driver) in sim) echo lavapipe ;; esac)
 simulator = case $$(tests/run --driver) in sim) scripts/sim.sh ;; esac
 
-export FILE BUNDLE
+export FILE BUNDLE PREFIX LIBDIR DESTDIR
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
@@ -28,7 +28,7 @@ demo: ## share a file (FILE=path) with the device
 
 test: ## run all tests, also under validation
 	@tests/run --driver >/dev/null
-	@scripts/setup.sh rust $(vulkan) validation
+	@scripts/setup.sh rust $(vulkan) validation c
 	@scripts/sim.sh
 	@scripts/test.sh
 
@@ -37,6 +37,12 @@ bench: ## run the benchmarks (criterion)
 	@scripts/setup.sh rust $(vulkan)
 	@$(simulator)
 	@cargo bench --locked --workspace --bench '*'
+
+install: ## install the C library (PREFIX=/usr/local)
+	@scripts/install.sh
+
+uninstall: ## remove what install put there
+	@scripts/install.sh --uninstall
 
 gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what a verb needs is on the machine:
 #
-#     scripts/setup.sh NEED...      rust vulkan lavapipe validation
+#     scripts/setup.sh NEED...      rust vulkan lavapipe validation c
 #
 # Looks for the thing itself rather than for a package, so that a Vulkan SDK or another distribution will do.
 # What is missing is installed on Debian when root; otherwise the command to run is printed.
@@ -42,6 +42,14 @@ check() {
             validation)
                 has_layer 'VkLayer_khronos_validation.json' ||
                     need vulkan-validationlayers 'the Khronos validation layer (VkLayer_khronos_validation.json)'
+                ;;
+            c)
+                has cc || need 'gcc libc6-dev' 'a C compiler (cc)'
+                has c++ || need g++ 'a C++ compiler (c++)'
+                has clang++ || need clang 'the other compilers (clang, clang++)'
+                has cmake || need cmake 'CMake (cmake)'
+                has pkg-config || need pkg-config 'pkg-config'
+                has valgrind || need valgrind 'Valgrind (valgrind)'
                 ;;
             *) die "scripts/setup.sh: unknown need '$item'" ;;
         esac

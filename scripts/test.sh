@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test twice: plain, then under the Khronos validation layer. Then the doctests and the examples.
+# Runs every test twice: plain, then under the Khronos validation layer. Before them the doctests and the examples, in
+# Rust, C and C++.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 choose_driver
@@ -38,6 +39,7 @@ examples() {
 
 stage 'doctests' doctests
 stage 'examples' examples
+stage 'C and C++ examples' scripts/c-examples.sh
 VKGDR_TEST_LAYERS=faults stage 'tests' "${plain[@]}"
 VKGDR_TEST_LAYERS=validation stage 'tests under the validation layer' "${validated[@]}"
 
@@ -45,4 +47,4 @@ if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}" >&2
     exit 1
 fi
-say "all passed: doctests, examples, tests, tests under the validation layer ($VKGDR_CUDA_DRIVER driver)"
+say "all passed: doctests, examples in Rust, C and C++, tests, tests under validation ($VKGDR_CUDA_DRIVER driver)"

@@ -39,7 +39,7 @@ fn a_missing_libcuda_is_an_error_that_says_what_to_install() -> Result {
     NAMES.iter().try_for_each(|name| folder.broken(name))?;
     let mut command = child::command("cuda::a_missing_libcuda_is_an_error_that_says_what_to_install", OPEN)?;
     folder.first_for(&mut command);
-    refused(command, &["libcuda.so.1 could not be loaded", "install the NVIDIA driver"])
+    refused(command, &["libcuda.so.1 could not be loaded", "libcuda.so.1: ", "install the NVIDIA driver"])
 }
 
 #[test]
