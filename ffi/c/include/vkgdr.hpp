@@ -1,0 +1,502 @@
+/**
+ * @file
+ * vkgdr for C++17: handles that close themselves, and errors as exceptions.
+ *
+ * A thin layer over vkgdr.h, header only. Everything is in the scope `vkgdr`, which is a struct rather than a
+ * namespace: the C header has given that name to a type. So there is no `using namespace vkgdr`.
+ *
+ * Objects may be used by several threads at a time, but not while one of them moves, frees or destroys the object.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ */
+
+#ifndef VKGDR_HPP
+#define VKGDR_HPP
+
+#include "vkgdr.h"
+
+#if __cplusplus < 201703L
+#  error "vkgdr.hpp needs C++17"
+#endif
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#if __has_include(<version>)
+#  include <version>
+#endif
+#ifdef __cpp_lib_span
+#  include <span>
+#endif
+
+/// The scope of everything here. It has no objects: a `vkgdr_t` points at something else.
+struct vkgdr {
+    vkgdr() = delete;
+    ~vkgdr() = delete;
+
+    class device;
+    class memory;
+
+    /// Where memory is, and who sees it.
+    enum class memory_kind : std::uint32_t {
+        mapped = VKGDR_MEMORY_MAPPED,  ///< Memory of the GPU that the CPU reaches through the PCIe BAR.
+        host = VKGDR_MEMORY_HOST,      ///< Cached system memory that the GPU reaches over PCIe.
+        device = VKGDR_MEMORY_DEVICE,  ///< Memory of the GPU that the CPU does not see.
+    };
+
+    /// What every failure is thrown as. `what()` names the operation and, after open and allocate, the remedy.
+    class error : public std::runtime_error {
+    public:
+        /// @param what    The message.
+        /// @param status  Of `enum vkgdr_status`.
+        /// @param cuda    A `CUresult`, or 0.
+        /// @param vulkan  A `VkResult`, or 0.
+        error(const std::string &what, std::int32_t status, std::int32_t cuda = 0, std::int32_t vulkan = 0)
+            : std::runtime_error(what), status_(status), cuda_(cuda), vulkan_(vulkan) {}
+
+        /// Of `enum vkgdr_status`, never VKGDR_SUCCESS.
+        std::int32_t status() const noexcept { return status_; }
+        /// The `CUresult`, if a CUDA driver call failed while opening or allocating, else 0.
+        std::int32_t cuda() const noexcept { return cuda_; }
+        /// The `VkResult`, if a Vulkan call failed while opening or allocating, else 0.
+        std::int32_t vulkan() const noexcept { return vulkan_; }
+
+    private:
+        std::int32_t status_;
+        std::int32_t cuda_;
+        std::int32_t vulkan_;
+    };
+
+    /// A GPU whose memory can be allocated. Move-only; empty after it was moved from, and then every method throws.
+    ///
+    /// Memory keeps what it needs of the GPU, so a device may be destroyed before its memory.
+    class device {
+    public:
+        /// An empty one.
+        device() noexcept = default;
+        /// Takes over a handle of the C library.
+        explicit device(vkgdr_t handle) noexcept : handle_(handle) {}
+
+        /// Opens a GPU. Needs no current context; allocations do.
+        ///
+        /// @param number  The CUDA device number.
+        /// @param flags   Of `enum vkgdr_open_flags`.
+        /// @throw error   See vkgdr_open().
+        static device open(CUdevice number, std::uint32_t flags = 0) {
+            device opened(vkgdr_open(number, flags));
+            if (!opened) throw_last_error("vkgdr_open");
+            return opened;
+        }
+
+        /// Opens the GPU of the CUDA context that is current on this thread.
+        ///
+        /// @param flags  Of `enum vkgdr_open_flags`.
+        /// @throw error  As open(), and with CUDA_ERROR_INVALID_CONTEXT if no context is current.
+        static device open_current_context(std::uint32_t flags = 0) {
+            return open(0, flags | std::uint32_t{VKGDR_OPEN_CURRENT_CONTEXT_BIT});
+        }
+
+        /// Opens a GPU and retains its primary context, the one that the CUDA runtime uses. Memory is allocated in
+        /// that context, and none needs to be current.
+        ///
+        /// @param number  The CUDA device number.
+        /// @param flags   Of `enum vkgdr_open_flags`.
+        /// @throw error   See vkgdr_open_primary_context().
+        static device open_primary_context(CUdevice number = 0, std::uint32_t flags = 0) {
+            vkgdr_t handle = nullptr;
+            if (vkgdr_open_primary_context(number, flags, &handle) != VKGDR_SUCCESS) {
+                throw_last_error("vkgdr_open_primary_context");
+            }
+            return device(handle);
+        }
+
+        /// The CUDA device number.
+        CUdevice number() const {
+            CUdevice number = 0;
+            check("vkgdr_device_get_number", vkgdr_device_get_number(get(), &number));
+            return number;
+        }
+
+        /// The name of the GPU.
+        std::string name() const {
+            std::array<char, 256> buffer{};  // holds every name, says the C header
+            check("vkgdr_device_get_name", vkgdr_device_get_name(get(), buffer.data(), buffer.size()));
+            return buffer.data();
+        }
+
+        /// The UUID of the GPU, on which CUDA and Vulkan agree.
+        std::array<std::uint8_t, 16> uuid() const {
+            std::array<std::uint8_t, 16> uuid{};
+            check("vkgdr_device_get_uuid", vkgdr_device_get_uuid(get(), uuid.data()));
+            return uuid;
+        }
+
+        /// Whether the GPU has a kind of memory.
+        bool supports(memory_kind kind) const {
+            bool supported = false;
+            check("vkgdr_device_supports",
+                  vkgdr_device_supports(get(), static_cast<std::uint32_t>(kind), &supported));
+            return supported;
+        }
+
+        /// How much memory of a kind there is, in bytes.
+        ///
+        /// @throw error  VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory.
+        vkgdr_memory_info memory_info(memory_kind kind) const {
+            vkgdr_memory_info info{};
+            check("vkgdr_device_get_memory_info",
+                  vkgdr_device_get_memory_info(get(), static_cast<std::uint32_t>(kind), &info));
+            return info;
+        }
+
+        /// Frees what was freed on a stream that has got there since; see vkgdr_device_collect().
+        ///
+        /// @return How many allocations that were.
+        std::size_t collect() const {
+            std::size_t count = 0;
+            check("vkgdr_device_collect", vkgdr_device_collect(get(), &count));
+            return count;
+        }
+
+        /// The handle for the C functions, still owned by this object.
+        vkgdr_t get() const noexcept { return handle_.get(); }
+        /// Hands the handle over to the caller, for vkgdr_close().
+        vkgdr_t release() noexcept { return handle_.release(); }
+        /// Whether this object has a handle.
+        explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+    private:
+        struct close {
+            void operator()(vkgdr_t handle) const noexcept { vkgdr_close(handle); }
+        };
+        std::unique_ptr<vkgdr, close> handle_;
+    };
+
+#ifdef __cpp_lib_span
+    /// The bytes of memory as the CPU sees them.
+    using byte_span = std::span<std::byte>;
+#else
+    /// The bytes of memory as the CPU sees them: as much of C++20's `std::span<std::byte>` as is needed to pass
+    /// them on. Owns nothing.
+    class byte_span {
+    public:
+        using element_type = std::byte;          ///< As in `std::span`.
+        using value_type = std::byte;            ///< As in `std::span`.
+        using size_type = std::size_t;           ///< As in `std::span`.
+        using difference_type = std::ptrdiff_t;  ///< As in `std::span`.
+        using pointer = std::byte *;             ///< As in `std::span`.
+        using reference = std::byte &;           ///< As in `std::span`.
+        using iterator = std::byte *;            ///< As in `std::span`.
+
+        constexpr byte_span() noexcept = default;
+        /// @param data  The first byte.
+        /// @param size  Bytes.
+        constexpr byte_span(std::byte *data, std::size_t size) noexcept : data_(data), size_(size) {}
+
+        constexpr std::byte *data() const noexcept { return data_; }                ///< The first byte.
+        constexpr std::size_t size() const noexcept { return size_; }               ///< The number of bytes.
+        constexpr std::size_t size_bytes() const noexcept { return size_; }         ///< The number of bytes.
+        constexpr bool empty() const noexcept { return size_ == 0; }                ///< Whether there are none.
+        constexpr std::byte *begin() const noexcept { return data_; }               ///< The first byte.
+        constexpr std::byte *end() const noexcept { return data_ + size_; }         ///< Past the last byte.
+        constexpr std::byte &operator[](std::size_t i) const { return data_[i]; }   ///< Unchecked.
+
+    private:
+        std::byte *data_ = nullptr;
+        std::size_t size_ = 0;
+    };
+#endif
+
+    /// Memory that the CPU and the device share, or a region of it. Move-only; empty after it was moved from, and
+    /// then the methods that can throw do.
+    ///
+    /// **It does not wait for the device.** When it goes, the device must have finished with it, unless it is bound to
+    /// a stream: then it is freed once that stream has done its work. Any context may be current. Memory goes with its
+    /// last region.
+    class memory {
+    public:
+        /// An empty one.
+        memory() noexcept = default;
+        /// Takes over memory of the C library.
+        explicit memory(vkgdr_memory_t handle) noexcept : handle_(handle) {}
+
+        /// Allocates memory. A CUDA context of the device must be current, unless the device was opened with
+        /// device::open_primary_context(). The contents are undefined.
+        ///
+        /// @param owner  The GPU.
+        /// @param size   Bytes, more than 0.
+        /// @param kind   The kind of memory.
+        /// @throw error  See vkgdr_memory_alloc().
+        static memory allocate(const device &owner, std::size_t size, memory_kind kind = memory_kind::mapped) {
+            memory allocated(vkgdr_memory_alloc(owner.get(), size, static_cast<std::uint32_t>(kind)));
+            if (!allocated) throw_last_error("vkgdr_memory_alloc");
+            return allocated;
+        }
+
+        /// The address on the device, 0 if empty.
+        CUdeviceptr device_ptr() const noexcept { return vkgdr_memory_get_device_ptr(get()); }
+
+        /// The address for the CPU; null for device memory. See bytes() for what may happen behind it.
+        void *host_ptr() const noexcept { return vkgdr_memory_get_host_ptr(get()); }
+
+        /// Bytes, as they were asked for.
+        std::size_t size() const noexcept { return vkgdr_memory_get_size(get()); }
+
+        /// The kind of memory.
+        memory_kind kind() const {
+            std::uint32_t kind = 0;
+            check("vkgdr_memory_get_kind", vkgdr_memory_get_kind(get(), &kind));
+            return static_cast<memory_kind>(kind);
+        }
+
+        /// Whether the CPU and the device see each other's writes without flushing and invalidating. Flushing then only
+        /// orders the CPU's stores, which a kernel that is already running needs.
+        bool is_coherent() const noexcept { return vkgdr_memory_is_coherent(get()); }
+
+        /// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+        std::size_t non_coherent_atom_size() const noexcept { return vkgdr_memory_non_coherent_atom_size(get()); }
+
+        /// The bytes as the CPU sees them, without a copy.
+        ///
+        /// **Every access races with the device**, which may write the same bytes at any time, and the compiler does
+        /// not know it: it may read a byte once and remember it, or write it late. Use this only while the device is
+        /// known not to touch the range, as after a synchronisation; flush() and invalidate() as with any access.
+        /// write() and read() are safe at any time. Reading mapped memory in this way is slow.
+        ///
+        /// @tparam Span  What is made of a `std::byte *` and a size; by default byte_span, which is
+        ///               `std::span<std::byte>` from C++20 on.
+        /// @throw error  VKGDR_ERROR_NOT_SUPPORTED for device memory.
+        template <typename Span = byte_span>
+        Span bytes() const {
+            if (!handle_) throw_status("vkgdr::memory::bytes", VKGDR_ERROR_INVALID_ARGUMENT);
+            auto *first = static_cast<std::byte *>(host_ptr());
+            if (first == nullptr) throw_status("vkgdr::memory::bytes", VKGDR_ERROR_NOT_SUPPORTED);
+            return Span(first, size());
+        }
+
+        /// Makes the CPU's writes to a range visible to the device. The range is rounded outwards to whole atoms.
+        ///
+        /// @param offset  The first byte.
+        /// @param size    Bytes.
+        /// @throw error   VKGDR_ERROR_OUT_OF_RANGE if the range is not within the memory, or the driver's error.
+        void flush(std::size_t offset, std::size_t size) const {
+            check("vkgdr_memory_flush", vkgdr_memory_flush_checked(get(), offset, size));
+        }
+        /// Flushes all.
+        void flush() const { flush(0, size()); }
+
+        /// Makes the device's writes to a range visible to the CPU. The range is rounded outwards to whole atoms.
+        ///
+        /// @param offset  The first byte.
+        /// @param size    Bytes.
+        /// @throw error   As flush().
+        void invalidate(std::size_t offset, std::size_t size) const {
+            check("vkgdr_memory_invalidate", vkgdr_memory_invalidate_checked(get(), offset, size));
+        }
+        /// Invalidates all.
+        void invalidate() const { invalidate(0, size()); }
+
+        /// Copies bytes to the memory. Does not flush.
+        ///
+        /// @param offset  The first byte in the memory.
+        /// @param source  What is copied; may be null if `size` is 0.
+        /// @param size    Bytes.
+        /// @throw error   VKGDR_ERROR_OUT_OF_RANGE, or VKGDR_ERROR_NOT_SUPPORTED for device memory.
+        void write(std::size_t offset, const void *source, std::size_t size) const {
+            check("vkgdr_memory_write", vkgdr_memory_write(get(), offset, source, size));
+        }
+
+        /// Copies the elements of an array, vector, string or span to the memory. Does not flush.
+        ///
+        /// @param offset  The first byte in the memory.
+        /// @param source  The elements.
+        /// @throw error   As the other write().
+        template <typename Source>
+        void write(std::size_t offset, const Source &source) const {
+            write(offset, std::data(source), byte_count(source));
+        }
+
+        /// Copies bytes from the memory. Does not invalidate.
+        ///
+        /// @param offset  The first byte in the memory.
+        /// @param target  Where they are copied; may be null if `size` is 0.
+        /// @param size    Bytes.
+        /// @throw error   As write().
+        void read(std::size_t offset, void *target, std::size_t size) const {
+            check("vkgdr_memory_read", vkgdr_memory_read(get(), offset, target, size));
+        }
+
+        /// Fills an array, vector, string or span from the memory. Does not invalidate.
+        ///
+        /// @param offset  The first byte in the memory.
+        /// @param target  Where the elements are copied; its size says how many.
+        /// @throw error   As write().
+        template <typename Target>
+        void read(std::size_t offset, Target &&target) const {
+            read(offset, std::data(target), byte_count(target));
+        }
+
+        /// Repeats a pattern over a range. Does not flush.
+        ///
+        /// @param offset        The first byte.
+        /// @param size          Bytes; a multiple of `pattern_size`.
+        /// @param pattern       The pattern.
+        /// @param pattern_size  Bytes of the pattern, more than 0.
+        /// @throw error         As write(), and VKGDR_ERROR_INVALID_ARGUMENT for sizes that do not fit.
+        void fill(std::size_t offset, std::size_t size, const void *pattern, std::size_t pattern_size) const {
+            check("vkgdr_memory_fill", vkgdr_memory_fill(get(), offset, size, pattern, pattern_size));
+        }
+
+        /// Sets every byte. Does not flush.
+        ///
+        /// @param value  The byte.
+        /// @throw error  As write().
+        void fill(std::uint8_t value) const { fill(0, size(), &value, 1); }
+
+        /// A part of this memory, with pointers of its own. It keeps the memory alive.
+        ///
+        /// @param offset  The first byte.
+        /// @param size    Bytes.
+        /// @throw error   VKGDR_ERROR_OUT_OF_RANGE if the range is not within this memory.
+        memory region(std::size_t offset, std::size_t size) const {
+            vkgdr_memory_t part = nullptr;
+            check("vkgdr_memory_create_region", vkgdr_memory_create_region(get(), offset, size, &part));
+            return memory(part);
+        }
+
+        /// Binds the memory to a stream: when it goes, it is freed once the stream has done the work that it was given
+        /// before. Nobody waits.
+        ///
+        /// @param stream  A stream of the memory's context, null for its legacy default stream. It must stay alive
+        ///                until the memory is gone or bound to another stream.
+        /// @throw error   VKGDR_ERROR_INVALID_ARGUMENT for a region or a foreign stream.
+        void bind_stream(CUstream stream) const {
+            check("vkgdr_memory_bind_stream", vkgdr_memory_bind_stream(get(), stream));
+        }
+
+        /// Frees the memory once a stream has done the work that it was given before. Does not wait, unless the memory
+        /// was bound to another stream before: then it waits for the whole context.
+        ///
+        /// @param stream  A stream of the memory's context, null for its legacy default stream.
+        /// @throw error   As bind_stream(); the memory then stays.
+        void free_on_stream(CUstream stream) {
+            check("vkgdr_memory_free_on_stream", vkgdr_memory_free_on_stream(get(), stream));
+            static_cast<void>(handle_.release());
+        }
+
+        /// Frees the memory, as its destructor does, and reports what the drivers say. Empty memory is left alone.
+        ///
+        /// @throw error  The driver's error. The memory is gone all the same.
+        void free() {
+            if (handle_) check("vkgdr_memory_free", vkgdr_memory_free_checked(handle_.release()));
+        }
+
+        /// Frees the memory, as its destructor does.
+        void reset() noexcept { handle_.reset(); }
+
+        /// The memory for the C functions, still owned by this object.
+        vkgdr_memory_t get() const noexcept { return handle_.get(); }
+        /// Hands the memory over to the caller, for vkgdr_memory_free().
+        vkgdr_memory_t release() noexcept { return handle_.release(); }
+        /// Whether this object has memory.
+        explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+    private:
+        template <typename Elements>
+        static std::size_t byte_count(const Elements &elements) {
+            using element = std::remove_pointer_t<decltype(std::data(elements))>;
+            static_assert(std::is_trivially_copyable_v<element>, "the elements are copied byte by byte");
+            return std::size(elements) * sizeof(element);
+        }
+
+        struct release_memory {
+            void operator()(vkgdr_memory_t handle) const noexcept { vkgdr_memory_free(handle); }
+        };
+        std::unique_ptr<vkgdr_memory, release_memory> handle_;
+    };
+
+    /// The deleter that allocate_unique() puts into its pointers. Copies share the memory, which is freed when the
+    /// deleter is called, and at the latest with its last copy.
+    class unique_deleter {
+    public:
+        /// @param owned  The memory that the pointer points at.
+        explicit unique_deleter(memory owned) : memory_(std::make_shared<memory>(std::move(owned))) {}
+        /// Frees the memory. It need not be told which.
+        void operator()(std::uint8_t *) const noexcept { memory_->reset(); }
+        /// The memory that the pointer points at.
+        memory &get() const noexcept { return *memory_; }
+
+    private:
+        std::shared_ptr<memory> memory_;
+    };
+
+    /// A pointer to memory's bytes that frees it.
+    using unique_bytes = std::unique_ptr<std::uint8_t[], std::function<void(std::uint8_t *)>>;
+
+    /// Allocates memory that goes with a `std::unique_ptr` to its first byte, the shape that allocators of other
+    /// libraries ask for. The memory keeps the GPU open. As for class memory, nobody waits for the device when it goes.
+    ///
+    /// An allocator for spead2 needs no more than
+    ///
+    ///     pointer allocate(std::size_t size, void *) override { return vkgdr::allocate_unique<pointer>(gpu, size); }
+    ///
+    /// and finds the device's address of a heap with `vkgdr::memory_of(heap.get_payload()).device_ptr()`.
+    ///
+    /// @tparam Pointer  A `std::unique_ptr` of bytes whose deleter can be made of a unique_deleter.
+    /// @param owner     The GPU.
+    /// @param size      Bytes, more than 0.
+    /// @param kind      The kind of memory.
+    /// @throw error     See memory::allocate(); VKGDR_ERROR_NOT_SUPPORTED for device memory, which has no host view.
+    template <typename Pointer = unique_bytes>
+    static Pointer allocate_unique(const device &owner, std::size_t size, memory_kind kind = memory_kind::mapped) {
+        if (kind == memory_kind::device) throw_status("vkgdr::allocate_unique", VKGDR_ERROR_NOT_SUPPORTED);
+        unique_deleter deleter(memory::allocate(owner, size, kind));
+        auto first = static_cast<typename Pointer::pointer>(deleter.get().host_ptr());
+        return Pointer(first, typename Pointer::deleter_type(std::move(deleter)));
+    }
+
+    /// The memory behind a pointer from allocate_unique().
+    ///
+    /// @throw error  VKGDR_ERROR_INVALID_ARGUMENT for a pointer that is not, or that has another deleter around it.
+    template <typename Pointer>
+    static memory &memory_of(const Pointer &pointer) {
+        const auto *deleter = pointer.get_deleter().template target<unique_deleter>();
+        if (deleter == nullptr) throw_status("vkgdr::memory_of", VKGDR_ERROR_INVALID_ARGUMENT);
+        return deleter->get();
+    }
+
+    /// The version of the library that is loaded, such as `0.2.0`.
+    static const char *version() noexcept { return vkgdr_version(); }
+
+private:
+    [[noreturn]] static void throw_status(const char *operation, std::int32_t status) {
+        throw error(std::string(operation) + " failed (" + vkgdr_status_string(status) + ")", status);
+    }
+
+    static void check(const char *operation, std::int32_t status) {
+        if (status != VKGDR_SUCCESS) throw_status(operation, status);
+    }
+
+    /// Throws what the last open or allocate on this thread left.
+    [[noreturn]] static void throw_last_error(const char *operation) {
+        struct free_string {
+            void operator()(char *text) const noexcept { std::free(text); }
+        };
+        std::int32_t status = VKGDR_SUCCESS, cuda = 0, vulkan = 0;
+        vkgdr_last_error_codes(&status, &cuda, &vulkan);
+        const std::unique_ptr<char, free_string> text(vkgdr_last_error());
+        if (text == nullptr) throw_status(operation, status != VKGDR_SUCCESS ? status : VKGDR_ERROR_INTERNAL);
+        throw error(text.get(), status, cuda, vulkan);
+    }
+};
+
+#endif  // VKGDR_HPP

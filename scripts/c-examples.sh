@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Installs the C library as a packager would, moves it to where no tool looks, builds the examples in C and C++ against
+# it with CMake and with pkg-config, and runs them with the driver that tests/run chooses.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# What the user's environment says is not what is tested.
+unset CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_GENERATOR DESTDIR LIBDIR PREFIX
+unset PKG_CONFIG_PATH CMAKE_PREFIX_PATH PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
+
+# Silent unless it fails.
+quietly() { # COMMAND...
+    local log
+    log=$("$@" 2>&1) && return
+    printf '%s\n' "$log" >&2
+    die "failed: $*"
+}
+
+# Fails unless the program shares its text with the GPU, and ends in one line for what cannot be allocated.
+run() { # PROGRAM
+    local out err text='a text for the GPU'
+    out=$(tests/run "$1" "$text") || die "$1 failed"
+    for line in "GPU reads   $text" "CPU reads   ${#text} bytes of 0xa5"; do
+        [[ $out == *"$line"* ]] || die "$1 did not say '$line' but: $out"
+    done
+    [[ $out =~ CPU.s\ view\ +0x[0-9a-f]+.*GPU.s\ view\ +0x[0-9a-f]+ ]] || die "$1 prints no addresses: $out"
+    if out=$(tests/run "$1" '' 2>"$work/err"); then die "$1 does not fail for an empty text"; fi
+    err=$(<"$work/err")
+    [[ -z $out && $err == 'share: '*'cannot allocate 0 bytes of mapped memory' && $err != *$'\n'* ]] ||
+        die "$1 fails for an empty text with: $out $err"
+}
+
+needs_shared_library() { [[ $(ldd "$1") == *libvkgdr.so.1* ]]; }
+
+PREFIX=/opt/vkgdr DESTDIR=$work/stage quietly scripts/install.sh
+prefix="$work/moved to here"
+mv "$work/stage/opt/vkgdr" "$prefix"
+files=$(cd "$prefix" && find . -type f -o -type l | sort | paste -sd ' ')
+expected='./include/vkgdr.h ./include/vkgdr.hpp ./lib/cmake/vkgdr/vkgdrConfig.cmake'
+expected+=' ./lib/cmake/vkgdr/vkgdrConfigVersion.cmake ./lib/libvkgdr.a ./lib/libvkgdr.so ./lib/libvkgdr.so.1'
+expected+=' ./lib/libvkgdr.so.1.0.0 ./lib/pkgconfig/vkgdr.pc'
+[ "$files" = "$expected" ] || die "installed is: $files"
+for text in "$prefix"/{include/*,lib/cmake/vkgdr/*,lib/pkgconfig/*}; do
+    if grep -e "$root" -e "$target" -e "$work" -e /opt/vkgdr -e '@[A-Z_]*@' "$text" >&2; then
+        die "$text has paths of the build, or names that were not filled in"
+    fi
+done
+
+say 'CMake'
+for language in c cpp; do
+    build="$work/cmake $language"
+    quietly cmake -S "examples/$language" -B "$build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release
+    quietly cmake --build "$build"
+    needs_shared_library "$build/share" || die "examples/$language is not linked to libvkgdr.so.1"
+    run "$build/share"
+done
+mkdir "$work/static"
+sed 's/vkgdr::vkgdr/vkgdr::static/' examples/c/CMakeLists.txt >"$work/static/CMakeLists.txt"
+cp examples/c/share.c "$work/static/"
+quietly cmake -S "$work/static" -B "$work/static/build" -DCMAKE_PREFIX_PATH="$prefix"
+quietly cmake --build "$work/static/build"
+if needs_shared_library "$work/static/build/share"; then die 'vkgdr::static links to libvkgdr.so.1'; fi
+run "$work/static/build/share"
+# Newer C libraries have these within, so that nothing above would miss them.
+grep -q -e '-lpthread' "$work/static/build/CMakeFiles/share.dir/link.txt" || die 'vkgdr::static names no libraries'
+
+find_package() { # ARGUMENTS
+    mkdir -p "$work/version"
+    {
+        printf 'cmake_minimum_required(VERSION 3.19)\nproject(version LANGUAGES C)\n'
+        printf 'find_package(vkgdr %s REQUIRED)\n' "$1"
+    } >"$work/version/CMakeLists.txt"
+    cmake -S "$work/version" -B "$work/version/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null 2>&1
+}
+for version in '' 0.1 0.1...0.9 '0.1...<9'; do
+    find_package "$version" || die "find_package(vkgdr $version) finds nothing"
+done
+for version in 1.0 0.999 0.0...0.1 '0.1...<0.2.0'; do
+    if find_package "$version"; then die "find_package(vkgdr $version) takes another version"; fi
+done
+
+say 'pkg-config'
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" LD_LIBRARY_PATH="$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+[[ $(pkg-config --libs --static vkgdr) == *-lpthread* ]] || die 'vkgdr.pc names no libraries for static linking'
+[[ $(pkg-config --libs vkgdr) != *-lpthread* ]] || die 'vkgdr.pc names the libraries for static linking to all'
+for tool in cc:c gcc:c clang:c c++:cpp g++:cpp clang++:cpp; do
+    compiler=${tool%:*} language=${tool#*:}
+    has "$compiler" || continue
+    case $language in c) standards='gnu99 gnu11 gnu17' ;; cpp) standards='c++17 c++20' ;; esac
+    for standard in $standards; do
+        program="$work/$compiler-$standard"
+        # The shell reads pkg-config's answer again, since the folder's name has spaces.
+        eval "flags=($(pkg-config --cflags --libs vkgdr))"
+        # shellcheck disable=SC2154 # assigned by eval
+        quietly "$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror "examples/$language/share.$language" \
+            -o "$program" "${flags[@]}" -ldl
+        run "$program"
+    done
+done
+
+say 'uninstall'
+DESTDIR=$work/stage PREFIX=/opt/vkgdr quietly scripts/install.sh
+DESTDIR=$work/stage PREFIX=/opt/vkgdr quietly scripts/install.sh --uninstall
+left=$(find "$work/stage" ! -type d)
+[ -z "$left" ] || die "uninstall leaves: $left"
