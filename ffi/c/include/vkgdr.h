@@ -41,7 +41,7 @@ typedef struct CUstream_st *CUstream;
 /**
  * Flags for vkgdr_open(), to be or-ed together.
  */
-enum vkgdr_open_flags {
+typedef enum vkgdr_open_flags {
   /**
    * Ignore the device number and use the device of the current CUDA context.
    */
@@ -54,12 +54,12 @@ enum vkgdr_open_flags {
    * Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running needs.
    */
   VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
-};
+} vkgdr_open_flags;
 
 /**
  * Flags for vkgdr_memory_alloc(): one kind.
  */
-enum vkgdr_memory_flags {
+typedef enum vkgdr_memory_flags {
   /**
    * Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
    */
@@ -72,12 +72,12 @@ enum vkgdr_memory_flags {
    * Memory of the GPU that the CPU does not see.
    */
   VKGDR_MEMORY_DEVICE = 2,
-};
+} vkgdr_memory_flags;
 
 /**
  * What the functions that vkgdr 0.1 did not have return, as `int32_t`.
  */
-enum vkgdr_status {
+typedef enum vkgdr_status {
   /**
    * It worked.
    */
@@ -119,7 +119,7 @@ enum vkgdr_status {
    * A defect of this library.
    */
   VKGDR_ERROR_INTERNAL = 9,
-};
+} vkgdr_status;
 
 /**
  * A GPU whose memory can be allocated.
@@ -144,7 +144,7 @@ typedef struct vkgdr *vkgdr_t;
 /**
  * How much memory of a kind there is, in bytes.
  */
-struct vkgdr_memory_info {
+typedef struct vkgdr_memory_info {
   /**
    * The size of the heap that the kind's memory comes from.
    */
@@ -157,7 +157,7 @@ struct vkgdr_memory_info {
    * Whether `available` comes from the driver's budget (`VK_EXT_memory_budget`) rather than from the heap's size.
    */
   bool from_budget;
-};
+} vkgdr_memory_info;
 
 #ifdef __cplusplus
 extern "C" {
