@@ -169,7 +169,7 @@ impl Memory {
     /// the device failed for a reason that may pass (a stream capture, for example), goes later as with
     /// [`DropPolicy::WaitForStream`].
     pub fn free(self) -> Result<()> {
-        Arc::into_inner(self.whole.into_held()).map_or(Ok(()), |mut held| held.release())
+        self.whole.free()
     }
 }
 

@@ -45,10 +45,6 @@ impl Region {
         &self.held
     }
 
-    pub(super) fn into_held(self) -> Arc<Held> {
-        self.held
-    }
-
     #[inline]
     fn view(&self) -> View<'_> {
         View::checked(self.held.allocation(), self.offset, self.len)
@@ -229,6 +225,16 @@ impl Region {
         let (offset, len) = range::resolve(&range, self.len)?;
         let device_ptr = self.device_ptr + offset as u64;
         Ok(Self { held: self.held.clone(), offset: self.offset + offset, len, device_ptr })
+    }
+
+    /// Gives this region up. If it is the last of its memory, the memory is freed as a drop does it, and what goes wrong
+    /// is reported.
+    ///
+    /// # Errors
+    ///
+    /// The drivers' first error, see [`Memory::free`](crate::Memory::free).
+    pub fn free(self) -> Result<()> {
+        Arc::into_inner(self.held).map_or(Ok(()), |mut held| held.release())
     }
 
     /// The bytes as a slice.

@@ -393,7 +393,7 @@ VKGDR_API int32_t vkgdr_memory_free_checked(vkgdr_memory_t mem);
  * @return A `vkgdr_status`.
  *
  * `mem` must be NULL, or memory that the CPU does not use any more and the device only on `stream`; the stream must
- * be live.
+ * stay alive until this returns, and until the last region of the memory is freed.
  */
 VKGDR_API int32_t vkgdr_memory_free_on_stream(vkgdr_memory_t mem, CUstream stream);
 
@@ -405,7 +405,8 @@ VKGDR_API int32_t vkgdr_memory_free_on_stream(vkgdr_memory_t mem, CUstream strea
  * @param stream  A stream of the memory's context; NULL is its legacy default stream.
  * @return A `vkgdr_status`.
  *
- * `mem` must be NULL or live; the stream must stay alive until the memory is gone or bound to another stream.
+ * `mem` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound
+ * to another stream.
  */
 VKGDR_API int32_t vkgdr_memory_bind_stream(vkgdr_memory_t mem, CUstream stream);
 

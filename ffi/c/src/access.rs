@@ -10,6 +10,12 @@ use vkgdr_rs::{Error, Region};
 use crate::boundary::{self, Failure, Outcome};
 use crate::memory::{region, vkgdr_memory_t};
 
+/// Fails unless `size` bytes at `offset` are within the memory: before anything is made of the caller's numbers.
+fn check(whole: &Region, offset: usize, size: usize) -> Outcome {
+    let within = offset <= whole.len() && size <= whole.len() - offset;
+    if within { Ok(()) } else { Err(Error::OutOfRange { offset, len: size, size: whole.len() }.into()) }
+}
+
 /// The range of `size` bytes at `offset`, as far as numbers go.
 fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
     let end = offset.checked_add(size).ok_or(Error::OutOfRange { offset, len: size, size: whole.len() })?;
@@ -110,6 +116,7 @@ pub unsafe extern "C" fn vkgdr_memory_write(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
+        check(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(source, size) }?;
         Ok(memory.write(offset, source)?)
@@ -136,7 +143,7 @@ pub unsafe extern "C" fn vkgdr_memory_read(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
-        check_len(size)?;
+        check(memory, offset, size)?;
         let target = match (target.is_null(), size) {
             (_, 0) => &mut [][..],
             (true, _) => return Err(Failure::Null("target")),
@@ -169,6 +176,7 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
+        check(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let pattern = unsafe { bytes(pattern, pattern_size) }?;
         if pattern.is_empty() {

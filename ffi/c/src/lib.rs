@@ -11,6 +11,9 @@
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
 
+#[cfg(not(panic = "unwind"))]
+compile_error!("a panic must become an error: build with panic = \"unwind\"");
+
 mod access;
 mod boundary;
 mod handle;

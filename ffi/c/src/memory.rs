@@ -74,7 +74,7 @@ impl vkgdr_memory {
     /// Frees the memory: at once, as vkgdr 0.1 does, unless it is bound to a stream.
     fn free(self) -> Outcome {
         match self.inner {
-            Contents::Part(region) => drop(region),
+            Contents::Part(region) => region.free()?,
             Contents::Whole(memory, bound) => {
                 if !bound.into_inner() {
                     // SAFETY: the caller of every free promises that the device does not use the memory any more.
@@ -146,7 +146,9 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
             return Ok(());
         }
         // SAFETY: by this function's contract.
-        unsafe { take(mem) }.free()
+        let freed = unsafe { take(mem) }.free();
+        // The prototype of vkgdr 0.1 has no room for it.
+        freed.inspect_err(|failure| log::warn!("freeing memory: {failure:?}"))
     });
 }
 
@@ -176,7 +178,7 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
 /// # Safety
 ///
 /// `mem` must be NULL, or memory that the CPU does not use any more and the device only on `stream`; the stream must
-/// be live.
+/// stay alive until this returns, and until the last region of the memory is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream: CUstream) -> i32 {
     boundary::status(|| {
@@ -200,7 +202,8 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
 ///
 /// # Safety
 ///
-/// `mem` must be NULL or live; the stream must stay alive until the memory is gone or bound to another stream.
+/// `mem` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound
+/// to another stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_bind_stream(mem: vkgdr_memory_t, stream: CUstream) -> i32 {
     // SAFETY: by this function's contract.

@@ -11,8 +11,13 @@ fn generate(crate_folder: &Path) -> Result<String> {
     let bindings = cbindgen::Builder::new().with_crate(crate_folder).with_config(config).generate()?;
     let mut header = Vec::new();
     bindings.write(&mut header);
+    let header = String::from_utf8(header)?;
     // Rust's heading for what the caller must see to.
-    Ok(String::from_utf8(header)?.replace(" * # Safety\n *\n", ""))
+    let header = header.replace(" * # Safety\n *\n", "");
+    // vkgdr 0.1 left these names to programs, which may have variables of these names.
+    Ok(["vkgdr", "vkgdr_memory"].iter().fold(header, |header, name| {
+        header.replace(&format!("typedef struct {name} {name};"), &format!("struct {name};"))
+    }))
 }
 
 #[test]

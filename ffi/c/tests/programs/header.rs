@@ -1,0 +1,72 @@
+//! `include/vkgdr.h` in every dialect, and with `cuda.h` in every place.
+
+use std::fs;
+use std::process::Command;
+
+use super::Result;
+use super::workshop::{CLANG, CLANGXX, Compiler, GCC, GXX, Workshop, finish, fixture, installed};
+
+const C: [&str; 3] = ["c99", "c11", "c17"];
+const CPP: [&str; 2] = ["c++11", "c++17"];
+
+/// A use of what the header takes from `cuda.h` or declares in its place.
+const USE: &str = "
+CUdeviceptr pointer_of(vkgdr_memory_t mem, CUdevice *device, CUstream stream);
+CUdeviceptr pointer_of(vkgdr_memory_t mem, CUdevice *device, CUstream stream) {
+    *device = stream ? 1 : VKGDR_OPEN_REQUIRE_COHERENT_BIT;
+    return vkgdr_memory_get_device_ptr(mem);
+}
+";
+
+/// Includes, and whether a folder with `cuda.h` is searched.
+const PLACES: [(&str, &str, bool); 7] = [
+    ("absent", "#include <vkgdr.h>", false),
+    ("twice", "#include <vkgdr.h>\n#include <vkgdr.h>", false),
+    ("present", "#include <vkgdr.h>", true),
+    ("before", "#include <cuda.h>\n#include <vkgdr.h>", true),
+    ("after", "#include <vkgdr.h>\n#include <cuda.h>", true),
+    ("between", "#include <vkgdr.h>\n#include <cuda.h>\n#include <vkgdr.h>", true),
+    // Found by the program under a name that the header does not look for.
+    ("elsewhere", "#include \"cuda/cuda.h\"\n#include <vkgdr.h>", false),
+];
+
+/// Every dialect of the installed compilers.
+fn dialects() -> Vec<(Compiler, &'static str)> {
+    let all = installed(&[GCC, CLANG, GXX, CLANGXX]);
+    let standards = |compiler: Compiler| if compiler.language == "c" { &C[..] } else { &CPP[..] };
+    all.into_iter().flat_map(|compiler| standards(compiler).iter().map(move |standard| (compiler, *standard))).collect()
+}
+
+fn check_only(command: &mut Command) -> &mut Command {
+    command.arg("-fsyntax-only")
+}
+
+#[test]
+fn the_header_compiles_in_every_dialect_with_cuda_h_before_it_after_it_or_absent() -> Result {
+    let Some(shop) = Workshop::open("header")? else { return Ok(()) };
+    for (name, includes, _) in PLACES {
+        fs::write(shop.path(name), format!("{includes}\n{USE}"))?;
+    }
+    for (compiler, standard) in dialects() {
+        for with_cuda in [false, true] {
+            let mut command = shop.compile(compiler, standard);
+            command.arg("-I").arg(fixture("")).args(with_cuda.then_some("-I"));
+            command.args(with_cuda.then(|| fixture("cuda")));
+            // One command for all places: starting a compiler costs more than the header does.
+            command.args(PLACES.iter().filter(|(_, _, needed)| *needed == with_cuda).map(|(name, ..)| shop.path(name)));
+            finish(check_only(&mut command))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn prototypes_values_and_layouts_are_what_programs_have_compiled_into_them() -> Result {
+    let Some(shop) = Workshop::open("abi")? else { return Ok(()) };
+    for (compiler, standard) in dialects() {
+        finish(check_only(shop.compile(compiler, standard).arg(fixture("abi.c"))))?;
+        let with_cuda = &mut shop.compile(compiler, standard);
+        finish(check_only(with_cuda.arg("-I").arg(fixture("cuda")).arg(fixture("abi.c"))))?;
+    }
+    Ok(())
+}

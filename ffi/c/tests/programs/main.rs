@@ -1,0 +1,26 @@
+//! C and C++ programs (`tests/fixtures`) against the header and the library, compiled here and run on whatever driver
+//! the environment selects.
+//!
+//! | file | what it shows |
+//! |---|---|
+//! | `header` | the header compiles in every dialect, with and without `cuda.h` |
+//! | `clients` | programs that call every function: shared, static, under AddressSanitizer and Valgrind |
+//! | `bad_input` | programs that call every function as it must not be called |
+//! | `compatibility` | programs written for vkgdr 0.1, in C and through cffi |
+//! | `symbols` | what the library exports and needs |
+//! | `boundary` | every export of the sources goes through the boundary |
+//! | `workshop` | compilers, temporary folders, and running what was compiled |
+//!
+//! A tool that is not installed is a skip with its name; the library is the one that cargo built with this test, or
+//! `VKGDR_C_LIBRARY`.
+#![forbid(unsafe_code)]
+
+mod bad_input;
+mod boundary;
+mod clients;
+mod compatibility;
+mod header;
+mod symbols;
+mod workshop;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
