@@ -241,6 +241,25 @@ VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *tar
 VKGDR_API int32_t vkgdr_memory_fill(vkgdr_memory_t mem, size_t offset, size_t size, const void *pattern, size_t pattern_size);
 
 /**
+ * The error of the last open or alloc on this thread, or NULL if that succeeded. No other function changes it.
+ *
+ * @return A string that the caller frees with `free()`. Calling this again gives another copy.
+ */
+VKGDR_API char *vkgdr_last_error(void);
+
+/**
+ * The codes of the last open or alloc on this thread. All are 0 if that succeeded.
+ *
+ * @param status  A `vkgdr_status`.
+ * @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
+ * @param vulkan  The `VkResult`, if a Vulkan call failed, else 0.
+ * @return A `vkgdr_status`.
+ *
+ * The pointers must be NULL or good for writing; NULL is skipped.
+ */
+VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t *vulkan);
+
+/**
  * Opens a GPU.
  *
  * Initialises CUDA if need be. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
@@ -330,25 +349,6 @@ VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct 
  * `g` must be NULL or a live handle, `count` NULL or good for writing.
  */
 VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
-
-/**
- * The error of the last open or alloc on this thread, or NULL if that succeeded. No other function changes it.
- *
- * @return A string that the caller frees with `free()`. Calling this again gives another copy.
- */
-VKGDR_API char *vkgdr_last_error(void);
-
-/**
- * The codes of the last open or alloc on this thread. All are 0 if that succeeded.
- *
- * @param status  A `vkgdr_status`.
- * @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
- * @param vulkan  The `VkResult`, if a Vulkan call failed, else 0.
- * @return A `vkgdr_status`.
- *
- * The pointers must be NULL or good for writing; NULL is skipped.
- */
-VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t *vulkan);
 
 /**
  * Allocates memory.

@@ -7,7 +7,8 @@ use std::slice;
 
 use vkgdr_rs::{Error, Region};
 
-use crate::boundary::{self, Failure, Outcome};
+use crate::boundary;
+use crate::failure::{Failure, Outcome};
 use crate::memory::{region, vkgdr_memory_t};
 
 /// Fails unless `size` bytes at `offset` are within the memory: before anything is made of the caller's numbers.

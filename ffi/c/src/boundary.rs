@@ -4,41 +4,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use vkgdr_rs::Error;
-
+use crate::failure::{Failure, Outcome};
 use crate::last_error;
 use crate::status::vkgdr_status as Status;
-
-/// Why an export failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// A pointer that must not be null is.
-    Null(&'static str),
-    /// A region where only whole memory will do.
-    Region,
-    /// The library's own error.
-    Library(Error),
-    /// A panic: a defect of this library.
-    Panic,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Library(error)
-    }
-}
-
-impl Failure {
-    pub(crate) fn status(&self) -> Status {
-        match self {
-            Self::Null(_) | Self::Region => Status::VKGDR_ERROR_INVALID_ARGUMENT,
-            Self::Library(error) => error.into(),
-            Self::Panic => Status::VKGDR_ERROR_INTERNAL,
-        }
-    }
-}
-
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Runs the body of an export.
 fn catch<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
@@ -102,7 +70,8 @@ mod tests {
         assert_eq!(value(7, || panic!("defect")), 7);
         let outcome: Outcome = remembered(|| panic!("defect"));
         assert!(matches!(outcome, Err(Failure::Panic)));
-        assert!(last_error::text().is_some_and(|text| text.contains("internal error")));
+        let text = last_error::with(|last| last.text().to_string_lossy().into_owned());
+        assert!(text.is_some_and(|text| text.contains("internal error")));
     }
 
     #[test]

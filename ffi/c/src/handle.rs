@@ -7,8 +7,10 @@ use std::ptr::null_mut;
 
 use vkgdr_rs::{MemoryInfoSource, MemoryKind, OpenFlags, Vkgdr};
 
-use crate::boundary::{self, Failure, Outcome, handle, put, remembered, required};
-use crate::{CUdevice, memory};
+use crate::CUdevice;
+use crate::boundary::{self, handle, put, remembered, required};
+use crate::failure::{Failure, Outcome};
+use crate::kind::kind as memory_kind;
 
 /// A GPU whose memory can be allocated.
 #[derive(Debug)]
@@ -175,7 +177,7 @@ pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut 
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
         // SAFETY: by this function's contract.
-        unsafe { put(out, gpu.supports(memory::kind(kind)?)) }
+        unsafe { put(out, gpu.supports(memory_kind(kind)?)) }
     })
 }
 
@@ -191,7 +193,7 @@ pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut 
 pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out: *mut vkgdr_memory_info) -> i32 {
     boundary::status(|| {
         // SAFETY: by this function's contract.
-        let info = memory_info(unsafe { gpu(g) }?, memory::kind(kind)?)?;
+        let info = memory_info(unsafe { gpu(g) }?, memory_kind(kind)?)?;
         // SAFETY: by this function's contract.
         unsafe { put(out, info) }
     })

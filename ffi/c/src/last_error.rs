@@ -1,17 +1,29 @@
 //! The error of this thread's last open or alloc.
-#![expect(unsafe_code, reason = "exports C symbols, and memory that C frees")]
+#![forbid(unsafe_code)]
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString};
 
-use crate::boundary::{self, Failure};
+use crate::failure::Failure;
 use crate::status::vkgdr_status as Status;
 
-struct LastError {
+/// What is known of it.
+pub(crate) struct LastError {
     text: CString,
     status: Status,
     cuda: i32,
     vulkan: i32,
+}
+
+impl LastError {
+    pub(crate) fn text(&self) -> &CStr {
+        &self.text
+    }
+
+    /// The status, CUDA's code and Vulkan's code.
+    pub(crate) const fn codes(&self) -> [i32; 3] {
+        [self.status as i32, self.cuda, self.vulkan]
+    }
 }
 
 thread_local! {
@@ -25,6 +37,11 @@ pub(crate) fn set(failure: Option<&Failure>) {
     let _ = LAST.try_with(|slot| slot.replace(last));
 }
 
+/// Hands this thread's last error to `look`; none if there is none, or the thread is ending.
+pub(crate) fn with<T>(look: impl FnOnce(&LastError) -> T) -> Option<T> {
+    LAST.try_with(|slot| slot.borrow().as_ref().map(look)).ok().flatten()
+}
+
 fn describe(failure: &Failure) -> LastError {
     let (text, cuda, vulkan) = match failure {
         Failure::Null(what) => (format!("the {what} is NULL"), None, None),
@@ -34,48 +51,4 @@ fn describe(failure: &Failure) -> LastError {
     };
     let text = CString::new(text.replace('\0', "")).unwrap_or_default();
     LastError { text, status: failure.status(), cuda: cuda.unwrap_or(0), vulkan: vulkan.unwrap_or(0) }
-}
-
-#[cfg(test)]
-pub(crate) fn text() -> Option<String> {
-    LAST.with_borrow(|last| last.as_ref().map(|last| last.text.to_string_lossy().into_owned()))
-}
-
-/// The error of the last open or alloc on this thread, or NULL if that succeeded. No other function changes it.
-///
-/// @return A string that the caller frees with `free()`. Calling this again gives another copy.
-#[unsafe(no_mangle)]
-pub extern "C" fn vkgdr_last_error() -> *mut c_char {
-    boundary::value(std::ptr::null_mut(), || {
-        let copy = LAST.try_with(|slot| {
-            // SAFETY: the string ends with a zero byte; the copy comes from libc's own malloc.
-            slot.borrow().as_ref().map(|last| unsafe { libc::strdup(last.text.as_ptr()) })
-        });
-        Ok(copy.ok().flatten().unwrap_or(std::ptr::null_mut()))
-    })
-}
-
-/// The codes of the last open or alloc on this thread. All are 0 if that succeeded.
-///
-/// @param status  A `vkgdr_status`.
-/// @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
-/// @param vulkan  The `VkResult`, if a Vulkan call failed, else 0.
-/// @return A `vkgdr_status`.
-///
-/// # Safety
-///
-/// The pointers must be NULL or good for writing; NULL is skipped.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32, vulkan: *mut i32) -> i32 {
-    boundary::status(|| {
-        let codes = |last: &LastError| [last.status as i32, last.cuda, last.vulkan];
-        let values = LAST.try_with(|slot| slot.borrow().as_ref().map(codes)).ok().flatten().unwrap_or_default();
-        for (pointer, value) in [status, cuda, vulkan].into_iter().zip(values) {
-            if !pointer.is_null() {
-                // SAFETY: not null, so good for writing by this function's contract.
-                unsafe { pointer.write(value) };
-            }
-        }
-        Ok(())
-    })
 }

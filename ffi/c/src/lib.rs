@@ -3,8 +3,9 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `boundary` | what every export goes through: panics, null pointers, statuses |
-//! | `last_error` | the error of this thread's last open or alloc |
-//! | `status` | the statuses of the new functions |
+//! | `status`, `failure` | the statuses of the new functions, and what they come from |
+//! | `last_error`, `errors` | this thread's last error: kept, and told |
+//! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, and what it knows of the GPU |
 //! | `memory` | `vkgdr_memory_t`: alloc, free, pointers, streams, regions |
 //! | `access` | flush, invalidate, write, read, fill |
@@ -16,14 +17,18 @@ compile_error!("a panic must become an error: build with panic = \"unwind\"");
 
 mod access;
 mod boundary;
+mod errors;
+mod failure;
 mod handle;
+mod kind;
 mod last_error;
 mod memory;
 mod status;
 
 pub use access::*;
+pub use errors::*;
 pub use handle::*;
-pub use last_error::*;
+pub use kind::*;
 pub use memory::*;
 pub use status::*;
 

@@ -6,10 +6,12 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vkgdr_rs::{Error, Memory, MemoryKind, Region};
+use vkgdr_rs::{Error, Memory, Region};
 
-use crate::boundary::{self, Failure, Outcome, handle, put, remembered, required};
+use crate::boundary::{self, handle, put, remembered, required};
+use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
+use crate::kind::kind;
 use crate::{CUdeviceptr, CUstream};
 
 /// Memory that the CPU and the device share, or a region of it.
@@ -27,30 +29,6 @@ pub(crate) enum Contents {
 
 /// Memory, or a region of it.
 pub type vkgdr_memory_t = *mut vkgdr_memory;
-
-/// Flags for vkgdr_memory_alloc(): one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub enum vkgdr_memory_flags {
-    /// Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
-    VKGDR_MEMORY_MAPPED = 0,
-    /// Cached system memory that the GPU reaches over PCIe.
-    VKGDR_MEMORY_HOST = 1,
-    /// Memory of the GPU that the CPU does not see.
-    VKGDR_MEMORY_DEVICE = 2,
-}
-
-/// The kind that flags name.
-pub(crate) fn kind(flags: u32) -> Outcome<MemoryKind> {
-    match flags {
-        0 => Ok(MemoryKind::Mapped),
-        1 => Ok(MemoryKind::Host),
-        2 => Ok(MemoryKind::Device),
-        // Three is two kinds at once.
-        3 => Err(Error::UnknownFlags { bits: 3 }.into()),
-        _ => Err(Error::UnknownFlags { bits: flags & !3 }.into()),
-    }
-}
 
 impl vkgdr_memory {
     pub(crate) fn region(&self) -> &Region {

@@ -1,0 +1,44 @@
+//! What this thread's last open or alloc said.
+#![expect(unsafe_code, reason = "exports C symbols, and memory that C frees")]
+
+use std::ffi::c_char;
+use std::ptr::null_mut;
+
+use crate::boundary;
+use crate::last_error::{self, LastError};
+
+/// The error of the last open or alloc on this thread, or NULL if that succeeded. No other function changes it.
+///
+/// @return A string that the caller frees with `free()`. Calling this again gives another copy.
+#[unsafe(no_mangle)]
+pub extern "C" fn vkgdr_last_error() -> *mut c_char {
+    boundary::value(null_mut(), || {
+        // SAFETY: the string ends with a zero byte; the copy comes from libc's own malloc.
+        let copy = last_error::with(|last| unsafe { libc::strdup(last.text().as_ptr()) });
+        Ok(copy.unwrap_or(null_mut()))
+    })
+}
+
+/// The codes of the last open or alloc on this thread. All are 0 if that succeeded.
+///
+/// @param status  A `vkgdr_status`.
+/// @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
+/// @param vulkan  The `VkResult`, if a Vulkan call failed, else 0.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// The pointers must be NULL or good for writing; NULL is skipped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_last_error_codes(status: *mut i32, cuda: *mut i32, vulkan: *mut i32) -> i32 {
+    boundary::status(|| {
+        let values = last_error::with(LastError::codes).unwrap_or_default();
+        for (pointer, value) in [status, cuda, vulkan].into_iter().zip(values) {
+            if !pointer.is_null() {
+                // SAFETY: not null, so good for writing by this function's contract.
+                unsafe { pointer.write(value) };
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,31 @@
+//! The kinds of memory, as C flags.
+#![forbid(unsafe_code)]
+
+use vkgdr_rs::{Error, MemoryKind};
+
+use crate::failure::Outcome;
+
+/// Flags for vkgdr_memory_alloc(): one kind.
+#[expect(non_camel_case_types, reason = "C's spelling")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub enum vkgdr_memory_flags {
+    /// Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
+    VKGDR_MEMORY_MAPPED = 0,
+    /// Cached system memory that the GPU reaches over PCIe.
+    VKGDR_MEMORY_HOST = 1,
+    /// Memory of the GPU that the CPU does not see.
+    VKGDR_MEMORY_DEVICE = 2,
+}
+
+/// The kind that flags name.
+pub(crate) fn kind(flags: u32) -> Outcome<MemoryKind> {
+    match flags {
+        0 => Ok(MemoryKind::Mapped),
+        1 => Ok(MemoryKind::Host),
+        2 => Ok(MemoryKind::Device),
+        // Three is two kinds at once.
+        3 => Err(Error::UnknownFlags { bits: 3 }.into()),
+        _ => Err(Error::UnknownFlags { bits: flags & !3 }.into()),
+    }
+}
