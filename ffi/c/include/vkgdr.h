@@ -167,6 +167,7 @@ extern "C" {
  * Makes the CPU's writes to a range visible to the device. Any range within the memory will do: it is rounded
  * outwards to whole atoms. A range that is not within the memory is ignored.
  *
+ * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
  * @param size    Bytes.
  *
@@ -177,6 +178,9 @@ VKGDR_API void vkgdr_memory_flush(vkgdr_memory_t mem, size_t offset, size_t size
 /**
  * As vkgdr_memory_flush(), and reports what goes wrong.
  *
+ * @param mem     The memory, or a region of it.
+ * @param offset  The first byte.
+ * @param size    Bytes.
  * @return A `vkgdr_status`.
  *
  * `mem` must be NULL or live.
@@ -187,6 +191,7 @@ VKGDR_API int32_t vkgdr_memory_flush_checked(vkgdr_memory_t mem, size_t offset, 
  * Makes the device's writes to a range visible to the CPU. Any range within the memory will do: it is rounded
  * outwards to whole atoms. A range that is not within the memory is ignored.
  *
+ * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
  * @param size    Bytes.
  *
@@ -197,6 +202,9 @@ VKGDR_API void vkgdr_memory_invalidate(vkgdr_memory_t mem, size_t offset, size_t
 /**
  * As vkgdr_memory_invalidate(), and reports what goes wrong.
  *
+ * @param mem     The memory, or a region of it.
+ * @param offset  The first byte.
+ * @param size    Bytes.
  * @return A `vkgdr_status`.
  *
  * `mem` must be NULL or live.
@@ -206,6 +214,7 @@ VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, size_t off
 /**
  * Copies `size` bytes to the memory. Does not flush.
  *
+ * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.
  * @param source  What is copied; may be NULL if `size` is 0.
  * @param size    Bytes.
@@ -218,6 +227,7 @@ VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const vo
 /**
  * Copies `size` bytes from the memory. Does not invalidate.
  *
+ * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.
  * @param target  Where they are copied; may be NULL if `size` is 0.
  * @param size    Bytes.
@@ -230,6 +240,7 @@ VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *tar
 /**
  * Repeats a pattern over a range. Does not flush.
  *
+ * @param mem           The memory, or a region of it.
  * @param offset        The first byte.
  * @param size          Bytes; a multiple of `pattern_size`.
  * @param pattern       The pattern.
@@ -286,6 +297,8 @@ VKGDR_API int32_t vkgdr_open_primary_context(CUdevice device, uint32_t flags, vk
 /**
  * Closes a handle. NULL is allowed. Memory that is still allocated stays valid: it keeps what it needs.
  *
+ * @param g  The handle, which must not be used afterwards.
+ *
  * `g` must be NULL or a handle that is not used afterwards.
  */
 VKGDR_API void vkgdr_close(vkgdr_t g);
@@ -293,6 +306,8 @@ VKGDR_API void vkgdr_close(vkgdr_t g);
 /**
  * The CUDA device number of a handle.
  *
+ * @param g    The GPU.
+ * @param out  Where the result is written.
  * @return A `vkgdr_status`.
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
@@ -302,6 +317,7 @@ VKGDR_API int32_t vkgdr_device_get_number(vkgdr_t g, CUdevice *out);
 /**
  * The name of the GPU.
  *
+ * @param g         The GPU.
  * @param buffer    Where the name is written, ended by a zero byte, and cut if it does not fit.
  * @param capacity  Bytes in `buffer`, at least 1. 256 hold every name.
  * @return A `vkgdr_status`.
@@ -313,6 +329,7 @@ VKGDR_API int32_t vkgdr_device_get_name(vkgdr_t g, char *buffer, size_t capacity
 /**
  * The UUID of the GPU, on which CUDA and Vulkan agree.
  *
+ * @param g     The GPU.
  * @param uuid  Where its 16 bytes are written.
  * @return A `vkgdr_status`.
  *
@@ -323,7 +340,9 @@ VKGDR_API int32_t vkgdr_device_get_uuid(vkgdr_t g, uint8_t *uuid);
 /**
  * Whether the GPU has a kind of memory.
  *
+ * @param g     The GPU.
  * @param kind  Of `enum vkgdr_memory_flags`.
+ * @param out   Where the answer is written.
  * @return A `vkgdr_status`.
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
@@ -333,7 +352,9 @@ VKGDR_API int32_t vkgdr_device_supports(vkgdr_t g, uint32_t kind, bool *out);
 /**
  * How much memory of a kind there is.
  *
+ * @param g     The GPU.
  * @param kind  Of `enum vkgdr_memory_flags`.
+ * @param out   Where the numbers are written, in bytes.
  * @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory.
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
@@ -343,6 +364,7 @@ VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct 
 /**
  * Frees what was freed on a stream that has got there since. Every alloc and free does the same for a few.
  *
+ * @param g      The GPU.
  * @param count  Where the number of allocations that were freed is written; may be NULL.
  * @return A `vkgdr_status`.
  *
@@ -371,6 +393,8 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
  * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
  * is waited for.
  *
+ * @param mem  The memory or region, which must not be used afterwards.
+ *
  * `mem` must be NULL, or memory that neither the CPU nor the device uses any more.
  */
 VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
@@ -378,6 +402,7 @@ VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
 /**
  * As vkgdr_memory_free(), and reports what the drivers say. The memory is gone whatever is returned.
  *
+ * @param mem  The memory or region, which must not be used afterwards.
  * @return A `vkgdr_status`.
  *
  * As for vkgdr_memory_free().
@@ -426,12 +451,18 @@ VKGDR_API int32_t vkgdr_memory_create_region(vkgdr_memory_t mem, size_t offset, 
 /**
  * The address for the CPU, valid until the memory is freed. NULL for device memory.
  *
+ * @param mem  The memory, or a region of it.
+ * @return A pointer to the first byte.
+ *
  * `mem` must be NULL or live.
  */
 VKGDR_API void *vkgdr_memory_get_host_ptr(vkgdr_memory_t mem);
 
 /**
  * The address on the device, valid until the memory is freed.
+ *
+ * @param mem  The memory, or a region of it.
+ * @return The address of the first byte.
  *
  * `mem` must be NULL or live.
  */
@@ -440,6 +471,9 @@ VKGDR_API CUdeviceptr vkgdr_memory_get_device_ptr(vkgdr_memory_t mem);
 /**
  * The bytes that were asked for.
  *
+ * @param mem  The memory, or a region of it.
+ * @return Bytes.
+ *
  * `mem` must be NULL or live.
  */
 VKGDR_API size_t vkgdr_memory_get_size(vkgdr_memory_t mem);
@@ -447,6 +481,7 @@ VKGDR_API size_t vkgdr_memory_get_size(vkgdr_memory_t mem);
 /**
  * The kind of memory.
  *
+ * @param mem  The memory, or a region of it.
  * @param out  Where one of `enum vkgdr_memory_flags` is written.
  * @return A `vkgdr_status`.
  *
@@ -458,6 +493,9 @@ VKGDR_API int32_t vkgdr_memory_get_kind(vkgdr_memory_t mem, uint32_t *out);
  * Whether the CPU and the device see each other's writes without flushing and invalidating. Flushing then only orders
  * the CPU's stores, which a kernel that is already running needs.
  *
+ * @param mem  The memory, or a region of it.
+ * @return True where they do.
+ *
  * `mem` must be NULL or live.
  */
 VKGDR_API bool vkgdr_memory_is_coherent(vkgdr_memory_t mem);
@@ -465,12 +503,18 @@ VKGDR_API bool vkgdr_memory_is_coherent(vkgdr_memory_t mem);
 /**
  * What flushes are rounded to, in bytes: 1 where the memory is coherent.
  *
+ * @param mem  The memory, or a region of it.
+ * @return Bytes.
+ *
  * `mem` must be NULL or live.
  */
 VKGDR_API size_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
 
 /**
  * What a status means, in a few words: a static string, never NULL.
+ *
+ * @param status  A `vkgdr_status`.
+ * @return A static string, never NULL.
  */
 VKGDR_API const char *vkgdr_status_string(int32_t status);
 

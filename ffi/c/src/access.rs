@@ -26,6 +26,7 @@ fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
 /// Makes the CPU's writes to a range visible to the device. Any range within the memory will do: it is rounded
 /// outwards to whole atoms. A range that is not within the memory is ignored.
 ///
+/// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
 /// @param size    Bytes.
 ///
@@ -40,6 +41,9 @@ pub unsafe extern "C" fn vkgdr_memory_flush(mem: vkgdr_memory_t, offset: usize, 
 
 /// As vkgdr_memory_flush(), and reports what goes wrong.
 ///
+/// @param mem     The memory, or a region of it.
+/// @param offset  The first byte.
+/// @param size    Bytes.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -63,6 +67,7 @@ unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
 /// Makes the device's writes to a range visible to the CPU. Any range within the memory will do: it is rounded
 /// outwards to whole atoms. A range that is not within the memory is ignored.
 ///
+/// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
 /// @param size    Bytes.
 ///
@@ -77,6 +82,9 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate(mem: vkgdr_memory_t, offset: us
 
 /// As vkgdr_memory_invalidate(), and reports what goes wrong.
 ///
+/// @param mem     The memory, or a region of it.
+/// @param offset  The first byte.
+/// @param size    Bytes.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -99,6 +107,7 @@ unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome
 
 /// Copies `size` bytes to the memory. Does not flush.
 ///
+/// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
 /// @param source  What is copied; may be NULL if `size` is 0.
 /// @param size    Bytes.
@@ -126,6 +135,7 @@ pub unsafe extern "C" fn vkgdr_memory_write(
 
 /// Copies `size` bytes from the memory. Does not invalidate.
 ///
+/// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
 /// @param target  Where they are copied; may be NULL if `size` is 0.
 /// @param size    Bytes.
@@ -157,6 +167,7 @@ pub unsafe extern "C" fn vkgdr_memory_read(
 
 /// Repeats a pattern over a range. Does not flush.
 ///
+/// @param mem           The memory, or a region of it.
 /// @param offset        The first byte.
 /// @param size          Bytes; a multiple of `pattern_size`.
 /// @param pattern       The pattern.

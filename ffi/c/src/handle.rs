@@ -86,6 +86,8 @@ pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32
 
 /// Closes a handle. NULL is allowed. Memory that is still allocated stays valid: it keeps what it needs.
 ///
+/// @param g  The handle, which must not be used afterwards.
+///
 /// # Safety
 ///
 /// `g` must be NULL or a handle that is not used afterwards.
@@ -102,6 +104,8 @@ pub unsafe extern "C" fn vkgdr_close(g: vkgdr_t) {
 
 /// The CUDA device number of a handle.
 ///
+/// @param g    The GPU.
+/// @param out  Where the result is written.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -119,6 +123,7 @@ pub unsafe extern "C" fn vkgdr_device_get_number(g: vkgdr_t, out: *mut CUdevice)
 
 /// The name of the GPU.
 ///
+/// @param g         The GPU.
 /// @param buffer    Where the name is written, ended by a zero byte, and cut if it does not fit.
 /// @param capacity  Bytes in `buffer`, at least 1. 256 hold every name.
 /// @return A `vkgdr_status`.
@@ -147,6 +152,7 @@ pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, 
 
 /// The UUID of the GPU, on which CUDA and Vulkan agree.
 ///
+/// @param g     The GPU.
 /// @param uuid  Where its 16 bytes are written.
 /// @return A `vkgdr_status`.
 ///
@@ -165,7 +171,9 @@ pub unsafe extern "C" fn vkgdr_device_get_uuid(g: vkgdr_t, uuid: *mut u8) -> i32
 
 /// Whether the GPU has a kind of memory.
 ///
+/// @param g     The GPU.
 /// @param kind  Of `enum vkgdr_memory_flags`.
+/// @param out   Where the answer is written.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -183,7 +191,9 @@ pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut 
 
 /// How much memory of a kind there is.
 ///
+/// @param g     The GPU.
 /// @param kind  Of `enum vkgdr_memory_flags`.
+/// @param out   Where the numbers are written, in bytes.
 /// @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory.
 ///
 /// # Safety
@@ -201,6 +211,7 @@ pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out
 
 /// Frees what was freed on a stream that has got there since. Every alloc and free does the same for a few.
 ///
+/// @param g      The GPU.
 /// @param count  Where the number of allocations that were freed is written; may be NULL.
 /// @return A `vkgdr_status`.
 ///

@@ -114,6 +114,8 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
 /// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
 /// is waited for.
 ///
+/// @param mem  The memory or region, which must not be used afterwards.
+///
 /// # Safety
 ///
 /// `mem` must be NULL, or memory that neither the CPU nor the device uses any more.
@@ -132,6 +134,7 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
 
 /// As vkgdr_memory_free(), and reports what the drivers say. The memory is gone whatever is returned.
 ///
+/// @param mem  The memory or region, which must not be used afterwards.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -231,6 +234,9 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
 
 /// The address for the CPU, valid until the memory is freed. NULL for device memory.
 ///
+/// @param mem  The memory, or a region of it.
+/// @return A pointer to the first byte.
+///
 /// # Safety
 ///
 /// `mem` must be NULL or live.
@@ -245,6 +251,9 @@ pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut 
 
 /// The address on the device, valid until the memory is freed.
 ///
+/// @param mem  The memory, or a region of it.
+/// @return The address of the first byte.
+///
 /// # Safety
 ///
 /// `mem` must be NULL or live.
@@ -255,6 +264,9 @@ pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUd
 }
 
 /// The bytes that were asked for.
+///
+/// @param mem  The memory, or a region of it.
+/// @return Bytes.
 ///
 /// # Safety
 ///
@@ -267,6 +279,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
 
 /// The kind of memory.
 ///
+/// @param mem  The memory, or a region of it.
 /// @param out  Where one of `enum vkgdr_memory_flags` is written.
 /// @return A `vkgdr_status`.
 ///
@@ -286,6 +299,9 @@ pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u3
 /// Whether the CPU and the device see each other's writes without flushing and invalidating. Flushing then only orders
 /// the CPU's stores, which a kernel that is already running needs.
 ///
+/// @param mem  The memory, or a region of it.
+/// @return True where they do.
+///
 /// # Safety
 ///
 /// `mem` must be NULL or live.
@@ -296,6 +312,9 @@ pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
 }
 
 /// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+///
+/// @param mem  The memory, or a region of it.
+/// @return Bytes.
 ///
 /// # Safety
 ///

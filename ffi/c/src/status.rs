@@ -71,6 +71,9 @@ const TEXTS: [&CStr; 10] = [
 ];
 
 /// What a status means, in a few words: a static string, never NULL.
+///
+/// @param status  A `vkgdr_status`.
+/// @return A static string, never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn vkgdr_status_string(status: i32) -> *const c_char {
     usize::try_from(status).ok().and_then(|index| TEXTS.get(index)).unwrap_or(&c"unknown status").as_ptr()
