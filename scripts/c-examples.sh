@@ -43,7 +43,9 @@ expected+=' ./lib/cmake/vkgdr/vkgdrConfigVersion.cmake ./lib/libvkgdr.a ./lib/li
 expected+=' ./lib/libvkgdr.so.1.0.0 ./lib/pkgconfig/vkgdr.pc'
 [ "$files" = "$expected" ] || die "installed is: $files"
 for text in "$prefix"/{include/*,lib/cmake/vkgdr/*,lib/pkgconfig/*}; do
-    if grep -e "$root" -e "$target" -e "$work" -e /opt/vkgdr -e '@[A-Z_]*@' "$text" >&2; then
+    # A path, not the end of another one.
+    at='\(^\|[^[:alnum:]_]\)'
+    if grep -e "$at$root/" -e "$at$target/" -e "$at$work/" -e /opt/vkgdr -e '@[A-Z_]*@' "$text" >&2; then
         die "$text has paths of the build, or names that were not filled in"
     fi
 done

@@ -16,6 +16,8 @@ has_layer() {
     return 1
 }
 
+has_sanitizers() { has_file "$(clang -print-resource-dir)/lib/linux/libclang_rt.asan-$(uname -m).a"; }
+
 packages=()
 absent=()
 need() { # PACKAGES DESCRIPTION
@@ -46,7 +48,8 @@ check() {
             c)
                 has cc || need 'gcc libc6-dev' 'a C compiler (cc)'
                 has c++ || need g++ 'a C++ compiler (c++)'
-                has clang++ || need clang 'the other compilers (clang, clang++)'
+                has clang++ || need 'clang libclang-rt-dev' 'the other compilers (clang, clang++)'
+                ! has clang || has_sanitizers || need libclang-rt-dev "clang's sanitizers (libclang_rt.asan)"
                 has cmake || need cmake 'CMake (cmake)'
                 has pkg-config || need pkg-config 'pkg-config'
                 has valgrind || need valgrind 'Valgrind (valgrind)'
