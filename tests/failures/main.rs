@@ -16,5 +16,6 @@ mod release;
 #[path = "../shared/state.rs"]
 mod state;
 mod sweep;
+mod teardown;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,0 +1,74 @@
+//! The order in which an allocation is taken apart when something fails behind it.
+//!
+//! The stages are dropped one after the other. CUDA's are made to fail, and log that; at each line the ledgers tell
+//! what is left.
+
+use std::sync::{Mutex, PoisonError};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use support::{simcuda, vklayer};
+use vkgdr::{Memory, MemoryKind, OpenFlags};
+
+use crate::Result;
+use crate::place::Place;
+use crate::state::State;
+
+/// What is left at a line of the log: device mappings, imports, host mappings, Vulkan memories.
+type Left = [usize; 4];
+
+static SEEN: Mutex<Vec<(String, Left)>> = Mutex::new(Vec::new());
+
+struct Recorder;
+
+impl Log for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= Level::Warn
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let seen = (record.args().to_string(), left());
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
+
+    fn flush(&self) {}
+}
+
+fn left() -> Left {
+    let cuda = |noun| simcuda().map_or(0, |sim| sim.live_objects_of(noun));
+    let vulkan = |noun| vklayer().map_or(0, |layer| layer.live_objects_of(noun));
+    [cuda("mapped"), cuda("external"), vulkan("mapping"), vulkan("memory")]
+}
+
+#[test]
+fn an_allocation_is_taken_apart_in_the_opposite_order_of_its_making() -> Result {
+    let (Some(sim), Some(_)) = (simcuda(), vklayer()) else {
+        eprintln!("skipped: needs the simulated CUDA driver and the fault layer");
+        return Ok(());
+    };
+    let place = Place::primary(OpenFlags::empty())?;
+    Memory::allocate(&place.gpu, 4096, MemoryKind::Mapped)?.free()?;
+    let (before, none) = (State::take(), left());
+    log::set_logger(&Recorder).map_err(|error| error.to_string())?;
+    log::set_max_level(LevelFilter::Warn);
+
+    // Leaving the context fails after the allocation was made, so that it is dropped.
+    sim.fail("cuCtxPopCurrent", 1, 999);
+    sim.fail("cuMemFree", 1, 999);
+    sim.fail("cuDestroyExternalMemory", 1, 999);
+    let refused = Memory::allocate(&place.gpu, 4096, MemoryKind::Mapped).map(drop);
+    sim.clear_faults();
+    log::set_max_level(LevelFilter::Off);
+    assert!(refused.is_err_and(|error| error.to_string().starts_with("cuCtxPopCurrent failed")));
+
+    let seen = std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner));
+    let expected = [
+        // The failing call has done its work: the simulator says so afterwards, as CUDA may.
+        ("releasing memory: cuMemFree failed (CUDA_ERROR_UNKNOWN)", [0, 1, 1, 1]),
+        ("releasing memory: cuDestroyExternalMemory failed (CUDA_ERROR_UNKNOWN)", [0, 0, 1, 1]),
+    ];
+    let more_than_before = |left: Left| std::array::from_fn::<_, 4, _>(|i| left[i] - none[i]);
+    let seen: Vec<_> = seen.iter().map(|(line, left)| (line.as_str(), more_than_before(*left))).collect();
+    assert_eq!(seen, expected);
+    State::assert_unchanged(&before, "the drop");
+    Ok(())
+}
