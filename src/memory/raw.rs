@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::release::{leave_to_the_system, release_orphan};
+use super::release::Visit;
 use crate::access::view::View;
 use crate::allocation::Allocation;
-use crate::driver::context::{ContextGuard, Entered};
+use crate::driver::context::ContextGuard;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in whatever CUDA context is current.
@@ -35,8 +35,7 @@ impl RawMemory {
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
     /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when there is no room
-    /// or the size is larger than the heap, and
-    /// what else the drivers return.
+    /// or the size is larger than the heap, and what else the drivers return.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let allocation = match owner.primary_context() {
             Some(context) => context.run(|| Allocation::new(owner, len, kind))?,
@@ -67,19 +66,11 @@ impl RawMemory {
         // Dropped after the context was left: it may be what keeps the context alive.
         let owner = allocation.owner().clone();
         let Some(context) = owner.primary_context() else { return allocation.release() };
-        let guard = match context.try_enter() {
-            Ok(Entered::Destroyed(_)) => {
-                release_orphan(allocation);
-                return Ok(());
-            }
-            Ok(Entered::ShutDown(_)) => {
-                leave_to_the_system(allocation);
-                return Ok(());
-            }
-            Ok(Entered::Current(guard)) => Ok(guard),
-            Err(error) => Err(error),
+        let (guard, released) = match Visit::to(context, allocation) {
+            Visit::Within(guard, allocation) => (Ok(guard), allocation.release()),
+            Visit::Gone => return Ok(()),
+            Visit::Refused(error, allocation) => (Err(error), allocation.release()),
         };
-        let released = allocation.release();
         let left = guard.and_then(ContextGuard::leave);
         if let (Err(error), Err(_)) = (&left, &released) {
             log::warn!("freeing memory: {error}");

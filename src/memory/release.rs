@@ -11,12 +11,12 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
 use super::binding::{Binding, DropPolicy, SharedBinding};
-use crate::Result;
 use crate::allocation::Allocation;
 use crate::device::release_queue::Retired;
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
+use crate::{Error, Result};
 
 /// An allocation with the context it was made in, released as its policy says.
 #[derive(Debug)]
@@ -82,17 +82,10 @@ impl Held {
         // Both outlive the visit to the context: they may be what keeps it alive.
         let owner = allocation.owner().clone();
         let binding = self.binding.get();
-        let result = match self.context.try_enter() {
-            Ok(Entered::Current(guard)) => self.release_within(guard, allocation, &binding),
-            Ok(Entered::Destroyed(_)) => {
-                release_orphan(allocation);
-                Ok(())
-            }
-            Ok(Entered::ShutDown(_)) => {
-                leave_to_the_system(allocation);
-                Ok(())
-            }
-            Err(error) => {
+        let result = match Visit::to(self.context, allocation) {
+            Visit::Within(guard, allocation) => self.release_within(guard, allocation, &binding),
+            Visit::Gone => Ok(()),
+            Visit::Refused(error, allocation) => {
                 self.park(allocation, Pending::Context);
                 Err(error)
             }
@@ -145,8 +138,30 @@ impl Drop for Held {
     }
 }
 
+/// What can be done with an allocation that is to be released in its context.
+pub(super) enum Visit {
+    /// The context is current while the guard lives.
+    Within(ContextGuard, Allocation),
+    /// The context is gone, and what was left of the allocation has been seen to.
+    Gone,
+    /// The driver does not let anybody in now.
+    Refused(Error, Allocation),
+}
+
+impl Visit {
+    pub(super) fn to(context: Context, allocation: Allocation) -> Self {
+        match context.try_enter() {
+            Ok(Entered::Current(guard)) => return Self::Within(guard, allocation),
+            Ok(Entered::Destroyed(_)) => release_orphan(allocation),
+            Ok(Entered::ShutDown(_)) => leave_to_the_system(allocation),
+            Err(error) => return Self::Refused(error, allocation),
+        }
+        Self::Gone
+    }
+}
+
 /// Releases what is left of memory whose context was destroyed, which freed CUDA's side.
-pub(super) fn release_orphan(allocation: Allocation) {
+fn release_orphan(allocation: Allocation) {
     log::warn!(
         "the CUDA context of {} bytes of {} memory was destroyed before the memory; only Vulkan's side is freed",
         allocation.len(),
@@ -156,7 +171,7 @@ pub(super) fn release_orphan(allocation: Allocation) {
 }
 
 /// Leaves memory to the end of the process, once CUDA has shut down: the Vulkan driver may have, too.
-pub(super) fn leave_to_the_system(allocation: Allocation) {
+fn leave_to_the_system(allocation: Allocation) {
     let _ = ManuallyDrop::new(allocation);
 }
 
@@ -212,7 +227,7 @@ impl Retiree {
         })
     }
 
-    /// Releases the memory in its context, which is current.
+    /// Releases the memory in the context that is current.
     fn release_now(pending: Pending, allocation: Allocation) {
         drop(pending);
         if let Err(error) = allocation.release() {
@@ -234,18 +249,11 @@ impl Retired for Retiree {
         let Self { mut pending, allocation, context } = *self;
         // Outlives the visit to the context: it may be what keeps it alive.
         let _owner = allocation.owner().clone();
-        match context.try_enter() {
-            Ok(Entered::Current(_guard)) => Self::release_now(pending, allocation),
-            Ok(Entered::Destroyed(_)) => {
-                pending.abandon();
-                release_orphan(allocation);
-            }
-            Ok(Entered::ShutDown(_)) => {
-                pending.abandon();
-                leave_to_the_system(allocation);
-            }
+        match Visit::to(context, allocation) {
+            Visit::Within(_guard, allocation) => Self::release_now(pending, allocation),
+            Visit::Gone => pending.abandon(),
             // The device has finished, so that this is safe in whatever context is current.
-            Err(_) => Self::release_now(pending, allocation),
+            Visit::Refused(_, allocation) => Self::release_now(pending, allocation),
         }
     }
 }

@@ -2,26 +2,13 @@
 #![expect(unsafe_code, reason = "exports C symbols")]
 
 use std::ffi::c_void;
-use std::ops::Range;
 use std::slice;
 
-use vkgdr_rs::{Error, Region};
+use vkgdr_rs::Error;
 
 use crate::boundary;
 use crate::failure::{Failure, Outcome};
-use crate::memory::{region, vkgdr_memory_t};
-
-/// Fails unless `size` bytes at `offset` are within the memory: before anything is made of the caller's numbers.
-fn check(whole: &Region, offset: usize, size: usize) -> Outcome {
-    let within = offset <= whole.len() && size <= whole.len() - offset;
-    if within { Ok(()) } else { Err(Error::OutOfRange { offset, len: size, size: whole.len() }.into()) }
-}
-
-/// The range of `size` bytes at `offset`, as far as numbers go.
-fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
-    let end = offset.checked_add(size).ok_or(Error::OutOfRange { offset, len: size, size: whole.len() })?;
-    Ok(offset..end)
-}
+use crate::memory::{range, region, vkgdr_memory_t};
 
 /// Makes the CPU's writes to a range visible to the device. Any range within the memory will do: it is rounded
 /// outwards to whole atoms. A range that is not within the memory is ignored.
@@ -126,10 +113,10 @@ pub unsafe extern "C" fn vkgdr_memory_write(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
-        check(memory, offset, size)?;
+        let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(source, size) }?;
-        Ok(memory.write(offset, source)?)
+        Ok(memory.write(range.start, source)?)
     })
 }
 
@@ -154,14 +141,14 @@ pub unsafe extern "C" fn vkgdr_memory_read(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
-        check(memory, offset, size)?;
+        let range = range(memory, offset, size)?;
         let target = match (target.is_null(), size) {
             (_, 0) => &mut [][..],
             (true, _) => return Err(Failure::Null("target")),
             // SAFETY: by this function's contract.
             (false, _) => unsafe { slice::from_raw_parts_mut(target.cast::<u8>(), size) },
         };
-        Ok(memory.read(offset, target)?)
+        Ok(memory.read(range.start, target)?)
     })
 }
 
@@ -188,13 +175,13 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
-        check(memory, offset, size)?;
+        let range = range(memory, offset, size)?;
         // SAFETY: by this function's contract.
         let pattern = unsafe { bytes(pattern, pattern_size) }?;
         if pattern.is_empty() {
             return Err(Failure::Null("pattern"));
         }
-        Ok(memory.fill_pattern(range(memory, offset, size)?, pattern)?)
+        Ok(memory.fill_pattern(range, pattern)?)
     })
 }
 

@@ -3,6 +3,7 @@
 #![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,6 +74,15 @@ impl vkgdr_memory {
 pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<&'a Region> {
     // SAFETY: by this function's contract.
     Ok(unsafe { handle(mem) }?.region())
+}
+
+/// The range of `size` bytes at `offset`, which must be within the memory: before anything is made of the caller's
+/// numbers.
+pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
+    match offset.checked_add(size) {
+        Some(end) if end <= whole.len() => Ok(offset..end),
+        _ => Err(Error::OutOfRange { offset, len: size, size: whole.len() }.into()),
+    }
 }
 
 /// Takes a memory handle apart.
@@ -225,8 +235,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
         required(out)?;
         // SAFETY: by this function's contract.
         let whole = unsafe { region(mem) }?;
-        let end = offset.checked_add(size).ok_or(Error::OutOfRange { offset, len: size, size: whole.len() })?;
-        let part = whole.region(offset..end)?;
+        let part = whole.region(range(whole, offset, size)?)?;
         // SAFETY: by this function's contract.
         unsafe { put(out, vkgdr_memory::into_handle(Contents::Part(part))) }
     })
