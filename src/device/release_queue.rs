@@ -36,6 +36,31 @@ thread_local! {
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Marks this thread as looking, until it goes: also when a log line panics.
+struct Looking;
+
+impl Looking {
+    /// None when the thread is looking already.
+    fn begin() -> Option<Self> {
+        (!LOOKING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKING.set(false);
+    }
+}
+
+/// Takes an entry off the count when it goes, once it has been released or its release has panicked.
+struct Gone<'a>(&'a AtomicUsize);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl ReleaseQueue {
     /// How many entries an allocation or a drop looks at, so that a long queue makes neither of them slow.
     const GLANCE: usize = 8;
@@ -69,21 +94,18 @@ impl ReleaseQueue {
     /// Releases those of the first `most` entries that are finished; the others go to the end of the queue. Does
     /// nothing when a log line of the same brings the thread here again.
     fn look(&self, most: usize, finished: impl Fn(&dyn Retired) -> bool) -> usize {
+        let Some(_looking) = Looking::begin() else { return 0 };
         let mut released = 0;
-        if LOOKING.replace(true) {
-            return released;
-        }
         for _ in 0..self.len.load(Ordering::Relaxed).min(most) {
             let Some(entry) = self.take() else { break };
             if finished(&*entry) {
+                let _gone = Gone(&self.len);
                 entry.release();
-                self.len.fetch_sub(1, Ordering::Relaxed);
                 released += 1;
             } else {
                 self.put(entry);
             }
         }
-        LOOKING.set(false);
         released
     }
 
@@ -144,6 +166,31 @@ mod tests {
         assert_eq!(queue.collect(), 1);
         assert_eq!(released(&work), [false, true, false]);
         assert_eq!(queue.collect(), 0);
+    }
+
+    #[test]
+    fn a_panic_while_releasing_does_not_stop_what_comes_after() {
+        struct Panics;
+        impl Retired for Panics {
+            fn is_ready(&self) -> bool {
+                true
+            }
+            fn wait(&self) -> bool {
+                true
+            }
+            fn release(self: Box<Self>) {
+                panic!("as a logger may");
+            }
+        }
+        let queue = ReleaseQueue::default();
+        queue.push(Box::new(Panics));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.collect()));
+        assert!(caught.is_err());
+        assert!(!queue.drain(), "the entry is still counted");
+        let work = Arc::new(Work::default());
+        queue.push(Box::new(Entry(work.clone())));
+        work.finished.store(true, Ordering::SeqCst);
+        assert_eq!(queue.collect(), 1, "the thread still counts as looking");
     }
 
     #[test]
