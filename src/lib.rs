@@ -11,6 +11,7 @@
 //! * [`Vkgdr`] is the handle of one GPU.
 //! * [`Memory`] is memory that frees itself; it dereferences to the [`Region`] that covers it, where reading,
 //!   writing, flushing and mapping live. [`RawMemory`] is memory that is freed by hand.
+//! * [`StreamRef`] gives a CUDA stream of somebody else's copies, fills and events.
 //! * [`Error`] says which driver call failed and what to do about it.
 
 #[cfg(not(target_os = "linux"))]
@@ -24,12 +25,14 @@ mod error;
 mod flags;
 mod interop;
 mod memory;
+mod stream;
 
 pub use access::guard::{MapGuard, MapMode};
-pub use device::{MemoryInfo, MemoryInfoSource, Vkgdr};
+pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
 pub use memory::{DropPolicy, Memory, RawMemory, Region};
+pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 
 /// Whose types appear in this crate's signatures.
 pub use {ash, cudarc};

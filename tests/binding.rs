@@ -249,3 +249,126 @@ fn a_binding_that_ends_a_cudarc_stream_leaves_the_current_context_alone() -> Res
         Ok(())
     })
 }
+
+#[test]
+fn unbinding_waits_for_the_stream_and_ends_the_binding() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    assert_eq!(memory.bound_stream(), None);
+    memory.unbind_stream()?;
+    bind(&memory, &stream)?;
+    assert_eq!(memory.bound_stream(), Some(stream.raw()));
+    let gate = stream.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(memory.unbind_stream()?))?;
+    assert!(was_open, "unbound while the stream used the memory");
+    assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
+
+    // Waited for, so that it counts for nothing when the memory is bound again.
+    let other = Stream::create();
+    bind(&memory, &other)?;
+    assert_eq!((memory.bound_stream(), memory.drop_policy()), (Some(other.raw()), DropPolicy::WaitForStream));
+    Ok(())
+}
+
+#[test]
+fn unbinding_lets_a_cudarc_stream_go() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let stream = stream_of_another_thread()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    memory.bind_stream(&stream)?;
+    assert_eq!((memory.bound_stream(), Arc::strong_count(&stream)), (Some(stream.cu_stream()), 2));
+    memory.unbind_stream()?;
+    assert_eq!((memory.bound_stream(), Arc::strong_count(&stream)), (None, 1));
+
+    memory.bind_stream(&stream_of_another_thread()?)?;
+    let other = Context::create(0);
+    no_context(|| memory.unbind_stream().map(|()| assert_eq!(current(), null_mut())))?;
+    assert_eq!(current(), other.raw());
+    Ok(())
+}
+
+#[test]
+fn unbinding_does_not_end_immediate_release() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &stream)?;
+    // SAFETY: no work of the device uses the memory.
+    unsafe { memory.release_immediately() };
+    memory.unbind_stream()?;
+    assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
+    Ok(())
+}
+
+#[test]
+fn a_use_by_another_stream_makes_the_drop_wait_for_the_context() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let (bound, other) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &bound)?;
+    memory.record_use(bound.raw());
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    memory.record_use(other.raw());
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    // For good: binding again does not make the use undone.
+    memory.unbind_stream()?;
+    bind(&memory, &bound)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+
+    let gate = other.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        drop(memory);
+        Ok(())
+    })?;
+    assert!(was_open, "the drop returned while the other stream used the memory");
+    Ok(())
+}
+
+#[test]
+fn a_use_before_the_binding_counts_too() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let (early, bound) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    memory.record_use(early.raw());
+    bind(&memory, &bound)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    Ok(())
+}
+
+#[test]
+fn both_names_of_the_legacy_stream_are_one_stream() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let names = [null_mut(), without_provenance_mut(1)];
+    for (bound, used) in [(names[0], names[1]), (names[1], names[0])] {
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        for name in [bound, used] {
+            // SAFETY: the default stream lives as long as the context.
+            unsafe { memory.bind_raw_stream(name) }?;
+            memory.record_use(used);
+            assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream, "bound to {name:?}, used by {used:?}");
+        }
+        memory.record_use(without_provenance_mut(2));
+        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    }
+    Ok(())
+}
+
+#[test]
+fn waiting_for_the_stream_waits_for_the_bound_one_only() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let (bound, other) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let part = memory.region(1..2)?;
+    let held = other.hold();
+    held.wait_until_reached();
+    // Would find the gate given up if they waited.
+    part.wait_for_stream()?;
+    bind(&memory, &bound)?;
+    part.wait_for_stream()?;
+    held.open();
+    let gate = bound.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(part.wait_for_stream()?))?;
+    assert!(was_open, "returned before the bound stream had passed");
+    Ok(())
+}

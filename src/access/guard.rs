@@ -125,8 +125,10 @@ impl fmt::Debug for MapGuard<'_> {
 
 impl Drop for MapGuard<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.end() {
-            log::error!("the end of a map guard: {error}");
+        match self.end() {
+            // What a forked process inherited is its parent's to flush.
+            Ok(()) | Err(Error::Forked) => {}
+            Err(error) => log::error!("the end of a map guard: {error}"),
         }
     }
 }

@@ -7,9 +7,9 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
 use cudarc::driver::sys::{CUdeviceptr, CUexternalMemory};
 
-use crate::Result;
 use crate::driver::Handle;
 use crate::driver::cuda::cuda;
+use crate::{Error, Result};
 
 /// Memory that CUDA imported.
 #[derive(Debug)]
@@ -89,7 +89,9 @@ impl Drop for DeviceMapping {
 }
 
 fn log_failure(result: Result<()>) {
-    if let Err(error) = result {
-        log::warn!("releasing memory: {error}");
+    match result {
+        // What a forked process inherited is its parent's to release.
+        Ok(()) | Err(Error::Forked) => {}
+        Err(error) => log::warn!("releasing memory: {error}"),
     }
 }

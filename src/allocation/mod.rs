@@ -9,6 +9,7 @@ mod cuda;
 mod shared_fd_tests;
 mod vulkan;
 
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
 use ash::vk;
@@ -17,6 +18,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::device::MemoryType;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
+pub(crate) use vulkan::Exported;
 use vulkan::{DeviceMemory, HostMapping};
 
 /// Memory that both sides see. The fields are torn down in this order.
@@ -25,8 +27,7 @@ pub(crate) struct Allocation {
     device_mapping: DeviceMapping,
     external: ExternalMemory,
     host_mapping: Option<HostMapping>,
-    /// Held for its drop.
-    _memory: DeviceMemory,
+    memory: DeviceMemory,
     memory_type: MemoryType,
     kind: MemoryKind,
     len: usize,
@@ -39,33 +40,51 @@ impl Allocation {
     /// When a driver has run out of memory or descriptors, whatever waits to be released is waited for, and
     /// the allocation is tried once more.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+        Self::make(owner, len, kind, None)
+    }
+
+    /// As [`new`](Self::new), of the bytes behind an exported descriptor.
+    pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
+        Self::make(owner, len, kind, Some(exported))
+    }
+
+    fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, exported: Option<&Exported>) -> Result<Self> {
         let queue = owner.gpu().release_queue();
         queue.tend();
         let memory_type = owner.memory_type(kind)?;
         let size = padded_size(len, kind, memory_type)?;
-        match Self::acquire(owner, len, size, kind, memory_type) {
-            Err(error) if error.is_exhaustion() && queue.drain() => Self::acquire(owner, len, size, kind, memory_type),
+        let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
+        match acquire() {
+            Err(error) if error.is_exhaustion() && queue.drain() => acquire(),
             result => result,
         }
     }
 
-    fn acquire(owner: &Vkgdr, len: usize, size: u64, kind: MemoryKind, memory_type: MemoryType) -> Result<Self> {
+    fn acquire(
+        owner: &Vkgdr,
+        len: usize,
+        size: u64,
+        kind: MemoryKind,
+        memory_type: MemoryType,
+        exported: Option<&Exported>,
+    ) -> Result<Self> {
         let out_of = |error| with_sizes(error, kind, len as u64, memory_type);
-        let memory = DeviceMemory::allocate(owner.gpu(), &memory_type, size).map_err(out_of)?;
+        let memory = match exported {
+            None => DeviceMemory::allocate(owner.gpu(), &memory_type, size),
+            Some(exported) => DeviceMemory::import(owner.gpu(), &memory_type, size, exported),
+        };
+        let memory = memory.map_err(out_of)?;
         let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
-        let fd = memory.export()?;
+        // A driver need not export what was imported.
+        let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
         let external = ExternalMemory::import(fd, size)?;
         let device_mapping = DeviceMapping::map(&external, size)?;
-        Ok(Self {
-            device_mapping,
-            external,
-            host_mapping,
-            _memory: memory,
-            memory_type,
-            kind,
-            len,
-            owner: owner.clone(),
-        })
+        Ok(Self { device_mapping, external, host_mapping, memory, memory_type, kind, len, owner: owner.clone() })
+    }
+
+    /// A new descriptor of the memory.
+    pub(crate) fn export(&self) -> Result<OwnedFd> {
+        self.memory.export()
     }
 
     /// Releases every stage in the current context. A failing stage does not stop the next; the first error is
@@ -133,17 +152,17 @@ fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<
     if len == 0 {
         return Err(Error::ZeroSize { kind });
     }
-    let size = (len as u64).checked_next_multiple_of(memory_type.atom as u64);
+    let size = (len as u64).checked_next_multiple_of(memory_type.granule as u64);
     // Vulkan does not define a size beyond the heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and a slice
     // cannot be longer than `isize::MAX`.
     match size {
-        Some(size) if size <= memory_type.heap_size && isize::try_from(size).is_ok() => Ok(size),
+        Some(size) if size <= memory_type.info.heap_size && isize::try_from(size).is_ok() => Ok(size),
         _ => Err(Error::Allocation {
             operation: "vkAllocateMemory",
             code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
             kind,
             asked: len as u64,
-            heap: memory_type.heap_size,
+            heap: memory_type.info.heap_size,
         }),
     }
 }
@@ -152,7 +171,7 @@ fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<
 fn with_sizes(error: Error, kind: MemoryKind, asked: u64, memory_type: MemoryType) -> Error {
     match error {
         Error::Vulkan { operation, code } if Error::is_exhaustion(&error) => {
-            Error::Allocation { operation, code, kind, asked, heap: memory_type.heap_size }
+            Error::Allocation { operation, code, kind, asked, heap: memory_type.info.heap_size }
         }
         other => other,
     }
@@ -161,9 +180,12 @@ fn with_sizes(error: Error, kind: MemoryKind, asked: u64, memory_type: MemoryTyp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MemoryTypeInfo;
 
-    fn memory_type(atom: usize) -> MemoryType {
-        MemoryType { index: 0, heap: 0, heap_size: 1 << 30, coherent: atom == 1, cached: false, atom }
+    fn memory_type(granule: usize) -> MemoryType {
+        let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
+        let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
+        MemoryType { info, coherent: true, cached: false, atom: 1, granule }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Vulkan's stages of an allocation: the memory and its host mapping.
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
 use ash::vk;
@@ -9,8 +9,28 @@ use ash::vk;
 use crate::Result;
 use crate::device::MemoryType;
 use crate::device::gpu::{CountedAllocation, Gpu};
-use crate::driver::Handle;
 use crate::driver::vulkan::Device;
+use crate::driver::{Handle, descriptor};
+
+/// A descriptor of exported memory that somebody has vouched for.
+#[derive(Debug)]
+pub(crate) struct Exported {
+    fd: OwnedFd,
+}
+
+impl Exported {
+    /// # Safety
+    ///
+    /// The descriptor must come from memory of the same GPU, memory type and size as it is imported with.
+    pub(crate) unsafe fn vouched_for(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// A descriptor of the same memory.
+    pub(super) fn duplicate(&self) -> Result<OwnedFd> {
+        descriptor::duplicate(self.fd.as_fd())
+    }
+}
 
 /// Exportable device memory.
 #[derive(Debug)]
@@ -23,10 +43,19 @@ pub(super) struct DeviceMemory {
 impl DeviceMemory {
     /// Allocates `size` bytes, which must be more than 0 and at most the heap's size.
     pub(super) fn allocate(gpu: &'static Gpu, memory_type: &MemoryType, size: u64) -> Result<Self> {
-        debug_assert!((1..=memory_type.heap_size).contains(&size));
+        debug_assert!((1..=memory_type.info.heap_size).contains(&size));
         let counted = gpu.count_allocation()?;
         // SAFETY: the type is this GPU's, `Allocation` has checked the size, and the allocation was counted.
-        let handle = unsafe { gpu.vulkan().allocate_memory(memory_type.index, size) }?;
+        let handle = unsafe { gpu.vulkan().allocate_memory(memory_type.info.index, size) }?;
+        Ok(Self { handle, gpu, _counted: counted })
+    }
+
+    /// Another object of the memory behind an exported descriptor. The same rules for `size`.
+    pub(super) fn import(gpu: &'static Gpu, memory_type: &MemoryType, size: u64, exported: &Exported) -> Result<Self> {
+        debug_assert!((1..=memory_type.info.heap_size).contains(&size));
+        let counted = gpu.count_allocation()?;
+        // SAFETY: as in `allocate`, and the descriptor fits: whoever made the `Exported` has promised it.
+        let handle = unsafe { gpu.vulkan().import_memory(memory_type.info.index, size, exported.fd.as_fd()) }?;
         Ok(Self { handle, gpu, _counted: counted })
     }
 

@@ -9,6 +9,7 @@ use ash::vk;
 
 use cudarc::driver::sys::CUdevice;
 
+use super::facts::MemoryTypeInfo;
 use super::memory_type::{self, MemoryType};
 use super::release_queue::ReleaseQueue;
 use crate::driver::cuda::cuda;
@@ -21,6 +22,7 @@ pub(crate) struct Gpu {
     uuid: [u8; 16],
     name: String,
     vulkan: Device,
+    memory: vk::PhysicalDeviceMemoryProperties,
     release_queue: ReleaseQueue,
     live_allocations: AtomicU32,
 }
@@ -58,7 +60,9 @@ impl Gpu {
             return Err(Error::NoMatchingDevice { device, uuid, found: describe(&devices) });
         };
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
-        Ok(Self { uuid, name, vulkan, release_queue: ReleaseQueue::default(), live_allocations: AtomicU32::new(0) })
+        let memory = instance.memory_properties(&vulkan.physical);
+        let (release_queue, live_allocations) = (ReleaseQueue::default(), AtomicU32::new(0));
+        Ok(Self { uuid, name, vulkan, memory, release_queue, live_allocations })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -85,14 +89,20 @@ impl Gpu {
         }
     }
 
+    pub(super) fn live_allocations(&self) -> u32 {
+        self.live_allocations.load(Ordering::Relaxed)
+    }
+
     pub(crate) const fn release_queue(&self) -> &ReleaseQueue {
         &self.release_queue
     }
 
     pub(crate) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {
-        let physical = &self.vulkan.physical;
-        let properties = self.vulkan.instance.memory_properties(physical);
-        memory_type::choose(&properties, physical.atom, kind, flags)
+        memory_type::choose(&self.memory, self.vulkan.physical.atom, kind, flags)
+    }
+
+    pub(super) fn memory_types(&self) -> Vec<MemoryTypeInfo> {
+        memory_type::list(&self.memory).collect()
     }
 
     pub(crate) fn no_memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Error {

@@ -3,21 +3,22 @@
 
 use ash::vk::{self, MemoryPropertyFlags as Property};
 
+use super::facts::MemoryTypeInfo;
 use crate::{MemoryKind, OpenFlags};
 
 /// A memory type as a handle uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryType {
-    pub(crate) index: u32,
-    pub(crate) heap: u32,
-    /// Bytes.
-    pub(crate) heap_size: u64,
+    pub(crate) info: MemoryTypeInfo,
     /// Whether flush and invalidate need not reach the driver.
     pub(crate) coherent: bool,
     /// Whether the CPU caches this memory. If not, its stores are write-combined.
     pub(crate) cached: bool,
     /// What flushes are rounded to, in bytes: 1 where the memory is coherent.
     pub(crate) atom: usize,
+    /// What sizes are rounded to, in bytes: atoms, also where memory is coherent, so that whoever imports memory knows
+    /// its size without knowing how that handle was opened.
+    pub(crate) granule: usize,
 }
 
 /// Never wanted: memory that only exists while a tile is rendered, and memory that the CPU and CUDA may not see.
@@ -46,6 +47,16 @@ fn shortcomings(kind: MemoryKind, properties: Property) -> u32 {
     (wanted & !properties).as_raw().count_ones() + (unwanted & properties).as_raw().count_ones()
 }
 
+/// Every memory type, in Vulkan's order.
+pub(super) fn list(memory: &vk::PhysicalDeviceMemoryProperties) -> impl Iterator<Item = MemoryTypeInfo> {
+    let heaps = memory.memory_heaps_as_slice();
+    (0..).zip(memory.memory_types_as_slice()).filter_map(|(index, found)| {
+        let heap = found.heap_index;
+        let heap_size = heaps.get(heap as usize)?.size;
+        Some(MemoryTypeInfo { index, heap, heap_size, flags: found.property_flags })
+    })
+}
+
 /// The best memory type for a kind, the first among equals: Vulkan orders types by preference
 /// (specification, "Device Memory").
 pub(super) fn choose(
@@ -56,23 +67,19 @@ pub(super) fn choose(
 ) -> Option<MemoryType> {
     let required = required(kind, flags);
     let fits = |p: Property| p.contains(required) && !p.intersects(UNUSABLE);
-    let (index, found) = (0..)
-        .zip(memory.memory_types_as_slice())
-        .filter(|(_, t)| fits(t.property_flags))
-        .min_by_key(|(_, t)| shortcomings(kind, t.property_flags))?;
-    let properties = found.property_flags;
+    let info = list(memory).filter(|t| fits(t.flags)).min_by_key(|t| shortcomings(kind, t.flags))?;
     let coherent = match kind {
         // Nothing to be incoherent with.
         MemoryKind::Device => true,
-        _ => properties.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
+        _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
     };
+    let granule = usize::try_from(atom).ok()?;
     Some(MemoryType {
-        index,
-        heap: found.heap_index,
-        heap_size: memory.memory_heaps_as_slice().get(found.heap_index as usize)?.size,
+        info,
         coherent,
-        cached: properties.contains(Property::HOST_CACHED),
-        atom: if coherent { 1 } else { usize::try_from(atom).ok()? },
+        cached: info.flags.contains(Property::HOST_CACHED),
+        atom: if coherent { 1 } else { granule },
+        granule,
     })
 }
 
@@ -113,7 +120,7 @@ mod tests {
     }
 
     fn index(memory: &vk::PhysicalDeviceMemoryProperties, kind: MemoryKind, flags: OpenFlags) -> Option<u32> {
-        choose(memory, 64, kind, flags).map(|t| t.index)
+        choose(memory, 64, kind, flags).map(|t| t.info.index)
     }
 
     #[test]
@@ -143,9 +150,24 @@ mod tests {
     fn non_coherence_is_forced_only_in_what_is_reported() {
         let flags = OpenFlags::FORCE_NON_COHERENT | OpenFlags::REQUIRE_COHERENT;
         let found = choose(&discrete(), 64, MemoryKind::Mapped, flags);
-        assert_eq!(found.map(|t| (t.index, t.coherent, t.atom)), Some((4, false, 64)));
+        assert_eq!(found.map(|t| (t.info.index, t.coherent, t.atom)), Some((4, false, 64)));
         let coherent = choose(&discrete(), 64, MemoryKind::Mapped, OpenFlags::empty());
-        assert_eq!(coherent.map(|t| (t.coherent, t.atom, t.heap_size)), Some((true, 1, 256 << 20)));
+        assert_eq!(coherent.map(|t| (t.coherent, t.atom, t.info.heap_size)), Some((true, 1, 256 << 20)));
+    }
+
+    #[test]
+    fn memory_that_is_exported_has_the_same_size_however_its_handle_was_opened() {
+        let granule = |flags| choose(&discrete(), 64, MemoryKind::Mapped, flags).map(|t| t.granule);
+        assert_eq!(granule(OpenFlags::empty()), Some(64));
+        assert_eq!(granule(OpenFlags::FORCE_NON_COHERENT), Some(64));
+    }
+
+    #[test]
+    fn every_type_is_listed_with_its_heap() {
+        let listed: Vec<_> = list(&discrete()).map(|t| (t.index, t.heap, t.heap_size, t.flags)).collect();
+        assert_eq!(listed.len(), 5);
+        assert_eq!(listed[1], (1, 0, 24 << 30, LOCAL));
+        assert_eq!(listed[4], (4, 2, 256 << 20, LOCAL | VISIBLE | COHERENT));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The handle: one GPU, found in Vulkan by its CUDA device's UUID.
 //!
 //! [`gpu`] holds what all handles of a GPU share, [`release_queue`] among it; [`memory_type`] chooses the memory
-//! type of each kind.
+//! type of each kind; [`facts`] tells what is known of the GPU.
 #![forbid(unsafe_code)]
 
+mod facts;
 pub(crate) mod gpu;
 mod memory_type;
 pub(crate) mod release_queue;
@@ -16,6 +17,7 @@ use cudarc::driver::sys::CUdevice;
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
 use crate::{Error, MemoryKind, OpenFlags, Result};
+pub use facts::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, device_count, driver_version, pointer_device};
 use gpu::Gpu;
 pub(crate) use memory_type::MemoryType;
 
@@ -27,6 +29,10 @@ pub(crate) use memory_type::MemoryType;
 ///
 /// A handle may be used from any thread. Unless it was opened with [`Vkgdr::open_primary_context`], allocating
 /// needs a CUDA context of its device to be current on the calling thread.
+///
+/// Neither driver works in a process that was forked off after the first `open`: everything that needs one is refused
+/// there with [`Error::Forked`], and what was inherited is left to the parent when it is dropped. A child that is to use
+/// the GPU has to `exec` first.
 #[derive(Clone)]
 pub struct Vkgdr {
     handle: Arc<HandleState>,
@@ -40,39 +46,6 @@ struct HandleState {
     primary: Option<PrimaryContext>,
 }
 
-/// How much memory of a kind there is. All in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryInfo {
-    /// The size of the heap that the kind's memory comes from. For mapped memory this is what the PCIe BAR
-    /// shows of the GPU's memory.
-    pub total: u64,
-    /// What this process may still expect to be able to allocate from that heap.
-    pub available: u64,
-    /// Where `available` comes from.
-    pub source: MemoryInfoSource,
-}
-
-/// Where [`MemoryInfo::available`] comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MemoryInfoSource {
-    /// From `VK_EXT_memory_budget`: the heap's budget, which allows for other processes, less what this process uses.
-    Budget,
-    /// From the heap's size alone: the driver has no `VK_EXT_memory_budget`, so that nothing is known of what
-    /// is in use.
-    Heap,
-}
-
-impl fmt::Display for MemoryInfoSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Budget => "budget",
-            Self::Heap => "heap size",
-        })
-    }
-}
-
 impl Vkgdr {
     /// Opens the GPU with CUDA device number `device`, counted from 0.
     ///
@@ -84,7 +57,7 @@ impl Vkgdr {
     /// When a driver is missing ([`Error::Library`], [`Error::Symbol`], [`Error::Extension`]) or refuses
     /// (`CUDA_ERROR_INVALID_DEVICE` for a number that no device has), when Vulkan does not know the GPU
     /// ([`Error::NoMatchingDevice`]), when [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory
-    /// ([`Error::NoSuitableMemoryType`]), and for unknown flags.
+    /// ([`Error::NoSuitableMemoryType`]), for unknown flags, and in a forked process ([`Error::Forked`]).
     ///
     /// # Examples
     ///
@@ -167,20 +140,6 @@ impl Vkgdr {
     #[must_use]
     pub fn supports(&self, kind: MemoryKind) -> bool {
         self.handle.types[kind as usize].is_some()
-    }
-
-    /// How much memory of a kind there is. A system call or two: not for hot loops.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuitableMemoryType`] when the GPU has no such memory.
-    pub fn memory_info(&self, kind: MemoryKind) -> Result<MemoryInfo> {
-        let memory_type = self.memory_type(kind)?;
-        let total = memory_type.heap_size;
-        Ok(match self.gpu().vulkan().heap_budget(memory_type.heap) {
-            Some(budget) => MemoryInfo { total, available: budget.available, source: MemoryInfoSource::Budget },
-            None => MemoryInfo { total, available: total, source: MemoryInfoSource::Heap },
-        })
     }
 
     /// Frees what was dropped while a stream still used it and is no longer in use, on any handle of this GPU.

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::driver::process;
+
 /// Something that is released once the device has finished with it.
 pub(crate) trait Retired: Send {
     /// Whether the device has finished.
@@ -70,6 +72,11 @@ impl ReleaseQueue {
         self.put(entry);
     }
 
+    /// How many entries there are, those that a thread is looking at included.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
     /// Looks at some entries, the oldest first, and releases those that are ready.
     pub(crate) fn tend(&self) {
         self.look(Self::GLANCE, |entry| entry.is_ready());
@@ -82,7 +89,7 @@ impl ReleaseQueue {
 
     /// Waits for every entry and releases it. Whether there was any, be it one that another thread has released.
     pub(crate) fn drain(&self) -> bool {
-        if self.len.load(Ordering::Relaxed) == 0 || LOOKING.get() {
+        if self.len() == 0 || LOOKING.get() || process::is_forked() {
             return false;
         }
         // A second thread finds nothing to wait for in the queue, and waits for the first.
@@ -92,11 +99,15 @@ impl ReleaseQueue {
     }
 
     /// Releases those of the first `most` entries that are finished; the others go to the end of the queue. Does
-    /// nothing when a log line of the same brings the thread here again.
+    /// nothing when a log line of the same brings the thread here again, and in a process that was forked off, to which
+    /// the entries do not belong.
     fn look(&self, most: usize, finished: impl Fn(&dyn Retired) -> bool) -> usize {
+        if process::is_forked() {
+            return 0;
+        }
         let Some(_looking) = Looking::begin() else { return 0 };
         let mut released = 0;
-        for _ in 0..self.len.load(Ordering::Relaxed).min(most) {
+        for _ in 0..self.len().min(most) {
             let Some(entry) = self.take() else { break };
             if finished(&*entry) {
                 let _gone = Gone(&self.len);

@@ -3,8 +3,8 @@
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
-use super::Handle;
 use super::cuda::{Cuda, cuda};
+use super::{Handle, process};
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
@@ -144,6 +144,7 @@ impl ContextGuard {
 impl Drop for ContextGuard {
     fn drop(&mut self) {
         if self.pushed
+            && !process::is_forked()
             && let Err(error) = self.cuda.context_pop()
         {
             log::warn!("leaving a CUDA context: {error}");
@@ -175,6 +176,9 @@ impl PrimaryContext {
 
 impl Drop for PrimaryContext {
     fn drop(&mut self) {
+        if process::is_forked() {
+            return;
+        }
         if let Err(error) = cuda().and_then(|cuda| cuda.primary_context_release(self.device)) {
             log::warn!("releasing the primary context of CUDA device {}: {error}", self.device);
         }

@@ -5,24 +5,30 @@
 //! today lists.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
+mod stream;
+
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{
-    self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUcontext, CUdevice, CUdeviceptr,
-    CUevent, CUexternalMemory, CUstream, CUuuid,
+    self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_MEMCPY3D, CUcontext, CUdevice,
+    CUdeviceptr, CUevent, CUexternalMemory, CUstream, CUuuid,
 };
 
 use libloading::Library;
 
+use super::process;
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
 const LIBRARY: &str = "libcuda.so.1";
 const SUCCESS: c_int = 0;
-/// `CU_EVENT_DISABLE_TIMING`: an event that only orders.
-const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` and `CU_MEMORYTYPE_DEVICE`.
+const POINTER_MEMORY_TYPE: c_uint = 2;
+const MEMORY_TYPE_DEVICE: c_uint = 2;
+/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+const POINTER_DEVICE_ORDINAL: c_uint = 9;
 
 /// Declares [`Table`]: one field for each driver function, under the driver's own name.
 macro_rules! driver_functions {
@@ -56,7 +62,10 @@ macro_rules! driver_functions {
 driver_functions! {
     required {
         cuInit(c_uint);
+        cuDriverGetVersion(*mut c_int);
         cuGetErrorName(c_int, *mut *const c_char);
+        cuDeviceGetCount(*mut c_int);
+        cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
         cuDeviceGetName(*mut c_char, c_int, CUdevice);
         cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
@@ -71,13 +80,23 @@ driver_functions! {
         cuExternalMemoryGetMappedBuffer(*mut CUdeviceptr, CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC);
         cuDestroyExternalMemory(CUexternalMemory);
         cuMemFree_v2(CUdeviceptr);
+        cuPointerGetAttribute(*mut c_void, c_uint, CUdeviceptr);
         cuStreamGetCtx(CUstream, *mut CUcontext);
         cuStreamSynchronize(CUstream);
+        cuStreamWaitEvent(CUstream, CUevent, c_uint);
         cuEventCreate(*mut CUevent, c_uint);
         cuEventRecord(CUevent, CUstream);
         cuEventQuery(CUevent);
         cuEventSynchronize(CUevent);
         cuEventDestroy_v2(CUevent);
+        cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);
+        cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
+        cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
+        cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream);
+        cuMemcpy3DAsync_v2(*const CUDA_MEMCPY3D, CUstream);
+        cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
+        cuMemsetD16Async(CUdeviceptr, c_ushort, usize, CUstream);
+        cuMemsetD32Async(CUdeviceptr, c_uint, usize, CUstream);
     }
     optional {
         // Since CUDA 12.0.
@@ -93,6 +112,7 @@ macro_rules! call {
         $driver.check(stringify!($name), unsafe { ($driver.table.$name)($($arg),*) })
     };
 }
+use call;
 
 /// The loaded CUDA driver.
 pub(crate) struct Cuda {
@@ -104,8 +124,10 @@ pub(crate) struct Cuda {
 /// # Errors
 ///
 /// [`Error::Library`] or [`Error::Symbol`] when the driver is missing or lacks a function. A failure is not
-/// remembered: the next call tries again.
+/// remembered: the next call tries again. [`Error::Forked`] in a process that was forked off after the driver was
+/// loaded: every use of the driver comes by here, so that none reaches it there.
 pub(crate) fn cuda() -> Result<&'static Cuda> {
+    process::check()?;
     static CUDA: OnceLock<Cuda> = OnceLock::new();
     if let Some(cuda) = CUDA.get() {
         return Ok(cuda);
@@ -124,6 +146,8 @@ fn library() -> Result<&'static Library> {
     // SAFETY: loading libcuda runs its initialisers, which is what the caller asked for.
     let library = unsafe { Library::new(LIBRARY) }
         .map_err(|error| Error::Library { library: LIBRARY, reason: reason(&error) })?;
+    // Vulkan is only loaded after CUDA.
+    process::watch_forks()?;
     Ok(*loaded.insert(Box::leak(Box::new(library))))
 }
 
@@ -162,11 +186,30 @@ impl Cuda {
         Ok(uuid.bytes.map(|byte| byte.cast_unsigned()))
     }
 
+    /// The newest CUDA version that the driver supports, as `1000 * major + 10 * minor`.
+    pub(crate) fn version(&self) -> Result<i32> {
+        let mut version = 0;
+        call!(self, cuDriverGetVersion(&raw mut version))?;
+        Ok(version)
+    }
+
+    pub(crate) fn device_count(&self) -> Result<i32> {
+        let mut count = 0;
+        call!(self, cuDeviceGetCount(&raw mut count))?;
+        Ok(count)
+    }
+
     pub(crate) fn device_name(&self, device: CUdevice) -> Result<String> {
         let mut name = [0 as c_char; 256];
         call!(self, cuDeviceGetName(name.as_mut_ptr(), 256, device))?;
-        let bytes: Vec<u8> = name.iter().map(|&c| c.cast_unsigned()).take_while(|&c| c != 0).collect();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(text(&name))
+    }
+
+    /// Domain, bus, device and function in hexadecimal digits, such as `0000:41:00.0`.
+    pub(crate) fn device_pci_bus_id(&self, device: CUdevice) -> Result<String> {
+        let mut id = [0 as c_char; 64];
+        call!(self, cuDeviceGetPCIBusId(id.as_mut_ptr(), 64, device))?;
+        Ok(text(&id))
     }
 
     pub(crate) fn primary_context_retain(&self, device: CUdevice) -> Result<CUcontext> {
@@ -191,6 +234,22 @@ impl Cuda {
         let mut device = 0;
         call!(self, cuCtxGetDevice(&raw mut device))?;
         Ok(device)
+    }
+
+    /// The device of a device address; none for an address that the driver does not know, or that is the host's.
+    pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
+        let mut memory_type: c_uint = 0;
+        let found = call!(self, cuPointerGetAttribute((&raw mut memory_type).cast(), POINTER_MEMORY_TYPE, address));
+        match found {
+            Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => return Ok(None),
+            found => found?,
+        }
+        if memory_type != MEMORY_TYPE_DEVICE {
+            return Ok(None);
+        }
+        let mut device: CUdevice = 0;
+        call!(self, cuPointerGetAttribute((&raw mut device).cast(), POINTER_DEVICE_ORDINAL, address))?;
+        Ok(Some(device))
     }
 
     /// The number that no other context of this process ever has; none before CUDA 12.
@@ -274,62 +333,12 @@ impl Cuda {
     pub(crate) unsafe fn memory_free(&self, pointer: CUdeviceptr) -> Result<()> {
         call!(self, cuMemFree_v2(pointer))
     }
+}
 
-    /// # Safety
-    ///
-    /// `stream` must be a live stream, or one of the default streams of the current context.
-    pub(crate) unsafe fn stream_context(&self, stream: CUstream) -> Result<CUcontext> {
-        let mut context = ptr::null_mut();
-        call!(self, cuStreamGetCtx(stream, &raw mut context))?;
-        Ok(context)
-    }
-
-    /// # Safety
-    ///
-    /// As for [`Self::stream_context`].
-    pub(crate) unsafe fn stream_synchronize(&self, stream: CUstream) -> Result<()> {
-        call!(self, cuStreamSynchronize(stream))
-    }
-
-    pub(crate) fn event_create(&self) -> Result<CUevent> {
-        let mut event = ptr::null_mut();
-        call!(self, cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING))?;
-        Ok(event)
-    }
-
-    /// # Safety
-    ///
-    /// `event` must be live, and `stream` as for [`Self::stream_context`].
-    pub(crate) unsafe fn event_record(&self, event: CUevent, stream: CUstream) -> Result<()> {
-        call!(self, cuEventRecord(event, stream))
-    }
-
-    /// Whether everything before the event has been done.
-    ///
-    /// # Safety
-    ///
-    /// `event` must be live.
-    pub(crate) unsafe fn event_passed(&self, event: CUevent) -> Result<bool> {
-        // SAFETY: the event is live by this method's contract.
-        match unsafe { (self.table.cuEventQuery)(event) } {
-            CudaCode::NOT_READY => Ok(false),
-            code => self.check("cuEventQuery", code).map(|()| true),
-        }
-    }
-
-    /// # Safety
-    ///
-    /// `event` must be live.
-    pub(crate) unsafe fn event_synchronize(&self, event: CUevent) -> Result<()> {
-        call!(self, cuEventSynchronize(event))
-    }
-
-    /// # Safety
-    ///
-    /// `event` must be live and not be used afterwards.
-    pub(crate) unsafe fn event_destroy(&self, event: CUevent) -> Result<()> {
-        call!(self, cuEventDestroy_v2(event))
-    }
+/// The text in a buffer that a driver filled.
+fn text(buffer: &[c_char]) -> String {
+    let bytes: Vec<u8> = buffer.iter().map(|&c| c.cast_unsigned()).take_while(|&c| c != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The name in the documentation: without the suffix of the ABI version.

@@ -3,12 +3,13 @@
 
 use cudarc::driver::sys::{CUevent, CUstream};
 
-use super::Handle;
 use super::cuda::cuda;
+use super::{Handle, process};
 use crate::Result;
 
-/// An event, recorded on a stream. It belongs to the context that was current when it was made.
-#[derive(Debug)]
+/// An event, recorded on a stream. It belongs to the context that was current when it was made. The default is one that
+/// is gone.
+#[derive(Debug, Default)]
 pub(crate) struct Event {
     /// None once it is gone.
     raw: Option<Handle<CUevent>>,
@@ -27,6 +28,11 @@ impl Event {
         // SAFETY: the event was just made, and the stream is live by this function's contract.
         unsafe { cuda.event_record(raw, stream) }?;
         Ok(event)
+    }
+
+    /// The driver's handle; null once it is gone.
+    pub(crate) fn raw(&self) -> CUevent {
+        self.raw.map_or(std::ptr::null_mut(), |raw| raw.0)
     }
 
     /// Whether the stream has got there. Does not wait.
@@ -50,6 +56,9 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
+        if process::is_forked() {
+            return;
+        }
         // SAFETY: the event is live, and nobody uses it after its only owner.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.event_destroy(raw.0) }) {
             log::warn!("releasing a CUDA event: {error}");

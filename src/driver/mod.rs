@@ -1,11 +1,13 @@
 //! The only foreign calls of this crate: the CUDA driver API ([`cuda`]) and Vulkan ([`vulkan`]).
 //!
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
-//! on first use and never unloaded.
+//! on first use and never unloaded. A process that is forked off afterwards never reaches them ([`process`]).
 
 pub(crate) mod context;
 pub(crate) mod cuda;
+pub(crate) mod descriptor;
 pub(crate) mod event;
+pub(crate) mod process;
 pub(crate) mod vulkan;
 
 /// A raw driver pointer that may move between threads.

@@ -2,12 +2,14 @@
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::CStr;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use ash::{khr, vk};
 
+use super::descriptor::{Lent, close_on_exec};
+use super::process;
 use crate::{Error, Result};
 
 /// The name of Vulkan's loader, as `dlopen` is asked for it.
@@ -54,6 +56,7 @@ pub(crate) struct HeapBudget {
 impl Instance {
     /// The instance, created at the first call. A failure is not remembered.
     pub(crate) fn get() -> Result<&'static Self> {
+        process::check()?;
         static INSTANCE: Mutex<Option<&'static Instance>> = Mutex::new(None);
         let mut instance = INSTANCE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(instance) = *instance {
@@ -139,7 +142,8 @@ impl Instance {
     }
 }
 
-/// A logical device. Like the instance it is shared by all handles and never destroyed.
+/// A logical device. Like the instance it is shared by all handles and never destroyed. In a process that was forked
+/// off, its functions fail, and those that release do nothing.
 pub(crate) struct Device {
     raw: ash::Device,
     external_fd: khr::external_memory_fd::Device,
@@ -161,12 +165,43 @@ impl Device {
     /// `type_index` must be one of this device's memory types, `size` neither zero nor beyond its heap, and fewer
     /// than `max_allocations` allocations be live.
     pub(crate) unsafe fn allocate_memory(&self, type_index: u32, size: u64) -> Result<vk::DeviceMemory> {
-        let mut export =
-            vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(type_index);
+        // SAFETY: by this method's contract.
+        unsafe { self.allocate(info) }
+    }
+
+    /// Another memory object of the memory behind an opaque file descriptor, which the caller keeps.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::allocate_memory`], and the descriptor must have been exported from memory of this physical
+    /// device with the same type and size.
+    pub(crate) unsafe fn import_memory(
+        &self,
+        type_index: u32,
+        size: u64,
+        fd: BorrowedFd<'_>,
+    ) -> Result<vk::DeviceMemory> {
+        let lent = Lent::new(fd)?;
+        let mut import = vk::ImportMemoryFdInfoKHR::default()
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD)
+            .fd(lent.raw());
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(size)
             .memory_type_index(type_index)
-            .push_next(&mut export);
+            .push_next(&mut import);
+        // SAFETY: by this method's contract; the copy of the descriptor is the driver's to take.
+        unsafe { self.allocate(info) }.inspect_err(|_| lent.take_back())
+    }
+
+    /// # Safety
+    ///
+    /// As Vulkan asks of `vkAllocateMemory`.
+    unsafe fn allocate(&self, info: vk::MemoryAllocateInfo<'_>) -> Result<vk::DeviceMemory> {
+        process::check()?;
+        let mut export =
+            vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let info = info.push_next(&mut export);
         // SAFETY: by this method's contract.
         unsafe { self.raw.allocate_memory(&info, None) }.named("vkAllocateMemory")
     }
@@ -175,6 +210,9 @@ impl Device {
     ///
     /// `memory` must be live memory of this device that is not used afterwards.
     pub(crate) unsafe fn free_memory(&self, memory: vk::DeviceMemory) {
+        if process::is_forked() {
+            return;
+        }
         // SAFETY: by this method's contract.
         unsafe { self.raw.free_memory(memory, None) };
     }
@@ -185,6 +223,7 @@ impl Device {
     ///
     /// `memory` must be live, host-visible memory of this device that is not mapped.
     pub(crate) unsafe fn map_memory(&self, memory: vk::DeviceMemory) -> Result<NonNull<u8>> {
+        process::check()?;
         // SAFETY: by this method's contract.
         let pointer = unsafe { self.raw.map_memory(memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) }
             .named("vkMapMemory")?;
@@ -196,14 +235,20 @@ impl Device {
     ///
     /// `memory` must be mapped, and the mapping not be used afterwards.
     pub(crate) unsafe fn unmap_memory(&self, memory: vk::DeviceMemory) {
+        if process::is_forked() {
+            return;
+        }
         // SAFETY: by this method's contract.
         unsafe { self.raw.unmap_memory(memory) };
     }
 
+    /// A new descriptor of the memory, which programs that this process starts do not inherit.
+    ///
     /// # Safety
     ///
-    /// `memory` must be live memory of this device from [`Self::allocate_memory`].
+    /// `memory` must be live memory of this device from [`Self::allocate_memory`] or [`Self::import_memory`].
     pub(crate) unsafe fn export_memory(&self, memory: vk::DeviceMemory) -> Result<OwnedFd> {
+        process::check()?;
         let info =
             vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
         // SAFETY: by this method's contract.
@@ -216,13 +261,16 @@ impl Device {
             });
         }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        close_on_exec(&fd)?;
+        Ok(fd)
     }
 
     /// # Safety
     ///
     /// `range` must be whole atoms, or end with the memory, of mapped memory of this device.
     pub(crate) unsafe fn flush(&self, range: &vk::MappedMemoryRange<'_>) -> Result<()> {
+        process::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.raw.flush_mapped_memory_ranges(std::slice::from_ref(range)) }.named("vkFlushMappedMemoryRanges")
     }
@@ -231,6 +279,7 @@ impl Device {
     ///
     /// As for [`Self::flush`].
     pub(crate) unsafe fn invalidate(&self, range: &vk::MappedMemoryRange<'_>) -> Result<()> {
+        process::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.raw.invalidate_mapped_memory_ranges(std::slice::from_ref(range)) }
             .named("vkInvalidateMappedMemoryRanges")

@@ -9,6 +9,14 @@ use crate::MemoryKind;
 /// Each live allocation holds a descriptor in some drivers, and needs one for a moment in all.
 const OPEN_FILES: &str = "too many open files? see ulimit -n";
 
+/// The process has no descriptor left (errno.h on Linux).
+pub(super) const EMFILE: i32 = 24;
+
+/// For the system.
+pub(super) fn system(code: i32) -> Option<&'static str> {
+    (code == EMFILE).then_some(OPEN_FILES)
+}
+
 /// For a driver's library that is missing.
 pub(super) fn library(library: &str) -> &'static str {
     if library.contains("vulkan") {

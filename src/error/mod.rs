@@ -138,6 +138,23 @@ pub enum Error {
         /// The kind of memory.
         kind: MemoryKind,
     },
+    /// A copy on a stream with host memory on both sides.
+    #[error("a copy on a stream needs device memory on one side at least: copy from host to host with the CPU")]
+    HostToHost,
+    /// The system refused something.
+    #[error("{operation} failed ({}){}", std::io::Error::from_raw_os_error(*code), Hint(hint::system(*code)))]
+    System {
+        /// The C library's function.
+        operation: &'static str,
+        /// The error number, an `errno`.
+        code: i32,
+    },
+    /// The process was forked off one that had opened the GPU. Neither driver works in such a process.
+    #[error(
+        "the process was forked after the GPU was opened: open and use it in the child only after exec, \
+         or use multiprocessing's \"spawn\""
+    )]
+    Forked,
     /// The memory was freed before.
     #[error("the memory was freed")]
     Freed,
@@ -214,6 +231,7 @@ impl Error {
                 code: CudaCode { value: CudaCode::OPERATING_SYSTEM, .. },
             } => true,
             Self::Cuda { code, .. } => code.value == CudaCode::OUT_OF_MEMORY,
+            Self::System { code, .. } => *code == hint::EMFILE,
             _ => false,
         }
     }
@@ -229,6 +247,7 @@ pub struct CudaCode {
 }
 
 impl CudaCode {
+    pub(crate) const INVALID_VALUE: i32 = 1;
     pub(crate) const OUT_OF_MEMORY: i32 = 2;
     pub(crate) const DEINITIALIZED: i32 = 4;
     pub(crate) const NO_DEVICE: i32 = 100;
@@ -282,6 +301,12 @@ mod tests {
             "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): 2 GiB of mapped memory asked, \
              heap is 256 MiB; enable Resizable BAR in the firmware to map more"
         );
+    }
+
+    #[test]
+    fn running_out_of_descriptors_is_an_exhaustion() {
+        assert!(Error::System { operation: "dup", code: 24 }.is_exhaustion());
+        assert!(!Error::System { operation: "dup", code: 9 }.is_exhaustion());
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Region {
             return (0, SyncOnDrop::Record(None));
         }
         if stream.context().cu_ctx() == context.raw() {
-            self.held().note_use(stream);
+            self.held().note_use(stream.cu_stream());
             (self.device_ptr(), SyncOnDrop::Record(None))
         } else {
             // The memory's release waits for its own context only.

@@ -1,6 +1,7 @@
 //! Which stream memory is bound to, and what follows for its release.
 #![expect(unsafe_code, reason = "uses streams that belong to somebody else")]
 
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaStream;
@@ -10,8 +11,11 @@ use crate::driver::Handle;
 use crate::driver::context::{Context, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
-use crate::{Error, Result};
+use crate::driver::process;
+use crate::{Error, Result, StreamRef};
 
+/// `CU_STREAM_LEGACY` (cuda.h): the default stream that null means, too.
+const LEGACY_STREAM: usize = 1;
 /// `CU_STREAM_PER_THREAD` (cuda.h): a default stream that is another one on each thread.
 const PER_THREAD_STREAM: usize = 2;
 
@@ -52,6 +56,12 @@ impl BoundStream {
     }
 }
 
+/// Whether two handles of one context mean the same stream.
+fn is_same_stream(one: CUstream, other: CUstream) -> bool {
+    let number = |stream: CUstream| if stream.addr() == LEGACY_STREAM { 0 } else { stream.addr() };
+    number(one) == number(other)
+}
+
 /// The bound stream and what is known of the memory's use beside it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Binding {
@@ -74,10 +84,17 @@ impl Binding {
         self.immediate = true;
     }
 
+    pub(super) fn stream(&self) -> Option<CUstream> {
+        self.stream.as_ref().map(BoundStream::raw)
+    }
+
     /// Notes that `stream` is about to use the memory.
-    pub(super) fn note_use(&mut self, stream: &CudaStream) {
-        let bound = self.stream.as_ref().is_some_and(|bound| bound.raw() == stream.cu_stream());
-        self.strayed |= !bound;
+    pub(super) fn note_use(&mut self, stream: CUstream) {
+        self.strayed |= !self.is_bound_to(stream);
+    }
+
+    fn is_bound_to(&self, stream: CUstream) -> bool {
+        self.stream().is_some_and(|bound| is_same_stream(bound, stream))
     }
 
     /// Waits for the bound stream, if there is one.
@@ -97,6 +114,10 @@ impl Binding {
 
 impl Drop for Binding {
     fn drop(&mut self) {
+        if process::is_forked() {
+            // Its stream is the parent's.
+            let _ = ManuallyDrop::new(self.stream.take());
+        }
         // The last reference to a stream of cudarc's destroys it, and makes its context current for that.
         if let Some(BoundStream::Shared(stream)) = self.stream.take()
             && let Some(last) = Arc::into_inner(stream)
@@ -122,6 +143,7 @@ impl SharedBinding {
 
     /// Binds to a stream of `context`.
     pub(super) fn bind(&self, stream: &Arc<CudaStream>, context: Context) -> Result<()> {
+        process::check()?;
         if stream.context().cu_ctx() != context.raw() {
             return Err(Error::ForeignStream);
         }
@@ -134,11 +156,8 @@ impl SharedBinding {
     ///
     /// `stream` must be live, and stay so until the memory is gone or bound to another stream.
     pub(super) unsafe fn bind_raw(&self, stream: CUstream, context: Context) -> Result<()> {
-        // SAFETY: the stream is live by this method's contract; a default stream means the context that is entered.
-        let found = context.run(|| unsafe { cuda()?.stream_context(stream) }.map(Handle))?;
-        if found.0 != context.raw() {
-            return Err(Error::ForeignStream);
-        }
+        // SAFETY: the stream is live by this method's contract.
+        unsafe { StreamRef::in_context(stream, context) }?;
         self.set(BoundStream::Raw(Handle(stream)))
     }
 
@@ -148,12 +167,27 @@ impl SharedBinding {
         }
         let before = {
             let mut binding = self.lock();
-            let strayed = binding.strayed || binding.stream.as_ref().is_some_and(|old| old.raw() != stream.raw());
+            let strayed = binding.strayed || (binding.stream.is_some() && !binding.is_bound_to(stream.raw()));
             let immediate = binding.immediate;
             std::mem::replace(&mut *binding, Binding { stream: Some(stream), strayed, immediate })
         };
         // Unlocked: dropping a stream may call the driver.
         drop(before);
+        Ok(())
+    }
+
+    /// Waits for the bound stream, if there is one, and ends the binding to it.
+    pub(super) fn unbind(&self, context: Context) -> Result<()> {
+        process::check()?;
+        let waited_for = self.get();
+        waited_for.synchronize(context)?;
+        let before = {
+            let mut binding = self.lock();
+            // Unless another thread has bound the memory to another stream meanwhile.
+            if binding.stream() == waited_for.stream() { binding.stream.take() } else { None }
+        };
+        // Unlocked, and the last of them as a binding drops it: that may call the driver.
+        drop(Binding { stream: before, ..Binding::default() });
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -12,7 +13,7 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 use super::binding::DropPolicy;
 use super::region::Region;
 use super::release::Held;
-use crate::allocation::Allocation;
+use crate::allocation::{Allocation, Exported};
 use crate::driver::context::Context;
 use crate::{MemoryKind, Result, Vkgdr};
 
@@ -24,6 +25,9 @@ use crate::{MemoryKind, Result, Vkgdr};
 ///
 /// Releasing memory asks CUDA for events or waits for a context, on this thread. CUDA forbids that while a stream is
 /// captured in global mode: drop memory before or after a capture, or capture in a thread-local or relaxed mode.
+///
+/// In a process that is forked off, what needs a driver is refused with [`Error::Forked`](crate::Error::Forked), and
+/// dropping or freeing does nothing: the memory is the parent's.
 ///
 /// Reading, writing, mapping and taking parts are methods of [`Region`], to which this type dereferences.
 ///
@@ -65,15 +69,55 @@ impl Memory {
     /// when there is no room or the size is larger than the heap, and
     /// what else the drivers return.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+        Self::make(owner, || Allocation::new(owner, len, kind))
+    }
+
+    /// Memory that shares its bytes with memory that was exported, by this process or another.
+    ///
+    /// Where it is made and what it waits for when it is dropped is as for [`allocate`](Self::allocate). It is freed on
+    /// its own; the bytes go with the last memory that shares them. The descriptor is used up, also by a failure.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate), and `VK_ERROR_INVALID_EXTERNAL_HANDLE` for what a driver knows not to be
+    /// exported memory, [`Error::System`](crate::Error::System) when the process has no descriptor left.
+    ///
+    /// # Safety
+    ///
+    /// The descriptor must come from [`export_fd`](Self::export_fd) of memory with the same `len` and `kind`, on the same
+    /// GPU ([`Vkgdr::uuid`]) with the same driver, and both handles must take that kind from the same memory type
+    /// ([`Vkgdr::memory_type_of`]; so they do when they were opened alike). The drivers check none of this.
+    pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
+        // SAFETY: by this function's contract.
+        let exported = unsafe { Exported::vouched_for(fd) };
+        Self::make(owner, || Allocation::import(owner, &exported, len, kind))
+    }
+
+    /// Memory of the handle's primary context if it retains that, else of the current context.
+    fn make(owner: &Vkgdr, allocation: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         let (allocation, context) = match owner.primary_context() {
-            Some(context) => (context.run(|| Allocation::new(owner, len, kind))?, context),
+            Some(context) => (context.run(allocation)?, context),
             None => {
                 let context = Context::current()?;
                 owner.check_current_context()?;
-                (Allocation::new(owner, len, kind)?, context)
+                (allocation()?, context)
             }
         };
         Ok(Self { whole: Region::whole(Held::new(allocation, context)) })
+    }
+
+    /// A new file descriptor of the memory, from which [`import_fd`](Self::import_fd) makes memory with the same bytes,
+    /// in this process or in another that got the descriptor (over a Unix socket, for example).
+    ///
+    /// May be called any number of times. The descriptor is closed in programs that this process starts; it holds the
+    /// bytes, though not this memory, for as long as it is open. Memory that was itself imported can be exported
+    /// where the driver allows it.
+    ///
+    /// # Errors
+    ///
+    /// What `vkGetMemoryFdKHR` returns, and [`Error::Forked`](crate::Error::Forked).
+    pub fn export_fd(&self) -> Result<OwnedFd> {
+        self.whole.held().allocation().export()
     }
 
     /// The first byte's address on the device.
@@ -129,6 +173,34 @@ impl Memory {
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live for long enough by this method's contract.
         unsafe { self.whole.held().bind_raw(stream) }
+    }
+
+    /// The stream that the memory is bound to, if it is to one.
+    #[must_use]
+    pub fn bound_stream(&self) -> Option<CUstream> {
+        self.whole.held().bound_stream()
+    }
+
+    /// Waits for the bound stream, and ends the binding: the drop waits for the whole context from then on, unless it
+    /// was to wait for nothing. Memory that is not bound stays as it is.
+    ///
+    /// The device should not be given more work on the memory meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work; the memory stays bound then.
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn unbind_stream(&self) -> Result<()> {
+        self.whole.held().unbind()
+    }
+
+    /// Notes that `stream` is about to use the memory. If that is another stream than the bound one, the drop waits for
+    /// the whole context.
+    ///
+    /// The stream must be one of the memory's context for that to help, see [`Region::stream`]. It is compared, never
+    /// used.
+    pub fn record_use(&self, stream: CUstream) {
+        self.whole.held().note_use(stream);
     }
 
     /// What the release waits for.

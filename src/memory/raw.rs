@@ -10,6 +10,7 @@ use super::release::Visit;
 use crate::access::view::View;
 use crate::allocation::Allocation;
 use crate::driver::context::ContextGuard;
+use crate::driver::process;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in whatever CUDA context is current.
@@ -47,7 +48,8 @@ impl RawMemory {
         Ok(Self { allocation: Some(std::mem::ManuallyDrop::new(allocation)), len, kind })
     }
 
-    /// Frees the memory. A second call does nothing.
+    /// Frees the memory. A second call does nothing, nor does one in a process that was forked off: there the memory
+    /// is the parent's.
     ///
     /// The context of the allocation must be current, unless the handle retains the primary context. Does not
     /// wait for the device. Everything is released even when a driver reports an error, which is often one of
@@ -62,6 +64,9 @@ impl RawMemory {
     /// Neither the CPU nor the device may use the memory during or after this call.
     pub unsafe fn free(&mut self) -> Result<()> {
         let Some(allocation) = self.allocation.take() else { return Ok(()) };
+        if process::is_forked() {
+            return Ok(());
+        }
         let allocation = std::mem::ManuallyDrop::into_inner(allocation);
         // Dropped after the context was left: it may be what keeps the context alive.
         let owner = allocation.owner().clone();

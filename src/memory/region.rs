@@ -8,13 +8,13 @@ use std::slice;
 use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit, Pod};
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::release::Held;
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
-use crate::{Error, MemoryKind, Result, Vkgdr};
+use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
 /// A range of bytes that the CPU and the device share.
 ///
@@ -106,6 +106,37 @@ impl Region {
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
         self.held.allocation().memory_type().atom
+    }
+
+    /// The memory type that the memory came from.
+    #[must_use]
+    pub fn memory_type(&self) -> MemoryTypeInfo {
+        self.held.allocation().memory_type().info
+    }
+
+    /// A stream of the memory's context, for copies, fills and events. Null and 1 are that context's legacy default
+    /// stream, 2 is the calling thread's default stream there. Whichever context is current does not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Forked`], and what
+    /// `cuStreamGetCtx` returns.
+    ///
+    /// # Safety
+    ///
+    /// The stream must stay alive for as long as the value and its copies are used.
+    pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
+        // SAFETY: by this method's contract.
+        unsafe { StreamRef::in_context(raw, self.held.context()) }
+    }
+
+    /// Waits for the stream that the memory is bound to. Does nothing when it is bound to none.
+    ///
+    /// # Errors
+    ///
+    /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work, and [`Error::Forked`].
+    pub fn wait_for_stream(&self) -> Result<()> {
+        self.held.wait_for_stream()
     }
 
     /// Makes the CPU's writes to a range visible to the device.

@@ -16,6 +16,7 @@ use crate::device::release_queue::Retired;
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
+use crate::driver::process;
 use crate::{Error, Result};
 
 /// An allocation with the context it was made in, released as its policy says.
@@ -62,19 +63,30 @@ impl Held {
         unsafe { self.binding.bind_raw(stream, self.context) }
     }
 
+    pub(super) fn bound_stream(&self) -> Option<CUstream> {
+        self.binding.get().stream()
+    }
+
+    /// Waits for the bound stream, and ends the binding.
+    pub(super) fn unbind(&self) -> Result<()> {
+        self.binding.unbind(self.context)
+    }
+
     /// Notes that `stream` is about to use the memory.
-    pub(crate) fn note_use(&self, stream: &CudaStream) {
+    pub(crate) fn note_use(&self, stream: CUstream) {
         self.binding.change(|binding| binding.note_use(stream));
     }
 
     /// Waits for the bound stream, if there is one.
     pub(super) fn wait_for_stream(&self) -> Result<()> {
+        process::check()?;
         self.binding.get().synchronize(self.context)
     }
 
-    /// Releases the memory as its policy says, now or by way of the release queue. Returns the first error.
+    /// Releases the memory as its policy says, now or by way of the release queue. Returns the first error. In a
+    /// process that was forked off, nothing is released: it is the parent's.
     pub(super) fn release(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.released, true) {
+        if std::mem::replace(&mut self.released, true) || process::is_forked() {
             return Ok(());
         }
         // SAFETY: `released` was false, so that this is the only take.

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod blocking;
+pub(crate) mod fork;
 pub(crate) mod ledger;
 pub(crate) mod logs;
 pub(crate) mod ranges;

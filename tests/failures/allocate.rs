@@ -53,3 +53,33 @@ fn a_failed_allocation_of_memory_names_the_call_and_leaves_nothing() -> Result {
     let allocate = |place: &Place, kind| Memory::allocate(&place.gpu, LEN, kind);
     sweep_kinds("Memory::allocate", &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"], allocate, free)
 }
+
+#[test]
+fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
+    Place::each(OpenFlags::empty(), |place| {
+        for kind in MemoryKind::ALL.into_iter().filter(|&kind| place.gpu.supports(kind)) {
+            let exported = Memory::allocate(&place.gpu, LEN, kind)?;
+            let context: &[_] = match place.name.starts_with("plain") {
+                true => &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"],
+                false => &ENTER_AND_LEAVE,
+            };
+            let mut named = calls(kind, context);
+            // The descriptor that CUDA gets is a duplicate.
+            named.retain(|function| *function != "vkGetMemoryFdKHR");
+            let what = format!("Memory::import_fd of {kind} memory, {}", place.name);
+            let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
+            // SAFETY: exported from such memory.
+            let import = |fd| unsafe { Memory::import_fd(&place.gpu, fd, LEN, kind) };
+            sweep.run(|| Ok(exported.export_fd()?), import, |memory| Ok(memory.free()?))?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_failed_export_names_the_call_and_leaves_nothing() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    let sweep = Sweep { what: "export_fd", named: &["vkGetMemoryFdKHR"], ..Sweep::default() };
+    sweep.run(|| Ok(()), |()| memory.export_fd(), |_| Ok(()))
+}

@@ -15,6 +15,7 @@ mod place;
 mod release;
 #[path = "../shared/state.rs"]
 mod state;
+mod stream;
 mod sweep;
 mod teardown;
 

@@ -41,3 +41,14 @@ fn closing_a_handle_survives_every_failure() -> Result {
     };
     sweep.run(open, close, |()| Ok(()))
 }
+
+#[test]
+fn what_is_asked_of_the_driver_names_the_call_that_failed() -> Result {
+    let gpu = Vkgdr::open(0, NOTHING)?;
+    let ask = |what: &str, named: &[&str], ask: &dyn Fn() -> vkgdr::Result<()>| {
+        Sweep { what, named, ..Sweep::default() }.run(|| Ok(()), |()| ask(), |()| Ok(()))
+    };
+    ask("pci_bus_id", &["cuDeviceGetPCIBusId"], &|| gpu.pci_bus_id().map(drop))?;
+    ask("device_count", &["cuInit", "cuDeviceGetCount"], &|| vkgdr::device_count().map(drop))?;
+    ask("driver_version", &["cuDriverGetVersion"], &|| vkgdr::driver_version().map(drop))
+}

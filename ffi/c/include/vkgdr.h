@@ -92,7 +92,8 @@ typedef enum vkgdr_status {
    */
   VKGDR_ERROR_OUT_OF_RANGE = 2,
   /**
-   * The GPU has no such memory, or the memory cannot do that: device memory has no host view.
+   * The GPU has no such memory, or the memory cannot do that: device memory has no host view. Or this process was
+   * forked off one that had opened the GPU.
    */
   VKGDR_ERROR_NOT_SUPPORTED = 3,
   /**

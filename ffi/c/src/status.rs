@@ -17,7 +17,8 @@ pub enum vkgdr_status {
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
     /// A range that is not within the memory.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
-    /// The GPU has no such memory, or the memory cannot do that: device memory has no host view.
+    /// The GPU has no such memory, or the memory cannot do that: device memory has no host view. Or this process was
+    /// forked off one that had opened the GPU.
     VKGDR_ERROR_NOT_SUPPORTED = 3,
     /// There is not enough memory of that kind, it cannot be mapped, or there are too many allocations.
     VKGDR_ERROR_OUT_OF_MEMORY = 4,
@@ -51,7 +52,9 @@ impl From<&Error> for Status {
             | Error::Freed
             | Error::ForeignStream
             | Error::PerThreadStream
+            | Error::HostToHost
             | Error::ReadOnly => Self::VKGDR_ERROR_INVALID_ARGUMENT,
+            Error::Forked => Self::VKGDR_ERROR_NOT_SUPPORTED,
             _ => Self::VKGDR_ERROR_INTERNAL,
         }
     }

@@ -1,0 +1,176 @@
+//! The driver's functions on streams and events.
+#![expect(unsafe_code, reason = "foreign function calls")]
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+
+use cudarc::driver::sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUevent, CUstream};
+
+use super::{Cuda, call};
+use crate::Result;
+use crate::error::CudaCode;
+
+/// `CU_EVENT_DISABLE_TIMING`: an event that only orders.
+const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_EVENT_WAIT_DEFAULT`.
+const WAIT_DEFAULT: c_uint = 0;
+
+impl Cuda {
+    /// # Safety
+    ///
+    /// `stream` must be a live stream, or one of the default streams of the current context.
+    pub(crate) unsafe fn stream_context(&self, stream: CUstream) -> Result<CUcontext> {
+        let mut context = ptr::null_mut();
+        call!(self, cuStreamGetCtx(stream, &raw mut context))?;
+        Ok(context)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::stream_context`].
+    pub(crate) unsafe fn stream_synchronize(&self, stream: CUstream) -> Result<()> {
+        call!(self, cuStreamSynchronize(stream))
+    }
+
+    pub(crate) fn event_create(&self) -> Result<CUevent> {
+        let mut event = ptr::null_mut();
+        call!(self, cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING))?;
+        Ok(event)
+    }
+
+    /// # Safety
+    ///
+    /// `event` must be live, and `stream` as for [`Self::stream_context`].
+    pub(crate) unsafe fn event_record(&self, event: CUevent, stream: CUstream) -> Result<()> {
+        call!(self, cuEventRecord(event, stream))
+    }
+
+    /// Whether everything before the event has been done.
+    ///
+    /// # Safety
+    ///
+    /// `event` must be live.
+    pub(crate) unsafe fn event_passed(&self, event: CUevent) -> Result<bool> {
+        // SAFETY: the event is live by this method's contract.
+        match unsafe { (self.table.cuEventQuery)(event) } {
+            CudaCode::NOT_READY => Ok(false),
+            code => self.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `event` must be live.
+    pub(crate) unsafe fn event_synchronize(&self, event: CUevent) -> Result<()> {
+        call!(self, cuEventSynchronize(event))
+    }
+
+    /// # Safety
+    ///
+    /// `event` must be live and not be used afterwards.
+    pub(crate) unsafe fn event_destroy(&self, event: CUevent) -> Result<()> {
+        call!(self, cuEventDestroy_v2(event))
+    }
+
+    /// Makes the stream's later work wait for what the event was recorded behind.
+    ///
+    /// # Safety
+    ///
+    /// `event` must be live, and `stream` as for [`Self::stream_context`].
+    pub(crate) unsafe fn stream_wait_event(&self, stream: CUstream, event: CUevent) -> Result<()> {
+        call!(self, cuStreamWaitEvent(stream, event, WAIT_DEFAULT))
+    }
+
+    /// # Safety
+    ///
+    /// `len` bytes must be valid at both addresses until the stream has passed the copy, and `stream` as for
+    /// [`Self::stream_context`].
+    pub(crate) unsafe fn copy_host_to_device(
+        &self,
+        to: CUdeviceptr,
+        from: *const u8,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyHtoDAsync_v2(to, from.cast::<c_void>(), len, stream))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::copy_host_to_device`].
+    pub(crate) unsafe fn copy_device_to_host(
+        &self,
+        to: *mut u8,
+        from: CUdeviceptr,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), from, len, stream))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::copy_host_to_device`].
+    pub(crate) unsafe fn copy_on_device(
+        &self,
+        to: CUdeviceptr,
+        from: CUdeviceptr,
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyDtoDAsync_v2(to, from, len, stream))
+    }
+
+    /// Copies between two contexts' memory, each address with its context.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::copy_host_to_device`], and both contexts must be live.
+    pub(crate) unsafe fn copy_between_contexts(
+        &self,
+        (to, to_context): (CUdeviceptr, CUcontext),
+        (from, from_context): (CUdeviceptr, CUcontext),
+        len: usize,
+        stream: CUstream,
+    ) -> Result<()> {
+        call!(self, cuMemcpyPeerAsync(to, to_context, from, from_context, len, stream))
+    }
+
+    /// Copies rows and slices.
+    ///
+    /// # Safety
+    ///
+    /// The bytes that `copy` describes must be valid on both sides until the stream has passed the copy, and `stream`
+    /// be as for [`Self::stream_context`].
+    pub(crate) unsafe fn copy_3d(&self, copy: &CUDA_MEMCPY3D, stream: CUstream) -> Result<()> {
+        call!(self, cuMemcpy3DAsync_v2(ptr::from_ref(copy), stream))
+    }
+
+    /// Repeats a value of one byte.
+    ///
+    /// # Safety
+    ///
+    /// `count` values must be valid at `to` until the stream has passed the fill, and `stream` be as for
+    /// [`Self::stream_context`].
+    pub(crate) unsafe fn fill_u8(&self, to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> Result<()> {
+        call!(self, cuMemsetD8Async(to, value, count, stream))
+    }
+
+    /// Repeats a value of two bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::fill_u8`].
+    pub(crate) unsafe fn fill_u16(&self, to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> Result<()> {
+        call!(self, cuMemsetD16Async(to, value, count, stream))
+    }
+
+    /// Repeats a value of four bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::fill_u8`].
+    pub(crate) unsafe fn fill_u32(&self, to: CUdeviceptr, value: u32, count: usize, stream: CUstream) -> Result<()> {
+        call!(self, cuMemsetD32Async(to, value, count, stream))
+    }
+}

@@ -1,0 +1,128 @@
+//! File descriptors that drivers take over.
+#![expect(unsafe_code, reason = "asks the system about descriptors that may be closed")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use crate::{Error, Result};
+
+/// Closes the descriptor in programs that this process starts.
+pub(crate) fn close_on_exec(fd: &OwnedFd) -> Result<()> {
+    // SAFETY: the descriptor is open, and the call changes nothing but its flags.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) } {
+        -1 => Err(system("fcntl", &io::Error::last_os_error())),
+        _ => Ok(()),
+    }
+}
+
+/// A descriptor of the same file.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
+    fd.try_clone_to_owned().map_err(|error| system("dup", &error))
+}
+
+/// A copy of a descriptor, for a driver that takes it over on success. On failure one driver leaves it open, as Vulkan
+/// says, and another has closed it (Mesa's lavapipe), and then its number may be some other file's already.
+pub(crate) struct Lent<'a> {
+    copy: RawFd,
+    original: BorrowedFd<'a>,
+}
+
+impl<'a> Lent<'a> {
+    pub(crate) fn new(original: BorrowedFd<'a>) -> Result<Self> {
+        Ok(Self { copy: duplicate(original)?.into_raw_fd(), original })
+    }
+
+    /// The number for the driver. After success it is the driver's.
+    pub(crate) const fn raw(&self) -> RawFd {
+        self.copy
+    }
+
+    /// Closes the copy after a failure, unless the driver did.
+    pub(crate) fn take_back(self) {
+        let file = identity(self.copy);
+        if file.is_some() && file == identity(self.original.as_raw_fd()) {
+            // SAFETY: the number is open and of the same file, so that it still is the copy, which nobody took.
+            drop(unsafe { OwnedFd::from_raw_fd(self.copy) });
+        }
+    }
+}
+
+/// What tells files apart; none of a number that is not open.
+fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
+    let mut stat = MaybeUninit::uninit();
+    // SAFETY: `stat` is a live output, and a number that is not open is refused.
+    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: success means that it was written.
+    let stat: libc::stat = unsafe { stat.assume_init() };
+    Some((stat.st_dev, stat.st_ino))
+}
+
+fn system(operation: &'static str, error: &io::Error) -> Error {
+    Error::System { operation, code: error.raw_os_error().unwrap_or_default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+    fn file() -> Result<OwnedFd> {
+        Ok(File::open("/dev/null")?.into())
+    }
+
+    fn close(fd: RawFd) {
+        // SAFETY: the test's own copy, closed here as a driver would.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+
+    #[test]
+    fn a_copy_that_the_driver_left_open_is_closed() -> Result {
+        let original = file()?;
+        let lent = Lent::new(original.as_fd())?;
+        let copy = lent.raw();
+        assert_eq!(identity(copy), identity(original.as_raw_fd()));
+        lent.take_back();
+        assert_eq!(identity(copy), None);
+        assert!(identity(original.as_raw_fd()).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn a_number_that_the_driver_closed_and_another_file_got_stays_open() -> Result {
+        let original = file()?;
+        let lent = Lent::new(original.as_fd())?;
+        let copy = lent.raw();
+        let other: OwnedFd = File::open("/dev/zero")?.into();
+        // Closed and given away in one step.
+        // SAFETY: both numbers are open, and belong to this test.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), copy) }, copy);
+        lent.take_back();
+        assert_eq!(identity(copy), identity(other.as_raw_fd()));
+        close(copy);
+        Ok(())
+    }
+
+    #[test]
+    fn duplicates_are_closed_in_other_programs() -> Result {
+        let fd = duplicate(file()?.as_fd())?;
+        // SAFETY: asks for the flags of an open descriptor.
+        assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) }, libc::FD_CLOEXEC);
+        Ok(())
+    }
+
+    #[test]
+    fn a_failure_names_the_systems_function_and_the_remedy() {
+        let error = system("dup", &io::Error::from_raw_os_error(libc::EMFILE));
+        assert_eq!(
+            error.to_string(),
+            "dup failed (Too many open files (os error 24)): too many open files? see ulimit -n"
+        );
+    }
+}

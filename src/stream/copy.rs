@@ -1,0 +1,196 @@
+//! What is copied where, and which of the driver's functions does it. Pure.
+#![forbid(unsafe_code)]
+
+use cudarc::driver::sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};
+
+use crate::{Error, Result};
+
+/// An address, on one side or the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// For the CPU.
+    Host(*mut u8),
+    /// On the device.
+    Device(CUdeviceptr),
+}
+
+/// One side of a copy: where its first byte is, and how far its rows and slices are apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopySide {
+    /// The first byte.
+    pub place: Place,
+    /// Bytes from the start of a row to the start of the next.
+    pub row_pitch: usize,
+    /// Bytes from the start of a slice to the start of the next.
+    pub slice_pitch: usize,
+}
+
+impl CopySide {
+    /// A side without rows and slices, for [`CopyExtent::linear`].
+    #[must_use]
+    pub const fn linear(place: Place) -> Self {
+        Self { place, row_pitch: 0, slice_pitch: 0 }
+    }
+}
+
+/// How much is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyExtent {
+    /// The bytes of a row.
+    pub width: usize,
+    /// The rows of a slice.
+    pub height: usize,
+    /// The number of slices.
+    pub depth: usize,
+}
+
+impl CopyExtent {
+    /// `len` bytes in one row.
+    #[must_use]
+    pub const fn linear(len: usize) -> Self {
+        Self { width: len, height: 1, depth: 1 }
+    }
+}
+
+/// The call that makes a copy; the addresses are the target's and the source's, the number is of bytes.
+pub(super) enum Plan {
+    Nothing,
+    ToDevice(CUdeviceptr, *const u8, usize),
+    ToHost(*mut u8, CUdeviceptr, usize),
+    OnDevice(CUdeviceptr, CUdeviceptr, usize),
+    Rows(CUDA_MEMCPY3D),
+}
+
+impl Plan {
+    pub(super) fn new(to: CopySide, from: CopySide, extent: CopyExtent) -> Result<Self> {
+        let CopyExtent { width, height, depth } = extent;
+        if let (Place::Host(_), Place::Host(_)) = (to.place, from.place) {
+            return Err(Error::HostToHost);
+        }
+        if width == 0 || height == 0 || depth == 0 {
+            return Ok(Self::Nothing);
+        }
+        if height > 1 || depth > 1 {
+            return rows(to, from, extent).map(Self::Rows);
+        }
+        match (to.place, from.place) {
+            (Place::Device(to), Place::Host(from)) => Ok(Self::ToDevice(to, from, width)),
+            (Place::Host(to), Place::Device(from)) => Ok(Self::ToHost(to, from, width)),
+            (Place::Device(to), Place::Device(from)) => Ok(Self::OnDevice(to, from, width)),
+            (Place::Host(_), Place::Host(_)) => Err(Error::HostToHost),
+        }
+    }
+}
+
+/// A copy of rows and slices as the driver wants it told.
+fn rows(to: CopySide, from: CopySide, extent: CopyExtent) -> Result<CUDA_MEMCPY3D> {
+    let (to_kind, to_host, to_device) = address(to.place);
+    let (from_kind, from_host, from_device) = address(from.place);
+    Ok(CUDA_MEMCPY3D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: from_kind,
+        srcHost: from_host.cast_const().cast(),
+        srcDevice: from_device,
+        srcArray: std::ptr::null_mut(),
+        reserved0: std::ptr::null_mut(),
+        srcPitch: from.row_pitch,
+        srcHeight: slice_height(from, extent)?,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: to_kind,
+        dstHost: to_host.cast(),
+        dstDevice: to_device,
+        dstArray: std::ptr::null_mut(),
+        reserved1: std::ptr::null_mut(),
+        dstPitch: to.row_pitch,
+        dstHeight: slice_height(to, extent)?,
+        WidthInBytes: extent.width,
+        Height: extent.height,
+        Depth: extent.depth,
+    })
+}
+
+fn address(place: Place) -> (CUmemorytype, *mut u8, CUdeviceptr) {
+    match place {
+        Place::Host(pointer) => (CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),
+        Place::Device(pointer) => (CUmemorytype::CU_MEMORYTYPE_DEVICE, std::ptr::null_mut(), pointer),
+    }
+}
+
+/// The rows from a slice to the next, which is how the driver counts slices. One slice needs no pitch.
+fn slice_height(side: CopySide, extent: CopyExtent) -> Result<usize> {
+    let CopySide { row_pitch, slice_pitch, .. } = side;
+    if extent.depth == 1 {
+        return Ok(extent.height);
+    }
+    if slice_pitch.is_multiple_of(row_pitch) {
+        Ok(slice_pitch.checked_div(row_pitch).unwrap_or_default())
+    } else {
+        Err(Error::Misaligned { what: "the slice pitch", value: slice_pitch, unit: row_pitch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICE: Place = Place::Device(0x1000);
+    const HOST: Place = Place::Host(std::ptr::without_provenance_mut(0x2000));
+
+    fn side(place: Place, row_pitch: usize, slice_pitch: usize) -> CopySide {
+        CopySide { place, row_pitch, slice_pitch }
+    }
+
+    #[test]
+    fn one_row_goes_by_the_function_for_its_places() {
+        let plan = |to, from| Plan::new(side(to, 3, 5), side(from, 7, 9), CopyExtent::linear(11));
+        assert!(matches!(plan(DEVICE, HOST), Ok(Plan::ToDevice(0x1000, from, 11)) if from.addr() == 0x2000));
+        assert!(matches!(plan(HOST, DEVICE), Ok(Plan::ToHost(to, 0x1000, 11)) if to.addr() == 0x2000));
+        assert!(matches!(plan(DEVICE, DEVICE), Ok(Plan::OnDevice(0x1000, 0x1000, 11))));
+    }
+
+    #[test]
+    fn host_to_host_is_refused_whatever_the_extent() {
+        for extent in [CopyExtent::linear(1), CopyExtent::linear(0), CopyExtent { width: 1, height: 2, depth: 3 }] {
+            let plan = Plan::new(side(HOST, 1, 2), side(HOST, 1, 2), extent);
+            assert!(matches!(plan, Err(Error::HostToHost)), "{extent:?}");
+        }
+    }
+
+    #[test]
+    fn an_extent_of_zero_copies_nothing() {
+        for (width, height, depth) in [(0, 2, 2), (2, 0, 2), (2, 2, 0)] {
+            let plan = Plan::new(side(DEVICE, 3, 5), side(HOST, 0, 1), CopyExtent { width, height, depth });
+            assert!(matches!(plan, Ok(Plan::Nothing)), "{width} × {height} × {depth}");
+        }
+    }
+
+    #[test]
+    fn slices_are_counted_in_rows() {
+        let extent = CopyExtent { width: 8, height: 3, depth: 2 };
+        let plan = Plan::new(side(DEVICE, 16, 64), side(HOST, 10, 30), extent);
+        let Ok(Plan::Rows(copy)) = plan else { panic!("not a copy of rows") };
+        assert_eq!((copy.dstPitch, copy.dstHeight, copy.dstDevice), (16, 4, 0x1000));
+        assert_eq!((copy.srcPitch, copy.srcHeight, copy.srcHost.addr()), (10, 3, 0x2000));
+        assert_eq!((copy.WidthInBytes, copy.Height, copy.Depth), (8, 3, 2));
+    }
+
+    #[test]
+    fn a_slice_pitch_between_rows_is_refused() {
+        let extent = CopyExtent { width: 8, height: 1, depth: 2 };
+        let refuse = |to, from| match Plan::new(to, from, extent) {
+            Err(Error::Misaligned { what, value, unit }) => Some((what, value, unit)),
+            _ => None,
+        };
+        let fits = side(HOST, 8, 16);
+        assert_eq!(refuse(side(DEVICE, 10, 25), fits), Some(("the slice pitch", 25, 10)));
+        assert_eq!(refuse(side(DEVICE, 10, 30), side(HOST, 0, 16)), Some(("the slice pitch", 16, 0)));
+        let one_slice = CopyExtent { depth: 1, height: 2, ..extent };
+        assert!(Plan::new(side(DEVICE, 10, 25), fits, one_slice).is_ok(), "one slice needs no pitch");
+    }
+}

@@ -1,0 +1,80 @@
+//! A point in a stream's work that can be asked about and waited for.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use cudarc::driver::sys::{CUcontext, CUevent};
+
+use crate::Result;
+use crate::driver::context::{Context, Entered};
+use crate::driver::event::Event as DriverEvent;
+
+/// An event that [`StreamRef::record`](crate::StreamRef::record) made: it has passed when everything that the stream
+/// had been given by then is done.
+///
+/// It belongs to the stream's context and does not need the stream any more. It may be used and dropped on any thread,
+/// whichever context is current there. Dropping it destroys it, unless its context was destroyed before; work that
+/// waits for it is not affected.
+pub struct Event {
+    event: DriverEvent,
+    context: Context,
+}
+
+impl Event {
+    pub(super) fn new(event: DriverEvent, context: Context) -> Self {
+        Self { event, context }
+    }
+
+    /// Whether the event has passed. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// What the driver returns: also errors of earlier, asynchronous work, and `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn is_complete(&self) -> Result<bool> {
+        self.context.run(|| self.event.has_passed())
+    }
+
+    /// Waits until the event has passed.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_complete`](Self::is_complete).
+    pub fn synchronize(&self) -> Result<()> {
+        self.context.run(|| self.event.synchronize())
+    }
+
+    /// The driver's handle. It lives as long as this value and its context.
+    #[must_use]
+    pub fn raw(&self) -> CUevent {
+        self.event.raw()
+    }
+
+    /// The context that the event belongs to.
+    #[must_use]
+    pub fn context(&self) -> CUcontext {
+        self.context.raw()
+    }
+
+    /// Fails unless the event's context is alive. That `here` is, is found out when it is entered.
+    pub(super) fn check_alive_from(&self, here: Context) -> Result<()> {
+        if self.context == here { Ok(()) } else { self.context.run(|| Ok(())) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let entered = self.context.try_enter();
+        if let Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) = entered {
+            self.event.abandon();
+        }
+        // Where the context lets nobody in, the driver destroys the event all the same, whatever is current.
+        drop(std::mem::take(&mut self.event));
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("raw", &self.raw()).field("context", &self.context()).finish()
+    }
+}

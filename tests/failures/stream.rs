@@ -1,0 +1,148 @@
+//! Streams of somebody else's and their events.
+#![expect(unsafe_code, reason = "uses streams and addresses that the tests keep alive")]
+
+use std::ptr::null_mut;
+
+use support::cuda::{Context, Stream};
+use vkgdr::{CopyExtent, CopySide, Memory, MemoryKind, OpenFlags, Place, StreamRef, Vkgdr};
+
+use crate::Result;
+use crate::sweep::Sweep;
+
+const LEN: usize = 4096;
+const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+
+/// Two contexts with a memory each and a stream of the first; the second is current.
+struct Streams {
+    // In this order: used, then gone.
+    stream: StreamRef,
+    memory: Memory,
+    other: Memory,
+    raw: Stream,
+    _contexts: [Context; 2],
+}
+
+impl Streams {
+    fn create() -> Result<Self> {
+        let first = Context::create(0);
+        let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+        let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+        let raw = Stream::create();
+        // SAFETY: kept beside it.
+        let stream = unsafe { memory.stream(raw.raw()) }?;
+        let second = Context::create(0);
+        let other = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+        Ok(Self { stream, memory, other, raw, _contexts: [first, second] })
+    }
+
+    /// Sweeps a call of the stream's.
+    fn sweep(&self, what: &str, function: &str, call: impl Fn(StreamRef) -> vkgdr::Result<()>) -> Result {
+        let named = [&ENTER_AND_LEAVE[..], &[function]].concat();
+        let settle = || self.stream.synchronize().unwrap_or_else(|error| panic!("{error}"));
+        let sweep = Sweep { what, named: &named, settle: Some(&settle), ..Sweep::default() };
+        sweep.run(|| Ok(()), |()| call(self.stream), |()| Ok(()))
+    }
+}
+
+#[test]
+fn finding_a_stream_names_the_call_that_failed() -> Result {
+    let streams = Streams::create()?;
+    let find = || {
+        // SAFETY: the stream lives for longer.
+        unsafe { streams.memory.stream(streams.raw.raw()) }.map(drop)
+    };
+    streams.sweep("Region::stream", "cuStreamGetCtx", |_| find())?;
+    let named = &["cuCtxGetCurrent", "cuCtxGetId", "cuStreamGetCtx"];
+    let sweep = Sweep { what: "in_current_context", named, ..Sweep::default() };
+    // SAFETY: the default stream lives as long as its context.
+    sweep.run(|| Ok(()), |()| unsafe { StreamRef::in_current_context(null_mut()) }, |_| Ok(()))
+}
+
+#[test]
+fn copying_and_filling_name_the_call_that_failed() -> Result {
+    let streams = Streams::create()?;
+    let device = Place::Device(streams.memory.device_ptr());
+    let mut bytes = [0_u8; 64];
+    let host = Place::Host(bytes.as_mut_ptr());
+    let rows = CopyExtent { width: 4, height: 2, depth: 2 };
+    for (function, to, from, extent) in [
+        ("cuMemcpyHtoDAsync", device, host, CopyExtent::linear(64)),
+        ("cuMemcpyDtoHAsync", host, device, CopyExtent::linear(64)),
+        ("cuMemcpyDtoDAsync", Place::Device(streams.memory.device_ptr() + 64), device, CopyExtent::linear(64)),
+        ("cuMemcpy3DAsync", device, host, rows),
+    ] {
+        let side = |place| CopySide { place, row_pitch: 8, slice_pitch: 16 };
+        // SAFETY: both sides have the bytes, and nobody else uses them.
+        streams.sweep("copy", function, |stream| unsafe { stream.copy(side(to), side(from), extent) })?;
+    }
+    let (to, from, from_context) = (streams.memory.device_ptr(), streams.other.device_ptr(), streams.other.context());
+    let peer = |stream: StreamRef| {
+        // SAFETY: as above.
+        unsafe { stream.copy_between_contexts(to, from, from_context, LEN) }
+    };
+    streams.sweep("copy_between_contexts", "cuMemcpyPeerAsync", peer)?;
+    // SAFETY: within the memory, which nobody uses.
+    streams.sweep("fill_u8", "cuMemsetD8Async", |stream| unsafe { stream.fill_u8(to, 1, LEN) })?;
+    // SAFETY: as above.
+    streams.sweep("fill_u16", "cuMemsetD16Async", |stream| unsafe { stream.fill_u16(to, 1, LEN / 2) })?;
+    // SAFETY: as above.
+    streams.sweep("fill_u32", "cuMemsetD32Async", |stream| unsafe { stream.fill_u32(to, 1, LEN / 4) })
+}
+
+#[test]
+fn waiting_names_the_call_that_failed() -> Result {
+    let streams = Streams::create()?;
+    let event = streams.stream.record()?;
+    streams.sweep("synchronize", "cuStreamSynchronize", |stream| stream.synchronize())?;
+    streams.sweep("wait", "cuStreamWaitEvent", |stream| stream.wait(&event))?;
+    streams.sweep("is_complete", "cuEventQuery", |_| event.is_complete().map(drop))?;
+    streams.sweep("Event::synchronize", "cuEventSynchronize", |_| event.synchronize())?;
+    // SAFETY: the memory goes before the stream.
+    unsafe { streams.memory.bind_raw_stream(streams.raw.raw()) }?;
+    streams.sweep("wait_for_stream", "cuStreamSynchronize", |_| streams.memory.wait_for_stream())
+}
+
+#[test]
+fn a_stream_that_cannot_wait_for_another_contexts_event_says_so() -> Result {
+    let streams = Streams::create()?;
+    // SAFETY: the default stream lives as long as its context.
+    let event = unsafe { StreamRef::in_current_context(null_mut()) }?.record()?;
+    streams.sweep("wait for a foreign event", "cuStreamWaitEvent", |stream| stream.wait(&event))
+}
+
+#[test]
+fn unbinding_names_the_call_that_failed_and_leaves_the_memory_bound() -> Result {
+    let streams = Streams::create()?;
+    let bound = || {
+        // SAFETY: the memory goes before the stream.
+        Ok(unsafe { streams.memory.bind_raw_stream(streams.raw.raw()) }?)
+    };
+    let unbind = |()| {
+        let unbound = streams.memory.unbind_stream();
+        let expected = unbound.is_err().then_some(streams.raw.raw());
+        assert_eq!(streams.memory.bound_stream(), expected, "{unbound:?}");
+        unbound
+    };
+    let named = [&ENTER_AND_LEAVE[..], &["cuStreamSynchronize"]].concat();
+    Sweep { what: "unbind_stream", named: &named, ..Sweep::default() }.run(bound, unbind, |()| Ok(()))
+}
+
+#[test]
+fn a_failed_record_names_the_call_and_leaves_no_event() -> Result {
+    let streams = Streams::create()?;
+    let named = [&ENTER_AND_LEAVE[..], &["cuEventCreate", "cuEventRecord"]].concat();
+    let sweep = Sweep { what: "record", named: &named, ..Sweep::default() };
+    sweep.run(|| Ok(()), |()| streams.stream.record(), |_| Ok(()))
+}
+
+#[test]
+fn dropping_an_event_survives_every_failure() -> Result {
+    let streams = Streams::create()?;
+    let survived = [&ENTER_AND_LEAVE[..], &["cuEventDestroy"]].concat();
+    let sweep = Sweep { what: "drop of an event", survived: &survived, ..Sweep::default() };
+    let drop_it = |event| {
+        drop(event);
+        Ok(())
+    };
+    sweep.run(|| Ok(streams.stream.record()?), drop_it, |()| Ok(()))
+}
