@@ -114,6 +114,10 @@ fn an_address_of_a_device_names_it_and_one_of_the_host_names_none() -> Result {
     let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     assert_eq!(vkgdr::pointer_device(memory.device_ptr())?, Some(gpu.device()));
     assert_eq!(vkgdr::pointer_device(memory.device_ptr() + 4095)?, Some(gpu.device()));
+    // SAFETY: the default stream is always there.
+    let stream = unsafe { memory.stream(std::ptr::null_mut()) }?;
+    let asked = support::cuda::no_context(|| stream.pointer_device(memory.device_ptr()));
+    assert_eq!(asked?, Some(gpu.device()));
     let local = 0_u64;
     assert_eq!(vkgdr::pointer_device((&raw const local).addr() as u64)?, None);
     let gone = memory.device_ptr();

@@ -16,6 +16,7 @@ use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::device::MemoryType;
+use crate::driver::descriptor;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
 pub(crate) use vulkan::Exported;
@@ -84,7 +85,9 @@ impl Allocation {
 
     /// A new descriptor of the memory.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
-        self.memory.export()
+        let fd = self.memory.export()?;
+        descriptor::close_on_exec(&fd)?;
+        Ok(fd)
     }
 
     /// Releases every stage in the current context. A failing stage does not stop the next; the first error is

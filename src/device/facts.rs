@@ -71,11 +71,12 @@ pub fn device_count() -> Result<i32> {
 }
 
 /// The CUDA device that an address lies on; none for an address that is not one of a device's memory, as the host's.
-/// Initialises the CUDA driver.
+/// Initialises the CUDA driver. A context must be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device)
+/// needs none.
 ///
 /// # Errors
 ///
-/// As [`device_count`].
+/// As [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
 pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
     let cuda = cuda()?;
     cuda.init()?;

@@ -10,7 +10,7 @@ mod memory_type;
 pub(crate) mod release_queue;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::CUdevice;
 
@@ -44,6 +44,8 @@ struct HandleState {
     types: [Option<MemoryType>; MemoryKind::ALL.len()],
     flags: OpenFlags,
     primary: Option<PrimaryContext>,
+    /// The context that was last found to be one of this device.
+    last_context: Mutex<Option<Context>>,
 }
 
 impl Vkgdr {
@@ -109,7 +111,9 @@ impl Vkgdr {
             return Err(gpu.no_memory_type(MemoryKind::Mapped, flags));
         }
         let primary = primary(device)?;
-        Ok(Self { handle: Arc::new(HandleState { gpu, device, types, flags, primary }) })
+        Ok(Self {
+            handle: Arc::new(HandleState { gpu, device, types, flags, primary, last_context: Mutex::default() }),
+        })
     }
 
     /// The CUDA device number.
@@ -173,6 +177,21 @@ impl Vkgdr {
         let current = cuda()?.context_device()?;
         let expected = self.handle.device;
         if current == expected { Ok(()) } else { Err(Error::WrongDevice { current, expected }) }
+    }
+
+    /// The context that is current, which must be one of this handle's device.
+    pub(crate) fn current_context(&self) -> Result<Context> {
+        let mut last = self.handle.last_context.lock().unwrap_or_else(PoisonError::into_inner);
+        // One question in place of three for the context that it was last time.
+        if let Some(last) = *last
+            && last.is_current()?
+        {
+            return Ok(last);
+        }
+        let context = Context::current()?;
+        self.check_current_context()?;
+        *last = Some(context);
+        Ok(context)
     }
 }
 

@@ -8,6 +8,9 @@ use super::{Handle, process};
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
+/// What the driver says of a context that is no more.
+const GONE: &[i32] = &[CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
+
 /// A context that belongs to somebody else, remembered so that it can be made current later, on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
@@ -40,8 +43,12 @@ impl Context {
 
     /// Makes the context current until the guard goes, for those who must go on when the context is gone.
     pub(crate) fn try_enter(self) -> Result<Entered> {
-        const GONE: &[i32] = &[CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
         let cuda = cuda()?;
+        match self.is_current() {
+            Ok(true) => return Ok(Entered::Current(ContextGuard { cuda, pushed: false })),
+            Ok(false) => {}
+            Err(error) => return Entered::failed(error, &[]),
+        }
         // SAFETY: `raw` was a context when it was captured, which is all that the driver asks.
         if let Err(error) = unsafe { cuda.context_push(self.raw()) } {
             return Entered::failed(error, GONE);
@@ -53,6 +60,21 @@ impl Context {
             Ok(current) if current == Some(id) => Ok(Entered::Current(guard)),
             Ok(_) => Ok(Entered::Destroyed(cuda.destroyed_context())),
             Err(error) => Entered::failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
+        }
+    }
+
+    /// Whether this context is current on this thread, and alive. False before CUDA 12, where only a push would tell.
+    pub(crate) fn is_current(self) -> Result<bool> {
+        let cuda = cuda()?;
+        if self.id.is_none() {
+            return Ok(false);
+        }
+        // SAFETY: null asks for the current context.
+        match unsafe { cuda.context_id(std::ptr::null_mut()) } {
+            Ok(current) => Ok(current == self.id),
+            // None is current, or one that was destroyed.
+            Err(error) if error.cuda_code().is_some_and(|code| GONE.contains(&code)) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -127,7 +149,7 @@ fn insist<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     call().or_else(|_| call())
 }
 
-/// Pops the context that [`Context::enter`] pushed.
+/// Pops the context that [`Context::enter`] pushed, if it had to.
 pub(crate) struct ContextGuard {
     cuda: &'static Cuda,
     pushed: bool,
@@ -136,8 +158,7 @@ pub(crate) struct ContextGuard {
 impl ContextGuard {
     /// Pops now, and reports what the driver says.
     pub(crate) fn leave(mut self) -> Result<()> {
-        self.pushed = false;
-        self.cuda.context_pop()
+        if std::mem::replace(&mut self.pushed, false) { self.cuda.context_pop() } else { Ok(()) }
     }
 }
 

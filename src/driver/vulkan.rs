@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ash::{khr, vk};
 
-use super::descriptor::{Lent, close_on_exec};
+use super::descriptor::Lent;
 use super::process;
 use crate::{Error, Result};
 
@@ -261,9 +261,7 @@ impl Device {
             });
         }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        close_on_exec(&fd)?;
-        Ok(fd)
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     /// # Safety

@@ -14,7 +14,6 @@ use super::binding::DropPolicy;
 use super::region::Region;
 use super::release::Held;
 use crate::allocation::{Allocation, Exported};
-use crate::driver::context::Context;
 use crate::{MemoryKind, Result, Vkgdr};
 
 /// Memory that the CPU and the device share, freed when it is dropped.
@@ -98,8 +97,7 @@ impl Memory {
         let (allocation, context) = match owner.primary_context() {
             Some(context) => (context.run(allocation)?, context),
             None => {
-                let context = Context::current()?;
-                owner.check_current_context()?;
+                let context = owner.current_context()?;
                 (allocation()?, context)
             }
         };

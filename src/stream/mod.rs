@@ -8,7 +8,7 @@ mod event;
 
 use std::fmt;
 
-use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUstream};
 
 use crate::driver::Handle;
 use crate::driver::context::Context;
@@ -90,6 +90,15 @@ impl StreamRef {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: live by the promise of whoever made this value.
         self.within(|cuda| unsafe { cuda.stream_synchronize(self.raw()) })
+    }
+
+    /// As [`pointer_device`](crate::pointer_device), asked in the stream's context, so that none need be current.
+    ///
+    /// # Errors
+    ///
+    /// What the driver returns, and [`Error::Forked`].
+    pub fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
+        self.context.run(|| cuda()?.pointer_device(address))
     }
 
     /// An event behind everything that the stream was given so far.

@@ -1,7 +1,7 @@
 //! Flushing, invalidating and mapping memory that is not coherent, so that the drivers are asked.
 #![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
 
-use support::cuda::Stream;
+use support::cuda::{Stream, no_context};
 use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, RawMemory};
 
 use crate::Result;
@@ -86,7 +86,7 @@ fn mapping_bound_memory_names_the_call_that_failed() -> Result {
     // Asked while a reference to the stream is let go.
     let incidental = &["cuCtxGetCurrent"];
     let sweep = Sweep { what: "map of bound memory", named: &named, incidental, ..Sweep::default() };
-    sweep.run(|| Ok(()), |()| memory.map(MapMode::ReadWrite, ..)?.finish(), |()| Ok(()))?;
+    no_context(|| sweep.run(|| Ok(()), |()| memory.map(MapMode::ReadWrite, ..)?.finish(), |()| Ok(())))?;
     drop(memory);
     stream.synchronize();
     place.gpu.collect();

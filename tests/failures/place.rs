@@ -10,19 +10,27 @@ pub(crate) struct Place {
     pub(crate) name: &'static str,
     pub(crate) gpu: Vkgdr,
     // Last: memory of the handle lives in it.
-    _context: Option<Context>,
+    context: Option<Context>,
 }
 
 impl Place {
     /// In a plain context, which becomes current on this thread.
     pub(crate) fn plain(flags: OpenFlags) -> Result<Self> {
         let context = Context::create(0);
-        Ok(Self { name: "plain context", gpu: Vkgdr::open(0, flags)?, _context: Some(context) })
+        Ok(Self { name: "plain context", gpu: Vkgdr::open(0, flags)?, context: Some(context) })
     }
 
     /// In the primary context, with none current on this thread.
     pub(crate) fn primary(flags: OpenFlags) -> Result<Self> {
-        Ok(Self { name: "primary context", gpu: Vkgdr::open_primary_context(0, flags)?, _context: None })
+        Ok(Self { name: "primary context", gpu: Vkgdr::open_primary_context(0, flags)?, context: None })
+    }
+
+    /// Runs `work` where allocations are made: with the plain context current.
+    pub(crate) fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
+        match &self.context {
+            Some(context) => context.with_current(work),
+            None => work(),
+        }
     }
 
     /// Runs a check in each place, one after the other.

@@ -3,7 +3,7 @@
 
 use cudarc::driver::CudaContext;
 use support::Controls;
-use support::cuda::{Context, Gate, Stream};
+use support::cuda::{Context, Gate, Stream, no_context};
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr, cudarc};
 
 use crate::Result;
@@ -37,6 +37,11 @@ fn each_kind(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result 
     })
 }
 
+/// As [`each_kind`], with no context current: the memory's own has to be entered.
+fn each_kind_from_outside(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result {
+    each_kind(|place, kind, sweep| no_context(|| check(place, kind, sweep)))
+}
+
 fn drop_it<T>(value: T) -> vkgdr::Result<()> {
     drop(value);
     Ok(())
@@ -60,16 +65,16 @@ fn freeing_raw_memory_names_what_failed_and_frees_all_the_same() -> Result {
 
 #[test]
 fn freeing_memory_names_what_failed_and_frees_all_the_same() -> Result {
-    each_kind(|place, kind, sweep| {
+    each_kind_from_outside(|place, kind, sweep| {
         let named = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { named: &named, ..sweep };
-        sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, kind)?), Memory::free, |()| Ok(()))
+        sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), Memory::free, |()| Ok(()))
     })
 }
 
 #[test]
 fn freeing_memory_immediately_names_what_failed_and_frees_all_the_same() -> Result {
-    each_kind(|place, kind, sweep| {
+    each_kind_from_outside(|place, kind, sweep| {
         let named = all(&[&STAGES, &ENTER_AND_LEAVE]);
         let sweep = Sweep { named: &named, ..sweep };
         let free = |memory: Memory| {
@@ -77,47 +82,50 @@ fn freeing_memory_immediately_names_what_failed_and_frees_all_the_same() -> Resu
             unsafe { memory.release_immediately() };
             memory.free()
         };
-        sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, kind)?), free, |()| Ok(()))
+        sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), free, |()| Ok(()))
     })
 }
 
 #[test]
 fn dropping_memory_survives_every_failure() -> Result {
-    each_kind(|place, kind, sweep| {
+    each_kind_from_outside(|place, kind, sweep| {
         // A drop cannot report: it logs.
         let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { survived: &survived, ..sweep };
-        sweep.run(|| Ok(Memory::allocate(&place.gpu, LEN, kind)?), drop_it, |()| Ok(()))
+        sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), drop_it, |()| Ok(()))
     })
 }
 
 #[test]
 fn dropping_the_last_region_survives_every_failure() -> Result {
-    each_kind(|place, kind, sweep| {
+    each_kind_from_outside(|place, kind, sweep| {
         let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { survived: &survived, ..sweep };
-        let region = || Ok(Memory::allocate(&place.gpu, LEN, kind)?.region(1..17)?);
+        let region = || Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?.region(1..17)?);
         sweep.run(region, drop_it, |()| Ok(()))
     })
 }
 
 /// Memory bound to a stream that lives longer.
 fn bound(place: &Place, stream: &Stream) -> Result<Memory> {
-    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped))?;
     // SAFETY: every caller drops the memory before the stream.
     unsafe { memory.bind_raw_stream(stream.raw()) }?;
     Ok(memory)
 }
 
-/// Runs a check in a plain context with a stream of that context. What a release leaves for later is done by then.
+/// Runs a check with a plain context and a stream of it, and with no context current. What a release leaves for later
+/// is done by then.
 fn with_stream(check: impl Fn(&Place, &Stream, Sweep<'_>) -> Result) -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
     let settle = || {
-        stream.synchronize();
+        place.inside(|| stream.synchronize());
         place.gpu.collect();
     };
-    check(&place, &stream, Sweep { incidental: &KEEP_CURRENT, settle: Some(&settle), ..Sweep::default() })
+    no_context(|| {
+        check(&place, &stream, Sweep { incidental: &KEEP_CURRENT, settle: Some(&settle), ..Sweep::default() })
+    })
 }
 
 /// Runs `release` while the gate is shut. Where no event can be had the release waits for the whole context, which
@@ -130,7 +138,7 @@ fn while_held(gate: Gate, release: impl FnOnce() -> vkgdr::Result<()>) -> vkgdr:
 #[test]
 fn freeing_memory_that_a_stream_still_uses_names_what_failed_and_frees_it_in_the_end() -> Result {
     with_stream(|place, stream, sweep| {
-        let held = || Ok((bound(place, stream)?, stream.hold()));
+        let held = || Ok((bound(place, stream)?, place.inside(|| stream.hold())));
         let free = |(memory, gate): (Memory, _)| while_held(gate, || memory.free());
         // Once the memory is in the queue, nobody is there to be told.
         let survived = &["cuCtxPushCurrent", "cuCtxGetId", "cuEventQuery", "cuCtxPopCurrent"];
@@ -143,7 +151,7 @@ fn freeing_memory_that_a_stream_still_uses_names_what_failed_and_frees_it_in_the
 #[test]
 fn dropping_memory_that_a_stream_still_uses_survives_every_failure() -> Result {
     with_stream(|place, stream, sweep| {
-        let held = || Ok((bound(place, stream)?, stream.hold()));
+        let held = || Ok((bound(place, stream)?, place.inside(|| stream.hold())));
         let drop = |(memory, gate): (Memory, _)| while_held(gate, || drop_it(memory));
         let survived = all(&[&ENTER_AND_LEAVE, &["cuEventCreate", "cuEventRecord", "cuEventQuery"]]);
         let sweep = Sweep { what: "drop of bound memory", survived: &survived, ..sweep };
@@ -183,10 +191,10 @@ fn collecting_survives_every_failure() -> Result {
     with_stream(|place, stream, sweep| {
         let dropped = || {
             let memory = bound(place, stream)?;
-            let gate = stream.hold();
+            let gate = place.inside(|| stream.hold());
             drop(memory);
             gate.open();
-            stream.synchronize();
+            place.inside(|| stream.synchronize());
             Ok(())
         };
         let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuEventQuery", "cuEventDestroy"]]);
@@ -201,7 +209,7 @@ fn binding_to_a_raw_stream_names_the_call_that_failed() -> Result {
     let named = all(&[&ENTER_AND_LEAVE, &["cuStreamGetCtx"]]);
     with_stream(|place, stream, sweep| {
         let sweep = Sweep { what: "bind_raw_stream", named: &named, ..sweep };
-        let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+        let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped))?;
         // SAFETY: the memory goes before the stream.
         let bind = |()| unsafe { memory.bind_raw_stream(stream.raw()) };
         sweep.run(|| Ok(()), bind, |()| Ok(()))

@@ -1,6 +1,6 @@
 //! The live contexts, by handle. A handle is only ever looked up here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::{Context, primary};
@@ -8,7 +8,7 @@ use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome};
 use crate::handle;
 use crate::sync::lock;
 
-static CONTEXTS: LazyLock<Mutex<HashMap<usize, Arc<Context>>>> = LazyLock::new(Mutex::default);
+static CONTEXTS: LazyLock<Mutex<BTreeMap<usize, Arc<Context>>>> = LazyLock::new(Mutex::default);
 
 /// The live context of that handle.
 pub(crate) fn find(handle: usize) -> Option<Arc<Context>> {
