@@ -1,0 +1,255 @@
+//! What Python sees of a block.
+#![expect(unsafe_code, reason = "binds memory to streams that belong to somebody else")]
+
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use vkgdr::{DropPolicy, Memory};
+
+use super::{Block, raw_stream};
+use crate::error::{Failure, Result, Size};
+use crate::event::Event;
+use crate::handle::{self, MemoryType};
+use crate::host_buffer::HostBuffer;
+use crate::shared::{Backing, Shared};
+
+#[pymethods]
+impl Block {
+    /// Allocates in the primary context of the `Vkgdr` that `owner` is, or in the current one. Tries once more after a
+    /// garbage collection if there is no room.
+    #[staticmethod]
+    fn allocate(
+        owner: &Bound<'_, PyAny>,
+        size: Size,
+        kind: &str,
+        alignment: Size,
+        readonly: bool,
+        by_hand: bool,
+    ) -> Result<Self> {
+        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let (kind, alignment) = (handle::kind(kind)?, alignment.0);
+        if alignment != 0 && !alignment.is_power_of_two() {
+            return Err(Failure::Invalid(format!("the alignment must be 0 or a power of two, not {alignment}")));
+        }
+        let memory = match py.detach(|| Memory::allocate(&gpu, size.0, kind)) {
+            Err(vkgdr::Error::Allocation { .. }) => {
+                py.import("gc")?.call_method0("collect")?;
+                py.detach(|| Memory::allocate(&gpu, size.0, kind))?
+            }
+            other => other?,
+        };
+        let used = Shared::ours(memory);
+        let shared = used.shared();
+        let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
+        if misaligned(shared.device_ptr) || shared.host_ptr.is_some_and(|address| misaligned(address as u64)) {
+            let (device, host) = (shared.device_ptr, shared.host_ptr.unwrap_or(0));
+            return Err(Failure::Invalid(format!(
+                "no memory aligned to {alignment} bytes: the drivers gave device address {device:#x}, host address {host:#x}"
+            )));
+        }
+        Ok(Self::whole(used, readonly, by_hand))
+    }
+
+    /// A block that is freed from the beginning.
+    #[staticmethod]
+    fn never() -> Self {
+        let (held, freed) = (Mutex::new(None), AtomicBool::new(true));
+        Self { shared: Shared::never(), held, freed, offset: 0, len: 0, readonly: false, root: false, by_hand: false }
+    }
+
+    /// A block of no bytes: nothing is allocated.
+    #[staticmethod]
+    fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
+        Ok(Self::whole(Shared::nothing(handle::kind(kind)?, handle::gpu_of(owner)?.device()), false, false))
+    }
+
+    #[staticmethod]
+    fn import_fd(owner: &Bound<'_, PyAny>, fd: i32, size: Size, kind: &str) -> Result<Self> {
+        let (py, gpu, kind) = (owner.py(), handle::gpu_of(owner)?, handle::kind(kind)?);
+        if fd < 0 {
+            return Err(Failure::Invalid(format!("{fd} is not a file descriptor")));
+        }
+        let memory = py.detach(|| {
+            // SAFETY: not negative; only looks, and a number that is no open descriptor is an error.
+            let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+            let ours = borrowed.try_clone_to_owned();
+            let ours = ours.map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
+            // SAFETY: the caller has it from `export_fd` of memory of this size and kind, as `Memory.import_fd` demands.
+            Ok::<_, Failure>(unsafe { Memory::import_fd(&gpu, ours, size.0, kind) }?)
+        })?;
+        Ok(Self::whole(Shared::ours(memory), false, false))
+    }
+
+    fn export_fd(&self, py: Python<'_>) -> Result<i32> {
+        let whole = (0, self.len);
+        Ok(self.with_range(py, whole, |memory, _| memory.export_fd())?.into_raw_fd())
+    }
+
+    /// Another block over some of the same bytes. `by_hand` as for `allocate`.
+    fn part(&self, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
+        let (offset, len) = self.range(offset.0, size.map(|size| size.0))?;
+        Ok(Self::ranged(self.join()?, self.offset + offset, len, self.readonly || readonly, by_hand))
+    }
+
+    /// Frees: the memory goes with its last view, or at once if `force`. A second call does nothing.
+    fn free(&self, py: Python<'_>, force: bool) -> Result<()> {
+        self.freed.store(true, Ordering::Release);
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match held {
+            Some(used) if force => used.force(py),
+            Some(used) => used.release(py),
+            // Freed before, but views may have kept it.
+            None if force && !self.shared.is_gone() => self.shared.force(py),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees after the work that a stream was given before. The event is complete once that is done.
+    fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
+        let queue = self.stream(stream)?;
+        self.free(py, false)?;
+        // Behind the release's own, so that whoever has waited for this one finds the memory ready to go.
+        Event::on(py, queue, Vec::new())
+    }
+
+    /// As `free`, for destructors: what goes wrong is logged.
+    fn drop(&self) {
+        self.freed.store(true, Ordering::Release);
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(held);
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.len
+    }
+
+    #[getter]
+    fn freed(&self) -> bool {
+        self.live().is_err()
+    }
+
+    /// The number of the allocation, the first byte and the number of bytes: what makes two blocks the same.
+    #[getter]
+    fn key(&self) -> (u64, usize, usize) {
+        (self.shared.id, self.offset, self.len)
+    }
+
+    #[getter]
+    fn offset(&self) -> Result<usize> {
+        self.live()?;
+        Ok(self.offset)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        // What others keep alive too is not this block's to show.
+        if self.root && self.shared.users() == 1 { self.shared.traverse(&visit) } else { Ok(()) }
+    }
+
+    fn __clear__(&self) {
+        self.drop();
+    }
+
+    /// How many views of the allocation there are beside this block: arrays, regions, tensors.
+    #[getter]
+    fn pending_views(&self) -> usize {
+        if self.shared.is_gone() {
+            return 0;
+        }
+        let own = usize::from(!self.freed.load(Ordering::Acquire));
+        self.shared.users().saturating_sub(own)
+    }
+
+    #[getter]
+    fn is_foreign(&self) -> Result<bool> {
+        self.live()?.briefly(|backing| Ok(matches!(backing, Backing::Foreign)))
+    }
+
+    #[getter]
+    fn context(&self) -> Result<Option<usize>> {
+        self.context_address()
+    }
+
+    #[getter]
+    fn memory_type(&self) -> Result<MemoryType> {
+        Ok(self.live()?.backing()?.ours()?.memory_type().into())
+    }
+
+    #[getter]
+    fn drop_policy(&self) -> Result<&'static str> {
+        Ok(match self.live()?.backing()?.ours()?.drop_policy() {
+            DropPolicy::WaitForStream => "stream",
+            DropPolicy::Immediate => "immediate",
+            _ => "context",
+        })
+    }
+
+    #[getter]
+    fn bound_stream(&self) -> Result<Option<u64>> {
+        self.bound_handle()
+    }
+
+    /// Binds the allocation to a stream, which `keep` keeps alive.
+    fn bind_stream(&self, py: Python<'_>, stream: u64, keep: Py<PyAny>) -> Result<()> {
+        let shared = self.live()?;
+        let backing = shared.backing()?;
+        let memory = backing.ours()?;
+        // Before the binding: the stream must not go while the memory is bound to it.
+        shared.keep(keep);
+        // SAFETY: `keep` lives as long as the memory; for a bare handle the caller has promised the same.
+        py.detach(|| Ok(unsafe { memory.bind_raw_stream(raw_stream(stream)) }?))
+    }
+
+    fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
+        self.with_range(py, (0, 0), |memory, _| memory.unbind_stream())
+    }
+
+    fn record_stream(&self, stream: u64) -> Result<()> {
+        self.note_use(self.stream(stream)?)
+    }
+
+    fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
+        self.wait_for_bound(py)
+    }
+
+    /// Keeps an object alive as long as the memory.
+    fn keep(&self, object: Py<PyAny>) -> Result<()> {
+        self.live()?.keep(object);
+        Ok(())
+    }
+
+    /// Copies host bytes into this block, by the CPU. Does not flush.
+    fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
+        self.writable()?;
+        let range = self.range(offset.0, Some(source.len()))?;
+        // An array over the memory itself: as if it had been saved first.
+        let saved = self.shares_bytes(range, source)?.then(|| source.bytes().to_vec());
+        let bytes = saved.as_deref().unwrap_or_else(|| source.bytes());
+        self.with_range(py, range, |memory, range| memory.write(range.start, bytes))
+    }
+
+    /// Copies from this block into host bytes, by the CPU. Does not invalidate.
+    fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
+        let range = self.range(offset.0, Some(size.0))?;
+        let shared = self.shares_bytes(range, target)?;
+        target.with_bytes_mut(size.0, |bytes| {
+            if !shared {
+                return self.with_range(py, range, |memory, range| memory.read(range.start, bytes));
+            }
+            let mut saved = vec![0; bytes.len()];
+            self.with_range(py, range, |memory, range| memory.read(range.start, &mut saved))?;
+            bytes.copy_from_slice(&saved);
+            Ok(())
+        })
+    }
+
+    /// Repeats a pattern over a range, by the CPU. Does not flush.
+    fn fill(&self, py: Python<'_>, offset: Size, size: Size, pattern: &[u8]) -> Result<()> {
+        self.writable()?;
+        let range = self.range(offset.0, Some(size.0))?;
+        self.with_range(py, range, |memory, range| memory.fill_pattern(range, pattern))
+    }
+}

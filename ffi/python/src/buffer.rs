@@ -1,0 +1,73 @@
+//! The buffer protocol: memory as one-dimensional bytes, format "B".
+#![expect(unsafe_code, reason = "the buffer protocol")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::base::{Base, block_of};
+use crate::error::{Failure, Result};
+use crate::shared::Use;
+
+/// What lives as long as a buffer does.
+struct Export {
+    /// Keeps the memory, also after it was freed.
+    _used: Use,
+    shape: isize,
+    stride: isize,
+}
+
+const FORMAT: &std::ffi::CStr = c"B";
+
+#[pymethods]
+impl Base {
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: the interpreter passes a structure that is ours to fill.
+        unsafe { (*view).obj = null_mut() };
+        let (address, len, readonly, used) = describe(slf, flags)?;
+        let shape = isize::try_from(len).unwrap_or(isize::MAX);
+        let export = Box::into_raw(Box::new(Export { _used: used, shape, stride: 1 }));
+        let has = |flag: c_int| flags & flag == flag;
+        let filled = ffi::Py_buffer {
+            buf: with_exposed_provenance_mut::<c_void>(address),
+            obj: slf.clone().into_any().into_ptr(),
+            len: shape,
+            itemsize: 1,
+            readonly: c_int::from(readonly),
+            ndim: 1,
+            format: if has(ffi::PyBUF_FORMAT) { FORMAT.as_ptr().cast_mut() } else { null_mut() },
+            // SAFETY: the export was just made, and lives until the buffer is released.
+            shape: if has(ffi::PyBUF_ND) { unsafe { &raw mut (*export).shape } } else { null_mut() },
+            // SAFETY: as above.
+            strides: if has(ffi::PyBUF_STRIDES) { unsafe { &raw mut (*export).stride } } else { null_mut() },
+            suboffsets: null_mut(),
+            internal: export.cast(),
+        };
+        // SAFETY: as for the first line.
+        unsafe { view.write(filled) };
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: the interpreter passes a structure that `__getbuffer__` has filled.
+        let export = unsafe { (*view).internal }.cast::<Export>();
+        if !export.is_null() {
+            // SAFETY: made by `__getbuffer__`, and released once.
+            drop(unsafe { Box::from_raw(export) });
+        }
+    }
+}
+
+/// Where the bytes are, if they can be had with these flags.
+fn describe(slf: &Bound<'_, Base>, flags: c_int) -> Result<(usize, usize, bool, Use)> {
+    let block = block_of(slf)?;
+    let block = block.get();
+    // Some consumers take a null pointer for an error, also where there are no bytes.
+    let address = block.visible()?.max(align_of::<u64>());
+    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE && block.is_readonly() {
+        return Err(Failure::Buffer("the memory is read-only".into()));
+    }
+    Ok((address, block.len(), block.is_readonly(), block.join()?))
+}

@@ -1,0 +1,269 @@
+//! `__dlpack__`: our memory for other libraries.
+#![expect(unsafe_code, reason = "fills and frees C structures")]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use vkgdr::{CopyExtent, CopySide, Memory, Place};
+
+use super::abi::{
+    CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
+    VERSIONED,
+};
+use crate::base::{Base, block_of};
+use crate::block::{Block, as_address};
+use crate::error::{Failure, Result};
+use crate::shared::{Shared, Use};
+
+/// What a tensor needs for as long as it lives, whichever thread ends it. No Python object.
+enum Owner {
+    Memory {
+        _used: Use,
+    },
+    /// A copy on the host.
+    Bytes {
+        _bytes: Box<[u64]>,
+    },
+}
+
+/// A tensor and all that it points at.
+#[repr(C)]
+struct Exported<T> {
+    managed: T,
+    shape: i64,
+    stride: i64,
+    _owner: Owner,
+}
+
+/// A range of bytes that a tensor will show.
+struct Contents {
+    address: usize,
+    len: usize,
+    device: Device,
+    flags: u64,
+    owner: Owner,
+}
+
+#[pymethods]
+impl Base {
+    /// The device of `__dlpack__`: `(kDLCUDA, device number)`.
+    fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, i32)> {
+        Ok((CUDA, block_of(slf)?.get().live()?.device))
+    }
+
+    /// The bytes as a DLPack capsule.
+    ///
+    /// On the device by default; `dl_device=(1, 0)` gives the host's view of them, without a copy where there is one.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let (py, block) = (slf.py(), block_of(slf)?);
+        let block = block.get();
+        let here = block.live()?.device;
+        let contents = match dl_device.unwrap_or((CUDA, here)) {
+            (CUDA, id) if id == here => on_device(py, block, stream, copy == Some(true))?,
+            (CPU, 0) => on_host(py, block, stream, copy)?,
+            (kind, id) => {
+                let text =
+                    format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
+                return Err(Failure::Buffer(text));
+            }
+        };
+        capsule(py, contents, max_version.is_some_and(|(major, _)| major >= 1))
+    }
+}
+
+/// The bytes as the device sees them, in the order of the consumer's stream.
+fn on_device(py: Python<'_>, block: &Block, stream: Option<i64>, copy: bool) -> Result<Contents> {
+    let consumer = match stream {
+        Some(-1) => None,
+        None => Some(1),
+        Some(0) => return Err(PyValueError::new_err("stream 0 is ambiguous: use 1, 2 or a stream's handle").into()),
+        Some(other) => {
+            Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is no stream of CUDA's")))?)
+        }
+    };
+    let device = Device { kind: CUDA, id: block.live()?.device };
+    let readonly = if block.is_readonly() { READ_ONLY } else { 0 };
+    if copy {
+        return copy_on_device(py, block, consumer.unwrap_or(1), device);
+    }
+    if let (Some(consumer), Some(bound)) = (consumer, block.bound_handle()?)
+        && consumer != bound
+    {
+        py.detach(|| order(block, bound, consumer))?;
+    }
+    let owner = Owner::Memory { _used: block.join()? };
+    // On the device an address has no provenance that matters here.
+    let address = as_address(block.device_address()?);
+    Ok(Contents { address, len: block.len(), device, flags: readonly, owner })
+}
+
+/// Makes the consumer's stream wait for what the bound one was given.
+fn order(block: &Block, bound: u64, consumer: u64) -> Result<()> {
+    let event = block.stream(bound)?.record()?;
+    let follower = block.stream_of_any_context(consumer)?;
+    follower.wait(&event)?;
+    block.note_use(follower)
+}
+
+fn copy_on_device(py: Python<'_>, block: &Block, stream: u64, device: Device) -> Result<Contents> {
+    let (from, len) = (block.device_address()?, block.len());
+    let source = block.join()?;
+    let used = py.detach(|| -> Result<Use> {
+        let backing = source.shared().backing()?;
+        let original = backing.ours()?;
+        original.wait_for_stream()?;
+        let memory = Memory::allocate(original.owner(), len, original.kind())?;
+        let to = CopySide::linear(Place::Device(memory.device_ptr()));
+        let from = CopySide::linear(Place::Device(from));
+        let queue = block.stream(stream)?;
+        // SAFETY: both ranges have `len` bytes, and both memories live until the copy has been waited for.
+        unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
+        queue.synchronize()?;
+        Ok(Shared::ours(memory))
+    })?;
+    let address = as_address(used.shared().device_ptr);
+    Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Memory { _used: used } })
+}
+
+/// The bytes as the host sees them, after the bound stream's work.
+fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool>) -> Result<Contents> {
+    if let Some(stream) = stream {
+        return Err(PyValueError::new_err(format!("the CPU has no streams: stream must be None, not {stream}")).into());
+    }
+    let device = Device { kind: CPU, id: 0 };
+    let (len, used) = (block.len(), block.join()?);
+    let visible = block.host_address()?;
+    let copy = match (visible, copy) {
+        (None, Some(false)) => {
+            let kind = block.live()?.kind;
+            return Err(Failure::Buffer(format!("{kind} memory has no host view: the CPU can only have a copy")));
+        }
+        (None, _) => true,
+        (Some(_), copy) => copy == Some(true),
+    };
+    block.wait_for_bound(py)?;
+    if let Some(address) = visible
+        && !copy
+    {
+        block.invalidate_range(py, 0, None)?;
+        let flags = if block.is_readonly() { READ_ONLY } else { 0 };
+        return Ok(Contents { address, len, device, flags, owner: Owner::Memory { _used: used } });
+    }
+    let mut bytes = vec![0_u64; len.div_ceil(8)].into_boxed_slice();
+    let target = bytes.as_mut_ptr().expose_provenance();
+    py.detach(|| copy_to_host(block, target, len))?;
+    Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
+}
+
+/// Copies all of a block to host memory at `target`, by CUDA, and waits.
+fn copy_to_host(block: &Block, target: usize, len: usize) -> Result<()> {
+    let queue = block.stream(block.bound_handle()?.unwrap_or(0))?;
+    let to = CopySide::linear(Place::Host(with_exposed_provenance_mut(target)));
+    let from = CopySide::linear(Place::Device(block.device_address()?));
+    // SAFETY: the caller has `len` bytes at `target`, which it keeps until the copy has been waited for.
+    unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
+    Ok(queue.synchronize()?)
+}
+
+/// Wraps the tensor up.
+fn capsule(py: Python<'_>, contents: Contents, versioned: bool) -> Result<Bound<'_, PyAny>> {
+    let flags = contents.flags;
+    if versioned {
+        let make = |tensor, context| ManagedVersioned {
+            version: VERSION,
+            context,
+            deleter: Some(delete::<ManagedVersioned>),
+            flags,
+            tensor,
+        };
+        // SAFETY: `tensor` is a field of the structure.
+        return wrap(py, contents, make, |managed| unsafe { &raw mut (*managed).tensor }, VERSIONED);
+    }
+    if flags & READ_ONLY != 0 {
+        let text = "the memory is read-only, which only DLPack 1.0 and newer can express: ask with max_version=(1, 0)";
+        return Err(Failure::Buffer(text.into()));
+    }
+    let make = |tensor, context| Managed { tensor, context, deleter: Some(delete::<Managed>) };
+    // SAFETY: as above.
+    wrap(py, contents, make, |managed| unsafe { &raw mut (*managed).tensor }, LEGACY)
+}
+
+/// Puts the tensor and what it points at on the heap, and that into a capsule.
+fn wrap<'py, T>(
+    py: Python<'py>,
+    contents: Contents,
+    make: impl FnOnce(Tensor, *mut c_void) -> T,
+    tensor_of: impl FnOnce(*mut T) -> *mut Tensor,
+    name: &'static CStr,
+) -> Result<Bound<'py, PyAny>> {
+    let Contents { address, len, device, owner, .. } = contents;
+    let tensor = Tensor {
+        // DLPack wants it so where there are no bytes.
+        data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address) },
+        device,
+        ndim: 1,
+        dtype: DataType { code: UINT, bits: 8, lanes: 1 },
+        shape: null_mut(),
+        strides: null_mut(),
+        byte_offset: 0,
+    };
+    let shape = i64::try_from(len).unwrap_or(i64::MAX);
+    let exported = Box::new(Exported { managed: make(tensor, null_mut()), shape, stride: 1, _owner: owner });
+    let exported = Box::into_raw(exported);
+    // SAFETY: `exported` was just made; the first field is the structure that the capsule names.
+    let managed = unsafe { &raw mut (*exported).managed };
+    let tensor = tensor_of(managed);
+    // SAFETY: `exported` was just made.
+    let shape = unsafe { &raw mut (*exported).shape };
+    // SAFETY: as above.
+    let stride = unsafe { &raw mut (*exported).stride };
+    // SAFETY: the tensor is a part of `exported`.
+    unsafe { (*tensor).shape = shape };
+    // SAFETY: as above.
+    unsafe { (*tensor).strides = stride };
+    // SAFETY: the name is static, and the destructor frees what was made here.
+    let capsule = unsafe { ffi::PyCapsule_New(managed.cast(), name.as_ptr(), Some(destroy)) };
+    if capsule.is_null() {
+        // SAFETY: made above, and nobody else knows of it.
+        drop(unsafe { Box::from_raw(exported) });
+    }
+    // SAFETY: a new reference, or null with an exception set.
+    Ok(unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?)
+}
+
+/// The deleter of a tensor: any thread, with or without Python.
+unsafe extern "C" fn delete<T>(managed: *mut T) {
+    if !managed.is_null() {
+        // SAFETY: `managed` is the first field of an `Exported`, which `wrap` made; it is deleted once.
+        drop(unsafe { Box::from_raw(managed.cast::<Exported<T>>()) });
+    }
+}
+
+/// The destructor of a capsule: deletes the tensor unless somebody has taken it out.
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    for (name, versioned) in [(LEGACY, false), (VERSIONED, true)] {
+        // SAFETY: the interpreter passes the capsule that is being destroyed.
+        if unsafe { ffi::PyCapsule_IsValid(capsule, name.as_ptr()) } == 0 {
+            continue;
+        }
+        // SAFETY: valid under this name.
+        let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
+        if versioned {
+            // SAFETY: nobody has taken the tensor, which `wrap` made.
+            unsafe { delete(managed.cast::<ManagedVersioned>()) };
+        } else {
+            // SAFETY: as above.
+            unsafe { delete(managed.cast::<Managed>()) };
+        }
+    }
+}

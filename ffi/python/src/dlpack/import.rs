@@ -1,0 +1,128 @@
+//! Other libraries' DLPack tensors as memory.
+#![expect(unsafe_code, reason = "reads and ends C structures")]
+
+use std::ffi::CStr;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::abi::{
+    CUDA, LEGACY, LEGACY_USED, Managed, ManagedVersioned, READ_ONLY, Tensor, VERSION, VERSIONED, VERSIONED_USED,
+};
+use crate::block::Block;
+use crate::error::{Failure, Result};
+use crate::registry;
+
+/// A tensor that was taken out of its capsule.
+enum Taken {
+    Legacy(*mut Managed),
+    Versioned(*mut ManagedVersioned),
+}
+
+/// Ends a tensor when it goes.
+#[pyclass(frozen, module = "vkgdr._vkgdr")]
+struct Tensors(Taken);
+
+// SAFETY: DLPack's deleters may run on any thread.
+unsafe impl Send for Tensors {}
+// SAFETY: only the drop uses the pointer.
+unsafe impl Sync for Tensors {}
+
+impl Drop for Tensors {
+    fn drop(&mut self) {
+        match self.0 {
+            Taken::Legacy(managed) => {
+                // SAFETY: taken out of its capsule, so that it is ours and live.
+                if let Some(deleter) = unsafe { (*managed).deleter } {
+                    // SAFETY: called once.
+                    unsafe { deleter(managed) };
+                }
+            }
+            Taken::Versioned(managed) => {
+                // SAFETY: as above.
+                if let Some(deleter) = unsafe { (*managed).deleter } {
+                    // SAFETY: called once.
+                    unsafe { deleter(managed) };
+                }
+            }
+        }
+    }
+}
+
+/// What a capsule holds, if it is one and has this name.
+fn peek<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> Option<*mut T> {
+    // SAFETY: a live object and a static name.
+    if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: valid under this name.
+    Some(unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()) }.cast())
+}
+
+fn rename(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<()> {
+    // SAFETY: a live capsule and a static name.
+    if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), name.as_ptr()) } == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(capsule.py()))
+    }
+}
+
+/// Takes a CUDA tensor out of a capsule, as a block over its bytes: ours again if it lies in memory of ours.
+#[pyfunction]
+pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
+    let (tensor, taken, readonly, used) = if let Some(managed) = peek::<ManagedVersioned>(capsule, VERSIONED) {
+        // SAFETY: live while the capsule is; the version comes first in every version.
+        let version = unsafe { (*managed).version };
+        if version.major != VERSION.major {
+            return Err(Failure::Buffer(format!("DLPack {}.{} is not known here", version.major, version.minor)));
+        }
+        // SAFETY: live while the capsule is, and of this version.
+        let flags = unsafe { (*managed).flags };
+        // SAFETY: as above.
+        let tensor = unsafe { &raw const (*managed).tensor };
+        (tensor, Taken::Versioned(managed), flags & READ_ONLY != 0, VERSIONED_USED)
+    } else if let Some(managed) = peek::<Managed>(capsule, LEGACY) {
+        // SAFETY: live while the capsule is.
+        let tensor = unsafe { &raw const (*managed).tensor };
+        (tensor, Taken::Legacy(managed), false, LEGACY_USED)
+    } else {
+        return Err(PyTypeError::new_err("not a DLPack capsule, or one whose tensor was taken out before").into());
+    };
+    // SAFETY: live while the capsule is.
+    let tensor = unsafe { &*tensor };
+    if tensor.device.kind != CUDA {
+        return Err(Failure::Buffer(format!("a tensor on DLPack device type {} is not CUDA's", tensor.device.kind)));
+    }
+    let len = contiguous_bytes(tensor)?;
+    let address = tensor.data.addr() as u64 + tensor.byte_offset;
+    let device = tensor.device.id;
+    rename(capsule, used)?;
+    let keep = Py::new(capsule.py(), Tensors(taken))?;
+    if let Some(found) = registry::by_device_ptr(address, len) {
+        return Ok(Block::found(found, len, readonly));
+    }
+    Ok(Block::foreign(device, address, len, readonly, keep.into_any()))
+}
+
+/// The number of bytes of a tensor in C order.
+fn contiguous_bytes(tensor: &Tensor) -> Result<usize> {
+    let ndim = usize::try_from(tensor.ndim).unwrap_or(0);
+    let dims = |pointer: *mut i64| match (ndim, pointer.is_null()) {
+        (0, _) | (_, true) => &[][..],
+        // SAFETY: DLPack says that there are `ndim` numbers.
+        _ => unsafe { std::slice::from_raw_parts(pointer, ndim) },
+    };
+    let (shape, strides) = (dims(tensor.shape), dims(tensor.strides));
+    let mut elements = 1_i64;
+    for (axis, &extent) in shape.iter().enumerate().rev() {
+        if extent > 1 && strides.get(axis).is_some_and(|&stride| stride != elements) {
+            return Err(Failure::Buffer("only tensors in C order can be memory: make it contiguous first".into()));
+        }
+        elements = elements.saturating_mul(extent);
+    }
+    let bits = usize::from(tensor.dtype.bits) * usize::from(tensor.dtype.lanes);
+    let bytes = usize::try_from(elements).ok().and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
+    bytes.ok_or_else(|| Failure::Buffer(format!("a tensor of {elements} elements of {bits} bits")))
+}

@@ -1,0 +1,147 @@
+//! Errors: which of `vkgdr._errors`' exceptions each error of the crate becomes.
+#![forbid(unsafe_code)]
+
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use vkgdr::Error;
+
+/// What goes wrong in this module: an error of the crate, one of this package's own, or any Python exception.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Driver(Error),
+    /// A caller's mistake, for `InvalidArgumentError`.
+    Invalid(String),
+    /// The memory or the handle is not usable any more, for `FreedError`.
+    Gone(&'static str),
+    /// A view that cannot be had, for `BufferError`.
+    Buffer(String),
+    Python(PyErr),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+/// The exception classes, which Python code defines.
+struct Classes {
+    general: Py<PyType>,
+    allocation: Py<PyType>,
+    freed: Py<PyType>,
+    out_of_range: Py<PyType>,
+    invalid_argument: Py<PyType>,
+    no_host_view: Py<PyType>,
+}
+
+fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
+    static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+    CLASSES.get_or_try_init(py, || {
+        let module = py.import("vkgdr._errors")?;
+        let class = |name| -> PyResult<Py<PyType>> { Ok(module.getattr(name)?.cast_into::<PyType>()?.unbind()) };
+        Ok(Classes {
+            general: class("VkgdrError")?,
+            allocation: class("AllocationError")?,
+            freed: class("FreedError")?,
+            out_of_range: class("OutOfRangeError")?,
+            invalid_argument: class("InvalidArgumentError")?,
+            no_host_view: class("NoHostViewError")?,
+        })
+    })
+}
+
+/// The base of this package's exceptions.
+pub(crate) fn package_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    Ok(classes(py)?.general.bind(py).clone().into_any())
+}
+
+impl Classes {
+    fn of(&self, error: &Error) -> &Py<PyType> {
+        match error {
+            Error::Allocation { .. } => &self.allocation,
+            Error::Freed => &self.freed,
+            Error::OutOfRange { .. } => &self.out_of_range,
+            Error::NoHostView { .. } => &self.no_host_view,
+            Error::ZeroSize { .. }
+            | Error::UnknownFlags { .. }
+            | Error::Misaligned { .. }
+            | Error::WrongDevice { .. }
+            | Error::ForeignStream
+            | Error::PerThreadStream
+            | Error::ReadOnly => &self.invalid_argument,
+            _ => &self.general,
+        }
+    }
+}
+
+/// The exception for an error of the crate, with the drivers' codes as attributes.
+fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let class = classes(py)?.of(error).bind(py);
+    let exception = class.call1((error.to_string(),))?;
+    let operation = match error {
+        Error::Cuda { operation, .. } | Error::Vulkan { operation, .. } | Error::Allocation { operation, .. } => {
+            Some(*operation)
+        }
+        _ => None,
+    };
+    exception.setattr("operation", operation)?;
+    exception.setattr("cu_result", error.cuda_code())?;
+    exception.setattr("vk_result", error.vulkan_code())?;
+    Ok(PyErr::from_value(exception))
+}
+
+/// An exception of this module's own.
+fn own(py: Python<'_>, class: fn(&Classes) -> &Py<PyType>, text: &str) -> PyResult<PyErr> {
+    Ok(PyErr::from_value(class(classes(py)?).bind(py).call1((text,))?))
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        Python::attach(|py| {
+            match failure {
+                Failure::Python(error) => Ok(error),
+                Failure::Driver(error) => exception(py, &error),
+                Failure::Invalid(text) => own(py, |classes| &classes.invalid_argument, &text),
+                Failure::Gone(text) => own(py, |classes| &classes.freed, text),
+                Failure::Buffer(text) => Ok(pyo3::exceptions::PyBufferError::new_err(text)),
+            }
+            .unwrap_or_else(|error| error)
+        })
+    }
+}
+
+/// A number of bytes: anything with `__index__`, from 0 to `usize::MAX`.
+#[derive(Clone, Copy)]
+pub(crate) struct Size(pub usize);
+
+impl<'py> FromPyObject<'_, 'py> for Size {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        number(&value, "a number of bytes").map(Self)
+    }
+}
+
+/// A number that fits into its type, or an error that says what it should have been.
+pub(crate) fn number<'py, T>(value: &Bound<'py, PyAny>, what: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    value.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            PyOverflowError::new_err(format!("{value} is not {what}: it is negative or too large"))
+        } else {
+            error
+        }
+    })
+}

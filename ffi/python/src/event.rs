@@ -1,0 +1,117 @@
+//! `Event`, and the Python objects that work in progress needs.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use vkgdr::StreamRef;
+
+use crate::block::Block;
+use crate::error::Result;
+
+/// A point in a stream's work.
+///
+/// An event is complete when the stream has done everything that it was given before. Dropping one waits for
+/// nothing.
+#[pyclass(frozen, module = "vkgdr.stream")]
+pub(crate) struct Event {
+    /// None: the work was done before the event was made.
+    event: Option<Arc<vkgdr::Event>>,
+}
+
+/// Host bytes and memory objects that a stream still uses.
+struct InUse {
+    until: Arc<vkgdr::Event>,
+    _objects: Vec<Py<PyAny>>,
+}
+
+static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
+
+/// Lets go of what no stream uses any more.
+fn tidy() {
+    let done: Vec<InUse> = {
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        // An event that cannot be asked will never be known to be complete: a device that failed, a fork.
+        in_use.extract_if(.., |entry| entry.until.is_complete().unwrap_or(true)).collect()
+    };
+    // Unlocked: an object's end may run any Python code.
+    drop(done);
+}
+
+impl Event {
+    /// Records an event on a stream; `objects` live until it is complete.
+    pub(crate) fn on(py: Python<'_>, stream: StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
+        let event = Arc::new(py.detach(|| stream.record())?);
+        if !objects.is_empty() {
+            let entry = InUse { until: event.clone(), _objects: objects };
+            IN_USE.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+        }
+        tidy();
+        Ok(Self { event: Some(event) })
+    }
+}
+
+#[pymethods]
+impl Event {
+    /// Whether the work before the event is done. Does not wait.
+    #[getter]
+    fn is_complete(&self) -> Result<bool> {
+        tidy();
+        self.event.as_ref().map_or(Ok(true), |event| Ok(event.is_complete()?))
+    }
+
+    /// As `is_complete`, under the name that numba and pycuda give it.
+    fn query(&self) -> Result<bool> {
+        self.is_complete()
+    }
+
+    /// Waits until the work before the event is done.
+    fn synchronize(&self, py: Python<'_>) -> Result<()> {
+        if let Some(event) = &self.event {
+            py.detach(|| event.synchronize())?;
+        }
+        tidy();
+        Ok(())
+    }
+
+    /// The `CUevent`, as a number; 0 for work that was done before the event was made.
+    #[getter]
+    fn handle(&self) -> usize {
+        self.event.as_ref().map_or(0, |event| event.raw().addr())
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match self.event.as_ref().map(|event| event.is_complete()) {
+            None | Some(Ok(true)) => "complete".to_owned(),
+            Some(Ok(false)) => "pending".to_owned(),
+            Some(Err(error)) => error.to_string(),
+        };
+        format!("<vkgdr.stream.Event: {state}>")
+    }
+}
+
+/// An event behind a stream's work so far.
+#[pyfunction]
+pub(crate) fn record(py: Python<'_>, block: &Block, stream: u64, objects: Vec<Py<PyAny>>) -> Result<Event> {
+    let stream = py.detach(|| block.stream_of_any_context(stream))?;
+    Event::on(py, stream, objects)
+}
+
+/// An event for work that is done.
+#[pyfunction]
+pub(crate) fn complete() -> Event {
+    Event { event: None }
+}
+
+/// Makes a stream wait for an event.
+#[pyfunction]
+pub(crate) fn stream_wait(py: Python<'_>, block: &Block, stream: u64, event: &Event) -> Result<()> {
+    let Some(event) = &event.event else { return Ok(()) };
+    py.detach(|| Ok(block.stream(stream)?.wait(event)?))
+}
+
+/// Waits for a stream of a block's context.
+#[pyfunction]
+pub(crate) fn stream_synchronize(py: Python<'_>, block: &Block, stream: u64) -> Result<()> {
+    py.detach(|| Ok(block.stream(stream)?.synchronize()?))
+}

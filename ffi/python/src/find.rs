@@ -1,0 +1,63 @@
+//! From an address or a number back to the memory.
+#![forbid(unsafe_code)]
+
+use pyo3::prelude::*;
+
+use crate::block::Block;
+use crate::error::{Failure, Result, number};
+use crate::registry;
+
+/// The block over `size` bytes at a device address, if they lie in live memory of this package.
+#[pyfunction]
+pub(crate) fn find_device(address: u64, size: usize) -> Option<Block> {
+    registry::by_device_ptr(address, size).map(|found| Block::found(found, size, false))
+}
+
+/// The block over `size` bytes at a host address, if they lie in live memory of this package.
+#[pyfunction]
+pub(crate) fn find_host(address: usize, size: usize) -> Option<Block> {
+    registry::by_host_ptr(address, size).map(|found| Block::found(found, size, false))
+}
+
+/// The block over a whole allocation, by its number.
+#[pyfunction]
+pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<Block>> {
+    let id = number(id, "the handle of memory")?;
+    Ok(registry::by_id(id).map(|used| {
+        let len = used.shared().len;
+        Block::found((used, 0), len, false)
+    }))
+}
+
+/// The CUDA device of an address, asked in the context of `within`, or else in the current one.
+fn device_of(address: u64, within: Option<&Block>) -> Result<Option<i32>> {
+    const LEGACY_DEFAULT_STREAM: u64 = 0;
+    Ok(match within {
+        Some(block) => block.stream(LEGACY_DEFAULT_STREAM)?.pointer_device(address)?,
+        None => vkgdr::pointer_device(address)?,
+    })
+}
+
+/// A block over device memory that `keep` keeps alive, and that another library allocated.
+#[pyfunction]
+#[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
+pub(crate) fn foreign(
+    device_ptr: u64,
+    size: usize,
+    readonly: bool,
+    keep: Py<PyAny>,
+    within: Option<&Block>,
+) -> Result<Block> {
+    let device = if size == 0 { Some(0) } else { device_of(device_ptr, within)? };
+    let Some(device) = device else {
+        return Err(Failure::Invalid(format!("{device_ptr:#x} is not an address of a CUDA device's memory")));
+    };
+    Ok(Block::foreign(device, device_ptr, size, readonly, keep))
+}
+
+/// The CUDA device that an address lies on; none for one that CUDA does not know, or knows as the host's.
+#[pyfunction]
+#[pyo3(signature = (address, within = None))]
+pub(crate) fn pointer_device(address: u64, within: Option<&Block>) -> Result<Option<i32>> {
+    device_of(address, within)
+}

@@ -1,0 +1,215 @@
+//! `Handle`: a GPU, and what is to be known of it.
+#![forbid(unsafe_code)]
+
+use std::sync::{PoisonError, RwLock};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyType};
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+
+use crate::error::{Failure, Result, number};
+use crate::registry;
+
+/// A GPU, opened. The Python class `Vkgdr` holds one.
+#[pyclass(frozen, module = "vkgdr._vkgdr")]
+pub(crate) struct Handle {
+    /// None once it was closed.
+    gpu: RwLock<Option<Vkgdr>>,
+}
+
+/// The kind that a word names.
+pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
+    match word {
+        "mapped" => Ok(MemoryKind::Mapped),
+        "host" => Ok(MemoryKind::Host),
+        "device" => Ok(MemoryKind::Device),
+        _ => Err(Failure::Invalid(format!("'{word}' is no kind of memory: it must be 'mapped', 'host' or 'device'"))),
+    }
+}
+
+/// The crate's handle in a Python object of class `Vkgdr`.
+pub(crate) fn gpu_of(owner: &Bound<'_, PyAny>) -> Result<Vkgdr> {
+    let handle = owner.getattr(intern!(owner.py(), "_handle")).ok();
+    match handle.as_ref().and_then(|handle| handle.cast::<Handle>().ok()) {
+        // The class has one too, which is closed.
+        Some(handle) if !owner.is_instance_of::<PyType>() => handle.get().gpu(),
+        _ => {
+            let found = owner.get_type().name()?;
+            Err(PyTypeError::new_err(format!("owner must be a vkgdr.Vkgdr, not {found}")).into())
+        }
+    }
+}
+
+fn open_flags(flags: &Bound<'_, PyAny>) -> PyResult<OpenFlags> {
+    Ok(OpenFlags::from_bits_retain(number(flags, "a set of flags")?))
+}
+
+impl Handle {
+    fn new(open: impl FnOnce() -> vkgdr::Result<Vkgdr> + Send, py: Python<'_>) -> Result<Self> {
+        let gpu = py.detach(open)?;
+        Ok(Self { gpu: RwLock::new(Some(gpu)) })
+    }
+
+    /// The handle of the crate; an error once this one was closed.
+    pub(crate) fn gpu(&self) -> Result<Vkgdr> {
+        let gpu = self.gpu.read().unwrap_or_else(PoisonError::into_inner);
+        gpu.clone().ok_or(Failure::Gone("the handle was closed"))
+    }
+}
+
+#[pymethods]
+impl Handle {
+    /// A handle that is closed from the beginning.
+    #[staticmethod]
+    fn never() -> Self {
+        Self { gpu: RwLock::new(None) }
+    }
+
+    #[staticmethod]
+    fn open(py: Python<'_>, device: &Bound<'_, PyAny>, flags: &Bound<'_, PyAny>) -> Result<Self> {
+        let (device, flags) = (number(device, "a CUDA device number")?, open_flags(flags)?);
+        Self::new(|| Vkgdr::open(device, flags), py)
+    }
+
+    #[staticmethod]
+    fn open_primary_context(py: Python<'_>, device: &Bound<'_, PyAny>, flags: &Bound<'_, PyAny>) -> Result<Self> {
+        let (device, flags) = (number(device, "a CUDA device number")?, open_flags(flags)?);
+        Self::new(|| Vkgdr::open_primary_context(device, flags), py)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let gpu = self.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
+        // The last handle of a primary context releases it.
+        py.detach(|| drop(gpu));
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.gpu.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    #[getter]
+    fn device(&self) -> Result<i32> {
+        Ok(self.gpu()?.device())
+    }
+
+    #[getter]
+    fn name(&self) -> Result<String> {
+        Ok(self.gpu()?.name().to_owned())
+    }
+
+    #[getter]
+    fn flags(&self) -> Result<u32> {
+        Ok(self.gpu()?.flags().bits())
+    }
+
+    #[getter]
+    fn uuid<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.gpu()?.uuid()))
+    }
+
+    #[getter]
+    fn pci_bus_id(&self) -> Result<String> {
+        Ok(self.gpu()?.pci_bus_id()?)
+    }
+
+    fn supports(&self, kind: &str) -> Result<bool> {
+        let kind = self::kind(kind)?;
+        Ok(self.gpu()?.supports(kind))
+    }
+
+    fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<MemoryInfo> {
+        let (gpu, kind) = (self.gpu()?, self::kind(kind)?);
+        let info = py.detach(|| gpu.memory_info(kind))?;
+        Ok(MemoryInfo { free: info.available, total: info.total, source: info.source.to_string() })
+    }
+
+    fn memory_type_of(&self, kind: &str) -> Result<MemoryType> {
+        Ok(self.gpu()?.memory_type_of(self::kind(kind)?)?.into())
+    }
+
+    fn memory_types(&self) -> Result<Vec<MemoryType>> {
+        Ok(self.gpu()?.memory_types().into_iter().map(Into::into).collect())
+    }
+
+    fn collect(&self, py: Python<'_>) -> Result<usize> {
+        let gpu = self.gpu()?;
+        Ok(py.detach(|| gpu.collect()))
+    }
+
+    /// Live allocations of this package on this GPU, and what waits to be released.
+    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let gpu = self.gpu()?;
+        let mine: Vec<_> = registry::all().into_iter().filter(|shared| shared.device == gpu.device()).collect();
+        let stats = PyDict::new(py);
+        stats.set_item("live_allocations", mine.len())?;
+        stats.set_item("live_bytes", mine.iter().map(|shared| shared.len).sum::<usize>())?;
+        for kind in MemoryKind::ALL {
+            let of_kind = mine.iter().filter(|shared| shared.kind == kind);
+            stats.set_item(format!("{kind}_bytes"), of_kind.map(|shared| shared.len).sum::<usize>())?;
+        }
+        stats.set_item("pending_releases", gpu.pending_releases())?;
+        Ok(stats)
+    }
+}
+
+/// How much memory of a kind there is.
+#[pyclass(frozen, get_all, module = "vkgdr")]
+#[derive(Clone)]
+pub(crate) struct MemoryInfo {
+    /// What this process may still expect to be able to allocate, in bytes.
+    free: u64,
+    /// The size of the heap, in bytes.
+    total: u64,
+    /// Where `free` comes from.
+    source: String,
+}
+
+#[pymethods]
+impl MemoryInfo {
+    fn __repr__(&self) -> String {
+        format!("MemoryInfo(free={}, total={}, source='{}')", self.free, self.total, self.source)
+    }
+}
+
+/// A memory type of Vulkan's.
+#[pyclass(frozen, get_all, module = "vkgdr")]
+#[derive(Clone)]
+pub(crate) struct MemoryType {
+    index: u32,
+    heap: u32,
+    /// In bytes.
+    heap_size: u64,
+    /// The names of its property flags, without `VK_MEMORY_PROPERTY_` and `_BIT`.
+    flags: Vec<String>,
+}
+
+impl From<vkgdr::MemoryTypeInfo> for MemoryType {
+    fn from(info: vkgdr::MemoryTypeInfo) -> Self {
+        let names = format!("{:?}", info.flags);
+        let flags = names.split(" | ").filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
+        Self { index: info.index, heap: info.heap, heap_size: info.heap_size, flags }
+    }
+}
+
+#[pymethods]
+impl MemoryType {
+    fn __repr__(&self) -> String {
+        let flags = self.flags.join(" | ");
+        format!("MemoryType(index={}, heap={}, heap_size={}, flags={flags})", self.index, self.heap, self.heap_size)
+    }
+}
+
+/// How many devices CUDA has.
+#[pyfunction]
+pub(crate) fn device_count() -> Result<i32> {
+    Ok(vkgdr::device_count()?)
+}
+
+/// The version of CUDA that the driver supports, as 1000 × major + 10 × minor.
+#[pyfunction]
+pub(crate) fn driver_version() -> Result<i32> {
+    Ok(vkgdr::driver_version()?)
+}

@@ -1,0 +1,112 @@
+//! `HostBuffer`: the bytes of any Python object with the buffer protocol.
+#![expect(unsafe_code, reason = "the buffer protocol")]
+
+use std::slice;
+
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::error::{Failure, Result};
+
+/// A buffer as its exporter gave it, released when it goes.
+struct Buffer(Box<ffi::Py_buffer>);
+
+// SAFETY: the exporter keeps the bytes in place until the buffer is released, whichever thread uses them.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; the structure itself is never changed.
+unsafe impl Sync for Buffer {}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // Without an interpreter the exporter is gone too.
+        let _ = Python::try_attach(|_| {
+            // SAFETY: filled by `PyObject_GetBuffer`, released once, attached.
+            unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
+        });
+    }
+}
+
+/// Contiguous bytes of a Python object, which stay where they are while this lives.
+#[pyclass(frozen, module = "vkgdr._vkgdr")]
+pub(crate) struct HostBuffer {
+    buffer: Buffer,
+    writable: bool,
+}
+
+impl HostBuffer {
+    pub(crate) fn len(&self) -> usize {
+        // The protocol's lengths are never negative.
+        self.buffer.0.len.unsigned_abs()
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.buffer.0.buf.cast()
+    }
+
+    /// The bytes. Another thread may write to them, as to any array: then the copy has some of both.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.len() == 0 {
+            return &[];
+        }
+        // SAFETY: the exporter keeps `len` contiguous bytes there until the buffer is released.
+        unsafe { slice::from_raw_parts(self.address(), self.len()) }
+    }
+
+    /// Runs `work` on the first `len` bytes, which must be there and be writable.
+    pub(crate) fn with_bytes_mut<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+        if !self.writable {
+            return Err(Failure::Invalid("the destination is read-only".into()));
+        }
+        if len > self.len() {
+            let text = format!("the destination has {} bytes, {len} are needed", self.len());
+            return Err(Failure::Invalid(text));
+        }
+        if len == 0 {
+            return work(&mut []);
+        }
+        // SAFETY: as for `bytes`, and writable, as the exporter was asked for.
+        work(unsafe { slice::from_raw_parts_mut(self.address(), len) })
+    }
+
+    pub(crate) const fn is_writable(&self) -> bool {
+        self.writable
+    }
+}
+
+#[pymethods]
+impl HostBuffer {
+    /// With `any_order`, the bytes may also be an array in Fortran's order.
+    #[new]
+    #[pyo3(signature = (object, writable, any_order = false))]
+    fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
+        let py = object.py();
+        let order = if any_order { ffi::PyBUF_ANY_CONTIGUOUS } else { ffi::PyBUF_C_CONTIGUOUS };
+        let flags = order | if writable { ffi::PyBUF_WRITABLE } else { 0 };
+        let mut buffer = Box::new(ffi::Py_buffer::new());
+        // SAFETY: `buffer` is a live local and `object` a live object.
+        if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *buffer, flags) } == 0 {
+            return Ok(Self { buffer: Buffer(buffer), writable });
+        }
+        let error = PyErr::fetch(py);
+        if error.is_instance(py, &crate::error::package_error(py)?) {
+            return Err(error.into());
+        }
+        // NumPy raises ValueErrors where the protocol has BufferErrors.
+        if !error.is_instance_of::<PyBufferError>(py) && !error.is_instance_of::<PyValueError>(py) {
+            return Err(error.into());
+        }
+        let what = if writable { "contiguous and writable" } else { "contiguous" };
+        Err(Failure::Invalid(format!("the bytes must be {what}: {}", error.value(py))))
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.len()
+    }
+
+    #[getter(address)]
+    fn python_address(&self) -> usize {
+        self.address().addr()
+    }
+}

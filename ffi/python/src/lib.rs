@@ -1,0 +1,50 @@
+//! The extension module `vkgdr._vkgdr`: what the Python package needs a C type or speed for.
+//!
+//! The classes that users see are Python, in the package around this. A memory object holds a `block::Block`, which is
+//! a range of a `shared::Shared` allocation; `base::Base` gives memory objects the protocols and the accessors
+//! that must be fast. The interpreter is let go around driver calls and long copies.
+
+mod base;
+mod block;
+mod buffer;
+mod dlpack;
+mod error;
+mod event;
+mod find;
+mod handle;
+mod host_buffer;
+mod logging;
+mod registry;
+mod shared;
+mod transfer;
+
+use pyo3::prelude::*;
+
+/// The native half of the package vkgdr.
+#[pymodule(gil_used = false)]
+mod _vkgdr {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::base::Base;
+    #[pymodule_export]
+    use crate::block::Block;
+    #[pymodule_export]
+    use crate::dlpack::dlpack_import;
+    #[pymodule_export]
+    use crate::event::{Event, complete, record, stream_synchronize, stream_wait};
+    #[pymodule_export]
+    use crate::find::{find_device, find_host, find_id, foreign, pointer_device};
+    #[pymodule_export]
+    use crate::handle::{Handle, MemoryInfo, MemoryType, device_count, driver_version};
+    #[pymodule_export]
+    use crate::host_buffer::HostBuffer;
+    #[pymodule_export]
+    use crate::transfer::{copy, fill};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::logging::install();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

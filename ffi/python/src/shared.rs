@@ -1,0 +1,252 @@
+//! One allocation as Python's objects share it: who uses it, and when it goes.
+//!
+//! Every view holds a [`Use`]; the memory goes with the last of them. A forced free takes the memory away from under
+//! the views, after which every accessor that comes here is refused. No lock is held while anything waits, so that
+//! they may be taken by threads that hold up all others.
+#![forbid(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use vkgdr::{Memory, MemoryKind};
+
+use crate::error::{Failure, Result};
+use crate::{logging, registry};
+
+/// What is said of memory that is gone.
+pub(crate) const FREED: &str = "the memory was freed";
+
+/// An allocation and what is known of it. The facts hold until the memory is gone.
+pub(crate) struct Shared {
+    /// A number that no other allocation of the process ever has; 0 for memory that never was.
+    pub(crate) id: u64,
+    pub(crate) kind: MemoryKind,
+    pub(crate) len: usize,
+    /// The CUDA device number.
+    pub(crate) device: i32,
+    pub(crate) device_ptr: u64,
+    pub(crate) host_ptr: Option<usize>,
+    pub(crate) coherent: bool,
+    pub(crate) atom: usize,
+    users: AtomicUsize,
+    gone: AtomicBool,
+    /// None once it is gone. Operations hold a reference of their own while they wait.
+    backing: Mutex<Option<Backing>>,
+    /// Python objects that must live as long as the memory: a context, a stream, the owner of foreign memory.
+    keep: Mutex<Vec<Py<PyAny>>>,
+}
+
+/// Whose memory it is.
+#[derive(Clone)]
+pub(crate) enum Backing {
+    Ours(Arc<Memory>),
+    /// Device memory that something else allocated and keeps.
+    Foreign,
+    /// No bytes at all.
+    Nothing,
+}
+
+impl Backing {
+    /// Our own memory, or the error that it is not.
+    pub(crate) fn ours(&self) -> Result<&Memory> {
+        match self {
+            Self::Ours(memory) => Ok(memory),
+            Self::Nothing => Err(Failure::Invalid("the memory is empty".into())),
+            Self::Foreign => {
+                let text = "this memory was allocated by another library: it has only a device pointer";
+                Err(Failure::Invalid(text.into()))
+            }
+        }
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Shared {
+    /// Takes an allocation over.
+    pub(crate) fn ours(memory: Memory) -> Use {
+        let shared = Arc::new(Self {
+            id: next_id(),
+            kind: memory.kind(),
+            len: memory.len(),
+            device: memory.owner().device(),
+            device_ptr: memory.device_ptr(),
+            host_ptr: memory.host_ptr().map(|pointer| pointer.addr().get()),
+            coherent: memory.is_coherent(),
+            atom: memory.non_coherent_atom_size(),
+            users: AtomicUsize::new(1),
+            gone: AtomicBool::new(false),
+            backing: Mutex::new(Some(Backing::Ours(Arc::new(memory)))),
+            keep: Mutex::default(),
+        });
+        registry::add(&shared);
+        Use::first(shared)
+    }
+
+    /// Describes device memory that `keep` keeps alive.
+    pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, keep: Py<PyAny>) -> Use {
+        let keep = Mutex::new(vec![keep]);
+        let bare = Self::bare(next_id(), MemoryKind::Device, device, Backing::Foreign);
+        Use::first(Arc::new(Self { device_ptr, len, keep, ..bare }))
+    }
+
+    /// Memory of no bytes, which has no addresses.
+    pub(crate) fn nothing(kind: MemoryKind, device: i32) -> Use {
+        let host_ptr = kind.has_host_view().then_some(0);
+        Use::first(Arc::new(Self { host_ptr, ..Self::bare(next_id(), kind, device, Backing::Nothing) }))
+    }
+
+    /// Memory that is gone from the beginning.
+    pub(crate) fn never() -> Arc<Self> {
+        let bare = Self::bare(0, MemoryKind::Device, 0, Backing::Nothing);
+        Arc::new(Self { users: AtomicUsize::new(0), gone: AtomicBool::new(true), backing: Mutex::default(), ..bare })
+    }
+
+    fn bare(id: u64, kind: MemoryKind, device: i32, backing: Backing) -> Self {
+        Self {
+            id,
+            kind,
+            len: 0,
+            device,
+            device_ptr: 0,
+            host_ptr: None,
+            coherent: true,
+            atom: 1,
+            users: AtomicUsize::new(1),
+            gone: AtomicBool::new(false),
+            backing: Mutex::new(Some(backing)),
+            keep: Mutex::default(),
+        }
+    }
+
+    /// Whether the memory was taken away by force.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// How many views there are.
+    pub(crate) fn users(&self) -> usize {
+        self.users.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Backing>> {
+        self.backing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The memory. It stays for as long as this is held, also when it is freed by force meanwhile.
+    pub(crate) fn backing(&self) -> Result<Backing> {
+        self.lock().clone().ok_or(Failure::Gone(FREED))
+    }
+
+    /// Runs `work` on the memory, under the lock: for what neither waits nor runs Python.
+    pub(crate) fn briefly<T>(&self, work: impl FnOnce(&Backing) -> Result<T>) -> Result<T> {
+        self.lock().as_ref().map_or(Err(Failure::Gone(FREED)), work)
+    }
+
+    /// Keeps a Python object alive as long as the memory.
+    pub(crate) fn keep(&self, object: Py<PyAny>) {
+        self.keep.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+    }
+
+    /// Shows the garbage collector what is kept.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        // Held by a thread that is adding to it: not garbage, then.
+        let Ok(keep) = self.keep.try_lock() else { return Ok(()) };
+        keep.iter().try_for_each(|object| visit.call(object))
+    }
+
+    /// Takes the memory away from under all views. Other threads may run Python meanwhile.
+    pub(crate) fn force(&self, py: Python<'_>) -> Result<()> {
+        py.detach(|| self.take_away())
+    }
+
+    /// Takes the memory away, whoever uses it, and releases it. A second call does nothing.
+    fn take_away(&self) -> Result<()> {
+        self.gone.store(true, Ordering::Release);
+        let Some(backing) = self.lock().take() else { return Ok(()) };
+        let freed = match backing {
+            Backing::Ours(memory) => {
+                registry::remove(self);
+                // Where an operation still holds it, it goes at its end.
+                Arc::into_inner(memory).map_or(Ok(()), Memory::free)
+            }
+            Backing::Foreign | Backing::Nothing => Ok(()),
+        };
+        let keep = std::mem::take(&mut *self.keep.lock().unwrap_or_else(PoisonError::into_inner));
+        if !keep.is_empty() {
+            // Now, if this thread runs Python; else when Python runs next.
+            logging::attached(|_| drop(keep));
+        }
+        Ok(freed?)
+    }
+}
+
+/// One user of an allocation. The last one frees it.
+pub(crate) struct Use {
+    shared: Arc<Shared>,
+    /// Whether this use has been given up already.
+    left: bool,
+}
+
+impl Use {
+    const fn first(shared: Arc<Shared>) -> Self {
+        Self { shared, left: false }
+    }
+
+    /// A further use of memory that is in use.
+    pub(crate) fn join(shared: Arc<Shared>) -> Option<Self> {
+        let more = |users: usize| (users > 0).then_some(users + 1);
+        let joined = shared.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        joined.is_ok().then(|| Self::first(shared))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Gives the use up, and says what went wrong if it was the last.
+    pub(crate) fn release(mut self, py: Python<'_>) -> Result<()> {
+        if self.leave() { self.shared.force(py) } else { Ok(()) }
+    }
+
+    /// Takes the memory away from under all views.
+    pub(crate) fn force(self, py: Python<'_>) -> Result<()> {
+        self.shared.force(py)
+    }
+
+    /// Leaves the memory to the end of the process.
+    pub(crate) fn leak(self) {
+        let _leaked = ManuallyDrop::new(self);
+    }
+
+    /// Gives the use up. Whether it was the last, so that the memory has to go.
+    fn leave(&mut self) -> bool {
+        !std::mem::replace(&mut self.left, true) && self.shared.users.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+impl Clone for Use {
+    fn clone(&self) -> Self {
+        self.shared.users.fetch_add(1, Ordering::Relaxed);
+        Self::first(self.shared.clone())
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        if !self.leave() {
+            return;
+        }
+        // A view may end on any thread, also on one without Python.
+        let freed = logging::attached(|py| self.shared.force(py)).unwrap_or_else(|| self.shared.take_away());
+        if let Err(failure) = freed {
+            log::warn!("freeing memory: {failure:?}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Copies and fills by CUDA: every range is checked here before the driver sees it.
+#![expect(unsafe_code, reason = "gives addresses to the driver")]
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
+
+use crate::block::Block;
+use crate::error::{Failure, Result};
+use crate::host_buffer::HostBuffer;
+use crate::shared::Backing;
+
+/// Where a copy begins within a side, and how far its rows and slices are apart, in bytes.
+type Layout = (usize, usize, usize);
+
+/// Bytes of a row, rows of a slice, slices.
+type Extent = (usize, usize, usize);
+
+/// One side of a copy.
+enum Side<'a, 'py> {
+    Device(&'a Bound<'py, Block>),
+    Host(&'a Bound<'py, HostBuffer>),
+}
+
+impl<'a, 'py> Side<'a, 'py> {
+    fn of(object: &'a Bound<'py, PyAny>) -> Result<Self> {
+        if let Ok(block) = object.cast::<Block>() {
+            return Ok(Self::Device(block));
+        }
+        match object.cast::<HostBuffer>() {
+            Ok(buffer) => Ok(Self::Host(buffer)),
+            Err(_) => Err(PyTypeError::new_err("a side of a copy must be a Block or a HostBuffer").into()),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Device(block) => block.get().len(),
+            Self::Host(buffer) => buffer.get().len(),
+        }
+    }
+
+    fn block(&self) -> Option<&'a Block> {
+        match self {
+            Self::Device(block) => Some(block.get()),
+            Self::Host(_) => None,
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        let readonly = match self {
+            Self::Device(block) => block.get().is_readonly(),
+            Self::Host(buffer) => !buffer.get().is_writable(),
+        };
+        if readonly { Err(Failure::Invalid("the destination is read-only".into())) } else { Ok(()) }
+    }
+
+    fn place(&self, (offset, row_pitch, slice_pitch): Layout) -> Result<CopySide> {
+        let place = match self {
+            Self::Device(block) => Place::Device(block.get().device_address()? + offset as u64),
+            Self::Host(buffer) => Place::Host(buffer.get().address().wrapping_add(offset)),
+        };
+        Ok(CopySide { place, row_pitch, slice_pitch })
+    }
+}
+
+/// The bytes from the first to the last one that a layout touches.
+fn span((_, row_pitch, slice_pitch): Layout, (width, height, depth): Extent) -> Option<usize> {
+    if width == 0 || height == 0 || depth == 0 {
+        return Some(0);
+    }
+    let slices = slice_pitch.checked_mul(depth - 1)?;
+    let rows = row_pitch.checked_mul(height - 1)?;
+    slices.checked_add(rows)?.checked_add(width)
+}
+
+fn check_layout(what: &str, side: &Side<'_, '_>, layout: Layout, extent: Extent) -> Result<()> {
+    let (offset, row_pitch, slice_pitch) = layout;
+    let (width, height, depth) = extent;
+    if height > 1 && row_pitch < width {
+        return Err(Failure::Invalid(format!(
+            "the {what}'s row pitch {row_pitch} is less than the {width} bytes of a row"
+        )));
+    }
+    if depth > 1 && slice_pitch < row_pitch.saturating_mul(height) {
+        let least = row_pitch.saturating_mul(height);
+        return Err(Failure::Invalid(format!(
+            "the {what}'s slice pitch {slice_pitch} is less than {height} rows: {least} bytes"
+        )));
+    }
+    let (size, len) = (side.len(), span(layout, extent).unwrap_or(usize::MAX));
+    if offset <= size && len <= size - offset {
+        Ok(())
+    } else {
+        Err(vkgdr::Error::OutOfRange { offset, len, size }.into())
+    }
+}
+
+/// Whether the bytes of two layouts in the same memory touch, by the rules of OpenCL's appendix "CL_MEM_COPY_OVERLAP".
+fn overlaps(to: Layout, from: Layout, extent: Extent) -> bool {
+    let (width, height, _) = extent;
+    let (Some(to_span), Some(from_span)) = (span(to, extent), span(from, extent)) else { return true };
+    let apart = |a: usize, a_len: usize, b: usize, b_len: usize, pitch: usize| {
+        (b >= a + a_len && b + b_len <= a + pitch) || (a >= b + b_len && a + a_len <= b + pitch)
+    };
+    if to_span == 0 || to.0 >= from.0 + from_span || from.0 >= to.0 + to_span {
+        return false;
+    }
+    if (to.1, to.2) != (from.1, from.2) || to.1 == 0 {
+        return true;
+    }
+    if apart(to.0 % to.1, width, from.0 % to.1, width, to.1) {
+        return false;
+    }
+    let slice = (height - 1) * to.1 + width;
+    to.2 == 0 || !apart(to.0 % to.2, slice, from.0 % to.2, slice, to.2)
+}
+
+fn check_overlap(
+    to: &Side<'_, '_>,
+    to_layout: Layout,
+    from: &Side<'_, '_>,
+    layout: Layout,
+    extent: Extent,
+) -> Result<()> {
+    let (Some(a), Some(b)) = (to.block(), from.block()) else { return Ok(()) };
+    let base = a.device_address()?.min(b.device_address()?);
+    let at = |block: &Block, layout: Layout| -> Result<Layout> {
+        let distance = usize::try_from(block.device_address()? - base).unwrap_or(usize::MAX / 2);
+        Ok((distance + layout.0, layout.1, layout.2))
+    };
+    let (to_layout, layout) = (at(a, to_layout)?, at(b, layout)?);
+    if !overlaps(to_layout, layout, extent) {
+        return Ok(());
+    }
+    let (from, to) = (layout.0, to_layout.0);
+    Err(Failure::Invalid(format!("the source, from byte {from} on, and the destination, from byte {to} on, overlap")))
+}
+
+/// Copies on a stream, a rectangle or, with one row and one slice, a range.
+///
+/// Waits for the stream if `wait`; else both sides must live until the stream has done it.
+#[pyfunction]
+#[pyo3(signature = (to, to_layout, from_, from_layout, extent, stream, wait = false))]
+#[expect(clippy::too_many_arguments, reason = "the two sides have two each")]
+pub(crate) fn copy(
+    py: Python<'_>,
+    to: &Bound<'_, PyAny>,
+    to_layout: Layout,
+    from_: &Bound<'_, PyAny>,
+    from_layout: Layout,
+    extent: Extent,
+    stream: u64,
+    wait: bool,
+) -> Result<()> {
+    let (to, from) = (Side::of(to)?, Side::of(from_)?);
+    to.check_writable()?;
+    check_layout("destination", &to, to_layout, extent)?;
+    check_layout("source", &from, from_layout, extent)?;
+    check_overlap(&to, to_layout, &from, from_layout, extent)?;
+    let blocks: Vec<&Block> = [to.block(), from.block()].into_iter().flatten().collect();
+    // Also a forced free waits until the copy has been queued, and then for the copy.
+    let held: Vec<Backing> = blocks.iter().map(|block| block.live()?.backing()).collect::<Result<_>>()?;
+    let (target, source) = (to.place(to_layout)?, from.place(from_layout)?);
+    let crossing = other_context(to.block(), from.block())?;
+    let Some(&lead) = blocks.iter().find(|block| matches!(block.context_address(), Ok(Some(_)))).or(blocks.first())
+    else {
+        return Err(PyTypeError::new_err("neither side is memory of the device").into());
+    };
+    let extent = CopyExtent { width: extent.0, height: extent.1, depth: extent.2 };
+    let (target, source) = (Sent(target), Sent(source));
+    py.detach(move || {
+        let _held = held;
+        let (Sent(target), Sent(source)) = ({ target }, { source });
+        let queue = lead.stream(stream)?;
+        match crossing {
+            Some(context) => between_contexts(queue, target, source, context, extent)?,
+            // SAFETY: both ranges were checked against what they lie in; the caller keeps both sides until it is done.
+            None => unsafe { queue.copy(target, source, extent) }?,
+        }
+        end(queue, &blocks, wait)
+    })
+}
+
+/// Waits for what was queued, or has the memory remember who uses it.
+fn end(queue: StreamRef, blocks: &[&Block], wait: bool) -> Result<()> {
+    let waited = if wait { queue.synchronize() } else { Ok(()) };
+    if !wait || waited.is_err() {
+        blocks.iter().try_for_each(|block| block.note_use(queue))?;
+    }
+    Ok(waited?)
+}
+
+/// Addresses on their way to another closure.
+struct Sent(CopySide);
+
+// SAFETY: an address, which is used under the same conditions on every thread.
+unsafe impl Send for Sent {}
+
+/// The source's context, if it is not the destination's.
+fn other_context(to: Option<&Block>, from: Option<&Block>) -> Result<Option<usize>> {
+    let (Some(to), Some(from)) = (to, from) else { return Ok(None) };
+    let (to, from) = (to.context_address()?, from.context_address()?);
+    Ok(from.filter(|from| to.is_some_and(|to| to != *from)))
+}
+
+fn between_contexts(queue: StreamRef, to: CopySide, from: CopySide, context: usize, extent: CopyExtent) -> Result<()> {
+    let (Place::Device(to), Place::Device(from), 1, 1) = (to.place, from.place, extent.height, extent.depth) else {
+        return Err(Failure::Invalid("rectangles can be copied within one CUDA context only".into()));
+    };
+    let context = std::ptr::with_exposed_provenance_mut(context);
+    // SAFETY: as for the caller; the context is that of the source, which lives.
+    Ok(unsafe { queue.copy_between_contexts(to, from, context, extent.width) }?)
+}
+
+/// Fills on a stream: `count` times a value of 1, 2 or 4 bytes. Waits for the stream if `wait`.
+#[pyfunction]
+#[pyo3(signature = (block, offset, pattern, count, stream, wait = false))]
+pub(crate) fn fill(
+    py: Python<'_>,
+    block: &Block,
+    offset: usize,
+    pattern: &[u8],
+    count: usize,
+    stream: u64,
+    wait: bool,
+) -> Result<()> {
+    if block.is_readonly() {
+        return Err(Failure::Invalid("the destination is read-only".into()));
+    }
+    let len = count.saturating_mul(pattern.len());
+    block.range(offset, Some(len))?;
+    let to = block.device_address()? + offset as u64;
+    let width = pattern.len() as u64;
+    if width > 0 && !to.is_multiple_of(width) {
+        return Err(Failure::Invalid(format!("the address {to:#x} is not a multiple of the pattern's {width} bytes")));
+    }
+    let held = block.live()?.backing()?;
+    py.detach(move || {
+        let _held = held;
+        let queue = block.stream(stream)?;
+        match *pattern {
+            // SAFETY: the range was checked, and the memory does not go before the stream has done it.
+            [a] => unsafe { queue.fill_u8(to, a, count) }?,
+            // SAFETY: as above, and aligned.
+            [a, b] => unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) }?,
+            // SAFETY: as above.
+            [a, b, c, d] => unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) }?,
+            _ => return Err(Failure::Invalid(format!("a pattern of {width} bytes: CUDA has 1, 2 and 4"))),
+        }
+        end(queue, &[block], wait)
+    })
+}

@@ -1,0 +1,90 @@
+"""GPU memory that the CPU reads and writes through a plain pointer.
+
+Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU, CUDA imports it: the CPU has a pointer, the GPU has a
+pointer, and both mean the same bytes.
+
+* `Vkgdr` is a GPU, `Memory` is memory that frees itself, `RawMemory` is memory that is freed by hand.
+* ``np.asarray(memory)`` is the host's view; CuPy, PyTorch, numba and pycuda take the memory as it is.
+* `vkgdr.pycuda` has memory that pycuda takes for its own; `vkgdr.memory` and `vkgdr.Buffer` have the methods of dpctl
+  and RMM, `vkgdr.ops` the copies and fills of pyopencl.
+* ``python -m vkgdr`` prints the GPUs, and why one cannot be opened.
+"""
+
+from __future__ import annotations
+
+from vkgdr._errors import (
+    AllocationError,
+    FreedError,
+    InvalidArgumentError,
+    NoHostViewError,
+    OutOfRangeError,
+    VkgdrError,
+)
+from vkgdr._flags import OpenFlags
+from vkgdr._handle import Vkgdr
+from vkgdr._object import MemoryObject, Region
+from vkgdr._owned import Memory
+from vkgdr._raw import RawMemory
+from vkgdr._vkgdr import MemoryInfo, MemoryType, __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from vkgdr import arrays as arrays
+    from vkgdr import ipc as ipc
+    from vkgdr import memory as memory
+    from vkgdr import ops as ops
+    from vkgdr import pycuda as pycuda
+    from vkgdr import stream as stream
+    from vkgdr._buffer import Buffer
+    from vkgdr._map import Map
+    from vkgdr._views import device_view, host_view
+
+__all__ = [
+    "AllocationError",
+    "Buffer",
+    "FreedError",
+    "InvalidArgumentError",
+    "Map",
+    "Memory",
+    "MemoryInfo",
+    "MemoryObject",
+    "MemoryType",
+    "NoHostViewError",
+    "OpenFlags",
+    "OutOfRangeError",
+    "RawMemory",
+    "Region",
+    "Vkgdr",
+    "VkgdrError",
+    "__version__",
+    "device_view",
+    "host_view",
+]
+
+# What users read in messages is what they import.
+_class: type
+for _class in (AllocationError, FreedError, InvalidArgumentError, NoHostViewError, OutOfRangeError, VkgdrError):
+    _class.__module__ = "vkgdr"
+for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
+    _class.__module__ = "vkgdr"
+del _class
+
+# Loaded when they are first used: importing this package imports no other library.
+_SUBMODULES = frozenset({"arrays", "ipc", "memory", "ops", "pycuda", "stream"})
+_LAZY = {"Buffer": "_buffer", "Map": "_map", "device_view": "_views", "host_view": "_views"}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _SUBMODULES:
+        return import_module(f"vkgdr.{name}")
+    if name in _LAZY:
+        value: object = getattr(import_module(f"vkgdr.{_LAZY[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

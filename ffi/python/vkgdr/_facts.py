@@ -1,0 +1,141 @@
+"""What there is to know about a memory object."""
+
+from __future__ import annotations
+
+from vkgdr import _vkgdr
+from vkgdr._errors import FreedError, InvalidArgumentError
+from vkgdr._vkgdr import Block
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from vkgdr._handle import Vkgdr
+    from vkgdr._object import MemoryObject
+
+# The words of dpctl.
+_USM_TYPES = {"mapped": "shared", "host": "host", "device": "device"}
+
+_INFO = (
+    "kind",
+    "flags",
+    "size",
+    "map_count",
+    "reference_count",
+    "context",
+    "parent",
+    "offset",
+    "memory_type_index",
+    "property_flags",
+    "heap_index",
+)
+
+
+class Facts(_vkgdr.Base):
+    """A memory object's attributes, without what can be done with it."""
+
+    # Replaced by what is allocated: an object whose `__init__` was not called has been freed.
+    _block: Block = Block.never()
+    _owner: Vkgdr | None = None
+    _maps: int = 0
+    _parent: MemoryObject | None = None
+    name: str | None = None
+
+    @property
+    def owner(self) -> Vkgdr | None:
+        """The GPU's handle; None once the memory was freed, and for memory of another library."""
+        return self._owner
+
+    @property
+    def context(self) -> int | None:
+        """The CUDA context, as a number; None for memory that another library allocated."""
+        return self._block.context
+
+    @property
+    def stream(self) -> int | None:
+        """The bound stream, as a number; None if there is none."""
+        return self._block.bound_stream
+
+    @property
+    def freed(self) -> bool:
+        """Whether the memory was freed."""
+        return self._block.freed
+
+    @property
+    def pending_views(self) -> int:
+        """How many views of the allocation there are beside this object: arrays, tensors, regions."""
+        return self._block.pending_views
+
+    @property
+    def map_count(self) -> int:
+        """How many mappings of this object have not been released."""
+        return self._maps
+
+    @property
+    def reference_count(self) -> int:
+        """How many objects and views keep the allocation, this one included."""
+        return self._block.pending_views + (not self._block.freed)
+
+    @property
+    def parent(self) -> MemoryObject | None:
+        """The memory that this is a region of; None for whole memory."""
+        return self._parent
+
+    @property
+    def reference_obj(self) -> object:
+        """The object whose memory this shares; None for memory of its own."""
+        return self._parent
+
+    @property
+    def offset(self) -> int:
+        """Where this begins in its allocation, in bytes."""
+        return self._block.offset
+
+    @property
+    def flags(self) -> int:
+        """The flags of the allocation: always 0, as in vkgdr 0.1."""
+        return 0
+
+    @property
+    def memory_type_index(self) -> int:
+        """The index of the Vulkan memory type."""
+        return self._block.memory_type.index
+
+    @property
+    def property_flags(self) -> list[str]:
+        """The Vulkan memory type's property flags, such as ``DEVICE_LOCAL``."""
+        return self._block.memory_type.flags
+
+    @property
+    def heap_index(self) -> int:
+        """The index of the Vulkan memory heap."""
+        return self._block.memory_type.heap
+
+    def get_info(self, name: str) -> object:
+        """Give a fact by its name, as pyopencl does.
+
+        Raises
+        ------
+        InvalidArgumentError
+            There is no such fact. The text lists those that there are.
+        """
+        if name not in _INFO:
+            raise InvalidArgumentError(f"{name!r} is not known: ask for one of {', '.join(_INFO)}")
+        value: object = getattr(self, name)
+        return value
+
+    def get_mem_type(self) -> str:
+        """Tell the kind in dpctl's words: "shared", "host" or "device"."""
+        return _USM_TYPES[self.kind]
+
+    get_usm_type = get_mem_type
+
+    @property
+    def handle(self) -> int:
+        """A number that no other allocation of this process ever has, for `from_handle`."""
+        if self._block.freed:
+            raise FreedError("the memory was freed")
+        return self._block.key[0]
+
+    @property
+    def __vkgdr_memory__(self) -> tuple[int, int, int]:
+        """What other libraries find the memory by, without a copy: `handle`, `offset` and `nbytes`."""
+        return self.handle, self.offset, self.nbytes

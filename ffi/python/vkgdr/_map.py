@@ -1,0 +1,195 @@
+"""``Map``: a scope in which the CPU uses memory."""
+
+from __future__ import annotations
+
+import logging
+
+from vkgdr import _vkgdr
+from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError
+from vkgdr._layout import checked_order, fitted, fortran_strides, strided_size
+from vkgdr._object import Region
+from vkgdr._transfer import settle, stream_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Any, Literal, NoReturn
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from vkgdr._layout import Order, Shape
+    from vkgdr._object import MemoryObject
+    from vkgdr.stream import Event, StreamLike, Waitable
+
+    MapMode = Literal["r", "w", "rw", "discard"]
+
+__all__ = ["Map"]
+
+_MODES = ("r", "w", "rw", "discard")
+
+
+class Map:
+    """The CPU's use of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
+
+    Beginning waits for the stream and invalidates; the end flushes what the mode says. Used with ``with`` it gives the
+    array. The array's base is this object, which keeps the memory, also after the end.
+    """
+
+    _open = False
+    _waited = False
+    # Replaced by what is mapped: an object whose `__init__` was not called has been released.
+    _region = Region.__new__(Region)
+    _mode: MapMode = "r"
+
+    def __init__(
+        self,
+        memory: MemoryObject,
+        mode: MapMode = "rw",
+        *,
+        shape: Shape | None = None,
+        dtype: npt.DTypeLike = "u1",
+        order: Order = "C",
+        strides: tuple[int, ...] | None = None,
+        offset: int = 0,
+        size: int | None = None,
+        stream: StreamLike | None = None,
+        blocking: bool = True,
+    ) -> None:
+        if mode not in _MODES:
+            raise InvalidArgumentError(f"the mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+        if memory.readonly and mode != "r":
+            raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
+        room = memory._region(offset, size)
+        extents, kind, used = fitted(shape, dtype, len(room))
+        if strides is not None:
+            used = strided_size(extents, kind.itemsize, strides)
+        elif checked_order(order) == "F":
+            strides = fortran_strides(extents, kind.itemsize)
+        # It keeps the memory, also when that is freed.
+        self._region = room._region(0, used)
+        self._mode = mode
+        self._memory = memory
+        self._interface: dict[str, object] = {
+            "shape": extents,
+            "typestr": kind.str,
+            "data": (self._region._visible_address(), mode == "r"),
+            "strides": strides,
+            "version": 3,
+        }
+        if kind.fields is not None:
+            self._interface["descr"] = kind.descr
+        block = self._region._block
+        if blocking:
+            settle(self._region, stream)
+            self._event = _vkgdr.complete()
+            self._invalidate()
+        else:
+            self._event = _vkgdr.record(block, stream_of(block, stream), [])
+        self._open = True
+        memory._maps += 1
+
+    @property
+    def event(self) -> Event:
+        """Complete once the device's earlier work is done."""
+        return self._event
+
+    @property
+    def released(self) -> bool:
+        """Whether the scope has ended."""
+        return not self._open
+
+    @property
+    def __array_interface__(self) -> dict[str, object]:
+        if not self._open:
+            raise FreedError("the mapping was released")
+        # Raises if the memory was taken away by force.
+        self._region._visible_address()
+        return self._interface
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """The memory as an array.
+
+        Raises
+        ------
+        FreedError
+            The scope has ended.
+        """
+        import numpy as np
+
+        return np.asarray(self)
+
+    def _invalidate(self) -> None:
+        self._waited = True
+        if self._mode != "discard":
+            self._region.invalidate()
+        elif len(self._region):
+            # The flush writes whole atoms: what lies beyond the range in the first and the last must not be stale.
+            self._region.invalidate(0, 1)
+            self._region.invalidate(len(self._region) - 1, 1)
+
+    def wait(self) -> None:
+        """Wait until the CPU may use the array; needed only with ``blocking=False`` and without ``with``."""
+        if not self._waited:
+            self._event.synchronize()
+            self._invalidate()
+
+    def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:
+        """End the scope: flush what the mode says. A second call does nothing.
+
+        Parameters
+        ----------
+        stream : object, optional
+            What is given to it after this call sees the CPU's writes, as on every stream: it makes no difference here.
+        wait_for : iterable of events, optional
+            Waited for first.
+
+        Returns
+        -------
+        vkgdr.stream.Event
+            Complete.
+        """
+        from vkgdr import stream as streams
+
+        if stream is not None:
+            streams.handle_of(stream)
+        streams.wait_for(wait_for)
+        self._end()
+        return _vkgdr.complete()
+
+    def _end(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._memory._maps -= 1
+        if self._mode != "r":
+            self._region.flush()
+
+    def __enter__(self) -> np.ndarray[Any, Any]:
+        self.wait()
+        return self.array
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def __del__(self) -> None:
+        try:
+            self._end()
+        except VkgdrError as error:
+            # A destructor has nobody to tell.
+            logging.getLogger("vkgdr").error("the end of a mapping: %s", error)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a mapping cannot be copied or pickled")
+
+    def __repr__(self) -> str:
+        state = "mapped" if self._open else "released"
+        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {self._region!r}>"
+
+
+# What users read in messages is what they import.
+Map.__module__ = "vkgdr"

@@ -1,0 +1,174 @@
+"""What the functions of `vkgdr.ops` take: device memory of any library, or the bytes of any host object."""
+
+from __future__ import annotations
+
+from vkgdr import _vkgdr
+from vkgdr._interop import device_block
+from vkgdr._object import MemoryObject, Region
+from vkgdr._transfer import LEGACY_DEFAULT_STREAM, stream_of
+from vkgdr.stream import handle_of, order_after
+from vkgdr.stream import wait_for as wait_for_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from vkgdr._vkgdr import Block, HostBuffer
+    from vkgdr.stream import Event, StreamLike, Waitable
+
+__all__ = ["DeviceSide", "HostSide", "Queue", "device_side", "side"]
+
+_DLPACK_CUDA = 2
+# The two numbers of the legacy default stream.
+_LEGACY = frozenset({LEGACY_DEFAULT_STREAM, 1})
+
+
+class DeviceSide:
+    """Device bytes: memory of this package, also when it was found by a host array over it, or another library's."""
+
+    __slots__ = ("block", "is_host_view", "ready")
+
+    def __init__(self, block: Block, ready: int | None, *, is_host_view: bool = False) -> None:
+        self.block = block
+        # The stream after whose work the bytes may be used.
+        self.ready = ready
+        self.is_host_view = is_host_view
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return self.block.nbytes
+
+    def region(self) -> Region:
+        """Give the bytes as a memory object."""
+        return Region._found(self.block)
+
+    def is_visible(self) -> bool:
+        """Tell whether the CPU sees the bytes."""
+        return not self.block.is_foreign and self.region().host_ptr is not None
+
+
+class HostSide:
+    """Host bytes."""
+
+    __slots__ = ("buffer", "obj")
+
+    def __init__(self, obj: Any, buffer: HostBuffer) -> None:
+        self.obj = obj
+        self.buffer = buffer
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes."""
+        return self.buffer.nbytes
+
+    def part(self, offset: int, size: int, *, writable: bool) -> HostBuffer:
+        """Give some of the bytes."""
+        if offset == 0 and size == self.buffer.nbytes:
+            return self.buffer
+        import numpy as np
+
+        return _vkgdr.HostBuffer(np.frombuffer(self.obj, np.uint8, size, offset).data, writable)
+
+
+def _is_on_device(obj: Any) -> bool:
+    if isinstance(obj, MemoryObject) or getattr(obj, "__cuda_array_interface__", None) is not None:
+        return True
+    ask = getattr(obj, "__dlpack_device__", None)
+    return ask is not None and int(ask()[0]) == _DLPACK_CUDA
+
+
+def side(what: str, obj: Any, *, writable: bool) -> DeviceSide | HostSide:
+    """Find out what `obj` is.
+
+    Raises
+    ------
+    TypeError
+        It has neither device memory nor host bytes.
+    InvalidArgumentError
+        Its bytes are not contiguous, or read-only and to be written.
+    """
+    if _is_on_device(obj):
+        return DeviceSide(*device_block(obj))
+    try:
+        buffer = _vkgdr.HostBuffer(obj, writable)
+    except TypeError:
+        text = f"the {what} must be memory of a device or a bytes-like object, not {type(obj).__name__}"
+        raise TypeError(text) from None
+    # A host array over our memory: CUDA must be told the device's address of it.
+    found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
+    if found is None:
+        return HostSide(obj, buffer)
+    return DeviceSide(found, found.bound_stream, is_host_view=True)
+
+
+def device_side(what: str, obj: Any, *, writable: bool) -> DeviceSide:
+    """As `side`, for what must be on the device."""
+    found = side(what, obj, writable=writable)
+    if isinstance(found, HostSide):
+        raise TypeError(f"the {what} must be memory of a device, not the host bytes of a {type(obj).__name__}")
+    return found
+
+
+class Queue:
+    """The stream that does an operation: the one asked for, else one that is bound, else the legacy default stream."""
+
+    __slots__ = ("handle", "lead", "sides")
+
+    def __init__(self, sides: Sequence[DeviceSide], stream: StreamLike | None) -> None:
+        # The context is that of the first memory that knows its own.
+        self.lead = next((side.block for side in sides if side.block.context is not None), sides[0].block)
+        self.sides = sides
+        if stream is not None:
+            self.handle = handle_of(stream)
+            return
+        context = self.lead.context
+        same = [side.block for side in sides if side.block.context == context]
+        bound = [block.bound_stream for block in (self.lead, *same)]
+        self.handle = next((handle for handle in bound if handle is not None), stream_of(self.lead, None))
+
+    def _others(self) -> list[DeviceSide]:
+        """Give the sides whose stream is another."""
+
+        def is_other(ready: int | None) -> bool:
+            return ready is not None and ready != self.handle and not {ready, self.handle} <= _LEGACY
+
+        return [side for side in self.sides if is_other(side.ready)]
+
+    def begin(self, wait_for: Iterable[Waitable] | None) -> None:
+        """Order what comes after events and after the work of the sides' streams, on the device where that can be."""
+        order_after(self.lead, self.handle, wait_for)
+        for side in self._others():
+            assert side.ready is not None
+            _vkgdr.stream_wait(self.lead, self.handle, _vkgdr.record(side.block, side.ready, []))
+
+    def settle(self, wait_for: Iterable[Waitable] | None) -> None:
+        """Wait for events and for the work of the sides' streams. For the CPU, which waits for this one itself."""
+        wait_for_all(wait_for)
+        for side in self._others():
+            assert side.ready is not None
+            _vkgdr.stream_synchronize(side.block, side.ready)
+
+    def synchronize(self) -> None:
+        """Wait for everything that the stream was given."""
+        _vkgdr.stream_synchronize(self.lead, self.handle)
+
+    def end(self, hosts: Iterable[HostBuffer], *, is_blocking: bool) -> Event:
+        """Wait, or give an event that keeps what the device still uses."""
+        if is_blocking:
+            self.synchronize()
+            return _vkgdr.complete()
+        keep: list[object] = [*hosts]
+        for side in self.sides:
+            if side.block.is_foreign:
+                keep.append(side.block)
+            elif side.block.context != self.lead.context:
+                # Its end waits for its own context only: another use puts that end off.
+                keep.append(side.block.part(0, None, False, False))
+        try:
+            return _vkgdr.record(self.lead, self.handle, keep)
+        except Exception:
+            # Nobody else would keep it.
+            self.synchronize()
+            raise

@@ -1,0 +1,83 @@
+"""Copies between a memory object and the host, and between memory objects.
+
+The CPU copies where it can see the memory, after the stream's work; CUDA copies where it cannot.
+"""
+
+from __future__ import annotations
+
+from vkgdr import _vkgdr
+from vkgdr._errors import InvalidArgumentError
+from vkgdr.stream import handle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from vkgdr._facts import Facts
+    from vkgdr._vkgdr import Block, HostBuffer
+    from vkgdr.stream import StreamLike
+
+LEGACY_DEFAULT_STREAM = 0
+
+
+def stream_of(block: Block, stream: StreamLike | None) -> int:
+    """Give the stream to use: the one asked for, else the bound one, else the legacy default stream."""
+    if stream is not None:
+        return handle_of(stream)
+    bound = block.bound_stream
+    return LEGACY_DEFAULT_STREAM if bound is None else bound
+
+
+def settle(memory: Facts, stream: StreamLike | None) -> None:
+    """Wait for the stream asked for, else for the bound one, so that the CPU may use the memory."""
+    if stream is not None:
+        _vkgdr.stream_synchronize(memory._block, handle_of(stream))
+    else:
+        memory._block.wait_for_stream()
+
+
+def to_host(memory: Facts, offset: int, target: HostBuffer, size: int, stream: StreamLike | None) -> None:
+    """Copy `size` bytes at `offset` to the host, and wait."""
+    block = memory._block
+    if memory.host_ptr is not None:
+        settle(memory, stream)
+        memory.invalidate(offset, size)
+        block.read(offset, size, target)
+    else:
+        queue = stream_of(block, stream)
+        _vkgdr.copy(target, (0, 0, 0), block, (offset, 0, 0), (size, 1, 1), queue, True)
+
+
+def from_host(memory: Facts, offset: int, source: HostBuffer, stream: StreamLike | None) -> None:
+    """Copy host bytes to `offset`, and wait."""
+    block = memory._block
+    if memory.host_ptr is not None:
+        settle(memory, stream)
+        block.write(offset, source)
+        memory.flush(offset, source.nbytes)
+    else:
+        queue = stream_of(block, stream)
+        _vkgdr.copy(block, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), queue, True)
+
+
+def between(to: Block, offset: int, source: Block, stream: int, after: int | None = None) -> None:
+    """Copy all of `source` to `offset`, after the work of the stream `after`, and wait."""
+    if after is not None and after != stream:
+        # Whose context the stream is probably of: that of memory of another library is not known.
+        lead = to if source.is_foreign else source
+        _vkgdr.stream_wait(to, stream, _vkgdr.record(lead, after, []))
+    _vkgdr.copy(to, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), stream, True)
+
+
+def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
+    """Repeat a pattern over a range, and wait."""
+    if size % len(pattern):
+        raise InvalidArgumentError(f"{size} bytes are not a multiple of the pattern's {len(pattern)}")
+    block = memory._block
+    if memory.host_ptr is not None:
+        settle(memory, stream)
+        block.fill(offset, size, pattern)
+        memory.flush(offset, size)
+    elif len(pattern) in (1, 2, 4):
+        queue = stream_of(block, stream)
+        _vkgdr.fill(block, offset, pattern, size // len(pattern), queue, True)
+    else:
+        from_host(memory, offset, _vkgdr.HostBuffer(pattern * (size // len(pattern)), False), stream)

@@ -1,0 +1,266 @@
+"""Memory with the constructor, the methods and the errors of ``dpctl.memory``.
+
+`MemoryShared` is memory of kind "mapped", `MemoryHost` of kind "host", `MemoryDevice` of kind "device". Unlike SYCL's
+shared memory, `MemoryShared` has two addresses: ``device_ptr``, also called ``_pointer``, and ``host_ptr``.
+"""
+
+from __future__ import annotations
+
+from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError
+from vkgdr._handle import Vkgdr
+from vkgdr._interop import device_block
+from vkgdr._object import MemoryObject, Region
+from vkgdr._vkgdr import Block, find_id, stream_synchronize
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Self, SupportsIndex
+
+    from vkgdr._handle import Kind
+    from vkgdr.stream import StreamLike
+
+__all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
+
+_ENUM = {"device": 1, "shared": 2, "host": 3}
+
+
+class _Memory(MemoryObject):
+    _kind: ClassVar[Kind]
+    _reference: object = None
+
+    def __init__(
+        self,
+        nbytes_or_obj: Any,
+        *,
+        alignment: int = 0,
+        queue: StreamLike | None = None,
+        copy: bool = False,
+        owner: Vkgdr | None = None,
+    ) -> None:
+        size = _number(nbytes_or_obj)
+        if size is not None:
+            if size <= 0:
+                text = f"Number of bytes of request allocation must be positive. It was {size}"
+                raise InvalidArgumentError(text)
+            self._allocate(size, alignment, owner)
+        else:
+            block, ready = _bytes_of(nbytes_or_obj)
+            found = Region._found(block)
+            if found.kind == self._kind:
+                self._share(nbytes_or_obj, block, ready)
+            elif copy:
+                if owner is None and isinstance(nbytes_or_obj, MemoryObject):
+                    owner = nbytes_or_obj.owner
+                if ready is not None:
+                    stream_synchronize(block, ready)
+                self._allocate(len(found), alignment, owner)
+                self.copy_from_device(found)
+            else:
+                raise InvalidArgumentError(
+                    f"the memory of this {type(nbytes_or_obj).__name__} is of kind {found.kind!r}, not {self._kind!r}. "
+                    "Zero-copy operation is not possible with copy=False: use copy=True, or as_memory"
+                )
+        if queue is not None:
+            self.bind_to_stream(queue)
+
+    def _allocate(self, size: SupportsIndex, alignment: int, owner: Vkgdr | None) -> None:
+        if owner is None:
+            from vkgdr._default import default_owner
+
+            owner = default_owner()
+        self._block = Block.allocate(owner, size, self._kind, max(alignment, 0), False, False)
+        self._owner = owner
+
+    def _share(self, obj: Any, block: Block, ready: int | None) -> None:
+        if isinstance(obj, MemoryObject):
+            self._block = block.part(0, None, False, False)
+            self._owner = obj._owner
+            return
+        if ready is not None:
+            # The other library's work on its stream is not known to ours.
+            stream_synchronize(block, ready)
+        self._block = block
+        self._reference = obj
+
+    @classmethod
+    def _over(cls, obj: Any, block: Block, ready: int | None) -> Self:
+        self = cls.__new__(cls)
+        self._share(obj, block, ready)
+        return self
+
+    @property
+    def reference_obj(self) -> object:
+        """The object of another library whose memory this shares; None for memory of this package."""
+        return self._reference
+
+    @property
+    def _pointer(self) -> int:
+        return self.device_ptr
+
+    def get_mem_type(self, owner: Vkgdr | None = None) -> str:
+        """Tell the kind in dpctl's words.
+
+        Parameters
+        ----------
+        owner : Vkgdr, optional
+            The GPU to which it is to be that kind; the memory's own by default.
+
+        Returns
+        -------
+        str
+            "shared", "host" or "device"; "unknown" if the memory is another GPU's.
+
+        Raises
+        ------
+        TypeError
+            `owner` is not a `Vkgdr`.
+        """
+        if owner is not None:
+            if not isinstance(owner, Vkgdr):
+                raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
+            if owner.device != self.device:
+                return "unknown"
+        return super().get_mem_type()
+
+    get_usm_type = get_mem_type
+
+    def get_usm_type_enum(self, owner: Vkgdr | None = None) -> int:
+        """Tell the kind as SYCL's number: 1 for "device", 2 for "shared", 3 for "host", 0 for "unknown".
+
+        The parameter and the errors are those of `get_mem_type`.
+        """
+        return _ENUM.get(self.get_mem_type(owner), 0)
+
+    def free(self, *, force: bool = False) -> None:
+        """Free the memory, as `MemoryObject.free`. Of shared memory, only this object's share is given up."""
+        super().free(force=force)
+        self._reference = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _to_memory, (self.tobytes(), self.get_mem_type())
+
+
+class MemoryShared(_Memory):
+    """GPU memory that the CPU reads and writes through the PCIe BAR.
+
+    Parameters
+    ----------
+    nbytes_or_obj : int or object
+        How many bytes to allocate, more than 0, with undefined contents. Or an object whose memory is shared, without a
+        copy: a memory object of this package, or anything in C order with ``__vkgdr_memory__``,
+        ``__cuda_array_interface__`` or DLPack on a CUDA device. It is kept. What the stream in its interface was given
+        before is waited for.
+    alignment : int, optional
+        A power of two that both addresses of an allocation must be multiples of. 0 or less: what the drivers do.
+    queue : object, optional
+        The stream to bind to, see `bind_to_stream`. Memory of another library cannot be bound.
+    copy : bool, optional
+        Where the object's memory is of another kind, allocate and copy it.
+    owner : Vkgdr, optional
+        The GPU that allocates: by default the object's, else that of the current context, else that of device 0's
+        primary context.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A number of bytes below 1; an object with no device memory or a malformed interface; memory of another kind, and
+        `copy` is false. Memory of another library counts as kind "device".
+    VkgdrError
+        As for `vkgdr.Memory`.
+    """
+
+    _kind = "mapped"
+
+
+class MemoryHost(_Memory):
+    """System memory that both the CPU and the GPU read and write.
+
+    The parameters and the errors are those of `MemoryShared`.
+    """
+
+    _kind = "host"
+
+
+class MemoryDevice(_Memory):
+    """GPU memory that the CPU does not see.
+
+    The parameters and the errors are those of `MemoryShared`. Memory of another library is of this class. It can be
+    used while a context that it belongs to is current.
+    """
+
+    _kind = "device"
+
+
+_CLASSES: dict[str, type[_Memory]] = {"mapped": MemoryShared, "host": MemoryHost, "device": MemoryDevice}
+
+
+def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
+    """Share the memory of an object, whatever its kind.
+
+    Parameters
+    ----------
+    obj : object
+        As for `MemoryShared`.
+
+    Returns
+    -------
+    MemoryShared, MemoryHost or MemoryDevice
+        By the kind of the memory that the object's address lies in; memory of another library is `MemoryDevice`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It has no device memory, or its interface is malformed.
+    """
+    block, ready = _bytes_of(obj)
+    memory = _CLASSES[Region._found(block).kind]._over(obj, block, ready)
+    assert isinstance(memory, MemoryShared | MemoryHost | MemoryDevice)
+    return memory
+
+
+def _number(value: Any) -> int | None:
+    """Give a number of bytes; None for an object. A pycuda pointer has ``__index__`` too, and is an object."""
+    if isinstance(value, int):
+        return int(value)
+    import numbers
+
+    return int(value) if isinstance(value, numbers.Integral) else None
+
+
+def _bytes_of(obj: Any) -> tuple[Block, int | None]:
+    """Give the device bytes of an object, and the stream after whose work they are ready."""
+    if not isinstance(obj, MemoryObject):
+        protocol = getattr(obj, "__vkgdr_memory__", None)
+        if protocol is not None:
+            return _from_protocol(protocol), None
+    try:
+        return device_block(obj)
+    except TypeError as error:
+        raise InvalidArgumentError(f"malformed interface of {type(obj).__name__}: {error}") from error
+
+
+def _from_protocol(protocol: Any) -> Block:
+    import operator
+
+    try:
+        handle, offset, size = map(operator.index, protocol)
+    except (TypeError, ValueError):
+        text = f"__vkgdr_memory__ must be a handle, an offset and a number of bytes, not {protocol!r}"
+        raise InvalidArgumentError(text) from None
+    whole = find_id(handle) if 0 <= handle < 1 << 64 else None
+    if whole is None:
+        raise InvalidArgumentError(f"no live memory has the handle {handle}")
+    if offset < 0 or size < 0 or offset + size > whole.nbytes:
+        text = f"the part of {size} bytes at {offset} does not lie within the memory's {whole.nbytes}"
+        raise OutOfRangeError(text)
+    return whole.part(offset, size, False, False)
+
+
+def _to_memory(contents: bytes, kind: str) -> _Memory:
+    """Make memory of the default handle with these contents, for pickle."""
+    for cls in _CLASSES.values():
+        if cls._kind == {"shared": "mapped"}.get(kind, kind):
+            memory = cls(len(contents))
+            memory.copy_from_host(contents)
+            return memory
+    raise InvalidArgumentError(f"{kind!r} is not a kind of memory: it must be 'shared', 'host' or 'device'")

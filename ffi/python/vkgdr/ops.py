@@ -1,0 +1,407 @@
+"""Copies, fills and mappings, with the arguments of pyopencl's ``enqueue_*``.
+
+Every function takes ``stream``, of any library (see `vkgdr.stream`), in place of pyopencl's queue: without one, the
+stream that the memory is bound to, else the legacy default stream. What is given to a stream is done in order.
+``wait_for`` is an iterable of events, of this package or of any other with ``synchronize``, whose work is done first.
+
+Device memory is a memory object, anything with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
+Host memory is any object with contiguous bytes. A host array over memory of this package is taken for that memory.
+"""
+
+from __future__ import annotations
+
+from vkgdr import _transfer, _vkgdr
+from vkgdr._errors import InvalidArgumentError, OutOfRangeError
+from vkgdr._object import MemoryObject
+from vkgdr._rectangle import linear, natural, rectangle
+from vkgdr._sides import DeviceSide, HostSide, Queue, device_side, side
+from vkgdr.stream import handle_of, order_after
+from vkgdr.stream import wait_for as wait_for_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, SupportsIndex, overload
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from vkgdr._handle import Kind
+    from vkgdr._layout import Order, Shape
+    from vkgdr._map import MapMode
+    from vkgdr._owned import Memory
+    from vkgdr._rectangle import Plan
+    from vkgdr.stream import Event, StreamLike, Waitable
+
+__all__ = ["copy", "fill", "map", "migrate"]
+
+# How much of a long pattern the host repeats; the device doubles it from there on.
+_CHUNK = 64 << 10
+
+
+def copy(
+    dest: Any,
+    src: Any,
+    *,
+    byte_count: SupportsIndex | None = None,
+    src_offset: SupportsIndex = 0,
+    dst_offset: SupportsIndex = 0,
+    region: Sequence[SupportsIndex] | None = None,
+    src_origin: Sequence[SupportsIndex] | None = None,
+    dst_origin: Sequence[SupportsIndex] | None = None,
+    src_pitches: Sequence[SupportsIndex] | None = None,
+    dst_pitches: Sequence[SupportsIndex] | None = None,
+    stream: StreamLike | None = None,
+    wait_for: Iterable[Waitable] | None = None,
+    is_blocking: bool = True,
+) -> Event:
+    """Copy bytes between memory of devices, or between that and the host.
+
+    A blocking copy of a range between the host and memory that the CPU sees is made by the CPU, unless a stream is
+    asked for; it is flushed. All else CUDA copies, on the stream. Memory that belongs to another CUDA context is copied
+    too, though not as a rectangle.
+
+    Parameters
+    ----------
+    dest, src : object
+        Device memory or host bytes, see the module; one of them must be device memory. They must not overlap.
+    byte_count : int, optional
+        The bytes to copy. By default all of the host's from its offset on; between devices as many as both sides have.
+    src_offset, dst_offset : int, optional
+        Where the range begins on each side, in bytes.
+    region : tuple of int, optional
+        Copies a rectangle: the bytes of a row, the number of rows and, if there are more than one, of slices.
+    src_origin, dst_origin : tuple of int, optional
+        Where the rectangle begins on each side: byte in the row, row, slice. Zeros by default.
+    src_pitches, dst_pitches : tuple of int, optional
+        The bytes from a row to the next, and from a slice to the next, on each side. 0, and what is left out, means
+        that they follow each other without gaps. A slice pitch is a multiple of the row pitch.
+    stream, wait_for : optional
+        See the module. The copy also comes after the work of the streams that the two sides are bound to, or that their
+        interfaces name.
+    is_blocking : bool, optional
+        False returns before the copy is done. CUDA itself may wait for pageable host memory all the same.
+
+    Returns
+    -------
+    vkgdr.stream.Event
+        Complete when the copy is done. Until then host bytes and other libraries' memory are kept alive, whether the
+        event lives or not; dropping it waits for nothing.
+
+    Raises
+    ------
+    OutOfRangeError
+        The range or the rectangle does not lie within a side.
+    InvalidArgumentError
+        The sides overlap, the destination is read-only, bytes are not contiguous, or pitches do not fit.
+    TypeError
+        Both sides are host memory, one is no memory, or arguments of ranges and of rectangles are mixed.
+    VkgdrError
+        What the driver says.
+    """
+    to, source = side("destination", dest, writable=True), side("source", src, writable=False)
+    if isinstance(to, HostSide) and isinstance(source, HostSide):
+        names = f"{type(src).__name__} to {type(dest).__name__}"
+        raise TypeError(f"both sides are host memory, {names}: one must be memory of a device")
+    rectangular = (src_origin, dst_origin, src_pitches, dst_pitches)
+    if region is None:
+        if any(value is not None for value in rectangular):
+            raise TypeError("origins and pitches belong to a rectangle: give its region too")
+        default = "destination" if isinstance(to, HostSide) else "source" if isinstance(source, HostSide) else "both"
+        plan = linear(to.nbytes, source.nbytes, (dst_offset, src_offset), byte_count, default)
+    else:
+        if byte_count is not None or src_offset != 0 or dst_offset != 0:
+            raise TypeError("a rectangle has a region and origins, not byte_count, src_offset or dst_offset")
+        plan = rectangle(region, (dst_origin, dst_pitches), (src_origin, src_pitches))
+    queue = Queue([each for each in (to, source) if isinstance(each, DeviceSide)], stream)
+    if region is None and stream is None and is_blocking and _copy_by_cpu(to, source, plan, queue, wait_for):
+        return _vkgdr.complete()
+    return _copy_by_device(to, source, plan, queue, wait_for, is_blocking=is_blocking)
+
+
+def _copy_by_cpu(
+    to: DeviceSide | HostSide,
+    source: DeviceSide | HostSide,
+    plan: Plan,
+    queue: Queue,
+    wait_for: Iterable[Waitable] | None,
+) -> bool:
+    """Copy if the CPU can, and tell whether it could."""
+    (dst_offset, _, _), (src_offset, _, _), (size, _, _) = plan
+    if size == 0:
+        return False
+    if isinstance(to, DeviceSide) and isinstance(source, HostSide) and to.is_visible():
+        part = source.part(src_offset, size, writable=False)
+        queue.settle(wait_for)
+        _transfer.from_host(to.region(), dst_offset, part, queue.handle)
+        return True
+    if isinstance(to, HostSide) and isinstance(source, DeviceSide) and source.is_visible():
+        part = to.part(dst_offset, size, writable=True)
+        queue.settle(wait_for)
+        _transfer.to_host(source.region(), src_offset, part, size, queue.handle)
+        return True
+    return False
+
+
+def _copy_by_device(
+    to: DeviceSide | HostSide,
+    source: DeviceSide | HostSide,
+    plan: Plan,
+    queue: Queue,
+    wait_for: Iterable[Waitable] | None,
+    *,
+    is_blocking: bool,
+) -> Event:
+    to_layout, from_layout, extent = plan
+    if isinstance(source, DeviceSide) and source.is_host_view:
+        # Who passes a host array expects its bytes as the CPU sees them.
+        source.region().flush()
+    queue.begin(wait_for)
+    sides = [each.block if isinstance(each, DeviceSide) else each.buffer for each in (to, source)]
+    _vkgdr.copy(sides[0], to_layout, sides[1], from_layout, extent, queue.handle)
+    event = queue.end([each.buffer for each in (to, source) if isinstance(each, HostSide)], is_blocking=is_blocking)
+    if is_blocking and isinstance(to, DeviceSide) and to.is_host_view:
+        to.region().invalidate()
+    return event
+
+
+def fill(
+    dest: Any,
+    pattern: Any,
+    size: SupportsIndex | None = None,
+    *,
+    offset: SupportsIndex = 0,
+    stream: StreamLike | None = None,
+    wait_for: Iterable[Waitable] | None = None,
+    is_blocking: bool = False,
+) -> Event:
+    """Repeat a pattern over memory of a device.
+
+    Parameters
+    ----------
+    dest : object
+        Device memory, see the module.
+    pattern : object
+        A bytes-like object of any size but 0, such as ``bytes(1)``, a NumPy scalar or an array. It may be changed as
+        soon as this returns.
+    size : int, optional
+        The bytes to fill, a multiple of the pattern's; all from `offset` on by default.
+    offset : int, optional
+        Where to begin, a multiple of the pattern's bytes.
+    stream, wait_for : optional
+        See the module. The fill also comes after the work of the stream that the memory is bound to, or that its
+        interface names.
+    is_blocking : bool, optional
+        True returns when the fill is done.
+
+    Returns
+    -------
+    vkgdr.stream.Event
+        Complete when the fill is done.
+
+    Raises
+    ------
+    OutOfRangeError
+        The range does not lie within the memory.
+    InvalidArgumentError
+        The pattern is empty, the size or the offset is not a multiple of it, or the memory is read-only.
+    TypeError
+        The pattern has no bytes, such as an int, or `dest` is not on a device.
+    VkgdrError
+        What the driver says.
+    """
+    to = device_side("destination", dest, writable=True)
+    unit = _pattern_bytes(pattern)
+    start = natural("offset", offset)
+    count = max(to.nbytes - start, 0) if size is None else natural("size", size)
+    if start > to.nbytes or count > to.nbytes - start:
+        raise OutOfRangeError(f"{count} bytes at {start} do not lie within the {to.nbytes} bytes of the destination")
+    for name, number in (("size", count), ("offset", start)):
+        if number % len(unit):
+            raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {len(unit)} bytes")
+    queue = Queue([to], stream)
+    value = _value(unit, to.region().device_ptr + start)
+    if value is not None:
+        queue.begin(wait_for)
+        _vkgdr.fill(to.block, start, value, count // len(value), queue.handle)
+        return queue.end([], is_blocking=is_blocking)
+    if stream is None and is_blocking and to.is_visible():
+        queue.settle(wait_for)
+        _transfer.fill(to.region(), start, count, unit, queue.handle)
+        return _vkgdr.complete()
+    queue.begin(wait_for)
+    chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
+    _vkgdr.copy(to.block, (start, 0, 0), chunk, (0, 0, 0), (chunk.nbytes, 1, 1), queue.handle)
+    done = chunk.nbytes
+    while done < count:
+        more = min(done, count - done)
+        _vkgdr.copy(to.block, (start + done, 0, 0), to.block, (start, 0, 0), (more, 1, 1), queue.handle)
+        done += more
+    return queue.end([chunk], is_blocking=is_blocking)
+
+
+def _pattern_bytes(pattern: Any) -> bytes:
+    try:
+        view = memoryview(pattern)
+    except TypeError:
+        text = f"the pattern must be bytes-like, such as bytes(1) or np.float32(1), not {type(pattern).__name__}"
+        raise TypeError(text) from None
+    if "O" in view.format:
+        raise TypeError("the pattern has Python objects, which the device cannot use")
+    unit = view.tobytes()
+    if not unit:
+        raise InvalidArgumentError("the pattern has 0 bytes")
+    return unit
+
+
+def _value(pattern: bytes, address: int) -> bytes | None:
+    """Give the value that CUDA fills with at an address, if the pattern is one: zeros of any type are one byte."""
+    for width in (1, 2, 4):
+        if len(pattern) % width == 0 and address % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
+            return pattern[:width]
+    return None
+
+
+def map(  # noqa: A001 - pyopencl's name
+    mem: MemoryObject,
+    mode: MapMode,
+    offset: int,
+    shape: Shape,
+    dtype: npt.DTypeLike,
+    order: Order = "C",
+    strides: tuple[int, ...] | None = None,
+    stream: StreamLike | None = None,
+    wait_for: Iterable[Waitable] | None = None,
+    is_blocking: bool = True,  # noqa: FBT001, FBT002 - pyopencl's signature
+) -> tuple[np.ndarray[Any, Any], Event]:
+    """Begin a scope in which the CPU uses memory, as `vkgdr.MemoryObject.map` does.
+
+    Parameters
+    ----------
+    mem : MemoryObject
+        Memory that the CPU sees.
+    mode : {"r", "w", "rw", "discard"}
+        What the CPU does with it.
+    offset : int
+        Where the array begins, in bytes.
+    shape, dtype, order : optional
+        As for `vkgdr.MemoryObject.get_host_array`.
+    strides : tuple of int, optional
+        In bytes, in place of `order`.
+    stream, wait_for : optional
+        See the module. They are waited for.
+    is_blocking : bool, optional
+        False returns at once: wait with ``array.base.wait()``, or use ``with array.base``.
+
+    Returns
+    -------
+    array, event
+        The array, whose ``base`` is a `vkgdr.Map`: ``with array.base:`` ends the scope, or ``array.base.release()``, or
+        its deletion. The event is complete when the work before is done.
+
+    Raises
+    ------
+    OutOfRangeError, InvalidArgumentError
+        The array does not fit, or the memory is read-only and the mode is not "r".
+    NoHostViewError
+        The CPU cannot see memory of this kind.
+    TypeError
+        `mem` is not a memory object.
+    """
+    from vkgdr._map import Map
+
+    if not isinstance(mem, MemoryObject):
+        raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
+    handle = _transfer.stream_of(mem._block, stream)
+    if is_blocking:
+        wait_for_all(wait_for)
+    else:
+        order_after(mem._block, handle, wait_for)
+    mapping = Map(
+        mem,
+        mode,
+        shape=shape,
+        dtype=dtype,
+        order=order,
+        strides=strides,
+        offset=offset,
+        stream=handle,
+        blocking=is_blocking,
+    )
+    return mapping.array, mapping.event
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def migrate(
+        mems: MemoryObject,
+        kind: Kind,
+        *,
+        discard: bool = False,
+        stream: StreamLike | None = None,
+        wait_for: Iterable[Waitable] | None = None,
+    ) -> Memory: ...
+
+    @overload
+    def migrate(
+        mems: Iterable[MemoryObject],
+        kind: Kind,
+        *,
+        discard: bool = False,
+        stream: StreamLike | None = None,
+        wait_for: Iterable[Waitable] | None = None,
+    ) -> list[Memory]: ...
+
+
+def migrate(
+    mems: MemoryObject | Iterable[MemoryObject],
+    kind: Kind,
+    *,
+    discard: bool = False,
+    stream: StreamLike | None = None,
+    wait_for: Iterable[Waitable] | None = None,
+) -> Memory | list[Memory]:
+    """Move the bytes of memory objects to new memory of another kind, wait, and free the old.
+
+    Parameters
+    ----------
+    mems : MemoryObject or iterable of MemoryObject
+        One or several.
+    kind : {"mapped", "host", "device"}
+        The new kind.
+    discard : bool, optional
+        Leave the contents behind.
+    stream, wait_for : optional
+        See the module.
+
+    Returns
+    -------
+    Memory or list of Memory
+        The new memory, one for one, in the current context or the handle's primary one.
+
+    Raises
+    ------
+    TypeError
+        One is not a memory object.
+    VkgdrError
+        As for `vkgdr.Memory`. Then nothing has changed.
+    """
+    from vkgdr._owned import Memory
+
+    single = isinstance(mems, MemoryObject)
+    old = [mems] if isinstance(mems, MemoryObject) else list(mems)
+    for mem in old:
+        if not isinstance(mem, MemoryObject):
+            raise TypeError(f"only memory of vkgdr can be migrated, not {type(mem).__name__}")
+    if stream is not None:
+        handle_of(stream)
+    wait_for_all(wait_for)
+    sizes = [len(mem) for mem in old]
+    new = [Memory(mem._require_owner(), size, kind=kind, name=mem.name) for mem, size in zip(old, sizes, strict=True)]
+    if not discard:
+        for to, mem in zip(new, old, strict=True):
+            copy(to, mem, stream=stream)
+    for mem in old:
+        mem.free()
+    return new[0] if single else new

@@ -1,0 +1,176 @@
+"""Memory that pycuda takes for its own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pycuda.driver
+import pycuda.gpuarray
+
+from vkgdr._default import default_owner
+from vkgdr._errors import VkgdrError
+from vkgdr._layout import checked_order, shaped
+from vkgdr._raw import RawMemory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Self, SupportsIndex
+
+    import numpy.typing as npt
+
+    from vkgdr._handle import Kind, Vkgdr
+    from vkgdr._layout import Order, Shape
+    from vkgdr.stream import StreamLike
+
+__all__ = ["MappedArray", "Memory", "allocator"]
+
+
+class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
+    """Memory in pycuda's current context, freed when nothing uses it any more.
+
+    It goes wherever pycuda takes a pointer: as ``gpudata`` of a ``GPUArray``, into copies and fills, as a kernel's
+    argument. It keeps the context, and may be used and dropped on any thread. If the context is destroyed all the same,
+    Vulkan's side is freed when the memory goes.
+
+    `as_buffer`, which is pycuda's, is a memoryview over the *device* address, for peer-to-peer libraries: the CPU
+    cannot use it. The host's bytes are ``memoryview(memory)``.
+
+    Parameters
+    ----------
+    owner : vkgdr.Vkgdr
+        The GPU of the current context.
+    size : int
+        The number of bytes, more than 0.
+    flags : int, optional
+        Must be 0.
+    kind, alignment, name : optional
+        As for `vkgdr.RawMemory`.
+    stream : object, optional
+        Bound, see `vkgdr.MemoryObject.bind_to_stream`.
+
+    Raises
+    ------
+    vkgdr.VkgdrError
+        No context is current, and as for `vkgdr.RawMemory`.
+    """
+
+    _by_hand = False
+
+    def __init__(
+        self,
+        owner: Vkgdr,
+        size: SupportsIndex,
+        flags: SupportsIndex = 0,
+        *,
+        kind: Kind = "mapped",
+        alignment: SupportsIndex = 0,
+        stream: StreamLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        context = pycuda.driver.Context.get_current()
+        if context is None:
+            raise VkgdrError("no current CUDA context: make one current, for example with context.push()")
+        RawMemory.__init__(self, owner, size, flags, kind=kind, alignment=alignment, name=name)
+        pycuda.driver.PointerHolderBase.__init__(self)
+        self._block.keep(context)
+        if stream is not None:
+            self.bind_to_stream(stream)
+
+    def get_pointer(self) -> int:
+        """Give the device address: pycuda asks for it."""
+        return self.device_ptr
+
+    @property
+    def gpudata(self) -> Self:
+        """The memory itself: what pycuda looks for in an argument of a kernel."""
+        return self
+
+    # pycuda's own would come first, and refuse.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (self.tobytes(), self.kind)
+
+    def __del__(self) -> None:
+        self._block.drop()
+
+
+def _unpickle(contents: bytes, kind: Kind) -> Memory:
+    """Make memory in the current context with these contents."""
+    memory = Memory(default_owner(), len(contents), kind=kind)
+    memory.copy_from_host(contents)
+    return memory
+
+
+@dataclasses.dataclass(frozen=True)
+class MappedArray:
+    """An array that both sides see: `host` and `device` are the same bytes.
+
+    Attributes
+    ----------
+    host : numpy.ndarray
+        The host's view.
+    device : pycuda.gpuarray.GPUArray
+        The device's view.
+    memory : Memory
+        What both lie in. Each of the two keeps it.
+    """
+
+    host: np.ndarray[Any, Any]
+    device: Any
+    memory: Memory
+
+    @classmethod
+    def empty(
+        cls, owner: Vkgdr, shape: Shape, dtype: npt.DTypeLike, order: Order = "C", *, kind: Kind = "mapped"
+    ) -> Self:
+        """Allocate an array in the current context. The contents are undefined.
+
+        Parameters
+        ----------
+        owner : vkgdr.Vkgdr
+            The GPU of the current context.
+        shape : int or tuple of int
+            The extents.
+        dtype
+            Any data type without Python objects.
+        order : {"C", "F"}, optional
+            Which index varies fastest: the last, or the first.
+        kind : {"mapped", "host"}, optional
+            As for `vkgdr.Memory`.
+
+        Raises
+        ------
+        vkgdr.VkgdrError
+            As for `Memory`.
+        vkgdr.NoHostViewError
+            The CPU cannot see memory of this kind.
+        """
+        extents, element, size = shaped(shape, dtype)
+        # Memory is never empty; an array may be.
+        memory = Memory(owner, max(size, 1), kind=kind)
+        host = memory.get_host_array(extents, element, checked_order(order))
+        device = pycuda.gpuarray.GPUArray(extents, element, gpudata=memory, order=order)
+        return cls(host, device, memory)
+
+
+def allocator(owner: Vkgdr, kind: Kind = "mapped") -> Callable[[int], Memory]:
+    """Give an allocator for pycuda: ``gpuarray.to_gpu(array, allocator=allocator(gpu))``.
+
+    Parameters
+    ----------
+    owner : vkgdr.Vkgdr
+        The GPU of the context that is current when arrays are allocated.
+    kind : {"mapped", "host", "device"}, optional
+        As for `vkgdr.Memory`.
+
+    Returns
+    -------
+    callable
+        From a number of bytes to a `Memory`.
+    """
+
+    def allocate(size: int) -> Memory:
+        return Memory(owner, size, kind=kind)
+
+    return allocate

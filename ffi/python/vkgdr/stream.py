@@ -1,0 +1,107 @@
+"""Streams and events.
+
+Every parameter called ``stream`` takes a stream of any library: an object with ``__cuda_stream__``, a stream of
+pycuda, numba, CuPy or PyTorch, or the ``CUstream`` as a number, where 0 and 1 mean the legacy default stream and 2 the
+per-thread one. The stream must belong to the memory's context. Whoever passes a number keeps that stream alive.
+"""
+
+from __future__ import annotations
+
+from vkgdr._errors import InvalidArgumentError
+from vkgdr._vkgdr import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Protocol
+
+    from vkgdr._vkgdr import Block
+
+    class HasCudaStream(Protocol):
+        """A stream of cuda.core, and of whoever follows it."""
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            """Give the protocol's version, which is 0, and the ``CUstream``."""
+
+    class HasHandle(Protocol):
+        """A stream of pycuda or numba."""
+
+        @property
+        def handle(self) -> object:
+            """The ``CUstream``."""
+
+    class HasPtr(Protocol):
+        """A stream of CuPy."""
+
+        @property
+        def ptr(self) -> int:
+            """The ``CUstream``."""
+
+    class Waitable(Protocol):
+        """An event of any library."""
+
+        def synchronize(self) -> object:
+            """Wait."""
+
+    StreamLike = int | HasCudaStream | HasHandle | HasPtr
+
+__all__ = ["Event", "handle_of"]
+
+
+def handle_of(stream: StreamLike) -> int:
+    """Give the ``CUstream`` of a stream as a number.
+
+    Parameters
+    ----------
+    stream : object
+        See the module.
+
+    Raises
+    ------
+    TypeError
+        It is not a stream.
+    InvalidArgumentError
+        It is the stream of another version of ``__cuda_stream__``, was closed, or is no address.
+    """
+    handle = _raw_handle(stream)
+    if not 0 <= handle < 1 << 64:
+        raise InvalidArgumentError(f"{handle} is no CUDA stream")
+    return handle
+
+
+def _raw_handle(stream: object) -> int:
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return int(stream)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        # The protocol began as an attribute.
+        version, handle = protocol() if callable(protocol) else protocol
+        if version != 0:
+            raise InvalidArgumentError(f"version {version} of __cuda_stream__ is not known here, only 0")
+        if handle is None:
+            raise InvalidArgumentError(f"the stream {stream!r} was closed")
+        return int(handle)
+    for name in ("handle", "cuda_stream", "ptr"):
+        value = getattr(stream, name, None)
+        # numba has a ctypes number there.
+        value = getattr(value, "value", value)
+        if isinstance(value, int):
+            return value
+    raise TypeError(f"{stream!r} is not a CUDA stream: it has no __cuda_stream__ and is no number")
+
+
+def wait_for(events: Iterable[Waitable] | None) -> None:
+    """Wait for events of any library."""
+    for event in events or ():
+        event.synchronize()
+
+
+def order_after(block: Block, stream: int, events: Iterable[Waitable] | None) -> None:
+    """Make a stream wait for events: on the device for events of this package, here for others."""
+    from vkgdr import _vkgdr
+
+    for event in events or ():
+        if isinstance(event, Event):
+            _vkgdr.stream_wait(block, stream, event)
+        else:
+            event.synchronize()
