@@ -1,12 +1,12 @@
 # One verb per task; `make` alone lists them. The longer ones are scripts in scripts/.
 #
 # Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install and uninstall, and from the
-# environment CARGO_TARGET_DIR and VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run).
+# environment CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run) and PYTHON, the interpreter.
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test bench install uninstall gpu-bundle docs sim lint clean
+.PHONY: help demo test bench install uninstall python wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
@@ -28,15 +28,16 @@ demo: ## share a file (FILE=path) with the device
 
 test: ## run all tests, also under validation
 	@tests/run --driver >/dev/null
-	@scripts/setup.sh rust $(vulkan) validation c
+	@scripts/setup.sh rust $(vulkan) validation c python
 	@scripts/sim.sh
 	@scripts/test.sh
 
-bench: ## run the benchmarks (criterion)
+bench: ## run the benchmarks, in Rust, C and Python
 	@tests/run --driver >/dev/null
-	@scripts/setup.sh rust $(vulkan)
+	@scripts/setup.sh rust $(vulkan) python
 	@$(simulator)
 	@cargo bench --locked --workspace --bench '*'
+	@scripts/python-bench.sh
 
 install: ## install the C library (PREFIX=/usr/local)
 	@scripts/install.sh
@@ -44,8 +45,20 @@ install: ## install the C library (PREFIX=/usr/local)
 uninstall: ## remove what install put there
 	@scripts/install.sh --uninstall
 
+python: ## a virtual environment with the package
+	@tests/run --driver >/dev/null
+	@scripts/setup.sh rust $(vulkan) python
+	@scripts/sim.sh
+	@scripts/python.sh package pycuda usage
+
+wheel: ## a manylinux wheel of the Python package
+	@tests/run --driver >/dev/null
+	@scripts/setup.sh rust $(vulkan) python
+	@scripts/sim.sh
+	@scripts/wheel.sh
+
 gpu-bundle: ## pack the tests for a GPU machine
-	@scripts/setup.sh rust
+	@scripts/setup.sh rust python
 	@scripts/gpu-bundle.sh
 
 docs: ## build the documentation
@@ -57,8 +70,8 @@ sim: ## build the simulated CUDA driver
 	@scripts/setup.sh rust vulkan lavapipe
 	@scripts/sim.sh
 
-lint: ## rustfmt, clippy, rustdoc: no warnings
-	@scripts/setup.sh rust
+lint: ## formats, lints, types, docs: no warnings
+	@scripts/setup.sh rust python
 	@scripts/lint.sh
 
 clean: ## remove everything that was built

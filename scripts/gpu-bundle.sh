@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Packs everything that a machine with an NVIDIA GPU and driver, but no Rust, no internet and no Vulkan loader,
-# needs to test this crate into one folder of less than 30 MiB ($BUNDLE, default dist/gpu-bundle). There:
+# needs to test this crate into one folder of less than 40 MiB ($BUNDLE, default dist/gpu-bundle). There:
 #
 #     gpu-bundle/run.sh OUTPUT-FOLDER
 #
 # The tests are a nextest archive (tests.tar.zst), all else that is binary lies in programs.tar.gz; run.sh unpacks
-# both. The GPU machine needs a glibc at least as new as this one's.
+# both. The GPU machine needs a glibc at least as new as this one's. The Python tests run there with the Python that it
+# has, if that is 3.11 or newer and has numpy; what they need besides travels as wheels.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 bundle=${BUNDLE:-dist/gpu-bundle}
-limit_mib=30
+limit_mib=40
 # The loader, vulkaninfo and the validation layer, then what vulkaninfo and NVIDIA's Vulkan driver link to
 # that a machine without a desktop does not have.
 tools=(libvulkan1 vulkan-tools vulkan-validationlayers)
@@ -45,12 +46,12 @@ executables() { # KIND COMMAND...
 new=$target/gpu-bundle.new
 programs=$target/gpu-bundle.programs
 rm -rf "$new" "$programs"
-mkdir -p "$new" "$programs"/{bench,bin,examples,layers,lib,sim,workspace}
+mkdir -p "$new" "$programs"/{bench,bin,examples,layers,lib,python,sim,workspace}
 
 say 'building the tests, examples and benches (profile "bundle")'
 VKGDR_SIM_DIR=$programs/sim scripts/sim.sh bundle
 # Without the C library's tests, which need compilers.
-"$nextest" nextest archive --workspace --exclude vkgdr-c --locked --cargo-profile bundle --zstd-level 19 \
+"$nextest" nextest archive --workspace --exclude vkgdr-c --exclude vkgdr-python --locked --cargo-profile bundle --zstd-level 19 \
     --archive-file "$new/tests.tar.zst"
 executables example cargo build --locked --profile bundle --examples |
     while IFS= read -r file; do cp "$file" "$programs/examples/"; done
@@ -64,6 +65,14 @@ executables bench cargo bench --locked --profile bundle --workspace --no-run --b
 cp "$target/bundle/deps/libvkgdr_c.so" "$programs/bench/"
 cp "$nextest" "$programs/bin/cargo-nextest"
 if has strip; then strip "$programs/bin/cargo-nextest"; fi
+
+scripts/wheel.sh --build-only
+cp dist/vkgdr-*.whl "$programs/python/"
+say 'fetching pytest (wheels)'
+python_needs "$programs/requirements.txt" iniconfig packaging pluggy Pygments pytest pytest-timeout
+"$python_target/venv/bin/python" -m pip download "${pip_options[@]}" --no-deps --only-binary :all: \
+    --requirement "$programs/requirements.txt" --dest "$programs/python"
+rm "$programs/requirements.txt"
 
 say 'fetching the Vulkan loader and tools (Debian packages)'
 cache=$target/gpu-bundle.debs
@@ -89,7 +98,8 @@ sed 's|"library_path": *"[^"]*"|"library_path": "./libVkLayer_khronos_validation
 
 # nextest starts each test in its package's folder, and the tests and examples find their files from there.
 cp --parents Cargo.toml .cargo/config.toml .config/nextest.toml "$programs/workspace/"
-find examples tests benches -type f ! -name '*.rs' ! -path 'tests/gpu/*' -exec cp --parents {} "$programs/workspace/" \;
+find examples tests benches ffi/python/{tests,pyproject.toml} -type f ! -name '*.rs' ! -name '*.pyc' \
+    ! -path 'tests/gpu/*' -exec cp --parents {} "$programs/workspace/" \;
 cp tests/gpu/*.sh "$new/"
 tar -C "$programs" --owner=0 --group=0 -cf - . | gzip -9 >"$new/programs.tar.gz"
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what a verb needs is on the machine:
 #
-#     scripts/setup.sh NEED...      rust vulkan lavapipe validation c
+#     scripts/setup.sh NEED...      rust vulkan lavapipe validation c python
 #
 # Looks for the thing itself rather than for a package, so that a Vulkan SDK or another distribution will do.
 # What is missing is installed on Debian when root; otherwise the command to run is printed.
@@ -17,6 +17,25 @@ has_layer() {
 }
 
 has_sanitizers() { has_file "$(clang -print-resource-dir)/lib/linux/libclang_rt.asan-$(uname -m).a"; }
+
+# The interpreter that find_python finds can make virtual environments, and programs can be built for it.
+has_venv() { "$(find_python)" -c 'import ensurepip, venv' 2>/dev/null; }
+
+has_python_headers() {
+    has_file "$("$(find_python)" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"
+}
+
+# Debian's name for the interpreter's packages: python3, or python3.11 beside an older python3.
+python_package() {
+    local python
+    if python=$(find_python); then
+        case ${python##*/} in python3.*) echo "${python##*/}" ;; *) echo python3 ;; esac
+    elif has python3; then
+        echo python3.11
+    else
+        echo python3
+    fi
+}
 
 packages=()
 absent=()
@@ -53,6 +72,20 @@ check() {
                 has cmake || need cmake 'CMake (cmake)'
                 has pkg-config || need pkg-config 'pkg-config'
                 has valgrind || need valgrind 'Valgrind (valgrind)'
+                ;;
+            python)
+                if [ -n "${PYTHON:-}" ] && ! find_python >/dev/null; then
+                    die "PYTHON=$PYTHON is not a Python 3.11 or newer"
+                fi
+                local package
+                package=$(python_package)
+                if ! find_python >/dev/null; then
+                    need "$package $package-venv $package-dev" 'Python 3.11 or newer (python3)'
+                else
+                    has_venv || need "$package-venv" "$(find_python)'s virtual environments (its modules venv, ensurepip)"
+                    has_python_headers || need "$package-dev" "$(find_python)'s headers (Python.h)"
+                fi
+                has c++ || need g++ 'a C++ compiler, to build pycuda (c++)'
                 ;;
             *) die "scripts/setup.sh: unknown need '$item'" ;;
         esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test twice: plain, then under the Khronos validation layer. Before them the doctests and the examples, in
-# Rust, C and C++.
+# Rust, C and C++; after them the same for Python.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 choose_driver
@@ -42,9 +42,14 @@ stage 'examples' examples
 stage 'C and C++ examples' scripts/c-examples.sh
 VKGDR_TEST_LAYERS=faults stage 'tests' "${plain[@]}"
 VKGDR_TEST_LAYERS=validation stage 'tests under the validation layer' "${validated[@]}"
+stage 'Python: virtual environment' scripts/python.sh package pycuda torch
+stage 'Python: pip install' scripts/python-test.sh install
+stage 'Python: examples' scripts/python-test.sh examples
+VKGDR_TEST_LAYERS=faults stage 'Python: tests' scripts/python-test.sh tests
+VKGDR_TEST_LAYERS=validation stage 'Python: tests under the validation layer' scripts/python-test.sh tests
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}" >&2
     exit 1
 fi
-say "all passed: doctests, examples in Rust, C and C++, tests, tests under validation ($VKGDR_CUDA_DRIVER driver)"
+say "all passed, in Rust, C, C++ and Python: doctests, examples, tests, tests under validation ($VKGDR_CUDA_DRIVER driver)"

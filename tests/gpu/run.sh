@@ -5,7 +5,8 @@
 #
 # Needs nothing else there: no Rust, no internet, no Vulkan loader, no root. Runs the stages of stage.sh one after
 # the other, whatever the others' results, within 9 minutes. Leaves at most 8 files: summary.txt (stage, exit code,
-# seconds; 124 is "ran out of time"), a log for each stage, and bench.json. Exit code 0 when every stage succeeded.
+# seconds; 124 is "ran out of time"), a log for each stage (the probe's is in facts.log), and bench.json. Exit code 0
+# when every stage succeeded. PYTHON names the interpreter for the Python tests, which need 3.11 and numpy.
 #
 # VKGDR_CUDA_DRIVER=sim makes it a dry run on the simulated driver (Mesa's lavapipe must be installed).
 set -u -o pipefail
@@ -27,8 +28,9 @@ mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 
 # 540 seconds, less what unpacking and ending late stages may take. The stages are due 505.
 budget=515
-stages=(facts probe tests validation examples bench)
-declare -A due=([facts]=35 [probe]=70 [tests]=130 [validation]=140 [examples]=50 [bench]=80)
+stages=(facts probe tests validation python examples bench)
+declare -A due=([facts]=30 [probe]=60 [tests]=120 [validation]=125 [python]=60 [examples]=35 [bench]=75)
+declare -A log_of=([probe]=facts)
 max_log=$((8 << 20))
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/vkgdr-gpu.XXXXXX") || exit 2
@@ -136,9 +138,10 @@ rm -f "$out/bench.json"
 } | tee "$out/summary.txt"
 failed=0
 for stage in "${stages[@]}"; do
-    log=$out/$stage.log
+    log=$out/${log_of[$stage]:-$stage}.log
+    [ -n "${log_of[$stage]:-}" ] || : >"$log"
     from=$SECONDS
-    timeout --kill-after=3 "$(seconds_for "$stage")" bash "$here/stage.sh" "$stage" >"$log" 2>&1 </dev/null &
+    timeout --kill-after=3 "$(seconds_for "$stage")" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
     running=$!
     wait "$running"
     status=$?

@@ -1,0 +1,87 @@
+"""One array, two sides: NumPy writes it on the CPU, and the GPU has the same bytes without a copy.
+
+What the GPU sees is checked by a copy that CUDA makes from the device's address. CuPy and PyTorch look at the array
+too where they are installed and have a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import numpy as np
+import vkgdr
+from vkgdr import ops
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def ask_cupy(memory: vkgdr.Memory) -> str:
+    """Let CuPy add the array up."""
+    try:
+        import cupy  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        return "not installed"
+    try:
+        array: Any = cupy.asarray(memory).view(cupy.float32)
+        return f"sum {float(array.sum()):.1f}"
+    except Exception as error:  # noqa: BLE001 - whatever it is, CuPy cannot use this driver
+        return f"cannot use this driver ({type(error).__name__})"
+
+
+def ask_torch(memory: vkgdr.Memory) -> str:
+    """Let PyTorch add the array up."""
+    try:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return "not installed"
+    if not torch.cuda.is_available():
+        return "has no CUDA here"
+    try:
+        tensor: Any = torch.as_tensor(memory, device="cuda").view(torch.float32)
+        return f"sum {float(tensor.sum()):.1f}"
+    except Exception as error:  # noqa: BLE001 - whatever it is, PyTorch cannot use this driver
+        return f"cannot use this driver ({type(error).__name__})"
+
+
+def main() -> int:
+    """Run the example."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--elements", type=int, default=1_000_000, help="how many float32 there are (default: %(default)s)"
+    )
+    elements: int = parser.parse_args().elements
+    if elements < 1:
+        parser.error(f"--elements must be at least 1, not {elements}")
+
+    gpu = vkgdr.Vkgdr.open_primary_context()
+    print(f"GPU       {gpu.name}")
+    memory = vkgdr.Memory(gpu, 4 * elements)
+    print(f"host      {memory.host_ptr:#x}")
+    print(f"device    {memory.device_ptr:#x}")
+
+    # NumPy's view of the memory: no copy, and it keeps the memory.
+    array = np.asarray(memory).view(np.float32)
+    array[:] = np.arange(elements) % 1000
+    memory.flush()
+    print(f"NumPy     wrote {elements} numbers, sum {array.sum(dtype=np.float64):.1f}")
+
+    # On a stream, so that CUDA makes the copy.
+    seen = np.empty_like(array)
+    ops.copy(seen, memory, stream=0)
+    if not np.array_equal(seen, np.arange(elements) % 1000):
+        print("CUDA      sees other numbers")
+        return 1
+    print("CUDA      sees the same bytes")
+    print(f"CuPy      {ask_cupy(memory)}")
+    print(f"PyTorch   {ask_torch(memory)}")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except vkgdr.VkgdrError as error:
+        sys.exit(f"share_array.py: {error}")

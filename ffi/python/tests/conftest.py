@@ -1,0 +1,293 @@
+"""Fixtures of all tests: contexts, handles, programs in processes of their own, and the check that nothing leaks.
+
+Start pytest through ``tests/run``, which chooses the CUDA driver; ``make python`` prints the whole command.
+"""
+
+import gc
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import libcuda
+import pytest
+import simulator
+
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_configure() -> None:
+    """Refuse to begin without the package, or with its sources in its place."""
+    spec = importlib.util.find_spec("vkgdr")
+    if spec is None:
+        raise pytest.UsageError("vkgdr is not installed for this interpreter: `make python` makes one that has it")
+    folder = Path(spec.origin or "").parent
+    if not any(folder.glob("_vkgdr.*.so")):
+        raise pytest.UsageError(f"{folder} has no extension module: start pytest from another folder")
+
+
+# ---- GPU or no GPU --------------------------------------------------------------------------------------------------
+
+
+def skip_without_gpu(reason: str) -> None:
+    """Skip the test for want of a real GPU; with ``VKGDR_REQUIRE_GPU=1``, fail it."""
+    if os.environ.get("VKGDR_REQUIRE_GPU") == "1":
+        pytest.fail(f"VKGDR_REQUIRE_GPU=1, but there is no GPU: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def real_gpu(cuda: libcuda.Cuda) -> None:
+    """Skip the test unless the driver is a real one with a device."""
+    if simulator.available() or cuda.device_count() == 0:
+        skip_without_gpu("needs a real GPU")
+
+
+@pytest.fixture
+def simulated() -> None:
+    """Skip the test unless the CUDA driver is the simulated one."""
+    simulator.require()
+
+
+def pytest_report_header() -> str:
+    """Say at the top of the report on what the tests run."""
+    driver = "simulated" if simulator.available() else "real"
+    return f"CUDA driver: {driver}, Vulkan test layer: {'on' if simulator.vulkan.live() else 'off'}"
+
+
+# ---- CUDA -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def cuda() -> libcuda.Cuda:
+    """Return the CUDA driver, initialised; see `libcuda.Cuda`."""
+    try:
+        return libcuda.Cuda()
+    except OSError:
+        pytest.fail("there is no CUDA driver: start pytest through tests/run", pytrace=False)
+
+
+@pytest.fixture
+def no_context(cuda: libcuda.Cuda) -> Iterator[None]:
+    """Make sure that no CUDA context is current on this thread."""
+    popped = []
+    while cuda.current():
+        popped.append(cuda.pop())
+    yield
+    for handle in reversed(popped):
+        cuda.push(handle)
+
+
+@pytest.fixture
+def context(cuda: libcuda.Cuda, no_context: None) -> Iterator[libcuda.Context]:
+    """Make a context that is current on this thread, and destroy it afterwards."""
+    context = cuda.create_context()
+    yield context
+    gc.collect()
+    context.destroy()
+    assert cuda.current() == 0, "the test leaves a context current"
+
+
+@pytest.fixture
+def gpu(context: libcuda.Context) -> Any:
+    """Open GPU 0 in a context of its own, which is current on this thread."""
+    import vkgdr
+
+    return vkgdr.Vkgdr(0)
+
+
+@pytest.fixture
+def primary(no_context: None) -> Any:
+    """Open GPU 0 in its primary context, with no context current on this thread."""
+    import vkgdr
+
+    return vkgdr.Vkgdr.open_primary_context(0)
+
+
+@pytest.fixture
+def pycuda_context(no_context: None) -> Iterator[Any]:
+    """Make a context by pycuda, current on this thread, and detach it afterwards."""
+    driver = pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    driver.init()
+    context = driver.Device(0).make_context()
+    yield context
+    gc.collect()
+    context.pop()
+    context.detach()
+
+
+# ---- leaks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Remember which tests failed: their tracebacks keep objects alive."""
+    report = yield
+    if report.failed:
+        item.session.stash[FAILED] = item.stash[FAILED] = True
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let go of what the test got from its fixtures, so that each goes before what it was made from."""
+    if isinstance(item, pytest.Function):
+        item.funcargs.clear()
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check that a test leaves nothing alive in CUDA and Vulkan that was not there before it.
+
+    Tests that do so on purpose say why: ``@pytest.mark.leaks("reason")``. Garbage that was made before the test, by a
+    fixture of wider scope, ``gc.collect`` does not find within it.
+    """
+    gc.collect()
+    # What is there by now, PyTorch and others, need not be looked at again after the test: that would take most of its
+    # time.
+    gc.freeze()
+    before = simulator.ledger()
+    yield
+    if request.node.get_closest_marker("leaks") or request.node.stash.get(FAILED, False):
+        return
+    # What went on another thread may need a moment.
+    deadline = time.monotonic() + 2
+    while True:
+        gc.collect()
+        now = simulator.ledger()
+        leaked = {noun: (before[noun], now[noun]) for noun in before if now[noun] > before[noun]}
+        gone = {noun: (before[noun], now[noun]) for noun in before if now[noun] < before[noun]}
+        # What a failed test before this one left may go at any time.
+        if not leaked and (not gone or request.session.stash.get(FAILED, False)):
+            return
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+        gc.unfreeze()
+    lines = [f"{noun}: {counts[0]} -> {counts[1]}" for noun, counts in sorted((leaked | gone).items())]
+    pytest.fail("live objects before and after the test: " + ", ".join(lines), pytrace=False)
+
+
+# ---- programs -------------------------------------------------------------------------------------------------------
+
+# Reads the ledger when the interpreter is gone, which no Python can do.
+LEDGER_AT_EXIT_C = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct { const char *name; size_t (*count)(const char *); const char *noun; } counters[32];
+static int added, descriptor;
+
+static void report(void) {
+    for (int i = 0; i < added; i++)
+        dprintf(descriptor, "%s\"%s\": %zu", i ? ", " : "", counters[i].name, counters[i].count(counters[i].noun));
+}
+
+void add_counter(const char *name, size_t (*count)(const char *), const char *noun) {
+    counters[added].name = strdup(name);
+    counters[added].count = count;
+    counters[added++].noun = strdup(noun);
+}
+
+void report_at_exit(int to) {
+    descriptor = to;
+    atexit(report);
+}
+"""
+
+LEDGER_AT_EXIT = """
+import ctypes, sys
+sys.path.insert(0, {tests!r})
+import simulator
+library = ctypes.CDLL({library!r})
+for name, count, noun in simulator.counters():
+    library.add_counter(name, ctypes.cast(count, ctypes.c_void_p), noun)
+library.report_at_exit({fd})
+del count, ctypes, library, name, noun, simulator, sys
+"""
+
+
+@dataclass
+class Finished:
+    """A program that has ended."""
+
+    stdout: str
+    stderr: str
+    returncode: int
+    live: dict[str, int] = field(default_factory=dict)
+    """What was alive in CUDA and Vulkan at the very end; only from `run_python_to_its_end`."""
+
+
+def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None = None) -> Finished:
+    reader, writer = os.pipe()
+    try:
+        prelude = LEDGER_AT_EXIT.format(tests=str(Path(__file__).parent), library=ledger, fd=writer)
+        program = (prelude if ledger else "") + textwrap.dedent(code)
+        command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | env
+        done = subprocess.run(
+            command, env=environment, pass_fds=[writer], capture_output=True, text=True, timeout=45, check=False
+        )
+        os.close(writer)
+        writer = -1
+        live = os.read(reader, 4096)
+    finally:
+        os.close(reader)
+        if writer >= 0:
+            os.close(writer)
+    finished = Finished(done.stdout, done.stderr, done.returncode, json.loads(b"{" + live + b"}"))
+    assert done.returncode >= 0, f"the program was killed by signal {-done.returncode}:\n{done.stderr}"
+    for word in ("panicked at", "Fatal Python error", "Exception ignored in"):
+        assert word not in done.stderr, f"the program's errors:\n{done.stderr}"
+    if expect is not None:
+        assert done.returncode == expect, f"exit code {done.returncode}, not {expect}:\n{done.stdout}{done.stderr}"
+    if ledger:
+        assert live or not simulator.counters(), f"the program ended before its ledger was read:\n{done.stderr}"
+    return finished
+
+
+@pytest.fixture
+def run_python() -> Callable[..., Finished]:
+    """Return a function that runs a snippet in a process of its own, with this interpreter and driver.
+
+    ``run_python(code, expect=0, **environment)``. Beyond the exit code (``None`` allows any), no signal, no panic and
+    no exception in a destructor is allowed.
+    """
+
+    def run_python(code: str, expect: int | None = 0, **env: str) -> Finished:
+        return _run(code, expect, env)
+
+    return run_python
+
+
+@pytest.fixture(scope="session")
+def ledger_at_exit(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Build the library that reads the ledger when a program exits."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler (cc)")
+    folder = tmp_path_factory.mktemp("ledger")
+    (folder / "ledger.c").write_text(LEDGER_AT_EXIT_C)
+    library = str(folder / "ledger.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, str(folder / "ledger.c")], check=True)
+    return library
+
+
+@pytest.fixture
+def run_python_to_its_end(ledger_at_exit: str) -> Callable[..., Finished]:
+    """Return a function as `run_python`, whose result has ``live``: the ledger after the interpreter's end."""
+
+    def run_python_to_its_end(code: str, expect: int | None = 0, **env: str) -> Finished:
+        return _run(code, expect, env, ledger_at_exit)
+
+    return run_python_to_its_end

@@ -1,0 +1,57 @@
+"""One memory of each class, for tests of what all have; and a check of what is refused."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+import vkgdr
+import vkgdr.memory
+
+SIZE = 4096
+
+MAKERS = {
+    "Memory": lambda gpu: vkgdr.Memory(gpu, SIZE),
+    "RawMemory": lambda gpu: vkgdr.RawMemory(gpu, SIZE),
+    "Region": lambda gpu: vkgdr.Memory(gpu, 2 * SIZE)[64 : 64 + SIZE],
+    "Buffer": lambda gpu: vkgdr.Buffer(size=SIZE, owner=gpu),
+    "MemoryShared": lambda gpu: vkgdr.memory.MemoryShared(SIZE, owner=gpu),
+    "MemoryHost": lambda gpu: vkgdr.memory.MemoryHost(SIZE, owner=gpu),
+    "MemoryDevice": lambda gpu: vkgdr.memory.MemoryDevice(SIZE, owner=gpu),
+    "pycuda.Memory": lambda gpu: vkgdr.pycuda.Memory(gpu, SIZE),
+}
+
+
+def make_one(request: pytest.FixtureRequest) -> Iterator[vkgdr.MemoryObject]:
+    """Make memory of the class that a fixture's parameter names, and free it afterwards."""
+    if request.param.startswith("pycuda"):
+        request.getfixturevalue("pycuda_context")
+        owner = vkgdr.Vkgdr(0)
+    else:
+        owner = request.getfixturevalue("gpu")
+    memory = MAKERS[request.param](owner)
+    yield memory
+    memory.free()
+
+
+def members(thing: object) -> Iterator[tuple[str, bool]]:
+    """Give the public names of an object's class, and for each whether it is a method."""
+    for name in dir(type(thing)):
+        found = inspect.getattr_static(type(thing), name)
+        if not name.startswith("_") and not isinstance(found, classmethod | staticmethod):
+            yield name, callable(found)
+
+
+def refused(
+    use: Callable[[], object], errors: type[BaseException] | tuple[type[BaseException], ...], text: str, what: object
+) -> None:
+    """Check that a call raises one of these errors, in whose text the pattern is found; `what` is for messages."""
+    try:
+        value = use()
+    except errors as error:
+        if re.search(text, str(error)) is None:
+            pytest.fail(f"{what}: the text {str(error)!r} is without {text!r}")
+    except BaseException as error:  # noqa: BLE001 - also a panic, which is no Exception
+        pytest.fail(f"{what}: raises {error!r}")
+    else:
+        pytest.fail(f"{what}: is not refused, but gives {value!r}")

@@ -1,0 +1,279 @@
+"""The few functions of the CUDA driver API that tests call themselves, through ctypes, by integers."""
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Iterator
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
+
+NON_BLOCKING = 1
+# After so many seconds a gate opens by itself, so that a test that waits for what it holds fails rather than hangs.
+PATIENCE = 20
+
+
+class CudaError(Exception):
+    """A call that failed: the function, the driver's name for the code, and the code."""
+
+    def __init__(self, function: str, name: str, code: int) -> None:
+        super().__init__(f"{function} failed: {name} ({code})")
+        self.code = code
+        self.name = name
+
+
+class Context:
+    """A context made by `Cuda.create_context`; destroying it twice does no harm."""
+
+    def __init__(self, cuda: "Cuda", handle: int) -> None:
+        self._cuda = cuda
+        self.handle = handle
+        self.destroyed = False
+
+    def destroy(self) -> None:
+        """Destroy it; where it is current on this thread, another may be from then on."""
+        if not self.destroyed:
+            self.destroyed = True
+            self._cuda.call("cuCtxDestroy_v2", self.handle)
+
+    @contextlib.contextmanager
+    def pushed(self) -> Iterator[None]:
+        """Make it current on this thread within a ``with`` block."""
+        self._cuda.push(self.handle)
+        try:
+            yield
+        finally:
+            if not self.destroyed:
+                self._cuda.pop()
+
+
+class Gate:
+    """Stands in a stream's way; see `Cuda.hold`."""
+
+    def __init__(self, word: int) -> None:
+        self._word = c_uint.from_address(word)
+        self._word.value = 0
+        self._timer = threading.Timer(PATIENCE, self._give_up)
+        self._timer.daemon = True
+        self._timer.start()
+        self._gave_up = False
+
+    def open(self) -> None:
+        """Let the stream run on, without waiting for it."""
+        self._timer.cancel()
+        self._word.value = 1
+
+    def _give_up(self) -> None:
+        self._gave_up = True
+        self._word.value = 1
+
+    def _close(self) -> None:
+        self._timer.join()
+        assert not self._gave_up, f"the stream was let go after {PATIENCE} s: something waits for what it holds itself"
+
+
+class Cuda:
+    """``libcuda.so.1``, initialised. Every call that fails raises `CudaError`.
+
+    Contexts that are made by `create_context` are `Context`; all else is an integer, as in the driver API. Calls go
+    without the GIL.
+    """
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcuda.so.1")
+        self._signatures = {
+            "cuGetErrorName": (c_int, POINTER(c_char_p)),
+            "cuInit": (c_uint,),
+            "cuDeviceGetCount": (POINTER(c_int),),
+            "cuDeviceGet": (POINTER(c_int), c_int),
+            "cuCtxCreate_v2": (POINTER(c_void_p), c_uint, c_int),
+            "cuCtxDestroy_v2": (c_void_p,),
+            "cuCtxGetCurrent": (POINTER(c_void_p),),
+            "cuCtxPushCurrent_v2": (c_void_p,),
+            "cuCtxPopCurrent_v2": (POINTER(c_void_p),),
+            "cuCtxSynchronize": (),
+            "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+            "cuDevicePrimaryCtxRelease_v2": (c_int,),
+            "cuStreamCreate": (POINTER(c_void_p), c_uint),
+            "cuStreamDestroy_v2": (c_void_p,),
+            "cuStreamSynchronize": (c_void_p,),
+            "cuStreamQuery": (c_void_p,),
+            "cuStreamWaitValue32_v2": (c_void_p, c_uint64, c_uint, c_uint),
+            "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+            "cuMemFree_v2": (c_uint64,),
+            "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
+            "cuMemHostGetDevicePointer_v2": (POINTER(c_uint64), c_void_p, c_uint),
+            "cuMemFreeHost": (c_void_p,),
+            "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
+            "cuMemcpyHtoD_v2": (c_uint64, c_char_p, c_size_t),
+            "cuMemcpyDtoD_v2": (c_uint64, c_uint64, c_size_t),
+            "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
+            "cuMemsetD8_v2": (c_uint64, c_ubyte, c_size_t),
+            "cuMemsetD8Async": (c_uint64, c_ubyte, c_size_t, c_void_p),
+        }
+        for name, arguments in self._signatures.items():
+            function = getattr(self._library, name)
+            function.restype = c_int
+            function.argtypes = arguments
+        self.call("cuInit", 0)
+
+    def code(self, function: str, *arguments: object) -> int:
+        """Call a function and return its code."""
+        assert function in self._signatures, f"libcuda.py does not know {function}"
+        return getattr(self._library, function)(*arguments)
+
+    def call(self, function: str, *arguments: object) -> None:
+        """Call a function, and raise `CudaError` unless it succeeds."""
+        code = self.code(function, *arguments)
+        if code != 0:
+            raise CudaError(function, self.error_name(code), code)
+
+    def error_name(self, code: int) -> str:
+        """Return the driver's name for a code, such as ``CUDA_ERROR_INVALID_CONTEXT``."""
+        name = c_char_p()
+        if self.code("cuGetErrorName", code, byref(name)) != 0 or name.value is None:
+            return f"CUDA error {code}"
+        return name.value.decode()
+
+    def device_count(self) -> int:
+        """Count the devices."""
+        count = c_int()
+        self.call("cuDeviceGetCount", byref(count))
+        return count.value
+
+    def _device(self, ordinal: int) -> int:
+        device = c_int()
+        self.call("cuDeviceGet", byref(device), ordinal)
+        return device.value
+
+    # ---- contexts ---------------------------------------------------------------------------------------------------
+
+    def create_context(self, device: int = 0, flags: int = 0) -> Context:
+        """Make a context, which is current on this thread from then on."""
+        handle = c_void_p()
+        self.call("cuCtxCreate_v2", byref(handle), flags, self._device(device))
+        return Context(self, handle.value or 0)
+
+    def current(self) -> int:
+        """Return the context that is current on this thread; 0 for none."""
+        handle = c_void_p()
+        self.call("cuCtxGetCurrent", byref(handle))
+        return handle.value or 0
+
+    def push(self, context: int) -> None:
+        """Make a context current on this thread."""
+        self.call("cuCtxPushCurrent_v2", context)
+
+    def pop(self) -> int:
+        """Take the current context off this thread's stack, and return it."""
+        handle = c_void_p()
+        self.call("cuCtxPopCurrent_v2", byref(handle))
+        return handle.value or 0
+
+    def retain_primary(self, device: int = 0) -> int:
+        """Retain the primary context, without making it current."""
+        handle = c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", byref(handle), self._device(device))
+        return handle.value or 0
+
+    def release_primary(self, device: int = 0) -> None:
+        """Release the primary context once."""
+        self.call("cuDevicePrimaryCtxRelease_v2", self._device(device))
+
+    def synchronize(self) -> None:
+        """Wait for everything in the current context."""
+        self.call("cuCtxSynchronize")
+
+    # ---- streams ----------------------------------------------------------------------------------------------------
+
+    def create_stream(self, flags: int = NON_BLOCKING) -> int:
+        """Make a stream in the current context."""
+        stream = c_void_p()
+        self.call("cuStreamCreate", byref(stream), flags)
+        return stream.value or 0
+
+    def destroy_stream(self, stream: int) -> None:
+        """Destroy a stream; what is enqueued still runs."""
+        self.call("cuStreamDestroy_v2", stream)
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Wait for a stream."""
+        self.call("cuStreamSynchronize", stream)
+
+    def is_done(self, stream: int) -> bool:
+        """Tell whether everything in a stream is done."""
+        code = self.code("cuStreamQuery", stream)
+        not_ready = 600
+        if code not in (0, not_ready):
+            raise CudaError("cuStreamQuery", self.error_name(code), code)
+        return code == 0
+
+    @contextlib.contextmanager
+    def stream(self, flags: int = NON_BLOCKING) -> Iterator[int]:
+        """Make a stream for a ``with`` block; it is waited for and destroyed at the end."""
+        stream = self.create_stream(flags)
+        try:
+            yield stream
+        finally:
+            self.synchronize_stream(stream)
+            self.destroy_stream(stream)
+
+    @contextlib.contextmanager
+    def hold(self, stream: int) -> Iterator[Gate]:
+        """Hold a stream within a ``with`` block: what is enqueued runs when the gate is opened, or at the end.
+
+        The end waits for the stream. Only the GPU waits at the gate, no Python runs for it.
+        """
+        word = c_void_p()
+        portable_and_mapped = 3
+        self.call("cuMemHostAlloc", byref(word), 4, portable_and_mapped)
+        assert word.value is not None
+        gate = Gate(word.value)
+        try:
+            address = c_uint64()
+            self.call("cuMemHostGetDevicePointer_v2", byref(address), word, 0)
+            wait_until_equal = 1
+            self.call("cuStreamWaitValue32_v2", stream, address, 1, wait_until_equal)
+            try:
+                yield gate
+            finally:
+                gate.open()
+                self.synchronize_stream(stream)
+        finally:
+            gate.open()
+            self.call("cuMemFreeHost", word)
+        gate._close()
+
+    # ---- memory -----------------------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> int:
+        """Allocate device memory."""
+        pointer = c_uint64()
+        self.call("cuMemAlloc_v2", byref(pointer), size)
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        """Free what `allocate` gave."""
+        self.call("cuMemFree_v2", pointer)
+
+    def read(self, pointer: int, size: int) -> bytes:
+        """Copy from the device (``cuMemcpyDtoH``)."""
+        buffer = ctypes.create_string_buffer(size)
+        self.call("cuMemcpyDtoH_v2", buffer, pointer, size)
+        return buffer.raw
+
+    def write(self, pointer: int, data: bytes) -> None:
+        """Copy to the device (``cuMemcpyHtoD``)."""
+        self.call("cuMemcpyHtoD_v2", pointer, bytes(data), len(data))
+
+    def copy(self, to: int, source: int, size: int, stream: int | None = None) -> None:
+        """Copy on the device; with a stream, asynchronously."""
+        if stream is None:
+            self.call("cuMemcpyDtoD_v2", to, source, size)
+        else:
+            self.call("cuMemcpyDtoDAsync_v2", to, source, size, stream)
+
+    def fill(self, pointer: int, value: int, size: int, stream: int | None = None) -> None:
+        """Fill bytes on the device (``cuMemsetD8``); with a stream, asynchronously."""
+        if stream is None:
+            self.call("cuMemsetD8_v2", pointer, value, size)
+        else:
+            self.call("cuMemsetD8Async", pointer, value, size, stream)

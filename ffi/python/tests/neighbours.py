@@ -1,0 +1,107 @@
+"""Device memory and streams of other libraries, as far as their protocols show them; and what several tests need."""
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import libcuda
+import vkgdr
+
+
+class Foreign:
+    """Device memory that vkgdr did not allocate, with the CUDA Array Interface; freed in the context it was made in."""
+
+    def __init__(self, cuda: libcuda.Cuda, contents: bytes, **interface: object) -> None:
+        self._cuda = cuda
+        self.context = cuda.current()
+        self.pointer = cuda.allocate(len(contents))
+        cuda.write(self.pointer, contents)
+        self.__cuda_array_interface__ = {
+            "shape": (len(contents),),
+            "typestr": "|u1",
+            "data": (self.pointer, False),
+            "strides": None,
+            "version": 3,
+        } | interface
+
+    def __del__(self) -> None:
+        self._cuda.push(self.context)
+        self._cuda.free(self.pointer)
+        self._cuda.pop()
+
+
+class ByDlpack:
+    """Shows of an object nothing but DLPack."""
+
+    def __init__(self, obj: Any) -> None:
+        self._obj = obj
+
+    def __dlpack__(self, **arguments: object) -> object:
+        return self._obj.__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._obj.__dlpack_device__()
+
+
+class ByInterface:
+    """Shows nothing but an array interface."""
+
+    def __init__(self, interface: object) -> None:
+        self.__cuda_array_interface__ = interface
+
+
+class ByProtocol:
+    """Shows nothing but ``__vkgdr_memory__``."""
+
+    def __init__(self, protocol: object) -> None:
+        self.__vkgdr_memory__ = protocol
+
+
+class Stream:
+    """A stream as cuda.core has it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None = None) -> None:
+    """Check that work on another thread does not end before the gate is opened, and open it.
+
+    The thread has the context `context` current, or none.
+    """
+
+    def run() -> None:
+        if context is None:
+            work()
+            return
+        cuda = libcuda.Cuda()
+        cuda.push(context)
+        try:
+            work()
+        finally:
+            cuda.pop()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    # Too short a time lets a defect through; no time makes the test fail without one.
+    thread.join(0.05)
+    waits = thread.is_alive()
+    gate.open()
+    thread.join()
+    assert waits, "the work ended before the gate was opened"
+
+
+def counter(gpu: vkgdr.Vkgdr) -> Callable[..., int]:
+    """Return a function that counts the allocations, or the ``"bytes"``, that live and did not when this was called."""
+    gc.collect()
+    before = gpu.stats()
+
+    def live(what: str = "allocations") -> int:
+        gc.collect()
+        return gpu.stats()[f"live_{what}"] - before[f"live_{what}"]
+
+    return live

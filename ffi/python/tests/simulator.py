@@ -1,0 +1,147 @@
+"""The controls of the simulated CUDA driver and of the Vulkan test layer: live objects, calls, injected failures.
+
+Both live in this process: ``tests/simcuda`` behind ``libcuda.so.1``, ``tests/vklayer`` among Vulkan's layers when
+``VKGDR_TEST_LAYERS`` is ``faults`` or ``validation``. On a real driver the first is missing, and what needs it skips.
+"""
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+CUDA_NOUNS = ("memory", "host", "external", "mapped", "stream", "event", "context", "primary")
+# Instances and devices stay for the process's life.
+VULKAN_NOUNS = ("memory", "mapping")
+
+
+class Controls:
+    """What one of the two libraries exports for tests."""
+
+    def __init__(self, library: ctypes.CDLL, prefix: str, nouns: tuple[str, ...]) -> None:
+        def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
+            found = getattr(library, f"{prefix}_{name}")
+            found.restype = result
+            found.argtypes = arguments
+            return found
+
+        self._nouns = nouns
+        self._live_objects_of = function("live_objects_of", ctypes.c_size_t, ctypes.c_char_p)
+        self._calls = function("calls", ctypes.c_uint64, ctypes.c_char_p)
+        self._fail = function("fail", ctypes.c_int32, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int32)
+        self._clear_faults = function("clear_faults", None)
+        self._last_fault = function("last_fault", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+
+    def live(self) -> dict[str, int]:
+        """Count the live objects of each noun."""
+        return {noun: count(word) for noun, count, word in self.counters()}
+
+    def counters(self) -> list[tuple[str, Callable[[bytes], int], bytes]]:
+        """Return for each noun its name, and a C function and an argument that count its live objects."""
+        return [(noun, self._live_objects_of, noun.encode()) for noun in self._nouns]
+
+    def calls(self, function: str | None = None) -> int:
+        """Count the calls of a function so far, under all its versions; of all functions by default."""
+        return self._calls(None if function is None else function.encode())
+
+    def last_fault(self) -> str | None:
+        """Name the function that last failed by injection, if one did since the faults were cleared."""
+        buffer = ctypes.create_string_buffer(256)
+        return buffer.value.decode() if self._last_fault(buffer, len(buffer)) else None
+
+    @contextlib.contextmanager
+    def fail(self, function: str, nth: int = 1, code: int = 999, *, must_happen: bool = True) -> Iterator[None]:
+        """Make the nth call of a function from now fail with a code, once, within a ``with`` block.
+
+        ``"*"`` is any function. Blocks may be nested. Unless ``must_happen`` is false, a block that ends without the
+        failure is itself an error.
+        """
+        if self._fail(function.encode(), nth, code) != 0:
+            raise ValueError(f"the fault {function}:{nth}:{code} was refused")
+        before = self.calls(None if function == "*" else function)
+        try:
+            yield
+            calls = self.calls(None if function == "*" else function) - before
+            assert not must_happen or calls >= nth, f"{function} was called {calls} times, its call {nth} was to fail"
+        finally:
+            self._clear_faults()
+
+
+class _Absent:
+    """Stands for controls that are not there: everything skips the test."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def live(self) -> dict[str, int]:
+        return {}
+
+    def counters(self) -> list[tuple[str, Callable[[bytes], int], bytes]]:
+        return []
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        pytest.skip(self._reason)
+
+
+def _open_cuda() -> Controls | _Absent:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        return Controls(library, "simcuda", CUDA_NOUNS)
+    except OSError:
+        return _Absent("there is no CUDA driver: start pytest through tests/run")
+    except AttributeError:
+        return _Absent("needs the simulated CUDA driver, and this one is real")
+
+
+def _open_vulkan() -> Controls | _Absent:
+    if "VK_LAYER_VKGDR_faults" not in os.environ.get("VK_INSTANCE_LAYERS", "").split(":"):
+        return _Absent("needs the Vulkan test layer: VKGDR_TEST_LAYERS=faults")
+    # The very file that Vulkan's loader opens, so that both see one state.
+    library = ctypes.CDLL(str(Path(os.environ["VKGDR_LAYER_DIR"]) / "libvklayer.so"))
+    return Controls(library, "vklayer", VULKAN_NOUNS)
+
+
+cuda = _open_cuda()
+vulkan = _open_vulkan()
+
+
+def available() -> bool:
+    """Tell whether the CUDA driver is the simulated one."""
+    return isinstance(cuda, Controls)
+
+
+def require() -> None:
+    """Skip the test on a real driver."""
+    cuda.calls()
+
+
+def live() -> dict[str, int]:
+    """Count the live CUDA objects of each noun; nothing on a real driver."""
+    return cuda.live()
+
+
+def calls(function: str | None = None) -> int:
+    """Count the calls of a CUDA function so far."""
+    return cuda.calls(function)
+
+
+def fail(
+    function: str, nth: int = 1, code: int = 999, *, must_happen: bool = True
+) -> contextlib.AbstractContextManager[None]:
+    """Make the nth call of a CUDA function fail; see `Controls.fail`."""
+    return cuda.fail(function, nth, code, must_happen=must_happen)
+
+
+def counters() -> list[tuple[bytes, Callable[[bytes], int], bytes]]:
+    """Return what `ledger` is made of: names, and C functions with their arguments."""
+    both = (("CUDA", cuda), ("Vulkan", vulkan))
+    return [(f"{api} {noun}".encode(), count, word) for api, of in both for noun, count, word in of.counters()]
+
+
+def ledger() -> dict[str, int]:
+    """Count what must not leak, of CUDA and of Vulkan, as far as the libraries can be asked."""
+    return {name.decode(): count(word) for name, count, word in counters()}

@@ -1,0 +1,121 @@
+"""Numbers that are none, are negative or do not fit, wherever a method takes one."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from everything import refused
+
+SIZE = 4096
+
+
+@pytest.fixture
+def memory(gpu):
+    return vkgdr.Memory(gpu, SIZE)
+
+
+NO_NUMBERS = ["1", b"1", 1.0, None, [], {}, object(), math.nan, 1j, np.float64(1), np.array([1, 2]), slice(1)]
+NEGATIVE = [-1, -(2**31), -(2**63), -(2**64), -(2**100), np.int64(-1)]
+HUGE = [SIZE + 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**100, np.uint64(2**64 - 1)]
+
+TAKES_NUMBERS = {
+    "flush offset": lambda m, n: m.flush(n),
+    "flush size": lambda m, n: m.flush(0, n),
+    "invalidate offset": lambda m, n: m.invalidate(n),
+    "invalidate size": lambda m, n: m.invalidate(0, n),
+    "get_sub_region origin": lambda m, n: m.get_sub_region(n, 1),
+    "get_sub_region size": lambda m, n: m.get_sub_region(0, n),
+    "get_host_array shape": lambda m, n: m.get_host_array((2, n)),
+    "get_host_array offset": lambda m, n: m.get_host_array(offset=n),
+    "map offset": lambda m, n: m.map(offset=n),
+    "map size": lambda m, n: m.map(size=n),
+    "map shape": lambda m, n: m.map(shape=(n,)),
+    "copy_to_host offset": lambda m, n: m.copy_to_host(bytearray(SIZE), offset=n),
+    "copy_from_host offset": lambda m, n: m.copy_from_host(b"x", offset=n),
+    "memset value": lambda m, n: m.memset(n),
+    "memset offset": lambda m, n: m.memset(0, offset=n),
+    "memset nbytes": lambda m, n: m.memset(0, nbytes=n),
+}
+
+# Device memory has no host view to begin with.
+CALLS = [(call, "mapped") for call in TAKES_NUMBERS]
+CALLS += [(call, "device") for call in TAKES_NUMBERS if call.split()[0] not in ("map", "get_host_array")]
+
+# None means "all" there, and is the default.
+NONE_IS_ALL = {"flush size", "invalidate size", "map size", "memset nbytes"}
+
+
+@pytest.mark.parametrize(("call", "kind"), CALLS)
+def test_what_is_no_number_is_a_type_error(gpu, call, kind):
+    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+    for value in NO_NUMBERS:
+        if value is None and call in NONE_IS_ALL:
+            continue
+        # A text without the operator that failed: it is the argument that is wrong.
+        refused(partial(TAKES_NUMBERS[call], memory, value), TypeError, "^(?!.*<=)", f"{call} of {value!r}")
+    assert memory.pending_views == 0
+
+
+@pytest.mark.parametrize(("call", "kind"), CALLS)
+def test_a_negative_number_is_refused_with_the_number(gpu, call, kind):
+    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+    for value in NEGATIVE:
+        error = (OverflowError, vkgdr.InvalidArgumentError)
+        refused(partial(TAKES_NUMBERS[call], memory, value), error, str(int(value)), f"{call} of {value!r}")
+    assert memory.pending_views == 0
+
+
+@pytest.mark.parametrize(("call", "kind"), CALLS)
+def test_a_number_that_is_too_large_is_refused_with_the_number(gpu, call, kind):
+    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+    for value in HUGE:
+        error = (OverflowError, vkgdr.InvalidArgumentError)
+        refused(partial(TAKES_NUMBERS[call], memory, value), error, str(int(value)), f"{call} of {value!r}")
+    assert memory.pending_views == 0
+
+
+@pytest.mark.parametrize("call", TAKES_NUMBERS)
+def test_every_kind_of_integer_is_a_number(memory, call):
+    class Two:
+        def __index__(self):
+            return 2
+
+    for value in (np.int8(2), np.uint64(2), Two(), True):
+        TAKES_NUMBERS[call](memory, value)
+
+
+@pytest.mark.parametrize("call", TAKES_NUMBERS)
+def test_what_index_raises_is_passed_on(memory, call):
+    class Bad:
+        def __index__(self):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        TAKES_NUMBERS[call](memory, Bad())
+
+
+@pytest.mark.parametrize("call", TAKES_NUMBERS)
+def test_memory_that_is_freed_while_its_number_is_asked_for_is_an_error(gpu, call, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.Memory(gpu, SIZE)
+
+    class Frees:
+        def __index__(self):
+            memory.free(force=True)
+            return 1
+
+    with pytest.raises(vkgdr.FreedError):
+        TAKES_NUMBERS[call](memory, Frees())
+    assert simulator.ledger() == before
+
+
+def test_a_buffer_that_frees_the_memory_is_no_danger(gpu):
+    memory = vkgdr.Memory(gpu, SIZE)
+    view = memoryview(bytearray(SIZE))
+    memory.copy_to_host(view)
+    memory.free()
+    with pytest.raises(vkgdr.FreedError):
+        memory.copy_to_host(view)

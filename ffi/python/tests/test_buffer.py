@@ -1,0 +1,478 @@
+"""``vkgdr.Buffer``: RMM's ``DeviceBuffer``, row by row, and pyopencl's ``Buffer``."""
+
+import ctypes
+import gc
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import Foreign, Stream, counter, wait_at
+from vkgdr import Buffer
+
+KINDS = ["mapped", "host", "device"]
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_visible_kind = pytest.mark.parametrize("kind", KINDS[:2])
+
+
+@pytest.fixture
+def live(gpu):
+    return counter(gpu)
+
+
+# ---- DeviceBuffer(*, ptr=0, size=0, stream=DEFAULT_STREAM, mr=None) -------------------------------------------------
+
+
+@every_kind
+def test_a_buffer_has_size_and_kind(gpu, kind):
+    buffer = Buffer(size=4097, owner=gpu, kind=kind)
+    assert isinstance(buffer, vkgdr.MemoryObject)
+    assert len(buffer) == buffer.capacity() == 4097
+    assert buffer.kind == kind
+    assert buffer.owner is gpu
+    assert buffer.stream is None
+    buffer.memset(7)
+    assert buffer.tobytes() == b"\7" * 4097
+
+
+@every_kind
+def test_an_empty_buffer_has_no_allocation(gpu, kind, live):
+    buffer = Buffer(gpu, kind=kind)
+    assert live() == 0
+    assert len(buffer) == buffer.size == buffer.nbytes == buffer.capacity() == 0
+    assert buffer.ptr == buffer.device_ptr == 0
+    assert buffer.host_ptr == (None if kind == "device" else 0)
+    assert buffer.kind == kind
+    assert buffer.device == gpu.device
+    assert buffer.owner is gpu
+    assert buffer.pending_views == 0
+    assert "0 bytes" in repr(buffer)
+    assert not buffer.freed
+
+
+@every_kind
+def test_an_empty_buffer_can_be_used_as_any_other(gpu, kind):
+    buffer = Buffer(gpu, kind=kind)
+    assert buffer.tobytes() == bytes(buffer) == b""
+    assert buffer.copy_to_host().shape == (0,)
+    target = bytearray(b"abc")
+    assert buffer.copy_to_host(target) is target
+    assert target == b"abc"
+    buffer.copy_from_host(b"")
+    buffer.copy_from_device(Buffer(gpu))
+    buffer.memset(1)
+    buffer.flush()
+    buffer.invalidate()
+    buffer.flush(0, 0)
+    for use in (lambda: buffer.copy_from_host(b"a"), lambda: buffer.copy_from_device(Buffer(gpu, size=1))):
+        with pytest.raises(ValueError, match=r"too large.* 1 bytes"):
+            use()
+    with pytest.raises(vkgdr.OutOfRangeError):
+        buffer.flush(0, 1)
+    with pytest.raises(ValueError, match="empty"):
+        buffer[0:0]
+
+
+@every_kind
+def test_an_empty_buffer_has_the_interface_of_an_empty_array(gpu, kind):
+    interface = Buffer(gpu, kind=kind).__cuda_array_interface__
+    assert interface["shape"] == (0,)
+    assert interface["data"] == (0, False)
+
+
+@every_visible_kind
+def test_numpy_sees_an_empty_buffer_as_an_empty_array(gpu, kind):
+    buffer = Buffer(gpu, kind=kind)
+    for array in (np.asarray(buffer), np.frombuffer(buffer, "u1"), np.from_dlpack(buffer, device="cpu"), buffer.buf):
+        assert len(array) == 0
+    assert np.asarray(buffer).dtype == np.uint8
+    assert buffer.get_host_array((0, 5), "f4").shape == (0, 5)
+    with buffer.map() as array:
+        assert array.shape == (0,)
+
+
+def test_an_empty_buffer_of_device_memory_has_no_host_view(gpu):
+    buffer = Buffer(gpu, kind="device")
+    with pytest.raises(vkgdr.NoHostViewError):
+        memoryview(buffer)
+
+
+@every_kind
+def test_an_empty_buffer_can_be_freed(gpu, kind, live):
+    buffer = Buffer(gpu, kind=kind)
+    buffer.free()
+    buffer.free()
+    assert buffer.freed
+    for use in (len, bytes, Buffer.capacity, Buffer.copy, lambda buffer: buffer.resize(1), lambda buffer: buffer.ptr):
+        with pytest.raises(vkgdr.FreedError):
+            use(buffer)
+    assert live() == 0
+
+
+def test_a_buffer_that_was_never_made_raises_too():
+    class Careless(Buffer):
+        def __init__(self):
+            pass
+
+    buffer = Careless()
+    assert buffer.freed
+    buffer.free()
+    for use in (
+        len,
+        bytes,
+        Buffer.capacity,
+        Buffer.copy,
+        lambda buffer: buffer.resize(1),
+        lambda buffer: buffer.reserve(1),
+    ):
+        with pytest.raises(vkgdr.FreedError):
+            use(buffer)
+
+
+def test_the_arguments_of_rmm_are_keywords(gpu):
+    with pytest.raises(TypeError, match="positional"):
+        Buffer(gpu, 0, 10)
+    assert len(Buffer(ptr=0, size=10, stream=None, owner=gpu, kind="mapped")) == 10
+
+
+@every_kind
+def test_a_host_address_is_copied_from(gpu, kind):
+    source = np.frombuffer(b"hello world", "u1")
+    buffer = Buffer(ptr=source.ctypes.data, size=5, owner=gpu, kind=kind)
+    assert buffer.tobytes() == b"hello"
+
+
+@every_kind
+def test_a_device_address_of_cuda_is_copied_from(cuda, gpu, kind):
+    foreign = Foreign(cuda, b"hello world")
+    buffer = Buffer(ptr=foreign.pointer + 6, size=5, owner=gpu, kind=kind)
+    assert buffer.tobytes() == b"world"
+
+
+@every_kind
+@pytest.mark.parametrize("source_kind", KINDS)
+def test_a_device_address_of_this_package_is_copied_from(gpu, kind, source_kind):
+    source = vkgdr.Memory(gpu, 11, kind=source_kind)
+    source.copy_from_host(b"hello world")
+    buffer = Buffer(ptr=source.device_ptr + 6, size=5, owner=gpu, kind=kind)
+    assert buffer.tobytes() == b"world"
+    assert source.pending_views == 0
+
+
+@every_kind
+@pytest.mark.parametrize("source_kind", KINDS[:2])
+def test_a_host_address_of_this_package_is_copied_from(gpu, kind, source_kind):
+    source = vkgdr.Memory(gpu, 11, kind=source_kind)
+    source.copy_from_host(b"hello world")
+    buffer = Buffer(ptr=source.host_ptr + 6, size=5, owner=gpu, kind=kind)
+    assert buffer.tobytes() == b"world"
+    assert source.pending_views == 0
+
+
+def test_pinned_memory_of_cuda_is_copied_from(pycuda_context):
+    import pycuda.driver
+
+    source = pycuda.driver.pagelocked_zeros(5, "u1")
+    source[:] = 3
+    assert Buffer(ptr=source.ctypes.data, size=5).tobytes() == b"\3" * 5
+
+
+def test_an_address_is_copied_from_without_a_current_context(cuda, primary):
+    cuda.push(cuda.retain_primary())
+    foreign = Foreign(cuda, b"abc")
+    cuda.pop()
+    source = np.frombuffer(b"xyz", "u1")
+    try:
+        assert Buffer(primary, ptr=source.ctypes.data, size=3).tobytes() == b"xyz"
+        assert Buffer(primary, ptr=foreign.pointer, size=3).tobytes() == b"abc"
+    finally:
+        del foreign
+        cuda.release_primary()
+
+
+def test_a_copy_from_bound_memory_waits_for_its_stream(cuda, gpu):
+    with cuda.stream() as stream:
+        source = vkgdr.Memory(gpu, 3, stream=stream)
+        with cuda.hold(stream) as gate:
+            cuda.fill(source.device_ptr, ord("n"), 3, stream)
+            made = []
+            wait_at(gate, lambda: made.append(Buffer(gpu, ptr=source.device_ptr, size=3).tobytes()), source.context)
+        assert made == [b"nnn"]
+        source.free()
+
+
+def test_an_address_without_a_size_copies_nothing(gpu, live):
+    assert len(Buffer(gpu, ptr=1)) == 0
+    assert live() == 0
+
+
+@pytest.mark.parametrize(
+    ("ptr", "size"), [(-1, 0), (-1, 10), (1 << 64, 1), ((1 << 64) - 5, 6), (1 << 200, 1), ((1 << 64) - 1, 2)]
+)
+def test_an_address_out_of_range_is_refused(gpu, ptr, size, live):
+    with pytest.raises(ValueError, match=f"{size} bytes at address"):
+        Buffer(gpu, ptr=ptr, size=size)
+    assert live() == 0
+
+
+@pytest.mark.parametrize("arguments", [{"size": 1.5}, {"size": "1"}, {"ptr": 1.5, "size": 1}, {"ptr": None, "size": 1}])
+def test_sizes_and_addresses_are_integers(gpu, arguments):
+    with pytest.raises(TypeError, match="integer"):
+        Buffer(gpu, **arguments)
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 64, -(10**30)])
+def test_a_size_out_of_range_is_refused(gpu, size):
+    with pytest.raises(OverflowError, match=str(size)):
+        Buffer(gpu, size=size)
+
+
+def test_a_size_for_which_there_is_no_room_is_an_allocation_error_at_once(gpu):
+    with pytest.raises(vkgdr.AllocationError, match="VK_ERROR_OUT_OF_DEVICE_MEMORY"):
+        Buffer(gpu, size=10**15)
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_an_unknown_kind_is_refused(gpu, size):
+    with pytest.raises(ValueError, match="gpu"):
+        Buffer(gpu, size=size, kind="gpu")
+
+
+def test_an_owner_is_a_handle():
+    for size in (0, 10):
+        with pytest.raises(TypeError, match="Vkgdr, not int"):
+            Buffer(5, size=size)
+
+
+def test_the_default_owner_is_the_gpu_of_the_current_context(context):
+    assert Buffer(size=10).context == context.handle
+    assert Buffer().owner.device == 0
+
+
+def test_without_a_context_the_default_owner_is_the_primary_one(run_python):
+    code = """
+        import vkgdr
+        first, second = vkgdr.Buffer(size=3), vkgdr.Buffer.to_device(b"abc")
+        first.copy_from_device(second)
+        assert first.owner is second.owner
+        print(first.tobytes())
+    """
+    assert run_python(code).stdout == "b'abc'\n"
+
+
+@every_kind
+@pytest.mark.parametrize("size", [0, 10])
+def test_the_stream_is_bound_and_kept(cuda, gpu, kind, size):
+    with cuda.stream() as handle:
+        buffer = Buffer(gpu, size=size, stream=Stream(handle), kind=kind)
+        gc.collect()
+        assert buffer.stream == handle
+        buffer.resize(20)
+        assert buffer.stream == handle
+        assert buffer.__cuda_array_interface__["stream"] == handle
+        buffer.unbind_stream()
+        assert buffer.stream is None
+        buffer.free()
+
+
+def test_an_unbound_empty_buffer_stays_unbound(cuda, gpu):
+    with cuda.stream() as stream:
+        buffer = Buffer(gpu, stream=stream)
+        buffer.unbind_stream()
+        assert buffer.stream is None
+        buffer.resize(10)
+        assert buffer.stream is None
+        with pytest.raises(TypeError, match="stream"):
+            Buffer(gpu, stream="stream")
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_a_buffer_is_freed_after_a_stream(cuda, gpu, size, live):
+    with cuda.stream() as stream:
+        buffer = Buffer(gpu, size=size)
+        with pytest.raises(ValueError, match="no implicit stream"):
+            buffer.free_async()
+        with cuda.hold(stream) as gate:
+            event = buffer.free_async(stream)
+            assert buffer.freed
+            assert event.is_complete == (size == 0)
+            gate.open()
+            event.synchronize()
+        gpu.collect()
+        assert live() == 0
+
+
+# ---- prefetch, __reduce__, __cuda_array_interface__ -----------------------------------------------------------------
+
+
+@every_kind
+def test_prefetch_does_nothing(cuda, gpu, kind):
+    buffer = Buffer.to_device(b"abc", owner=gpu, kind=kind)
+    with cuda.stream() as stream:
+        assert buffer.prefetch() is None
+        assert buffer.prefetch(0, stream) is None
+        assert buffer.prefetch(device=0, stream=stream) is None
+    assert buffer.tobytes() == b"abc"
+
+
+@every_kind
+@pytest.mark.parametrize("contents", [b"abc", b""])
+def test_pickling_copies_and_keeps_the_kind(gpu, kind, contents):
+    buffer = Buffer.to_device(contents, owner=gpu, kind=kind)
+    again = pickle.loads(pickle.dumps(buffer))
+    assert type(again) is Buffer
+    assert again.kind == kind
+    assert again.tobytes() == contents
+    assert again.ptr != buffer.ptr or not contents
+    again.resize(10)
+
+
+def test_a_pickle_is_read_in_another_process(gpu, run_python):
+    pickled = pickle.dumps(Buffer.to_device(b"hello", owner=gpu, kind="host"))
+    code = f"import pickle; buffer = pickle.loads({pickled!r}); print(buffer.kind, buffer.tobytes())"
+    assert run_python(code).stdout == "host b'hello'\n"
+
+
+@every_kind
+def test_the_interface_is_version_3(gpu, kind):
+    buffer = Buffer(gpu, size=10, kind=kind)
+    assert buffer.__cuda_array_interface__ == {
+        "data": (buffer.ptr, False),
+        "shape": (10,),
+        "strides": None,
+        "typestr": "|u1",
+        "version": 3,
+        "stream": None,
+    }
+
+
+# ---- c_from_unique_ptr, c_release; __dealloc__ ----------------------------------------------------------------------
+
+
+def test_memory_is_adopted_from_a_capsule_without_a_copy(gpu, live):
+    buffer = Buffer.to_device(b"abc", owner=gpu)
+    memory = vkgdr.Memory.from_capsule(buffer.__dlpack__())
+    assert memory.device_ptr == buffer.ptr
+    place = buffer.ptr
+    buffer.free()
+    assert live() == 1
+    assert (memory.device_ptr, memory.tobytes()) == (place, b"abc")
+
+
+def test_memory_is_released_to_be_freed_by_hand(gpu, live):
+    memory = vkgdr.Memory(gpu, 3)
+    place = memory.device_ptr
+    raw = memory.release_raw()
+    assert memory.freed
+    assert raw.device_ptr == place
+    assert live() == 1
+    raw.free()
+    assert live() == 0
+
+
+def test_a_dropped_buffer_frees_its_memory(gpu, live):
+    buffer = Buffer(gpu, size=10)
+    buffer.reserve(100)
+    assert live() == 1
+    del buffer
+    assert live() == 0
+
+
+def test_a_view_keeps_the_memory_of_a_dropped_buffer(gpu, live):
+    array = np.asarray(Buffer.to_device(b"abc", owner=gpu))
+    assert bytes(array) == b"abc"
+    assert live() == 1
+    del array
+    assert live() == 0
+
+
+def test_other_threads_run_while_a_buffer_is_freed(cuda, gpu, live):
+    with cuda.stream() as stream:
+        buffer = Buffer(gpu, size=10, kind="device")
+        with cuda.hold(stream) as gate:
+            buffer.record_stream(stream)
+            cuda.fill(buffer.ptr, 1, 10, stream)
+            # Waits for the context, in which the stream is held; this thread opens the gate meanwhile.
+            wait_at(gate, buffer.free)
+    assert live() == 0
+
+
+def test_concurrent_resizes_keep_the_buffer_whole(primary):
+    gc.collect()
+    before = primary.stats()["live_bytes"]
+    buffer = Buffer(primary, size=10)
+    buffer.memset(5)
+
+    def work(sizes):
+        for size in sizes:
+            buffer.resize(size)
+
+    threads = [threading.Thread(target=work, args=([step * 7 % 90 + 10] * 2,)) for step in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 10 <= len(buffer) <= buffer.capacity()
+    assert primary.stats()["live_bytes"] - before == buffer.capacity()
+    assert buffer.tobytes()[:10] == b"\5" * 10
+
+
+# ---- pyopencl: Buffer(context, flags, size=0, hostbuf=None) ---------------------------------------------------------
+
+
+@every_kind
+def test_hostbuf_is_copied(gpu, kind):
+    source = bytearray(b"hello")
+    buffer = Buffer(gpu, hostbuf=source, kind=kind)
+    source[:] = b"-----"
+    assert buffer.tobytes() == b"hello"
+    assert buffer.reference_obj is None
+
+
+@every_kind
+def test_a_size_limits_what_is_copied_of_hostbuf(gpu, kind):
+    assert Buffer(gpu, size=3, hostbuf=b"hello", kind=kind).tobytes() == b"hel"
+    pairs = np.array([(1, 2), (3, 4)], [("a", "u1"), ("b", "u1")])
+    assert Buffer(gpu, size=3, hostbuf=pairs, kind=kind).tobytes() == b"\1\2\3"
+
+
+def test_a_size_larger_than_hostbuf_is_refused(gpu, live):
+    with pytest.raises(ValueError, match=r"size 6 is larger than hostbuf.* 5 bytes"):
+        Buffer(gpu, size=6, hostbuf=b"hello")
+    with pytest.raises(ValueError, match="size 1 is larger than hostbuf"):
+        Buffer(gpu, size=1, hostbuf=b"")
+    assert live() == 0
+
+
+def test_hostbuf_and_an_address_are_refused(gpu):
+    with pytest.raises(ValueError, match="0x1000"):
+        Buffer(gpu, hostbuf=b"hello", ptr=0x1000, size=5)
+
+
+def test_hostbuf_must_be_contiguous_bytes(gpu):
+    with pytest.raises(TypeError, match="int"):
+        Buffer(gpu, hostbuf=5)
+    with pytest.raises(ValueError, match="contiguous"):
+        Buffer(gpu, hostbuf=np.zeros(10)[::2])
+
+
+# ---- pycuda ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpuarray_is_copied_from_and_lies_over_a_buffer(pycuda_context):
+    from pycuda import gpuarray
+
+    array = gpuarray.to_gpu(np.arange(5, dtype="f4"))
+    buffer = Buffer(size=20)
+    buffer.copy_from_device(array)
+    assert buffer.tobytes() == np.arange(5, dtype="f4").tobytes()
+    view = gpuarray.GPUArray(5, "f4", gpudata=buffer.ptr, base=buffer)
+    view.set(np.ones(5, "f4"))
+    assert buffer.tobytes() == np.ones(5, "f4").tobytes()
+    assert Buffer(ptr=array.ptr, size=array.nbytes).tobytes() == np.arange(5, dtype="f4").tobytes()
+
+
+def test_a_ctypes_address_is_an_address(gpu):
+    source = ctypes.create_string_buffer(b"abc")
+    assert Buffer(gpu, ptr=ctypes.addressof(source), size=3).tobytes() == b"abc"

@@ -1,0 +1,205 @@
+"""The CUDA Array Interface: the device's bytes for everybody."""
+
+import gc
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+
+
+@pytest.fixture
+def memory(gpu):
+    return vkgdr.Memory(gpu, 4096)
+
+
+class Consumer:
+    """Takes device memory as a library does: reads the interface, keeps the object, orders itself after the stream."""
+
+    def __init__(self, cuda, obj):
+        interface = obj.__cuda_array_interface__
+        assert interface["version"] == 3
+        assert interface["stream"] != 0
+        self._cuda, self._obj = cuda, obj
+        self.address, self.readonly = interface["data"]
+        (self.count,) = interface["shape"]
+        assert np.dtype(interface["typestr"]) == np.uint8
+        assert interface.get("strides") is None
+        assert interface.get("mask") is None
+        if interface["stream"] is not None:
+            # The CUDA Array Interface has 1 for the legacy default stream, and so has the driver.
+            cuda.synchronize_stream(interface["stream"])
+
+    def read(self):
+        return self._cuda.read(self.address, self.count)
+
+    def fill(self, value):
+        assert not self.readonly
+        self._cuda.fill(self.address, value, self.count)
+        self._cuda.synchronize()
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host", "device"])
+def test_a_consumer_reads_and_writes_memory_of_every_kind(gpu, cuda, kind):
+    memory = vkgdr.Memory(gpu, 100, kind=kind)
+    memory.copy_from_host(bytes(range(100)))
+    consumer = Consumer(cuda, memory)
+    assert consumer.read() == bytes(range(100))
+    consumer.fill(7)
+    assert memory.tobytes() == b"\7" * 100
+
+
+def test_the_interface_has_all_that_version_3_wants(memory):
+    assert memory.__cuda_array_interface__ == {
+        "shape": (4096,),
+        "typestr": "|u1",
+        "data": (memory.device_ptr, False),
+        "strides": None,
+        "version": 3,
+        "stream": None,
+    }
+
+
+def test_the_interface_of_read_only_memory_says_so(gpu, cuda):
+    assert Consumer(cuda, vkgdr.Memory(gpu, 10, readonly=True)).readonly
+    assert not Consumer(cuda, vkgdr.Memory(gpu, 10)).readonly
+
+
+def test_the_interface_of_a_region_is_the_part(memory, cuda):
+    memory.memset(0)
+    Consumer(cuda, memory[100:200]).fill(9)
+    assert memory.tobytes() == bytes(100) + b"\t" * 100 + bytes(3896)
+
+
+def test_a_consumer_that_waits_for_the_stream_sees_the_work_on_it(memory, cuda):
+    memory.memset(0)
+    with cuda.stream() as stream:
+        memory.bind_to_stream(stream)
+        assert memory.__cuda_array_interface__["stream"] == stream
+        with cuda.hold(stream) as gate:
+            cuda.fill(memory.device_ptr, 5, 4096, stream)
+            gate.open()
+            assert Consumer(cuda, memory).read() == b"\5" * 4096
+        memory.unbind_stream()
+    assert memory.__cuda_array_interface__["stream"] is None
+
+
+def test_the_legacy_default_stream_is_1_and_never_0(memory, cuda):
+    memory.bind_to_stream(0)
+    assert memory.__cuda_array_interface__["stream"] == 1
+    cuda.fill(memory.device_ptr, 5, 4096)
+    assert Consumer(cuda, memory).read() == b"\5" * 4096
+
+
+def test_the_interface_after_free_raises_a_value_error_and_hasattr_does_too(memory):
+    memory.free()
+    with pytest.raises(vkgdr.FreedError, match="freed"):
+        _ = memory.__cuda_array_interface__
+    with pytest.raises(ValueError, match="freed"):
+        hasattr(memory, "__cuda_array_interface__")
+    with pytest.raises(ValueError, match="freed"):
+        getattr(memory, "__cuda_array_interface__", None)
+
+
+def test_the_interface_of_an_unfinished_object_is_no_attribute_error():
+    with pytest.raises(vkgdr.FreedError):
+        getattr(vkgdr.Memory.__new__(vkgdr.Memory), "__cuda_array_interface__", None)
+
+
+def test_the_interface_has_no_lifetime_so_that_the_object_is_kept(gpu, cuda, simulated):
+    before = simulator.ledger()
+    consumer = Consumer(cuda, vkgdr.Memory(gpu, 10))
+    gc.collect()
+    consumer.fill(1)
+    del consumer
+    gc.collect()
+    assert simulator.ledger() == before
+
+
+# ---- this package as the consumer
+
+
+class Producer:
+    """Device memory of another library."""
+
+    def __init__(self, cuda, size, **changes):
+        self._cuda = cuda
+        self.pointer = cuda.allocate(size)
+        self.interface = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (self.pointer, False),
+            "version": 3,
+            "stream": None,
+            **changes,
+        }
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
+
+    def free(self):
+        self._cuda.free(self.pointer)
+
+
+@pytest.fixture
+def producer(cuda, context):
+    producers = []
+
+    def produce(size, **changes):
+        producers.append(Producer(cuda, size, **changes))
+        return producers[-1]
+
+    yield produce
+    for made in producers:
+        made.free()
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host", "device"])
+def test_memory_is_copied_from_another_librarys(gpu, cuda, producer, kind):
+    other = producer(64)
+    cuda.write(other.pointer, bytes(range(64)))
+    cuda.synchronize()
+    memory = vkgdr.Memory(gpu, 100, kind=kind)
+    memory.memset(1)
+    memory.copy_from_device(other, offset=10)
+    assert memory.tobytes() == b"\1" * 10 + bytes(range(64)) + b"\1" * 26
+
+
+def test_the_shape_and_the_type_of_another_librarys_array_say_how_many_bytes(memory, cuda, producer):
+    other = producer(64, shape=(2, 4), typestr="<f8", strides=(32, 8))
+    cuda.write(other.pointer, bytes(range(64)))
+    cuda.synchronize()
+    memory.copy_from_device(other)
+    assert memory.tobytes()[:64] == bytes(range(64))
+
+
+def test_a_copy_waits_for_the_producers_stream(memory, cuda, producer):
+    with cuda.stream() as stream:
+        other = producer(64, stream=stream)
+        with cuda.hold(stream) as gate:
+            cuda.fill(other.pointer, 6, 64, stream)
+            gate.open()
+            memory.copy_from_device(other)
+        assert memory.tobytes()[:64] == b"\6" * 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"stream": 0}, "stream"),
+        ({"strides": (2,)}, "order|contiguous"),
+        ({"shape": (8, 8), "strides": (1, 8)}, "order|contiguous"),
+        ({"shape": (4097,)}, "4097"),
+    ],
+)
+def test_an_array_that_cannot_be_taken_is_refused(memory, producer, changes, text):
+    with pytest.raises(vkgdr.InvalidArgumentError, match=text):
+        memory.copy_from_device(producer(64, **changes))
+
+
+def test_a_gpuarray_is_taken_with_its_stream(pycuda_context):
+    gpuarray = pytest.importorskip("pycuda.gpuarray")
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0), 400)
+    memory.copy_from_device(gpuarray.to_gpu(np.arange(100, dtype=np.int32)))
+    assert (np.frombuffer(memory.tobytes(), np.int32) == np.arange(100)).all()

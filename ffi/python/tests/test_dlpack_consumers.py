@@ -1,0 +1,162 @@
+"""DLPack with real consumers: NumPy, PyTorch on the CPU, and this package itself."""
+
+import gc
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from capsules import Taken, name_of
+
+VERSIONS = [None, (0, 8), (1, 0), (1, 1), (2, 0)]
+
+
+@pytest.fixture
+def memory(gpu):
+    memory = vkgdr.Memory(gpu, 4096)
+    np.asarray(memory)[:] = np.arange(4096) % 253
+    return memory
+
+
+@pytest.fixture
+def invisible(gpu):
+    memory = vkgdr.Memory(gpu, 4096, kind="device")
+    memory.copy_from_host(bytes(range(256)) * 16)
+    return memory
+
+
+def pages():
+    return simulator.ledger()["Vulkan memory"]
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host"])
+def test_numpy_shares_the_hosts_view(gpu, kind):
+    memory = vkgdr.Memory(gpu, 4096, kind=kind)
+    array = np.from_dlpack(memory, device="cpu")
+    assert array.dtype == np.uint8
+    assert array.ctypes.data == memory.host_ptr
+    assert array.flags.writeable
+    array[:] = 7
+    memory.flush()
+    assert memory.tobytes() == b"\7" * 4096
+    assert np.from_dlpack(memory, device="cpu", copy=False).ctypes.data == memory.host_ptr
+    assert np.from_dlpack(memory, device="cpu", copy=True).ctypes.data != memory.host_ptr
+
+
+def test_numpy_has_a_copy_of_device_memory(invisible):
+    assert bytes(np.from_dlpack(invisible, device="cpu")) == bytes(range(256)) * 16
+    with pytest.raises(BufferError):
+        np.from_dlpack(invisible, device="cpu", copy=False)
+
+
+def test_numpy_refuses_the_devices_view(memory):
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(memory)
+    gc.collect()
+    assert memory.pending_views == 0
+
+
+class OnTheHost:
+    """The host's view, for libraries that do not ask for a device."""
+
+    def __init__(self, memory):
+        self._memory = memory
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        return self._memory.__dlpack__(max_version=max_version, dl_device=(1, 0), copy=copy)
+
+
+def test_torch_shares_the_hosts_view(memory, simulated):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+    tensor = torch.from_dlpack(OnTheHost(memory))
+    assert tensor.data_ptr() == memory.host_ptr
+    assert tensor.dtype == torch.uint8
+    tensor[:] = 5
+    assert memory.tobytes() == b"\5" * 4096
+    before = pages()
+    memory.free()
+    tensor += 1
+    assert int(tensor.sum()) == 6 * 4096
+    del tensor
+    gc.collect()
+    assert pages() == before - 1
+
+
+def test_torch_takes_capsules_of_the_host(memory):
+    pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+    import torch.utils.dlpack
+
+    for version in (None, (1, 0)):
+        capsule = memory.__dlpack__(max_version=version, dl_device=(1, 0))
+        tensor = torch.utils.dlpack.from_dlpack(capsule)
+        assert tensor.data_ptr() == memory.host_ptr
+        assert name_of(capsule).startswith("used_")
+        del tensor, capsule
+        gc.collect()
+        assert memory.pending_views == 0
+
+
+def test_torch_lies_over_the_buffer(memory):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+    tensor = torch.frombuffer(memory, dtype=torch.float32)
+    tensor[:] = 1.5
+    assert (np.asarray(memory).view(np.float32) == 1.5).all()
+    assert torch.from_numpy(np.asarray(memory)).data_ptr() == memory.host_ptr
+
+
+# ---- this package as the consumer
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_tensor_of_this_packages_memory_is_copied_from(gpu, memory, version):
+    class Other:
+        def __dlpack_device__(self):
+            return memory.__dlpack_device__()
+
+        def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+            return memory.__dlpack__(stream=stream, max_version=version)
+
+    target = vkgdr.Memory(gpu, 4096)
+    target.copy_from_device(Other())
+    assert target.tobytes() == memory.tobytes()
+    gc.collect()
+    assert memory.pending_views == 0
+
+
+def test_a_producer_from_before_versions_is_understood(gpu, memory):
+    class Old:
+        def __dlpack_device__(self):
+            return 2, 0
+
+        def __dlpack__(self, stream=None):
+            return memory.__dlpack__(stream=stream)
+
+    target = vkgdr.Memory(gpu, 4096)
+    target.copy_from_device(Old())
+    assert target.tobytes() == memory.tobytes()
+
+
+def test_a_tensor_on_the_host_is_refused_as_device_memory(gpu, memory):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="1, 0"):
+        vkgdr.Memory(gpu, 4096).copy_from_device(OnTheHost(memory))
+    with pytest.raises(vkgdr.InvalidArgumentError):
+        vkgdr.Memory(gpu, 4096).copy_from_device(np.zeros(10))
+
+
+def test_a_capsule_that_was_taken_before_is_refused(gpu, memory):
+    capsule = memory.__dlpack__()
+    taken = Taken(capsule)
+
+    class Used:
+        def __dlpack_device__(self):
+            return 2, 0
+
+        def __dlpack__(self, **_arguments):
+            return capsule
+
+    with pytest.raises(TypeError, match="capsule"):
+        vkgdr.Memory(gpu, 4096).copy_from_device(Used())
+    taken.end()

@@ -1,0 +1,377 @@
+"""``vkgdr.memory``: the memory of other objects, as dpctl.memory shares or copies it."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import ByDlpack, ByInterface, ByProtocol, Foreign, counter, wait_at
+from vkgdr.memory import MemoryDevice, MemoryHost, MemoryShared, as_memory
+
+CLASSES = [MemoryShared, MemoryHost, MemoryDevice]
+VISIBLE = [MemoryShared, MemoryHost]
+KINDS = {MemoryShared: "mapped", MemoryHost: "host", MemoryDevice: "device"}
+
+every_class = pytest.mark.parametrize("cls", CLASSES)
+
+
+@pytest.fixture
+def live(gpu):
+    return counter(gpu)
+
+
+# ---- MemoryUSM*(usm_obj, copy=False) --------------------------------------------------------------------------------
+
+
+@every_class
+def test_memory_of_this_package_is_shared(gpu, cls, live):
+    memory = cls(100, owner=gpu)
+    memory.memset(1)
+    shared = cls(memory)
+    assert shared.device_ptr == memory.device_ptr
+    assert shared.host_ptr == memory.host_ptr
+    assert shared.owner is gpu
+    assert shared == memory
+    assert live() == 1
+    shared.memset(2)
+    assert memory.tobytes() == b"\2" * 100
+
+
+def test_shared_memory_of_this_package_has_no_reference_object(gpu):
+    memory = MemoryShared(100, owner=gpu)
+    assert memory.reference_obj is None
+    assert MemoryShared(memory).reference_obj is None
+    assert MemoryShared(memory[10:20]).reference_obj is None
+
+
+def test_shared_memory_lives_until_both_are_freed(gpu, live):
+    memory = MemoryShared(100, owner=gpu)
+    memory.memset(3)
+    shared = MemoryShared(memory)
+    assert memory.pending_views == 1
+    memory.free()
+    with pytest.raises(vkgdr.FreedError):
+        len(memory)
+    assert shared.tobytes() == b"\3" * 100
+    assert live() == 1
+    shared.free()
+    assert live() == 0
+
+
+def test_to_free_a_share_leaves_the_memory(gpu):
+    memory = MemoryShared(100, owner=gpu)
+    MemoryShared(memory).free()
+    assert len(memory) == 100
+
+
+@pytest.mark.parametrize("make", [vkgdr.Memory, vkgdr.RawMemory])
+def test_other_memory_of_this_package_is_shared_too(gpu, make):
+    memory = make(gpu, 100, kind="host")
+    shared = MemoryHost(memory)
+    assert shared.host_ptr == memory.host_ptr
+    shared.free()
+    memory.free()
+
+
+def test_a_region_is_shared(gpu):
+    memory = MemoryShared(100, owner=gpu)
+    shared = MemoryShared(memory[10:30])
+    assert len(shared) == 20
+    assert shared.device_ptr == memory.device_ptr + 10
+    assert shared.host_ptr == memory.host_ptr + 10
+
+
+def test_a_share_of_read_only_memory_is_read_only(gpu):
+    shared = MemoryShared(vkgdr.Memory(gpu, 10, readonly=True))
+    assert shared.readonly
+    with pytest.raises(ValueError, match="read-only"):
+        shared.memset(1)
+
+
+def test_freed_memory_is_not_shared(gpu):
+    memory = MemoryShared(10, owner=gpu)
+    memory.free()
+    with pytest.raises(vkgdr.FreedError):
+        MemoryShared(memory)
+    with pytest.raises(vkgdr.FreedError):
+        as_memory(memory)
+
+
+@every_class
+@pytest.mark.parametrize("other", CLASSES)
+def test_a_mismatch_of_kinds_needs_a_copy(gpu, cls, other):
+    source = other(10, owner=gpu)
+    source.memset(4)
+    if other is cls:
+        assert cls(source, copy=True).device_ptr == source.device_ptr
+        return
+    with pytest.raises(ValueError, match="Zero-copy operation is not possible with copy=False") as caught:
+        cls(source)
+    assert repr(KINDS[cls]) in str(caught.value)
+    assert repr(KINDS[other]) in str(caught.value)
+    copied = cls(source, copy=True)
+    assert copied.kind == KINDS[cls]
+    assert copied.owner is gpu
+    assert copied.reference_obj is None
+    source.memset(0)
+    assert copied.tobytes() == b"\4" * 10
+
+
+def test_an_object_with_the_cuda_array_interface_is_shared(cuda, gpu):
+    foreign = Foreign(cuda, b"0123456789")
+    memory = MemoryDevice(foreign)
+    assert memory.device_ptr == foreign.pointer
+    assert len(memory) == 10
+    assert memory.reference_obj is foreign
+    assert memory.owner is None
+    assert memory.tobytes() == b"0123456789"
+    memory.memset(ord("x"), offset=2, nbytes=3)
+    assert cuda.read(foreign.pointer, 10) == b"01xxx56789"
+
+
+def test_a_shared_object_is_kept(cuda, gpu):
+    foreign = Foreign(cuda, b"0123456789")
+    alive = weakref.ref(foreign)
+    memory = MemoryDevice(foreign)
+    view = memory[5:7]
+    del foreign
+    gc.collect()
+    assert alive() is not None
+    memory.free()
+    assert memory.reference_obj is None
+    assert view.tobytes() == b"56"
+    del memory, view
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_shared_object_in_memory_of_this_package_has_its_kind_and_host_view(gpu, live):
+    memory = vkgdr.Memory(gpu, 100)
+    wrapper = ByInterface(memory[20:40].__cuda_array_interface__)
+    shared = MemoryShared(wrapper)
+    assert shared.host_ptr == memory.host_ptr + 20
+    assert shared.reference_obj is wrapper
+    memory.free()
+    assert live() == 1
+    np.asarray(shared)[:] = 1
+    assert shared.tobytes() == b"\1" * 20
+
+
+@pytest.mark.parametrize("cls", VISIBLE)
+def test_memory_of_another_library_is_of_kind_device(cuda, gpu, cls):
+    foreign = Foreign(cuda, b"abc")
+    with pytest.raises(ValueError, match="Zero-copy operation is not possible with copy=False"):
+        cls(foreign)
+    copied = cls(foreign, copy=True, owner=gpu)
+    assert copied.reference_obj is None
+    assert copied.device_ptr != foreign.pointer
+    assert bytes(np.asarray(copied)) == b"abc"
+
+
+def test_an_object_with_dlpack_is_shared(cuda, gpu):
+    foreign = ByDlpack(MemoryDevice(Foreign(cuda, b"abcdef")))
+    memory = MemoryDevice(foreign)
+    assert memory.reference_obj is foreign
+    del foreign
+    gc.collect()
+    assert memory.tobytes() == b"abcdef"
+
+
+def test_dlpack_of_this_package_gives_the_kind_and_the_host_view(gpu):
+    memory = vkgdr.Memory(gpu, 10, kind="host")
+    shared = MemoryHost(ByDlpack(memory))
+    assert shared.host_ptr == memory.host_ptr
+
+
+def test_dlpack_on_the_cpu_is_refused(gpu):
+    with pytest.raises(ValueError, match=r"\(1, 0\)"):
+        MemoryShared(ByDlpack(np.zeros(10, "u1")))
+
+
+def test_an_object_with_the_protocol_of_this_package_is_shared(gpu):
+    memory = vkgdr.Memory(gpu, 100)
+    wrapper = ByProtocol(memory[10:30].__vkgdr_memory__)
+    shared = MemoryShared(wrapper)
+    assert shared.device_ptr == memory.device_ptr + 10
+    assert len(shared) == 20
+    assert shared.reference_obj is wrapper
+    assert MemoryHost(wrapper, copy=True, owner=gpu).kind == "host"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "text"),
+    [
+        ((), "a handle, an offset and a number of bytes"),
+        (5, "a handle, an offset and a number of bytes"),
+        (("a", 0, 1), "a handle, an offset and a number of bytes"),
+        ((1 << 63, 0, 1), f"no live memory has the handle {1 << 63}"),
+        ((-1, 0, 1), "no live memory has the handle -1"),
+        ((1 << 70, 0, 1), f"no live memory has the handle {1 << 70}"),
+        ((None, 0, 101), "101"),
+        ((None, 101, 0), "101"),
+        ((None, -1, 1), "1 bytes at -1"),
+        ((None, 0, -1), "-1 bytes at 0"),
+        ((None, 0, 1 << 70), str(1 << 70)),
+    ],
+)
+def test_a_malformed_protocol_of_this_package_is_refused(gpu, protocol, text):
+    memory = vkgdr.Memory(gpu, 100)
+    if isinstance(protocol, tuple) and protocol and protocol[0] is None:
+        protocol = (memory.handle, *protocol[1:])
+    with pytest.raises(ValueError, match=text):
+        MemoryShared(ByProtocol(protocol))
+
+
+GOOD = {"shape": (10,), "typestr": "|u1", "data": (4096, False), "version": 3}
+
+
+@pytest.mark.parametrize(
+    "interface",
+    [
+        5,
+        (),
+        {},
+        {key: GOOD[key] for key in ("typestr", "data", "version")},
+        {key: GOOD[key] for key in ("shape", "data", "version")},
+        {key: GOOD[key] for key in ("shape", "typestr", "version")},
+        GOOD | {"data": 4096},
+        GOOD | {"data": (4096,)},
+        GOOD | {"data": (4096, False, 1)},
+        GOOD | {"data": ("x", False)},
+        GOOD | {"data": (-1, False)},
+        GOOD | {"data": (1 << 70, False)},
+        GOOD | {"shape": 10},
+        GOOD | {"shape": ("x",)},
+        GOOD | {"shape": (-10,)},
+        GOOD | {"shape": (1 << 70,)},
+        GOOD | {"typestr": 5},
+        GOOD | {"typestr": "|"},
+        GOOD | {"typestr": "|ux"},
+        GOOD | {"typestr": "|u-1"},
+        GOOD | {"strides": (2,)},
+        GOOD | {"strides": 1},
+        GOOD | {"strides": (10, 1)},
+        GOOD | {"stream": 0},
+        GOOD | {"stream": "x"},
+        GOOD | {"stream": -5},
+    ],
+)
+def test_a_malformed_interface_is_refused(gpu, interface):
+    with pytest.raises(ValueError, match=r"__cuda_array_interface__|only arrays in C order"):
+        MemoryDevice(ByInterface(interface))
+    with pytest.raises(ValueError, match=r"__cuda_array_interface__|only arrays in C order"):
+        as_memory(ByInterface(interface))
+
+
+def test_an_interface_in_fortran_order_is_refused(cuda, gpu):
+    foreign = Foreign(cuda, b"abcdef")
+    foreign.__cuda_array_interface__ |= {"shape": (2, 3), "strides": (1, 2)}
+    with pytest.raises(ValueError, match=r"shape \(2, 3\).* strides \(1, 2\)"):
+        MemoryDevice(foreign)
+    foreign.__cuda_array_interface__ |= {"shape": (2, 3), "strides": (3, 1)}
+    assert len(MemoryDevice(foreign)) == 6
+
+
+def test_the_stream_of_a_shared_object_is_waited_for(cuda, gpu):
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        foreign = Foreign(cuda, b"old", stream=stream)
+        cuda.fill(foreign.pointer, ord("n"), 3, stream)
+        made = []
+        wait_at(gate, lambda: made.append(MemoryDevice(foreign).tobytes()), foreign.context)
+        assert made == [b"nnn"]
+
+
+def test_the_stream_of_a_copied_object_is_waited_for(cuda, gpu):
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        foreign = Foreign(cuda, b"old", stream=stream)
+        cuda.fill(foreign.pointer, ord("n"), 3, stream)
+        made = []
+
+        wait_at(gate, lambda: made.append(MemoryHost(foreign, copy=True, owner=gpu).tobytes()), foreign.context)
+        assert made == [b"nnn"]
+
+
+def test_memory_of_another_library_cannot_be_bound(cuda, gpu):
+    foreign = Foreign(cuda, b"abc")
+    with cuda.stream() as stream, pytest.raises(ValueError, match="another library"):
+        MemoryDevice(foreign, queue=stream)
+
+
+# ---- as_usm_memory(obj) ---------------------------------------------------------------------------------------------
+
+
+@every_class
+def test_as_memory_picks_the_class_by_the_kind(gpu, cls):
+    memory = vkgdr.Memory(gpu, 20, kind=KINDS[cls])
+    for obj in (memory, memory[5:10], ByDlpack(memory), ByInterface(memory.__cuda_array_interface__)):
+        shared = as_memory(obj)
+        assert type(shared) is cls
+        assert len(shared) in (5, 20)
+        assert shared.device_ptr - memory.device_ptr in (0, 5)
+        assert shared.reference_obj is (None if isinstance(obj, vkgdr.MemoryObject) else obj)
+    shared = as_memory(ByProtocol(memory.__vkgdr_memory__))
+    assert type(shared) is cls
+
+
+def test_as_memory_of_another_librarys_memory_is_device_memory(cuda, gpu):
+    foreign = Foreign(cuda, b"abc")
+    memory = as_memory(foreign)
+    assert type(memory) is MemoryDevice
+    assert memory.reference_obj is foreign
+    assert memory.tobytes() == b"abc"
+
+
+def test_as_memory_refuses_what_has_no_device_memory(gpu):
+    with pytest.raises(ValueError, match="int has no device memory"):
+        as_memory(5)
+    with pytest.raises(ValueError, match="ndarray"):
+        as_memory(np.zeros(5))
+
+
+# ---- pycuda ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_gpuarray_is_shared(pycuda_context):
+    from pycuda import gpuarray
+
+    array = gpuarray.to_gpu(np.arange(6, dtype="f4").reshape(2, 3))
+    memory = as_memory(array)
+    assert memory.reference_obj is array
+    assert memory.device_ptr == array.ptr
+    assert memory.tobytes() == array.get().tobytes()
+    del array
+    gc.collect()
+    memory.memset(0)
+    assert not memory.reference_obj.get().any()
+
+
+def test_memory_that_pycuda_holds_is_not_taken_for_a_number(pycuda_context):
+    import vkgdr.pycuda
+
+    memory = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 100)
+    assert int(memory) > 100
+    shared = MemoryShared(memory)
+    assert len(shared) == 100
+    assert shared.device_ptr == memory.device_ptr
+
+
+def test_a_pointer_of_pycuda_is_not_taken_for_a_number(pycuda_context):
+    import pycuda.driver
+
+    pointer = pycuda.driver.mem_alloc(16)
+    with pytest.raises(ValueError, match="no device memory"):
+        MemoryDevice(pointer)
+
+
+def test_a_gpuarray_over_the_memory_sees_its_bytes(pycuda_context):
+    from pycuda import gpuarray
+
+    memory = MemoryShared(24)
+    np.asarray(memory).view("f4")[:] = range(6)
+    memory.flush()
+    array = gpuarray.GPUArray((2, 3), "f4", gpudata=memory.device_ptr, base=memory)
+    assert (array.get() == np.arange(6).reshape(2, 3)).all()
+    array.set(np.full((2, 3), 8, "f4"))
+    memory.invalidate()
+    assert (np.asarray(memory).view("f4") == 8).all()

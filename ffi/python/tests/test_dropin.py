@@ -1,0 +1,444 @@
+"""The module as programs for vkgdr 0.1 know it."""
+
+import enum
+import gc
+import inspect
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+
+ALL_FLAGS = list(range(0, 8, 2))
+
+
+class Number:
+    """A number that is no int."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __index__(self):
+        return self._value
+
+
+@pytest.fixture
+def raw(gpu):
+    memory = vkgdr.RawMemory(gpu, 4097)
+    yield memory
+    memory.free()
+
+
+# ---- OpenFlags
+
+
+def test_open_flags_have_the_names_and_values_of_0_1():
+    assert {flag.name: flag.value for flag in vkgdr.OpenFlags} == {
+        "CURRENT_CONTEXT_BIT": 1,
+        "FORCE_NON_COHERENT_BIT": 2,
+        "REQUIRE_COHERENT_BIT": 4,
+    }
+
+
+def test_open_flags_are_ints_and_stay_so_when_combined():
+    assert issubclass(vkgdr.OpenFlags, int)
+    assert issubclass(vkgdr.OpenFlags, enum.Enum)
+    both = vkgdr.OpenFlags.CURRENT_CONTEXT_BIT | vkgdr.OpenFlags.REQUIRE_COHERENT_BIT
+    assert isinstance(both, int)
+    assert both == 5
+    assert vkgdr.OpenFlags.REQUIRE_COHERENT_BIT | 1 == 5
+
+
+# ---- VkgdrError
+
+
+def test_a_vkgdr_error_is_a_runtime_error_with_the_drivers_code(no_context):
+    with pytest.raises(RuntimeError, match="CUDA_ERROR_INVALID_DEVICE") as caught:
+        vkgdr.Vkgdr(-1)
+    assert type(caught.value) is vkgdr.VkgdrError
+    assert caught.value.cu_result == 101
+    assert caught.value.vk_result is None
+    assert caught.value.operation is not None
+    assert caught.value.operation.startswith("cu")
+
+
+def test_a_vkgdr_error_can_be_raised_by_a_program():
+    error = vkgdr.VkgdrError("mine")
+    assert (str(error), error.operation, error.cu_result, error.vk_result) == ("mine", None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "builtin"),
+    [
+        ("AllocationError", MemoryError),
+        ("FreedError", ValueError),
+        ("InvalidArgumentError", ValueError),
+        ("NoHostViewError", BufferError),
+        ("OutOfRangeError", ValueError),
+    ],
+)
+def test_every_vkgdr_error_is_also_the_builtin_one(name, builtin):
+    assert issubclass(getattr(vkgdr, name), vkgdr.VkgdrError)
+    assert issubclass(getattr(vkgdr, name), builtin)
+
+
+# ---- Vkgdr(device, flags=0)
+
+
+def test_vkgdr_opens_without_a_context(no_context, cuda):
+    gpu = vkgdr.Vkgdr(0)
+    assert gpu.device == 0
+    assert gpu.flags == 0
+    assert cuda.current() == 0
+
+
+def test_vkgdr_takes_device_and_flags_by_position_and_by_name(no_context):
+    assert vkgdr.Vkgdr(0, vkgdr.OpenFlags.REQUIRE_COHERENT_BIT).flags == 4
+    assert vkgdr.Vkgdr(device=0, flags=2).flags == 2
+
+
+@pytest.mark.parametrize("zero", [np.int32(0), np.uint8(0), False, Number(0)], ids=repr)
+def test_vkgdr_takes_every_kind_of_integer(no_context, zero):
+    assert vkgdr.Vkgdr(zero, zero).device == 0
+
+
+@pytest.mark.parametrize("device", [-1, -2, 99, 2**31 - 1, -(2**31)])
+def test_vkgdr_of_a_device_that_is_not_there_says_so(no_context, device):
+    with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_DEVICE"):
+        vkgdr.Vkgdr(device)
+
+
+@pytest.mark.parametrize("arguments", [("0",), (0.0,), (None,), (0, "1"), (0, 1.0), (0, None), ([],)])
+def test_vkgdr_refuses_what_is_no_integer(no_context, arguments):
+    with pytest.raises(TypeError, match="integer"):
+        vkgdr.Vkgdr(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [(2**31,), (-(2**31) - 1,), (2**70,), (0, -1), (0, 2**32), (0, 2**70)])
+def test_vkgdr_with_a_number_out_of_range_is_an_overflow(no_context, arguments):
+    with pytest.raises(OverflowError, match=str(arguments[-1])):
+        vkgdr.Vkgdr(*arguments)
+
+
+@pytest.mark.parametrize("flags", [8, 15, 2**31])
+def test_vkgdr_refuses_unknown_flags(no_context, flags):
+    with pytest.raises(vkgdr.InvalidArgumentError, match=f"{flags & ~7:#x}"):
+        vkgdr.Vkgdr(0, flags)
+
+
+def test_vkgdr_may_go_before_its_memory(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    del gpu
+    gc.collect()
+    memory.memset(3)
+    assert memory.tobytes() == b"\3" * 64
+
+
+def test_vkgdr_is_closed_by_close_and_by_with(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    with gpu as same:
+        assert same is gpu
+    assert gpu.closed
+    gpu.close()
+    with pytest.raises(vkgdr.FreedError, match="closed"):
+        vkgdr.Memory(gpu, 64)
+    with pytest.raises(vkgdr.FreedError, match="closed"):
+        _ = gpu.device
+    assert "closed" in repr(gpu)
+    assert len(memory) == 64
+
+
+def test_vkgdr_knows_its_memory(gpu):
+    for kind in ("mapped", "host", "device"):
+        assert gpu.supports(kind)
+        info = gpu.memory_info(kind)
+        assert 0 < info.free <= info.total
+    assert gpu.uuid.int != 0
+    before = gpu.stats()["live_bytes"]
+    memory = vkgdr.Memory(gpu, 1000)
+    assert gpu.stats()["live_bytes"] == before + 1000
+    memory.free()
+    assert gpu.stats()["live_bytes"] == before
+
+
+def test_vkgdr_can_be_subclassed_with_arguments_of_its_own(context):
+    class Mine(vkgdr.Vkgdr):
+        def __init__(self, device, flags=0):
+            super().__init__(device, flags)
+            self.label = "mine"
+
+    gpu = Mine.open_current_context()
+    assert type(gpu) is Mine
+    assert gpu.label == "mine"
+    assert len(vkgdr.Memory(gpu, 8)) == 8
+
+
+def test_vkgdr_made_hundreds_of_times_is_cheap(no_context):
+    for _ in range(300):
+        vkgdr.Vkgdr(0)
+
+
+# ---- Vkgdr.open_current_context(flags=0)
+
+
+def test_open_current_context_without_a_context_says_so(no_context):
+    with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_CONTEXT") as caught:
+        vkgdr.Vkgdr.open_current_context()
+    assert caught.value.cu_result == 201
+
+
+def test_open_current_context_passes_the_flags_on(context):
+    gpu = vkgdr.Vkgdr.open_current_context(vkgdr.OpenFlags.REQUIRE_COHERENT_BIT)
+    assert gpu.device == 0
+    assert gpu.flags & 4
+    assert type(gpu) is vkgdr.Vkgdr
+
+
+@pytest.mark.parametrize("flags", ["1", 1.0, None])
+def test_open_current_context_refuses_what_is_no_integer(context, flags):
+    with pytest.raises(TypeError):
+        vkgdr.Vkgdr.open_current_context(flags)
+
+
+# ---- RawMemory(owner, size, flags=0)
+
+
+def test_raw_memory_has_the_signature_of_0_1():
+    parameters = inspect.signature(vkgdr.RawMemory).parameters.values()
+    positional = [(p.name, p.default) for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    assert positional == [("owner", inspect.Parameter.empty), ("size", inspect.Parameter.empty), ("flags", 0)]
+    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} == {"kind", "alignment", "name"}
+
+
+def test_raw_memory_without_a_context_says_so(no_context):
+    with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_CONTEXT"):
+        vkgdr.RawMemory(vkgdr.Vkgdr(0), 123)
+
+
+def test_raw_memory_larger_than_the_heap_says_so(gpu):
+    with pytest.raises(vkgdr.VkgdrError, match="VK_ERROR_OUT_OF_DEVICE_MEMORY") as caught:
+        vkgdr.RawMemory(gpu, 10**15)
+    assert isinstance(caught.value, MemoryError)
+    assert caught.value.vk_result == -2
+
+
+def test_raw_memory_keeps_its_owner_until_it_is_freed(gpu):
+    memory = vkgdr.RawMemory(gpu, 8)
+    assert memory.owner is gpu
+    memory.free()
+    assert memory.owner is None
+
+
+def test_raw_memory_that_is_not_freed_leaks(run_python_to_its_end, simulated):
+    code = """
+        import gc, libcuda, vkgdr
+        cuda = libcuda.Cuda(); context = cuda.create_context()
+        memory = vkgdr.RawMemory(vkgdr.Vkgdr(0), 8)
+        del memory; gc.collect()
+    """
+    live = run_python_to_its_end(code).live
+    assert live["CUDA external"] == 1
+    assert live["CUDA mapped"] == 1
+
+
+def test_raw_memory_of_every_kind_has_the_pointers_of_it(gpu):
+    for kind in ("mapped", "host", "device"):
+        memory = vkgdr.RawMemory(gpu, 100, 0, kind=kind, alignment=64, name="n")
+        assert memory.kind == kind
+        assert memory.device_ptr % 64 == 0
+        assert (memory.host_ptr is None) == (kind == "device")
+        assert "'n'" in repr(memory)
+        assert kind in repr(memory)
+        memory.free()
+
+
+def test_raw_memory_in_a_subclass_with_an_init_and_slots_of_its_own(gpu):
+    class Mine(vkgdr.RawMemory):
+        __slots__ = ("extra",)
+
+        def __init__(self, owner, count):
+            self.extra = count
+            super().__init__(owner, count * 4)
+
+        def __del__(self):
+            self.free()
+
+    memory = Mine(gpu, 5)
+    assert len(memory) == 20
+    assert np.asarray(memory).view("u4").shape == (5,)
+    del memory
+
+
+# ---- free, device_ptr, len
+
+
+def test_free_twice_does_nothing(gpu):
+    memory = vkgdr.RawMemory(gpu, 8)
+    memory.free()
+    memory.free()
+    assert memory.freed
+    memory.free(force=True)
+
+
+def test_free_gives_everything_back(gpu, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.RawMemory(gpu, 8)
+    assert simulator.ledger()["CUDA external"] == before["CUDA external"] + 1
+    memory.free()
+    assert simulator.ledger() == before
+
+
+def test_free_with_another_context_current_works(gpu, cuda, context):
+    memory = vkgdr.RawMemory(gpu, 8)
+    other = cuda.create_context()
+    memory.free()
+    assert cuda.current() == other.handle
+    other.destroy()
+    assert cuda.current() in (0, context.handle)
+    if cuda.current() == 0:
+        cuda.push(context.handle)
+
+
+def test_device_ptr_is_what_cuda_uses(raw, cuda):
+    assert type(raw.device_ptr) is int
+    cuda.fill(raw.device_ptr, 9, 4097)
+    cuda.synchronize()
+    raw.invalidate(0, 4097)
+    assert bytes(np.asarray(raw)) == b"\t" * 4097
+    np.asarray(raw)[4096] = 3
+    raw.flush(0, 4097)
+    assert cuda.read(raw.device_ptr + 4096, 1) == b"\3"
+
+
+def test_device_ptr_after_free_is_an_error(gpu):
+    memory = vkgdr.RawMemory(gpu, 8)
+    memory.free()
+    with pytest.raises(vkgdr.FreedError, match="freed"):
+        _ = memory.device_ptr
+
+
+def test_len_is_the_number_of_bytes_that_was_asked_for(raw):
+    assert len(raw) == raw.nbytes == raw.size == 4097
+
+
+@pytest.mark.parametrize("size", [np.int64(64), np.uint8(64), Number(64)], ids=repr)
+def test_len_may_be_any_kind_of_integer(gpu, size):
+    memory = vkgdr.RawMemory(gpu, size)
+    assert len(memory) == 64
+    memory.free()
+
+
+# ---- is_coherent, non_coherent_atom_size
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_is_coherent_says_what_the_flags_want(context, flags):
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0, flags), 10)
+    assert type(memory.is_coherent) is bool
+    if flags & 2:
+        assert not memory.is_coherent
+    elif flags & 4:
+        assert memory.is_coherent
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_non_coherent_atom_size_is_1_where_memory_is_coherent(context, flags):
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0, flags), 10)
+    atom = memory.non_coherent_atom_size
+    assert atom >= 1
+    assert atom & (atom - 1) == 0
+    if memory.is_coherent:
+        assert atom == 1
+
+
+# ---- flush, invalidate
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_flush_of_all_4097_bytes_under_each_flag(context, cuda, flags):
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0, flags), 4097)
+    array = np.asarray(memory)
+    array[:] = np.arange(4097) % 251
+    memory.flush(0, 4097)
+    assert cuda.read(memory.device_ptr, 4097) == bytes(array)
+    cuda.fill(memory.device_ptr, 77, 4097)
+    cuda.synchronize()
+    memory.invalidate(0, 4097)
+    assert (array == 77).all()
+
+
+@pytest.mark.parametrize("method", ["flush", "invalidate"])
+def test_flush_and_invalidate_reach_the_driver_only_where_they_must(context, simulated, method):
+    function = {"flush": "vkFlushMappedMemoryRanges", "invalidate": "vkInvalidateMappedMemoryRanges"}[method]
+    for flags, calls in ((4, 0), (2, 1)):
+        memory = vkgdr.Memory(vkgdr.Vkgdr(0, flags), 4097)
+        before = simulator.vulkan.calls(function)
+        getattr(memory, method)(0, 4097)
+        assert simulator.vulkan.calls(function) - before == calls
+
+
+@pytest.mark.parametrize("method", ["flush", "invalidate"])
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_flush_of_any_range_is_rounded_outwards(context, method, flags):
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0, flags), 4097)
+    call = getattr(memory, method)
+    for arguments in [(), (1,), (1, 1), (4096, 1), (4097, 0), (0, 0), (63, 2), (np.int64(3), np.uint8(5))]:
+        call(*arguments)
+    call(offset=5, size=7)
+    call(size=4097)
+
+
+@pytest.mark.parametrize("method", ["flush", "invalidate"])
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((0, 4098), vkgdr.OutOfRangeError),
+        ((4097, 1), vkgdr.OutOfRangeError),
+        ((4098, 0), vkgdr.OutOfRangeError),
+        ((4098,), vkgdr.OutOfRangeError),
+        ((2**64 - 1, 2), vkgdr.OutOfRangeError),
+        ((2, 2**64 - 1), vkgdr.OutOfRangeError),
+        ((2**64 - 1, 2**64 - 1), vkgdr.OutOfRangeError),
+        ((-1, 1), OverflowError),
+        ((0, -1), OverflowError),
+        ((2**64, 1), OverflowError),
+        ((0, 2**64), OverflowError),
+        ((0.0, 1), TypeError),
+        ((0, 1.0), TypeError),
+        (("0", 1), TypeError),
+        ((None, 1), TypeError),
+        ((np.float32(0), 1), TypeError),
+    ],
+)
+def test_flush_of_a_range_that_cannot_be_is_refused(raw, method, arguments, error):
+    with pytest.raises(error) as caught:
+        getattr(raw, method)(*arguments)
+    if error is vkgdr.OutOfRangeError:
+        for number in (*arguments, 4097):
+            assert str(number) in str(caught.value)
+    if error is OverflowError:
+        bad = next(number for number in arguments if not 0 <= number < 2**64)
+        assert str(bad) in str(caught.value)
+
+
+def test_flush_says_what_the_driver_says(context, simulated):
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0, 2), 64)
+    with simulator.vulkan.fail("vkFlushMappedMemoryRanges", 1, -1), pytest.raises(vkgdr.VkgdrError) as caught:
+        memory.flush(0, 64)
+    assert "VK_ERROR_OUT_OF_HOST_MEMORY" in str(caught.value)
+    assert caught.value.vk_result == -1
+
+
+# ---- the module's other names
+
+
+def test_version_is_a_string():
+    assert isinstance(vkgdr.__version__, str)
+    assert vkgdr.__version__[0].isdigit()
+
+
+def test_the_four_protocols_that_0_1_did_not_have_are_there(raw):
+    assert len(memoryview(raw)) == 4097
+    assert np.frombuffer(raw, "u1").size == 4097
+    assert raw.__cuda_array_interface__["data"][0] == raw.device_ptr
+    assert np.from_dlpack(raw, device="cpu").size == 4097

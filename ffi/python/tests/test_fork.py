@@ -1,0 +1,133 @@
+"""A process that was forked after the GPU was opened: it can let go, and do nothing else."""
+
+import textwrap
+
+import pytest
+
+FORK = """
+    import gc, os, sys
+    import vkgdr
+    gpu = vkgdr.Vkgdr.open_primary_context(0)
+    memory = vkgdr.Memory(gpu, 64)
+    memory.memset(7)
+    mapping, view, capsule = memory.map(), memoryview(memory), memory.__dlpack__()
+    raw = vkgdr.RawMemory(gpu, 64)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+{child}
+            code = 0
+        except BaseException as error:
+            print(repr(error), flush=True)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    # The parent's memory is untouched.
+    assert memory.tobytes() == bytes([7]) * 64
+    mapping.release()
+    del mapping, view, capsule
+    memory.free()
+    raw.free()
+    print("the parent is well")
+"""
+
+
+def forked(child):
+    return FORK.replace("{child}", textwrap.indent(textwrap.dedent(child), " " * 12))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "vkgdr.Vkgdr(0)",
+        "vkgdr.Vkgdr.open_primary_context(0)",
+        "vkgdr.Memory(gpu, 64)",
+        "vkgdr.RawMemory(gpu, 64)",
+        "memory.memset(1)",
+        "memory.tobytes()",
+        "memory.copy_from_host(b'x')",
+        "memory.map()",
+        "memory.bind_to_stream(0)",
+        "gpu.memory_info()",
+        "memory[:3].tobytes()",
+    ],
+)
+def test_a_forked_child_is_told_that_it_cannot_use_the_gpu(run_python, use):
+    child = f"""
+        try:
+            {use}
+        except vkgdr.VkgdrError as error:
+            assert "fork" in str(error), error
+        else:
+            raise AssertionError("nothing was raised")
+    """
+    assert run_python(forked(child)).stdout == "the parent is well\n"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "memory.free()",
+        "memory.free(force=True)",
+        "raw.free()",
+        "memory.free_async(0)",
+        "gpu.close()",
+        "gpu.collect()",
+        "mapping.release()",
+        "del memory, mapping, view, capsule, raw; gc.collect()",
+        "del gpu; gc.collect()",
+        "repr(memory), repr(gpu), hash(memory), len(memory), memory.device_ptr",
+    ],
+)
+def test_a_forked_child_may_let_go_of_what_it_inherited(run_python, use):
+    child = f"""
+        try:
+            {use}
+        except vkgdr.VkgdrError as error:
+            assert "fork" in str(error), error
+    """
+    assert run_python(forked(child)).stdout == "the parent is well\n"
+
+
+def test_a_fork_before_the_first_use_is_no_problem(run_python):
+    code = """
+        import os
+        import vkgdr
+        child = os.fork()
+        memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 64)
+        memory.memset(3)
+        assert memory.tobytes() == bytes([3]) * 64
+        memory.free()
+        if child == 0:
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """
+    run_python(code)
+
+
+def test_multiprocessing_spawns_processes_that_get_memory_by_pickle(run_python, tmp_path):
+    program = tmp_path / "spawned.py"
+    program.write_text(
+        textwrap.dedent("""
+            import multiprocessing
+            import vkgdr
+
+            def double(memory):
+                memory.copy_from_host(bytes(2 * byte for byte in memory.tobytes()))
+                return memory
+
+            if __name__ == "__main__":
+                memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 8)
+                memory.copy_from_host(bytes(range(8)))
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    print(list(pool.apply(double, (memory,)).tobytes()))
+                    pool.close()
+                    pool.join()
+        """)
+    )
+    code = f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
+    # Children of the child have its main module by path.
+    code = f"import subprocess, sys; print(subprocess.check_output([sys.executable, {str(program)!r}], text=True))"
+    assert "[0, 2, 4, 6, 8, 10, 12, 14]" in run_python(code).stdout

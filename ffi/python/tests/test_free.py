@@ -1,0 +1,302 @@
+"""`free()` while views exist."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+
+
+@pytest.fixture
+def memory(gpu):
+    return vkgdr.Memory(gpu, 4096)
+
+
+def pages():
+    return simulator.ledger()["Vulkan memory"]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(np.asarray, id="asarray"),
+        pytest.param(lambda memory: np.array(memory, copy=False), id="array"),
+        pytest.param(lambda memory: np.asarray(memory).view("f4").reshape(32, -1)[3:, ::2].T, id="view"),
+        pytest.param(memoryview, id="memoryview"),
+        pytest.param(lambda memory: memoryview(memory)[5:9], id="slice"),
+        pytest.param(lambda memory: memory.get_host_array((4,), "c8"), id="host array"),
+        pytest.param(lambda memory: np.from_dlpack(memory, device="cpu")[7:], id="dlpack"),
+        pytest.param(lambda memory: memory.__dlpack__(), id="capsule"),
+        pytest.param(lambda memory: memory[3:5][1:], id="region"),
+        pytest.param(lambda memory: np.asarray(memory[3:500])[4:], id="array of a region"),
+        pytest.param(lambda memory: memory.map(), id="map"),
+        pytest.param(lambda memory: memory.map().array, id="array of a map"),
+    ],
+)
+class TestViews:
+    def test_a_view_keeps_memory_that_is_collected(self, gpu, view, simulated):
+        memory = vkgdr.Memory(gpu, 4096)
+        before = pages()
+        kept = view(memory)
+        gone = weakref.ref(memory)
+        del memory
+        gc.collect()
+        assert pages() == before
+        del kept
+        gc.collect()
+        assert pages() == before - 1
+        assert gone() is None
+
+    def test_a_view_keeps_the_pages_of_memory_that_is_freed(self, memory, view, simulated):
+        before = pages()
+        kept = view(memory)
+        views = memory.pending_views
+        assert views >= 1
+        memory.free()
+        assert memory.freed
+        assert memory.pending_views == views
+        with pytest.raises(vkgdr.FreedError):
+            len(memory)
+        assert pages() == before
+        del kept
+        gc.collect()
+        assert memory.pending_views == 0
+        assert pages() == before - 1
+
+    def test_a_forced_free_takes_the_pages_at_once(self, memory, view, simulated):
+        before = pages()
+        kept = view(memory)
+        memory.free(force=True)
+        assert pages() == before - 1
+        assert memory.freed
+        assert memory.pending_views == 0
+        # Letting go of the dangling view touches nothing.
+        del kept
+        gc.collect()
+        assert pages() == before - 1
+
+    def test_a_forced_free_after_a_free_takes_what_the_view_kept(self, memory, view, simulated):
+        before = pages()
+        kept = view(memory)
+        memory.free()
+        memory.free(force=True)
+        assert pages() == before - 1
+        del kept
+
+
+def test_the_bytes_of_freed_memory_stay_what_they_were(memory):
+    array = np.asarray(memory)
+    array[:] = 42
+    memory.free()
+    gc.collect()
+    assert (array == 42).all()
+    array[7] = 3
+    assert array[7] == 3
+
+
+def test_freed_memory_gives_no_new_view(memory):
+    kept = np.asarray(memory)
+    memory.free()
+    for view in (np.asarray, memoryview, np.frombuffer, lambda m: np.from_dlpack(m, device="cpu"), lambda m: m[:3]):
+        with pytest.raises(vkgdr.FreedError, match="freed"):
+            view(memory)
+    assert kept.size == 4096
+
+
+def test_numpy_raises_for_freed_memory_and_makes_no_object_array_of_it(memory):
+    memory.free()
+    for convert in (np.asarray, np.array, lambda m: np.array(m, copy=False), np.atleast_1d):
+        with pytest.raises(ValueError, match="freed"):
+            convert(memory)
+
+
+def test_hasattr_of_freed_memory_raises_what_happened(memory):
+    memory.free()
+    with pytest.raises(ValueError, match="freed"):
+        hasattr(memory, "__cuda_array_interface__")
+    with pytest.raises(ValueError, match="freed"):
+        hasattr(memory, "__array_interface__")
+
+
+def test_a_region_outlives_the_memory_that_is_freed(memory, cuda):
+    region = memory[100:200]
+    memory.free()
+    region.memset(5)
+    assert cuda.read(region.device_ptr, 100) == b"\5" * 100
+    region.flush()
+    assert bytes(region) == b"\5" * 100
+
+
+def test_a_region_is_gone_when_the_memory_was_freed_by_force(memory):
+    region = memory[100:200]
+    inner = region[5:6]
+    memory.free(force=True)
+    for gone in (region, inner):
+        for use in (len, bytes, memoryview, np.asarray, lambda m: m.device_ptr, lambda m: m.flush(), lambda m: m.map()):
+            with pytest.raises(vkgdr.FreedError):
+                use(gone)
+        gone.free()
+
+
+def test_the_free_of_a_region_gives_up_the_part_only(memory):
+    region = memory[100:200]
+    assert memory.pending_views == 1
+    region.free()
+    assert memory.pending_views == 0
+    with pytest.raises(vkgdr.FreedError):
+        len(region)
+    memory.memset(1)
+
+
+def test_a_map_is_gone_when_the_memory_was_freed_by_force(memory):
+    mapping = memory.map()
+    memory.free(force=True)
+    with pytest.raises(vkgdr.FreedError):
+        np.asarray(mapping)
+    with pytest.raises(vkgdr.FreedError):
+        _ = mapping.array
+    with pytest.raises(vkgdr.FreedError):
+        mapping.release()
+    mapping.release()
+
+
+def test_a_map_can_be_ended_after_the_memory_was_freed(memory):
+    with memory.map() as array:
+        memory.free()
+        array[0] = 1
+    assert memory.map_count == 0
+
+
+def test_a_released_map_gives_no_array(memory):
+    mapping = memory.map()
+    mapping.release()
+    for use in (np.asarray, lambda m: m.array, lambda m: m.__enter__()):
+        with pytest.raises(vkgdr.FreedError, match="released"):
+            use(mapping)
+
+
+def test_hash_and_equality_hold_after_a_free(memory):
+    table = {memory: 1}
+    same = memory[:]
+    assert same == memory
+    before = hash(memory)
+    memory.free()
+    assert hash(memory) == before
+    assert table[memory] == 1
+    assert memory == memory
+    assert memory != 5
+
+
+def test_repr_of_freed_memory_says_so(memory):
+    region, mapping = memory[:5], memory.map()
+    memory.free(force=True)
+    assert "freed" in repr(memory)
+    assert "freed" in repr(region)
+    assert "mapped" in repr(mapping)
+
+
+def test_with_frees_at_the_end(memory):
+    with memory as same:
+        assert same is memory
+    assert memory.freed
+
+
+def test_with_frees_after_an_exception_and_lets_it_pass(memory):
+    with pytest.raises(KeyError), memory:
+        raise KeyError
+    assert memory.freed
+
+
+@pytest.mark.leaks("the driver refuses to take it back")
+def test_a_failed_free_says_so_once(memory, simulated):
+    with simulator.fail("cuDestroyExternalMemory", 1, 999), pytest.raises(vkgdr.VkgdrError, match="UNKNOWN"):
+        memory.free()
+    assert memory.freed
+    memory.free()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_many_threads_free_the_same_memory(primary, force, simulated):
+    before = pages()
+    for _ in range(50):
+        memory = vkgdr.Memory(primary, 64)
+        start = threading.Barrier(4)
+
+        def free(memory=memory, start=start):
+            start.wait()
+            memory.free(force=force)
+
+        threads = [threading.Thread(target=free) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert memory.freed
+    assert pages() == before
+
+
+def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
+    before = pages()
+    errors = []
+    for _ in range(30):
+        memory = vkgdr.Memory(primary, 4096)
+        start = threading.Barrier(4)
+
+        def use(memory=memory, start=start):
+            start.wait()
+            try:
+                for _ in range(40):
+                    memory.flush(1, 3)
+                    memory.invalidate()
+                    memory[2:40].flush()
+                    assert memoryview(memory).nbytes == 4096
+                    with memory.map() as array:
+                        array[0] = 1
+                    memory.memset(3)
+                    memory.__dlpack__()
+                    repr(memory)
+            except vkgdr.FreedError:
+                pass
+            except Exception as error:  # noqa: BLE001 - all that comes is reported
+                errors.append(error)
+
+        threads = [threading.Thread(target=use) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        start.wait()
+        memory.free()
+        for thread in threads:
+            thread.join()
+        assert memory.pending_views == 0
+        assert memory.map_count == 0
+    assert not errors
+    assert pages() == before
+
+
+def test_a_free_beside_a_thread_that_waits_in_a_map_does_not_stop_python(gpu, cuda):
+    with cuda.stream() as stream:
+        memory = vkgdr.Memory(gpu, 64, stream=stream)
+        region = memory[:8]
+
+        def wait():
+            with memory.map() as array:
+                array[0] = 1
+
+        with cuda.hold(stream) as gate:
+            thread = threading.Thread(target=wait)
+            thread.start()
+            # It has a view of its own before it waits.
+            while memory.pending_views < 2:
+                pass
+            # Each of these would hang for ever if it held the interpreter while it waited for the other thread.
+            for _ in range(100):
+                memory.bind_to_stream(stream)
+                memory.record_stream(stream)
+                assert region.stream == stream
+                region.flush()
+                assert memory.pending_views >= 1
+            gate.open()
+            thread.join()

@@ -1,0 +1,330 @@
+"""``vkgdr.ops.copy``: copies of ranges, what goes where and what is refused.
+
+Order is in test_ops_order.py, rectangles in test_ops_rectangles.py, all else in test_ops_fill_map.py.
+"""
+
+import gc
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from vkgdr import ops
+from vkgdr.stream import Event
+
+KINDS = ("mapped", "host", "device")
+SIZE = 4096
+DATA = bytes(range(256)) * (SIZE // 256)
+
+
+class Foreign:
+    """A CUDA array of another library, which may be on a stream of its own."""
+
+    def __init__(self, pointer, size, stream=None, *, readonly=False):
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (pointer, readonly),
+            "version": 3,
+            "stream": stream,
+        }
+
+
+@pytest.fixture
+def foreign(cuda, context):
+    """Device memory that something else has allocated, with 16 zeros."""
+    pointer = cuda.allocate(16)
+    cuda.fill(pointer, 0, 16)
+    yield Foreign(pointer, 16)
+    gc.collect()
+    cuda.synchronize()
+    cuda.free(pointer)
+
+
+@pytest.fixture(params=KINDS)
+def memory(gpu, request):
+    return vkgdr.Memory(gpu, SIZE, kind=request.param)
+
+
+@pytest.fixture
+def mapped(gpu):
+    return vkgdr.Memory(gpu, SIZE)
+
+
+def device_bytes(cuda, memory):
+    return cuda.read(memory.device_ptr, len(memory))
+
+
+# ---- copies: what goes where ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_bytes_go_to_memory_and_back(cuda, memory, is_blocking):
+    ops.copy(memory, DATA, is_blocking=is_blocking).synchronize()
+    assert device_bytes(cuda, memory) == DATA
+    back = bytearray(SIZE)
+    ops.copy(back, memory, is_blocking=is_blocking).synchronize()
+    assert back == DATA
+
+
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("source", KINDS)
+def test_memory_goes_to_memory_of_every_kind(cuda, gpu, to, source):
+    a, b = vkgdr.Memory(gpu, SIZE, kind=source), vkgdr.Memory(gpu, SIZE, kind=to)
+    ops.copy(a, DATA)
+    event = ops.copy(b, a)
+    assert event.is_complete
+    assert device_bytes(cuda, b) == DATA
+
+
+def test_a_copy_returns_an_event(memory):
+    event = ops.copy(memory, DATA)
+    assert isinstance(event, Event)
+    assert event.is_complete
+    assert isinstance(ops.copy(memory, DATA, is_blocking=False), Event)
+
+
+def test_the_host_says_how_much_is_copied(memory):
+    ops.fill(memory, b"\0", is_blocking=True)
+    ops.copy(memory, b"abcdef", src_offset=1, dst_offset=10)
+    assert memory.tobytes()[8:18] == b"\0\0bcdef\0\0\0"
+    back = bytearray(b"........")
+    ops.copy(back, memory, src_offset=10, dst_offset=2)
+    assert back == b"..bcdef\0"
+
+
+def test_between_memory_the_shorter_side_says_how_much_is_copied(gpu, memory):
+    small = vkgdr.Memory(gpu, 8)
+    ops.copy(small, b"12345678")
+    ops.fill(memory, b".", is_blocking=True)
+    ops.copy(memory, small, src_offset=6, dst_offset=1)
+    assert memory.tobytes()[:4] == b".78."
+    ops.copy(small, memory, dst_offset=7)
+    assert small.tobytes() == b"1234567."
+
+
+def test_byte_count_says_how_much_is_copied(gpu, memory):
+    ops.fill(memory, b".", is_blocking=True)
+    for stream in (None, 0):
+        ops.copy(memory, b"abcdef", byte_count=2, src_offset=3, dst_offset=4, stream=stream)
+        assert memory.tobytes()[:8] == b"....de.."
+        back = bytearray(6)
+        ops.copy(back, memory, byte_count=2, src_offset=4, dst_offset=1, stream=stream)
+        assert back == b"\0de\0\0\0"
+
+
+def test_copies_of_nothing_are_allowed(memory):
+    ops.copy(memory, DATA)
+    assert ops.copy(memory, b"").is_complete
+    assert ops.copy(bytearray(), memory, src_offset=SIZE).is_complete
+    ops.copy(memory, memory, byte_count=0, is_blocking=False).synchronize()
+    ops.copy(memory, b"abc", byte_count=0, dst_offset=SIZE, src_offset=3)
+    assert memory.tobytes() == DATA
+
+
+def test_regions_and_host_arrays_of_any_type_are_sides(cuda, memory):
+    ops.fill(memory, b"\0", is_blocking=True)
+    region = memory[100:200]
+    numbers = np.arange(6, dtype=">f4").reshape(2, 3)
+    ops.copy(region, numbers, dst_offset=4)
+    assert device_bytes(cuda, memory)[104:128] == numbers.tobytes()
+    back = np.zeros((3, 2), np.complex64)[:, :1].copy()
+    ops.copy(back, region, src_offset=4)
+    assert back.tobytes() == numbers.tobytes()
+    part = np.zeros(8, [("a", "u2"), ("b", "f8")])
+    ops.copy(part, region, byte_count=5, src_offset=4, dst_offset=3)
+    assert part.tobytes()[3:8] == numbers.tobytes()[:5]
+
+
+def test_a_cuda_array_of_another_library_is_a_side(cuda, memory, foreign):
+    pointer = foreign.__cuda_array_interface__["data"][0]
+    ops.copy(foreign, b"0123456789abcdef")
+    assert cuda.read(pointer, 16) == b"0123456789abcdef"
+    ops.copy(memory, foreign, src_offset=10)
+    assert memory.tobytes()[:6] == b"abcdef"
+    back = bytearray(16)
+    ops.copy(back, foreign, is_blocking=False).synchronize()
+    assert back == b"0123456789abcdef"
+
+
+def test_a_dlpack_tensor_is_a_side(memory):
+    class Tensor:
+        def __dlpack_device__(self):
+            return memory.__dlpack_device__()
+
+        def __dlpack__(self, **arguments):
+            return memory.__dlpack__(**arguments)
+
+    ops.copy(Tensor(), DATA)
+    assert memory.tobytes() == DATA
+    back = bytearray(SIZE)
+    ops.copy(back, Tensor())
+    assert back == DATA
+
+
+@pytest.mark.parametrize("flags", [0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT])
+def test_a_host_array_over_memory_stands_for_the_memory(cuda, context, flags):
+    gpu = vkgdr.Vkgdr(0, flags)
+    a, b = vkgdr.Memory(gpu, 64), vkgdr.Memory(gpu, 64)
+    x, y = np.asarray(a), np.asarray(b)
+    x[:] = range(64)
+    ops.copy(y[10:20], x[20:30])
+    assert y[10:20].tolist() == list(range(20, 30))
+    ops.fill(y[:4], b"z", is_blocking=True)
+    assert y[:4].tobytes() == b"zzzz"
+    back = bytearray(10)
+    ops.copy(back, x[20:30])
+    assert back == bytes(range(20, 30))
+    with pytest.raises(vkgdr.InvalidArgumentError, match="overlap"):
+        ops.copy(x[:10], a, byte_count=10)
+
+
+def test_host_arrays_over_non_coherent_memory_are_flushed_and_invalidated(context, simulated):
+    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    memory, device = vkgdr.Memory(gpu, 64), vkgdr.Memory(gpu, 64, kind="device")
+    flushes = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
+    ops.copy(device, np.asarray(memory))
+    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == flushes + 1
+    invalidates = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
+    ops.copy(np.asarray(memory), device)
+    assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") == invalidates + 1
+
+
+def test_memory_of_another_context_is_copied_too(cuda, gpu, context):
+    a = vkgdr.Memory(gpu, SIZE)
+    ops.copy(a, DATA)
+    other = cuda.create_context()
+    try:
+        b = vkgdr.Memory(gpu, SIZE)
+        assert b.context != a.context
+        ops.copy(b, a)
+        assert b.tobytes() == DATA
+        with context.pushed(), cuda.stream() as stream:
+            a.bind_to_stream(stream)
+            ops.fill(a, b"5")
+            ops.copy(b, a)
+            a.unbind_stream()
+        assert b.tobytes() == b"5" * SIZE
+        with pytest.raises(vkgdr.InvalidArgumentError, match="one CUDA context"):
+            ops.copy(b, a, region=(8, 2))
+        del b
+        gc.collect()
+    finally:
+        other.destroy()
+
+
+def test_memory_of_another_context_waits_for_a_copy_when_it_goes(cuda, gpu, context):
+    a = vkgdr.Memory(gpu, SIZE, kind="device")
+    ops.copy(a, DATA)
+    other = cuda.create_context()
+    try:
+        b = vkgdr.Memory(gpu, SIZE, kind="device")
+        with cuda.stream() as stream, cuda.hold(stream) as gate:
+            event = ops.copy(b, a, stream=stream, is_blocking=False)
+            before = gpu.stats()["live_allocations"]
+            del a
+            assert gpu.stats()["live_allocations"] == before, "freed while the copy was pending"
+            gate.open()
+            event.synchronize()
+        assert b.tobytes() == DATA
+        assert gpu.stats()["live_allocations"] == before - 1
+        del b
+    finally:
+        other.destroy()
+
+
+# ---- copies: what is refused ----------------------------------------------------------------------------------------
+
+
+def test_host_to_host_is_refused(mapped):
+    with pytest.raises(TypeError, match="both sides are host memory, bytes to bytearray"):
+        ops.copy(bytearray(4), b"abcd")
+
+
+def test_what_is_no_memory_is_refused(mapped):
+    with pytest.raises(TypeError, match="the source must be memory of a device or a bytes-like object, not int"):
+        ops.copy(mapped, 5)
+    with pytest.raises(TypeError, match=r"the destination must be .* not list"):
+        ops.copy([1], mapped)
+
+
+def test_arguments_of_ranges_and_rectangles_do_not_mix(mapped):
+    with pytest.raises(TypeError, match="region"):
+        ops.copy(mapped, DATA, src_origin=(0, 0))
+    with pytest.raises(TypeError, match="region"):
+        ops.copy(mapped, DATA, dst_pitches=(8,))
+    for mixed in ({"byte_count": 4}, {"src_offset": 4}, {"dst_offset": 4}):
+        with pytest.raises(TypeError, match="not byte_count"):
+            ops.copy(mapped, DATA, region=(2, 2), **mixed)
+
+
+def test_ranges_beyond_the_end_are_refused_with_the_numbers(mapped):
+    for stream in (None, 0):
+        with pytest.raises(vkgdr.OutOfRangeError, match=r"4097 bytes at 0 .* 4096 bytes of the destination"):
+            ops.copy(mapped, bytes(4097), stream=stream)
+        with pytest.raises(vkgdr.OutOfRangeError, match=r"4 bytes at 4093 .* 4096 bytes of the source"):
+            ops.copy(bytearray(4), mapped, src_offset=4093, stream=stream)
+        with pytest.raises(vkgdr.OutOfRangeError, match=r"0 bytes at 9 .* 4 bytes of the source"):
+            ops.copy(mapped, bytes(4), src_offset=9, stream=stream)
+        with pytest.raises(vkgdr.OutOfRangeError, match=r"5 bytes at 0 .* 4 bytes of the destination"):
+            ops.copy(bytearray(4), mapped, byte_count=5, stream=stream)
+
+
+@pytest.mark.parametrize("name", ["byte_count", "src_offset", "dst_offset"])
+def test_negative_and_huge_numbers_are_refused(mapped, name):
+    for value in (-1, 1 << 64, 10**30):
+        with pytest.raises(vkgdr.OutOfRangeError, match=f"{name} must be .* not {value}"):
+            ops.copy(mapped, DATA, **{name: value})
+    with pytest.raises(TypeError, match="float"):
+        ops.copy(mapped, DATA, **{name: 1.5})
+
+
+def test_overlapping_ranges_are_refused_and_touching_ones_are_not(mapped):
+    ops.copy(mapped, DATA)
+    with pytest.raises(vkgdr.InvalidArgumentError, match=r"from byte 0 on, .* from byte 99 on, overlap"):
+        ops.copy(mapped, mapped, byte_count=100, dst_offset=99)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="overlap"):
+        ops.copy(mapped[50:150], mapped[149:249])
+    assert mapped.tobytes() == DATA
+    ops.copy(mapped, mapped, byte_count=100, dst_offset=100)
+    assert mapped.tobytes()[:200] == DATA[:100] * 2
+
+
+def test_a_read_only_destination_is_refused(gpu, foreign):
+    readonly = vkgdr.Memory(gpu, 16, readonly=True)
+    interface = foreign.__cuda_array_interface__
+    foreign_readonly = Foreign(interface["data"][0], 16, readonly=True)
+    for destination in (readonly, foreign_readonly):
+        for stream in (None, 0):
+            with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):
+                ops.copy(destination, bytes(16), stream=stream)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="writable"):
+        ops.copy(bytes(16), readonly)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):
+        ops.fill(readonly, b"a")
+    ops.copy(bytearray(16), readonly)
+
+
+def test_arrays_with_gaps_are_refused(mapped):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="contiguous"):
+        ops.copy(mapped, np.zeros((4, 4)).T)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="contiguous"):
+        ops.copy(mapped, memoryview(DATA)[::2])
+
+
+def test_freed_memory_is_refused(mapped):
+    mapped.free()
+    for refused in (
+        lambda: ops.copy(mapped, DATA),
+        lambda: ops.copy(bytearray(4), mapped),
+        lambda: ops.fill(mapped, b"a"),
+        lambda: ops.map(mapped, "r", 0, 4, "u1"),
+        lambda: ops.migrate(mapped, "host"),
+    ):
+        with pytest.raises(vkgdr.FreedError):
+            refused()
+
+
+def test_a_failure_of_the_driver_is_reported(mapped, simulated):
+    with simulator.fail("cuMemcpyHtoDAsync", 1, 999), pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_UNKNOWN"):
+        ops.copy(mapped, DATA, stream=0)

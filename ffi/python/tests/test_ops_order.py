@@ -1,0 +1,349 @@
+"""``vkgdr.ops.copy``: the order of streams and events, what is kept alive, and who copies."""
+
+import contextlib
+import ctypes
+import gc
+import threading
+import weakref
+
+import pytest
+import simulator
+import vkgdr
+from vkgdr import ops
+
+KINDS = ("mapped", "host", "device")
+SIZE = 4096
+DATA = bytes(range(256)) * (SIZE // 256)
+
+
+class Pinned:
+    """Host memory that CUDA copies in a stream's order, as bytes that can be referred to weakly."""
+
+    def __init__(self, cuda, size):
+        address = ctypes.c_void_p()
+        cuda.call("cuMemHostAlloc", ctypes.byref(address), size, 0)
+        kind = type("PinnedBytes", (ctypes.c_ubyte * size,), {})
+        self.bytes = kind.from_address(address.value)
+        self._free = lambda: cuda.call("cuMemFreeHost", address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self._free()
+
+
+class Foreign:
+    """A CUDA array of another library, which may be on a stream of its own."""
+
+    def __init__(self, pointer, size, stream=None, *, readonly=False):
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (pointer, readonly),
+            "version": 3,
+            "stream": stream,
+        }
+
+
+@pytest.fixture
+def foreign(cuda, context):
+    """Device memory that something else has allocated, with 16 zeros."""
+    pointer = cuda.allocate(16)
+    cuda.fill(pointer, 0, 16)
+    yield Foreign(pointer, 16)
+    gc.collect()
+    cuda.synchronize()
+    cuda.free(pointer)
+
+
+@pytest.fixture(params=KINDS)
+def memory(gpu, request):
+    return vkgdr.Memory(gpu, SIZE, kind=request.param)
+
+
+def device_bytes(cuda, memory):
+    return cuda.read(memory.device_ptr, len(memory))
+
+
+def test_a_copy_that_does_not_block_happens_in_its_streams_order(cuda, memory):
+    ops.fill(memory, b"\0", is_blocking=True)
+    with Pinned(cuda, SIZE) as pinned, cuda.stream() as stream:
+        pinned.bytes[:] = DATA
+        with cuda.hold(stream) as gate:
+            event = ops.copy(memory, pinned.bytes, stream=stream, is_blocking=False)
+            assert not event.is_complete
+            assert device_bytes(cuda, memory) == bytes(SIZE)
+            gate.open()
+            event.synchronize()
+            assert event.is_complete
+            assert device_bytes(cuda, memory) == DATA
+
+
+def test_dropping_the_event_waits_for_nothing_and_keeps_the_host_bytes(cuda, memory):
+    with Pinned(cuda, SIZE) as pinned, cuda.stream() as stream:
+        pinned.bytes[:] = DATA
+        host = weakref.ref(pinned.bytes)
+        with cuda.hold(stream) as gate:
+            ops.copy(memory, pinned.bytes, stream=stream, is_blocking=False)
+            pinned.bytes = None
+            gc.collect()
+            assert not cuda.is_done(stream)
+            assert host() is not None, "the host bytes went while the copy was pending"
+            gate.open()
+            cuda.synchronize_stream(stream)
+            ops.copy(memory, b"", is_blocking=False).synchronize()
+            gc.collect()
+            assert host() is None, "the host bytes were kept after the copy"
+
+
+def test_foreign_memory_lives_until_the_copy_is_done(cuda, memory, foreign):
+    other = Foreign(foreign.__cuda_array_interface__["data"][0], 16)
+    alive = weakref.ref(other)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        event = ops.copy(memory, other, stream=stream, is_blocking=False)
+        del other
+        gc.collect()
+        assert alive() is not None
+        gate.open()
+        event.synchronize()
+        gc.collect()
+        assert alive() is None
+
+
+def test_the_bound_stream_copies_by_default(cuda, gpu, memory):
+    source = vkgdr.Memory(gpu, SIZE, kind="device")
+    ops.copy(source, DATA)
+    ops.fill(memory, b"\0", is_blocking=True)
+    with cuda.stream() as stream:
+        memory.bind_to_stream(stream)
+        with cuda.hold(stream) as gate:
+            event = ops.copy(memory, source, is_blocking=False)
+            assert not event.is_complete
+            assert device_bytes(cuda, memory) == bytes(SIZE)
+            gate.open()
+            event.synchronize()
+            assert device_bytes(cuda, memory) == DATA
+        memory.unbind_stream()
+        source.bind_to_stream(stream)
+        with cuda.hold(stream):
+            assert not ops.copy(memory, source, is_blocking=False).is_complete
+            assert cuda.is_done(0), "the default stream has nothing to do with it"
+        source.unbind_stream()
+
+
+def test_a_copy_comes_after_the_work_of_both_sides_streams(cuda, gpu, context):
+    a, b = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    ops.fill(a, b"\0", is_blocking=True)
+    for bound in (a, b):
+        with cuda.stream() as stream, cuda.stream() as copying:
+            bound.bind_to_stream(stream)
+            with cuda.hold(stream) as gate:
+                cuda.fill(a.device_ptr, 7, SIZE, stream)
+                event = ops.copy(b, a, stream=copying, is_blocking=False)
+                assert not event.is_complete
+                gate.open()
+                event.synchronize()
+            bound.unbind_stream()
+        assert b.tobytes() == b"\7" * SIZE
+
+
+def test_no_stream_waits_for_itself(cuda, gpu, simulated):
+    a, b = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    for handle, name in ((0, 1), (0, 0)):
+        a.bind_to_stream(handle)
+        before = simulator.calls("cuStreamWaitEvent")
+        ops.copy(b, a, stream=name)
+        ops.copy(b, a)
+        assert simulator.calls("cuStreamWaitEvent") == before
+    with cuda.stream() as stream:
+        ops.copy(b, a, stream=stream)
+        assert simulator.calls("cuStreamWaitEvent") == before + 1
+        a.unbind_stream()
+        a.bind_to_stream(stream)
+        ops.copy(b, a)
+        assert simulator.calls("cuStreamWaitEvent") == before + 1
+        a.unbind_stream()
+
+
+def test_the_cpu_waits_for_the_stream_that_an_interface_names(cuda, gpu):
+    memory = vkgdr.Memory(gpu, SIZE, kind="host")
+    back = bytearray(SIZE)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        cuda.fill(memory.device_ptr, 8, SIZE, stream)
+        with opened_by_another_thread(gate):
+            ops.copy(back, Foreign(memory.device_ptr, SIZE, stream))
+        assert back == b"\x08" * SIZE
+
+
+def test_a_copy_whose_event_fails_has_ended_when_the_error_comes(cuda, gpu, simulated):
+    memory = vkgdr.Memory(gpu, SIZE)
+    with Pinned(cuda, SIZE) as pinned, cuda.stream() as stream, cuda.hold(stream) as gate:
+        pinned.bytes[:] = DATA
+        waits = simulator.calls("cuStreamSynchronize")
+        returned = threading.Event()
+
+        def open_once_it_is_waited_for():
+            while simulator.calls("cuStreamSynchronize") == waits and not returned.wait(0.001):
+                pass
+            if not returned.is_set():
+                gate.open()
+
+        thread = threading.Thread(target=open_once_it_is_waited_for)
+        thread.start()
+        with simulator.fail("cuEventRecord", 1, 999), pytest.raises(vkgdr.VkgdrError, match="cuEventRecord"):
+            ops.copy(memory, pinned.bytes, stream=stream, is_blocking=False)
+        returned.set()
+        thread.join()
+        assert cuda.is_done(stream), "the host bytes were let go of while the copy was pending"
+    assert memory.tobytes() == DATA
+
+
+def test_a_copy_comes_after_the_stream_that_an_interface_names(cuda, memory, foreign):
+    pointer = foreign.__cuda_array_interface__["data"][0]
+    with cuda.stream() as stream, cuda.stream() as copying, cuda.hold(stream) as gate:
+        cuda.fill(pointer, 9, 16, stream)
+        event = ops.copy(memory, Foreign(pointer, 16, stream), stream=copying, is_blocking=False)
+        assert not event.is_complete
+        gate.open()
+        event.synchronize()
+        assert memory.tobytes()[:16] == b"\11" * 16
+
+
+def test_events_of_this_package_are_waited_for_on_the_device(cuda, gpu):
+    memory, other = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    with cuda.stream() as first, cuda.stream() as second, cuda.hold(first) as gate:
+        filled = ops.fill(memory, b"\7", stream=first)
+        copied = ops.copy(other, memory, stream=second, wait_for=[filled], is_blocking=False)
+        assert not copied.is_complete
+        assert not cuda.is_done(second)
+        gate.open()
+        copied.synchronize()
+        assert device_bytes(cuda, other) == b"\7" * SIZE
+
+
+class ForeignEvent:
+    """An event of another library."""
+
+    def __init__(self):
+        self.waits = 0
+
+    def synchronize(self):
+        """Count."""
+        self.waits += 1
+
+
+def test_events_of_other_libraries_are_waited_for(gpu, memory):
+    event = ForeignEvent()
+    ops.copy(memory, DATA, wait_for=[event])
+    ops.copy(memory, DATA, wait_for=iter([event]), is_blocking=False).synchronize()
+    ops.fill(memory, b"a", wait_for=(event,)).synchronize()
+    ops.fill(memory, b"abcdefgh", wait_for=(event,), is_blocking=True)
+    assert event.waits == 4
+    if memory.kind != "device":
+        ops.map(memory, "r", 0, 4, "u1", wait_for=[event])
+        ops.map(memory, "r", 0, 4, "u1", wait_for=[event], is_blocking=False)
+        assert event.waits == 6
+    ops.migrate(memory, "device", wait_for=[event])
+    assert event.waits in (5, 7)
+
+
+@contextlib.contextmanager
+def opened_by_another_thread(gate):
+    """Open the gate from another thread, once this one is on its way to wait."""
+    started = threading.Event()
+
+    def open_gate():
+        started.wait()
+        gate.open()
+
+    thread = threading.Thread(target=open_gate)
+    thread.start()
+    try:
+        started.set()
+        yield
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("stream_is_given", [False, True])
+def test_a_blocking_copy_is_done_when_it_returns(cuda, memory, stream_is_given):
+    ops.fill(memory, b"\0", is_blocking=True)
+    back = bytearray(SIZE)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        memory.bind_to_stream(stream)
+        ops.fill(memory, b"\5")
+        with opened_by_another_thread(gate):
+            ops.copy(back, memory, stream=stream if stream_is_given else None)
+        assert back == b"\5" * SIZE
+        memory.unbind_stream()
+
+
+def test_a_blocking_copy_comes_after_a_fill_on_the_same_default_stream(cuda, memory):
+    legacy = 0
+    back = bytearray(SIZE)
+    with cuda.hold(legacy) as gate:
+        ops.fill(memory, b"\3")
+        with opened_by_another_thread(gate):
+            ops.copy(back, memory)
+    assert back == b"\3" * SIZE
+
+
+def test_a_host_copy_without_a_stream_is_made_by_the_cpu(gpu, simulated):
+    functions = ("cuMemcpyHtoD", "cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpyDtoHAsync")
+
+    def copies():
+        return sum(simulator.calls(function) for function in functions)
+
+    for kind, by_cuda in (("mapped", 0), ("host", 0), ("device", 2)):
+        memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+        before = copies()
+        ops.copy(memory, DATA)
+        ops.copy(bytearray(SIZE), memory)
+        assert copies() == before + by_cuda, kind
+
+
+def test_a_host_copy_is_flushed_and_invalidated(cuda, context, simulated):
+    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    memory = vkgdr.Memory(gpu, SIZE)
+    flushes = simulator.vulkan.calls("vkFlushMappedMemoryRanges")
+    ops.copy(memory, DATA)
+    assert simulator.vulkan.calls("vkFlushMappedMemoryRanges") == flushes + 1
+    invalidates = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
+    ops.copy(bytearray(SIZE), memory)
+    assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") == invalidates + 1
+
+
+def test_memory_may_be_freed_while_a_copy_is_pending(cuda, gpu):
+    memory, other = (vkgdr.Memory(gpu, SIZE, kind="device") for _ in range(2))
+    ops.fill(memory, b"\6", is_blocking=True)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        event = ops.copy(other, memory, stream=stream, is_blocking=False)
+        with opened_by_another_thread(gate):
+            memory.free()
+        event.synchronize()
+    assert other.tobytes() == b"\6" * SIZE
+
+
+def test_a_stream_of_another_context_is_refused(cuda, gpu, memory, context):
+    other = cuda.create_context()
+    try:
+        with cuda.stream() as stream:
+            cuda.push(context.handle)
+            with pytest.raises(vkgdr.InvalidArgumentError, match="context"):
+                ops.copy(memory, DATA, stream=stream)
+            with pytest.raises(vkgdr.InvalidArgumentError, match="context"):
+                ops.fill(memory, b"a", stream=stream)
+            cuda.pop()
+    finally:
+        other.destroy()
+
+
+def test_what_is_no_stream_is_refused(memory):
+    for refused in (
+        lambda: ops.copy(memory, DATA, stream="default"),
+        lambda: ops.fill(memory, b"a", stream="default"),
+        lambda: ops.migrate(memory, "device", stream="default"),
+    ):
+        with pytest.raises(TypeError, match="not a CUDA stream"):
+            refused()

@@ -1,0 +1,387 @@
+"""``vkgdr.pycuda``: the rows of pycuda's memory."""
+
+import copy
+import gc
+import inspect
+import pickle
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+
+pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+
+import pycuda.driver as drv
+import vkgdr.pycuda
+from pycuda.gpuarray import GPUArray, to_gpu
+
+
+def launch(*arguments):
+    """Call a kernel by pycuda's own code, up to the driver, and return the bytes of its arguments."""
+
+    class Kernel:
+        def _set_block_shape(self, *shape):
+            pass
+
+        def _launch_kernel(self, grid, block, packed, *options):
+            self.packed = packed
+
+    kernel = Kernel()
+    drv.Function.__call__(kernel, *arguments, block=(1, 1, 1))
+    return kernel.packed
+
+
+@pytest.fixture
+def handle(pycuda_context):
+    return vkgdr.Vkgdr(hash(pycuda_context.get_device()))
+
+
+@pytest.fixture
+def memory(handle):
+    return vkgdr.pycuda.Memory(handle, 4096)
+
+
+# ---- class Memory(PointerHolderBase, RawMemory)
+
+
+def test_memory_has_the_bases_and_the_signature_of_0_1():
+    assert vkgdr.pycuda.Memory.__bases__ == (drv.PointerHolderBase, vkgdr.RawMemory)
+    parameters = inspect.signature(vkgdr.pycuda.Memory.__init__).parameters.values()
+    positional = [(p.name, p.default) for p in parameters if p.kind is not p.KEYWORD_ONLY][1:]
+    assert positional == [("owner", inspect.Parameter.empty), ("size", inspect.Parameter.empty), ("flags", 0)]
+
+
+def test_memory_is_an_instance_of_both(memory):
+    assert isinstance(memory, drv.PointerHolderBase)
+    assert isinstance(memory, vkgdr.RawMemory)
+    assert isinstance(memory, vkgdr.MemoryObject)
+    assert len(memory) == 4096
+
+
+def test_memory_without_a_context_says_so_and_allocates_nothing(no_context, simulated):
+    drv.init()
+    handle = vkgdr.Vkgdr(0)
+    before = simulator.vulkan.calls("vkAllocateMemory")
+    with pytest.raises(vkgdr.VkgdrError, match="no current CUDA context"):
+        vkgdr.pycuda.Memory(handle, 123)
+    assert simulator.vulkan.calls("vkAllocateMemory") == before
+
+
+def test_memory_larger_than_the_heap_says_so(handle):
+    with pytest.raises(vkgdr.VkgdrError, match="VK_ERROR_OUT_OF_DEVICE_MEMORY"):
+        vkgdr.pycuda.Memory(handle, 10**15)
+
+
+def test_memory_that_was_not_allocated_goes_quietly(handle):
+    for arguments in [(handle, 0), (handle, -1), (handle, "x"), (None, 5), (handle, 5, 1), ()]:
+        with pytest.raises((vkgdr.VkgdrError, TypeError, OverflowError)):
+            vkgdr.pycuda.Memory(*arguments)
+    gc.collect()
+
+
+def test_memory_takes_the_keywords_that_are_new(handle):
+    stream = drv.Stream()
+    for kind in ("mapped", "host", "device"):
+        memory = vkgdr.pycuda.Memory(handle, 100, kind=kind, alignment=64, stream=stream, name="mine")
+        assert memory.kind == kind
+        assert memory.stream == stream.handle
+        assert "'mine'" in repr(memory)
+        assert "vkgdr.pycuda.Memory" in repr(memory)
+
+
+# ---- get_pointer, __int__, __index__
+
+
+def test_get_pointer_is_the_device_pointer(memory):
+    assert memory.get_pointer() == memory.device_ptr
+
+
+def test_int_and_index_are_the_device_pointer(memory):
+    assert int(memory) == memory.device_ptr
+    assert memory.__index__() == memory.device_ptr
+    assert memory.gpudata is memory
+    assert hex(memory) == hex(memory.device_ptr)
+
+
+def test_int_of_freed_memory_is_an_error(memory):
+    memory.free()
+    with pytest.raises(vkgdr.FreedError, match="freed"):
+        int(memory)
+    with pytest.raises(vkgdr.FreedError, match="freed"):
+        drv.memset_d8(memory, 0, 1)
+
+
+# ---- free
+
+
+def test_free_is_idempotent_and_needs_no_current_context(handle, pycuda_context, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.pycuda.Memory(handle, 64)
+    pycuda_context.pop()
+    memory.free()
+    memory.free()
+    assert drv.Context.get_current() is None
+    pycuda_context.push()
+    assert simulator.ledger() == before
+
+
+def test_free_leaves_another_context_current(handle):
+    memory = vkgdr.pycuda.Memory(handle, 64)
+    other = drv.Device(0).make_context()
+    memory.free()
+    assert drv.Context.get_current() == other
+    other.pop()
+    other.detach()
+
+
+def test_memory_keeps_pycudas_context_object(no_context, simulated):
+    drv.init()
+    context = drv.Device(0).make_context()
+    memory = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 64)
+    context.pop()
+    del context
+    gc.collect()
+    assert simulator.live()["context"] == 1
+    memory.memset(3)
+    assert memory.tobytes() == b"\3" * 64
+    del memory
+    gc.collect()
+    assert simulator.live()["context"] == 0
+
+
+def test_memory_outlives_a_context_that_is_destroyed_first(no_context, simulated, caplog):
+    drv.init()
+    before = simulator.ledger()["Vulkan memory"]
+    context = drv.Device(0).make_context()
+    memory = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 64)
+    dropped = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 64)
+    context.pop()
+    context.detach()
+    memory.free()
+    del dropped
+    gc.collect()
+    assert simulator.ledger()["Vulkan memory"] == before
+    # The device's side went with the context. The crate says so.
+    assert len([record for record in caplog.records if "destroyed before" in record.getMessage()]) == 2
+
+
+# ---- __del__
+
+
+def test_del_frees(handle, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.pycuda.Memory(handle, 64)
+    assert simulator.ledger() != before
+    del memory
+    assert simulator.ledger() == before
+
+
+def test_del_may_be_called_by_hand(memory):
+    memory.__del__()
+    assert memory.freed
+    memory.__del__()
+
+
+def test_del_frees_on_a_thread_without_a_context(handle, pycuda_context, simulated):
+    before = simulator.ledger()
+    held = [vkgdr.pycuda.Memory(handle, 64)]
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    assert simulator.ledger() == before
+    assert drv.Context.get_current() == pycuda_context
+
+
+def test_del_frees_memory_in_a_cycle_through_a_container(handle, simulated):
+    # A cycle through the memory's own attributes is never collected: Boost.Python does not show them to gc.
+    class Holder:
+        pass
+
+    before = simulator.ledger()
+    holder = Holder()
+    holder.itself, holder.memory = holder, vkgdr.pycuda.Memory(handle, 64)
+    gone = weakref.ref(holder.memory)
+    del holder
+    gc.collect()
+    assert gone() is None
+    assert simulator.ledger() == before
+
+
+def test_del_at_the_interpreters_end_says_nothing(run_python_to_its_end):
+    code = """
+        import pycuda.driver as drv
+        drv.init()
+        context = drv.Device(0).make_context()
+        import vkgdr, vkgdr.pycuda
+        kept = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 64)
+        array = __import__("numpy").asarray(kept)
+        context.pop()
+        del context
+    """
+    done = run_python_to_its_end(code)
+    assert done.stderr == ""
+    assert not any(done.live.values())
+
+
+# ---- usable as gpudata=
+
+
+def test_gpudata_of_a_gpuarray_gets_and_sets(memory):
+    array = GPUArray((1024,), np.float32, gpudata=memory)
+    values = np.arange(1024, dtype=np.float32)
+    array.set(values)
+    drv.Context.synchronize()
+    assert (np.asarray(memory).view(np.float32) == values).all()
+    np.asarray(memory).view(np.float32)[:] = -values
+    assert (array.get() == -values).all()
+
+
+def test_gpudata_is_copied_on_the_device_in_both_directions(memory):
+    host = np.asarray(memory)
+    host[:] = np.arange(4096) % 199
+    array = GPUArray((4096,), np.uint8, gpudata=memory)
+    other = GPUArray((4096,), np.uint8)
+    drv.memcpy_dtod(other.gpudata, array.gpudata, 4096)
+    drv.Context.synchronize()
+    assert (other.get() == host).all()
+    drv.memset_d8(other.gpudata, 88, 4096)
+    drv.Context.synchronize()
+    drv.memcpy_dtod(array.gpudata, other.gpudata, 4096)
+    drv.Context.synchronize()
+    assert (host == 88).all()
+
+
+def test_gpudata_is_set_by_memset(memory):
+    array = GPUArray((4096,), np.uint8, gpudata=memory)
+    drv.memset_d8(array.gpudata, 7, 100)
+    drv.Context.synchronize()
+    drv.memset_d16(int(array.gpudata) + 100, 0x0201, 50)
+    drv.Context.synchronize()
+    drv.memset_d32(int(array.gpudata) + 200, 0x06050403, 25)
+    drv.Context.synchronize()
+    host = np.asarray(memory)
+    assert (host[:100] == 7).all()
+    assert bytes(host[100:104]) == b"\1\2\1\2"
+    assert bytes(host[200:208]) == b"\3\4\5\6\3\4\5\6"
+
+
+def test_gpudata_keeps_the_memory(handle, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.pycuda.Memory(handle, 4096)
+    part = GPUArray((64, 64), np.uint8, gpudata=memory)[5:9]
+    del memory
+    gc.collect()
+    assert simulator.ledger() != before
+    drv.memset_d8(part.gpudata, 1, 4)
+    drv.Context.synchronize()
+    del part
+    gc.collect()
+    assert simulator.ledger() == before
+
+
+# ---- as_buffer
+
+
+def test_as_buffer_is_a_memoryview_over_the_device_address(memory):
+    for offset in (0, 128):
+        view = memory.as_buffer(1000, offset) if offset else memory.as_buffer(1000)
+        assert view.nbytes == 1000
+        # Looks at where it points, not at what is there.
+        assert np.frombuffer(view, np.uint8).__array_interface__["data"][0] == memory.device_ptr + offset
+
+
+# ---- passing memory straight to a kernel
+
+
+def test_memory_is_an_argument_of_a_kernel(memory):
+    packed = launch(memory, np.int32(5))
+    assert int.from_bytes(packed[:8], "little") == memory.device_ptr
+
+
+def test_memory_is_an_argument_of_a_prepared_kernel(memory):
+    # What pycuda packs the arguments of prepared kernels with.
+    from pycuda._pvt_struct import pack
+
+    assert pack("P", memory) == memory.device_ptr.to_bytes(8, "little")
+
+
+def test_a_region_is_an_argument_of_a_kernel(memory):
+    packed = launch(memory[256:512])
+    assert int.from_bytes(packed, "little") == memory.device_ptr + 256
+
+
+def test_freed_memory_is_no_argument_of_a_kernel(memory):
+    memory.free()
+    with pytest.raises(ValueError, match="freed"):
+        launch(memory)
+
+
+# ---- what 0.1 did not have
+
+
+def test_memory_is_pickled_and_copied_with_its_contents(memory):
+    np.asarray(memory)[:] = np.arange(4096) % 101
+    for same in (pickle.loads(pickle.dumps(memory)), copy.copy(memory), copy.deepcopy(memory)):
+        assert isinstance(same, vkgdr.pycuda.Memory)
+        assert same.device_ptr != memory.device_ptr
+        assert same.tobytes() == memory.tobytes()
+
+
+def test_memory_of_two_threads_in_one_context(handle, pycuda_context, simulated):
+    errors = []
+
+    def use(value):
+        try:
+            pycuda_context.push()
+            try:
+                for _ in range(20):
+                    memory = vkgdr.pycuda.Memory(handle, 1000)
+                    drv.memset_d8(memory, value, 1000)
+                    # A memset does not wait for the device.
+                    drv.Context.synchronize()
+                    assert memory.tobytes() == bytes([value]) * 1000
+            finally:
+                pycuda_context.pop()
+        except Exception as error:  # noqa: BLE001 - all that comes is reported
+            errors.append(error)
+
+    pycuda_context.pop()
+    threads = [threading.Thread(target=use, args=(value,)) for value in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pycuda_context.push()
+    assert not errors
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_mapped_array_is_one_array_on_both_sides(handle, order):
+    array = vkgdr.pycuda.MappedArray.empty(handle, (3, 5), np.complex64, order)
+    assert array.host.shape == array.device.shape == (3, 5)
+    assert array.host.strides == array.device.strides
+    assert array.host.dtype == array.device.dtype
+    array.host[:] = np.arange(15).reshape(3, 5) * 1j
+    assert (array.device.get() == array.host).all()
+    assert int(array.device.gpudata) == array.memory.device_ptr
+    host = array.host
+    del array
+    gc.collect()
+    host[2, 4] = 1
+
+
+def test_to_gpu_takes_the_allocator(handle):
+    made = []
+    allocate = vkgdr.pycuda.allocator(handle)
+
+    def allocator(size):
+        made.append(allocate(size))
+        return made[-1]
+
+    array = to_gpu(np.arange(100, dtype=np.int32), allocator=allocator)
+    assert array.gpudata is made[0]
+    drv.Context.synchronize()
+    assert (np.asarray(made[0]).view(np.int32) == np.arange(100)).all()

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Tests the Python package in the virtual environment that scripts/python.sh makes, with the driver and the layers that
+# tests/run chooses:
+#
+#     scripts/python-test.sh tests [PYTEST-ARGUMENT...]
+#     scripts/python-test.sh examples     runs examples/python
+#     scripts/python-test.sh install      a plain `pip install ./ffi/python`, in an environment of its own
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# Nothing is left in the sources.
+export PYTHONDONTWRITEBYTECODE=1
+python=("$python_target/venv/bin/python" -X dev -W error)
+
+# pycuda and Mesa keep files in it.
+use_own_cache() { export XDG_CACHE_HOME=$python_target/cache; }
+
+tests() {
+    use_own_cache
+    tests/run "${python[@]}" -m pytest ffi/python/tests "$@"
+}
+
+examples() {
+    local file status=0
+    use_own_cache
+    for file in examples/python/*.py; do
+        say "$file"
+        tests/run "${python[@]}" "$file" </dev/null || { status=1; say "$file failed"; }
+    done
+    return $status
+}
+
+install() {
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    "$(find_python)" -m venv "$work/venv"
+    # As a user's: pip fetches maturin by itself, and there is no numpy.
+    "$work/venv/bin/python" -m pip install "${pip_options[@]}" ./ffi/python
+    cd "$work"
+    "$root/tests/run" "$work/venv/bin/python" -X dev -W error -m vkgdr
+}
+
+mode=${1:?}
+shift
+case $mode in
+    tests | examples | install) "$mode" "$@" ;;
+    *) die "scripts/python-test.sh: no mode '$mode'" ;;
+esac

@@ -1,0 +1,79 @@
+"""Puts stubs of CUDA's libraries beside PyTorch's, so that PyTorch can be imported without them.
+
+    python scripts/torch_stubs.py FOLDER
+
+``FOLDER`` has PyTorch's shared libraries, which look for others there first. Each CUDA library that they need and
+that is not there is made: with the functions that they take from it, each of which returns 100, which is the CUDA
+runtime's "no device". For use of PyTorch on the CPU. Needs ``readelf`` and ``cc``.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+# By their symbols without a version one cannot tell where they come from, but by their names.
+PREFIXES = {"libnccl": "nccl", "libcufile": "cuFile", "libcusparseLt": "cusparseLt"}
+# What other libraries load by themselves, when they are asked for CUDA.
+NEVER_LOADED = ("libtorch_cuda_linalg", "libcaffe2_nvrtc")
+CUDA = re.compile(r"lib(cu|nv|nccl)")
+NEEDED = re.compile(r"\(NEEDED\).*\[(\S+)\]")
+# Of the version table: a library, or a version that is taken from the library before it.
+VERSION = re.compile(r"File: (\S+)|Name: (\S+)\s+Flags: .*Version: \d+")
+# Of the symbol table: an undefined function, its version after an @.
+UNDEFINED = re.compile(r"^\s*\d+: [0-9a-f]+\s.*\sUND (\w+)(?:@+(\S+))?", re.MULTILINE)
+
+
+class Stubs:
+    """The libraries that are missing, and what is taken from them: functions by their versions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.needed: set[str] = set()
+        self.functions: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.unversioned: set[str] = set()
+        for library in sorted(folder.glob("lib*.so*")):
+            if not library.name.startswith(NEVER_LOADED):
+                self._read(library)
+
+    def _read(self, library: Path) -> None:
+        command = ["readelf", "--dynamic", "--version-info", "--dyn-syms", "--wide", str(library)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        self.needed |= {name for name in NEEDED.findall(text) if CUDA.match(name)}
+        versions, file = {}, ""
+        for found in VERSION.finditer(text):
+            file = found[1] or file
+            if found[2]:
+                versions[found[2]] = file
+        for name, version in UNDEFINED.findall(text):
+            if version in versions:
+                self.functions[versions[version]][version].add(name)
+            elif not version:
+                self.unversioned.add(name)
+
+    def make(self) -> None:
+        """Build each library that is not there."""
+        for library in sorted(self.needed):
+            if not (self.folder / library).exists():
+                self._build(library)
+
+    def _build(self, library: str) -> None:
+        versions = self.functions[library]
+        names = set().union(*versions.values())
+        prefix = PREFIXES.get(library.split(".")[0])
+        if prefix:
+            names |= {name for name in self.unversioned if name.startswith(prefix)}
+        with tempfile.TemporaryDirectory() as work:
+            source, script = Path(work, "stub.c"), Path(work, "stub.map")
+            source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in sorted(names)))
+            script.write_text("".join(f"{v} {{ global: {'; '.join(sorted(f))}; }};\n" for v, f in versions.items()))
+            options = [f"-Wl,--version-script={script}"] if versions else []
+            output = str(self.folder / library)
+            command = ["cc", "-w", "-shared", "-fPIC", f"-Wl,-soname,{library}", *options, "-o", output, str(source)]
+            subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    Stubs(Path(sys.argv[1])).make()

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Builds the manylinux wheel of the Python package into dist/, and tries it with each Python from 3.11 on that is here:
+#
+#     scripts/wheel.sh [--build-only]
+#
+# zig links it for a glibc that is older than this machine's, and auditwheel checks that. One wheel is for all versions
+# of Python (abi3), so each runs all tests on it, those that need pycuda or PyTorch aside.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+versions=(3.11 3.12 3.13 3.14)
+policy=manylinux2014
+venv=$python_target/venv
+
+scripts/python.sh wheel
+say "building the wheel ($policy)"
+new=$python_target/new-wheel
+rm -rf "$new"
+# A target folder of its own: zig's objects are no others'.
+log=$(PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$python_target/zig "$venv/bin/maturin" build --quiet --release --locked \
+    --zig --compatibility "$policy" --interpreter "$venv/bin/python" --manifest-path ffi/python/Cargo.toml \
+    --out "$new" 2>&1) || {
+    printf '%s\n' "$log" >&2
+    die 'the wheel could not be built'
+}
+wheel=$(echo "$new"/*.whl)
+[[ $wheel == */vkgdr-*-cp311-abi3-*"$policy"_"$(uname -m)"*.whl ]] || die "the wheel is for other systems: $wheel"
+report=$("$venv/bin/auditwheel" show "$wheel" | tr -s ' \n' ' ')
+[[ $report == *"following platform tag: \"manylinux_2_17_$(uname -m)\""* ]] || die "auditwheel refuses it: $report"
+mkdir -p dist
+rm -f dist/vkgdr-*.whl
+cp "$wheel" dist/
+wheel=dist/${wheel##*/}
+say "$wheel: $(($(stat -c %s "$wheel") >> 10)) KiB, accepted by auditwheel"
+[ "${1:-}" != --build-only ] || exit 0
+
+# The interpreter of a version: on PATH, or among pyenv's.
+interpreter() { # VERSION
+    local python
+    for python in "python$1" python3 "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        if "$python" -c "import sys, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$1')" 2>/dev/null; then
+            command -v "$python"
+            return
+        fi
+    done
+    return 1
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python_needs "$work/requirements.txt" iniconfig numpy packaging pluggy Pygments pytest pytest-timeout
+choose_driver
+tried=()
+skipped=()
+for version in "${versions[@]}"; do
+    if ! python=$(interpreter "$version"); then
+        skipped+=("$version")
+        continue
+    fi
+    say "$("$python" --version)"
+    "$python" -m venv "$work/$version"
+    "$work/$version/bin/python" -m pip install "${pip_options[@]}" --no-deps --only-binary :all: "$wheel" \
+        --requirement "$work/requirements.txt"
+    export PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME=$python_target/cache VKGDR_TEST_LAYERS=faults
+    tests/run "$work/$version/bin/python" -X dev -W error -m pytest --quiet -r fE ffi/python/tests
+    tried+=("$version")
+done
+[ ${#tried[@]} -gt 0 ] || die 'there is no Python to try the wheel with'
+[ ${#skipped[@]} -eq 0 ] || say "not found, hence not tried: Python ${skipped[*]}"
+say "$wheel works with Python ${tried[*]}"
