@@ -5,25 +5,25 @@ use pyo3::prelude::*;
 
 use crate::block::Block;
 use crate::error::{Failure, Result, number};
-use crate::registry;
+use crate::shared::Shared;
 
 /// The block over `size` bytes at a device address, if they lie in live memory of this package.
 #[pyfunction]
 pub(crate) fn find_device(address: u64, size: usize) -> Option<Block> {
-    registry::by_device_ptr(address, size).map(|found| Block::found(found, size, false))
+    Shared::find_device(address, size).map(|found| Block::found(found, size, false))
 }
 
 /// The block over `size` bytes at a host address, if they lie in live memory of this package.
 #[pyfunction]
 pub(crate) fn find_host(address: usize, size: usize) -> Option<Block> {
-    registry::by_host_ptr(address, size).map(|found| Block::found(found, size, false))
+    Shared::find_host(address, size).map(|found| Block::found(found, size, false))
 }
 
 /// The block over a whole allocation, by its number.
 #[pyfunction]
 pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<Block>> {
     let id = number(id, "the handle of memory")?;
-    Ok(registry::by_id(id).map(|used| {
+    Ok(Shared::find(id).map(|used| {
         let len = used.shared().len;
         Block::found((used, 0), len, false)
     }))

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyType};
 use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 use crate::error::{Failure, Result, number};
-use crate::registry;
+use crate::shared::Shared;
 
 /// A GPU, opened. The Python class `Vkgdr` holds one.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
@@ -142,7 +142,7 @@ impl Handle {
     /// Live allocations of this package on this GPU, and what waits to be released.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
-        let mine: Vec<_> = registry::all().into_iter().filter(|shared| shared.device == gpu.device()).collect();
+        let mine: Vec<_> = Shared::all().into_iter().filter(|shared| shared.device == gpu.device()).collect();
         let stats = PyDict::new(py);
         stats.set_item("live_allocations", mine.len())?;
         stats.set_item("live_bytes", mine.iter().map(|shared| shared.len).sum::<usize>())?;

@@ -14,10 +14,14 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{Memory, MemoryKind};
 
 use crate::error::{Failure, Result};
-use crate::{logging, registry};
+use crate::logging;
+use crate::registry::Registry;
 
 /// What is said of memory that is gone.
 pub(crate) const FREED: &str = "the memory was freed";
+
+/// Every live allocation of this package, by its device address.
+static REGISTRY: Registry<Shared> = Registry::new();
 
 /// An allocation and what is known of it. The facts hold until the memory is gone.
 pub(crate) struct Shared {
@@ -85,7 +89,7 @@ impl Shared {
             backing: Mutex::new(Some(Backing::Ours(Arc::new(memory)))),
             keep: Mutex::default(),
         });
-        registry::add(&shared);
+        REGISTRY.add(shared.device_ptr, &shared);
         Use::first(shared)
     }
 
@@ -123,6 +127,38 @@ impl Shared {
             backing: Mutex::new(Some(backing)),
             keep: Mutex::default(),
         }
+    }
+
+    /// Every live allocation of this package.
+    pub(crate) fn all() -> Vec<Arc<Self>> {
+        REGISTRY.all()
+    }
+
+    /// The allocation with this number.
+    pub(crate) fn find(id: u64) -> Option<Use> {
+        Self::all().into_iter().find(|shared| shared.id == id).and_then(Use::join)
+    }
+
+    /// The allocation that `len` bytes at a device address lie in, and where in it.
+    pub(crate) fn find_device(address: u64, len: usize) -> Option<(Use, usize)> {
+        let shared = REGISTRY.at_or_before(address)?;
+        let offset = usize::try_from(address - shared.device_ptr).ok()?;
+        shared.within(offset, len)
+    }
+
+    /// The allocation that `len` bytes at a host address lie in, and where in it. Looks at all of them: a second table
+    /// would make each allocation slower.
+    pub(crate) fn find_host(address: usize, len: usize) -> Option<(Use, usize)> {
+        let start = |shared: &Arc<Self>| shared.host_ptr.filter(|&start| start <= address);
+        let nearest = Self::all().into_iter().filter(|shared| start(shared).is_some()).max_by_key(start)?;
+        let offset = address - nearest.host_ptr?;
+        nearest.within(offset, len)
+    }
+
+    fn within(self: Arc<Self>, offset: usize, len: usize) -> Option<(Use, usize)> {
+        // One past the end is not within: it may be the next allocation's first byte.
+        let fits = offset < self.len && len <= self.len - offset;
+        if fits { Some((Use::join(self)?, offset)) } else { None }
     }
 
     /// Whether the memory was taken away by force.
@@ -172,7 +208,8 @@ impl Shared {
         let Some(backing) = self.lock().take() else { return Ok(()) };
         let freed = match backing {
             Backing::Ours(memory) => {
-                registry::remove(self);
+                // Before it goes: its addresses may be another's right after.
+                REGISTRY.remove(self.device_ptr);
                 // Where an operation still holds it, it goes at its end.
                 Arc::into_inner(memory).map_or(Ok(()), Memory::free)
             }

@@ -1,5 +1,6 @@
 """One memory of each class, for tests of what all have; and a check of what is refused."""
 
+import gc
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -32,6 +33,13 @@ def make_one(request: pytest.FixtureRequest) -> Iterator[vkgdr.MemoryObject]:
     memory = MAKERS[request.param](owner)
     yield memory
     memory.free()
+
+
+def live(gpu: vkgdr.Vkgdr) -> int:
+    """Count the allocations, after those that may go have gone."""
+    gc.collect()
+    gpu.collect()
+    return gpu.stats()["live_allocations"]
 
 
 def members(thing: object) -> Iterator[tuple[str, bool]]:

@@ -11,22 +11,8 @@ pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=
 
 import pycuda.driver as drv
 import vkgdr.pycuda
+from kernels import launch
 from pycuda.gpuarray import GPUArray, to_gpu, to_gpu_async
-
-
-def launch(*arguments):
-    """Call a kernel by pycuda's own code, up to the driver, and return the bytes of its arguments."""
-
-    class Kernel:
-        def _set_block_shape(self, *shape):
-            pass
-
-        def _launch_kernel(self, grid, block, packed, *options):
-            self.packed = packed
-
-    kernel = Kernel()
-    drv.Function.__call__(kernel, *arguments, block=(1, 1, 1))
-    return kernel.packed
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ SVM is in test_pyopencl_svm.py; the ``enqueue_*`` functions are in test_ops.py, 
 test_ops_rectangles.py and test_ops_fill_map.py.
 """
 
-import gc
-
 import numpy as np
 import pytest
 import simulator
 import vkgdr
+from everything import live
 from vkgdr import ops
 
 KINDS = ("mapped", "host", "device")
@@ -25,13 +24,6 @@ def memory(gpu, request):
 @pytest.fixture(params=VISIBLE)
 def visible(gpu, request):
     return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
-
-def live(gpu):
-    """Count the allocations, after those that may go have gone."""
-    gc.collect()
-    gpu.collect()
-    return gpu.stats()["live_allocations"]
 
 
 # ---- MemoryObject ---------------------------------------------------------------------------------------------------

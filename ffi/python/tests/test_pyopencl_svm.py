@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from everything import live
 from vkgdr import ops
 
 KINDS = ("mapped", "host", "device")
@@ -23,13 +24,6 @@ def memory(gpu, request):
 @pytest.fixture(params=VISIBLE)
 def visible(gpu, request):
     return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
-
-def live(gpu):
-    """Count the allocations, after those that may go have gone."""
-    gc.collect()
-    gpu.collect()
-    return gpu.stats()["live_allocations"]
 
 
 # ---- what goes when -------------------------------------------------------------------------------------------------

@@ -22,9 +22,7 @@ from vkgdr._errors import (
 )
 from vkgdr._flags import OpenFlags
 from vkgdr._handle import Vkgdr
-from vkgdr._object import MemoryObject, Region
-from vkgdr._owned import Memory
-from vkgdr._raw import RawMemory
+from vkgdr._object import Memory, MemoryObject, RawMemory, Region
 from vkgdr._vkgdr import MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False

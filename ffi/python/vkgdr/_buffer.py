@@ -118,7 +118,7 @@ class Buffer(MemoryObject):
         if block is None:
             self._copy_from_address(address, size)
         else:
-            super().copy_from_device(Region._found(block))
+            super().copy_from_device(Region._over(block))
 
     def _copy_from_address(self, address: int, size: int) -> None:
         import ctypes

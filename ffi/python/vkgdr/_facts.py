@@ -8,8 +8,10 @@ from vkgdr._vkgdr import Block
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Self
+
     from vkgdr._handle import Vkgdr
-    from vkgdr._object import MemoryObject
+
 
 # The words of dpctl.
 _USM_TYPES = {"mapped": "shared", "host": "host", "device": "device"}
@@ -36,7 +38,7 @@ class Facts(_vkgdr.Base):
     _block: Block = Block.never()
     _owner: Vkgdr | None = None
     _maps: int = 0
-    _parent: MemoryObject | None = None
+    _parent: Facts | None = None
     name: str | None = None
 
     @property
@@ -73,16 +75,6 @@ class Facts(_vkgdr.Base):
     def reference_count(self) -> int:
         """How many objects and views keep the allocation, this one included."""
         return self._block.pending_views + (not self._block.freed)
-
-    @property
-    def parent(self) -> MemoryObject | None:
-        """The memory that this is a region of; None for whole memory."""
-        return self._parent
-
-    @property
-    def reference_obj(self) -> object:
-        """The object whose memory this shares; None for memory of its own."""
-        return self._parent
 
     @property
     def offset(self) -> int:
@@ -139,3 +131,15 @@ class Facts(_vkgdr.Base):
     def __vkgdr_memory__(self) -> tuple[int, int, int]:
         """What other libraries find the memory by, without a copy: `handle`, `offset` and `nbytes`."""
         return self.handle, self.offset, self.nbytes
+
+    @classmethod
+    def _over(cls, block: Block) -> Self:
+        """Give an object over a block, without a handle."""
+        self = cls.__new__(cls)
+        self._block = block
+        return self
+
+    def _visible_address(self) -> int:
+        """Give the host address, or raise that there is none."""
+        address: int = self.__array_interface__["data"][0]
+        return address

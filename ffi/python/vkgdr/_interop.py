@@ -6,7 +6,7 @@ import operator
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
-from vkgdr._object import MemoryObject
+from vkgdr._facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def device_block(obj: Any, within: Block | None = None) -> tuple[Block, int | No
     TypeError
         Its interface is malformed.
     """
-    if isinstance(obj, MemoryObject):
+    if isinstance(obj, Facts):
         return obj._block, obj._block.bound_stream
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:

@@ -6,8 +6,8 @@ import logging
 
 from vkgdr import _vkgdr
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError
+from vkgdr._facts import Facts
 from vkgdr._layout import checked_order, fitted, fortran_strides, strided_size
-from vkgdr._object import Region
 from vkgdr._transfer import settle, stream_of
 
 TYPE_CHECKING = False
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vkgdr._layout import Order, Shape
-    from vkgdr._object import MemoryObject
     from vkgdr.stream import Event, StreamLike, Waitable
 
     MapMode = Literal["r", "w", "rw", "discard"]
@@ -40,12 +39,12 @@ class Map:
     _open = False
     _waited = False
     # Replaced by what is mapped: an object whose `__init__` was not called has been released.
-    _region = Region.__new__(Region)
+    _region = Facts.__new__(Facts)
     _mode: MapMode = "r"
 
     def __init__(
         self,
-        memory: MemoryObject,
+        memory: Facts,
         mode: MapMode = "rw",
         *,
         shape: Shape | None = None,
@@ -61,14 +60,14 @@ class Map:
             raise InvalidArgumentError(f"the mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
         if memory.readonly and mode != "r":
             raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
-        room = memory._region(offset, size)
-        extents, kind, used = fitted(shape, dtype, len(room))
+        room = memory._block.part(offset, size, False, False)
+        extents, kind, used = fitted(shape, dtype, room.nbytes)
         if strides is not None:
             used = strided_size(extents, kind.itemsize, strides)
         elif checked_order(order) == "F":
             strides = fortran_strides(extents, kind.itemsize)
         # It keeps the memory, also when that is freed.
-        self._region = room._region(0, used)
+        self._region = Facts._over(room.part(0, used, False, False))
         self._mode = mode
         self._memory = memory
         self._interface: dict[str, object] = {
@@ -188,7 +187,7 @@ class Map:
 
     def __repr__(self) -> str:
         state = "mapped" if self._open else "released"
-        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {self._region!r}>"
+        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {self._region._block.nbytes} bytes>"
 
 
 # What users read in messages is what they import.

@@ -1,33 +1,24 @@
-"""``MemoryObject``: what every memory object can do; and ``Region``, a part of one."""
+"""The memory objects: ``Memory``, ``RawMemory``, ``Region``, and ``MemoryObject``, what all of them can do."""
 
 from __future__ import annotations
 
 import operator
 
-from vkgdr import _vkgdr
-from vkgdr._copies import Copies
 from vkgdr._errors import FreedError, InvalidArgumentError
-from vkgdr._layout import checked_order, fitted
-from vkgdr.stream import handle_of
+from vkgdr._lifetime import Lifetime
+from vkgdr._vkgdr import Block, dlpack_import, find_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self
-
-    import numpy as np
-    import numpy.typing as npt
+    from typing import Any, Self, SupportsIndex
 
     from vkgdr._handle import Kind, Vkgdr
-    from vkgdr._layout import Order, Shape
-    from vkgdr._map import Map, MapMode
-    from vkgdr._owned import Memory
-    from vkgdr._vkgdr import Block
-    from vkgdr.stream import Event, StreamLike
+    from vkgdr.stream import StreamLike
 
-__all__ = ["MemoryObject", "Region"]
+__all__ = ["Memory", "MemoryObject", "RawMemory", "Region"]
 
 
-class MemoryObject(Copies):
+class MemoryObject(Lifetime):
     """Bytes that the CPU and a GPU share.
 
     Not made directly: see `Memory`, `RawMemory`, `Region`, `Buffer` and the classes of `vkgdr.memory` and
@@ -43,129 +34,21 @@ class MemoryObject(Copies):
     Sizes and offsets are in bytes.
     """
 
-    # Views
+    @property
+    def parent(self) -> MemoryObject | None:
+        """The memory that this is a region of; None for whole memory."""
+        parent = self._parent
+        assert parent is None or isinstance(parent, MemoryObject)
+        return parent
 
     @property
-    def buf(self) -> memoryview:
-        """The host's bytes as a memoryview.
-
-        Raises
-        ------
-        NoHostViewError
-            The CPU cannot see memory of this kind.
-        """
-        return memoryview(self)
-
-    def get_host_array(
-        self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
-    ) -> np.ndarray[Any, Any]:
-        """Give the host's view of the memory as an array, without a copy.
-
-        Nothing is waited for or invalidated: see `map`. The array keeps the memory.
-
-        Parameters
-        ----------
-        shape : int or tuple of int, optional
-            All bytes in one dimension by default.
-        dtype : optional
-            Any data type without Python objects; structured ones too.
-        order : {"C", "F"}, optional
-            Which index varies fastest: the last, or the first.
-        offset : int, optional
-            Where the array begins, in bytes.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The array does not fit into the memory, or its data type cannot lie there.
-        NoHostViewError
-            The CPU cannot see memory of this kind.
-        """
-        import numpy as np
-
-        # Not NumPy's numbers, whose sums may overflow.
-        offset = operator.index(offset)
-        room = self._region(offset, None)
-        extents, kind, size = fitted(shape, dtype, len(room))
-        # By way of a memoryview, which counts as a view until the array goes.
-        flat = np.asarray(memoryview(self))[offset : offset + size]
-        return flat.view(kind).reshape(extents, order=checked_order(order))
-
-    def map(
-        self,
-        mode: MapMode = "rw",
-        *,
-        shape: Shape | None = None,
-        dtype: npt.DTypeLike = "u1",
-        order: Order = "C",
-        offset: int = 0,
-        size: int | None = None,
-        stream: StreamLike | None = None,
-        blocking: bool = True,
-    ) -> Map:
-        """Begin a scope in which the CPU uses the memory: ``with memory.map() as array``.
-
-        Waits for `stream`, or for the bound stream, and invalidates; the end of the scope flushes. On non-coherent
-        memory both do whole atoms, so that mappings that share an atom must not be open together.
-
-        Parameters
-        ----------
-        mode : {"rw", "r", "w", "discard"}, optional
-            What the CPU does. "r" gives a read-only array and does not flush. "discard" promises to write every byte.
-        shape, dtype, order : optional
-            As for `get_host_array`.
-        offset, size : int, optional
-            The range; all from `offset` on by default.
-        stream : object, optional
-            Waited for in place of the bound stream. Without either, synchronise before.
-        blocking : bool, optional
-            False returns at once; the wait is made by ``with``, or `Map.wait`.
-
-        Returns
-        -------
-        Map
-
-        Raises
-        ------
-        OutOfRangeError, InvalidArgumentError
-            The range or the array does not fit.
-        NoHostViewError
-            The CPU cannot see memory of this kind.
-        """
-        from vkgdr._map import Map
-
-        return Map(
-            self,
-            mode,
-            shape=shape,
-            dtype=dtype,
-            order=order,
-            offset=offset,
-            size=size,
-            stream=stream,
-            blocking=blocking,
-        )
-
-    def map_ro(self, **arguments: Any) -> Map:
-        """As `map` with mode "r"."""
-        return self.map("r", **arguments)
-
-    def map_rw(self, **arguments: Any) -> Map:
-        """As `map` with mode "rw"."""
-        return self.map("rw", **arguments)
-
-    def map_discard(self, **arguments: Any) -> Map:
-        """As `map` with mode "discard"."""
-        return self.map("discard", **arguments)
+    def reference_obj(self) -> object:
+        """The object whose memory this shares; None for memory of its own."""
+        return self._parent
 
     def _region(self, offset: int, size: int | None) -> Region:
         """Give a region, which may be empty."""
         return Region._of(self, self._block.part(offset, size, False, False))
-
-    def _visible_address(self) -> int:
-        """Give the host address, or raise that there is none."""
-        address: int = self.__array_interface__["data"][0]
-        return address
 
     def get_sub_region(self, origin: int, size: int) -> Region:
         """Give a part, with pointers of its own. It keeps the memory.
@@ -224,8 +107,6 @@ class MemoryObject(Copies):
         VkgdrError
             As for `Memory`. Then nothing has changed.
         """
-        from vkgdr._owned import Memory
-
         new = Memory(self._require_owner(), len(self), kind=kind, name=self.name)
         if not discard:
             new.copy_from_device(self)
@@ -240,93 +121,6 @@ class MemoryObject(Copies):
                 "this memory was allocated by another library: it has no handle to allocate from"
             )
         return self._owner
-
-    # Streams
-
-    def bind_to_stream(self, stream: StreamLike) -> None:
-        """Bind the memory to a stream.
-
-        `map` and the copies then wait for it, a free returns at once with the memory going after what the stream was
-        given before, and the CUDA Array Interface and DLPack name it. A stream that the memory was bound to before is
-        waited for by the new one. The stream object is kept alive; whoever passes a number keeps that stream alive.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The stream belongs to another context, or is the per-thread default stream.
-        """
-        handle, bound = handle_of(stream), self._block.bound_stream
-        if bound is not None and bound != handle:
-            # The new stream comes after the old one's work.
-            _vkgdr.stream_wait(self._block, handle, _vkgdr.record(self._block, bound, []))
-        self._block.bind_stream(handle, stream)
-
-    def unbind_stream(self) -> None:
-        """Wait for the bound stream, and forget it."""
-        self._block.unbind_stream()
-
-    def record_stream(self, stream: StreamLike) -> None:
-        """Note that another stream uses the memory, so that it is not freed before that has finished."""
-        self._block.record_stream(handle_of(stream))
-
-    # Ends
-
-    def free(self, *, force: bool = False) -> None:
-        """Free the memory. A second call does nothing.
-
-        From then on every method and attribute raises `FreedError`. While arrays or other views live, the pages stay
-        until the last of them goes (`pending_views`). Waits for the work of the memory's context, or, if the memory is
-        bound to a stream, leaves the pages until that stream's work is done.
-
-        Parameters
-        ----------
-        force : bool, optional
-            Take the pages away from under the views, as vkgdr 0.1 does: using one is a crash.
-
-        Raises
-        ------
-        VkgdrError
-            The drivers' first error. Nothing leaks.
-        """
-        self._block.free(force)
-        self._owner = None
-        if self._parent is not None:
-            self._parent = None
-
-    def free_async(self, stream: StreamLike | None = None) -> Event:
-        """Free the memory once a stream has done the work that it was given before this call.
-
-        Parameters
-        ----------
-        stream : object, optional
-            The bound stream by default.
-
-        Returns
-        -------
-        vkgdr.stream.Event
-            Complete when that work is done. The pages go at the next allocation, free or `Vkgdr.collect` after that.
-
-        Raises
-        ------
-        InvalidArgumentError
-            No stream was given, and none is bound.
-        """
-        if stream is not None:
-            self.bind_to_stream(stream)
-        bound = self._block.bound_stream
-        if bound is None:
-            raise InvalidArgumentError("no implicit stream available: bind the memory to one, or pass one")
-        event = self._block.free_async(bound)
-        self.free()
-        return event
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.free()
-
-    # Python's own protocols
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryObject):
@@ -353,16 +147,6 @@ class MemoryObject(Copies):
         return f"<{name}{named}: {len(self)} bytes, {self.kind}, device_ptr={self.device_ptr:#x}, {host}>"
 
 
-def _unpickle(contents: bytes, kind: Kind) -> Memory:
-    """Make memory of the default handle with these contents."""
-    from vkgdr._default import default_owner
-    from vkgdr._owned import Memory
-
-    memory = Memory(default_owner(), len(contents), kind=kind)
-    memory.copy_from_host(contents)
-    return memory
-
-
 class Region(MemoryObject):
     """A part of memory, with pointers of its own.
 
@@ -380,8 +164,242 @@ class Region(MemoryObject):
         self._owner = parent._owner
         return self
 
+
+class Memory(MemoryObject):
+    """Memory that is freed when nothing uses it any more.
+
+    It remembers the CUDA context that it was allocated in, so that it may be used and dropped on any thread. Before it
+    goes it waits for that context's work, or, when it is bound to a stream, goes after that stream's work.
+
+    Parameters
+    ----------
+    owner : Vkgdr
+        The GPU. Unless it was opened with `Vkgdr.open_primary_context`, a CUDA context of it must be current.
+    size : int
+        The number of bytes, more than 0. The contents are undefined.
+    kind : {"mapped", "host", "device"}, optional
+        GPU memory that the CPU sees through the PCIe BAR; cached system memory that the GPU sees; GPU memory that the
+        CPU does not see.
+    alignment : int, optional
+        A power of two that both addresses must be multiples of, or 0. The drivers align to at least 64 bytes; what they
+        do not align as asked is refused.
+    stream : object, optional
+        Bound, see `bind_to_stream`.
+    readonly : bool, optional
+        Whether arrays over the memory, on both sides, are marked read-only. CUDA itself does not know of it.
+    name : str, optional
+        For ``repr``.
+
+    Raises
+    ------
+    VkgdrError
+        ``CUDA_ERROR_INVALID_CONTEXT`` when no context is current, `AllocationError` with
+        ``VK_ERROR_OUT_OF_DEVICE_MEMORY`` when there is no room, and whatever else the drivers say.
+    InvalidArgumentError
+        The size is 0, or an argument cannot be meant.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import vkgdr
+    >>> gpu = vkgdr.Vkgdr.open_primary_context()
+    >>> memory = vkgdr.Memory(gpu, 4096)
+    >>> samples = np.asarray(memory).view(np.float32)
+    >>> samples[:] = 0.25
+    >>> memory.flush()
+    """
+
+    def __init__(
+        self,
+        owner: Vkgdr,
+        size: SupportsIndex,
+        *,
+        kind: Kind = "mapped",
+        alignment: SupportsIndex = 0,
+        stream: StreamLike | None = None,
+        readonly: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self._block = Block.allocate(owner, size, kind, alignment, readonly, False)
+        self._owner = owner
+        self.name = name
+        if stream is not None:
+            self.bind_to_stream(stream)
+
     @classmethod
-    def _found(cls, block: Block) -> Self:
+    def pitched(
+        cls, owner: Vkgdr, width: int, height: int, itemsize: int, *, kind: Kind = "mapped"
+    ) -> tuple[Self, int]:
+        """Allocate rows that begin at addresses that CUDA likes, as ``mem_alloc_pitch`` does.
+
+        Parameters
+        ----------
+        owner : Vkgdr
+            As for the class.
+        width, height, itemsize : int
+            Elements of a row, rows, and bytes of an element.
+        kind : {"mapped", "host", "device"}, optional
+            As for the class.
+
+        Returns
+        -------
+        memory, pitch
+            The memory, and the bytes from one row to the next: a multiple of 512, the largest pitch alignment of CUDA
+            textures (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
+        """
+        if width <= 0 or height <= 0 or itemsize <= 0:
+            raise InvalidArgumentError(f"{height} rows of {width} elements of {itemsize} bytes are nothing")
+        alignment = 512
+        pitch = -(-width * itemsize // alignment) * alignment
+        return cls(owner, pitch * height, kind=kind), pitch
+
+    def release_raw(self) -> RawMemory:
+        """Give the memory up to a `RawMemory`, which leaks unless it is freed by hand."""
+        raw = RawMemory._adopt(self._block.part(0, None, False, True), self._owner, self.name)
+        self.free()
+        return raw
+
+    @classmethod
+    def from_capsule(cls, capsule: object) -> Self:
+        """Take device memory out of a DLPack capsule, without a copy.
+
+        Parameters
+        ----------
+        capsule : capsule
+            From ``__dlpack__``, on a CUDA device, in C order, not consumed before.
+
+        Returns
+        -------
+        Memory
+            The same bytes. Has a host view if they lie in memory of this package.
+
+        Raises
+        ------
+        TypeError
+            Not such a capsule.
+        BufferError
+            The tensor is on another device, or not in C order.
+        """
+        return cls._adopt(dlpack_import(capsule), None)
+
+    @classmethod
+    def _adopt(cls, block: Block, owner: Vkgdr | None) -> Self:
         self = cls.__new__(cls)
         self._block = block
+        self._owner = owner
         return self
+
+    def export_fd(self) -> int:
+        """Give a file descriptor of the memory, for `import_fd` in another process. The caller closes it."""
+        return self._block.export_fd()
+
+    @classmethod
+    def import_fd(cls, owner: Vkgdr, fd: int, size: int, *, kind: Kind = "mapped") -> Self:
+        """Make memory of another process usable in this one: the same bytes, on the host and on the device.
+
+        Parameters
+        ----------
+        owner : Vkgdr
+            The same GPU, opened with the same flags.
+        fd : int
+            From `export_fd` of memory of this size and kind, handed over with ``socket.send_fds``, for example. It is
+            duplicated: the caller closes it. **A descriptor of anything else is undefined behaviour of the drivers.**
+        size : int
+            The number of bytes.
+        kind : {"mapped", "host", "device"}, optional
+            As for the class.
+        """
+        return cls._adopt(Block.import_fd(owner, fd, size, kind), owner)
+
+
+# What almost every caller passes, and can be told from other objects at once.
+_NO_FLAGS = 0
+
+
+def _check_flags(flags: SupportsIndex) -> None:
+    if bits := operator.index(flags):
+        raise InvalidArgumentError(f"unknown flag bits {bits:#x}: flags must be 0")
+
+
+class RawMemory(MemoryObject):
+    """Memory that leaks unless it is freed by hand.
+
+    Use `Memory`, or `vkgdr.pycuda.Memory`, for memory that frees itself.
+
+    Parameters
+    ----------
+    owner : Vkgdr
+        The GPU. Unless it was opened with `Vkgdr.open_primary_context`, a CUDA context of it must be current.
+    size : int
+        The number of bytes, more than 0. The contents are undefined.
+    flags : int, optional
+        Must be 0.
+    kind : {"mapped", "host", "device"}, optional
+        GPU memory that the CPU sees through the PCIe BAR; cached system memory that the GPU sees; GPU memory that the
+        CPU does not see.
+    alignment : int, optional
+        A power of two that both addresses must be multiples of, or 0. The drivers align to at least 64 bytes; what they
+        do not align as asked is refused.
+    name : str, optional
+        For ``repr``.
+
+    Raises
+    ------
+    VkgdrError
+        ``CUDA_ERROR_INVALID_CONTEXT`` when no context is current, `AllocationError` with
+        ``VK_ERROR_OUT_OF_DEVICE_MEMORY`` when there is no room, and whatever else the drivers say.
+    InvalidArgumentError
+        The size is 0, or an argument cannot be meant.
+    """
+
+    _by_hand = True
+
+    def __init__(
+        self,
+        owner: Vkgdr,
+        size: SupportsIndex,
+        flags: SupportsIndex = 0,
+        *,
+        kind: Kind = "mapped",
+        alignment: SupportsIndex = 0,
+        name: str | None = None,
+    ) -> None:
+        if flags is not _NO_FLAGS:
+            _check_flags(flags)
+        self._block = Block.allocate(owner, size, kind, alignment, False, self._by_hand)
+        self._owner = owner
+        if name is not None:
+            self.name = name
+
+    @classmethod
+    def from_handle(cls, handle: int) -> Region:
+        """Give another object over an allocation of this process, from its `handle`.
+
+        It is a view of the memory, as a region is: whoever made the memory frees it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            No live allocation has this handle.
+        """
+        block = find_id(handle)
+        if block is None:
+            raise InvalidArgumentError(f"no live memory has the handle {handle}")
+        return Region._over(block)
+
+    @classmethod
+    def _adopt(cls, block: Block, owner: Vkgdr | None, name: str | None) -> Self:
+        self = cls.__new__(cls)
+        self._block = block
+        self._owner = owner
+        self.name = name
+        return self
+
+
+def _unpickle(contents: bytes, kind: Kind) -> Memory:
+    """Make memory of the default handle with these contents."""
+    from vkgdr._default import default_owner
+
+    memory = Memory(default_owner(), len(contents), kind=kind)
+    memory.copy_from_host(contents)
+    return memory

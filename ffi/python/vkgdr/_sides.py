@@ -42,7 +42,7 @@ class DeviceSide:
 
     def region(self) -> Region:
         """Give the bytes as a memory object."""
-        return Region._found(self.block)
+        return Region._over(self.block)
 
     def is_visible(self) -> bool:
         """Tell whether the CPU sees the bytes."""

@@ -40,7 +40,7 @@ def device_view(array: Any) -> Region:
     if block is None:
         text = f"the {buffer.nbytes} bytes at host address {buffer.address:#x} are not memory of vkgdr"
         raise InvalidArgumentError(text)
-    return Region._found(block)
+    return Region._over(block)
 
 
 def host_view(obj: Any) -> np.ndarray[Any, Any]:
@@ -71,4 +71,4 @@ def host_view(obj: Any) -> np.ndarray[Any, Any]:
     interface = getattr(obj, "__cuda_array_interface__", None)
     shape = None if interface is None else tuple(interface["shape"])
     dtype: npt.DTypeLike = "u1" if interface is None else interface["typestr"]
-    return Region._found(block).get_host_array(shape, dtype)
+    return Region._over(block).get_host_array(shape, dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._layout import checked_order, shaped
-from vkgdr._owned import Memory
+from vkgdr._object import Memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

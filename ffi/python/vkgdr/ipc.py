@@ -9,8 +9,7 @@ import socket
 import struct
 
 from vkgdr._errors import VkgdrError
-from vkgdr._object import Region
-from vkgdr._owned import Memory
+from vkgdr._object import Memory, Region
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ class _Memory(MemoryObject):
             self._allocate(size, alignment, owner)
         else:
             block, ready = _bytes_of(nbytes_or_obj)
-            found = Region._found(block)
+            found = Region._over(block)
             if found.kind == self._kind:
                 self._share(nbytes_or_obj, block, ready)
             elif copy:
@@ -83,7 +83,7 @@ class _Memory(MemoryObject):
         self._reference = obj
 
     @classmethod
-    def _over(cls, obj: Any, block: Block, ready: int | None) -> Self:
+    def _shared(cls, obj: Any, block: Block, ready: int | None) -> Self:
         self = cls.__new__(cls)
         self._share(obj, block, ready)
         return self
@@ -213,7 +213,7 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
         It has no device memory, or its interface is malformed.
     """
     block, ready = _bytes_of(obj)
-    memory = _CLASSES[Region._found(block).kind]._over(obj, block, ready)
+    memory = _CLASSES[Region._over(block).kind]._shared(obj, block, ready)
     assert isinstance(memory, MemoryShared | MemoryHost | MemoryDevice)
     return memory
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vkgdr._handle import Kind
     from vkgdr._layout import Order, Shape
     from vkgdr._map import MapMode
-    from vkgdr._owned import Memory
+    from vkgdr._object import Memory
     from vkgdr._rectangle import Plan
     from vkgdr.stream import Event, StreamLike, Waitable
 
@@ -387,7 +387,7 @@ def migrate(
     VkgdrError
         As for `vkgdr.Memory`. Then nothing has changed.
     """
-    from vkgdr._owned import Memory
+    from vkgdr._object import Memory
 
     single = isinstance(mems, MemoryObject)
     old = [mems] if isinstance(mems, MemoryObject) else list(mems)

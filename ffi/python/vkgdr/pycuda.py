@@ -11,7 +11,7 @@ import pycuda.gpuarray
 from vkgdr._default import default_owner
 from vkgdr._errors import VkgdrError
 from vkgdr._layout import checked_order, shaped
-from vkgdr._raw import RawMemory
+from vkgdr._object import RawMemory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ use super::abi::{
 };
 use crate::block::Block;
 use crate::error::{Failure, Result};
-use crate::registry;
+use crate::shared::Shared;
 
 /// A tensor that was taken out of its capsule.
 enum Taken {
@@ -100,7 +100,7 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
     let device = tensor.device.id;
     rename(capsule, used)?;
     let keep = Py::new(capsule.py(), Tensors(taken))?;
-    if let Some(found) = registry::by_device_ptr(address, len) {
+    if let Some(found) = Shared::find_device(address, len) {
         return Ok(Block::found(found, len, readonly));
     }
     Ok(Block::foreign(device, address, len, readonly, keep.into_any()))
