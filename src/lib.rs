@@ -11,6 +11,7 @@
 //! * [`Vkgdr`] is the handle of one GPU.
 //! * [`Memory`] is memory that frees itself; it dereferences to the [`Region`] that covers it, where reading,
 //!   writing, flushing and mapping live. [`RawMemory`] is memory that is freed by hand.
+//! * [`Pool`] gives small memory in nanoseconds, as [`PoolMemory`].
 //! * [`StreamRef`] gives a CUDA stream of somebody else's copies, fills and events.
 //! * [`Error`] says which driver call failed and what to do about it.
 
@@ -25,13 +26,17 @@ mod error;
 mod flags;
 mod interop;
 mod memory;
+mod pool;
 mod stream;
 
+pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
+pub use access::writer::Writer;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
 pub use memory::{DropPolicy, Memory, RawMemory, Region};
+pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 
 /// Whose types appear in this crate's signatures.

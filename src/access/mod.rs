@@ -1,9 +1,10 @@
 //! How the CPU reaches memory: checked ranges, flush and invalidate, copies, map guards.
 //!
 //! [`range`] is pure; [`view`] applies it to an allocation; [`copy`] holds the copy routines; [`guard`] ties
-//! flush and invalidate to a scope.
+//! flush and invalidate to a scope; [`writer`] ties one fence to many writes.
 
-mod copy;
+pub(crate) mod copy;
 pub(crate) mod guard;
 pub(crate) mod range;
 pub(crate) mod view;
+pub(crate) mod writer;

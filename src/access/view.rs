@@ -7,7 +7,8 @@ use std::sync::atomic::{Ordering, fence};
 use bytemuck::{NoUninit, Pod};
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::{copy, range};
+use super::copy::{self, CopyRoutine};
+use super::range;
 use crate::allocation::Allocation;
 use crate::{Error, Result};
 
@@ -33,6 +34,7 @@ impl<'a> View<'a> {
     }
 
     /// A part of this view.
+    #[inline]
     pub(crate) fn part(self, offset: usize, len: usize) -> Result<Self> {
         range::check(offset, len, self.len)?;
         Ok(Self { offset: self.offset + offset, len, ..self })
@@ -47,6 +49,7 @@ impl<'a> View<'a> {
     }
 
     /// The first byte as the CPU sees it; none for device memory.
+    #[inline]
     pub(crate) fn host_ptr(self) -> Option<NonNull<u8>> {
         // SAFETY: `offset` is at most the allocation's length.
         self.allocation.host_ptr().map(|base| unsafe { base.add(self.offset) })
@@ -57,11 +60,8 @@ impl<'a> View<'a> {
     pub(crate) fn flush(self, offset: usize, len: usize) -> Result<()> {
         range::check(offset, len, self.len)?;
         let memory_type = self.allocation.memory_type();
-        if memory_type.cached {
-            fence(Ordering::Release);
-        } else {
-            copy::store_fence();
-        }
+        fence(Ordering::Release);
+        copy::order_writes(memory_type.cached);
         if memory_type.coherent || len == 0 {
             return Ok(());
         }
@@ -92,21 +92,44 @@ impl<'a> View<'a> {
         Ok(())
     }
 
+    /// The routine that copies to and from this memory.
+    pub(crate) fn copy_routine(self) -> CopyRoutine {
+        copy::routine(self.allocation.memory_type().cached)
+    }
+
     /// Copies `source` to `offset`.
+    #[inline]
     pub(crate) fn write<T: NoUninit>(self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
         let to = self.host_range(offset, source.len())?;
         // SAFETY: `to` has room for `source.len()` bytes, which this view keeps mapped.
-        unsafe { copy::write(to, source) };
+        unsafe { copy::write(self.allocation.memory_type().cached, to, source) };
         Ok(())
     }
 
+    /// As [`write`](Self::write), but [`order_writes`](Self::order_writes) must follow.
+    #[inline]
+    pub(crate) fn write_unordered<T: NoUninit>(self, offset: usize, source: &[T]) -> Result<()> {
+        let source = bytemuck::cast_slice(source);
+        let to = self.host_range(offset, source.len())?;
+        // SAFETY: as in `write`.
+        unsafe { copy::write_unordered(self.allocation.memory_type().cached, to, source) };
+        Ok(())
+    }
+
+    /// Orders this thread's earlier writes to this memory before its later stores, as the device sees them.
+    #[inline]
+    pub(crate) fn order_writes(self) {
+        copy::order_writes(self.allocation.memory_type().cached);
+    }
+
     /// Copies from `offset` to `target`.
+    #[inline]
     pub(crate) fn read<T: Pod>(self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
         let from = self.host_range(offset, target.len())?;
-        // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped.
-        unsafe { copy::read(from, target) };
+        // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped, and an allocation is whole lines.
+        unsafe { copy::read(self.allocation.memory_type().cached, from, target) };
         Ok(())
     }
 
@@ -119,14 +142,15 @@ impl<'a> View<'a> {
         }
         let to = self.host_range(offset, len)?;
         // SAFETY: `to` has room for `len` bytes, which this view keeps mapped.
-        unsafe { copy::fill(to, len, pattern) };
+        unsafe { copy::fill(self.allocation.memory_type().cached, to, len, pattern) };
         Ok(())
     }
 
     /// The host pointer to a range that has been checked.
+    #[inline]
     fn host_range(self, offset: usize, len: usize) -> Result<NonNull<u8>> {
         let part = self.part(offset, len)?;
-        part.host_ptr().ok_or(Error::NoHostView { kind: self.allocation.kind() })
+        part.host_ptr().ok_or_else(|| Error::NoHostView { kind: self.allocation.kind() })
     }
 
     /// The bytes as elements of `T`, as pointer and count.

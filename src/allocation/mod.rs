@@ -22,6 +22,13 @@ use cuda::{DeviceMapping, ExternalMemory};
 pub(crate) use vulkan::Exported;
 use vulkan::{DeviceMemory, HostMapping};
 
+/// What allocations are rounded to, in bytes: the line of a CPU's cache and of its write-combining buffers. Mapped
+/// memory starts with one, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required Limits").
+///
+/// So the lines that hold any of an allocation's bytes are all its own, and a copy may load more of them than it was
+/// asked for.
+pub(crate) const LINE: usize = 64;
+
 /// Memory that both sides see. The fields are torn down in this order.
 #[derive(Debug)]
 pub(crate) struct Allocation {
@@ -76,6 +83,7 @@ impl Allocation {
         };
         let memory = memory.map_err(out_of)?;
         let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
+        debug_assert!(host_mapping.as_ref().is_none_or(|mapping| mapping.pointer().addr().get().is_multiple_of(LINE)));
         // A driver need not export what was imported.
         let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
         let external = ExternalMemory::import(fd, size)?;
@@ -108,15 +116,18 @@ impl Allocation {
         &self.owner
     }
 
+    #[inline]
     pub(crate) const fn kind(&self) -> MemoryKind {
         self.kind
     }
 
     /// The bytes that were asked for.
+    #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     pub(crate) const fn memory_type(&self) -> &MemoryType {
         &self.memory_type
     }
@@ -125,6 +136,7 @@ impl Allocation {
         self.device_mapping.pointer()
     }
 
+    #[inline]
     pub(crate) fn host_ptr(&self) -> Option<NonNull<u8>> {
         self.host_mapping.as_ref().map(HostMapping::pointer)
     }
@@ -150,12 +162,13 @@ impl Allocation {
     }
 }
 
-/// The bytes to ask Vulkan for: whole atoms, so that a flush rounded outwards stays within the memory.
+/// The bytes to ask Vulkan for: whole atoms, so that a flush rounded outwards stays within the memory, and whole lines.
+/// Both are powers of two.
 fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
     if len == 0 {
         return Err(Error::ZeroSize { kind });
     }
-    let size = (len as u64).checked_next_multiple_of(memory_type.granule as u64);
+    let size = (len as u64).checked_next_multiple_of(memory_type.granule.max(LINE) as u64);
     // Vulkan does not define a size beyond the heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and a slice
     // cannot be longer than `isize::MAX`.
     match size {
@@ -192,8 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_padded_to_whole_atoms() {
-        for (len, atom, size) in [(1, 1, 1), (1, 64, 64), (64, 64, 64), (4097, 64, 4160), (1 << 30, 64, 1 << 30)] {
+    fn sizes_are_padded_to_whole_atoms_and_lines() {
+        for (len, atom, size) in [
+            (1, 1, 64),
+            (1, 64, 64),
+            (64, 64, 64),
+            (65, 1, 128),
+            (4097, 64, 4160),
+            (1, 256, 256),
+            (1 << 30, 64, 1 << 30),
+        ] {
             let padded = padded_size(len, MemoryKind::Mapped, memory_type(atom));
             assert!(matches!(padded, Ok(s) if s == size), "{len} bytes, atom {atom}: {padded:?}");
         }

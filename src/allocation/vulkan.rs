@@ -94,6 +94,7 @@ impl HostMapping {
         Ok(Self { pointer: Handle(pointer.as_ptr()), memory: memory.handle, gpu: memory.gpu })
     }
 
+    #[inline]
     pub(super) fn pointer(&self) -> NonNull<u8> {
         // SAFETY: made from a `NonNull` in `map`.
         unsafe { NonNull::new_unchecked(self.pointer.0) }

@@ -183,7 +183,7 @@ impl Cuda {
     pub(crate) fn device_uuid(&self, device: CUdevice) -> Result<[u8; 16]> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         call!(self, cuDeviceGetUuid_v2(&raw mut uuid, device))?;
-        Ok(uuid.bytes.map(|byte| byte.cast_unsigned()))
+        Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
     /// The newest CUDA version that the driver supports, as `1000 * major + 10 * minor`.
@@ -337,7 +337,7 @@ impl Cuda {
 
 /// The text in a buffer that a driver filled.
 fn text(buffer: &[c_char]) -> String {
-    let bytes: Vec<u8> = buffer.iter().map(|&c| c.cast_unsigned()).take_while(|&c| c != 0).collect();
+    let bytes: Vec<u8> = buffer.iter().map(|&c| c.to_ne_bytes()[0]).take_while(|&c| c != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -158,6 +158,22 @@ pub enum Error {
     /// The memory was freed before.
     #[error("the memory was freed")]
     Freed,
+    /// Memory of a pool was asked for what only memory with an allocation of its own can do.
+    #[error("{operation} needs memory of its own: this is a piece of a pool's block, which has other pieces")]
+    Pooled {
+        /// What was asked for.
+        operation: &'static str,
+    },
+    /// An option that a pool cannot be made with.
+    #[error("a pool's {option} of {value} is impossible: it must be {allowed}")]
+    PoolOption {
+        /// The option's name.
+        option: &'static str,
+        /// What it was set to.
+        value: usize,
+        /// What it may be set to.
+        allowed: &'static str,
+    },
     /// The current context belongs to another GPU than the handle.
     #[error("the current CUDA context is on device {current}, the handle is on device {expected}")]
     WrongDevice {

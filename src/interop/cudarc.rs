@@ -29,7 +29,7 @@ use cudarc::driver::{
 };
 
 use crate::driver::context::Context;
-use crate::{Memory, Region};
+use crate::{Memory, PoolMemory, Region};
 
 /// The default stream of a context, as cudarc sees it.
 ///
@@ -62,12 +62,12 @@ fn wrap(context: Context, device: i32) -> std::result::Result<Arc<CudaContext>, 
 impl Region {
     /// The device pointer, for a use on `stream`; 0, which the driver refuses, when the memory's context is gone.
     fn cudarc_ptr<'a>(&self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        let context = self.held().context();
+        let context = self.tenure().context();
         if !context.is_alive() {
             return (0, SyncOnDrop::Record(None));
         }
         if stream.context().cu_ctx() == context.raw() {
-            self.held().note_use(stream.cu_stream());
+            self.tenure().note_use(stream.cu_stream());
             (self.device_ptr(), SyncOnDrop::Record(None))
         } else {
             // The memory's release waits for its own context only.
@@ -94,7 +94,7 @@ macro_rules! device_slice {
             }
 
             fn stream(&self) -> &Arc<CudaStream> {
-                default_stream(self.held().context(), self.owner().device())
+                default_stream(self.tenure().context(), self.owner().device())
             }
         }
 
@@ -130,3 +130,4 @@ macro_rules! device_slice {
 
 device_slice!(Memory);
 device_slice!(Region);
+device_slice!(PoolMemory);

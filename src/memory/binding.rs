@@ -64,7 +64,7 @@ fn is_same_stream(one: CUstream, other: CUstream) -> bool {
 
 /// The bound stream and what is known of the memory's use beside it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Binding {
+pub(crate) struct Binding {
     stream: Option<BoundStream>,
     /// Whether another stream has used the memory, or was bound to it before.
     strayed: bool,
@@ -72,7 +72,7 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    pub(super) fn policy(&self) -> DropPolicy {
+    pub(crate) fn policy(&self) -> DropPolicy {
         match self {
             Self { immediate: true, .. } => DropPolicy::Immediate,
             Self { stream: Some(_), strayed: false, .. } => DropPolicy::WaitForStream,
@@ -84,7 +84,12 @@ impl Binding {
         self.immediate = true;
     }
 
-    pub(super) fn stream(&self) -> Option<CUstream> {
+    /// Whether it keeps its stream alive.
+    pub(crate) const fn keeps_stream(&self) -> bool {
+        matches!(self.stream, Some(BoundStream::Shared(_)))
+    }
+
+    pub(crate) fn stream(&self) -> Option<CUstream> {
         self.stream.as_ref().map(BoundStream::raw)
     }
 
@@ -105,7 +110,7 @@ impl Binding {
     }
 
     /// An event behind the bound stream's work so far. The memory's context must be current.
-    pub(super) fn record(&self) -> Result<Event> {
+    pub(crate) fn record(&self) -> Result<Event> {
         let stream = self.stream.as_ref().map_or(std::ptr::null_mut(), BoundStream::raw);
         // SAFETY: the stream is live for as long as the memory is bound to it, and its context is current.
         unsafe { Event::record(stream) }
@@ -135,6 +140,17 @@ impl SharedBinding {
     /// The binding as it is now.
     pub(super) fn get(&self) -> Binding {
         self.lock().clone()
+    }
+
+    /// Takes the binding, and leaves that of memory which was never bound.
+    pub(super) fn take(&self) -> Binding {
+        std::mem::take(&mut self.lock())
+    }
+
+    pub(super) fn put(&self, binding: Binding) {
+        let before = std::mem::replace(&mut *self.lock(), binding);
+        // Unlocked: dropping a stream may call the driver.
+        drop(before);
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Binding)) {

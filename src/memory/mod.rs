@@ -1,11 +1,13 @@
 //! The memory that programs hold: [`RawMemory`], which they free themselves, and [`Memory`] with its
 //! [`Region`]s, which frees itself when nothing uses it any more.
 
-mod binding;
+pub(crate) mod binding;
 mod owned;
+pub(crate) mod piece;
 mod raw;
 mod region;
-mod release;
+pub(crate) mod release;
+mod tenure;
 
 pub use binding::DropPolicy;
 pub use owned::Memory;

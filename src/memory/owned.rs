@@ -11,10 +11,11 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::binding::DropPolicy;
+use super::piece::Piece;
 use super::region::Region;
 use super::release::Held;
 use crate::allocation::{Allocation, Exported};
-use crate::{MemoryKind, Result, Vkgdr};
+use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that the CPU and the device share, freed when it is dropped.
 ///
@@ -25,7 +26,7 @@ use crate::{MemoryKind, Result, Vkgdr};
 /// Releasing memory asks CUDA for events or waits for a context, on this thread. CUDA forbids that while a stream is
 /// captured in global mode: drop memory before or after a capture, or capture in a thread-local or relaxed mode.
 ///
-/// In a process that is forked off, what needs a driver is refused with [`Error::Forked`](crate::Error::Forked), and
+/// In a process that is forked off, what needs a driver is refused with [`Error::Forked`], and
 /// dropping or freeing does nothing: the memory is the parent's.
 ///
 /// Reading, writing, mapping and taking parts are methods of [`Region`], to which this type dereferences.
@@ -62,9 +63,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`](crate::Error::WrongDevice)
-    /// when it is another device's, [`Error::ZeroSize`](crate::Error::ZeroSize),
-    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType), [`Error::Allocation`](crate::Error::Allocation)
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`]
+    /// when it is another device's, [`Error::ZeroSize`],
+    /// [`Error::NoSuitableMemoryType`], [`Error::Allocation`]
     /// when there is no room or the size is larger than the heap, and
     /// what else the drivers return.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
@@ -79,7 +80,7 @@ impl Memory {
     /// # Errors
     ///
     /// As [`allocate`](Self::allocate), and `VK_ERROR_INVALID_EXTERNAL_HANDLE` for what a driver knows not to be
-    /// exported memory, [`Error::System`](crate::Error::System) when the process has no descriptor left.
+    /// exported memory, [`Error::System`] when the process has no descriptor left.
     ///
     /// # Safety
     ///
@@ -90,6 +91,12 @@ impl Memory {
         // SAFETY: by this function's contract.
         let exported = unsafe { Exported::vouched_for(fd) };
         Self::make(owner, || Allocation::import(owner, &exported, len, kind))
+    }
+
+    /// All of a piece that is lent.
+    #[inline]
+    pub(crate) fn lent(piece: Arc<Piece>) -> Self {
+        Self { whole: Region::lent(piece) }
     }
 
     /// Memory of the handle's primary context if it retains that, else of the current context.
@@ -113,9 +120,13 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// What `vkGetMemoryFdKHR` returns, and [`Error::Forked`](crate::Error::Forked).
+    /// What `vkGetMemoryFdKHR` returns, [`Error::Pooled`] for memory of a pool, which shares an allocation with other
+    /// memory, and [`Error::Forked`].
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        self.whole.held().allocation().export()
+        if self.whole.tenure().is_lent() {
+            return Err(Error::Pooled { operation: "export_fd" });
+        }
+        self.whole.tenure().allocation().export()
     }
 
     /// The first byte's address on the device.
@@ -139,7 +150,7 @@ impl Memory {
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
-        self.whole.held().context().raw()
+        self.whole.tenure().context().raw()
     }
 
     /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop returns at once, with the
@@ -152,10 +163,10 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignStream`](crate::Error::ForeignStream) when the stream belongs to another context,
-    /// [`Error::PerThreadStream`](crate::Error::PerThreadStream).
+    /// [`Error::ForeignStream`] when the stream belongs to another context,
+    /// [`Error::PerThreadStream`].
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        self.whole.held().bind(stream)
+        self.whole.tenure().bind(stream)
     }
 
     /// As [`bind_stream`](Self::bind_stream), for a stream that somebody else keeps alive. Null is the legacy
@@ -170,13 +181,13 @@ impl Memory {
     /// The stream must stay alive until the memory and all its regions are gone, or were bound to another stream.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live for long enough by this method's contract.
-        unsafe { self.whole.held().bind_raw(stream) }
+        unsafe { self.whole.tenure().bind_raw(stream) }
     }
 
     /// The stream that the memory is bound to, if it is to one.
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
-        self.whole.held().bound_stream()
+        self.whole.tenure().bound_stream()
     }
 
     /// Waits for the bound stream, and ends the binding: the drop waits for the whole context from then on, unless it
@@ -187,9 +198,9 @@ impl Memory {
     /// # Errors
     ///
     /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work; the memory stays bound then.
-    /// [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::Forked`].
     pub fn unbind_stream(&self) -> Result<()> {
-        self.whole.held().unbind()
+        self.whole.tenure().unbind()
     }
 
     /// Notes that `stream` is about to use the memory. If that is another stream than the bound one, the drop waits for
@@ -198,13 +209,13 @@ impl Memory {
     /// The stream must be one of the memory's context for that to help, see [`Region::stream`]. It is compared, never
     /// used.
     pub fn record_use(&self, stream: CUstream) {
-        self.whole.held().note_use(stream);
+        self.whole.tenure().note_use(stream);
     }
 
     /// What the release waits for.
     #[must_use]
     pub fn drop_policy(&self) -> DropPolicy {
-        self.whole.held().policy()
+        self.whole.tenure().policy()
     }
 
     /// Makes the release wait for nothing ([`DropPolicy::Immediate`]).
@@ -213,7 +224,7 @@ impl Memory {
     ///
     /// When the memory and its regions are gone, no work of the device may use it.
     pub unsafe fn release_immediately(&self) {
-        self.whole.held().release_immediately();
+        self.whole.tenure().release_immediately();
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`].

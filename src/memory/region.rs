@@ -10,10 +10,14 @@ use std::sync::Arc;
 use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
+use super::piece::{Lease, Piece};
 use super::release::Held;
+use super::tenure::Tenure;
+use crate::access::copy::CopyRoutine;
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
+use crate::access::writer::Writer;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
 /// A range of bytes that the CPU and the device share.
@@ -28,8 +32,7 @@ use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 /// one. Offsets and ranges are in bytes from the region's start.
 #[derive(Clone)]
 pub struct Region {
-    held: Arc<Held>,
-    offset: usize,
+    tenure: Tenure,
     len: usize,
     device_ptr: CUdeviceptr,
 }
@@ -38,31 +41,48 @@ impl Region {
     pub(super) fn whole(held: Held) -> Self {
         let view = View::whole(held.allocation());
         let (len, device_ptr) = (view.len(), view.device_ptr());
-        Self { held: Arc::new(held), offset: 0, len, device_ptr }
+        Self { tenure: Tenure::Own(Arc::new(held)), len, device_ptr }
     }
 
-    pub(crate) fn held(&self) -> &Held {
-        &self.held
+    /// All of a piece that is lent.
+    #[inline]
+    pub(super) fn lent(piece: Arc<Piece>) -> Self {
+        let lease = Lease::new(piece);
+        let (len, device_ptr) = lease.range();
+        Self { tenure: Tenure::Lent(lease), len, device_ptr }
+    }
+
+    pub(crate) const fn tenure(&self) -> &Tenure {
+        &self.tenure
     }
 
     #[inline]
     fn view(&self) -> View<'_> {
-        View::checked(self.held.allocation(), self.offset, self.len)
+        View::checked(self.tenure.allocation(), self.offset(), self.len)
+    }
+
+    /// Where the region begins in its allocation.
+    #[inline]
+    fn offset(&self) -> usize {
+        // An allocation fits the address space.
+        usize::try_from(self.device_ptr - self.tenure.allocation().device_ptr()).unwrap_or(usize::MAX)
     }
 
     /// The handle that the memory was allocated from.
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
-        self.held.allocation().owner()
+        self.tenure.allocation().owner()
     }
 
     /// The first byte's address on the device.
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
-        self.device_ptr
+        *self.device_ptr_ref()
     }
 
+    #[inline]
     pub(crate) fn device_ptr_ref(&self) -> &CUdeviceptr {
+        self.tenure.expose();
         &self.device_ptr
     }
 
@@ -90,7 +110,7 @@ impl Region {
     /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.held.allocation().kind()
+        self.tenure.allocation().kind()
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
@@ -98,20 +118,20 @@ impl Region {
     /// already running needs.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
-        self.held.allocation().memory_type().coherent
+        self.tenure.allocation().memory_type().coherent
     }
 
     /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
     /// where not.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.held.allocation().memory_type().atom
+        self.tenure.allocation().memory_type().atom
     }
 
     /// The memory type that the memory came from.
     #[must_use]
     pub fn memory_type(&self) -> MemoryTypeInfo {
-        self.held.allocation().memory_type().info
+        self.tenure.allocation().memory_type().info
     }
 
     /// A stream of the memory's context, for copies, fills and events. Null and 1 are that context's legacy default
@@ -127,7 +147,7 @@ impl Region {
     /// The stream must stay alive for as long as the value and its copies are used.
     pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
         // SAFETY: by this method's contract.
-        unsafe { StreamRef::in_context(raw, self.held.context()) }
+        unsafe { StreamRef::in_context(raw, self.tenure.context()) }
     }
 
     /// Waits for the stream that the memory is bound to. Does nothing when it is bound to none.
@@ -136,7 +156,7 @@ impl Region {
     ///
     /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work, and [`Error::Forked`].
     pub fn wait_for_stream(&self) -> Result<()> {
-        self.held.wait_for_stream()
+        self.tenure.wait_for_stream()
     }
 
     /// Makes the CPU's writes to a range visible to the device.
@@ -168,7 +188,16 @@ impl Region {
         self.view().invalidate(offset, len)
     }
 
+    /// The routine that copies between private memory and this memory.
+    #[must_use]
+    pub fn copy_routine(&self) -> CopyRoutine {
+        self.view().copy_routine()
+    }
+
     /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
+    ///
+    /// Whatever this thread stores later comes after all of these bytes, as the device sees it; among themselves they
+    /// have no order. [`writer`](Self::writer) makes many small writes faster.
     ///
     /// # Errors
     ///
@@ -183,17 +212,42 @@ impl Region {
     /// memory.flush(16..28)?;
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
+    #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         self.view().write(offset, source)
     }
 
+    /// Begins writes that are ordered together, with one fence at the end instead of one each.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
+    /// let mut writer = memory.writer();
+    /// for packet in 0..8 {
+    ///     writer.write(packet * 256, &[packet as f32; 16])?;
+    /// }
+    /// writer.finish();
+    /// memory.write(4000, &[1_u32])?; // tells a running kernel that the packets are there
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn writer(&self) -> Writer<'_> {
+        Writer::new(self.view())
+    }
+
     /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
     ///
-    /// Reading mapped memory through the PCIe BAR is slow; memory of kind `Host` is made for that.
+    /// Reading mapped memory through the PCIe BAR is slow; memory of kind `Host` is made for that. Large reads of mapped
+    /// memory are spread over at most eight threads, which are gone when this returns.
+    ///
+    /// The bytes are loaded after whatever this thread has loaded before, such as a flag. A load other than by this
+    /// method that follows may be carried out before them.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfRange`], [`Error::NoHostView`].
+    #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         self.view().read(offset, target)
     }
@@ -243,7 +297,7 @@ impl Region {
         if !self.kind().has_host_view() {
             return Err(Error::NoHostView { kind: self.kind() });
         }
-        self.held.wait_for_stream()?;
+        self.tenure.wait_for_stream()?;
         MapGuard::new(self.view().part(offset, len)?, mode)
     }
 
@@ -255,7 +309,7 @@ impl Region {
     pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len)?;
         let device_ptr = self.device_ptr + offset as u64;
-        Ok(Self { held: self.held.clone(), offset: self.offset + offset, len, device_ptr })
+        Ok(Self { tenure: self.tenure.clone(), len, device_ptr })
     }
 
     /// Gives this region up. If it is the last of its memory, the memory is freed as a drop does it, and what goes wrong
@@ -265,7 +319,7 @@ impl Region {
     ///
     /// The drivers' first error, see [`Memory::free`](crate::Memory::free).
     pub fn free(self) -> Result<()> {
-        Arc::into_inner(self.held).map_or(Ok(()), |mut held| held.release())
+        self.tenure.end()
     }
 
     /// The bytes as a slice.
@@ -305,7 +359,7 @@ impl Region {
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
-            .field("offset", &self.offset)
+            .field("offset", &self.offset())
             .field("len", &self.len)
             .field("kind", &self.kind())
             .field("device_ptr", &format_args!("{:#x}", self.device_ptr))

@@ -5,10 +5,6 @@
 #![expect(unsafe_code, reason = "takes the allocation out of its owner")]
 
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
-
-use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUstream;
 
 use super::binding::{Binding, DropPolicy, SharedBinding};
 use crate::allocation::Allocation;
@@ -17,7 +13,7 @@ use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::process;
-use crate::{Error, Result};
+use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// An allocation with the context it was made in, released as its policy says.
 #[derive(Debug)]
@@ -30,12 +26,18 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Allocates `len` bytes in `context`, which need not be current.
+    pub(crate) fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind, context: Context) -> Result<Self> {
+        context.run(|| Ok(Self::new(Allocation::new(owner, len, kind)?, context)))
+    }
+
     pub(super) fn new(allocation: Allocation, context: Context) -> Self {
         let binding = SharedBinding::default();
         Self { allocation: ManuallyDrop::new(allocation), released: false, context, binding }
     }
 
-    pub(super) fn allocation(&self) -> &Allocation {
+    #[inline]
+    pub(crate) fn allocation(&self) -> &Allocation {
         &self.allocation
     }
 
@@ -43,44 +45,18 @@ impl Held {
         self.context
     }
 
-    pub(super) fn policy(&self) -> DropPolicy {
-        self.binding.get().policy()
+    pub(super) const fn binding(&self) -> &SharedBinding {
+        &self.binding
     }
 
-    pub(super) fn release_immediately(&self) {
+    /// Makes the release wait for what a binding says.
+    pub(crate) fn adopt(&self, binding: Binding) {
+        self.binding.put(binding);
+    }
+
+    /// Makes the release wait for nothing: the device has finished with all of it.
+    pub(crate) fn is_known_idle(&self) {
         self.binding.change(Binding::release_immediately);
-    }
-
-    pub(super) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        self.binding.bind(stream, self.context)
-    }
-
-    /// # Safety
-    ///
-    /// `stream` must be live, and stay so until this memory is gone or bound to another stream.
-    pub(super) unsafe fn bind_raw(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: by this method's contract.
-        unsafe { self.binding.bind_raw(stream, self.context) }
-    }
-
-    pub(super) fn bound_stream(&self) -> Option<CUstream> {
-        self.binding.get().stream()
-    }
-
-    /// Waits for the bound stream, and ends the binding.
-    pub(super) fn unbind(&self) -> Result<()> {
-        self.binding.unbind(self.context)
-    }
-
-    /// Notes that `stream` is about to use the memory.
-    pub(crate) fn note_use(&self, stream: CUstream) {
-        self.binding.change(|binding| binding.note_use(stream));
-    }
-
-    /// Waits for the bound stream, if there is one.
-    pub(super) fn wait_for_stream(&self) -> Result<()> {
-        process::check()?;
-        self.binding.get().synchronize(self.context)
     }
 
     /// Releases the memory as its policy says, now or by way of the release queue. Returns the first error. In a

@@ -21,7 +21,7 @@ pub struct Event {
 }
 
 impl Event {
-    pub(super) fn new(event: DriverEvent, context: Context) -> Self {
+    pub(crate) fn new(event: DriverEvent, context: Context) -> Self {
         Self { event, context }
     }
 

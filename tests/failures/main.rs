@@ -12,6 +12,7 @@ mod first_open;
 mod gate;
 mod open;
 mod place;
+mod pool;
 mod release;
 #[path = "../shared/state.rs"]
 mod state;

@@ -53,8 +53,9 @@ impl From<&Error> for Status {
             | Error::ForeignStream
             | Error::PerThreadStream
             | Error::HostToHost
+            | Error::PoolOption { .. }
             | Error::ReadOnly => Self::VKGDR_ERROR_INVALID_ARGUMENT,
-            Error::Forked => Self::VKGDR_ERROR_NOT_SUPPORTED,
+            Error::Forked | Error::Pooled { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
             _ => Self::VKGDR_ERROR_INTERNAL,
         }
     }

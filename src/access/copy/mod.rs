@@ -1,122 +1,247 @@
 //! Copies between private memory and memory that the device, or another thread, may use at the same time.
 //!
 //! A race over the shared bytes changes which bytes are seen, never whether the program is defined. Rust allows
-//! that for atomic accesses of one size, so every access to shared bytes counts as one to single bytes: on x86-64 it
-//! is made by assembly, whose wider accesses are invisible to the compiler, elsewhere by relaxed byte atomics.
+//! that for atomic accesses of one size, so every access to shared bytes counts as one to single bytes: it is made by
+//! assembly, or by libc's, whose wider accesses are invisible to the compiler, elsewhere by relaxed byte atomics.
+//!
+//! Memory that the CPU caches is copied by [`ordinary`]. Where it does not, stores are write-combined and loads wait for
+//! the bus: [`plan`] says which accesses a copy makes, [`by_plan`] makes them with those of an instruction set, each of
+//! which has a file, and [`mod@routine`] chooses one.
+//!
+//! # Order
+//!
+//! The accesses of one copy to memory that is not cached have no order among themselves. A write ends with a fence:
+//! its bytes come before whatever this thread stores later, as the device sees it. A read begins with one: its bytes are
+//! loaded after whatever this thread has loaded before, such as a flag that says that they are there. Nothing comes after
+//! a read: a later load, other than by a read, may be carried out before it.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
-#[cfg(any(test, not(target_arch = "x86_64")))]
+mod by_plan;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod ordinary;
+mod plan;
 mod portable;
+mod routine;
+#[cfg(test)]
+mod tests;
+mod threads;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-#[cfg(not(target_arch = "x86_64"))]
-use portable as routines;
+use by_plan::Accesses;
+use ordinary::Vectors;
+use routine::Choice;
+pub use routine::CopyRoutine;
+
+use crate::allocation::LINE;
+
+#[cfg(target_arch = "aarch64")]
+use neon as fences;
 #[cfg(target_arch = "x86_64")]
-use x86_64 as routines;
+use x86_64 as fences;
 
-pub(super) use routines::store_fence;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod fences {
+    use std::sync::atomic::{Ordering, fence};
 
-/// Copies `source` to the shared bytes at `target`.
+    pub(super) fn store_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn load_fence() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// The functions of a routine.
+#[derive(Debug)]
+struct Table {
+    /// As [`by_plan::write`], with its contract.
+    write: unsafe fn(*mut u8, &[u8]),
+    /// As [`by_plan::read`], with its contract, after everything that this thread has loaded before.
+    read: unsafe fn(*const u8, &mut [u8]),
+}
+
+impl Table {
+    const PORTABLE: &Self = &Self::planned::<portable::Portable>();
+    const ORDINARY: &Self = &Self { write: write_ordinarily, read: read_ordinarily };
+
+    const fn planned<A: Accesses>() -> Self {
+        Self { write: by_plan::write::<A>, read: read_by_plan::<A> }
+    }
+
+    /// The routine's functions, if this CPU has its instructions.
+    fn of(routine: CopyRoutine) -> Option<&'static Self> {
+        match routine {
+            CopyRoutine::Portable => Some(Self::PORTABLE),
+            CopyRoutine::Ordinary => Some(Self::ORDINARY),
+            #[cfg(target_arch = "aarch64")]
+            CopyRoutine::Neon => Some(&const { Self::planned::<neon::Neon>() }),
+            #[cfg(target_arch = "x86_64")]
+            CopyRoutine::Sse41 | CopyRoutine::Avx2 | CopyRoutine::Avx512 | CopyRoutine::Movdir64b => {
+                x86_64::table(routine)
+            }
+            #[allow(unreachable_patterns, reason = "which routines are left depends on the architecture")]
+            _ => None,
+        }
+    }
+}
+
+/// # Safety
+///
+/// As of [`by_plan::read`].
+unsafe fn read_by_plan<A: Accesses>(source: *const u8, target: &mut [u8]) {
+    fences::load_fence();
+    // SAFETY: by this function's contract.
+    unsafe { by_plan::read::<A>(source, target) };
+}
+
+/// # Safety
+///
+/// As of [`ordinary::copy`].
+unsafe fn write_ordinarily(target: *mut u8, source: &[u8]) {
+    // SAFETY: by this function's contract.
+    unsafe { ordinary::copy(Vectors::here(), target, source.as_ptr(), source.len()) };
+}
+
+/// # Safety
+///
+/// As of [`ordinary::copy`].
+unsafe fn read_ordinarily(source: *const u8, target: &mut [u8]) {
+    fences::load_fence();
+    // SAFETY: by this function's contract.
+    unsafe { ordinary::copy(Vectors::here(), target.as_mut_ptr(), source, target.len()) };
+}
+
+/// The routine for memory that the CPU caches, or does not.
+pub(super) fn routine(cached: bool) -> CopyRoutine {
+    let choice = Choice::made();
+    if cached && !choice.forced { CopyRoutine::Ordinary } else { choice.routine }
+}
+
+/// How cached memory is copied, as far as that is known: `Vectors` where no routine is forced. All that small copies
+/// have to look at.
+static ORDINARY: AtomicU8 = AtomicU8::new(0);
+
+/// Whether memory is copied in the ordinary way, without fences, and with what.
+#[inline]
+fn ordinarily(cached: bool) -> Option<Vectors> {
+    #[cold]
+    fn find_out() -> Option<Vectors> {
+        let vectors = (!Choice::made().forced).then(Vectors::here)?;
+        ORDINARY.store(vectors as u8, Ordering::Relaxed);
+        Some(vectors)
+    }
+    if !cached {
+        return None;
+    }
+    match ORDINARY.load(Ordering::Relaxed) {
+        0 => find_out(),
+        vectors if vectors == Vectors::Wide as u8 => Some(Vectors::Wide),
+        _ => Some(Vectors::Narrow),
+    }
+}
+
+/// Copies `source` to the shared bytes at `target`, and orders them before this thread's later stores.
 ///
 /// # Safety
 ///
 /// `source.len()` bytes at `target` must be mapped, and no Rust reference to them exist.
-pub(super) unsafe fn write(target: NonNull<u8>, source: &[u8]) {
-    // SAFETY: by this function's contract.
-    unsafe { routines::write(target.as_ptr(), source) };
+#[inline]
+pub(super) unsafe fn write(cached: bool, target: NonNull<u8>, source: &[u8]) {
+    if let Some(vectors) = ordinarily(cached) {
+        // SAFETY: by this function's contract.
+        unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
+    } else {
+        // SAFETY: by this function's contract.
+        unsafe { write_unordered(cached, target, source) };
+        order_writes(cached);
+    }
 }
 
-/// Copies the shared bytes at `source` to `target`.
+/// As [`write()`], but orders nothing: [`order_writes`] must follow.
 ///
 /// # Safety
 ///
-/// `target.len()` bytes at `source` must be mapped, and no mutable Rust reference to them exist.
-pub(super) unsafe fn read(source: NonNull<u8>, target: &mut [u8]) {
-    // SAFETY: by this function's contract.
-    unsafe { routines::read(source.as_ptr(), target) };
+/// As of [`write()`].
+#[inline]
+pub(super) unsafe fn write_unordered(cached: bool, target: NonNull<u8>, source: &[u8]) {
+    if let Some(vectors) = ordinarily(cached) {
+        // SAFETY: by this function's contract.
+        unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
+    } else {
+        // SAFETY: by this function's contract; whatever was chosen the CPU has.
+        unsafe { (Choice::made().table.write)(target.as_ptr(), source) };
+    }
 }
 
-/// Repeats `pattern` over the `len` shared bytes at `target`.
+/// Orders this thread's earlier writes before its later stores, as the device sees them.
+#[inline]
+pub(super) fn order_writes(cached: bool) {
+    if ordinarily(cached).is_none() {
+        fences::store_fence();
+    }
+}
+
+/// Copies the shared bytes at `source` to `target`, after whatever this thread has loaded before.
+///
+/// # Safety
+///
+/// All of the [lines](crate::allocation::LINE) that hold the `target.len()` bytes at `source` must be mapped, and no
+/// mutable Rust reference to those bytes exist.
+#[inline]
+pub(super) unsafe fn read(cached: bool, source: NonNull<u8>, target: &mut [u8]) {
+    if let Some(vectors) = ordinarily(cached) {
+        // SAFETY: by this function's contract.
+        unsafe { ordinary::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
+    } else {
+        // SAFETY: by this function's contract.
+        unsafe { read_uncached(!cached, source, target) };
+    }
+}
+
+/// # Safety
+///
+/// As of [`read`].
+unsafe fn read_uncached(spread: bool, source: NonNull<u8>, target: &mut [u8]) {
+    let read = Choice::made().table.read;
+    if spread && threads::are_worth_it(target.len()) {
+        // SAFETY: by this function's contract; whatever was chosen the CPU has.
+        unsafe { threads::read(read, source.as_ptr(), target) };
+    } else {
+        // SAFETY: as above.
+        unsafe { read(source.as_ptr(), target) };
+    }
+}
+
+/// Repeats `pattern` over the `len` shared bytes at `target`, and orders them as [`write()`].
 ///
 /// # Safety
 ///
 /// `len` bytes at `target` must be mapped, and no Rust reference to them exist.
-pub(super) unsafe fn fill(target: NonNull<u8>, len: usize, pattern: &[u8]) {
+pub(super) unsafe fn fill(cached: bool, target: NonNull<u8>, len: usize, pattern: &[u8]) {
     /// Large enough that the repetition costs nothing, small enough to stay in the first-level cache.
-    const BLOCK: usize = 4096;
+    const STEP: usize = 4096;
     if pattern.is_empty() {
         return;
     }
-    let block = pattern.repeat(BLOCK.div_ceil(pattern.len()).min(len.div_ceil(pattern.len())));
-    for offset in (0..len).step_by(block.len().max(1)) {
-        let part = &block[..block.len().min(len - offset)];
-        // SAFETY: `offset` is within the bytes at `target`.
-        let to = unsafe { target.add(offset) };
+    // From any place in the first pattern on, a step's bytes.
+    let block = pattern.repeat(1 + STEP.min(len).div_ceil(pattern.len()));
+    let mut done = 0;
+    while done < len {
+        let phase = done % pattern.len();
+        // All steps but the first begin with a line.
+        let step = STEP - (target.addr().get() + done) % LINE;
+        let part = &block[phase..phase + step.min(len - done)];
+        // SAFETY: `done` is within the bytes at `target`.
+        let to = unsafe { target.add(done) };
         // SAFETY: `part` ends within the bytes at `target`.
-        unsafe { write(to, part) };
+        unsafe { write_unordered(cached, to, part) };
+        done += part.len();
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GUARD: u8 = 0xee;
-    /// The most that a routine handles in one step.
-    const BLOCK: usize = 64;
-
-    /// Bytes that differ from their neighbours and from the guard.
-    fn pattern(len: usize) -> Vec<u8> {
-        (0..len).map(|i| u8::try_from(i % 199).unwrap_or(0)).collect()
-    }
-
-    fn at(buffer: &mut [u8], offset: usize) -> NonNull<u8> {
-        NonNull::from(&mut buffer[offset..]).cast()
-    }
-
-    fn check_write(write: unsafe fn(*mut u8, &[u8]), offset: usize, len: usize) {
-        let (source, mut target) = (pattern(len), vec![GUARD; 5 * BLOCK]);
-        let to = at(&mut target, offset);
-        // SAFETY: `offset + len` is less than the buffer's length.
-        unsafe { write(to.as_ptr(), &source) };
-        let expected = [vec![GUARD; offset], source, vec![GUARD; 5 * BLOCK - offset - len]].concat();
-        assert_eq!(target, expected, "{len} bytes at {offset}");
-    }
-
-    fn check_read(read: unsafe fn(*const u8, &mut [u8]), offset: usize, len: usize) {
-        let (mut source, mut target) = (pattern(5 * BLOCK), vec![GUARD; len + 2]);
-        let from = at(&mut source, offset);
-        // SAFETY: `offset + len` is less than the buffer's length.
-        unsafe { read(from.as_ptr(), &mut target[1..=len]) };
-        assert_eq!(&target[1..=len], &pattern(5 * BLOCK)[offset..offset + len], "{len} bytes at {offset}");
-        assert_eq!((target[0], target[len + 1]), (GUARD, GUARD));
-    }
-
-    #[test]
-    fn every_routine_reaches_its_bytes_and_no_others() {
-        for offset in 0..17 {
-            for len in 0..4 * BLOCK {
-                check_write(routines::write, offset, len);
-                check_write(portable::write, offset, len);
-                check_read(routines::read, offset, len);
-                check_read(portable::read, offset, len);
-            }
-        }
-    }
-
-    #[test]
-    fn fills_repeat_the_pattern_across_blocks() {
-        for (len, unit) in [(0, 1), (1, 1), (9, 3), (4096, 8), (12_288, 12), (5000, 5000)] {
-            let (pattern, mut target) = (pattern(unit), vec![GUARD; len + 2]);
-            let to = at(&mut target, 1);
-            // SAFETY: the buffer has `len` bytes from there.
-            unsafe { fill(to, len, &pattern) };
-            let expected: Vec<u8> = pattern.iter().copied().cycle().take(len).collect();
-            assert_eq!(&target[1..=len], expected, "{len} bytes of {unit}");
-            assert_eq!((target[0], target[len + 1]), (GUARD, GUARD));
-        }
-    }
+    order_writes(cached);
 }

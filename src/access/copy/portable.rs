@@ -1,52 +1,50 @@
-//! Copies for every architecture, byte by byte.
+//! Accesses for every architecture: byte atomics, since Rust has no other that may race with those of any width.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// See [`copy::write`](super::write).
-///
-/// # Safety
-///
-/// As there.
-pub(super) unsafe fn write(target: *mut u8, source: &[u8]) {
-    for (index, &byte) in source.iter().enumerate() {
-        // SAFETY: `index` is within the bytes at `target`.
-        unsafe { shared_byte(target, index) }.store(byte, Ordering::Relaxed);
-    }
-}
+use super::by_plan::Accesses;
+use crate::allocation::LINE;
 
-/// See [`copy::read`](super::read).
-///
-/// # Safety
-///
-/// As there.
-pub(super) unsafe fn read(source: *const u8, target: &mut [u8]) {
-    for (index, byte) in target.iter_mut().enumerate() {
-        // SAFETY: `index` is within the bytes at `source`.
-        *byte = unsafe { shared_byte(source.cast_mut(), index) }.load(Ordering::Relaxed);
+pub(super) struct Portable;
+
+impl Accesses for Portable {
+    const LOAD: usize = 1;
+    const STORE: usize = 1;
+
+    unsafe fn store(_width: usize, target: *mut u8, source: *const u8) {
+        // SAFETY: the private byte is mapped, by the trait's contract.
+        let byte = unsafe { source.read() };
+        // SAFETY: the shared byte is mapped, by the trait's contract.
+        unsafe { shared_byte(target) }.store(byte, Ordering::Relaxed);
+    }
+
+    unsafe fn store_lines(target: *mut u8, source: *const u8, lines: usize) {
+        for index in 0..lines * LINE {
+            // SAFETY: `index` is within the lines on both sides.
+            unsafe { Self::store(1, target.wrapping_add(index), source.wrapping_add(index)) };
+        }
+    }
+
+    unsafe fn load(target: *mut u8, source: *const u8) {
+        // SAFETY: the shared byte is mapped, by the trait's contract.
+        let byte = unsafe { shared_byte(source.cast_mut()) }.load(Ordering::Relaxed);
+        // SAFETY: the private byte is mapped, by the trait's contract.
+        unsafe { target.write(byte) };
+    }
+
+    unsafe fn load_lines(target: *mut u8, source: *const u8, lines: usize) {
+        for index in 0..lines * LINE {
+            // SAFETY: `index` is within the lines on both sides.
+            unsafe { Self::load(target.wrapping_add(index), source.wrapping_add(index)) };
+        }
     }
 }
 
 /// # Safety
 ///
 /// The byte must be mapped, and no mutable Rust reference to it exist.
-unsafe fn shared_byte<'a>(base: *mut u8, index: usize) -> &'a AtomicU8 {
-    // SAFETY: within the mapping by this function's contract.
-    let pointer = unsafe { base.add(index) };
+unsafe fn shared_byte<'a>(pointer: *mut u8) -> &'a AtomicU8 {
     // SAFETY: mapped, and bytes are always aligned.
     unsafe { AtomicU8::from_ptr(pointer) }
-}
-
-/// Orders the CPU's earlier stores, write-combined ones included, before its later ones, as a device on the bus sees
-/// them.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-pub(in crate::access) fn store_fence() {
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: a barrier has no operands and no effect but on order.
-    unsafe {
-        std::arch::asm!("dsb st", options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "aarch64"))]
-    std::sync::atomic::fence(Ordering::SeqCst);
 }

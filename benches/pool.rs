@@ -1,0 +1,304 @@
+//! What memory from a pool costs: against asking the drivers each time, against a bare offset allocator that only does
+//! the arithmetic, and with two threads against one.
+//!
+//! An operation is one allocation and one free, while so many pieces are live. "Beside" frees what was just allocated;
+//! "replacing" replaces one of the live pieces, chosen at random, by a new one, which with many live pieces mostly
+//! measures how often memory has to be waited for. Both sides of a row do the same in the same order. The goals and how
+//! they are measured are as in `allocation`.
+#![expect(unsafe_code, reason = "bare calls the drivers to compare with")]
+
+mod bare;
+mod pairs;
+#[allow(dead_code, reason = "allocation has more to report")]
+mod report;
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bare::Bare;
+use criterion::{BenchmarkId, Criterion};
+use offset_allocator::{Allocation, Allocator};
+use pairs::{Effort, Pairs};
+use report::{Goal, Report};
+use support::cuda::Context;
+use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+const LIVE: [usize; 3] = [1, 1000, 50_000];
+const LARGEST: usize = 64 << 10;
+/// What the peer counts in: it has no alignment of its own.
+const UNIT: usize = 256;
+
+/// Calls of tens of nanoseconds.
+const FAST: Effort = Effort { batch: 10_000, rounds: 300, at_most: Duration::from_secs(2) };
+/// Calls of microseconds, or of milliseconds on a GPU.
+const SLOW: Effort = Effort { batch: 64, rounds: 100, at_most: Duration::from_secs(3) };
+/// 1.7 times the throughput.
+const TWO_THREADS: Goal = Goal::Ratio(1.0 / 1.7);
+/// How many of our operations are measured for each of the drivers', which leave nothing of ours in the caches.
+const OURS_TO_DRIVERS: u32 = 200;
+
+fn main() -> Result {
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let bare = Bare::open(gpu.uuid())?;
+
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
+    measure_each(&mut criterion, &gpu)?;
+    criterion.final_summary();
+
+    // `cargo test --benches` and `--list` only want to know whether it runs.
+    let arguments: Vec<_> = std::env::args().collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    if has("--bench") && !has("--test") && !has("--list") {
+        compare(&gpu, &bare)?;
+    }
+    drop(context);
+    Ok(())
+}
+
+/// Stops at the first error: a measurement of failures means nothing.
+fn must<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Which lengths a row asks for.
+#[derive(Clone, Copy)]
+enum Lengths {
+    /// Always the same.
+    One(usize),
+    /// From 256 bytes to 64 KiB, each doubling as often as any other.
+    Mixed,
+}
+
+impl Lengths {
+    const ALL: [Self; 4] = [Self::One(256), Self::One(4096), Self::One(LARGEST), Self::Mixed];
+
+    fn name(self) -> String {
+        match self {
+            Self::One(len) if len < 1024 => format!("{len} B"),
+            Self::One(len) => format!("{} KiB", len >> 10),
+            Self::Mixed => "256 B to 64 KiB".to_owned(),
+        }
+    }
+
+    fn pick(self, random: u64) -> usize {
+        match self {
+            Self::One(len) => len,
+            Self::Mixed => {
+                let doubling = 8 + random % 8;
+                (1 << doubling) + ((random >> 8) & ((1 << doubling) - 1)) as usize
+            }
+        }
+    }
+}
+
+/// Which piece is replaced, and by how much memory: the same sequence for everybody (splitmix64).
+#[derive(Clone)]
+struct Choices {
+    state: u64,
+    live: u64,
+    lengths: Lengths,
+}
+
+impl Choices {
+    const fn new(live: usize, lengths: Lengths) -> Self {
+        Self { state: 1, live: live as u64, lengths }
+    }
+
+    #[inline]
+    fn next(&mut self) -> (usize, usize) {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = z ^ (z >> 27);
+        // The upper bits, times the limit: a division would cost as much as what is measured.
+        let place = (u128::from(z) * u128::from(self.live)) >> 64;
+        (usize::try_from(place).unwrap_or(0), self.lengths.pick(z))
+    }
+}
+
+/// Pieces of a pool, one of which is replaced at a time.
+struct Ours<'a> {
+    pool: &'a Pool,
+    choices: Choices,
+    pieces: Vec<Option<PoolMemory>>,
+}
+
+/// Sides of a comparison.
+trait Side {
+    /// Allocates and frees that.
+    fn pair(&mut self);
+    /// Frees one of the live pieces and allocates another in its place.
+    fn replace(&mut self);
+
+    #[inline]
+    fn run(&mut self, what: Operation) {
+        match what {
+            Operation::Beside => self.pair(),
+            Operation::Replacing => self.replace(),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Operation {
+    Beside,
+    Replacing,
+}
+
+impl<'a> Ours<'a> {
+    fn new(pool: &'a Pool, live: usize, lengths: Lengths) -> Self {
+        let mut choices = Choices::new(live, lengths);
+        let pieces = (0..live).map(|_| Some(must(pool.allocate(choices.next().1)))).collect();
+        Self { pool, choices, pieces }
+    }
+}
+
+impl Side for Ours<'_> {
+    #[inline]
+    fn pair(&mut self) {
+        let (_, len) = self.choices.next();
+        drop(black_box(must(self.pool.allocate(black_box(len)))));
+    }
+
+    #[inline]
+    fn replace(&mut self) {
+        let (place, len) = self.choices.next();
+        self.pieces[place] = None;
+        self.pieces[place] = Some(black_box(must(self.pool.allocate(black_box(len)))));
+    }
+}
+
+/// The same with the crate `offset-allocator`.
+struct Peer {
+    allocator: Allocator,
+    choices: Choices,
+    pieces: Vec<Option<Allocation>>,
+}
+
+impl Peer {
+    fn new(live: usize, lengths: Lengths) -> Self {
+        let mut choices = Choices::new(live, lengths);
+        // Room for everything at its largest, twice.
+        let units = (live + 16) * 2 * LARGEST / UNIT;
+        let mut allocator = must(u32::try_from(units).map(|units| Allocator::with_max_allocs(units, 128 * 1024)));
+        let pieces = (0..live).map(|_| Some(allocate(&mut allocator, choices.next().1))).collect();
+        Self { allocator, choices, pieces }
+    }
+}
+
+impl Side for Peer {
+    #[inline]
+    fn pair(&mut self) {
+        let (_, len) = self.choices.next();
+        let piece = black_box(allocate(&mut self.allocator, black_box(len)));
+        self.allocator.free(piece);
+    }
+
+    #[inline]
+    fn replace(&mut self) {
+        let (place, len) = self.choices.next();
+        if let Some(piece) = self.pieces[place].take() {
+            self.allocator.free(piece);
+        }
+        self.pieces[place] = Some(black_box(allocate(&mut self.allocator, black_box(len))));
+    }
+}
+
+#[inline]
+fn allocate(allocator: &mut Allocator, len: usize) -> Allocation {
+    let units = u32::try_from(len.div_ceil(UNIT)).unwrap_or(u32::MAX);
+    allocator.allocate(units).unwrap_or_else(|| panic!("the peer is full"))
+}
+
+fn pool(gpu: &Vkgdr) -> Result<Pool> {
+    Ok(Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped))?)
+}
+
+fn measure_each(criterion: &mut Criterion, gpu: &Vkgdr) -> Result {
+    let pool = pool(gpu)?;
+    let mut group = criterion.benchmark_group("pool, allocate and free");
+    for live in LIVE {
+        let mut ours = Ours::new(&pool, live, Lengths::Mixed);
+        group.bench_function(BenchmarkId::new("vkgdr", live), |b| b.iter(|| ours.replace()));
+        let mut peer = Peer::new(live, Lengths::Mixed);
+        group.bench_function(BenchmarkId::new("offset-allocator", live), |b| b.iter(|| peer.replace()));
+    }
+    group.finish();
+    Ok(())
+}
+
+fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
+    let mut report = Report::default();
+    for (operation, name) in [(Operation::Beside, "beside"), (Operation::Replacing, "replacing one of")] {
+        for lengths in Lengths::ALL {
+            for live in LIVE {
+                let what = format!("pool, {}, {name} {live} live", lengths.name());
+                let pool = pool(gpu)?;
+                let mut ours = Ours::new(&pool, live, lengths);
+                let mut peer = Peer::new(live, lengths);
+                let pairs = FAST.measure(|| ours.run(operation), || peer.run(operation));
+                report.add(&what, "offset-allocator", pairs, Goal::Ratio(0.7));
+                let mut choices = Choices::new(1, lengths);
+                let drivers = || must(bare.cycle(choices.next().1.next_multiple_of(UNIT) as u64));
+                let mut pairs = SLOW.measure(|| (0..OURS_TO_DRIVERS).for_each(|_| ours.run(operation)), drivers);
+                pairs.ours.iter_mut().for_each(|time| *time /= f64::from(OURS_TO_DRIVERS));
+                report.add(&what, "ash + cudarc", pairs, Goal::Ratio(0.002));
+            }
+        }
+    }
+    let pool = pool(gpu)?;
+    // Twice the work in the time of one thread's is a ratio of 0.5. The second row tells what the machine allows: its
+    // threads have nothing in common.
+    let ours = || Ours::new(&pool, 1000, Lengths::Mixed);
+    report.add("pool, 1,000 live each, 2 threads", "1 thread", threads(ours), TWO_THREADS);
+    let peers = || Peer::new(1000, Lengths::Mixed);
+    report.add("offset-allocator for each of 2 threads", "1 thread", threads(peers), TWO_THREADS);
+    report.publish("pool", gpu.name());
+    Ok(())
+}
+
+/// The time of an operation with two threads at work, and with one.
+fn threads<S: Side>(side: impl Fn() -> S + Sync) -> Pairs {
+    const ROUNDS: usize = 300;
+    let mut pairs = Pairs::default();
+    for _ in 0..ROUNDS {
+        pairs.ours.push(at_work(&side, 2));
+        pairs.peer.push(at_work(&side, 1));
+    }
+    pairs
+}
+
+/// Nanoseconds from the start of all threads to the end of the last, for one operation of any of them.
+fn at_work<S: Side>(side: &(impl Fn() -> S + Sync), count: u32) -> f64 {
+    const OPERATIONS: u32 = 50_000;
+    let ready = AtomicU32::new(0);
+    let times: Vec<_> = thread::scope(|scope| {
+        let work = || {
+            let mut side = side();
+            (0..OPERATIONS / 4).for_each(|_| side.replace());
+            // Turning, so that all begin with a processor.
+            ready.fetch_add(1, Ordering::SeqCst);
+            while ready.load(Ordering::SeqCst) < count {
+                std::hint::spin_loop();
+            }
+            let start = Instant::now();
+            (0..OPERATIONS).for_each(|_| side.replace());
+            (start, Instant::now())
+        };
+        let handles: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
+    });
+    let first = times.iter().map(|(start, _)| *start).min();
+    let last = times.iter().map(|(_, end)| *end).max();
+    let elapsed = last.zip(first).map_or(f64::NAN, |(last, first)| last.duration_since(first).as_secs_f64());
+    elapsed * 1e9 / f64::from(OPERATIONS * count)
+}

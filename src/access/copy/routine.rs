@@ -1,0 +1,195 @@
+//! Which routine copies between private memory and memory that the device uses: chosen once, by what the CPU has.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::fmt;
+use std::sync::OnceLock;
+
+use super::Table;
+
+/// Forces a routine, by name.
+const VARIABLE: &str = "VKGDR_COPY";
+
+/// How the CPU copies to and from memory that it shares with the device.
+///
+/// Memory that the CPU caches is copied in the ordinary way, as any other. Memory that it does not cache, which is
+/// mapped through the PCIe BAR, is written and read by the widest accesses that the CPU has. The environment variable
+/// `VKGDR_COPY` forces one routine, by its [`name`](Self::name), on all memory of the process.
+///
+/// # Examples
+///
+/// ```
+/// use vkgdr::CopyRoutine;
+///
+/// let supported = CopyRoutine::ALL.into_iter().filter(|routine| routine.is_supported());
+/// println!("{} of {:?}", CopyRoutine::chosen(), supported.collect::<Vec<_>>());
+/// assert!(CopyRoutine::chosen().is_supported());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CopyRoutine {
+    /// Single bytes, for CPUs with none of the others.
+    Portable,
+    /// x86-64, 16 bytes at a time: MOVNTDQA, MOVNTDQ.
+    Sse41,
+    /// x86-64, 32 bytes at a time.
+    Avx2,
+    /// x86-64, 64 bytes at a time.
+    Avx512,
+    /// x86-64: stores whole lines with MOVDIR64B, and loads with the best of the three above.
+    Movdir64b,
+    /// AArch64, 32 bytes at a time: LDNP, STNP.
+    Neon,
+    /// As ordinary memory is copied, with libc's `memcpy`.
+    Ordinary,
+}
+
+impl CopyRoutine {
+    /// Every routine: first those for memory that the CPU does not cache, from the worst to the best.
+    pub const ALL: [Self; 7] =
+        [Self::Portable, Self::Sse41, Self::Avx2, Self::Avx512, Self::Movdir64b, Self::Neon, Self::Ordinary];
+
+    /// The name, as in `VKGDR_COPY`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Sse41 => "sse41",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Movdir64b => "movdir64b",
+            Self::Neon => "neon",
+            Self::Ordinary => "ordinary",
+        }
+    }
+
+    /// Whether this CPU has the instructions.
+    #[must_use]
+    pub fn is_supported(self) -> bool {
+        Table::of(self).is_some()
+    }
+
+    /// The routine for memory that the CPU does not cache: what `VKGDR_COPY` says, otherwise the best that this CPU
+    /// supports.
+    #[must_use]
+    pub fn chosen() -> Self {
+        Choice::made().routine
+    }
+}
+
+impl fmt::Display for CopyRoutine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What was chosen for the process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Choice {
+    pub(super) routine: CopyRoutine,
+    pub(super) table: &'static Table,
+    /// Whether cached memory is copied by it too.
+    pub(super) forced: bool,
+}
+
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+
+impl Choice {
+    pub(super) fn made() -> &'static Self {
+        CHOICE.get().unwrap_or_else(|| Self::make())
+    }
+
+    /// Chooses, and says once why it cannot be what was asked for.
+    #[cold]
+    fn make() -> &'static Self {
+        let mut complaint = None;
+        let choice = CHOICE.get_or_init(|| {
+            let asked = env::var_os(VARIABLE);
+            let (choice, reason) = choose(asked.as_ref().map(|name| name.to_string_lossy()).as_deref(), Table::of);
+            complaint = reason;
+            choice
+        });
+        // After the choice was made, since a logger may copy.
+        if let Some(complaint) = complaint {
+            log::warn!("{complaint}");
+        }
+        choice
+    }
+}
+
+/// The routine that was asked for by name, or the best. An empty name asks for nothing. Also why it is not the one that
+/// was asked for.
+fn choose(asked: Option<&str>, table: impl Fn(CopyRoutine) -> Option<&'static Table>) -> (Choice, Option<String>) {
+    let best = || {
+        let uncached = CopyRoutine::ALL.into_iter().filter(|routine| *routine != CopyRoutine::Ordinary).rev();
+        let mut found = uncached.filter_map(|routine| Some(Choice { routine, table: table(routine)?, forced: false }));
+        found.next().unwrap_or(Choice { routine: CopyRoutine::Portable, table: Table::PORTABLE, forced: false })
+    };
+    let Some(name) = asked.filter(|name| !name.is_empty()) else {
+        return (best(), None);
+    };
+    let named = CopyRoutine::ALL.into_iter().find(|routine| routine.name() == name);
+    if let Some((routine, table)) = named.and_then(|routine| Some((routine, table(routine)?))) {
+        return (Choice { routine, table, forced: true }, None);
+    }
+    let choice = best();
+    let reason = if named.is_some() { "this CPU does not support it" } else { "there is no such routine" };
+    let supported: Vec<_> =
+        CopyRoutine::ALL.into_iter().filter(|routine| table(*routine).is_some()).map(CopyRoutine::name).collect();
+    let complaint = format!(
+        "{VARIABLE}={name:?}: {reason}; copying as if it were not set, with {} (supported: {})",
+        choice.routine,
+        supported.join(", "),
+    );
+    (choice, Some(complaint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A CPU that has just these.
+    fn cpu(routines: &[CopyRoutine]) -> impl Fn(CopyRoutine) -> Option<&'static Table> {
+        move |routine| routines.contains(&routine).then_some(Table::PORTABLE)
+    }
+
+    const OLD: [CopyRoutine; 3] = [CopyRoutine::Portable, CopyRoutine::Sse41, CopyRoutine::Ordinary];
+
+    #[test]
+    fn the_best_routine_that_the_cpu_has_is_chosen() {
+        let best = |routines: &[CopyRoutine]| choose(None, cpu(routines)).0.routine;
+        assert_eq!(best(&OLD), CopyRoutine::Sse41);
+        assert_eq!(best(&CopyRoutine::ALL[..4]), CopyRoutine::Avx512);
+        assert_eq!(best(&CopyRoutine::ALL[..5]), CopyRoutine::Movdir64b);
+        assert_eq!(best(&[CopyRoutine::Ordinary, CopyRoutine::Portable]), CopyRoutine::Portable);
+        assert_eq!(best(&[]), CopyRoutine::Portable);
+    }
+
+    #[test]
+    fn a_name_forces_its_routine_if_the_cpu_has_it() {
+        for routine in OLD {
+            let (choice, complaint) = choose(Some(routine.name()), cpu(&OLD));
+            assert_eq!((choice.routine, choice.forced, complaint), (routine, true, None));
+        }
+        let (choice, complaint) = choose(Some(""), cpu(&OLD));
+        assert_eq!((choice.routine, choice.forced, complaint), (CopyRoutine::Sse41, false, None));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_had_is_named_with_those_that_can() {
+        for (name, reason) in [("avx2", "does not support it"), ("AVX2", "no such"), ("x\ny", "no such")] {
+            let (choice, complaint) = choose(Some(name), cpu(&OLD));
+            assert_eq!((choice.routine, choice.forced), (CopyRoutine::Sse41, false));
+            let line = complaint.unwrap_or_default();
+            assert!(line.contains(reason) && line.contains("with sse41"), "{line}");
+            assert!(line.contains("VKGDR_COPY=") && line.contains("supported: portable, sse41, ordinary"), "{line}");
+            assert!(!line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_this_cpu_chose_is_supported() {
+        assert!(CopyRoutine::chosen().is_supported());
+        assert!(CopyRoutine::Portable.is_supported() && CopyRoutine::Ordinary.is_supported());
+    }
+}

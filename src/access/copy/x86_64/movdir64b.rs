@@ -1,0 +1,47 @@
+//! MOVDIR64B: a line in one store that no other can be combined with or split from. Its loads are those of another
+//! instruction set.
+#![expect(unsafe_code, reason = "accesses by assembly")]
+
+use std::arch::asm;
+use std::marker::PhantomData;
+
+use super::super::by_plan::Accesses;
+
+/// With the loads, and the stores to parts of lines, of `L`.
+pub(in crate::access::copy) struct Movdir64b<L>(PhantomData<L>);
+
+impl<L: Accesses> Accesses for Movdir64b<L> {
+    const LOAD: usize = L::LOAD;
+    const STORE: usize = L::STORE;
+
+    unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
+        // SAFETY: by the trait's contract.
+        unsafe { L::store(width, target, source) };
+    }
+
+    unsafe fn store_lines(target: *mut u8, source: *const u8, lines: usize) {
+        // SAFETY: the lines are mapped on both sides, the counter starts above 0.
+        unsafe {
+            asm!(
+                "2:",
+                "movdir64b {t}, [{s}]",
+                "add {s}, 64",
+                "add {t}, 64",
+                "dec {lines}",
+                "jnz 2b",
+                s = inout(reg) source => _, t = inout(reg) target => _, lines = inout(reg) lines => _,
+                options(nostack),
+            );
+        }
+    }
+
+    unsafe fn load(target: *mut u8, source: *const u8) {
+        // SAFETY: by the trait's contract.
+        unsafe { L::load(target, source) };
+    }
+
+    unsafe fn load_lines(target: *mut u8, source: *const u8, lines: usize) {
+        // SAFETY: by the trait's contract.
+        unsafe { L::load_lines(target, source, lines) };
+    }
+}

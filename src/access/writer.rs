@@ -1,0 +1,61 @@
+//! Many small writes under one fence.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use bytemuck::NoUninit;
+
+use super::view::View;
+use crate::Result;
+
+/// Writes to a region, from [`Region::writer`](crate::Region::writer) on, that are ordered together.
+///
+/// [`Region::write`](crate::Region::write) ends with a fence, which waits until the CPU's write-combining buffers have
+/// been drained. A writer has one for all of its writes, when it is finished or dropped: whatever this thread stores
+/// afterwards comes after all of them, as the device sees it. Among themselves they have no order, and the device may see
+/// each of them before the end or only after it. A flag that tells a running kernel that the bytes are there must be
+/// written after the writer is finished.
+///
+/// On memory that the CPU caches, writes need no fence, and a writer is as good as `Region::write`. Where memory is not
+/// coherent, [`Region::flush`](crate::Region::flush) must follow; it fences too, so that a flush makes the writer's own
+/// fence superfluous but not wrong.
+#[must_use = "the writer fences when it goes; dropped at once it orders nothing"]
+pub struct Writer<'a> {
+    view: View<'a>,
+    unordered: bool,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) const fn new(view: View<'a>) -> Self {
+        Self { view, unordered: false }
+    }
+
+    /// Copies `source` to the bytes at `offset` in the region, which need not be aligned. Does not flush.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::NoHostView`](crate::Error::NoHostView).
+    #[inline]
+    pub fn write<T: NoUninit>(&mut self, offset: usize, source: &[T]) -> Result<()> {
+        self.view.write_unordered(offset, source)?;
+        self.unordered = true;
+        Ok(())
+    }
+
+    /// Ends the writer: orders its writes before this thread's later stores. A drop does the same.
+    pub fn finish(self) {}
+}
+
+impl fmt::Debug for Writer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("len", &self.view.len()).field("unordered", &self.unordered).finish()
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        if self.unordered {
+            self.view.order_writes();
+        }
+    }
+}

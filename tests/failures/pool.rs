@@ -1,0 +1,141 @@
+//! Pools: whatever fails while a block is made, used or given back, nothing stays behind and nothing is given out twice.
+#![expect(unsafe_code, reason = "raw streams are bound")]
+
+use support::cuda::Stream;
+use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions};
+
+use crate::Result;
+use crate::place::Place;
+use crate::sweep::Sweep;
+
+const LEN: usize = 4097;
+const BLOCK: usize = 64 << 10;
+const STAGES: [&str; 4] =
+    ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
+/// Of a release, which a drop can only log.
+const RELEASE: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
+/// What a visit to a context asks of the driver, where an answer may not be needed.
+const VISIT: [&str; 5] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent", "cuCtxGetCurrent", "cuCtxSetCurrent"];
+
+fn pool(place: &Place) -> Result<Pool> {
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(BLOCK);
+    Ok(Pool::new(&place.gpu, options)?)
+}
+
+/// A pool with a block, and so many pieces of it whose addresses the device has had.
+fn with_pieces(place: &Place, count: usize) -> Result<(Pool, Vec<PoolMemory>)> {
+    let pool = pool(place)?;
+    let pieces: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    pieces.iter().for_each(|piece| assert_ne!(piece.device_ptr(), 0));
+    Ok((pool, pieces))
+}
+
+fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
+    lists.concat()
+}
+
+#[test]
+fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result {
+    Place::each(OpenFlags::empty(), |place| {
+        for len in [LEN, 2 * BLOCK] {
+            let what = format!("Pool::allocate of {len} bytes, {}", place.name);
+            // With a smaller block, where a driver has run out of something.
+            let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory"]]);
+            let settle = || {
+                place.gpu.collect();
+            };
+            let sweep = Sweep {
+                what: &what,
+                named: &STAGES,
+                incidental: &incidental,
+                settle: Some(&settle),
+                ..Sweep::default()
+            };
+            let allocate = |pool: Pool| Ok((pool.allocate(len)?, pool));
+            sweep.run(
+                || pool(place),
+                allocate,
+                |both| {
+                    drop(both);
+                    Ok(())
+                },
+            )?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_pool_that_goes_survives_every_failure() -> Result {
+    Place::each(OpenFlags::empty(), |place| {
+        let what = format!("drop of a pool, {}", place.name);
+        let settle = || {
+            place.gpu.collect();
+        };
+        let incidental = all(&[&VISIT, &["cuCtxSynchronize"]]);
+        let sweep = Sweep {
+            what: &what,
+            survived: &RELEASE,
+            incidental: &incidental,
+            settle: Some(&settle),
+            ..Sweep::default()
+        };
+        let drop_all = |all| {
+            drop(all);
+            Ok(())
+        };
+        sweep.run(|| with_pieces(place, 3), drop_all, |()| Ok(()))
+    })
+}
+
+#[test]
+fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let stream = Stream::create();
+    let settle = || {
+        stream.synchronize();
+        place.gpu.collect();
+    };
+    let incidental = all(&[
+        &VISIT,
+        &STAGES,
+        &RELEASE,
+        &["vkMapMemory", "cuCtxSynchronize", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy"],
+        &["cuStreamGetCtx"],
+    ]);
+    let sweep = Sweep {
+        what: "free of pieces, free_held and the next allocation",
+        named: &["cuEventCreate", "cuEventRecord"],
+        survived: &["cuCtxSynchronize"],
+        incidental: &incidental,
+        settle: Some(&settle),
+    };
+    // Half of the block comes back of its own, the rest from a stream.
+    let prepare = || {
+        let (pool, pieces) = with_pieces(&place, 12)?;
+        for piece in &pieces[..6] {
+            // SAFETY: the stream outlives the memory.
+            unsafe { piece.bind_raw_stream(stream.raw()) }?;
+        }
+        Ok((pool, pieces))
+    };
+    let operate = |(pool, pieces): (Pool, Vec<PoolMemory>)| {
+        // Every one, also after an error.
+        let results: Vec<_> = pieces.into_iter().map(PoolMemory::free).collect();
+        let freed: vkgdr::Result<()> = results.into_iter().collect();
+        let again: vkgdr::Result<Vec<_>> = (0..12).map(|_| pool.allocate(LEN)).collect();
+        // Whatever failed, nothing is lost: all of the block can be had again.
+        pool.free_held();
+        freed?;
+        drop(again?);
+        pool.free_held();
+        Ok(pool)
+    };
+    let finish = |pool: Pool| {
+        assert_eq!(pool.active_blocks(), 0);
+        pool.free_held();
+        assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+        Ok(())
+    };
+    sweep.run(prepare, operate, finish)
+}
