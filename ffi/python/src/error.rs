@@ -78,6 +78,9 @@ impl Classes {
             | Error::WrongDevice { .. }
             | Error::ForeignStream
             | Error::PerThreadStream
+            | Error::PoolOption { .. }
+            | Error::Pooled { .. }
+            | Error::HostToHost
             | Error::ReadOnly => &self.invalid_argument,
             _ => &self.general,
         }

@@ -14,6 +14,7 @@ mod find;
 mod handle;
 mod host_buffer;
 mod logging;
+mod pool;
 mod registry;
 mod shared;
 mod transfer;
@@ -39,6 +40,8 @@ mod _vkgdr {
     use crate::handle::{Handle, MemoryInfo, MemoryType, device_count, driver_version};
     #[pymodule_export]
     use crate::host_buffer::HostBuffer;
+    #[pymodule_export]
+    use crate::pool::Pool;
     #[pymodule_export]
     use crate::transfer::{copy, fill};
 

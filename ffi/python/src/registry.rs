@@ -1,10 +1,10 @@
-//! Things by the range of addresses that they take, to be found by an address within. Pure.
+//! Things by a number, such as the first of the addresses that they take. Pure.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Things by their first addresses. Weak, so that being registered keeps nothing alive.
+/// Things by a number. Weak, so that being registered keeps nothing alive.
 pub(crate) struct Registry<T>(Mutex<BTreeMap<u64, Weak<T>>>);
 
 impl<T> Registry<T> {
@@ -16,17 +16,17 @@ impl<T> Registry<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, address: u64, thing: &Arc<T>) {
-        self.table().insert(address, Arc::downgrade(thing));
+    pub(crate) fn add(&self, number: u64, thing: &Arc<T>) {
+        self.table().insert(number, Arc::downgrade(thing));
     }
 
-    pub(crate) fn remove(&self, address: u64) {
-        self.table().remove(&address);
+    pub(crate) fn remove(&self, number: u64) {
+        self.table().remove(&number);
     }
 
-    /// The thing that begins at an address, or the nearest before it.
-    pub(crate) fn at_or_before(&self, address: u64) -> Option<Arc<T>> {
-        self.table().range(..=address).next_back()?.1.upgrade()
+    /// The thing with a number, or with the nearest below it.
+    pub(crate) fn at_or_before(&self, number: u64) -> Option<Arc<T>> {
+        self.table().range(..=number).next_back()?.1.upgrade()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<T>> {

@@ -7,7 +7,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -20,8 +20,18 @@ use crate::registry::Registry;
 /// What is said of memory that is gone.
 pub(crate) const FREED: &str = "the memory was freed";
 
-/// Every live allocation of this package, by its device address.
-static REGISTRY: Registry<Shared> = Registry::new();
+/// The live allocations whose device addresses somebody knows, by those.
+static BY_ADDRESS: Registry<Shared> = Registry::new();
+/// The pieces of pools in use, by their numbers.
+static PIECES: Registry<Shared> = Registry::new();
+
+/// Whether some pool has stopped holding: then a piece that goes may take a block with it.
+static POOLS_GIVE_BACK: AtomicBool = AtomicBool::new(false);
+
+/// Says that a pool stops holding.
+pub(crate) fn pools_give_back() {
+    POOLS_GIVE_BACK.store(true, Ordering::Relaxed);
+}
 
 /// An allocation and what is known of it. The facts hold until the memory is gone.
 pub(crate) struct Shared {
@@ -31,10 +41,12 @@ pub(crate) struct Shared {
     pub(crate) len: usize,
     /// The CUDA device number.
     pub(crate) device: i32,
-    pub(crate) device_ptr: u64,
+    /// Unknown until somebody asks, for a piece of a pool: one that nobody asked for is free at once.
+    device_ptr: OnceLock<u64>,
     pub(crate) host_ptr: Option<usize>,
     pub(crate) coherent: bool,
     pub(crate) atom: usize,
+    pooled: bool,
     users: AtomicUsize,
     gone: AtomicBool,
     /// None once it is gone. Operations hold a reference of their own while they wait.
@@ -75,29 +87,42 @@ fn next_id() -> u64 {
 impl Shared {
     /// Takes an allocation over.
     pub(crate) fn ours(memory: Memory) -> Use {
-        let shared = Arc::new(Self {
+        let shared = Arc::new(Self::of(memory, false));
+        // It is there: nobody has taken it away yet.
+        let _ = shared.device_ptr();
+        Use::first(shared)
+    }
+
+    /// Takes a piece of a pool over.
+    pub(crate) fn pooled(memory: Memory) -> Use {
+        let shared = Arc::new(Self::of(memory, true));
+        PIECES.add(shared.id, &shared);
+        Use::first(shared)
+    }
+
+    fn of(memory: Memory, pooled: bool) -> Self {
+        Self {
             id: next_id(),
             kind: memory.kind(),
             len: memory.len(),
             device: memory.owner().device(),
-            device_ptr: memory.device_ptr(),
+            device_ptr: OnceLock::new(),
             host_ptr: memory.host_ptr().map(|pointer| pointer.addr().get()),
             coherent: memory.is_coherent(),
             atom: memory.non_coherent_atom_size(),
+            pooled,
             users: AtomicUsize::new(1),
             gone: AtomicBool::new(false),
             backing: Mutex::new(Some(Backing::Ours(Arc::new(memory)))),
             keep: Mutex::default(),
-        });
-        REGISTRY.add(shared.device_ptr, &shared);
-        Use::first(shared)
+        }
     }
 
     /// Describes device memory that `keep` keeps alive.
     pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, keep: Py<PyAny>) -> Use {
         let keep = Mutex::new(vec![keep]);
         let bare = Self::bare(next_id(), MemoryKind::Device, device, Backing::Foreign);
-        Use::first(Arc::new(Self { device_ptr, len, keep, ..bare }))
+        Use::first(Arc::new(Self { device_ptr: OnceLock::from(device_ptr), len, keep, ..bare }))
     }
 
     /// Memory of no bytes, which has no addresses.
@@ -118,10 +143,11 @@ impl Shared {
             kind,
             len: 0,
             device,
-            device_ptr: 0,
+            device_ptr: OnceLock::from(0),
             host_ptr: None,
             coherent: true,
             atom: 1,
+            pooled: false,
             users: AtomicUsize::new(1),
             gone: AtomicBool::new(false),
             backing: Mutex::new(Some(backing)),
@@ -131,7 +157,8 @@ impl Shared {
 
     /// Every live allocation of this package.
     pub(crate) fn all() -> Vec<Arc<Self>> {
-        REGISTRY.all()
+        let whole = BY_ADDRESS.all().into_iter().filter(|shared| !shared.pooled);
+        PIECES.all().into_iter().chain(whole).collect()
     }
 
     /// The allocation with this number.
@@ -141,8 +168,8 @@ impl Shared {
 
     /// The allocation that `len` bytes at a device address lie in, and where in it.
     pub(crate) fn find_device(address: u64, len: usize) -> Option<(Use, usize)> {
-        let shared = REGISTRY.at_or_before(address)?;
-        let offset = usize::try_from(address - shared.device_ptr).ok()?;
+        let shared = BY_ADDRESS.at_or_before(address)?;
+        let offset = usize::try_from(address - shared.device_ptr.get()?).ok()?;
         shared.within(offset, len)
     }
 
@@ -159,6 +186,31 @@ impl Shared {
         // One past the end is not within: it may be the next allocation's first byte.
         let fits = offset < self.len && len <= self.len - offset;
         if fits { Some((Use::join(self)?, offset)) } else { None }
+    }
+
+    /// The first byte's address on the device, by which the memory is found from now on.
+    pub(crate) fn device_ptr(self: &Arc<Self>) -> Result<u64> {
+        if let Some(&known) = self.device_ptr.get() {
+            return Ok(known);
+        }
+        // Under the lock, so that the memory is not taken away in between, and forgotten before it is known.
+        self.briefly(|backing| {
+            let address = backing.ours()?.device_ptr();
+            if self.device_ptr.set(address).is_ok() {
+                BY_ADDRESS.add(address, self);
+            }
+            Ok(address)
+        })
+    }
+
+    /// Takes the memory out of the tables.
+    fn forget(&self) {
+        if let Some(&address) = self.device_ptr.get() {
+            BY_ADDRESS.remove(address);
+        }
+        if self.pooled {
+            PIECES.remove(self.id);
+        }
     }
 
     /// Whether the memory was taken away by force.
@@ -199,7 +251,13 @@ impl Shared {
 
     /// Takes the memory away from under all views. Other threads may run Python meanwhile.
     pub(crate) fn force(&self, py: Python<'_>) -> Result<()> {
-        py.detach(|| self.take_away())
+        if self.goes_at_once() { self.take_away() } else { py.detach(|| self.take_away()) }
+    }
+
+    /// Whether releasing calls no driver: not worth letting other threads run.
+    fn goes_at_once(&self) -> bool {
+        let bound = |backing: &Backing| Ok(backing.ours()?.bound_stream().is_some());
+        self.pooled && !POOLS_GIVE_BACK.load(Ordering::Relaxed) && matches!(self.briefly(bound), Ok(false))
     }
 
     /// Takes the memory away, whoever uses it, and releases it. A second call does nothing.
@@ -209,7 +267,7 @@ impl Shared {
         let freed = match backing {
             Backing::Ours(memory) => {
                 // Before it goes: its addresses may be another's right after.
-                REGISTRY.remove(self.device_ptr);
+                self.forget();
                 // Where an operation still holds it, it goes at its end.
                 Arc::into_inner(memory).map_or(Ok(()), Memory::free)
             }

@@ -138,8 +138,6 @@ def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_p
             memory.tobytes()
         threading.Thread(target=work, daemon=True).start()
         started.wait()
-        import atexit
-        atexit.register(gate.open)
     """.replace("TESTS", repr(__file__.rpartition("/")[0]))
     run_python(code)
 

@@ -5,8 +5,8 @@ pointer, and both mean the same bytes.
 
 * `Vkgdr` is a GPU, `Memory` is memory that frees itself, `RawMemory` is memory that is freed by hand.
 * ``np.asarray(memory)`` is the host's view; CuPy, PyTorch, numba and pycuda take the memory as it is.
-* `vkgdr.pycuda` has memory that pycuda takes for its own; `vkgdr.memory` and `vkgdr.Buffer` have the methods of dpctl
-  and RMM, `vkgdr.ops` the copies and fills of pyopencl.
+* `vkgdr.pool` has pools for small memory, `vkgdr.pycuda` memory that pycuda takes for its own; `vkgdr.memory` and
+  `vkgdr.Buffer` have the methods of dpctl and RMM, `vkgdr.ops` the copies and fills of pyopencl.
 * ``python -m vkgdr`` prints the GPUs, and why one cannot be opened.
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vkgdr import ipc as ipc
     from vkgdr import memory as memory
     from vkgdr import ops as ops
+    from vkgdr import pool as pool
     from vkgdr import pycuda as pycuda
     from vkgdr import stream as stream
     from vkgdr._buffer import Buffer
@@ -68,7 +69,7 @@ for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
 del _class
 
 # Loaded when they are first used: importing this package imports no other library.
-_SUBMODULES = frozenset({"arrays", "ipc", "memory", "ops", "pycuda", "stream"})
+_SUBMODULES = frozenset({"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream"})
 _LAZY = {"Buffer": "_buffer", "Map": "_map", "device_view": "_views", "host_view": "_views"}
 
 

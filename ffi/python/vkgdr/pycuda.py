@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pycuda.driver
@@ -10,6 +11,7 @@ import pycuda.gpuarray
 
 from vkgdr._default import default_owner
 from vkgdr._errors import VkgdrError
+from vkgdr._handle import Vkgdr
 from vkgdr._layout import checked_order, shaped
 from vkgdr._object import RawMemory
 
@@ -20,11 +22,19 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from vkgdr._handle import Kind, Vkgdr
+    from vkgdr._handle import Kind
     from vkgdr._layout import Order, Shape
+    from vkgdr.pool import Pool
     from vkgdr.stream import StreamLike
 
 __all__ = ["MappedArray", "Memory", "allocator"]
+
+
+def _current_context() -> Any:
+    context = pycuda.driver.Context.get_current()
+    if context is None:
+        raise VkgdrError("no current CUDA context: make one current, for example with context.push()")
+    return context
 
 
 class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
@@ -69,14 +79,23 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         stream: StreamLike | None = None,
         name: str | None = None,
     ) -> None:
-        context = pycuda.driver.Context.get_current()
-        if context is None:
-            raise VkgdrError("no current CUDA context: make one current, for example with context.push()")
+        context = _current_context()
         RawMemory.__init__(self, owner, size, flags, kind=kind, alignment=alignment, name=name)
         pycuda.driver.PointerHolderBase.__init__(self)
         self._block.keep(context)
         if stream is not None:
             self.bind_to_stream(stream)
+
+    @classmethod
+    def _pooled(cls, pool: Pool, size: SupportsIndex) -> Self:
+        """Take a piece of a pool."""
+        context = _current_context()
+        self = cls.__new__(cls)
+        self._block = pool._take(size)
+        self._owner = pool._owner
+        pycuda.driver.PointerHolderBase.__init__(self)
+        self._block.keep(context)
+        return self
 
     def get_pointer(self) -> int:
         """Give the device address: pycuda asks for it."""
@@ -154,23 +173,21 @@ class MappedArray:
         return cls(host, device, memory)
 
 
-def allocator(owner: Vkgdr, kind: Kind = "mapped") -> Callable[[int], Memory]:
+def allocator(source: Vkgdr | Pool, kind: Kind = "mapped") -> Callable[[int], Memory]:
     """Give an allocator for pycuda: ``gpuarray.to_gpu(array, allocator=allocator(gpu))``.
 
     Parameters
     ----------
-    owner : vkgdr.Vkgdr
-        The GPU of the context that is current when arrays are allocated.
+    source : vkgdr.Vkgdr or vkgdr.pool.Pool
+        The GPU of the context that is current when arrays are allocated; or a pool of that context.
     kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`.
+        As for `vkgdr.Memory`; a pool has its own.
 
     Returns
     -------
     callable
         From a number of bytes to a `Memory`.
     """
-
-    def allocate(size: int) -> Memory:
-        return Memory(owner, size, kind=kind)
-
-    return allocate
+    if isinstance(source, Vkgdr):
+        return functools.partial(Memory, source, kind=kind)
+    return functools.partial(Memory._pooled, source)

@@ -60,13 +60,23 @@ impl Block {
         Self::ranged(used, offset, len, readonly, false)
     }
 
+    /// A piece of a pool.
+    pub(crate) fn pooled(memory: Memory) -> Self {
+        Self::whole(Shared::pooled(memory), false, false)
+    }
+
+    /// An allocation.
+    pub(crate) fn unpooled(memory: Memory) -> Self {
+        Self::whole(Shared::ours(memory), false, false)
+    }
+
     pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
         Self::whole(Shared::foreign(device, device_ptr, len, keep), readonly, false)
     }
 
     /// The allocation, unless it or this block was freed.
     #[inline]
-    pub(crate) fn live(&self) -> Result<&Shared> {
+    pub(crate) fn live(&self) -> Result<&Arc<Shared>> {
         if self.freed.load(Ordering::Acquire) || self.shared.is_gone() {
             return Err(Failure::Gone(FREED));
         }
@@ -90,7 +100,7 @@ impl Block {
 
     #[inline]
     pub(crate) fn device_address(&self) -> Result<u64> {
-        Ok(self.live()?.device_ptr + self.offset as u64)
+        Ok(self.live()?.device_ptr()? + self.offset as u64)
     }
 
     /// The device address as the interfaces between libraries want it: 0 where there are no bytes.

@@ -43,9 +43,10 @@ impl Block {
         };
         let used = Shared::ours(memory);
         let shared = used.shared();
+        let device = shared.device_ptr()?;
         let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
-        if misaligned(shared.device_ptr) || shared.host_ptr.is_some_and(|address| misaligned(address as u64)) {
-            let (device, host) = (shared.device_ptr, shared.host_ptr.unwrap_or(0));
+        if misaligned(device) || shared.host_ptr.is_some_and(|address| misaligned(address as u64)) {
+            let host = shared.host_ptr.unwrap_or(0);
             return Err(Failure::Invalid(format!(
                 "no memory aligned to {alignment} bytes: the drivers gave device address {device:#x}, host address {host:#x}"
             )));

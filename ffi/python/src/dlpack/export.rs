@@ -131,7 +131,7 @@ fn copy_on_device(py: Python<'_>, block: &Block, stream: u64, device: Device) ->
         queue.synchronize()?;
         Ok(Shared::ours(memory))
     })?;
-    let address = as_address(used.shared().device_ptr);
+    let address = as_address(used.shared().device_ptr()?);
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Memory { _used: used } })
 }
 
