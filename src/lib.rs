@@ -33,6 +33,7 @@ pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
+pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
 pub use memory::{DropPolicy, Memory, RawMemory, Region};

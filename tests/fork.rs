@@ -72,7 +72,9 @@ fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
     let event = stream_ref.record()?;
     let fd = memory.export_fd()?;
     let raw = RefCell::new(raw);
+    assert!(!vkgdr::is_forked());
     in_quiet_child(|| {
+        assert!(vkgdr::is_forked());
         assert_forked(Vkgdr::open(0, NONE), "open");
         assert_forked(Vkgdr::open_current_context(NONE), "open_current_context");
         assert_forked(Vkgdr::open_primary_context(0, NONE), "open_primary_context");

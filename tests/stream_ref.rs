@@ -263,3 +263,22 @@ fn the_text_of_a_stream_and_an_event_shows_their_handles() -> Result {
     cuda::synchronize();
     Ok(())
 }
+
+#[test]
+fn an_event_is_over_when_it_has_passed_or_never_will() -> Result {
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    let event = stream_of(&memory, &stream)?.record()?;
+    assert!(!event.is_over());
+    gate.open();
+    stream.synchronize();
+    assert!(event.is_over());
+    let unfinished = stream_of(&memory, &stream)?.record()?;
+    drop((memory, stream));
+    context.destroy();
+    assert!(unfinished.is_over() && unfinished.is_complete().is_err());
+    Ok(())
+}

@@ -23,10 +23,14 @@ extern "C" fn mark_the_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the drivers belong to a parent of this process. One load: the mark is made before the child's only thread
-/// goes on.
+/// Whether this process was forked off one that had loaded the CUDA driver. Then nothing that it inherited can be used,
+/// and everything here that would reach a driver is [`Error::Forked`].
+///
+/// One load from memory.
 #[inline]
-pub(crate) fn is_forked() -> bool {
+#[must_use]
+pub fn is_forked() -> bool {
+    // The mark is made before the child's only thread goes on.
     FORKED.load(Ordering::Relaxed)
 }
 

@@ -5,9 +5,10 @@ use std::fmt;
 
 use cudarc::driver::sys::{CUcontext, CUevent};
 
-use crate::Result;
 use crate::driver::context::{Context, Entered};
 use crate::driver::event::Event as DriverEvent;
+use crate::error::CudaCode;
+use crate::{Error, Result};
 
 /// An event that [`StreamRef::record`](crate::StreamRef::record) made: it has passed when everything that the stream
 /// had been given by then is done.
@@ -33,6 +34,17 @@ impl Event {
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn is_complete(&self) -> Result<bool> {
         self.context.run(|| self.event.has_passed())
+    }
+
+    /// Whether the event has passed, or never will: its context was destroyed or has failed for good, or this process is a
+    /// forked child. Errors that may pass, such as those during a stream capture, are no end.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        const ENDED: &[i32] = &[CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
+        self.is_complete().unwrap_or_else(|error| {
+            let ended = error.cuda_code().is_some_and(|code| ENDED.contains(&code));
+            ended || error.is_fatal_to_context() || matches!(error, Error::Forked)
+        })
     }
 
     /// Waits until the event has passed.

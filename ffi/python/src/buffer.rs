@@ -24,6 +24,9 @@ const FORMAT: &std::ffi::CStr = c"B";
 #[pymethods]
 impl Base {
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(pyo3::exceptions::PyBufferError::new_err("no view to fill"));
+        }
         // SAFETY: the interpreter passes a structure that is ours to fill.
         unsafe { (*view).obj = null_mut() };
         let (address, len, readonly, used) = describe(slf, flags)?;

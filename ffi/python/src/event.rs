@@ -1,7 +1,7 @@
 //! `Event`, and the Python objects that work in progress needs.
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use vkgdr::StreamRef;
@@ -29,13 +29,15 @@ static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
 
 /// Lets go of what no stream uses any more.
 fn tidy() {
-    let done: Vec<InUse> = {
-        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
-        // An event that cannot be asked will never be known to be complete: a device that failed, a fork.
-        in_use.extract_if(.., |entry| entry.until.is_complete().unwrap_or(true)).collect()
-    };
-    // Unlocked: an object's end may run any Python code.
+    let entries = std::mem::take(&mut *in_use());
+    // Unlocked: the driver is asked, and a log line or an object's end may run any Python code.
+    let (done, pending): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.until.is_over());
+    in_use().extend(pending);
     drop(done);
+}
+
+fn in_use() -> MutexGuard<'static, Vec<InUse>> {
+    IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Event {
@@ -44,7 +46,7 @@ impl Event {
         let event = Arc::new(py.detach(|| stream.record())?);
         if !objects.is_empty() {
             let entry = InUse { until: event.clone(), _objects: objects };
-            IN_USE.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+            in_use().push(entry);
         }
         tidy();
         Ok(Self { event: Some(event) })

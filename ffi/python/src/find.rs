@@ -10,20 +10,20 @@ use crate::shared::Shared;
 /// The block over `size` bytes at a device address, if they lie in live memory of this package.
 #[pyfunction]
 pub(crate) fn find_device(address: u64, size: usize) -> Option<Block> {
-    Shared::find_device(address, size).map(|found| Block::found(found, size, false))
+    Shared::find_device(address, size).and_then(|found| Block::found(found, size, false))
 }
 
 /// The block over `size` bytes at a host address, if they lie in live memory of this package.
 #[pyfunction]
 pub(crate) fn find_host(address: usize, size: usize) -> Option<Block> {
-    Shared::find_host(address, size).map(|found| Block::found(found, size, false))
+    Shared::find_host(address, size).and_then(|found| Block::found(found, size, false))
 }
 
 /// The block over a whole allocation, by its number.
 #[pyfunction]
 pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<Block>> {
     let id = number(id, "the handle of memory")?;
-    Ok(Shared::find(id).map(|used| {
+    Ok(Shared::find(id).and_then(|used| {
         let len = used.shared().len;
         Block::found((used, 0), len, false)
     }))

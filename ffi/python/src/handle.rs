@@ -213,3 +213,13 @@ pub(crate) fn device_count() -> Result<i32> {
 pub(crate) fn driver_version() -> Result<i32> {
     Ok(vkgdr::driver_version()?)
 }
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let gpu = self.gpu.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if gpu.is_some() {
+            // The last handle of a primary context releases it, which may wait.
+            Python::attach(|py| py.detach(|| drop(gpu)));
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! The crate's log lines, for Python's `logging`: the logger is called "vkgdr".
 #![expect(unsafe_code, reason = "asks the interpreter about this thread")]
 
+use std::io::Write;
+
 use log::{Level, Log, Metadata, Record};
 use pyo3::prelude::*;
 
@@ -27,6 +29,11 @@ pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Optio
     if is_python_thread() { Python::try_attach(work) } else { None }
 }
 
+fn tell(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {
+    let logger = py.import("logging")?.call_method1("getLogger", ("vkgdr",))?;
+    logger.call_method1("log", (python_level(level), "%s", text)).map(drop)
+}
+
 impl Log for Logger {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
@@ -37,15 +44,15 @@ impl Log for Logger {
         let logged = attached(|py| -> PyResult<()> {
             // A release may run while an exception is on its way.
             let pending = PyErr::take(py);
-            let logger = py.import("logging")?.call_method1("getLogger", ("vkgdr",))?;
-            let result = logger.call_method1("log", (python_level(record.level()), "%s", &text)).map(drop);
+            let result = tell(py, record.level(), &text);
             if let Some(pending) = pending {
                 pending.restore(py);
             }
             result
         });
         if !matches!(logged, Some(Ok(()))) && record.level() <= Level::Warn {
-            eprintln!("vkgdr: {text}");
+            // Not `eprintln`, which panics where nobody can be told.
+            let _ = writeln!(std::io::stderr(), "vkgdr: {text}");
         }
     }
 

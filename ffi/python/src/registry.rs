@@ -4,24 +4,35 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+type Table<T> = Mutex<BTreeMap<u64, Weak<T>>>;
+
 /// Things by a number. Weak, so that being registered keeps nothing alive.
-pub(crate) struct Registry<T>(Mutex<BTreeMap<u64, Weak<T>>>);
+pub(crate) struct Registry<T> {
+    table: Table<T>,
+    /// A forked child's own: the inherited lock may be held by a thread that the child does not have.
+    in_child: Table<T>,
+}
 
 impl<T> Registry<T> {
     pub(crate) const fn new() -> Self {
-        Self(Mutex::new(BTreeMap::new()))
+        Self { table: Mutex::new(BTreeMap::new()), in_child: Mutex::new(BTreeMap::new()) }
     }
 
     fn table(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let table = if vkgdr::is_forked() { &self.in_child } else { &self.table };
+        table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, number: u64, thing: &Arc<T>) {
         self.table().insert(number, Arc::downgrade(thing));
     }
 
-    pub(crate) fn remove(&self, number: u64) {
-        self.table().remove(&number);
+    /// Takes a thing out, unless its number is another's by now.
+    pub(crate) fn remove(&self, number: u64, thing: &T) {
+        let mut table = self.table();
+        if table.get(&number).is_some_and(|found| std::ptr::eq(found.as_ptr(), thing)) {
+            table.remove(&number);
+        }
     }
 
     /// The thing with a number, or with the nearest below it.

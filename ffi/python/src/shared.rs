@@ -51,13 +51,33 @@ pub(crate) struct Shared {
     gone: AtomicBool,
     /// None once it is gone. Operations hold a reference of their own while they wait.
     backing: Mutex<Option<Backing>>,
-    /// Python objects that must live as long as the memory: a context, a stream, the owner of foreign memory.
-    keep: Mutex<Vec<Py<PyAny>>>,
+}
+
+/// Python objects that must live as long as the memory: a context, a stream, the owner of foreign memory.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Vec<Py<PyAny>>>);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let objects = std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if !objects.is_empty() {
+            // Now, if this thread runs Python; else when Python runs next.
+            logging::attached(|_| drop(objects));
+        }
+    }
+}
+
+/// The memory and what it needs. Whoever has a clone lets go of the memory first (the fields' order), so that what is
+/// kept goes after the memory's last user.
+#[derive(Clone)]
+pub(crate) struct Backing {
+    pub(crate) whose: Whose,
+    pub(crate) kept: Arc<Kept>,
 }
 
 /// Whose memory it is.
 #[derive(Clone)]
-pub(crate) enum Backing {
+pub(crate) enum Whose {
     Ours(Arc<Memory>),
     /// Device memory that something else allocated and keeps.
     Foreign,
@@ -68,10 +88,10 @@ pub(crate) enum Backing {
 impl Backing {
     /// Our own memory, or the error that it is not.
     pub(crate) fn ours(&self) -> Result<&Memory> {
-        match self {
-            Self::Ours(memory) => Ok(memory),
-            Self::Nothing => Err(Failure::Invalid("the memory is empty".into())),
-            Self::Foreign => {
+        match &self.whose {
+            Whose::Ours(memory) => Ok(memory),
+            Whose::Nothing => Err(Failure::Invalid("the memory is empty".into())),
+            Whose::Foreign => {
                 let text = "this memory was allocated by another library: it has only a device pointer";
                 Err(Failure::Invalid(text.into()))
             }
@@ -113,31 +133,31 @@ impl Shared {
             pooled,
             users: AtomicUsize::new(1),
             gone: AtomicBool::new(false),
-            backing: Mutex::new(Some(Backing::Ours(Arc::new(memory)))),
-            keep: Mutex::default(),
+            backing: Mutex::new(Some(Backing { whose: Whose::Ours(Arc::new(memory)), kept: Arc::default() })),
         }
     }
 
     /// Describes device memory that `keep` keeps alive.
     pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, keep: Py<PyAny>) -> Use {
-        let keep = Mutex::new(vec![keep]);
-        let bare = Self::bare(next_id(), MemoryKind::Device, device, Backing::Foreign);
-        Use::first(Arc::new(Self { device_ptr: OnceLock::from(device_ptr), len, keep, ..bare }))
+        let bare = Self::bare(next_id(), MemoryKind::Device, device, Whose::Foreign);
+        let shared = Self { device_ptr: OnceLock::from(device_ptr), len, ..bare };
+        shared.keep(keep);
+        Use::first(Arc::new(shared))
     }
 
     /// Memory of no bytes, which has no addresses.
     pub(crate) fn nothing(kind: MemoryKind, device: i32) -> Use {
         let host_ptr = kind.has_host_view().then_some(0);
-        Use::first(Arc::new(Self { host_ptr, ..Self::bare(next_id(), kind, device, Backing::Nothing) }))
+        Use::first(Arc::new(Self { host_ptr, ..Self::bare(next_id(), kind, device, Whose::Nothing) }))
     }
 
     /// Memory that is gone from the beginning.
     pub(crate) fn never() -> Arc<Self> {
-        let bare = Self::bare(0, MemoryKind::Device, 0, Backing::Nothing);
+        let bare = Self::bare(0, MemoryKind::Device, 0, Whose::Nothing);
         Arc::new(Self { users: AtomicUsize::new(0), gone: AtomicBool::new(true), backing: Mutex::default(), ..bare })
     }
 
-    fn bare(id: u64, kind: MemoryKind, device: i32, backing: Backing) -> Self {
+    fn bare(id: u64, kind: MemoryKind, device: i32, whose: Whose) -> Self {
         Self {
             id,
             kind,
@@ -150,8 +170,7 @@ impl Shared {
             pooled: false,
             users: AtomicUsize::new(1),
             gone: AtomicBool::new(false),
-            backing: Mutex::new(Some(backing)),
-            keep: Mutex::default(),
+            backing: Mutex::new(Some(Backing { whose, kept: Arc::default() })),
         }
     }
 
@@ -206,10 +225,10 @@ impl Shared {
     /// Takes the memory out of the tables.
     fn forget(&self) {
         if let Some(&address) = self.device_ptr.get() {
-            BY_ADDRESS.remove(address);
+            BY_ADDRESS.remove(address, self);
         }
         if self.pooled {
-            PIECES.remove(self.id);
+            PIECES.remove(self.id, self);
         }
     }
 
@@ -239,14 +258,22 @@ impl Shared {
 
     /// Keeps a Python object alive as long as the memory.
     pub(crate) fn keep(&self, object: Py<PyAny>) {
-        self.keep.lock().unwrap_or_else(PoisonError::into_inner).push(object);
+        let kept = self.lock().as_ref().map(|backing| backing.kept.clone());
+        let Some(kept) = kept else { return };
+        let mut objects = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Bound to the same stream again and again, it is kept once.
+        if !objects.iter().any(|kept| kept.is(&object)) {
+            objects.push(object);
+        }
     }
 
     /// Shows the garbage collector what is kept.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // Held by a thread that is adding to it: not garbage, then.
-        let Ok(keep) = self.keep.try_lock() else { return Ok(()) };
-        keep.iter().try_for_each(|object| visit.call(object))
+        let Ok(backing) = self.backing.try_lock() else { return Ok(()) };
+        let Some(backing) = backing.as_ref() else { return Ok(()) };
+        let Ok(objects) = backing.kept.0.try_lock() else { return Ok(()) };
+        objects.iter().try_for_each(|object| visit.call(object))
     }
 
     /// Takes the memory away from under all views. Other threads may run Python meanwhile.
@@ -263,21 +290,17 @@ impl Shared {
     /// Takes the memory away, whoever uses it, and releases it. A second call does nothing.
     fn take_away(&self) -> Result<()> {
         self.gone.store(true, Ordering::Release);
-        let Some(backing) = self.lock().take() else { return Ok(()) };
-        let freed = match backing {
-            Backing::Ours(memory) => {
+        let Some(Backing { whose, kept }) = self.lock().take() else { return Ok(()) };
+        let freed = match whose {
+            Whose::Ours(memory) => {
                 // Before it goes: its addresses may be another's right after.
                 self.forget();
                 // Where an operation still holds it, it goes at its end.
                 Arc::into_inner(memory).map_or(Ok(()), Memory::free)
             }
-            Backing::Foreign | Backing::Nothing => Ok(()),
+            Whose::Foreign | Whose::Nothing => Ok(()),
         };
-        let keep = std::mem::take(&mut *self.keep.lock().unwrap_or_else(PoisonError::into_inner));
-        if !keep.is_empty() {
-            // Now, if this thread runs Python; else when Python runs next.
-            logging::attached(|_| drop(keep));
-        }
+        drop(kept);
         Ok(freed?)
     }
 }

@@ -8,7 +8,10 @@ use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 use crate::block::Block;
 use crate::error::{Failure, Result};
 use crate::host_buffer::HostBuffer;
-use crate::shared::Backing;
+use crate::shared::{Backing, Whose};
+
+/// The default stream that every context has.
+const LEGACY_DEFAULT_STREAM: u64 = 0;
 
 /// Where a copy begins within a side, and how far its rows and slices are apart, in bytes.
 type Layout = (usize, usize, usize);
@@ -163,6 +166,10 @@ pub(crate) fn copy(
     let held: Vec<Backing> = blocks.iter().map(|block| block.live()?.backing()).collect::<Result<_>>()?;
     let (target, source) = (to.place(to_layout)?, from.place(from_layout)?);
     let crossing = other_context(to.block(), from.block())?;
+    if let (Some(_), Some(source)) = (crossing, from.block()) {
+        // Enters the source's context: CUDA is not asked with one that was destroyed.
+        source.stream(LEGACY_DEFAULT_STREAM)?;
+    }
     let Some(&lead) = blocks.iter().find(|block| matches!(block.context_address(), Ok(Some(_)))).or(blocks.first())
     else {
         return Err(PyTypeError::new_err("neither side is memory of the device").into());
@@ -170,25 +177,38 @@ pub(crate) fn copy(
     let extent = CopyExtent { width: extent.0, height: extent.1, depth: extent.2 };
     let (target, source) = (Sent(target), Sent(source));
     py.detach(move || {
-        let _held = held;
+        let held = held;
         let (Sent(target), Sent(source)) = ({ target }, { source });
         let queue = lead.stream(stream)?;
-        match crossing {
-            Some(context) => between_contexts(queue, target, source, context, extent)?,
+        note(&held, queue, wait);
+        let queued = match crossing {
+            Some(context) => between_contexts(queue, target, source, context, extent),
             // SAFETY: both ranges were checked against what they lie in; the caller keeps both sides until it is done.
-            None => unsafe { queue.copy(target, source, extent) }?,
-        }
-        end(queue, &blocks, wait)
+            None => unsafe { queue.copy(target, source, extent) }.map_err(Into::into),
+        };
+        end(queue, &held, wait, queued)
     })
 }
 
-/// Waits for what was queued, or has the memory remember who uses it.
-fn end(queue: StreamRef, blocks: &[&Block], wait: bool) -> Result<()> {
-    let waited = if wait { queue.synchronize() } else { Ok(()) };
-    if !wait || waited.is_err() {
-        blocks.iter().try_for_each(|block| block.note_use(queue))?;
+/// Has the memory remember who uses it, before it is used: what fails afterwards may have been queued.
+fn note(held: &[Backing], queue: StreamRef, wait: bool) {
+    if wait {
+        return;
     }
-    Ok(waited?)
+    for backing in held {
+        if let Whose::Ours(memory) = &backing.whose {
+            memory.record_use(queue.raw());
+        }
+    }
+}
+
+/// Waits for what was queued. What could not be waited for, or may have been queued all the same, is remembered.
+fn end(queue: StreamRef, held: &[Backing], wait: bool, queued: Result<()>) -> Result<()> {
+    let done = queued.and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
+    if done.is_err() {
+        note(held, queue, false);
+    }
+    done
 }
 
 /// Addresses on their way to another closure.
@@ -209,7 +229,7 @@ fn between_contexts(queue: StreamRef, to: CopySide, from: CopySide, context: usi
         return Err(Failure::Invalid("rectangles can be copied within one CUDA context only".into()));
     };
     let context = std::ptr::with_exposed_provenance_mut(context);
-    // SAFETY: as for the caller; the context is that of the source, which lives.
+    // SAFETY: as for the caller; the context is that of the source, which was alive right before.
     Ok(unsafe { queue.copy_between_contexts(to, from, context, extent.width) }?)
 }
 
@@ -237,17 +257,18 @@ pub(crate) fn fill(
     }
     let held = block.live()?.backing()?;
     py.detach(move || {
-        let _held = held;
+        let held = [held];
         let queue = block.stream(stream)?;
-        match *pattern {
+        note(&held, queue, wait);
+        let queued = match *pattern {
             // SAFETY: the range was checked, and the memory does not go before the stream has done it.
-            [a] => unsafe { queue.fill_u8(to, a, count) }?,
+            [a] => unsafe { queue.fill_u8(to, a, count) },
             // SAFETY: as above, and aligned.
-            [a, b] => unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) }?,
+            [a, b] => unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) },
             // SAFETY: as above.
-            [a, b, c, d] => unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) }?,
+            [a, b, c, d] => unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) },
             _ => return Err(Failure::Invalid(format!("a pattern of {width} bytes: CUDA has 1, 2 and 4"))),
-        }
-        end(queue, &[block], wait)
+        };
+        end(queue, &held, wait, queued.map_err(Into::into))
     })
 }

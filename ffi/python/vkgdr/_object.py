@@ -257,6 +257,8 @@ class Memory(MemoryObject):
         """Give the memory up to a `RawMemory`, which leaks unless it is freed by hand."""
         raw = RawMemory._adopt(self._block.part(0, None, False, True), self._owner, self.name)
         self.free()
+        # A forced free must not reach what is the raw memory's now.
+        self._block = Block.never()
         return raw
 
     @classmethod

@@ -162,7 +162,8 @@ class Queue:
         keep: list[object] = [*hosts]
         for side in self.sides:
             if side.block.is_foreign:
-                keep.append(side.block)
+                # A use of its own: freeing the object must not end it.
+                keep.append(side.block.part(0, None, False, False))
             elif side.block.context != self.lead.context:
                 # Its end waits for its own context only: another use puts that end off.
                 keep.append(side.block.part(0, None, False, False))

@@ -12,7 +12,7 @@ use vkgdr::{Memory, StreamRef};
 
 use crate::error::{Failure, Result};
 use crate::host_buffer::HostBuffer;
-use crate::shared::{Backing, FREED, Shared, Use};
+use crate::shared::{FREED, Shared, Use, Whose};
 
 /// A range of an allocation.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
@@ -24,6 +24,8 @@ pub(crate) struct Block {
     offset: usize,
     len: usize,
     readonly: bool,
+    /// What must live as long as this block: another library's claim on the bytes.
+    beside: Option<Py<PyAny>>,
     /// Whether this block answers for what the allocation keeps alive: the one that it was made with.
     root: bool,
     /// Whether the memory leaks unless it is freed, as in vkgdr 0.1.
@@ -52,12 +54,22 @@ impl Block {
     fn ranged(used: Use, offset: usize, len: usize, readonly: bool, by_hand: bool) -> Self {
         let shared = used.shared().clone();
         let (held, freed) = (Mutex::new(Some(used)), AtomicBool::new(false));
-        Self { shared, held, freed, offset, len, readonly, root: false, by_hand }
+        Self { shared, held, freed, offset, len, readonly, beside: None, root: false, by_hand }
     }
 
-    /// Some of an allocation that was found by an address.
-    pub(crate) fn found((used, offset): (Use, usize), len: usize, readonly: bool) -> Self {
-        Self::ranged(used, offset, len, readonly, false)
+    /// Some of an allocation that was found by an address. None if its context was destroyed: then the address may be
+    /// another's by now.
+    pub(crate) fn found((used, offset): (Use, usize), len: usize, readonly: bool) -> Option<Self> {
+        let found = Self::ranged(used, offset, len, readonly, false);
+        const LEGACY_DEFAULT_STREAM: u64 = 0;
+        let alive = found.stream(LEGACY_DEFAULT_STREAM).is_ok();
+        alive.then_some(found)
+    }
+
+    /// As this block, which keeps an object alive beside the memory.
+    pub(crate) fn with(mut self, object: Py<PyAny>) -> Self {
+        self.beside = Some(object);
+        self
     }
 
     /// A piece of a pool.
@@ -141,17 +153,20 @@ impl Block {
         let shared = self.live()?;
         let start = self.offset + offset;
         let backing = shared.backing()?;
-        let memory = backing.ours()?;
-        py.detach(|| Ok(work(memory, start..start + len)?))
+        // Its end too may wait, if it was freed meanwhile.
+        py.detach(move || {
+            let backing = backing;
+            Ok(work(backing.ours()?, start..start + len)?)
+        })
     }
 
     /// A stream of the memory's context.
     pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
-        let stream = match self.live()?.backing()? {
+        let stream = match &self.live()?.backing()?.whose {
             // SAFETY: the caller of every Python function that takes a stream keeps it alive.
-            Backing::Ours(memory) => unsafe { memory.stream(raw_stream(handle)) },
+            Whose::Ours(memory) => unsafe { memory.stream(raw_stream(handle)) },
             // SAFETY: as above.
-            Backing::Foreign | Backing::Nothing => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
+            Whose::Foreign | Whose::Nothing => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
         };
         Ok(stream?)
     }
@@ -169,16 +184,20 @@ impl Block {
 
     /// Waits for the bound stream, if there is one.
     pub(crate) fn wait_for_bound(&self, py: Python<'_>) -> Result<()> {
-        match self.live()?.backing()? {
-            Backing::Ours(memory) => py.detach(|| Ok(memory.wait_for_stream()?)),
-            Backing::Foreign | Backing::Nothing => Ok(()),
-        }
+        let backing = self.live()?.backing()?;
+        py.detach(move || {
+            let backing = backing;
+            match &backing.whose {
+                Whose::Ours(memory) => Ok(memory.wait_for_stream()?),
+                Whose::Foreign | Whose::Nothing => Ok(()),
+            }
+        })
     }
 
     /// Notes that a stream uses the memory, so that it does not go before.
     pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
         self.live()?.briefly(|backing| {
-            if let Backing::Ours(memory) = backing {
+            if let Whose::Ours(memory) = &backing.whose {
                 memory.record_use(stream.raw());
             }
             Ok(())
@@ -188,9 +207,9 @@ impl Block {
     /// The CUDA context, as a number; none for memory that another library allocated.
     pub(crate) fn context_address(&self) -> Result<Option<usize>> {
         self.live()?.briefly(|backing| {
-            Ok(match backing {
-                Backing::Ours(memory) => Some(memory.context().addr()),
-                Backing::Foreign | Backing::Nothing => None,
+            Ok(match &backing.whose {
+                Whose::Ours(memory) => Some(memory.context().addr()),
+                Whose::Foreign | Whose::Nothing => None,
             })
         })
     }
@@ -198,9 +217,9 @@ impl Block {
     /// The bound stream's handle.
     pub(crate) fn bound_handle(&self) -> Result<Option<u64>> {
         self.live()?.briefly(|backing| {
-            Ok(match backing {
-                Backing::Ours(memory) => memory.bound_stream().map(|stream| stream.addr() as u64),
-                Backing::Foreign | Backing::Nothing => None,
+            Ok(match &backing.whose {
+                Whose::Ours(memory) => memory.bound_stream().map(|stream| stream.addr() as u64),
+                Whose::Foreign | Whose::Nothing => None,
             })
         })
     }
@@ -211,9 +230,9 @@ impl Block {
         if shared.coherent {
             // Nothing that waits: not worth letting other threads run.
             let start = self.offset + offset;
-            return shared.briefly(|backing| match backing {
-                Backing::Ours(memory) => Ok(memory.flush(start..start + len)?),
-                Backing::Foreign | Backing::Nothing => Ok(()),
+            return shared.briefly(|backing| match &backing.whose {
+                Whose::Ours(memory) => Ok(memory.flush(start..start + len)?),
+                Whose::Foreign | Whose::Nothing => Ok(()),
             });
         }
         self.with_range(py, (offset, len), |memory, range| memory.flush(range))

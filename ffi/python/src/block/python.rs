@@ -10,11 +10,11 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{DropPolicy, Memory};
 
 use super::{Block, raw_stream};
-use crate::error::{Failure, Result, Size};
+use crate::error::{Failure, Result, Size, copied, zeroes};
 use crate::event::Event;
 use crate::handle::{self, MemoryType};
 use crate::host_buffer::HostBuffer;
-use crate::shared::{Backing, Shared};
+use crate::shared::{Shared, Whose};
 
 #[pymethods]
 impl Block {
@@ -58,7 +58,17 @@ impl Block {
     #[staticmethod]
     fn never() -> Self {
         let (held, freed) = (Mutex::new(None), AtomicBool::new(true));
-        Self { shared: Shared::never(), held, freed, offset: 0, len: 0, readonly: false, root: false, by_hand: false }
+        Self {
+            shared: Shared::never(),
+            held,
+            freed,
+            offset: 0,
+            len: 0,
+            readonly: false,
+            beside: None,
+            root: false,
+            by_hand: false,
+        }
     }
 
     /// A block of no bytes: nothing is allocated.
@@ -111,6 +121,8 @@ impl Block {
     /// Frees after the work that a stream was given before. The event is complete once that is done.
     fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
         let queue = self.stream(stream)?;
+        // The stream may be one that only the memory keeps.
+        let _kept = self.live()?.backing()?.kept;
         self.free(py, false)?;
         // Behind the release's own, so that whoever has waited for this one finds the memory ready to go.
         Event::on(py, queue, Vec::new())
@@ -147,11 +159,21 @@ impl Block {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // What others keep alive too is not this block's to show.
-        if self.root && self.shared.users() == 1 { self.shared.traverse(&visit) } else { Ok(()) }
+        if let Some(beside) = &self.beside {
+            visit.call(beside)?;
+        }
+        if self.root && !self.freed.load(Ordering::Acquire) && self.shared.users() == 1 {
+            self.shared.traverse(&visit)
+        } else {
+            Ok(())
+        }
     }
 
     fn __clear__(&self) {
-        self.drop();
+        // What leaks unless it is freed by hand is not freed by the collector either: see `Drop`.
+        if !self.by_hand {
+            self.drop();
+        }
     }
 
     /// How many views of the allocation there are beside this block: arrays, regions, tensors.
@@ -166,7 +188,7 @@ impl Block {
 
     #[getter]
     fn is_foreign(&self) -> Result<bool> {
-        self.live()?.briefly(|backing| Ok(matches!(backing, Backing::Foreign)))
+        self.live()?.briefly(|backing| Ok(matches!(backing.whose, Whose::Foreign)))
     }
 
     #[getter]
@@ -227,7 +249,7 @@ impl Block {
         self.writable()?;
         let range = self.range(offset.0, Some(source.len()))?;
         // An array over the memory itself: as if it had been saved first.
-        let saved = self.shares_bytes(range, source)?.then(|| source.bytes().to_vec());
+        let saved = self.shares_bytes(range, source)?.then(|| copied(source.bytes())).transpose()?;
         let bytes = saved.as_deref().unwrap_or_else(|| source.bytes());
         self.with_range(py, range, |memory, range| memory.write(range.start, bytes))
     }
@@ -240,7 +262,7 @@ impl Block {
             if !shared {
                 return self.with_range(py, range, |memory, range| memory.read(range.start, bytes));
             }
-            let mut saved = vec![0; bytes.len()];
+            let mut saved = zeroes(bytes.len())?;
             self.with_range(py, range, |memory, range| memory.read(range.start, &mut saved))?;
             bytes.copy_from_slice(&saved);
             Ok(())

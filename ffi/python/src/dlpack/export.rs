@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use vkgdr::{CopyExtent, CopySide, Memory, Place};
@@ -159,7 +159,13 @@ fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool
         let flags = if block.is_readonly() { READ_ONLY } else { 0 };
         return Ok(Contents { address, len, device, flags, owner: Owner::Memory { _used: used } });
     }
-    let mut bytes = vec![0_u64; len.div_ceil(8)].into_boxed_slice();
+    let mut bytes = Vec::<u64>::new();
+    let words = len.div_ceil(8);
+    bytes
+        .try_reserve_exact(words)
+        .map_err(|_| PyMemoryError::new_err(format!("no room for {len} bytes on the host")))?;
+    bytes.resize(words, 0);
+    let mut bytes = bytes.into_boxed_slice();
     let target = bytes.as_mut_ptr().expose_provenance();
     py.detach(|| copy_to_host(block, target, len))?;
     Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
@@ -247,6 +253,16 @@ unsafe extern "C" fn delete<T>(managed: *mut T) {
         // SAFETY: `managed` is the first field of an `Exported`, which `wrap` made; it is deleted once.
         drop(unsafe { Box::from_raw(managed.cast::<Exported<T>>()) });
     }
+}
+
+/// Whether a tensor's deleter is the one here.
+pub(super) fn is_delete_legacy(deleter: unsafe extern "C" fn(*mut Managed)) -> bool {
+    std::ptr::fn_addr_eq(deleter, delete::<Managed> as unsafe extern "C" fn(*mut Managed))
+}
+
+/// As [`is_delete_legacy`], for versioned tensors.
+pub(super) fn is_delete_versioned(deleter: unsafe extern "C" fn(*mut ManagedVersioned)) -> bool {
+    std::ptr::fn_addr_eq(deleter, delete::<ManagedVersioned> as unsafe extern "C" fn(*mut ManagedVersioned))
 }
 
 /// The destructor of a capsule: deletes the tensor unless somebody has taken it out.

@@ -6,10 +6,12 @@ use std::ffi::CStr;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 
 use super::abi::{
     CUDA, LEGACY, LEGACY_USED, Managed, ManagedVersioned, READ_ONLY, Tensor, VERSION, VERSIONED, VERSIONED_USED,
 };
+use super::export;
 use crate::block::Block;
 use crate::error::{Failure, Result};
 use crate::shared::Shared;
@@ -23,6 +25,18 @@ enum Taken {
 /// Ends a tensor when it goes.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 struct Tensors(Taken);
+
+impl Taken {
+    /// Whether it is a tensor of this package's.
+    fn is_ours(&self) -> bool {
+        match *self {
+            // SAFETY: live while the capsule is.
+            Self::Legacy(managed) => unsafe { (*managed).deleter }.is_some_and(export::is_delete_legacy),
+            // SAFETY: as above.
+            Self::Versioned(managed) => unsafe { (*managed).deleter }.is_some_and(export::is_delete_versioned),
+        }
+    }
+}
 
 // SAFETY: DLPack's deleters may run on any thread.
 unsafe impl Send for Tensors {}
@@ -72,6 +86,11 @@ fn rename(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<()> {
 /// Takes a CUDA tensor out of a capsule, as a block over its bytes: ours again if it lies in memory of ours.
 #[pyfunction]
 pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
+    // Two threads must not take the same tensor.
+    with_critical_section(capsule, || import(capsule))
+}
+
+fn import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
     let (tensor, taken, readonly, used) = if let Some(managed) = peek::<ManagedVersioned>(capsule, VERSIONED) {
         // SAFETY: live while the capsule is; the version comes first in every version.
         let version = unsafe { (*managed).version };
@@ -96,12 +115,16 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
         return Err(Failure::Buffer(format!("a tensor on DLPack device type {} is not CUDA's", tensor.device.kind)));
     }
     let len = contiguous_bytes(tensor)?;
-    let address = tensor.data.addr() as u64 + tensor.byte_offset;
+    let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
+    let address = start.filter(|start| start.checked_add(len as u64).is_some());
+    let address = address.ok_or_else(|| Failure::Buffer(format!("a tensor of {len} bytes beyond all addresses")))?;
+    let ours = taken.is_ours();
     let device = tensor.device.id;
     rename(capsule, used)?;
     let keep = Py::new(capsule.py(), Tensors(taken))?;
-    if let Some(found) = Shared::find_device(address, len) {
-        return Ok(Block::found(found, len, readonly));
+    if let Some(block) = Shared::find_device(address, len).and_then(|found| Block::found(found, len, readonly)) {
+        // Another library may hand the bytes out again when its tensor ends; our own tensors are uses already.
+        return Ok(if ours { block } else { block.with(keep.into_any()) });
     }
     Ok(Block::foreign(device, address, len, readonly, keep.into_any()))
 }
@@ -116,6 +139,12 @@ fn contiguous_bytes(tensor: &Tensor) -> Result<usize> {
     };
     let (shape, strides) = (dims(tensor.shape), dims(tensor.strides));
     let mut elements = 1_i64;
+    if shape.iter().any(|&extent| extent < 0) {
+        return Err(Failure::Buffer(format!("a tensor of shape {shape:?}")));
+    }
+    if shape.contains(&0) {
+        return Ok(0);
+    }
     for (axis, &extent) in shape.iter().enumerate().rev() {
         if extent > 1 && strides.get(axis).is_some_and(|&stride| stride != elements) {
             return Err(Failure::Buffer("only tensors in C order can be memory: make it contiguous first".into()));
