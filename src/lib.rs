@@ -21,6 +21,7 @@ compile_error!("vkgdr needs Linux: memory travels from Vulkan to CUDA as a file 
 mod access;
 mod allocation;
 mod device;
+mod dma;
 mod driver;
 mod error;
 mod flags;
@@ -33,10 +34,11 @@ pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
+pub use dma::policy::{CopyPolicy, CopyThresholds};
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
-pub use memory::{DropPolicy, Memory, RawMemory, Region};
+pub use memory::{CopyStats, DropPolicy, Memory, RawMemory, Region};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 

@@ -15,7 +15,8 @@ use support::cuda::{self, PrimaryContext, Stream};
 use support::{simcuda, vklayer};
 use vkgdr::cudarc::driver::CudaContext;
 use vkgdr::{
-    CopyExtent, CopySide, DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Place, RawMemory, StreamRef, Vkgdr,
+    CopyExtent, CopyPolicy, CopySide, DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Place, RawMemory,
+    StreamRef, Vkgdr,
 };
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -82,6 +83,7 @@ fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
         assert_forked(vkgdr::driver_version(), "driver_version");
         assert_forked(gpu.pci_bus_id(), "pci_bus_id");
         assert_forked(gpu.memory_info(MAPPED), "memory_info");
+        assert_forked(gpu.calibrate(), "calibrate");
 
         assert_forked(Memory::allocate(&gpu, SIZE, MAPPED), "Memory::allocate");
         assert_forked(Memory::allocate(&primary, SIZE, MAPPED), "Memory::allocate in the primary context");
@@ -96,6 +98,10 @@ fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
         assert_forked(raw.borrow().invalidate(0, SIZE), "RawMemory::invalidate");
         for memory in [&memory, &coherent] {
             assert_forked(memory.map(MapMode::Discard, ..), "map");
+            for len in [0, 1] {
+                assert_forked(memory.write_with(CopyPolicy::Dma, 0, &vec![1_u8; len]), "write_with");
+                assert_forked(memory.read_with(CopyPolicy::Dma, 0, &mut vec![1_u8; len]), "read_with");
+            }
             assert_forked(memory.wait_for_stream(), "wait_for_stream");
             assert_forked(memory.unbind_stream(), "unbind_stream");
             assert_forked(memory.bind_stream(&cudarc_stream), "bind_stream");
@@ -122,6 +128,29 @@ fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
     })?;
     // SAFETY: nothing uses the memory.
     unsafe { raw.into_inner().free() }?;
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_leaves_the_copy_engine_to_the_parent() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let mut seen = vec![0; SIZE];
+    memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
+    let stats = gpu.copy_stats();
+    in_quiet_child(|| {
+        let mut bytes = vec![0; SIZE];
+        assert_forked(memory.write_with(CopyPolicy::Dma, 0, &bytes), "write_with");
+        assert_forked(memory.read_with(CopyPolicy::Dma, 0, &mut bytes), "read_with");
+        memory.read_with(CopyPolicy::Auto, 0, &mut bytes)?;
+        assert!(bytes == pattern(SIZE, 1), "the CPU still reads");
+        assert_eq!(gpu.collect(), 0);
+        assert_eq!(gpu.copy_stats(), stats);
+        Ok(())
+    })?;
+    memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 2))?;
+    memory.read_with(CopyPolicy::Dma, 0, &mut seen)?;
+    assert!(seen == pattern(SIZE, 2), "the parent's pinned memory is not what the device reads");
     Ok(())
 }
 

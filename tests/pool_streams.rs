@@ -12,7 +12,7 @@ use common::{Result, host_read, host_write, pattern, refused, skip};
 use support::cuda::{self, Context, Gate, PrimaryContext, Stream};
 use support::vklayer;
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
-use vkgdr::{Error, MapMode, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, StreamRef, Vkgdr};
+use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, StreamRef, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LEN: usize = 4096;
@@ -239,6 +239,45 @@ fn memory_that_is_said_to_be_idle_is_given_out_at_once() -> Result {
     unsafe { piece.release_immediately() };
     drop(piece);
     assert_eq!(exposed(&pool)?.1, address);
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_freed_as_idle_is_given_out_at_once_whatever_it_was_bound_to() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    for bound in [false, true] {
+        let (piece, address) = exposed(&pool)?;
+        if bound {
+            // SAFETY: the stream outlives the piece.
+            unsafe { piece.bind_raw_stream(stream.raw()) }?;
+        }
+        // SAFETY: the device does not use it.
+        unsafe { Memory::from(piece).free_idle() }?;
+        assert_eq!(exposed(&pool)?.1, address, "bound: {bound}");
+    }
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_freed_as_idle_goes_back_with_its_last_region_at_once() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    let piece = pool.allocate(LEN)?;
+    let address = host_address(&piece);
+    let region = piece.region(..1)?;
+    // SAFETY: the device does not use it.
+    unsafe { Memory::from(piece).free_idle() }?;
+    assert_eq!(pool.active_blocks(), 1);
+    assert!(!addresses(&pool, 10)?.contains(&address), "the region still has it");
+    assert_ne!(region.device_ptr(), 0);
+    region.free()?;
+    assert_eq!(pool.active_blocks(), 0);
+    assert!(addresses(&pool, 10)?.contains(&address), "nobody waits for the stream");
     gate.open();
     Ok(())
 }

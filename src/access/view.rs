@@ -10,6 +10,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::copy::{self, CopyRoutine};
 use super::range;
 use crate::allocation::Allocation;
+use crate::dma::policy::Traits;
 use crate::{Error, Result};
 
 /// Bytes `offset..offset + len` of an allocation. Every offset below is relative to that range.
@@ -95,6 +96,53 @@ impl<'a> View<'a> {
     /// The routine that copies to and from this memory.
     pub(crate) fn copy_routine(self) -> CopyRoutine {
         copy::routine(self.allocation.memory_type().cached)
+    }
+
+    /// Whether the CPU's copies go past its cache.
+    #[inline]
+    pub(crate) fn is_streamed(self) -> bool {
+        copy::is_streamed(self.allocation.memory_type().cached)
+    }
+
+    /// What says which way copies go.
+    pub(crate) fn traits(self) -> Traits {
+        Traits {
+            host_view: self.allocation.kind().has_host_view(),
+            coherent: self.allocation.memory_type().coherent,
+            streamed: self.is_streamed(),
+        }
+    }
+
+    /// Copies `source` to `offset` through the CPU's cache. Where copies go past that, `streamed` does it.
+    #[inline]
+    pub(crate) fn write_or<T: NoUninit>(
+        self,
+        offset: usize,
+        source: &[T],
+        streamed: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let source = bytemuck::cast_slice(source);
+        let Some(vectors) = copy::ordinarily(self.allocation.memory_type().cached) else { return streamed(source) };
+        let to = self.host_range(offset, source.len())?;
+        // SAFETY: `to` has room for `source.len()` bytes, which this view keeps mapped.
+        unsafe { copy::copy_ordinarily(vectors, to.as_ptr(), source.as_ptr(), source.len()) };
+        Ok(())
+    }
+
+    /// As [`write_or`](Self::write_or), from `offset` to `target`.
+    #[inline]
+    pub(crate) fn read_or<T: Pod>(
+        self,
+        offset: usize,
+        target: &mut [T],
+        streamed: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let target = bytemuck::cast_slice_mut(target);
+        let Some(vectors) = copy::ordinarily(self.allocation.memory_type().cached) else { return streamed(target) };
+        let from = self.host_range(offset, target.len())?;
+        // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped.
+        unsafe { copy::copy_ordinarily(vectors, target.as_mut_ptr(), from.as_ptr(), target.len()) };
+        Ok(())
     }
 
     /// Copies `source` to `offset`.

@@ -1,4 +1,4 @@
-//! What all handles of a GPU share: its Vulkan device and its release queue, for the life of the process.
+//! What all handles of a GPU share: its Vulkan device, its release queue and its copy engine, for the life of the process.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -12,6 +12,7 @@ use cudarc::driver::sys::CUdevice;
 use super::facts::MemoryTypeInfo;
 use super::memory_type::{self, MemoryType};
 use super::release_queue::ReleaseQueue;
+use crate::dma::Dma;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::{Device, Instance, PhysicalDevice};
 use crate::error::Uuid;
@@ -25,6 +26,7 @@ pub(crate) struct Gpu {
     memory: vk::PhysicalDeviceMemoryProperties,
     release_queue: ReleaseQueue,
     live_allocations: AtomicU32,
+    dma: Dma,
 }
 
 /// One of the allocations that a GPU may have at a time.
@@ -62,7 +64,7 @@ impl Gpu {
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
         let memory = instance.memory_properties(&vulkan.physical);
         let (release_queue, live_allocations) = (ReleaseQueue::default(), AtomicU32::new(0));
-        Ok(Self { uuid, name, vulkan, memory, release_queue, live_allocations })
+        Ok(Self { uuid, name, vulkan, memory, release_queue, live_allocations, dma: Dma::default() })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -95,6 +97,10 @@ impl Gpu {
 
     pub(crate) const fn release_queue(&self) -> &ReleaseQueue {
         &self.release_queue
+    }
+
+    pub(crate) const fn dma(&self) -> &Dma {
+        &self.dma
     }
 
     pub(crate) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {

@@ -154,7 +154,11 @@ impl Vkgdr {
     /// needs to call this. Does not wait, but for memory whose drop could not wait for its context, as during a
     /// stream capture. Keep a handle for as long as you drop memory that is bound to streams; without one nobody can
     /// call this.
+    ///
+    /// What copies by the copy engine ([`CopyPolicy::Dma`](crate::CopyPolicy::Dma)) have set up in contexts that were
+    /// destroyed goes, too.
     pub fn collect(&self) -> usize {
+        self.gpu().dma().collect();
         self.gpu().release_queue().collect()
     }
 

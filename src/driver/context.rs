@@ -41,6 +41,11 @@ impl Context {
         self.raw.0
     }
 
+    /// Whether the context can be told from a later one at its address: from CUDA 12 on.
+    pub(crate) const fn is_unmistakable(self) -> bool {
+        self.id.is_some()
+    }
+
     /// Makes the context current until the guard goes, for those who must go on when the context is gone.
     pub(crate) fn try_enter(self) -> Result<Entered> {
         let cuda = cuda()?;

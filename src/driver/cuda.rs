@@ -29,6 +29,8 @@ const POINTER_MEMORY_TYPE: c_uint = 2;
 const MEMORY_TYPE_DEVICE: c_uint = 2;
 /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 const POINTER_DEVICE_ORDINAL: c_uint = 9;
+/// `CU_MEMHOSTREGISTER_PORTABLE`.
+const HOST_REGISTER_PORTABLE: c_uint = 1;
 
 /// Declares [`Table`]: one field for each driver function, under the driver's own name.
 macro_rules! driver_functions {
@@ -81,6 +83,10 @@ driver_functions! {
         cuDestroyExternalMemory(CUexternalMemory);
         cuMemFree_v2(CUdeviceptr);
         cuPointerGetAttribute(*mut c_void, c_uint, CUdeviceptr);
+        cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+        cuMemHostUnregister(*mut c_void);
+        cuStreamCreate(*mut CUstream, c_uint);
+        cuStreamDestroy_v2(CUstream);
         cuStreamGetCtx(CUstream, *mut CUcontext);
         cuStreamSynchronize(CUstream);
         cuStreamWaitEvent(CUstream, CUevent, c_uint);
@@ -101,6 +107,8 @@ driver_functions! {
     optional {
         // Since CUDA 12.0.
         cuCtxGetId(CUcontext, *mut c_ulonglong);
+        // Not needed where nothing is captured.
+        cuThreadExchangeStreamCaptureMode(*mut c_uint);
     }
 }
 
@@ -325,6 +333,23 @@ impl Cuda {
     /// `memory` must be a live imported memory that is not used afterwards.
     pub(crate) unsafe fn external_memory_destroy(&self, memory: CUexternalMemory) -> Result<()> {
         call!(self, cuDestroyExternalMemory(memory))
+    }
+
+    /// Locks pages of this process into memory, for the copy engines of all contexts, until they are unregistered or the
+    /// current context is destroyed.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `pages` must be mapped until then.
+    pub(crate) unsafe fn host_register(&self, pages: *mut u8, len: usize) -> Result<()> {
+        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, HOST_REGISTER_PORTABLE))
+    }
+
+    /// # Safety
+    ///
+    /// `pages` must have been registered in the current context, and no copy use them.
+    pub(crate) unsafe fn host_unregister(&self, pages: *mut u8) -> Result<()> {
+        call!(self, cuMemHostUnregister(pages.cast::<c_void>()))
     }
 
     /// # Safety

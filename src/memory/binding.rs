@@ -98,6 +98,13 @@ impl Binding {
         self.strayed |= !self.is_bound_to(stream);
     }
 
+    /// Notes that a copy of ours may still use the memory, on a stream that it is not bound to. Whoever wanted it released
+    /// at once spoke for other work.
+    pub(super) fn note_stray(&mut self) {
+        self.strayed = true;
+        self.immediate = false;
+    }
+
     fn is_bound_to(&self, stream: CUstream) -> bool {
         self.stream().is_some_and(|bound| is_same_stream(bound, stream))
     }

@@ -2,14 +2,17 @@
 //! [`Region`]s, which frees itself when nothing uses it any more.
 
 pub(crate) mod binding;
+mod calibrate;
 mod owned;
 pub(crate) mod piece;
 mod raw;
 mod region;
 pub(crate) mod release;
 mod tenure;
+mod transfer;
 
 pub use binding::DropPolicy;
 pub use owned::Memory;
 pub use raw::RawMemory;
 pub use region::Region;
+pub use transfer::CopyStats;

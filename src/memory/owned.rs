@@ -252,6 +252,22 @@ impl Memory {
     pub fn free(self) -> Result<()> {
         self.whole.free()
     }
+
+    /// Frees memory that the device has finished with: [`release_immediately`](Self::release_immediately) and
+    /// [`free`](Self::free) in one, whatever it is bound to. Memory of a [`Pool`](crate::Pool) is given out again at once,
+    /// and goes back as fast as memory that the device never had.
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    ///
+    /// # Safety
+    ///
+    /// As [`release_immediately`](Self::release_immediately).
+    #[inline]
+    pub unsafe fn free_idle(self) -> Result<()> {
+        self.whole.free_idle()
+    }
 }
 
 impl Deref for Memory {

@@ -215,6 +215,18 @@ impl Lease {
         self.piece.binding.get().map(Box::as_ref)
     }
 
+    /// As [`end`](Self::end), for a holder who knows that the device has finished with the piece: its lender need not
+    /// find out, and takes it back as one that only the CPU has had.
+    #[inline]
+    pub(super) fn end_idle(self) -> Result<()> {
+        if Arc::strong_count(&self.piece) > 1 {
+            self.binding().change(Binding::release_immediately);
+        } else if !self.piece.is_untouched() && !process::is_forked() {
+            drop(self.piece.settle());
+        }
+        self.end()
+    }
+
     /// Gives this share up, and tells what goes wrong when it was the last.
     pub(super) fn end(self) -> Result<()> {
         ManuallyDrop::new(self).give_up()

@@ -57,7 +57,7 @@ impl Region {
     }
 
     #[inline]
-    fn view(&self) -> View<'_> {
+    pub(super) fn view(&self) -> View<'_> {
         View::checked(self.tenure.allocation(), self.offset(), self.len)
     }
 
@@ -197,11 +197,15 @@ impl Region {
     /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
     ///
     /// Whatever this thread stores later comes after all of these bytes, as the device sees it; among themselves they
-    /// have no order. [`writer`](Self::writer) makes many small writes faster.
+    /// have no order. [`writer`](Self::writer) makes many small writes faster, and
+    /// [`write_with`](Self::write_with) says who copies: here it is the CPU, and for large writes of mapped memory the
+    /// GPU's copy engine where that is faster ([`CopyPolicy::Auto`](crate::CopyPolicy::Auto)). Either way this returns
+    /// when it is done.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::NoHostView`].
+    /// [`Error::OutOfRange`], [`Error::NoHostView`], and what the driver says of a copy that the copy engine has begun,
+    /// which may be an error of earlier, asynchronous work.
     ///
     /// # Examples
     ///
@@ -214,7 +218,7 @@ impl Region {
     /// ```
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
-        self.view().write(offset, source)
+        self.view().write_or(offset, source, |source| self.write_streamed(offset, source))
     }
 
     /// Begins writes that are ordered together, with one fence at the end instead of one each.
@@ -238,18 +242,20 @@ impl Region {
 
     /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
     ///
-    /// Reading mapped memory through the PCIe BAR is slow; memory of kind `Host` is made for that. Large reads of mapped
-    /// memory are spread over at most eight threads, which are gone when this returns.
+    /// Reading mapped memory through the PCIe BAR is slow; memory of kind `Host` is made for that. Reads of mapped memory
+    /// of more than a few KiB are left to the GPU's copy engine ([`CopyPolicy::Auto`](crate::CopyPolicy::Auto)), which
+    /// [`read_with`](Self::read_with) can choose. Where that cannot be had, large reads are spread over at most eight
+    /// threads, which are gone when this returns.
     ///
     /// The bytes are loaded after whatever this thread has loaded before, such as a flag. A load other than by this
     /// method that follows may be carried out before them.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::NoHostView`].
+    /// As [`write`](Self::write).
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
-        self.view().read(offset, target)
+        self.view().read_or(offset, target, |target| self.read_streamed(offset, target))
     }
 
     /// Repeats `value` over a range of bytes, whose length must be a multiple of the value's size. Does not
@@ -320,6 +326,12 @@ impl Region {
     /// The drivers' first error, see [`Memory::free`](crate::Memory::free).
     pub fn free(self) -> Result<()> {
         self.tenure.end()
+    }
+
+    /// As [`free`](Self::free), and nothing is waited for.
+    #[inline]
+    pub(super) fn free_idle(self) -> Result<()> {
+        self.tenure.end_idle()
     }
 
     /// The bytes as a slice.

@@ -102,10 +102,28 @@ impl Tenure {
         self.binding().change(|binding| binding.note_use(stream));
     }
 
+    /// Notes that a copy of ours may still be under way.
+    pub(super) fn note_stray(&self) {
+        self.expose();
+        self.binding().change(Binding::note_stray);
+    }
+
     /// Waits for the bound stream, if there is one.
     pub(super) fn wait_for_stream(&self) -> Result<()> {
         process::check()?;
         self.bound().synchronize(self.context())
+    }
+
+    /// As [`end`](Self::end), and nothing is waited for.
+    #[inline]
+    pub(super) fn end_idle(self) -> Result<()> {
+        match self {
+            Self::Lent(lease) => lease.end_idle(),
+            Self::Own(_) => {
+                self.release_immediately();
+                self.end()
+            }
+        }
     }
 
     /// Gives this share up, and reports what goes wrong when it is the last.

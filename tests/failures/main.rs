@@ -19,5 +19,6 @@ mod state;
 mod stream;
 mod sweep;
 mod teardown;
+mod transfer;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

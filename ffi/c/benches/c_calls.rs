@@ -12,13 +12,14 @@ mod report;
 use std::error::Error;
 use std::ffi::c_void;
 use std::hint::black_box;
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use libloading::{Library, Symbol};
 use pairs::{Effort, Pairs};
 use report::{Goal, Report};
 use support::cuda::Context;
-use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -44,6 +45,9 @@ struct Functions<'a> {
     size: Symbol<'a, unsafe extern "C" fn(Handle) -> usize>,
     is_coherent: Symbol<'a, unsafe extern "C" fn(Handle) -> bool>,
     flush: Symbol<'a, unsafe extern "C" fn(Handle, usize, usize)>,
+    pool_create: Symbol<'a, unsafe extern "C" fn(Handle, *const c_void, *mut Handle) -> i32>,
+    pool_alloc: Symbol<'a, unsafe extern "C" fn(Handle, usize) -> Handle>,
+    pool_close: Symbol<'a, unsafe extern "C" fn(Handle)>,
 }
 
 impl<'a> Functions<'a> {
@@ -64,6 +68,9 @@ impl<'a> Functions<'a> {
             size: find!(b"vkgdr_memory_get_size\0"),
             is_coherent: find!(b"vkgdr_memory_is_coherent\0"),
             flush: find!(b"vkgdr_memory_flush\0"),
+            pool_create: find!(b"vkgdr_pool_create\0"),
+            pool_alloc: find!(b"vkgdr_pool_alloc\0"),
+            pool_close: find!(b"vkgdr_pool_close\0"),
         })
     }
 }
@@ -95,6 +102,7 @@ fn main() -> Result {
     let cycles = SLOW.measure(|| cycle_in_c(&c, handle), || cycle_in_rust(&gpu));
     report.add("vkgdr_memory_alloc + free, 4 KiB", "Rust", cycles, Goal::Ratio(1.02));
     compare_calls(&mut report, &c, handle, &gpu)?;
+    compare_pools(&mut report, &c, handle, &gpu)?;
     report.publish("vkgdr-c", gpu.name());
     // SAFETY: nothing uses the handle any more.
     unsafe { (c.close)(handle) };
@@ -143,5 +151,40 @@ fn compare_calls(report: &mut Report, c: &Functions<'_>, handle: Handle, gpu: &V
     add("flush", &mut || FAST.measure(flush, flush_in_rust));
     // SAFETY: nothing uses the memory.
     unsafe { (c.free)(mem) };
+    Ok(())
+}
+
+/// An allocation and a free, also of memory whose address on the device was asked for.
+fn compare_pools(report: &mut Report, c: &Functions<'_>, handle: Handle, gpu: &Vkgdr) -> Result {
+    let rust = Pool::new(gpu, PoolOptions::default())?;
+    let mut pool = null_mut();
+    // SAFETY: the handle is live, and the pool can be written.
+    let status = unsafe { (c.pool_create)(handle, null(), &raw mut pool) };
+    assert_eq!(status, 0, "vkgdr_pool_create failed");
+    for (case, is_shown) in [("", false), (" with get_device_ptr", true)] {
+        let in_c = || {
+            // SAFETY: the pool is live.
+            let memory = black_box(unsafe { (c.pool_alloc)(pool, LEN) });
+            assert!(!memory.is_null(), "vkgdr_pool_alloc failed");
+            if is_shown {
+                // SAFETY: the memory is live.
+                black_box(unsafe { (c.device_ptr)(memory) });
+            }
+            // SAFETY: nothing uses the memory.
+            unsafe { (c.free)(memory) };
+        };
+        let in_rust = || {
+            let memory = rust.allocate(LEN).map(black_box).unwrap_or_else(|error| panic!("{error}"));
+            if is_shown {
+                black_box(memory.device_ptr());
+            }
+            // SAFETY: nothing uses the memory.
+            unsafe { Memory::from(memory).free_idle() }.unwrap_or_else(|error| panic!("{error}"));
+        };
+        let pairs = FAST.measure(in_c, in_rust);
+        report.add(format!("vkgdr_pool_alloc + free, 4 KiB{case}"), "Rust", pairs, Goal::Ratio(1.3));
+    }
+    // SAFETY: nothing uses the pool any more.
+    unsafe { (c.pool_close)(pool) };
     Ok(())
 }

@@ -84,7 +84,7 @@ typedef enum vkgdr_status {
   VKGDR_SUCCESS = 0,
   /**
    * A null pointer, unknown flags, a size of 0, a length that is no multiple of its pattern, a region where whole
-   * memory is wanted, or a stream that cannot be used.
+   * memory is wanted, a stream that cannot be used, or an option of a pool that cannot be.
    */
   VKGDR_ERROR_INVALID_ARGUMENT = 1,
   /**
@@ -133,6 +133,11 @@ struct vkgdr;
 struct vkgdr_memory;
 
 /**
+ * Gives small memory in nanoseconds, without a driver call.
+ */
+struct vkgdr_pool;
+
+/**
  * Memory, or a region of it.
  */
 typedef struct vkgdr_memory *vkgdr_memory_t;
@@ -159,6 +164,66 @@ typedef struct vkgdr_memory_info {
    */
   bool from_budget;
 } vkgdr_memory_info;
+
+/**
+ * What a pool is made with. Set all to 0 and then `size`: 0 is the default of each of the others.
+ */
+typedef struct vkgdr_pool_options {
+  /**
+   * `sizeof(struct vkgdr_pool_options)`: a later version may have more members.
+   */
+  size_t size;
+  /**
+   * The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default.
+   */
+  size_t block_len;
+  /**
+   * The bytes of the largest piece of a block, from 256 to a block and 1 GiB; 4 MiB by default. What is larger gets
+   * an allocation of its own.
+   */
+  size_t largest_piece;
+  /**
+   * What addresses are multiples of, on both sides: a power of two from 64 to 4096; 64 by default. On the host no more
+   * than Vulkan's mapping has.
+   */
+  size_t alignment;
+  /**
+   * The kind of memory, of `enum vkgdr_memory_flags`; VKGDR_MEMORY_MAPPED by default.
+   */
+  uint32_t kind;
+  /**
+   * How finely sizes are told apart, 1 to 6; 2 by default. They are rounded up to numbers of which at most so many bits
+   * after the first are set: 4 sizes for each doubling by default.
+   */
+  uint32_t leading_bits;
+} vkgdr_pool_options;
+
+/**
+ * A handle of a pool.
+ */
+typedef struct vkgdr_pool *vkgdr_pool_t;
+
+/**
+ * What a pool has.
+ */
+typedef struct vkgdr_pool_stats {
+  /**
+   * The free pieces that it keeps, those included that wait for the device.
+   */
+  size_t held_blocks;
+  /**
+   * The pieces that are in use.
+   */
+  size_t active_blocks;
+  /**
+   * The bytes that it has from the drivers: in use, free, or lost between pieces.
+   */
+  size_t managed_bytes;
+  /**
+   * The bytes that are in use, as they were asked for.
+   */
+  size_t active_bytes;
+} vkgdr_pool_stats;
 
 #ifdef __cplusplus
 extern "C" {
@@ -253,14 +318,15 @@ VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *tar
 VKGDR_API int32_t vkgdr_memory_fill(vkgdr_memory_t mem, size_t offset, size_t size, const void *pattern, size_t pattern_size);
 
 /**
- * The error of the last open or alloc on this thread, or NULL if that succeeded. No other function changes it.
+ * The error of the last open, create (of a pool) or alloc on this thread, or NULL if that succeeded. No other function
+ * changes it.
  *
  * @return A string that the caller frees with `free()`. Calling this again gives another copy.
  */
 VKGDR_API char *vkgdr_last_error(void);
 
 /**
- * The codes of the last open or alloc on this thread. All are 0 if that succeeded.
+ * The codes of the last open, create (of a pool) or alloc on this thread. All are 0 if that succeeded.
  *
  * @param status  A `vkgdr_status`.
  * @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
@@ -389,10 +455,10 @@ VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
 VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t flags);
 
 /**
- * Frees memory or a region. NULL is allowed. Memory goes with its last region.
+ * Frees memory or a region. NULL is allowed. Memory goes with its last region; a pool's memory goes back there.
  *
  * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
- * is waited for.
+ * is waited for, and a pool gives it out again at once.
  *
  * @param mem  The memory or region, which must not be used afterwards.
  *
@@ -412,7 +478,8 @@ VKGDR_API int32_t vkgdr_memory_free_checked(vkgdr_memory_t mem);
 
 /**
  * Frees memory once a stream has done the work that it was given before this call. Does not wait, unless the memory
- * was bound to another stream before: then it waits for the whole context.
+ * was bound to another stream before: then it waits for the whole context. Memory of a pool waits in the pool instead,
+ * and vkgdr_pool_alloc_on() of the same stream gives it out again at once.
  *
  * @param mem     The memory. It is gone for the caller if this succeeds, and stays if not. Not a region.
  * @param stream  A stream of the memory's context; NULL is its legacy default stream.
@@ -510,6 +577,109 @@ VKGDR_API bool vkgdr_memory_is_coherent(vkgdr_memory_t mem);
  * `mem` must be NULL or live.
  */
 VKGDR_API size_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
+
+/**
+ * Makes a pool, which has no block yet.
+ *
+ * Its memory belongs to the primary context if the handle was opened with vkgdr_open_primary_context(), else to the
+ * context that is current now. Afterwards any context may be current, on any thread.
+ *
+ * @param g        The GPU. It may be closed before the pool.
+ * @param options  How it is to be; NULL for the defaults.
+ * @param out      Where the pool is written; for vkgdr_pool_close().
+ * @return A `vkgdr_status`; vkgdr_last_error() says more.
+ *
+ * `g` must be NULL or a live handle, `options` NULL or good for reading the bytes that its `size` says, `out` NULL or
+ * good for writing.
+ */
+VKGDR_API int32_t vkgdr_pool_create(vkgdr_t g, const struct vkgdr_pool_options *options, vkgdr_pool_t *out);
+
+/**
+ * Closes a pool. NULL is allowed. Its free memory goes back to the drivers; memory that is in use stays valid until it
+ * is freed, and with the last of its block the block goes, which waits for the device then.
+ *
+ * @param pool  The pool, which must not be used afterwards.
+ *
+ * `pool` must be NULL or a pool that is not used afterwards.
+ */
+VKGDR_API void vkgdr_pool_close(vkgdr_pool_t pool);
+
+/**
+ * Memory of a pool, for every function that takes memory. The contents are undefined.
+ *
+ * vkgdr_memory_free() gives it back, and it is given out again at once: **the device must have finished with it**, as
+ * with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or free it with
+ * vkgdr_memory_free_on_stream().
+ *
+ * @param pool  The pool.
+ * @param size  Bytes, more than 0.
+ * @return Memory for vkgdr_memory_free(), or NULL: see vkgdr_last_error().
+ *
+ * `pool` must be NULL or live.
+ */
+VKGDR_API vkgdr_memory_t vkgdr_pool_alloc(vkgdr_pool_t pool, size_t size);
+
+/**
+ * As vkgdr_pool_alloc(), and bound to a stream as by vkgdr_memory_bind_stream().
+ *
+ * Earlier work of the stream may still use the memory; work that the stream is given from now on comes after that. The
+ * CPU has to wait for the stream before it writes or reads.
+ *
+ * @param pool    The pool.
+ * @param size    Bytes, more than 0.
+ * @param stream  A stream of the pool's context; NULL is its legacy default stream.
+ * @return Memory for vkgdr_memory_free(), or NULL: see vkgdr_last_error().
+ *
+ * `pool` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound to
+ * another stream.
+ */
+VKGDR_API vkgdr_memory_t vkgdr_pool_alloc_on(vkgdr_pool_t pool, size_t size, CUstream stream);
+
+/**
+ * Gives blocks that nobody uses back to the drivers, until the pool has no more than `keep` bytes. Does not wait: memory
+ * that the device may still use stays.
+ *
+ * @param pool   The pool.
+ * @param keep   Bytes.
+ * @param freed  Where the number of bytes that went back is written; may be NULL.
+ * @return A `vkgdr_status`.
+ *
+ * `pool` must be NULL or live, `freed` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_pool_trim(vkgdr_pool_t pool, size_t keep, size_t *freed);
+
+/**
+ * Waits for the pool's context and gives back every block that nobody uses. Free memory that shares a block with memory
+ * in use stays.
+ *
+ * @param pool  The pool.
+ * @return A `vkgdr_status`.
+ *
+ * `pool` must be NULL or live.
+ */
+VKGDR_API int32_t vkgdr_pool_free_held(vkgdr_pool_t pool);
+
+/**
+ * As vkgdr_pool_free_held(), and from now on gives every block back as soon as nobody uses it: for a pool that is about
+ * to fall out of use.
+ *
+ * @param pool  The pool.
+ * @return A `vkgdr_status`.
+ *
+ * `pool` must be NULL or live.
+ */
+VKGDR_API int32_t vkgdr_pool_stop_holding(vkgdr_pool_t pool);
+
+/**
+ * What a pool has at the moment.
+ *
+ * @param pool  The pool.
+ * @param out   Where the numbers are written.
+ * @return A `vkgdr_status`.
+ *
+ * `pool` must be NULL or live, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stats *out);
 
 /**
  * What a status means, in a few words: a static string, never NULL.

@@ -45,6 +45,7 @@ struct vkgdr {
 
     class device;
     class memory;
+    class pool;
 
     /// Where memory is, and who sees it.
     enum class memory_kind : std::uint32_t {
@@ -422,6 +423,96 @@ struct vkgdr {
             void operator()(vkgdr_memory_t handle) const noexcept { vkgdr_memory_free(handle); }
         };
         std::unique_ptr<vkgdr_memory, release_memory> handle_;
+    };
+
+    /// Gives small memory in nanoseconds, without a driver call. Move-only; empty after it was moved from, and then every
+    /// method throws. May be destroyed before its memory.
+    class pool {
+    public:
+        /// An empty one.
+        pool() noexcept = default;
+        /// Takes over a pool of the C library.
+        explicit pool(vkgdr_pool_t handle) noexcept : handle_(handle) {}
+
+        /// Makes a pool, which has no block yet. A context must be current, as for memory::allocate().
+        ///
+        /// @param owner    The GPU.
+        /// @param options  How it is to be; members that are 0 have their defaults. `size` is seen to.
+        /// @throw error    See vkgdr_pool_create().
+        static pool create(const device &owner, vkgdr_pool_options options) {
+            vkgdr_pool_t handle = nullptr;
+            options.size = sizeof options;
+            if (vkgdr_pool_create(owner.get(), &options, &handle) != VKGDR_SUCCESS) {
+                throw_last_error("vkgdr_pool_create");
+            }
+            return pool(handle);
+        }
+
+        /// As the other create(), with the defaults but for the kind of memory.
+        static pool create(const device &owner, memory_kind kind = memory_kind::mapped) {
+            vkgdr_pool_options options{};
+            options.kind = static_cast<std::uint32_t>(kind);
+            return create(owner, options);
+        }
+
+        /// Memory, which goes back to the pool instead of being freed, and is given out again at once: the device must
+        /// have finished with it, unless it is bound to a stream. The contents are undefined.
+        ///
+        /// @param size   Bytes, more than 0.
+        /// @throw error  See vkgdr_pool_alloc().
+        memory allocate(std::size_t size) const {
+            memory allocated(vkgdr_pool_alloc(get(), size));
+            if (!allocated) throw_last_error("vkgdr_pool_alloc");
+            return allocated;
+        }
+
+        /// Memory that is bound to a stream, earlier work of which may still use it.
+        ///
+        /// @param size    Bytes, more than 0.
+        /// @param stream  As for memory::bind_stream().
+        /// @throw error   See vkgdr_pool_alloc_on().
+        memory allocate_on(std::size_t size, CUstream stream) const {
+            memory allocated(vkgdr_pool_alloc_on(get(), size, stream));
+            if (!allocated) throw_last_error("vkgdr_pool_alloc_on");
+            return allocated;
+        }
+
+        /// Gives blocks that nobody uses back to the drivers, until the pool has no more than so many bytes. Does not
+        /// wait.
+        ///
+        /// @param keep  Bytes.
+        /// @return The bytes that went back.
+        std::size_t trim(std::size_t keep = 0) const {
+            std::size_t freed = 0;
+            check("vkgdr_pool_trim", vkgdr_pool_trim(get(), keep, &freed));
+            return freed;
+        }
+
+        /// Waits for the pool's context and gives back every block that nobody uses.
+        void free_held() const { check("vkgdr_pool_free_held", vkgdr_pool_free_held(get())); }
+
+        /// As free_held(), and from now on gives every block back as soon as nobody uses it.
+        void stop_holding() const { check("vkgdr_pool_stop_holding", vkgdr_pool_stop_holding(get())); }
+
+        /// What the pool has at the moment.
+        vkgdr_pool_stats stats() const {
+            vkgdr_pool_stats stats{};
+            check("vkgdr_pool_get_stats", vkgdr_pool_get_stats(get(), &stats));
+            return stats;
+        }
+
+        /// The handle for the C functions, still owned by this object.
+        vkgdr_pool_t get() const noexcept { return handle_.get(); }
+        /// Hands the handle over to the caller, for vkgdr_pool_close().
+        vkgdr_pool_t release() noexcept { return handle_.release(); }
+        /// Whether this object has a handle.
+        explicit operator bool() const noexcept { return handle_ != nullptr; }
+
+    private:
+        struct close {
+            void operator()(vkgdr_pool_t handle) const noexcept { vkgdr_pool_close(handle); }
+        };
+        std::unique_ptr<vkgdr_pool, close> handle_;
     };
 
     /// The deleter that allocate_unique() puts into its pointers. Copies share the memory, which is freed when the

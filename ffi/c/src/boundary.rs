@@ -8,27 +8,38 @@ use crate::failure::{Failure, Outcome};
 use crate::last_error;
 use crate::status::vkgdr_status as Status;
 
-/// Runs the body of an export.
-fn catch<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+/// Runs the body of an export. What it gives is small: an outcome is told apart before it gets here, since copying
+/// one costs more than many an export does.
+#[inline]
+fn catch<T>(body: impl FnOnce() -> T, after_panic: impl FnOnce() -> T) -> T {
     // After a panic nothing is used that the body may have left half done: its locks are released by unwinding.
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Failure::Panic))
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| after_panic())
 }
 
 /// For exports that return a status.
+#[inline]
 pub(crate) fn status(body: impl FnOnce() -> Outcome) -> i32 {
-    catch(body).map_or_else(|failure| failure.status(), |()| Status::VKGDR_SUCCESS) as i32
+    let told = || body().map_err(|failure| failure.status());
+    code(catch(told, || Err(Failure::Panic.status())))
 }
 
 /// For exports of vkgdr 0.1 that return a value, and `otherwise` when they cannot.
+#[inline]
 pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
-    catch(body).unwrap_or(otherwise)
+    catch(|| body().ok(), || None).unwrap_or(otherwise)
 }
 
-/// For exports that open or allocate: the last error of this thread tells how it went.
-pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-    let outcome = catch(body);
-    last_error::set(outcome.as_ref().err());
-    outcome
+/// For exports that open, create or allocate: the last error of this thread tells how it went.
+#[inline]
+pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
+    let told = || body().inspect(|_| last_error::clear()).map_err(|failure| last_error::set(&failure));
+    catch(told, || Err(last_error::set(&Failure::Panic)))
+}
+
+/// What an export returns for a status.
+#[inline]
+pub(crate) fn code(outcome: Result<(), Status>) -> i32 {
+    outcome.map_or_else(|status| status as i32, |()| Status::VKGDR_SUCCESS as i32)
 }
 
 /// What a handle points at.
@@ -68,8 +79,8 @@ mod tests {
     fn a_panic_becomes_an_error_in_every_form_of_export() {
         assert_eq!(status(|| panic!("defect")), Status::VKGDR_ERROR_INTERNAL as i32);
         assert_eq!(value(7, || panic!("defect")), 7);
-        let outcome: Outcome = remembered(|| panic!("defect"));
-        assert!(matches!(outcome, Err(Failure::Panic)));
+        let outcome: Result<(), _> = remembered(|| panic!("defect"));
+        assert_eq!(outcome.map_err(|status| status as i32), Err(Status::VKGDR_ERROR_INTERNAL as i32));
         let text = last_error::with(|last| last.text().to_string_lossy().into_owned());
         assert!(text.is_some_and(|text| text.contains("internal error")));
     }

@@ -1,4 +1,4 @@
-//! What this thread's last open or alloc said.
+//! What this thread's last open, create or alloc said.
 #![expect(unsafe_code, reason = "exports C symbols, and memory that C frees")]
 
 use std::ffi::c_char;
@@ -7,7 +7,8 @@ use std::ptr::null_mut;
 use crate::boundary;
 use crate::last_error::{self, LastError};
 
-/// The error of the last open or alloc on this thread, or NULL if that succeeded. No other function changes it.
+/// The error of the last open, create (of a pool) or alloc on this thread, or NULL if that succeeded. No other function
+/// changes it.
 ///
 /// @return A string that the caller frees with `free()`. Calling this again gives another copy.
 #[unsafe(no_mangle)]
@@ -19,7 +20,7 @@ pub extern "C" fn vkgdr_last_error() -> *mut c_char {
     })
 }
 
-/// The codes of the last open or alloc on this thread. All are 0 if that succeeded.
+/// The codes of the last open, create (of a pool) or alloc on this thread. All are 0 if that succeeded.
 ///
 /// @param status  A `vkgdr_status`.
 /// @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.

@@ -10,6 +10,8 @@ use crate::status::vkgdr_status as Status;
 pub(crate) enum Failure {
     /// A pointer that must not be null is.
     Null(&'static str),
+    /// Options that are larger than this library knows, or smaller than they ever were.
+    OptionsSize(usize),
     /// A region where only whole memory will do.
     Region,
     /// The library's own error.
@@ -27,7 +29,7 @@ impl From<Error> for Failure {
 impl Failure {
     pub(crate) fn status(&self) -> Status {
         match self {
-            Self::Null(_) | Self::Region => Status::VKGDR_ERROR_INVALID_ARGUMENT,
+            Self::Null(_) | Self::OptionsSize(_) | Self::Region => Status::VKGDR_ERROR_INVALID_ARGUMENT,
             Self::Library(error) => error.into(),
             Self::Panic => Status::VKGDR_ERROR_INTERNAL,
         }

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32
         // SAFETY: by this function's contract.
         unsafe { put(out, into_handle(opened)) }
     });
-    boundary::status(|| opened)
+    boundary::code(opened)
 }
 
 /// Closes a handle. NULL is allowed. Memory that is still allocated stays valid: it keeps what it needs.

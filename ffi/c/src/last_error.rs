@@ -1,4 +1,4 @@
-//! The error of this thread's last open or alloc.
+//! The error of this thread's last open, create or alloc.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -30,9 +30,23 @@ thread_local! {
     static LAST: RefCell<Option<LastError>> = const { RefCell::new(None) };
 }
 
-/// Sets this thread's last error, or clears it.
-pub(crate) fn set(failure: Option<&Failure>) {
-    let last = failure.map(describe);
+/// Sets this thread's last error, and gives its status.
+#[cold]
+pub(crate) fn set(failure: &Failure) -> Status {
+    replace(Some(describe(failure)));
+    failure.status()
+}
+
+/// Makes this thread have no last error, which mostly is so: then it costs nanoseconds.
+#[inline]
+pub(crate) fn clear() {
+    if LAST.try_with(|slot| slot.borrow().is_some()).unwrap_or(false) {
+        replace(None);
+    }
+}
+
+#[cold]
+fn replace(last: Option<LastError>) {
     // A thread that is ending has no last error any more.
     let _ = LAST.try_with(|slot| slot.replace(last));
 }
@@ -45,6 +59,7 @@ pub(crate) fn with<T>(look: impl FnOnce(&LastError) -> T) -> Option<T> {
 fn describe(failure: &Failure) -> LastError {
     let (text, cuda, vulkan) = match failure {
         Failure::Null(what) => (format!("the {what} is NULL"), None, None),
+        Failure::OptionsSize(size) => (format!("this library knows no options of {size} bytes"), None, None),
         Failure::Region => ("a region cannot be bound to a stream".to_owned(), None, None),
         Failure::Library(error) => (error.to_string(), error.cuda_code(), error.vulkan_code()),
         Failure::Panic => ("internal error in vkgdr: see stderr".to_owned(), None, None),

@@ -9,6 +9,7 @@
 //! | `handle` | `vkgdr_t`: open, close, and what it knows of the GPU |
 //! | `memory` | `vkgdr_memory_t`: alloc, free, pointers, streams, regions |
 //! | `access` | flush, invalidate, write, read, fill |
+//! | `pool` | `vkgdr_pool_t`: memory in nanoseconds |
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
 
@@ -23,6 +24,7 @@ mod handle;
 mod kind;
 mod last_error;
 mod memory;
+mod pool;
 mod status;
 
 pub use access::*;
@@ -30,6 +32,7 @@ pub use errors::*;
 pub use handle::*;
 pub use kind::*;
 pub use memory::*;
+pub use pool::*;
 pub use status::*;
 
 /// A CUDA device number, as in `cuda.h`.

@@ -18,13 +18,14 @@ use crate::{CUdeviceptr, CUstream};
 /// Memory that the CPU and the device share, or a region of it.
 #[derive(Debug)]
 pub struct vkgdr_memory {
-    pub(crate) inner: Contents,
+    inner: Contents,
+    /// Whether it is whole memory that is bound to a stream.
+    bound: AtomicBool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Contents {
-    /// Whole memory, and whether it is bound to a stream.
-    Whole(Memory, AtomicBool),
+enum Contents {
+    Whole(Memory),
     Part(Region),
 }
 
@@ -34,35 +35,37 @@ pub type vkgdr_memory_t = *mut vkgdr_memory;
 impl vkgdr_memory {
     pub(crate) fn region(&self) -> &Region {
         match &self.inner {
-            Contents::Whole(memory, _) => memory,
+            Contents::Whole(memory) => memory,
             Contents::Part(region) => region,
         }
     }
 
     fn whole(&self) -> Outcome<(&Memory, &AtomicBool)> {
         match &self.inner {
-            Contents::Whole(memory, bound) => Ok((memory, bound)),
+            Contents::Whole(memory) => Ok((memory, &self.bound)),
             Contents::Part(_) => Err(Failure::Region),
         }
     }
 
-    fn into_handle(inner: Contents) -> vkgdr_memory_t {
-        Box::into_raw(Box::new(Self { inner }))
+    /// A handle of what `make` gives. The place comes first, so that the handle is made there, rather than copied there,
+    /// which takes as long as a pool does.
+    #[inline]
+    fn into_handle(bound: bool, make: impl FnOnce() -> Outcome<Contents>) -> Outcome<vkgdr_memory_t> {
+        let place = Box::new_uninit();
+        let inner = make()?;
+        Ok(Box::into_raw(Box::write(place, Self { inner, bound: AtomicBool::new(bound) })))
     }
 
-    /// Frees the memory: at once, as vkgdr 0.1 does, unless it is bound to a stream.
-    fn free(self) -> Outcome {
-        match self.inner {
-            Contents::Part(region) => region.free()?,
-            Contents::Whole(memory, bound) => {
-                if !bound.into_inner() {
-                    // SAFETY: the caller of every free promises that the device does not use the memory any more.
-                    unsafe { memory.release_immediately() };
-                }
-                memory.free()?;
-            }
-        }
-        Ok(())
+    /// Whole memory, bound to no stream.
+    #[inline]
+    pub(crate) fn unbound<M: Into<Memory>>(make: impl FnOnce() -> Result<M, Error>) -> Outcome<vkgdr_memory_t> {
+        Self::into_handle(false, || Ok(Contents::Whole(make()?.into())))
+    }
+
+    /// Whole memory that is bound to a stream.
+    #[inline]
+    pub(crate) fn bound<M: Into<Memory>>(make: impl FnOnce() -> Result<M, Error>) -> Outcome<vkgdr_memory_t> {
+        Self::into_handle(true, || Ok(Contents::Whole(make()?.into())))
     }
 }
 
@@ -85,14 +88,23 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
     }
 }
 
-/// Takes a memory handle apart.
+/// Frees what a handle points at: at once, as vkgdr 0.1 does, unless it is bound to a stream.
 ///
 /// # Safety
 ///
-/// `mem` must be live and not be used afterwards.
-unsafe fn take(mem: vkgdr_memory_t) -> vkgdr_memory {
+/// `mem` must be live and not be used afterwards, and the device must have finished with it unless it is bound to a
+/// stream.
+#[inline]
+unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     // SAFETY: made by `into_handle`, and not used again.
-    *unsafe { Box::from_raw(mem) }
+    let mem = unsafe { Box::from_raw(mem) };
+    match mem.inner {
+        Contents::Part(region) => region.free(),
+        Contents::Whole(memory) if mem.bound.into_inner() => memory.free(),
+        // SAFETY: the device has finished with the memory, by this function's contract.
+        Contents::Whole(memory) => unsafe { memory.free_idle() },
+    }?;
+    Ok(())
 }
 
 /// Allocates memory.
@@ -113,16 +125,16 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
     let allocated = remembered(|| {
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
-        Ok(Memory::allocate(gpu, size, kind(flags)?)?)
+        let kind = kind(flags)?;
+        vkgdr_memory::unbound(|| Memory::allocate(gpu, size, kind))
     });
-    let whole = |memory| vkgdr_memory::into_handle(Contents::Whole(memory, AtomicBool::new(false)));
-    allocated.map_or(null_mut(), whole)
+    allocated.unwrap_or(null_mut())
 }
 
-/// Frees memory or a region. NULL is allowed. Memory goes with its last region.
+/// Frees memory or a region. NULL is allowed. Memory goes with its last region; a pool's memory goes back there.
 ///
 /// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
-/// is waited for.
+/// is waited for, and a pool gives it out again at once.
 ///
 /// @param mem  The memory or region, which must not be used afterwards.
 ///
@@ -136,9 +148,11 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
             return Ok(());
         }
         // SAFETY: by this function's contract.
-        let freed = unsafe { take(mem) }.free();
-        // The prototype of vkgdr 0.1 has no room for it.
-        freed.inspect_err(|failure| log::warn!("freeing memory: {failure:?}"))
+        if let Err(failure) = unsafe { free(mem) } {
+            // The prototype of vkgdr 0.1 has no room for it.
+            log::warn!("freeing memory: {failure:?}");
+        }
+        Ok(())
     });
 }
 
@@ -155,12 +169,13 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
     boundary::status(|| {
         required(mem)?;
         // SAFETY: by this function's contract.
-        unsafe { take(mem) }.free()
+        unsafe { free(mem) }
     })
 }
 
 /// Frees memory once a stream has done the work that it was given before this call. Does not wait, unless the memory
-/// was bound to another stream before: then it waits for the whole context.
+/// was bound to another stream before: then it waits for the whole context. Memory of a pool waits in the pool instead,
+/// and vkgdr_pool_alloc_on() of the same stream gives it out again at once.
 ///
 /// @param mem     The memory. It is gone for the caller if this succeeds, and stays if not. Not a region.
 /// @param stream  A stream of the memory's context; NULL is its legacy default stream.
@@ -177,7 +192,7 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
         unsafe { bind(mem, stream) }?;
         // From here on the memory is gone for the caller, whatever the drivers say.
         // SAFETY: as above.
-        if let Err(failure) = unsafe { take(mem) }.free() {
+        if let Err(failure) = unsafe { free(mem) } {
             log::warn!("freeing memory on a stream: {failure:?}");
         }
         Ok(())
@@ -235,9 +250,10 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
         required(out)?;
         // SAFETY: by this function's contract.
         let whole = unsafe { region(mem) }?;
-        let part = whole.region(range(whole, offset, size)?)?;
+        let range = range(whole, offset, size)?;
+        let part = vkgdr_memory::into_handle(false, || Ok(Contents::Part(whole.region(range)?)))?;
         // SAFETY: by this function's contract.
-        unsafe { put(out, vkgdr_memory::into_handle(Contents::Part(part))) }
+        unsafe { put(out, part) }
     })
 }
 

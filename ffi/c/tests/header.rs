@@ -14,8 +14,8 @@ fn generate(crate_folder: &Path) -> Result<String> {
     let header = String::from_utf8(header)?;
     // Rust's heading for what the caller must see to.
     let header = header.replace(" * # Safety\n *\n", "");
-    // vkgdr 0.1 left these names to programs, which may have variables of these names.
-    Ok(["vkgdr", "vkgdr_memory"].iter().fold(header, |header, name| {
+    // vkgdr 0.1 left such names to programs, which may have variables of these names.
+    Ok(["vkgdr", "vkgdr_memory", "vkgdr_pool"].iter().fold(header, |header, name| {
         header.replace(&format!("typedef struct {name} {name};"), &format!("struct {name};"))
     }))
 }

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "calls the exports")]
 
 use std::ffi::CStr;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -115,6 +115,63 @@ fn a_panic_in_alloc_is_null_and_a_last_error() {
     // SAFETY: the status can be written, and NULL is allowed.
     unsafe { vkgdr_last_error_codes(&raw mut status, null_mut(), null_mut()) };
     assert_eq!(status, INTERNAL);
+    check_that_all_works(sim, g);
+}
+
+fn pool(g: vkgdr_t) -> vkgdr_pool_t {
+    let mut pool = null_mut();
+    // SAFETY: live, and the pool can be written.
+    let status = unsafe { vkgdr_pool_create(g, null(), &raw mut pool) };
+    assert_eq!(status, SUCCESS);
+    pool
+}
+
+#[test]
+fn a_panic_in_a_pools_alloc_is_null_and_a_last_error_and_the_pool_works_on() {
+    let Some(sim) = simcuda() else { skip!("faults are injected into the simulated driver") };
+    let g = open();
+    let pool = pool(g);
+    arm(sim, &["cuExternalMemoryGetMappedBuffer", "cuDestroyExternalMemory"]);
+    // SAFETY: live.
+    let mem = unsafe { vkgdr_pool_alloc(pool, 4096) };
+    panicked(sim);
+    assert!(mem.is_null());
+    assert_eq!(last_error().as_deref(), Some("internal error in vkgdr: see stderr"));
+    // SAFETY: live.
+    let mem = unsafe { vkgdr_pool_alloc(pool, 4096) };
+    assert!(!mem.is_null());
+    assert_eq!(last_error(), None);
+    // SAFETY: not used again.
+    unsafe { vkgdr_memory_free(mem) };
+    // SAFETY: not used again.
+    unsafe { vkgdr_pool_close(pool) };
+    check_that_all_works(sim, g);
+}
+
+#[test]
+fn a_panic_in_a_pools_trim_is_an_internal_error_and_in_its_close_is_swallowed() {
+    let Some(sim) = simcuda() else { skip!("faults are injected into the simulated driver") };
+    let g = open();
+    let pools = [pool(g), pool(g)];
+    for pool in pools {
+        // SAFETY: live.
+        let mem = unsafe { vkgdr_pool_alloc(pool, 4096) };
+        // SAFETY: not used again.
+        let freed = unsafe { vkgdr_memory_free_checked(mem) };
+        assert_eq!(freed, SUCCESS);
+    }
+    arm(sim, &["cuMemFree"]);
+    let mut freed = 77;
+    // SAFETY: live, and the number can be written.
+    let status = unsafe { vkgdr_pool_trim(pools[0], 0, &raw mut freed) };
+    panicked(sim);
+    assert_eq!((status, freed), (INTERNAL, 77), "results are written only on success");
+    arm(sim, &["cuMemFree"]);
+    // SAFETY: not used again.
+    unsafe { vkgdr_pool_close(pools[1]) };
+    panicked(sim);
+    // SAFETY: not used again.
+    unsafe { vkgdr_pool_close(pools[0]) };
     check_that_all_works(sim, g);
 }
 

@@ -33,7 +33,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use by_plan::Accesses;
-use ordinary::Vectors;
+pub(super) use ordinary::Vectors;
 use routine::Choice;
 pub use routine::CopyRoutine;
 
@@ -129,7 +129,7 @@ static ORDINARY: AtomicU8 = AtomicU8::new(0);
 
 /// Whether memory is copied in the ordinary way, without fences, and with what.
 #[inline]
-fn ordinarily(cached: bool) -> Option<Vectors> {
+pub(super) fn ordinarily(cached: bool) -> Option<Vectors> {
     #[cold]
     fn find_out() -> Option<Vectors> {
         let vectors = (!Choice::made().forced).then(Vectors::here)?;
@@ -144,6 +144,23 @@ fn ordinarily(cached: bool) -> Option<Vectors> {
         vectors if vectors == Vectors::Wide as u8 => Some(Vectors::Wide),
         _ => Some(Vectors::Narrow),
     }
+}
+
+/// Whether copies go past the CPU's cache: to memory that it does not cache, or by a routine that was forced.
+#[inline]
+pub(super) fn is_streamed(cached: bool) -> bool {
+    ordinarily(cached).is_none()
+}
+
+/// Copies `len` bytes between private and shared memory, in the ordinary way and without order.
+///
+/// # Safety
+///
+/// The bytes on both sides must be mapped and not overlap, and `vectors` come from [`ordinarily`].
+#[inline]
+pub(super) unsafe fn copy_ordinarily(vectors: Vectors, target: *mut u8, source: *const u8, len: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { ordinary::copy(vectors, target, source, len) };
 }
 
 /// Copies `source` to the shared bytes at `target`, and orders them before this thread's later stores.

@@ -38,7 +38,7 @@ pub(super) unsafe fn copy(vectors: Vectors, target: *mut u8, source: *const u8, 
 /// The registers for medium sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Vectors {
+pub(in crate::access) enum Vectors {
     /// 16 bytes.
     Narrow = 1,
     /// 64 bytes, of those that AVX-512 added: SSE code afterwards pays no transition penalty for them.

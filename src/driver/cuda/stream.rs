@@ -12,10 +12,47 @@ use crate::error::CudaCode;
 
 /// `CU_EVENT_DISABLE_TIMING`: an event that only orders.
 const EVENT_DISABLE_TIMING: c_uint = 2;
+/// `CU_STREAM_NON_BLOCKING`: a stream that does not wait for the legacy default stream.
+const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const CAPTURE_MODE_RELAXED: c_uint = 2;
 /// `CU_EVENT_WAIT_DEFAULT`.
 const WAIT_DEFAULT: c_uint = 0;
 
 impl Cuda {
+    /// A stream of the current context that has no order with any other.
+    pub(crate) fn stream_create(&self) -> Result<CUstream> {
+        let mut stream = ptr::null_mut();
+        call!(self, cuStreamCreate(&raw mut stream, STREAM_NON_BLOCKING))?;
+        Ok(stream)
+    }
+
+    /// Runs `work`, whose calls have nothing to do with any capture of a stream: without this CUDA would refuse some of
+    /// them, and spoil the capture, while one is under way in global mode
+    /// (`cuThreadExchangeStreamCaptureMode`).
+    pub(crate) fn beside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut mode = CAPTURE_MODE_RELAXED;
+        let exchange = |mode: &mut c_uint| {
+            let exchange = self.table.cuThreadExchangeStreamCaptureMode?;
+            // SAFETY: `mode` is a live local, and the mode is this thread's alone.
+            let code = unsafe { exchange(mode) };
+            self.check("cuThreadExchangeStreamCaptureMode", code).ok()
+        };
+        let relaxed = exchange(&mut mode).is_some();
+        let value = work();
+        if relaxed {
+            exchange(&mut mode);
+        }
+        value
+    }
+
+    /// # Safety
+    ///
+    /// `stream` must be live and not be used afterwards.
+    pub(crate) unsafe fn stream_destroy(&self, stream: CUstream) -> Result<()> {
+        call!(self, cuStreamDestroy_v2(stream))
+    }
+
     /// # Safety
     ///
     /// `stream` must be a live stream, or one of the default streams of the current context.

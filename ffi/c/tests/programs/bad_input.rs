@@ -14,6 +14,7 @@ const BAD_INPUT: Build<'_> = Build {
         "bad_input/null.c",
         "bad_input/numbers.c",
         "bad_input/last_error.c",
+        "bad_input/pool.c",
     ],
     flags: &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     linkage: Linkage::Shared,
@@ -67,4 +68,19 @@ fn every_function_can_be_called_while_a_thread_ends() -> Result {
 #[test]
 fn memory_that_could_not_be_freed_on_a_stream_is_still_the_callers() -> Result {
     run("failed-free-on-stream")
+}
+
+#[test]
+fn null_is_refused_or_ignored_for_every_pointer_of_a_pools_functions() -> Result {
+    run("null-for-pools")
+}
+
+#[test]
+fn unknown_and_impossible_options_of_pools_are_refused() -> Result {
+    run("impossible-pools")
+}
+
+#[test]
+fn a_pool_can_be_used_and_closed_while_a_thread_ends() -> Result {
+    run("pools-at-the-end-of-thread")
 }

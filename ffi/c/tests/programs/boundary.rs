@@ -11,14 +11,13 @@ use super::workshop::sources;
 /// Exports that give a static string, and have nothing in them that could panic.
 const EXCEPTIONS: [&str; 2] = ["vkgdr_status_string", "vkgdr_version"];
 
-/// What a body may be, with the arguments of each call as `_`. After `remembered` nothing is done but put the result
-/// into a box.
+/// What a body may be, with the arguments of each call as `_`.
 const SHAPES: [&str; 5] = [
     "boundary::status(_)",
     "boundary::value(_)",
     "let opened = remembered(_); opened.map_or(_)",
-    "let opened = remembered(_); boundary::status(_)",
-    "let allocated = remembered(_); let whole = |memory| vkgdr_memory::into_handle(_); allocated.map_or(_)",
+    "let opened = remembered(_); boundary::code(_)",
+    "let allocated = remembered(_); allocated.unwrap_or(_)",
 ];
 
 /// The functions for C in a source file, each with its body.

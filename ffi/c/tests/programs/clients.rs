@@ -15,7 +15,15 @@ const COMMON: [&str; 2] = ["common/check.c", "common/driver.c"];
 const CLIENT: Build<'_> = Build {
     name: "client",
     standard: "c99",
-    sources: &[COMMON[0], COMMON[1], "client/main.c", "client/device.c", "client/memory.c", "client/streams.c"],
+    sources: &[
+        COMMON[0],
+        COMMON[1],
+        "client/main.c",
+        "client/device.c",
+        "client/memory.c",
+        "client/pool.c",
+        "client/streams.c",
+    ],
     flags: &[],
     linkage: Linkage::Shared,
 };

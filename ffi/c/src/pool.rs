@@ -1,0 +1,287 @@
+//! `vkgdr_pool_t`: memory in nanoseconds, from blocks that the drivers gave before.
+//!
+//! What a pool gives is a `vkgdr_memory_t` like any other: `memory` and `access` have its functions.
+#![expect(unsafe_code, reason = "exports C symbols")]
+#![expect(non_camel_case_types, reason = "C's spelling")]
+
+use std::ptr::null_mut;
+
+use vkgdr_rs::{Pool, PoolOptions};
+
+use crate::CUstream;
+use crate::boundary::{self, handle, put, remembered, required};
+use crate::failure::{Failure, Outcome};
+use crate::handle::{gpu, vkgdr_t};
+use crate::kind::kind;
+use crate::memory::{vkgdr_memory, vkgdr_memory_t};
+
+/// Gives small memory in nanoseconds, without a driver call.
+#[derive(Debug)]
+pub struct vkgdr_pool {
+    inner: Pool,
+}
+
+/// A handle of a pool.
+pub type vkgdr_pool_t = *mut vkgdr_pool;
+
+/// What a pool is made with. Set all to 0 and then `size`: 0 is the default of each of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct vkgdr_pool_options {
+    /// `sizeof(struct vkgdr_pool_options)`: a later version may have more members.
+    pub size: usize,
+    /// The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default.
+    pub block_len: usize,
+    /// The bytes of the largest piece of a block, from 256 to a block and 1 GiB; 4 MiB by default. What is larger gets
+    /// an allocation of its own.
+    pub largest_piece: usize,
+    /// What addresses are multiples of, on both sides: a power of two from 64 to 4096; 64 by default. On the host no more
+    /// than Vulkan's mapping has.
+    pub alignment: usize,
+    /// The kind of memory, of `enum vkgdr_memory_flags`; VKGDR_MEMORY_MAPPED by default.
+    pub kind: u32,
+    /// How finely sizes are told apart, 1 to 6; 2 by default. They are rounded up to numbers of which at most so many bits
+    /// after the first are set: 4 sizes for each doubling by default.
+    pub leading_bits: u32,
+}
+
+/// What a pool has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct vkgdr_pool_stats {
+    /// The free pieces that it keeps, those included that wait for the device.
+    pub held_blocks: usize,
+    /// The pieces that are in use.
+    pub active_blocks: usize,
+    /// The bytes that it has from the drivers: in use, free, or lost between pieces.
+    pub managed_bytes: usize,
+    /// The bytes that are in use, as they were asked for.
+    pub active_bytes: usize,
+}
+
+/// The crate's options.
+fn options(given: &vkgdr_pool_options) -> Outcome<PoolOptions> {
+    let mut options = PoolOptions::new(kind(given.kind)?);
+    if given.block_len != 0 {
+        options = options.block_len(given.block_len);
+    }
+    if given.largest_piece != 0 {
+        options = options.largest_piece(given.largest_piece);
+    }
+    if given.alignment != 0 {
+        options = options.alignment(given.alignment);
+    }
+    if given.leading_bits != 0 {
+        options = options.leading_bits(given.leading_bits);
+    }
+    Ok(options)
+}
+
+/// The crate's options, from what the caller's version of the header calls so.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for reading its first member, and as many bytes as that says.
+unsafe fn read_options(pointer: *const vkgdr_pool_options) -> Outcome<PoolOptions> {
+    if pointer.is_null() {
+        return Ok(PoolOptions::default());
+    }
+    // SAFETY: the first member can be read, by this function's contract.
+    let size = unsafe { pointer.cast::<usize>().read() };
+    if size != size_of::<vkgdr_pool_options>() {
+        return Err(Failure::OptionsSize(size));
+    }
+    // SAFETY: so many bytes can be read, by this function's contract.
+    options(&unsafe { pointer.read() })
+}
+
+/// The pool of a handle.
+///
+/// # Safety
+///
+/// `pool` must be null or live.
+unsafe fn pool_of<'a>(pool: vkgdr_pool_t) -> Outcome<&'a Pool> {
+    // SAFETY: by this function's contract.
+    Ok(&unsafe { handle(pool) }?.inner)
+}
+
+/// Makes a pool, which has no block yet.
+///
+/// Its memory belongs to the primary context if the handle was opened with vkgdr_open_primary_context(), else to the
+/// context that is current now. Afterwards any context may be current, on any thread.
+///
+/// @param g        The GPU. It may be closed before the pool.
+/// @param options  How it is to be; NULL for the defaults.
+/// @param out      Where the pool is written; for vkgdr_pool_close().
+/// @return A `vkgdr_status`; vkgdr_last_error() says more.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `options` NULL or good for reading the bytes that its `size` says, `out` NULL or
+/// good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_create(
+    g: vkgdr_t,
+    options: *const vkgdr_pool_options,
+    out: *mut vkgdr_pool_t,
+) -> i32 {
+    let opened = remembered(|| {
+        required(out)?;
+        // SAFETY: by this function's contract.
+        let gpu = unsafe { gpu(g) }?;
+        // SAFETY: by this function's contract.
+        let inner = Pool::new(gpu, unsafe { read_options(options) }?)?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, Box::into_raw(Box::new(vkgdr_pool { inner }))) }
+    });
+    boundary::code(opened)
+}
+
+/// Closes a pool. NULL is allowed. Its free memory goes back to the drivers; memory that is in use stays valid until it
+/// is freed, and with the last of its block the block goes, which waits for the device then.
+///
+/// @param pool  The pool, which must not be used afterwards.
+///
+/// # Safety
+///
+/// `pool` must be NULL or a pool that is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_close(pool: vkgdr_pool_t) {
+    boundary::value((), || {
+        if !pool.is_null() {
+            // SAFETY: the pool was made by `vkgdr_pool_create` and is not used again.
+            drop(unsafe { Box::from_raw(pool) });
+        }
+        Ok(())
+    });
+}
+
+/// Memory of a pool, for every function that takes memory. The contents are undefined.
+///
+/// vkgdr_memory_free() gives it back, and it is given out again at once: **the device must have finished with it**, as
+/// with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or free it with
+/// vkgdr_memory_free_on_stream().
+///
+/// @param pool  The pool.
+/// @param size  Bytes, more than 0.
+/// @return Memory for vkgdr_memory_free(), or NULL: see vkgdr_last_error().
+///
+/// # Safety
+///
+/// `pool` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_alloc(pool: vkgdr_pool_t, size: usize) -> vkgdr_memory_t {
+    let allocated = remembered(|| {
+        // SAFETY: by this function's contract.
+        let pool = unsafe { pool_of(pool) }?;
+        vkgdr_memory::unbound(|| pool.allocate(size))
+    });
+    allocated.unwrap_or(null_mut())
+}
+
+/// As vkgdr_pool_alloc(), and bound to a stream as by vkgdr_memory_bind_stream().
+///
+/// Earlier work of the stream may still use the memory; work that the stream is given from now on comes after that. The
+/// CPU has to wait for the stream before it writes or reads.
+///
+/// @param pool    The pool.
+/// @param size    Bytes, more than 0.
+/// @param stream  A stream of the pool's context; NULL is its legacy default stream.
+/// @return Memory for vkgdr_memory_free(), or NULL: see vkgdr_last_error().
+///
+/// # Safety
+///
+/// `pool` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound to
+/// another stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, stream: CUstream) -> vkgdr_memory_t {
+    let allocated = remembered(|| {
+        // SAFETY: by this function's contract.
+        let pool = unsafe { pool_of(pool) }?;
+        // SAFETY: by this function's contract.
+        vkgdr_memory::bound(|| unsafe { pool.allocate_on_raw(size, stream.cast()) })
+    });
+    allocated.unwrap_or(null_mut())
+}
+
+/// Gives blocks that nobody uses back to the drivers, until the pool has no more than `keep` bytes. Does not wait: memory
+/// that the device may still use stays.
+///
+/// @param pool   The pool.
+/// @param keep   Bytes.
+/// @param freed  Where the number of bytes that went back is written; may be NULL.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `pool` must be NULL or live, `freed` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_trim(pool: vkgdr_pool_t, keep: usize, freed: *mut usize) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let bytes = unsafe { pool_of(pool) }?.trim(keep);
+        // SAFETY: by this function's contract.
+        if freed.is_null() { Ok(()) } else { unsafe { put(freed, bytes) } }
+    })
+}
+
+/// Waits for the pool's context and gives back every block that nobody uses. Free memory that shares a block with memory
+/// in use stays.
+///
+/// @param pool  The pool.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `pool` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        unsafe { pool_of(pool) }?.free_held();
+        Ok(())
+    })
+}
+
+/// As vkgdr_pool_free_held(), and from now on gives every block back as soon as nobody uses it: for a pool that is about
+/// to fall out of use.
+///
+/// @param pool  The pool.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `pool` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_stop_holding(pool: vkgdr_pool_t) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        unsafe { pool_of(pool) }?.stop_holding();
+        Ok(())
+    })
+}
+
+/// What a pool has at the moment.
+///
+/// @param pool  The pool.
+/// @param out   Where the numbers are written.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `pool` must be NULL or live, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_pool_get_stats(pool: vkgdr_pool_t, out: *mut vkgdr_pool_stats) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let pool = unsafe { pool_of(pool) }?;
+        let stats = vkgdr_pool_stats {
+            held_blocks: pool.held_blocks(),
+            active_blocks: pool.active_blocks(),
+            managed_bytes: pool.managed_bytes(),
+            active_bytes: pool.active_bytes(),
+        };
+        // SAFETY: by this function's contract.
+        unsafe { put(out, stats) }
+    })
+}

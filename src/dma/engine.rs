@@ -1,0 +1,198 @@
+//! Copies by the GPU's copy engine through pinned memory, for callers that wait.
+#![expect(unsafe_code, reason = "copies through pages that the device uses too")]
+
+use std::ptr::{self, NonNull};
+
+use cudarc::driver::sys::CUdeviceptr;
+
+use crate::Result;
+use crate::driver::cuda::cuda;
+use crate::driver::pages::LockedPages;
+use crate::driver::queue::Queue;
+
+/// The bytes of a slot: large enough that starting its copy costs little beside the copy.
+const SLOT: usize = 1 << 20;
+/// While one is copied by the device, the CPU copies to or from the other.
+const SLOTS: usize = 2;
+/// The least that is copied at a time, if there is more: at 20 GB/s, a few µs, what a call of the driver takes.
+const PIECE: usize = 64 << 10;
+/// A copy has at least so many pieces, as far as they are not too small, so that both sides work at once.
+const PIECES: usize = 4;
+
+/// A ring of slots of pinned memory, each with a stream of one context. That context must be current in every call.
+///
+/// A slot's pages belong to the CPU while the slot is not busy.
+#[derive(Debug)]
+pub(super) struct Engine {
+    slots: [Slot; SLOTS],
+    pages: LockedPages,
+}
+
+#[derive(Debug)]
+struct Slot {
+    queue: Queue,
+    /// Whether the device may still use the pages.
+    busy: bool,
+}
+
+impl Slot {
+    fn new() -> Result<Self> {
+        Ok(Self { queue: Queue::new()?, busy: false })
+    }
+}
+
+/// A part of a copy, within one slot.
+struct Piece {
+    slot: usize,
+    start: usize,
+    len: usize,
+}
+
+/// `len` bytes in pieces, one slot after the other.
+fn pieces(len: usize) -> impl Iterator<Item = Piece> {
+    let most = len.div_ceil(PIECES).next_multiple_of(4096).clamp(PIECE, SLOT);
+    let starts = (0..len).step_by(most);
+    starts.enumerate().map(move |(index, start)| Piece { slot: index % SLOTS, start, len: most.min(len - start) })
+}
+
+impl Engine {
+    /// In the current context.
+    pub(super) fn new() -> Result<Self> {
+        cuda()?.beside_captures(|| {
+            let pages = LockedPages::new(SLOTS * SLOT)?;
+            let slots = [Slot::new()?, Slot::new()?];
+            Ok(Self { slots, pages })
+        })
+    }
+
+    /// Copies `source` to the device, and waits.
+    ///
+    /// # Safety
+    ///
+    /// `source.len()` bytes must be valid at `to`, also for a while when this fails.
+    pub(super) unsafe fn write(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
+        self.settle()?;
+        // SAFETY: by this method's contract.
+        let given = unsafe { self.give(to, source) };
+        let settled = self.settle();
+        given.and(settled)
+    }
+
+    /// # Safety
+    ///
+    /// As of [`write`](Self::write), and until the engine has settled.
+    unsafe fn give(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
+        for Piece { slot, start, len } in pieces(source.len()) {
+            self.wait(slot)?;
+            let (page, from) = (self.page(slot), &source[start..start + len]);
+            // SAFETY: the slot has room, and is not busy.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), page.as_ptr(), len) };
+            let slot = &mut self.slots[slot];
+            // Also if the driver says that it failed: it may have begun.
+            slot.busy = true;
+            // SAFETY: the slot stays as it is until it has been waited for, and the bytes at `to` by this method's contract.
+            unsafe { slot.queue.copy_to_device(to + start as u64, page, len) }?;
+        }
+        Ok(())
+    }
+
+    /// Copies from the device to `target`, and waits.
+    ///
+    /// # Safety
+    ///
+    /// `target.len()` bytes must be valid at `from`, also for a while when this fails.
+    pub(super) unsafe fn read(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
+        self.settle()?;
+        // SAFETY: by this method's contract.
+        let taken = unsafe { self.take(from, target) };
+        let settled = self.settle();
+        taken.and(settled)
+    }
+
+    /// # Safety
+    ///
+    /// As of [`read`](Self::read), and until the engine has settled.
+    unsafe fn take(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
+        let mut asked = pieces(target.len());
+        // As many as there are slots are under way ahead of the one that is taken out.
+        for Piece { slot, start, len } in asked.by_ref().take(SLOTS) {
+            // SAFETY: the slot is free at the start, and the bytes at `from` valid by this method's contract.
+            unsafe { self.ask(slot, from + start as u64, len) }?;
+        }
+        for Piece { slot, start, len } in pieces(target.len()) {
+            self.wait(slot)?;
+            let page = self.page(slot);
+            let to = &mut target[start..start + len];
+            // SAFETY: the slot has the bytes, and is not busy.
+            unsafe { ptr::copy_nonoverlapping(page.as_ptr(), to.as_mut_ptr(), len) };
+            // The next to be asked for has the slot that has just been taken out.
+            if let Some(Piece { slot, start, len }) = asked.next() {
+                // SAFETY: as above.
+                unsafe { self.ask(slot, from + start as u64, len) }?;
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// The slot must not be busy, and `len` bytes be valid at `from` until it is waited for.
+    unsafe fn ask(&mut self, slot: usize, from: CUdeviceptr, len: usize) -> Result<()> {
+        let page = self.page(slot);
+        let slot = &mut self.slots[slot];
+        slot.busy = true;
+        // SAFETY: the slot has room and belongs to the device now; the rest by this method's contract.
+        unsafe { slot.queue.copy_to_host(page, from, len) }
+    }
+
+    /// The first byte of a slot.
+    fn page(&self, slot: usize) -> NonNull<u8> {
+        // SAFETY: the pages are all of the slots'.
+        unsafe { self.pages.start().add(slot * SLOT) }
+    }
+
+    fn wait(&mut self, slot: usize) -> Result<()> {
+        let slot = &mut self.slots[slot];
+        if slot.busy {
+            slot.queue.synchronize()?;
+            slot.busy = false;
+        }
+        Ok(())
+    }
+
+    /// Waits for all slots, and returns the first error.
+    fn settle(&mut self) -> Result<()> {
+        (0..SLOTS).map(|slot| self.wait(slot)).fold(Ok(()), Result::and)
+    }
+
+    /// Whether the device may still use a slot: a copy failed, and so did waiting for it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.slots.iter().any(|slot| slot.busy)
+    }
+
+    /// Forgets what CUDA destroyed with the context.
+    pub(super) fn abandon(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.queue.abandon());
+        self.pages.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_follow_each_other_and_use_the_slots_in_turn() {
+        let some = [0, 1, PIECE - 1, PIECE, PIECE + 1, 4 * PIECE + 1, SLOT - 1, SLOT, SLOT + 1, 4 * SLOT, 9 * SLOT + 5];
+        for len in some {
+            let mut end = 0;
+            for (index, piece) in pieces(len).enumerate() {
+                assert_eq!((piece.slot, piece.start), (index % SLOTS, end), "{len}");
+                assert!((1..=SLOT).contains(&piece.len), "{len}");
+                end += piece.len;
+            }
+            assert_eq!(end, len);
+        }
+        assert_eq!((pieces(PIECE).count(), pieces(PIECES * PIECE).count()), (1, PIECES));
+    }
+}

@@ -1,0 +1,164 @@
+//! Which way a copy takes: by the CPU's loads and stores, or by the GPU's copy engine. Pure.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Which way [`Region::write_with`](crate::Region::write_with) and [`Region::read_with`](crate::Region::read_with) take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum CopyPolicy {
+    /// Whichever is faster, as far as that is known, see [`CopyThresholds`]; the copy engine, where the CPU has no view of
+    /// the memory. The default, and what `Region::write` and `Region::read` do, which refuse memory without a view.
+    #[default]
+    Auto,
+    /// The CPU's loads and stores.
+    Cpu,
+    /// The GPU's copy engine, by way of pinned memory.
+    Dma,
+}
+
+/// From how many bytes on [`CopyPolicy::Auto`] leaves a copy to the GPU's copy engine.
+///
+/// They hold for memory that the CPU does not cache and that is coherent, which is what `Mapped` memory is on a GPU
+/// behind PCIe. Cached memory the CPU copies itself, whatever the size.
+/// 0 leaves every copy to the copy engine, `usize::MAX` none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CopyThresholds {
+    /// Bytes of a read.
+    pub read: usize,
+    /// Bytes of a write.
+    pub write: usize,
+}
+
+impl Default for CopyThresholds {
+    /// What is used until [`Vkgdr::calibrate`](crate::Vkgdr::calibrate) has measured.
+    ///
+    /// The CPU reads through the BAR at 0.53 to 0.72 GB/s and writes at 9.6 to 17 GB/s (gdrcopy on a V100 and an H20),
+    /// while a copy engine takes 5 to 10 µs to start and be waited for and then moves 20 to 57 GB/s, which the CPU's
+    /// copy to or from the pinned memory holds up. So reads break even at 5 to 8 KiB; writes are much the same either way
+    /// once the start no longer counts.
+    fn default() -> Self {
+        Self { read: 8 << 10, write: 1 << 20 }
+    }
+}
+
+/// Thresholds that may be changed at any time.
+#[derive(Debug)]
+pub(super) struct SharedThresholds {
+    read: AtomicUsize,
+    write: AtomicUsize,
+}
+
+impl SharedThresholds {
+    pub(super) fn get(&self) -> CopyThresholds {
+        CopyThresholds { read: self.of(Direction::Read), write: self.of(Direction::Write) }
+    }
+
+    pub(super) fn set(&self, thresholds: CopyThresholds) {
+        self.read.store(thresholds.read, Ordering::Relaxed);
+        self.write.store(thresholds.write, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn of(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::Read => self.read.load(Ordering::Relaxed),
+            Direction::Write => self.write.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Default for SharedThresholds {
+    fn default() -> Self {
+        let CopyThresholds { read, write } = CopyThresholds::default();
+        Self { read: read.into(), write: write.into() }
+    }
+}
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the memory.
+    Read,
+    /// To the memory.
+    Write,
+}
+
+/// Memory, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// Whether the CPU sees it.
+    pub(crate) host_view: bool,
+    /// Whether it is coherent.
+    pub(crate) coherent: bool,
+    /// Whether the CPU's accesses go past its cache.
+    pub(crate) streamed: bool,
+}
+
+/// What is done with a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the CPU.
+    Cpu,
+    /// By the copy engine.
+    Dma,
+    /// By the copy engine, or by the CPU where that cannot be had.
+    DmaIfPossible,
+}
+
+impl Way {
+    /// The way of `len` bytes, where `threshold` holds.
+    pub(crate) fn choose(policy: CopyPolicy, memory: Traits, len: usize, threshold: usize) -> Self {
+        match policy {
+            CopyPolicy::Cpu => Self::Cpu,
+            CopyPolicy::Dma => Self::Dma,
+            CopyPolicy::Auto if !memory.host_view => Self::Dma,
+            // A flush after the copy engine's write, by somebody who wrote to the same atom, would undo part of it, which
+            // must not depend on the size.
+            CopyPolicy::Auto if memory.streamed && memory.coherent && len >= threshold => Self::DmaIfPossible,
+            CopyPolicy::Auto => Self::Cpu,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAR: Traits = Traits { host_view: true, coherent: true, streamed: true };
+
+    #[test]
+    fn auto_leaves_large_copies_of_the_bar_to_the_copy_engine() {
+        let auto = |memory, len| Way::choose(CopyPolicy::Auto, memory, len, 100);
+        assert_eq!((auto(BAR, 99), auto(BAR, 100), auto(BAR, 101)), (Way::Cpu, Way::DmaIfPossible, Way::DmaIfPossible));
+        let cached = Traits { streamed: false, ..BAR };
+        let non_coherent = Traits { coherent: false, ..BAR };
+        for len in [0, 99, 100, usize::MAX] {
+            assert_eq!((auto(cached, len), auto(non_coherent, len)), (Way::Cpu, Way::Cpu));
+        }
+    }
+
+    #[test]
+    fn auto_reaches_memory_without_a_host_view_by_the_copy_engine_only() {
+        let memory = Traits { host_view: false, coherent: true, streamed: false };
+        assert_eq!(Way::choose(CopyPolicy::Auto, memory, 0, usize::MAX), Way::Dma);
+    }
+
+    #[test]
+    fn a_way_that_was_asked_for_is_taken() {
+        for memory in [BAR, Traits { host_view: false, ..BAR }, Traits { coherent: false, streamed: false, ..BAR }] {
+            for len in [0, 1, usize::MAX] {
+                assert_eq!(Way::choose(CopyPolicy::Cpu, memory, len, 0), Way::Cpu);
+                assert_eq!(Way::choose(CopyPolicy::Dma, memory, len, usize::MAX), Way::Dma);
+            }
+        }
+    }
+
+    #[test]
+    fn thresholds_are_what_they_were_set_to() {
+        let shared = SharedThresholds::default();
+        assert_eq!(shared.get(), CopyThresholds::default());
+        shared.set(CopyThresholds { read: 0, write: usize::MAX });
+        assert_eq!((shared.of(Direction::Read), shared.of(Direction::Write)), (0, usize::MAX));
+    }
+}

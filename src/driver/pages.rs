@@ -1,0 +1,99 @@
+//! Pages of this process that a copy engine may use.
+#![expect(unsafe_code, reason = "maps pages and hands them to the driver")]
+
+use std::ptr::{self, NonNull};
+
+use super::cuda::cuda;
+use super::{Handle, process};
+use crate::{Error, Result};
+
+/// Pages that are locked into memory, registered with the context that was current when they were made.
+///
+/// They are our own and not the driver's (`cuMemHostAlloc`), so that they are still there when somebody destroys the
+/// context while the CPU copies to them. Children that are forked off do not get them: a copy on write would take the
+/// page away from under the copy engine (madvise(2), `MADV_DONTFORK`).
+#[derive(Debug)]
+pub(crate) struct LockedPages {
+    // In this order: unregistered, then unmapped.
+    registration: Registration,
+    pages: Pages,
+}
+
+impl LockedPages {
+    /// `len` bytes, a multiple of the page size, in the current context.
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        let pages = Pages::map(len)?;
+        let start = pages.start.0;
+        // SAFETY: the pages are mapped, and unregistered before they are unmapped.
+        unsafe { cuda()?.host_register(start, len) }?;
+        Ok(Self { registration: Registration(Some(Handle(start))), pages })
+    }
+
+    /// The first byte. Valid as long as this value.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        NonNull::new(self.pages.start.0).unwrap_or(NonNull::dangling())
+    }
+
+    /// Forgets the registration, which CUDA ended with the context.
+    pub(crate) fn abandon(&mut self) {
+        self.registration.0 = None;
+    }
+}
+
+/// Ends the registration when it goes.
+#[derive(Debug)]
+struct Registration(Option<Handle<*mut u8>>);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let Some(pages) = self.0.take() else { return };
+        if process::is_forked() {
+            return;
+        }
+        // SAFETY: registered when this value was made. Copies that are still under way have the pages locked.
+        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.host_unregister(pages.0) }) {
+            log::warn!("releasing locked pages: {error}");
+        }
+    }
+}
+
+/// Private pages.
+#[derive(Debug)]
+struct Pages {
+    start: Handle<*mut u8>,
+    len: usize,
+}
+
+impl Pages {
+    fn map(len: usize) -> Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new pages, at an address that the system chooses.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(last_error("mmap"));
+        }
+        let pages = Self { start: Handle(start.cast()), len };
+        // SAFETY: the pages that were just mapped.
+        if unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) } == 0 {
+            Ok(pages)
+        } else {
+            Err(last_error("madvise"))
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // In a child that was forked off they are not there, and something else may be.
+        if process::is_forked() {
+            return;
+        }
+        // SAFETY: mapped when this value was made, and nobody uses them after their only owner.
+        unsafe { libc::munmap(self.start.0.cast(), self.len) };
+    }
+}
+
+fn last_error(operation: &'static str) -> Error {
+    Error::System { operation, code: std::io::Error::last_os_error().raw_os_error().unwrap_or_default() }
+}

@@ -1,0 +1,69 @@
+//! CUDA streams of our own.
+#![expect(unsafe_code, reason = "hands its live handle and addresses that are vouched for to the driver")]
+
+use std::ptr::NonNull;
+
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+
+use super::cuda::cuda;
+use super::{Handle, process};
+use crate::Result;
+
+/// A stream of the context that was current when it was made, without order with any other. That context must be
+/// current in every call.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// None once it is gone.
+    raw: Option<Handle<CUstream>>,
+}
+
+impl Queue {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self { raw: Some(Handle(cuda()?.stream_create()?)) })
+    }
+
+    fn raw(&self) -> CUstream {
+        // Never used once it is gone.
+        self.raw.map_or(std::ptr::null_mut(), |raw| raw.0)
+    }
+
+    /// # Safety
+    ///
+    /// `len` bytes must be valid at both addresses until the queue is done.
+    pub(crate) unsafe fn copy_to_device(&self, to: CUdeviceptr, from: NonNull<u8>, len: usize) -> Result<()> {
+        // SAFETY: by this method's contract, and the stream is live.
+        unsafe { cuda()?.copy_host_to_device(to, from.as_ptr(), len, self.raw()) }
+    }
+
+    /// # Safety
+    ///
+    /// As of [`copy_to_device`](Self::copy_to_device).
+    pub(crate) unsafe fn copy_to_host(&self, to: NonNull<u8>, from: CUdeviceptr, len: usize) -> Result<()> {
+        // SAFETY: by this method's contract, and the stream is live.
+        unsafe { cuda()?.copy_device_to_host(to.as_ptr(), from, len, self.raw()) }
+    }
+
+    /// Waits until everything that it was given is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        // SAFETY: the stream is live.
+        unsafe { cuda()?.stream_synchronize(self.raw()) }
+    }
+
+    /// Forgets the stream, after CUDA destroyed it with its context.
+    pub(crate) fn abandon(&mut self) {
+        self.raw = None;
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        if process::is_forked() {
+            return;
+        }
+        // SAFETY: the stream is live, and nobody uses it after its only owner.
+        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.stream_destroy(raw.0) }) {
+            log::warn!("releasing a CUDA stream: {error}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Copies between private memory and a region by whoever is faster, the CPU or the copy engine, and what is known of it.
+#![expect(unsafe_code, reason = "has the device copy bytes that the region keeps")]
+
+use bytemuck::{NoUninit, Pod};
+
+use super::region::Region;
+use crate::access::copy::CopyRoutine;
+use crate::access::view::View;
+use crate::dma::policy::{Direction, Way};
+use crate::dma::{Dma, Failure};
+use crate::driver::process;
+use crate::{CopyPolicy, CopyThresholds, Result, Vkgdr};
+
+/// How many copies of a GPU's memory went which way since the process began, on all handles, from
+/// [`Vkgdr::copy_stats`].
+///
+/// Counted are copies by the copy engine, and those by the CPU of memory that it does not cache, each when it is done.
+/// Copies of cached memory, through a [`Writer`](crate::Writer) or a [`MapGuard`](crate::MapGuard), and fills are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyStats {
+    /// Reads by the CPU.
+    pub cpu_reads: u64,
+    /// The bytes of these.
+    pub cpu_read_bytes: u64,
+    /// Writes by the CPU.
+    pub cpu_writes: u64,
+    /// The bytes of these.
+    pub cpu_written_bytes: u64,
+    /// Reads by the copy engine.
+    pub dma_reads: u64,
+    /// The bytes of these.
+    pub dma_read_bytes: u64,
+    /// Writes by the copy engine.
+    pub dma_writes: u64,
+    /// The bytes of these.
+    pub dma_written_bytes: u64,
+    /// The routine by which the CPU copies.
+    pub routine: CopyRoutine,
+}
+
+impl Vkgdr {
+    /// From how many bytes on copies of this GPU's memory are left to its copy engine.
+    #[must_use]
+    pub fn copy_thresholds(&self) -> CopyThresholds {
+        self.gpu().dma().thresholds()
+    }
+
+    /// Sets from how many bytes on copies of this GPU's memory are left to its copy engine, on all handles of the
+    /// process. [`CopyThresholds`] says which memory that concerns.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// // The CPU is to copy everything.
+    /// gpu.set_copy_thresholds(vkgdr::CopyThresholds { read: usize::MAX, write: usize::MAX });
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn set_copy_thresholds(&self, thresholds: CopyThresholds) {
+        self.gpu().dma().set_thresholds(thresholds);
+    }
+
+    /// Which way copies of this GPU's memory went. In a process that was forked off, the CPU's are 0.
+    #[must_use]
+    pub fn copy_stats(&self) -> CopyStats {
+        let counters = self.gpu().dma().counters();
+        let (cpu, dma) = (counters.cpu(), counters.dma());
+        CopyStats {
+            cpu_reads: cpu.reads,
+            cpu_read_bytes: cpu.read_bytes,
+            cpu_writes: cpu.writes,
+            cpu_written_bytes: cpu.written_bytes,
+            dma_reads: dma.reads,
+            dma_read_bytes: dma.read_bytes,
+            dma_writes: dma.writes,
+            dma_written_bytes: dma.written_bytes,
+            routine: CopyRoutine::chosen(),
+        }
+    }
+}
+
+impl Region {
+    /// As [`write`](Self::write), by whom the policy says.
+    ///
+    /// The copy engine ([`CopyPolicy::Dma`]) also writes to memory without a host view, which [`CopyPolicy::Auto`] leaves
+    /// to it. It has no order with the device's other work: work that uses the memory must have been waited for, and work
+    /// that is launched when this has returned sees the bytes. It comes after what this thread wrote to the same bytes.
+    ///
+    /// The memory's first such copy in a context makes 2 MiB of pinned memory and two streams there, which stay until
+    /// [`Vkgdr::collect`] or another such copy finds the context destroyed. One copy at a time uses them; others wait.
+    /// They are made in relaxed mode, should a stream be captured. A copy is never part of a capture.
+    ///
+    /// On memory that is not coherent the copy engine flushes before and invalidates afterwards, in whole atoms, so that
+    /// nobody else may write to these meanwhile. Other views of the same bytes, such as those of another allocation that
+    /// imported them, must be invalidated before they are flushed: a flush of what they have would undo the copy.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange); [`Error::NoHostView`](crate::Error::NoHostView) where the CPU is
+    /// to copy; what the drivers return of the copy engine's work, also errors of earlier, asynchronous work, and
+    /// [`Error::Forked`](crate::Error::Forked). Which of the bytes were written is unknown then. With
+    /// [`CopyPolicy::Auto`] the CPU copies where the copy engine cannot be had, such as in a forked process.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use vkgdr::{CopyPolicy, Memory, MemoryKind};
+    ///
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// let table = Memory::allocate(&gpu, 4096, MemoryKind::Device)?;
+    /// table.write_with(CopyPolicy::Dma, 0, &[1.0_f32; 1024])?;
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn write_with<T: NoUninit>(&self, policy: CopyPolicy, offset: usize, source: &[T]) -> Result<()> {
+        self.write_bytes(policy, offset, bytemuck::cast_slice(source))
+    }
+
+    /// As [`read`](Self::read), by whom the policy says; see [`write_with`](Self::write_with).
+    ///
+    /// On memory that is not coherent the copy engine flushes before it reads, so that it sees what this thread has
+    /// written. As before any read, what the device wrote must be invalidated first, lest the flush undo it.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_with`](Self::write_with). What `target` holds is unspecified then.
+    pub fn read_with<T: Pod>(&self, policy: CopyPolicy, offset: usize, target: &mut [T]) -> Result<()> {
+        self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
+    }
+
+    /// [`write`](Self::write), where the CPU's cache does not help.
+    pub(super) fn write_streamed(&self, offset: usize, source: &[u8]) -> Result<()> {
+        // Memory without a host view is refused.
+        let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
+        self.write_bytes(policy, offset, source)
+    }
+
+    /// [`read`](Self::read), where the CPU's cache does not help.
+    pub(super) fn read_streamed(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+        let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
+        self.read_bytes(policy, offset, target)
+    }
+
+    #[inline]
+    fn way(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> Way {
+        match Way::choose(policy, view.traits(), len, self.dma().threshold(direction)) {
+            // Setting an engine up for one copy is not worth it.
+            Way::DmaIfPossible if !Dma::keeps_engine(self.tenure().context()) => Way::Cpu,
+            way => way,
+        }
+    }
+
+    #[inline]
+    fn dma(&self) -> &'static Dma {
+        self.owner().gpu().dma()
+    }
+
+    fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
+        let view = self.view();
+        match self.way(view, policy, Direction::Write, source.len()) {
+            Way::Cpu => self.write_by_cpu(view, offset, source),
+            Way::Dma => self.write_by_dma(view, offset, source)?.map_err(|failure| self.after(failure)),
+            Way::DmaIfPossible => match self.write_by_dma(view, offset, source)? {
+                Err(Failure::Unavailable(error)) => {
+                    log::debug!("a write is left to the CPU: {error}");
+                    self.write_by_cpu(view, offset, source)
+                }
+                result => result.map_err(|failure| self.after(failure)),
+            },
+        }
+    }
+
+    fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
+        let view = self.view();
+        match self.way(view, policy, Direction::Read, target.len()) {
+            Way::Cpu => self.read_by_cpu(view, offset, target),
+            Way::Dma => self.read_by_dma(view, offset, target)?.map_err(|failure| self.after(failure)),
+            Way::DmaIfPossible => match self.read_by_dma(view, offset, target)? {
+                Err(Failure::Unavailable(error)) => {
+                    log::debug!("a read is left to the CPU: {error}");
+                    self.read_by_cpu(view, offset, target)
+                }
+                result => result.map_err(|failure| self.after(failure)),
+            },
+        }
+    }
+
+    fn write_by_cpu(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<()> {
+        view.write(offset, source)?;
+        if view.is_streamed() {
+            self.dma().counters().count_cpu(Direction::Write, source.len());
+        }
+        Ok(())
+    }
+
+    fn read_by_cpu(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<()> {
+        view.read(offset, target)?;
+        if view.is_streamed() {
+            self.dma().counters().count_cpu(Direction::Read, target.len());
+        }
+        Ok(())
+    }
+
+    /// The outer result is of what came before the copy.
+    fn write_by_dma(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<std::result::Result<(), Failure>> {
+        let part = view.part(offset, source.len())?;
+        if source.is_empty() {
+            return Ok(process::check().map_err(Failure::Unavailable));
+        }
+        // What this thread wrote comes first.
+        part.flush(0, source.len())?;
+        // SAFETY: the region keeps the bytes, and an unfinished copy is noted where the memory's release looks.
+        let copied = unsafe { self.dma().write(self.tenure().context(), part.device_ptr(), source) };
+        if copied.is_ok() {
+            part.invalidate(0, source.len())?;
+        }
+        Ok(copied)
+    }
+
+    /// As [`write_by_dma`](Self::write_by_dma).
+    fn read_by_dma(
+        &self,
+        view: View<'_>,
+        offset: usize,
+        target: &mut [u8],
+    ) -> Result<std::result::Result<(), Failure>> {
+        let part = view.part(offset, target.len())?;
+        if target.is_empty() {
+            return Ok(process::check().map_err(Failure::Unavailable));
+        }
+        part.flush(0, target.len())?;
+        // SAFETY: as for a write.
+        Ok(unsafe { self.dma().read(self.tenure().context(), part.device_ptr(), target) })
+    }
+
+    /// The error of a copy that failed. The memory must not go while the device may be at it.
+    fn after(&self, failure: Failure) -> crate::Error {
+        if let Failure::Unfinished(_) = failure {
+            self.tenure().note_stray();
+        }
+        failure.into()
+    }
+}
