@@ -78,7 +78,7 @@ wheel() {
 }
 
 usage() {
-    printf '\nThe package is in %s. A program that uses it, on the %s driver:\n\n    tests/run %s PROGRAM.py\n' \
+    printf '\nThe package is in %s. A program that uses it, on the %s driver:\n\n    tests/run %q PROGRAM.py\n' \
         "$venv" "$(tests/run --driver)" "$venv/bin/python"
     printf '\nThe tests, all or one:\n\n    scripts/python.sh package && scripts/python-test.sh tests [-k NAME]\n'
 }

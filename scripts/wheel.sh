@@ -16,8 +16,12 @@ scripts/python.sh wheel
 say "building the wheel ($policy)"
 new=$python_target/new-wheel
 rm -rf "$new"
+# zig would link an unwinder of its own, which a thread that Python ends at its exit cannot cross: it is the system's that
+# unwinds, and everybody must have the same. By its path, since zig takes the name for its own.
+unwinder=$(cc -print-file-name=libgcc_s.so.1)
+[[ $unwinder == /* ]] || die 'libgcc_s.so.1, the unwinder, is missing (package libgcc-s1)'
 # A target folder of its own: zig's objects are no others'.
-log=$(PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$python_target/zig "$venv/bin/maturin" build --quiet --release --locked \
+log=$(PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$python_target/zig RUSTFLAGS="-C link-arg=$unwinder" "$venv/bin/maturin" build --quiet --release --locked \
     --zig --compatibility "$policy" --interpreter "$venv/bin/python" --manifest-path ffi/python/Cargo.toml \
     --out "$new" 2>&1) || {
     printf '%s\n' "$log" >&2
@@ -27,12 +31,18 @@ wheel=$(echo "$new"/*.whl)
 [[ $wheel == */vkgdr-*-cp311-abi3-*"$policy"_"$(uname -m)"*.whl ]] || die "the wheel is for other systems: $wheel"
 report=$("$venv/bin/auditwheel" show "$wheel" | tr -s ' \n' ' ')
 [[ $report == *"following platform tag: \"manylinux_2_17_$(uname -m)\""* ]] || die "auditwheel refuses it: $report"
-mkdir -p dist
-rm -f dist/vkgdr-*.whl
-cp "$wheel" dist/
-wheel=dist/${wheel##*/}
-say "$wheel: $(($(stat -c %s "$wheel") >> 10)) KiB, accepted by auditwheel"
-[ "${1:-}" != --build-only ] || exit 0
+say "${wheel##*/}: $(($(stat -c %s "$wheel") >> 10)) KiB, accepted by auditwheel"
+
+keep() { # into dist/
+    mkdir -p dist
+    rm -f dist/vkgdr-*.whl
+    cp "$wheel" dist/
+    say "dist/${wheel##*/}: $1"
+}
+if [ "${1:-}" = --build-only ]; then
+    keep 'not tried'
+    exit
+fi
 
 # The interpreter of a version: on PATH, or among pyenv's.
 interpreter() { # VERSION
@@ -50,7 +60,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python_needs "$work/requirements.txt" iniconfig numpy packaging pluggy Pygments pytest pytest-timeout
 choose_driver
+"$venv/bin/python" -m zipfile --extract "$wheel" "$work/wheel"
+[[ $(LC_ALL=C readelf -d "$work/wheel/vkgdr/_vkgdr.abi3.so") == *'[libgcc_s.so.1]'* ]] || die "the wheel has an unwinder of its own"
 tried=()
+failed=()
 skipped=()
 for version in "${versions[@]}"; do
     if ! python=$(interpreter "$version"); then
@@ -62,9 +75,10 @@ for version in "${versions[@]}"; do
     "$work/$version/bin/python" -m pip install "${pip_options[@]}" --no-deps --only-binary :all: "$wheel" \
         --requirement "$work/requirements.txt"
     export PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME=$python_target/cache VKGDR_TEST_LAYERS=faults
-    tests/run "$work/$version/bin/python" -X dev -W error -m pytest --quiet -r fE ffi/python/tests
     tried+=("$version")
+    tests/run "$work/$version/bin/python" -X dev -W error -m pytest --quiet -r fE ffi/python/tests || failed+=("$version")
 done
+[ ${#failed[@]} -eq 0 ] || die "the wheel fails with Python ${failed[*]}"
 [ ${#tried[@]} -gt 0 ] || die 'there is no Python to try the wheel with'
 [ ${#skipped[@]} -eq 0 ] || say "not found, hence not tried: Python ${skipped[*]}"
-say "$wheel works with Python ${tried[*]}"
+keep "works with Python ${tried[*]}"

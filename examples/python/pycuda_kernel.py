@@ -119,7 +119,9 @@ def main() -> int:
     try:
         import pycuda.driver
     except ImportError as error:
-        print(f"pycuda_kernel.py: pycuda cannot be imported ({error}): pip install pycuda", file=sys.stderr)
+        missing_driver = "libcuda" in str(error)
+        remedy = "install NVIDIA's driver, or start this with tests/run" if missing_driver else "pip install pycuda"
+        print(f"pycuda_kernel.py: pycuda cannot be imported ({error}): {remedy}", file=sys.stderr)
         return 1
     driver: Any = pycuda.driver
     driver.init()

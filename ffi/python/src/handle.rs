@@ -7,9 +7,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyType};
-use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
-use crate::error::{Failure, Result, number};
+use crate::error::{Failure, Result, Size, number};
 use crate::shared::Shared;
 
 /// A GPU, opened. The Python class `Vkgdr` holds one.
@@ -134,6 +134,24 @@ impl Handle {
         Ok(self.gpu()?.memory_types().into_iter().map(Into::into).collect())
     }
 
+    /// The sizes from which on reads and writes go by the copy engine, in bytes.
+    #[getter]
+    fn copy_thresholds(&self) -> Result<(usize, usize)> {
+        let thresholds = self.gpu()?.copy_thresholds();
+        Ok((thresholds.read, thresholds.write))
+    }
+
+    fn set_copy_thresholds(&self, read: Size, write: Size) -> Result<()> {
+        self.gpu()?.set_copy_thresholds(CopyThresholds { read: read.0, write: write.0 });
+        Ok(())
+    }
+
+    fn calibrate(&self, py: Python<'_>) -> Result<(usize, usize)> {
+        let gpu = self.gpu()?;
+        let thresholds = py.detach(|| gpu.calibrate())?;
+        Ok((thresholds.read, thresholds.write))
+    }
+
     fn collect(&self, py: Python<'_>) -> Result<usize> {
         let gpu = self.gpu()?;
         Ok(py.detach(|| gpu.collect()))
@@ -151,6 +169,19 @@ impl Handle {
             stats.set_item(format!("{kind}_bytes"), of_kind.map(|shared| shared.len).sum::<usize>())?;
         }
         stats.set_item("pending_releases", gpu.pending_releases())?;
+        let copies = gpu.copy_stats();
+        for (name, count) in [
+            ("cpu_reads", copies.cpu_reads),
+            ("cpu_read_bytes", copies.cpu_read_bytes),
+            ("cpu_writes", copies.cpu_writes),
+            ("cpu_written_bytes", copies.cpu_written_bytes),
+            ("dma_reads", copies.dma_reads),
+            ("dma_read_bytes", copies.dma_read_bytes),
+            ("dma_writes", copies.dma_writes),
+            ("dma_written_bytes", copies.dma_written_bytes),
+        ] {
+            stats.set_item(name, count)?;
+        }
         Ok(stats)
     }
 }

@@ -442,3 +442,11 @@ def test_the_four_protocols_that_0_1_did_not_have_are_there(raw):
     assert np.frombuffer(raw, "u1").size == 4097
     assert raw.__cuda_array_interface__["data"][0] == raw.device_ptr
     assert np.from_dlpack(raw, device="cpu").size == 4097
+
+
+def test_memory_is_no_number_but_its_device_address(gpu):
+    memory = vkgdr.Memory(gpu, 16)
+    memory.copy_from_host(b"123             ")
+    assert int(memory) == memory.device_ptr
+    with pytest.raises(TypeError, match="device_ptr"):
+        float(memory)

@@ -7,7 +7,7 @@ import pkgutil
 import pytest
 import vkgdr
 
-PUBLIC = {"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream"}
+PUBLIC = {"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"}
 
 
 def test_importing_vkgdr_imports_no_other_library(run_python):

@@ -165,3 +165,21 @@ def test_memory_bound_to_a_stream_goes_at_the_end(run_python_to_its_end):
     """
     done = run_python_to_its_end(code)
     assert done.live.get("Vulkan memory", 0) == 0
+
+
+def test_a_daemon_thread_that_copies_at_the_end_is_ended(run_python):
+    # Python ends such a thread by unwinding it, through the extension's frames too.
+    code = """
+        import threading
+        import vkgdr
+        memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(), 1 << 22)
+        copies = threading.Semaphore(0)
+        def work():
+            while True:
+                memory.copy_to_host(bytearray(1 << 22))
+                copies.release()
+        threading.Thread(target=work, daemon=True).start()
+        copies.acquire()
+    """
+    for _ in range(3):
+        run_python(code)

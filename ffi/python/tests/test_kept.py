@@ -106,12 +106,12 @@ def test_a_stream_is_kept_once_however_often_it_is_bound(cuda, gpu, stream):
 
 @pytest.mark.leaks("raw memory that is not freed leaks, by its contract")
 def test_the_collector_does_not_free_what_is_freed_by_hand(gpu, simulated):
+    before = gpu.stats()["live_allocations"]
     raw = vkgdr.Memory(gpu, 64).release_raw()
     raw.cycle = raw
     del raw
-    before = gpu.stats()["live_allocations"]
     gc.collect()
-    assert gpu.stats()["live_allocations"] == before == 1
+    assert gpu.stats()["live_allocations"] == before + 1
 
 
 def test_a_forced_free_of_memory_that_was_given_up_leaves_the_raw_memory(gpu):

@@ -48,15 +48,16 @@ def test_a_warm_pair_calls_no_driver(pool, simulated):
 
 
 def test_many_small_pieces_take_few_allocations(pool, gpu):
+    before = gpu.stats()["live_allocations"]
     pieces = [pool.allocate(256) for _ in range(10_000)]
     assert pool.active_blocks == 10_000
     assert pool.active_bytes == 2_560_000
     assert pool.managed_bytes <= 32 * MIB
     assert len({piece.host_ptr for piece in pieces}) == 10_000
-    assert gpu.stats()["live_allocations"] == 10_000
+    assert gpu.stats()["live_allocations"] == before + 10_000
     del pieces
     gc.collect()
-    assert gpu.stats()["live_allocations"] == 0
+    assert gpu.stats()["live_allocations"] == before
     assert pool.held_blocks > 0
 
 

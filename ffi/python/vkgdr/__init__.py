@@ -69,7 +69,7 @@ for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
 del _class
 
 # Loaded when they are first used: importing this package imports no other library.
-_SUBMODULES = frozenset({"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream"})
+_SUBMODULES = frozenset({"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"})
 _LAZY = {"Buffer": "_buffer", "Map": "_map", "device_view": "_views", "host_view": "_views"}
 
 

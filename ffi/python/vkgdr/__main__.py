@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from vkgdr._handle import Kind
+    from vkgdr.typing import Kind
 
     Rows = list[tuple[str, list[str]]]
 

@@ -15,9 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self, SupportsIndex
 
-    from vkgdr._handle import Kind
     from vkgdr._vkgdr import Block
-    from vkgdr.stream import Event, StreamLike
+    from vkgdr.stream import Event
+    from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Buffer"]
 

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from vkgdr.stream import StreamLike
+    from vkgdr.typing import StreamLike
 
 
 class Copies(Facts):

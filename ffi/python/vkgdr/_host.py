@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from vkgdr._layout import Order, Shape
-    from vkgdr._map import Map, MapMode
-    from vkgdr.stream import StreamLike
+    from vkgdr._map import Map
+    from vkgdr.typing import MapMode, Order, Shape, StreamLike
 
 
 class HostViews(Copies):
@@ -82,7 +81,8 @@ class HostViews(Copies):
         """Begin a scope in which the CPU uses the memory: ``with memory.map() as array``.
 
         Waits for `stream`, or for the bound stream, and invalidates; the end of the scope flushes. On non-coherent
-        memory both do whole atoms, so that mappings that share an atom must not be open together.
+        memory both do whole atoms, so that mappings that share an atom must not be open together. The array stays
+        usable after the end, but what is written to it then is not flushed.
 
         Parameters
         ----------
@@ -123,13 +123,13 @@ class HostViews(Copies):
         )
 
     def map_ro(self, **arguments: Any) -> Map:
-        """As `map` with mode "r"."""
+        """As `map` with mode "r", with the same keywords: the array is read-only, and nothing is flushed."""
         return self.map("r", **arguments)
 
     def map_rw(self, **arguments: Any) -> Map:
-        """As `map` with mode "rw"."""
+        """As `map` with mode "rw", with the same keywords."""
         return self.map("rw", **arguments)
 
     def map_discard(self, **arguments: Any) -> Map:
-        """As `map` with mode "discard"."""
+        """As `map` with mode "discard", with the same keywords: every byte is written, what was there is lost."""
         return self.map("discard", **arguments)

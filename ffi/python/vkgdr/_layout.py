@@ -6,13 +6,12 @@ from vkgdr._errors import InvalidArgumentError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, SupportsIndex
+    from typing import Any
 
     import numpy as np
     import numpy.typing as npt
 
-    Shape = SupportsIndex | tuple[SupportsIndex, ...]
-    Order = Literal["C", "F"]
+    from vkgdr.typing import Order, Shape
 
 
 def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:

@@ -11,7 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
 
-    from vkgdr.stream import Event, StreamLike
+    from vkgdr.stream import Event
+    from vkgdr.typing import StreamLike
 
 
 class Lifetime(HostViews):

@@ -14,15 +14,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
-    from typing import Any, Literal, NoReturn
+    from typing import Any, NoReturn
 
     import numpy as np
     import numpy.typing as npt
 
-    from vkgdr._layout import Order, Shape
-    from vkgdr.stream import Event, StreamLike, Waitable
+    from vkgdr.stream import Event
+    from vkgdr.typing import MapMode, Order, Shape, StreamLike, Waitable
 
-    MapMode = Literal["r", "w", "rw", "discard"]
 
 __all__ = ["Map"]
 

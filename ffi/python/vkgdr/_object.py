@@ -10,10 +10,10 @@ from vkgdr._vkgdr import Block, dlpack_import, find_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self, SupportsIndex
+    from typing import Any, NoReturn, Self, SupportsIndex
 
-    from vkgdr._handle import Kind, Vkgdr
-    from vkgdr.stream import StreamLike
+    from vkgdr._handle import Vkgdr
+    from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Memory", "MemoryObject", "RawMemory", "Region"]
 
@@ -28,6 +28,9 @@ class MemoryObject(Lifetime):
     numba and everything else that knows the CUDA Array Interface or DLPack sees the device's. Such a view keeps the
     bytes: when memory is freed, what is done with it raises `FreedError` from then on, and the pages go with the last
     view.
+
+    ``memory[start:stop]`` is a `Region`; ``with memory:`` frees at the end. Pickling and copying make new memory of the
+    same kind with the same bytes, of the default GPU: the one of the current context, or device 0.
 
     Both sides may write at any time. Where the memory is not coherent, `flush` after the CPU wrote and `invalidate`
     before it reads, or use `map`. All methods may be called from any thread, and enter the memory's context themselves.
@@ -122,6 +125,14 @@ class MemoryObject(Lifetime):
             )
         return self._owner
 
+    def __int__(self) -> int:
+        """Give the device address, as pycuda's pointers do."""
+        return self.device_ptr
+
+    def __float__(self) -> NoReturn:
+        # Python would read the bytes as text.
+        raise TypeError(f"a {type(self).__name__} is no number; device_ptr and host_ptr are its addresses")
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryObject):
             return NotImplemented
@@ -144,7 +155,14 @@ class MemoryObject(Lifetime):
         if self._block.freed:
             return f"<{name}{named}: freed>"
         host = "no host view" if self.host_ptr is None else f"host_ptr={self.host_ptr:#x}"
-        return f"<{name}{named}: {len(self)} bytes, {self.kind}, device_ptr={self.device_ptr:#x}, {host}>"
+        notes = [f"{len(self)} bytes", self.kind, f"device_ptr={self.device_ptr:#x}", host]
+        if not self.is_coherent:
+            notes.append("not coherent")
+        if self.readonly:
+            notes.append("read-only")
+        if self.stream is not None:
+            notes.append(f"stream={self.stream:#x}")
+        return f"<{name}{named}: {', '.join(notes)}>"
 
 
 class Region(MemoryObject):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from vkgdr._vkgdr import Block, HostBuffer
-    from vkgdr.stream import Event, StreamLike, Waitable
+    from vkgdr.stream import Event
+    from vkgdr.typing import StreamLike, Waitable
 
 __all__ = ["DeviceSide", "HostSide", "Queue", "device_side", "side"]
 

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from vkgdr._facts import Facts
     from vkgdr._vkgdr import Block, HostBuffer
-    from vkgdr.stream import StreamLike
+    from vkgdr.typing import StreamLike
 
 LEGACY_DEFAULT_STREAM = 0
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vkgdr._handle import Vkgdr
-    from vkgdr._layout import Order, Shape
-    from vkgdr.stream import StreamLike
+    from vkgdr.typing import Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
 

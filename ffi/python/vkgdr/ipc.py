@@ -9,11 +9,12 @@ import socket
 import struct
 
 from vkgdr._errors import VkgdrError
+from vkgdr._handle import Vkgdr
 from vkgdr._object import Memory, Region
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from vkgdr._handle import Kind, Vkgdr
+    from vkgdr.typing import Kind
 
 __all__ = ["recv", "send"]
 
@@ -50,7 +51,9 @@ def send(connection: socket.socket, memory: Memory) -> None:
         os.close(descriptor)
 
 
-def _check(connection: socket.socket) -> None:
+def _check(connection: object) -> None:
+    if not isinstance(connection, socket.socket):
+        raise TypeError(f"a socket.socket of family AF_UNIX is needed, not a {type(connection).__name__}")
     # Linux drops descriptors silently on every other family.
     if connection.family != socket.AF_UNIX:
         raise OSError(f"a socket of family {connection.family.name} cannot carry memory: AF_UNIX can")
@@ -95,6 +98,8 @@ def recv(connection: socket.socket, owner: Vkgdr) -> Memory:
     import os
 
     _check(connection)
+    if not isinstance(owner, Vkgdr):
+        raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
     message, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE.size, 1)
     try:
         if not message:

@@ -16,8 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Self, SupportsIndex
 
-    from vkgdr._handle import Kind
-    from vkgdr.stream import StreamLike
+    from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["AllocationError", "MemoryDevice", "MemoryHost", "MemoryShared", "as_memory"]
 

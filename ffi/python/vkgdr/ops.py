@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from vkgdr._handle import Kind
-    from vkgdr._layout import Order, Shape
-    from vkgdr._map import MapMode
     from vkgdr._object import Memory
     from vkgdr._rectangle import Plan
-    from vkgdr.stream import Event, StreamLike, Waitable
+    from vkgdr.stream import Event
+    from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
 __all__ = ["copy", "fill", "map", "migrate"]
 

@@ -14,9 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import SupportsIndex
 
-    from vkgdr._handle import Kind, Vkgdr
+    from vkgdr._handle import Vkgdr
     from vkgdr._vkgdr import Block
-    from vkgdr.stream import StreamLike
+    from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
 

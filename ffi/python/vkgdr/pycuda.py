@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from vkgdr._handle import Kind
-    from vkgdr._layout import Order, Shape
     from vkgdr.pool import Pool
-    from vkgdr.stream import StreamLike
+    from vkgdr.typing import Kind, Order, Shape, StreamLike
 
 __all__ = ["MappedArray", "Memory", "allocator"]
 
@@ -121,7 +119,7 @@ def _unpickle(contents: bytes, kind: Kind) -> Memory:
     return memory
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class MappedArray:
     """An array that both sides see: `host` and `device` are the same bytes.
 
@@ -138,6 +136,10 @@ class MappedArray:
     host: np.ndarray[Any, Any]
     device: Any
     memory: Memory
+
+    # Without the elements, which are slow to read.
+    def __repr__(self) -> str:
+        return f"<vkgdr.pycuda.MappedArray: shape {self.host.shape}, {self.host.dtype}, in {self.memory!r}>"
 
     @classmethod
     def empty(

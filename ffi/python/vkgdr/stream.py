@@ -2,7 +2,8 @@
 
 Every parameter called ``stream`` takes a stream of any library: an object with ``__cuda_stream__``, a stream of
 pycuda, numba, CuPy or PyTorch, or the ``CUstream`` as a number, where 0 and 1 mean the legacy default stream and 2 the
-per-thread one. The stream must belong to the memory's context. Whoever passes a number keeps that stream alive.
+per-thread one, to which nothing can be bound. The stream must belong to the memory's context. Whoever passes a number
+keeps that stream alive.
 """
 
 from __future__ import annotations
@@ -13,37 +14,9 @@ from vkgdr._vkgdr import Event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Protocol
 
     from vkgdr._vkgdr import Block
-
-    class HasCudaStream(Protocol):
-        """A stream of cuda.core, and of whoever follows it."""
-
-        def __cuda_stream__(self) -> tuple[int, int]:
-            """Give the protocol's version, which is 0, and the ``CUstream``."""
-
-    class HasHandle(Protocol):
-        """A stream of pycuda or numba."""
-
-        @property
-        def handle(self) -> object:
-            """The ``CUstream``."""
-
-    class HasPtr(Protocol):
-        """A stream of CuPy."""
-
-        @property
-        def ptr(self) -> int:
-            """The ``CUstream``."""
-
-    class Waitable(Protocol):
-        """An event of any library."""
-
-        def synchronize(self) -> object:
-            """Wait."""
-
-    StreamLike = int | HasCudaStream | HasHandle | HasPtr
+    from vkgdr.typing import StreamLike, Waitable
 
 __all__ = ["Event", "handle_of"]
 

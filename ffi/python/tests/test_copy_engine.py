@@ -1,0 +1,44 @@
+"""Which way copies take: by the CPU, or by the GPU's copy engine."""
+
+import pytest
+import vkgdr
+
+COUNTERS = ("cpu_reads", "cpu_writes", "dma_reads", "dma_writes")
+
+
+def test_the_thresholds_can_be_seen_and_set(gpu):
+    before = gpu.copy_thresholds
+    read, write = before
+    assert 0 < read < write
+    try:
+        gpu.copy_thresholds = 100, 200
+        assert vkgdr.Vkgdr(0).copy_thresholds == (100, 200)
+    finally:
+        gpu.copy_thresholds = before
+    with pytest.raises(OverflowError, match="-1"):
+        gpu.copy_thresholds = -1, 5
+
+
+def test_calibrating_gives_the_thresholds_that_are_used(gpu):
+    before = gpu.copy_thresholds
+    try:
+        assert gpu.calibrate() == gpu.copy_thresholds
+    finally:
+        gpu.copy_thresholds = before
+
+
+def test_stats_count_which_way_copies_took(run_python):
+    # Forcing a routine makes the CPU Vulkan driver's cached memory count as uncached.
+    code = """
+        import vkgdr
+        gpu = vkgdr.Vkgdr.open_primary_context()
+        gpu.copy_thresholds = 1000, 2000
+        memory = vkgdr.Memory(gpu, 4096)
+        memory.copy_from_host(b"a" * 100)
+        memory.copy_from_host(b"b" * 3000)
+        assert memory[0:500].tobytes() == b"b" * 500
+        assert memory.tobytes()[:3000] == b"b" * 3000
+        stats = gpu.stats()
+        print([stats[name] for name in COUNTERS], stats["dma_written_bytes"])
+    """.replace("COUNTERS", repr(COUNTERS))
+    assert run_python(code, VKGDR_COPY="portable").stdout == "[1, 1, 1, 1] 3000\n"
