@@ -1,7 +1,8 @@
 # One verb per task; `make` alone lists them. The longer ones are scripts in scripts/.
 #
-# Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install and uninstall, and from the
-# environment CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run) and PYTHON, the interpreter.
+# Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install and uninstall, QUICK, STRICT,
+# ALL, ONLY, FROM and TO for bench (see scripts/bench.sh), and from the environment CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER
+# (auto, real or sim: see tests/run) and PYTHON, the interpreter.
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
@@ -13,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 vulkan = vulkan $$(case $$(tests/run --driver) in sim) echo lavapipe ;; esac)
 simulator = case $$(tests/run --driver) in sim) scripts/sim.sh ;; esac
 
-export FILE BUNDLE PREFIX LIBDIR DESTDIR
+export FILE BUNDLE PREFIX LIBDIR DESTDIR QUICK STRICT ALL ONLY FROM TO
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
@@ -32,12 +33,12 @@ test: ## run all tests, also under validation
 	@scripts/sim.sh
 	@scripts/test.sh
 
-bench: ## run the benchmarks, in Rust, C and Python
+bench: ## measure: a table, JSON and plots (QUICK=1: fast)
 	@tests/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@$(simulator)
-	@cargo bench --locked --workspace --bench '*'
-	@scripts/python-bench.sh
+	@scripts/bench.sh $${QUICK:+--quick} $${STRICT:+--strict} $${ALL:+--all} $${ONLY:+--only "$$ONLY"} \
+	    $${FROM:+--from "$$FROM"} $${TO:+--to "$$TO"}
 
 install: ## install the C library (PREFIX=/usr/local)
 	@scripts/install.sh

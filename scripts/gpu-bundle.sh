@@ -2,7 +2,8 @@
 # Packs everything that a machine with an NVIDIA GPU and driver, but no Rust, no internet and no Vulkan loader,
 # needs to test this crate into one folder of less than 40 MiB ($BUNDLE, default dist/gpu-bundle). There:
 #
-#     gpu-bundle/run.sh OUTPUT-FOLDER
+#     gpu-bundle/run.sh OUTPUT-FOLDER                all tests, and the benches in a quick form
+#     gpu-bundle/run.sh OUTPUT-FOLDER facts bench    the benches alone, at full length
 #
 # The tests are a nextest archive (tests.tar.zst), all else that is binary lies in programs.tar.gz; run.sh unpacks
 # both. The GPU machine needs a glibc at least as new as this one's. The Python tests run there with the Python that it
@@ -99,7 +100,7 @@ sed 's|"library_path": *"[^"]*"|"library_path": "./libVkLayer_khronos_validation
 # nextest starts each test in its package's folder, and the tests and examples find their files from there.
 cp --parents Cargo.toml .cargo/config.toml .config/nextest.toml "$programs/workspace/"
 find examples tests benches ffi/python/{tests,pyproject.toml} -type f ! -name '*.rs' ! -name '*.pyc' \
-    ! -path 'tests/gpu/*' -exec cp --parents {} "$programs/workspace/" \;
+    ! -path 'tests/gpu/*' ! -path 'benches/results/*' -exec cp --parents {} "$programs/workspace/" \;
 cp tests/gpu/*.sh "$new/"
 tar -C "$programs" --owner=0 --group=0 -cf - . | gzip -9 >"$new/programs.tar.gz"
 {

@@ -10,6 +10,11 @@ pub(crate) struct Pairs {
     pub(crate) peer: Vec<f64>,
 }
 
+/// Whether `VKGDR_BENCH_QUICK=1` asks for a tenth of the measurements: to see that everything runs.
+pub(crate) fn is_quick() -> bool {
+    std::env::var_os("VKGDR_BENCH_QUICK").is_some_and(|value| value == "1")
+}
+
 /// How much to measure.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
@@ -23,7 +28,15 @@ pub(crate) struct Effort {
 impl Effort {
     /// Measures `ours` and `peer`, which must do one operation a call, after a tenth as many rounds unmeasured. Which
     /// side is first changes with every round.
-    pub(crate) fn measure<A, B>(self, mut ours: impl FnMut() -> A, mut peer: impl FnMut() -> B) -> Pairs {
+    pub(crate) fn measure<A, B>(self, ours: impl FnMut() -> A, peer: impl FnMut() -> B) -> Pairs {
+        if is_quick() { self.tenth().run(ours, peer) } else { self.run(ours, peer) }
+    }
+
+    fn tenth(self) -> Self {
+        Self { rounds: (self.rounds / 10).max(10), at_most: self.at_most / 10, ..self }
+    }
+
+    fn run<A, B>(self, mut ours: impl FnMut() -> A, mut peer: impl FnMut() -> B) -> Pairs {
         let mut pairs = Pairs::default();
         let warm_up = self.rounds / 10;
         let start = Instant::now();

@@ -1,90 +1,157 @@
 //! What a bench found, as a table and as JSON.
+//!
+//! The text of a row up to its first comma names the thing, what follows the case: `benches/summary.py`, which puts the
+//! benches together, shows the worst case of each thing.
+
+mod json;
+mod machine;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs, io};
 
 use crate::pairs::{Pairs, median, minimum};
+use machine::Machine;
 
-/// The largest allowed result of a comparison.
+/// What a comparison is to show.
 #[derive(Clone, Copy)]
+#[allow(dead_code, reason = "every bench has its own use of it")]
 pub(crate) enum Goal {
-    /// Of ours ÷ the peer's.
+    /// Ours ÷ the peer's is at most that.
     Ratio(f64),
-    /// Of ours − the peer's.
+    /// Ours − the peer's is at most so many nanoseconds.
     Nanoseconds(f64),
+    /// The peer's ÷ ours is at least that: so many times as fast.
+    Faster(f64),
+    /// Nothing: the ratio is for orientation.
+    None,
+}
+
+#[allow(dead_code, reason = "every bench has its own use of it")]
+enum Finding {
+    Compared {
+        peer_name: String,
+        pairs: Pairs,
+        goal: Goal,
+    },
+    /// A number of something, and the most that it may be.
+    Counted {
+        number: f64,
+        most: f64,
+    },
+    /// Why it was not measured.
+    Skipped {
+        reason: String,
+    },
 }
 
 struct Row {
     what: String,
-    peer_name: &'static str,
-    pairs: Pairs,
-    goal: Goal,
+    finding: Finding,
+}
+
+/// One of many ways to do something, for plots: nanoseconds for so many bytes.
+struct Sample {
+    series: String,
+    way: String,
+    bytes: usize,
+    times: Vec<f64>,
 }
 
 /// The comparisons of one run.
 #[derive(Default)]
 pub(crate) struct Report {
     rows: Vec<Row>,
-}
-
-/// The machine, in words.
-struct Machine {
-    driver: String,
-    simulated: bool,
-    cpu: String,
-    date: String,
+    samples: Vec<Sample>,
+    facts: Vec<(&'static str, String)>,
+    /// Without a GPU nothing is met or missed.
+    needs_gpu: bool,
 }
 
 impl Row {
+    /// Ours against the peer's, in the goal's terms.
     fn result(&self) -> f64 {
-        match self.goal {
-            Goal::Ratio(_) => self.pairs.ratio(),
-            Goal::Nanoseconds(_) => self.pairs.difference(),
+        match &self.finding {
+            Finding::Compared { pairs, goal: Goal::Ratio(_) | Goal::None, .. } => pairs.ratio(),
+            Finding::Compared { pairs, goal: Goal::Nanoseconds(_), .. } => pairs.difference(),
+            Finding::Compared { pairs, goal: Goal::Faster(_), .. } => 1.0 / pairs.ratio(),
+            Finding::Counted { number, .. } => *number,
+            Finding::Skipped { .. } => f64::NAN,
         }
     }
 
-    fn is_met(&self) -> bool {
-        let (Goal::Ratio(limit) | Goal::Nanoseconds(limit)) = self.goal;
-        self.result() <= limit
+    /// None where there is no goal, or nothing was measured.
+    fn is_met(&self) -> Option<bool> {
+        match self.finding {
+            Finding::Compared { goal: Goal::Ratio(limit) | Goal::Nanoseconds(limit), .. }
+            | Finding::Counted { most: limit, .. } => Some(self.result() <= limit),
+            Finding::Compared { goal: Goal::Faster(limit), .. } => Some(self.result() >= limit),
+            Finding::Compared { goal: Goal::None, .. } | Finding::Skipped { .. } => None,
+        }
     }
 
-    fn cells(&self) -> [String; 6] {
+    fn cells(&self, judged: bool) -> [String; 6] {
         let side = |values: &[f64]| format!("{} / {}", time(minimum(values)), time(median(values.iter().copied())));
-        let (result, goal) = match self.goal {
-            Goal::Ratio(limit) => (format!("{:.5}", self.result()), format!("<= {limit}")),
-            Goal::Nanoseconds(limit) => (format!("{:+.2} ns", self.result()), format!("<= +{limit} ns")),
+        let (ours, peer) = match &self.finding {
+            Finding::Compared { peer_name, pairs, .. } => {
+                (side(&pairs.ours), format!("{} ({peer_name})", side(&pairs.peer)))
+            }
+            Finding::Counted { .. } => ("counted".to_owned(), String::new()),
+            Finding::Skipped { reason } => (format!("not measured: {reason}"), String::new()),
         };
-        let met = if self.is_met() { "yes" } else { "NO" }.to_owned();
-        let peer = format!("{} ({})", side(&self.pairs.peer), self.peer_name);
-        [self.what.clone(), side(&self.pairs.ours), peer, result, goal, met]
-    }
-
-    fn json(&self) -> String {
-        let (form, limit) = match self.goal {
-            Goal::Ratio(limit) => ("ratio", limit),
-            Goal::Nanoseconds(limit) => ("difference_ns", limit),
+        let (result, goal) = match &self.finding {
+            Finding::Compared { goal: Goal::Ratio(limit), .. } => {
+                (format!("{:.5}", self.result()), format!("<= {limit}"))
+            }
+            Finding::Compared { goal: Goal::Nanoseconds(limit), .. } => {
+                (format!("{:+.2} ns", self.result()), format!("<= +{limit} ns"))
+            }
+            Finding::Compared { goal: Goal::Faster(limit), .. } => {
+                (format!("{:.3} times as fast", self.result()), format!(">= {limit}"))
+            }
+            Finding::Compared { goal: Goal::None, .. } => (format!("{:.5}", self.result()), String::new()),
+            Finding::Counted { most, .. } => (format!("{}", self.result()), format!("<= {most}")),
+            Finding::Skipped { .. } => (String::new(), String::new()),
         };
-        let side = |values: &[f64]| {
-            format!(r#"{{"min_ns": {:.3}, "median_ns": {:.3}}}"#, minimum(values), median(values.iter().copied()))
+        let met = match self.is_met().filter(|_| judged) {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "",
         };
-        format!(
-            r#"{{"what": {}, "ours": {}, "peer_is": {}, "peer": {}, "rounds": {}, "{form}": {:.6}, "goal": {limit}, "met": {}}}"#,
-            quoted(&self.what),
-            side(&self.pairs.ours),
-            quoted(self.peer_name),
-            side(&self.pairs.peer),
-            self.pairs.ours.len(),
-            self.result(),
-            self.is_met(),
-        )
+        [self.what.clone(), ours, peer, result, goal, met.to_owned()]
     }
 }
 
+#[allow(dead_code, reason = "every bench has its own use of it")]
 impl Report {
-    pub(crate) fn add(&mut self, what: impl Into<String>, peer_name: &'static str, pairs: Pairs, goal: Goal) {
-        self.rows.push(Row { what: what.into(), peer_name, pairs, goal });
+    /// A report whose goals are judged on a GPU only.
+    pub(crate) fn of_gpu() -> Self {
+        Self { needs_gpu: true, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, what: impl Into<String>, peer_name: impl Into<String>, pairs: Pairs, goal: Goal) {
+        let finding = Finding::Compared { peer_name: peer_name.into(), pairs, goal };
+        self.rows.push(Row { what: what.into(), finding });
+    }
+
+    /// A number that is no time, such as of driver calls, which may be at most `most`.
+    pub(crate) fn count(&mut self, what: impl Into<String>, number: f64, most: f64) {
+        self.rows.push(Row { what: what.into(), finding: Finding::Counted { number, most } });
+    }
+
+    /// Says why something was not measured.
+    pub(crate) fn skip(&mut self, what: impl Into<String>, reason: impl Into<String>) {
+        self.rows.push(Row { what: what.into(), finding: Finding::Skipped { reason: reason.into() } });
+    }
+
+    /// The nanoseconds that one way took for so many bytes. `series` is what is done, and a plot of its own.
+    pub(crate) fn sample(&mut self, series: &str, way: &str, bytes: usize, times: Vec<f64>) {
+        self.samples.push(Sample { series: series.to_owned(), way: way.to_owned(), bytes, times });
+    }
+
+    /// Something that the results depend on.
+    pub(crate) fn fact(&mut self, name: &'static str, value: impl ToString) {
+        self.facts.push((name, value.to_string()));
     }
 
     /// Prints the table and writes the same to `NAME.json` in `$VKGDR_BENCH_DIR`, by default `bench` in cargo's target
@@ -98,16 +165,30 @@ impl Report {
         }
     }
 
+    /// Writes what there is so far, in case that the bench is ended before it is done.
+    pub(crate) fn save(&self, name: &str, gpu: &str) {
+        if let Err(error) = self.write(name, &Machine::here(gpu)) {
+            println!("not written as JSON: {error}");
+        }
+    }
+
+    fn is_judged(&self, machine: &Machine) -> bool {
+        !(self.needs_gpu && machine.simulated)
+    }
+
     fn table(&self, machine: &Machine) -> String {
         let heading = ["what", "ours, min / median", "peer, min / median", "result", "goal", "met"].map(str::to_owned);
-        let rows: Vec<_> = [heading].into_iter().chain(self.rows.iter().map(Row::cells)).collect();
+        let judged = self.is_judged(machine);
+        let rows: Vec<_> = [heading].into_iter().chain(self.rows.iter().map(|row| row.cells(judged))).collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; 6] = std::array::from_fn(width);
         let mut text = format!("\n{} | {} | {}\n", machine.driver, machine.cpu, machine.date);
-        if machine.simulated {
+        if machine.simulated && judged {
             text.push_str(
                 "Simulated driver: the ratios tell what this crate adds; the times tell nothing of hardware.\n",
             );
+        } else if machine.simulated {
+            text.push_str("Simulated driver: neither times nor ratios tell anything of hardware; nothing is judged.\n");
         }
         for row in rows {
             let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
@@ -123,51 +204,17 @@ impl Report {
         let target = || program.ancestors().nth(3).unwrap_or(Path::new(".")).join("bench");
         let folder = env::var_os("VKGDR_BENCH_DIR").map_or_else(target, PathBuf::from);
         fs::create_dir_all(&folder)?;
-        let rows: Vec<_> = self.rows.iter().map(|row| format!("    {}", row.json())).collect();
-        let text = format!(
-            "{{\n  \"driver\": {},\n  \"simulated\": {},\n  \"cpu\": {},\n  \"date\": {},\n  \"rows\": [\n{}\n  ]\n}}\n",
-            quoted(&machine.driver),
-            machine.simulated,
-            quoted(&machine.cpu),
-            quoted(&machine.date),
-            rows.join(",\n"),
-        );
         let path = folder.join(format!("{name}.json"));
-        fs::write(&path, text)?;
+        fs::write(&path, json::of(self, machine))?;
         Ok(path)
     }
 }
 
-impl Machine {
-    fn here(gpu: &str) -> Self {
-        let simulated = support::simcuda().is_some();
-        let driver = if simulated { format!("simulated CUDA driver ({gpu})") } else { gpu.to_owned() };
-        Self { driver, simulated, cpu: cpu().unwrap_or_else(|| "unknown CPU".to_owned()), date: date() }
-    }
-}
-
-fn cpu() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let model = text.lines().find_map(|line| line.strip_prefix("model name"))?;
-    Some(model.trim_start_matches([':', ' ', '\t']).to_owned())
-}
-
-fn date() -> String {
-    let output = Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]).output();
-    output
-        .map_or_else(|_| "unknown date".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 /// A number of nanoseconds in a unit that suits it.
-fn time(nanoseconds: f64) -> String {
+pub(crate) fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         ns if ns < 1e3 => format!("{ns:.2} ns"),
         ns if ns < 1e6 => format!("{:.2} us", ns / 1e3),
         ns => format!("{:.2} ms", ns / 1e6),
     }
-}
-
-/// A JSON string. The texts here are names: of control characters only those that JSON names can occur.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\t', "\\t"))
 }

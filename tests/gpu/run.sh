@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Tests vkgdr on a machine that has an NVIDIA GPU and driver, from the folder that `make gpu-bundle` made:
 #
-#     gpu-bundle/run.sh OUTPUT-FOLDER
+#     gpu-bundle/run.sh OUTPUT-FOLDER [STAGE...]
 #
 # Needs nothing else there: no Rust, no internet, no Vulkan loader, no root. Runs the stages of stage.sh one after
-# the other, whatever the others' results, within 9 minutes. Leaves at most 8 files: summary.txt (stage, exit code,
-# seconds; 124 is "ran out of time"), a log for each stage (the probe's is in facts.log), and bench.json. Exit code 0
-# when every stage succeeded. PYTHON names the interpreter for the Python tests, which need 3.11 and numpy.
+# the other, or those that are named, whatever the others' results, within 9 minutes. Leaves at most 8 files:
+# summary.txt (stage, exit code, seconds; 124 is "ran out of time"), a log for each stage (the probe's is in facts.log),
+# and bench.json. Exit code 0 when every stage succeeded. PYTHON names the interpreter for the Python tests, which need
+# 3.11 and numpy.
+#
+# Beside all other stages the benches have time for a quick run only. For one to judge by: run.sh OUTPUT-FOLDER facts bench
 #
 # VKGDR_CUDA_DRIVER=sim makes it a dry run on the simulated driver (Mesa's lavapipe must be installed).
 set -u -o pipefail
@@ -16,7 +19,7 @@ die() {
     printf '%s\n' "$*" >&2
     exit 2
 }
-[ $# -eq 1 ] || die "usage: $0 OUTPUT-FOLDER"
+[ $# -ge 1 ] || die "usage: $0 OUTPUT-FOLDER [STAGE...]"
 [ -e "$here/tests.tar.zst" ] || die "$0 is not in a bundle; make one with \`make gpu-bundle\`"
 driver=${VKGDR_CUDA_DRIVER:-real}
 case $driver in
@@ -32,6 +35,11 @@ stages=(facts probe tests validation python examples bench)
 declare -A due=([facts]=30 [probe]=60 [tests]=120 [validation]=125 [python]=60 [examples]=35 [bench]=75)
 declare -A log_of=([probe]=facts)
 max_log=$((8 << 20))
+shift
+for stage in "$@"; do
+    [ -n "${due[$stage]:-}" ] || die "there is no stage '$stage'; there are: ${stages[*]}"
+done
+[ $# -eq 0 ] || stages=("$@")
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/vkgdr-gpu.XXXXXX") || exit 2
 running=
@@ -141,7 +149,9 @@ for stage in "${stages[@]}"; do
     log=$out/${log_of[$stage]:-$stage}.log
     [ -n "${log_of[$stage]:-}" ] || : >"$log"
     from=$SECONDS
-    timeout --kill-after=3 "$(seconds_for "$stage")" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
+    VKGDR_STAGE_SECONDS=$(seconds_for "$stage")
+    export VKGDR_STAGE_SECONDS
+    timeout --kill-after=3 "$VKGDR_STAGE_SECONDS" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
     running=$!
     wait "$running"
     status=$?

@@ -1,0 +1,223 @@
+//! Copies between private memory and GPU memory, from one byte to 64 MiB, in both directions.
+//!
+//! A copy is done when its bytes are where they should be: an asynchronous one is waited for, and a plain `memcpy` into
+//! the mapping ends with a fence, as a kernel that is running needs it and as `Memory::write` does it.
+#![expect(unsafe_code, reason = "calls the CUDA driver and libc to compare with")]
+
+use std::hint::black_box;
+use std::slice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vkgdr::cudarc::driver::sys::CUdeviceptr;
+use vkgdr::cudarc::driver::{CudaContext, CudaStream, result};
+use vkgdr::{Memory, MemoryKind};
+
+use crate::contest::{self, Times};
+use crate::memory::{Buffer, Pinned};
+use crate::report::{Goal, Report, time};
+use crate::{Bench, Result, must, size};
+
+const SIZES: [usize; 14] =
+    [1, 4, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Write,
+    Read,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Ours,
+    Peer,
+    /// As above, and one of those that are called synchronous.
+    SynchronousPeer,
+    /// Measured beside, but not the same: memory on the CPU's side.
+    Beside,
+}
+
+/// How the bytes are moved.
+enum How {
+    Ours(Memory),
+    /// libc's memcpy, from or to the host's address of memory that is kept beside.
+    Plain(*mut u8),
+    Synchronous,
+    Asynchronous(Arc<CudaStream>),
+}
+
+struct Way {
+    name: &'static str,
+    role: Role,
+    how: How,
+    /// On the CPU's side.
+    private: *mut u8,
+    /// On the device.
+    device: CUdeviceptr,
+}
+
+pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
+    let most = SIZES.into_iter().max().unwrap_or(0);
+    let pattern: Vec<u8> = (0..most).map(|at| (at * 31 + at / 256 + 7).to_le_bytes()[0]).collect();
+    let mut pageable = pattern.clone();
+    let pinned = Pinned::new(most)?;
+    // SAFETY: the memory has that many bytes and nobody else uses it; the pattern is elsewhere.
+    unsafe { pinned.host_ptr().copy_from_nonoverlapping(pattern.as_ptr(), most) };
+    let buffer = Buffer::new(most)?;
+    let stream = bench.context.new_stream()?;
+    let mapped = Memory::allocate(&bench.gpu, most, MemoryKind::Mapped)?;
+    let host = Memory::allocate(&bench.gpu, most, MemoryKind::Host)?;
+    let mapping = mapped.host_ptr().ok_or("mapped memory has no host view")?.as_ptr();
+    let (to_mapped, to_host, to_buffer) = (mapped.device_ptr(), host.device_ptr(), buffer.device_ptr());
+    let way = |name, role, how, private, device| Way { name, role, how, private, device };
+    let (private, fixed) = (pageable.as_mut_ptr(), pinned.host_ptr());
+    let ways = [
+        way("Memory, mapped", Role::Ours, How::Ours(mapped), private, to_mapped),
+        way("Memory, host", Role::Beside, How::Ours(host), private, to_host),
+        way("libc memcpy over the mapping", Role::Peer, How::Plain(mapping), private, to_mapped),
+        way("cuMemcpy, pageable", Role::SynchronousPeer, How::Synchronous, private, to_buffer),
+        way("cuMemcpy, pinned", Role::SynchronousPeer, How::Synchronous, fixed, to_buffer),
+        way("cuMemcpyAsync + wait, pageable", Role::Peer, How::Asynchronous(stream.clone()), private, to_buffer),
+        way("cuMemcpyAsync + wait, pinned", Role::Peer, How::Asynchronous(stream), fixed, to_buffer),
+    ];
+    let each = limit / u32::try_from(2 * SIZES.len())?;
+    for direction in [Direction::Write, Direction::Read] {
+        for len in SIZES {
+            for way in &ways {
+                way.check(&bench.context, direction, &pattern[..len])?;
+            }
+            let times = contest::measure(ways.len(), each, |way| ways[way].copy(direction, black_box(len)));
+            note(&mut bench.report, &ways, direction, len, &times);
+        }
+    }
+    Ok(())
+}
+
+fn note(report: &mut Report, ways: &[Way], direction: Direction, len: usize, times: &Times) {
+    let (verb, what) = match direction {
+        Direction::Write => ("write", "write to GPU memory"),
+        Direction::Read => ("read", "read from GPU memory"),
+    };
+    for (index, way) in ways.iter().enumerate() {
+        report.sample(verb, way.name, len, times.of(index));
+    }
+    let with = |role| (0..ways.len()).filter(move |way| ways[*way].role == role);
+    let Some(ours) = with(Role::Ours).next() else { return };
+    let synchronous = times.best(with(Role::SynchronousPeer));
+    if let Some(best) = times.best(with(Role::Peer).chain(with(Role::SynchronousPeer))) {
+        let peer = format!("the best of all: {}", ways[best].name);
+        let pairs = times.pairs(ours, best);
+        println!("    {verb} {:>8}: {:>10}, {peer} ratio {:.3}", size(len), time(median(&pairs.ours)), pairs.ratio());
+        report.add(format!("{what}, {}", size(len)), peer, pairs, Goal::Ratio(1.05));
+    }
+    let goal = match direction {
+        Direction::Write if len <= 4096 => Goal::Ratio(0.1),
+        Direction::Read if len <= 64 => Goal::Ratio(0.2),
+        Direction::Write | Direction::Read => return,
+    };
+    if let Some(peer) = synchronous {
+        report.add(format!("small {what}, {}", size(len)), ways[peer].name, times.pairs(ours, peer), goal);
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    crate::pairs::median(values.iter().copied())
+}
+
+impl Way {
+    #[inline]
+    fn copy(&self, direction: Direction, len: usize) {
+        match direction {
+            Direction::Write => self.write(len),
+            Direction::Read => self.read(len),
+        }
+    }
+
+    /// The first `len` private bytes, which the caller leaves alone meanwhile.
+    fn private(&self, len: usize) -> &[u8] {
+        // SAFETY: the private memory is longer than that, initialised, and outlives the ways.
+        unsafe { slice::from_raw_parts(self.private, len) }
+    }
+
+    /// As above, to write to.
+    #[expect(clippy::mut_from_ref, reason = "the memory is another one's; ways are used one at a time")]
+    fn private_mut(&self, len: usize) -> &mut [u8] {
+        // SAFETY: as above, and ways are used one at a time.
+        unsafe { slice::from_raw_parts_mut(self.private, len) }
+    }
+
+    fn write(&self, len: usize) {
+        match &self.how {
+            How::Ours(memory) => must(memory.write(0, black_box(self.private(len)))),
+            How::Plain(mapping) => {
+                // SAFETY: both sides have `len` bytes, and nobody else uses them.
+                unsafe { libc::memcpy(mapping.cast(), black_box(self.private).cast(), len) };
+                store_fence();
+            }
+            // SAFETY: the device's memory has `len` bytes, and its context is current.
+            How::Synchronous => must(unsafe { result::memcpy_htod_sync(self.device, self.private(len)) }),
+            How::Asynchronous(stream) => {
+                // SAFETY: as above; the bytes stay as they are until the copy was waited for.
+                must(unsafe { result::memcpy_htod_async(self.device, self.private(len), stream.cu_stream()) });
+                must(stream.synchronize());
+            }
+        }
+    }
+
+    fn read(&self, len: usize) {
+        match &self.how {
+            How::Ours(memory) => must(memory.read(0, black_box(self.private_mut(len)))),
+            How::Plain(mapping) => {
+                // SAFETY: both sides have `len` bytes, and nobody else uses them.
+                black_box(unsafe { libc::memcpy(self.private.cast(), black_box(mapping.cast()), len) });
+            }
+            // SAFETY: the device's memory has `len` bytes, and its context is current.
+            How::Synchronous => must(unsafe { result::memcpy_dtoh_sync(self.private_mut(len), self.device) }),
+            How::Asynchronous(stream) => {
+                let to = self.private_mut(len);
+                // SAFETY: as above; nobody touches the bytes until the copy was waited for.
+                must(unsafe { result::memcpy_dtoh_async(to, self.device, stream.cu_stream()) });
+                must(stream.synchronize());
+            }
+        }
+    }
+
+    /// Whether it does what it is measured for. Afterwards both sides have the pattern.
+    fn check(&self, context: &CudaContext, direction: Direction, pattern: &[u8]) -> Result {
+        let len = pattern.len();
+        let mut found = vec![0; len];
+        match direction {
+            Direction::Write => {
+                // SAFETY: the device's memory has `len` bytes, and its context is current.
+                unsafe { result::memcpy_htod_sync(self.device, &found) }?;
+                // A small copy from pageable memory may come back before it is done.
+                context.synchronize()?;
+                self.write(len);
+                context.synchronize()?;
+                // SAFETY: as above.
+                unsafe { result::memcpy_dtoh_sync(&mut found, self.device) }?;
+            }
+            Direction::Read => {
+                // SAFETY: as above.
+                unsafe { result::memcpy_htod_sync(self.device, pattern) }?;
+                context.synchronize()?;
+                self.private_mut(len).fill(0);
+                self.read(len);
+                found.copy_from_slice(self.private(len));
+                self.private_mut(len).copy_from_slice(pattern);
+            }
+        }
+        if found == pattern { Ok(()) } else { Err(format!("{}, {}: wrong bytes", self.name, size(len)).into()) }
+    }
+}
+
+/// Orders the CPU's stores, those that wait in write-combining buffers included.
+fn store_fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 CPU has SSE.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}

@@ -1,0 +1,111 @@
+//! Against what a program would use otherwise, on a GPU: CUDA's copies and a plain `memcpy` over the mapping, CUDA's
+//! allocators, and a running kernel that is talked to through pinned memory.
+//!
+//! Everything is measured in turns with its peers, in one run. On the simulated driver it runs too, to see that it
+//! works: neither times nor ratios mean anything there, no goal is judged, and what needs a kernel says so.
+//!
+//! It takes about as many seconds as `VKGDR_BENCH_SECONDS` says, 90 by default; after each part, what there is so far is
+//! in `gpu.json` (see `report`).
+
+mod allocation;
+mod bandwidth;
+mod contest;
+mod copies;
+mod memory;
+#[path = "../pairs/mod.rs"]
+#[allow(dead_code, reason = "differences are for other benches")]
+mod pairs;
+mod ping_pong;
+#[path = "../report/mod.rs"]
+mod report;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use report::Report;
+use vkgdr::cudarc::driver::CudaContext;
+use vkgdr::{CopyRoutine, MemoryKind, OpenFlags, Vkgdr};
+
+type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// What every part needs.
+struct Bench {
+    gpu: Vkgdr,
+    context: Arc<CudaContext>,
+    report: Report,
+}
+
+type Part = fn(&mut Bench, Duration) -> Result;
+
+/// Each with its share of the time, in percent.
+const PARTS: [(&str, Part, u32); 4] = [
+    ("read bandwidth", bandwidth::measure, 10),
+    ("allocation", allocation::measure, 15),
+    ("ping-pong with a running kernel", ping_pong::measure, 10),
+    ("copies", copies::measure, 65),
+];
+
+fn main() -> Result {
+    // `cargo test --benches` and `--list` only want to know whether it runs.
+    let arguments: Vec<_> = std::env::args().collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    if !has("--bench") || has("--test") || has("--list") {
+        return Ok(());
+    }
+    let context = CudaContext::new(0)?;
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let limit = limit()?;
+    let mut bench = Bench { gpu, context, report: Report::of_gpu() };
+    bench.note_facts();
+    let start = Instant::now();
+    let mut failed = Vec::new();
+    for (name, part, percent) in PARTS {
+        println!("[{:3.0} s] {name}", start.elapsed().as_secs_f64());
+        if let Err(error) = part(&mut bench, limit * percent / 100) {
+            bench.report.skip(name, error.to_string());
+            failed.push(format!("{name}: {error}"));
+        }
+        bench.report.save("gpu", bench.gpu.name());
+    }
+    bench.report.publish("gpu", bench.gpu.name());
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ").into()) }
+}
+
+fn limit() -> Result<Duration> {
+    let default = if pairs::is_quick() { 15.0 } else { 90.0 };
+    let seconds = std::env::var("VKGDR_BENCH_SECONDS").map_or(Ok(default), |text| text.parse())?;
+    Ok(Duration::try_from_secs_f64(seconds)?)
+}
+
+impl Bench {
+    fn note_facts(&mut self) {
+        self.report.fact("copy routine", CopyRoutine::chosen());
+        if let Ok(version) = vkgdr::driver_version() {
+            self.report.fact("CUDA", format!("{}.{}", version / 1000, version % 1000 / 10));
+        }
+        if let Ok(id) = self.gpu.pci_bus_id() {
+            self.report.fact("PCI bus id", id);
+        }
+        for kind in [MemoryKind::Mapped, MemoryKind::Host] {
+            if let Ok(info) = self.gpu.memory_type_of(kind) {
+                let name = if kind == MemoryKind::Mapped { "mapped memory" } else { "host memory" };
+                self.report.fact(name, format!("{info:?}"));
+            }
+        }
+    }
+}
+
+/// Stops at the first error: a measurement of failures means nothing.
+fn must<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A number of bytes in a unit that suits it.
+fn size(bytes: usize) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}

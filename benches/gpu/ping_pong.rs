@@ -1,0 +1,117 @@
+//! The CPU talks with a running kernel: it writes a number, the kernel sees it and answers.
+//!
+//! Ours writes into GPU memory and reads the answer in memory of kind `Host`; the peer does both in pinned memory, where
+//! each look of the kernel goes over PCIe.
+#![expect(unsafe_code, reason = "launches a kernel, and reads what it writes")]
+
+use std::hint::spin_loop;
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vkgdr::cudarc::driver::sys::{CUdeviceptr, CUresult};
+use vkgdr::cudarc::driver::{CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg};
+use vkgdr::cudarc::nvrtc::Ptx;
+use vkgdr::{Memory, MemoryKind};
+
+use crate::memory::Pinned;
+use crate::pairs::Pairs;
+use crate::report::Goal;
+use crate::{Bench, Result, must};
+
+const WHAT: &str = "ping-pong with a running kernel";
+/// Round trips of one launch: those before the clock starts, and those that are measured.
+const WARM_UP: u32 = 200;
+const MEASURED: u32 = 2000;
+/// After so long without an answer, the CPU gives up, and a little later the kernel.
+const PATIENCE: Duration = Duration::from_secs(2);
+const KERNELS_PATIENCE: u64 = 3_000_000_000;
+const LEN: usize = 4096;
+
+/// One side of the comparison.
+struct Table<F> {
+    /// Writes the number for the kernel.
+    put: F,
+    flag: CUdeviceptr,
+    reply: CUdeviceptr,
+    /// Where the CPU reads the answer.
+    answer: *mut u32,
+}
+
+pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
+    let module = match bench.context.load_module(Ptx::from_src(include_str!("ping_pong.ptx"))) {
+        Ok(module) => module,
+        Err(DriverError(CUresult::CUDA_ERROR_NOT_SUPPORTED)) => {
+            bench.report.skip(WHAT, "this driver runs no kernels");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let kernel = module.load_function("answer")?;
+    let stream = bench.context.new_stream()?;
+
+    let flag = Memory::allocate(&bench.gpu, LEN, MemoryKind::Mapped)?;
+    let reply = Memory::allocate(&bench.gpu, LEN, MemoryKind::Host)?;
+    let put = |number: u32| {
+        must(flag.write(0, &[number]));
+        must(flag.flush(..4));
+    };
+    let answer = reply.host_ptr().ok_or("host memory has no host view")?.as_ptr().cast();
+    let ours = Table { put, flag: flag.device_ptr(), reply: reply.device_ptr(), answer };
+
+    let (pinned_flag, pinned_reply) = (Pinned::new(LEN)?, Pinned::new(LEN)?);
+    let put = |number: u32| {
+        // SAFETY: the memory has room for it, and is aligned to a page.
+        unsafe { ptr::write_volatile(pinned_flag.host_ptr().cast::<u32>(), number) };
+    };
+    let (flag, reply) = (pinned_flag.device_ptr()?, pinned_reply.device_ptr()?);
+    let peer = Table { put, flag, reply, answer: pinned_reply.host_ptr().cast() };
+
+    let mut pairs = Pairs::default();
+    let start = Instant::now();
+    while pairs.ours.len() < 5 || (start.elapsed() < limit && pairs.ours.len() < 200) {
+        pairs.ours.push(ours.exchange(&kernel, &stream)?);
+        pairs.peer.push(peer.exchange(&kernel, &stream)?);
+    }
+    println!("    {} launches each, {MEASURED} round trips a launch", pairs.ours.len());
+    bench.report.add(WHAT, "pinned memory", pairs, Goal::Ratio(0.75));
+    Ok(())
+}
+
+impl<F: Fn(u32)> Table<F> {
+    /// Nanoseconds for a round trip, with a kernel that is running already.
+    fn exchange(&self, kernel: &CudaFunction, stream: &Arc<CudaStream>) -> Result<f64> {
+        (self.put)(0);
+        // SAFETY: the memory has room for it and is aligned to a page; no kernel is running.
+        unsafe { ptr::write_volatile(self.answer, 0) };
+        let rounds = WARM_UP + MEASURED;
+        let mut launch = stream.launch_builder(kernel);
+        launch.arg(&self.flag).arg(&self.reply).arg(&rounds).arg(&KERNELS_PATIENCE);
+        let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: the kernel takes these arguments, uses one word of each memory, and is waited for below.
+        unsafe { launch.launch(one) }?;
+        let outcome = self.round_trips(rounds);
+        stream.synchronize()?;
+        outcome
+    }
+
+    fn round_trips(&self, rounds: u32) -> Result<f64> {
+        let mut start = Instant::now();
+        for round in 1..=rounds {
+            if round == WARM_UP + 1 {
+                start = Instant::now();
+            }
+            (self.put)(round);
+            let mut looks = 0_u32;
+            // SAFETY: the memory has room for it and is aligned to a page.
+            while unsafe { ptr::read_volatile(self.answer) } != round {
+                spin_loop();
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(1 << 16) && start.elapsed() > PATIENCE {
+                    return Err(format!("no answer to round {round}").into());
+                }
+            }
+        }
+        Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(MEASURED))
+    }
+}
