@@ -101,10 +101,6 @@ impl Core {
         })
     }
 
-    pub(super) const fn id(&self) -> u64 {
-        self.id
-    }
-
     pub(super) const fn owner(&self) -> &Vkgdr {
         &self.owner
     }
@@ -125,10 +121,6 @@ impl Core {
         self.block_len
     }
 
-    pub(super) fn is_holding(&self) -> bool {
-        self.depot().is_holding()
-    }
-
     /// A piece for `len` bytes.
     #[inline]
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Arc<Piece>> {
@@ -145,7 +137,7 @@ impl Core {
     /// A piece from what all threads share, and some more for this thread's cache.
     #[cold]
     fn fetch(self: &Arc<Self>, class: usize, len: usize) -> Result<Arc<Piece>> {
-        let count = local::enrol(self, class);
+        let count = local::enrol(self, self.id, &self.classes, class);
         let mut pieces = Vec::with_capacity(count);
         let piece = loop {
             self.gather(class, count, &mut pieces)?;
@@ -272,7 +264,7 @@ impl Core {
 
     /// Puts a piece away that the device may still use.
     fn put_behind(&self, piece: Arc<Piece>, binding: Binding) -> Result<()> {
-        let holding = self.is_holding();
+        let holding = self.depot().is_holding();
         match binding.policy() {
             DropPolicy::WaitForStream if binding.keeps_stream() && holding => {
                 self.fences().shelve(piece, binding);
@@ -296,7 +288,7 @@ impl Core {
     /// Puts a free piece into this thread's cache, or where all threads find it.
     fn put_near(self: &Arc<Self>, piece: Arc<Piece>) {
         let class = piece.tag().class as usize;
-        local::enrol(self, class);
+        local::enrol(self, self.id, &self.classes, class);
         let mut pieces = vec![piece];
         local::stock(self.id, class, &mut pieces);
         self.put(pieces);

@@ -9,7 +9,6 @@ use std::ops::{AddAssign, Neg};
 use std::sync::{Arc, Weak};
 
 use super::classes::Classes;
-use super::core::Core;
 use super::handover::{Owner, Visitor, share};
 use super::primitives;
 use crate::driver::process;
@@ -139,11 +138,21 @@ impl Cache {
     }
 }
 
+/// Where caches belong: a pool.
+pub(super) trait Home: Send + Sync {
+    /// Whether its threads may keep pieces.
+    fn is_holding(&self) -> bool;
+    /// Takes note of a new cache.
+    fn admit(&self, cache: Cache);
+    /// Takes what the cache of a thread has, at the thread's end.
+    fn retire(&self, cache: &Cache);
+}
+
 struct Entry {
     pool: u64,
     owner: Owner<Padded>,
     cache: Cache,
-    core: Weak<Core>,
+    home: Weak<dyn Home>,
 }
 
 /// The caches of a thread, which go back to their pools when it ends.
@@ -154,9 +163,9 @@ impl Drop for Caches {
         if process::is_forked() {
             return;
         }
-        for Entry { cache, core, .. } in std::mem::take(self.0.get_mut()) {
-            if let Some(core) = core.upgrade() {
-                core.retire(&cache);
+        for Entry { cache, home, .. } in std::mem::take(self.0.get_mut()) {
+            if let Some(home) = home.upgrade() {
+                home.retire(&cache);
             }
         }
     }
@@ -224,21 +233,22 @@ pub(super) fn stock(pool: u64, class: usize, pieces: &mut Vec<Arc<Piece>>) {
 }
 
 /// How many pieces of a class to get at once, and whether this thread has a cache for them. Makes the cache.
-pub(super) fn enrol(core: &Arc<Core>, class: usize) -> usize {
-    if !is_enrolled(core.id()) && core.is_holding() {
-        let (owner, cache) = Cache::new(core.classes());
-        let entry = Entry { pool: core.id(), owner, cache: cache.clone(), core: Arc::downgrade(core) };
+pub(super) fn enrol(home: &Arc<impl Home + 'static>, pool: u64, classes: &Classes, class: usize) -> usize {
+    if !is_enrolled(pool) && home.is_holding() {
+        let (owner, cache) = Cache::new(classes);
+        let weak: Weak<dyn Home> = Arc::downgrade(home) as Weak<dyn Home>;
+        let entry = Entry { pool, owner, cache: cache.clone(), home: weak };
         let entered = CACHES.try_with(|caches| {
             let mut caches = caches.0.try_borrow_mut().ok()?;
-            caches.retain(|entry| entry.core.strong_count() > 0);
+            caches.retain(|entry| entry.home.strong_count() > 0);
             caches.push(entry);
             Some(())
         });
         if let Ok(Some(())) = entered {
-            core.admit(cache);
+            home.admit(cache);
         }
     }
-    let most = with(core.id(), |bins| if bins.open { bins.bins[class].most } else { 0 });
+    let most = with(pool, |bins| if bins.open { bins.bins[class].most } else { 0 });
     (most.unwrap_or(0) / 2).max(1)
 }
 

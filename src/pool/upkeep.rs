@@ -3,10 +3,14 @@
 
 use super::core::Core;
 use super::depot::Rubbish;
-use super::local::Cache;
+use super::local::{Cache, Home};
 
-impl Core {
-    pub(super) fn admit(&self, cache: Cache) {
+impl Home for Core {
+    fn is_holding(&self) -> bool {
+        self.depot().is_holding()
+    }
+
+    fn admit(&self, cache: Cache) {
         self.caches().push(cache.clone());
         // The pool may have stopped holding meanwhile, and not have seen the cache.
         if !self.is_holding() {
@@ -14,12 +18,13 @@ impl Core {
         }
     }
 
-    /// Takes what the cache of a thread has, at the thread's end.
-    pub(super) fn retire(&self, cache: &Cache) {
+    fn retire(&self, cache: &Cache) {
         self.empty(cache, true);
         self.caches().retain(|other| !other.is(cache));
     }
+}
 
+impl Core {
     fn empty(&self, cache: &Cache, close: bool) {
         let mut pieces = Vec::new();
         let lent = cache.drain(close, &mut pieces);
