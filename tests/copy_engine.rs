@@ -260,11 +260,28 @@ fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     // SAFETY: the release waits, since the copy is not what this is about.
     unsafe { memory.release_immediately() };
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     sim.fail("cuStreamSynchronize", 1, 999);
     assert_says(&refused(dma_read(&memory, 0, 10)), &["cuStreamSynchronize failed"]);
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     // What could not be waited for then is now.
     memory.write_with(CopyPolicy::Dma, 3, &[3_u8; 4])?;
     assert_eq!(dma_read(&memory, 0, 10)?, [2, 2, 2, 3, 3, 3, 3, 2, 2, 2]);
+    Ok(())
+}
+
+#[test]
+fn a_piece_with_an_unfinished_copy_is_not_given_out_again_at_once() -> Result {
+    let Some(sim) = simcuda() else { return common::skip("nothing fails on a real driver") };
+    let (_context, gpu) = common::open(NONE)?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+    let piece = pool.allocate(4096)?;
+    let start = piece.host_ptr();
+    sim.fail("cuStreamSynchronize", 1, 999);
+    assert_says(&refused(piece.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
+    // SAFETY: the copy is ours, which the release does not forget.
+    unsafe { Memory::from(piece).free_idle() }?;
+    let others: Vec<_> = (0..100).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
+    assert!(others.iter().all(|other| other.host_ptr() != start));
     Ok(())
 }

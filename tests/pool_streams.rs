@@ -359,3 +359,16 @@ fn a_pool_that_finds_no_memory_frees_what_it_holds_and_tries_once_more() -> Resu
     assert_eq!(Live::now(), before);
     Ok(())
 }
+
+#[test]
+fn small_pieces_count_with_what_they_take_up() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let kept = pool.allocate(1)?;
+    for _ in 0..20_000 {
+        // The device may have used it.
+        let _address = pool.allocate(1)?.device_ptr();
+    }
+    assert!(pool.managed_bytes() <= 3 * BLOCK, "{} bytes managed", pool.managed_bytes());
+    drop(kept);
+    Ok(())
+}

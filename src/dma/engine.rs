@@ -172,8 +172,19 @@ impl Engine {
 
     /// Forgets what CUDA destroyed with the context.
     pub(super) fn abandon(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.queue.abandon());
+        for slot in &mut self.slots {
+            slot.queue.abandon();
+            slot.busy = false;
+        }
         self.pages.abandon();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.is_busy() {
+            self.pages.leave();
+        }
     }
 }
 

@@ -34,6 +34,12 @@ impl LockedPages {
         NonNull::new(self.pages.start.0).unwrap_or(NonNull::dangling())
     }
 
+    /// Leaves the pages, locked, to the end of the process: a copy engine may still use them.
+    pub(crate) fn leave(&mut self) {
+        self.registration.0 = None;
+        self.pages.left = true;
+    }
+
     /// Forgets the registration, which CUDA ended with the context.
     pub(crate) fn abandon(&mut self) {
         self.registration.0 = None;
@@ -50,7 +56,7 @@ impl Drop for Registration {
         if process::is_forked() {
             return;
         }
-        // SAFETY: registered when this value was made. Copies that are still under way have the pages locked.
+        // SAFETY: registered when this value was made, and no copy uses the pages: see `leave`.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.host_unregister(pages.0) }) {
             log::warn!("releasing locked pages: {error}");
         }
@@ -62,6 +68,7 @@ impl Drop for Registration {
 struct Pages {
     start: Handle<*mut u8>,
     len: usize,
+    left: bool,
 }
 
 impl Pages {
@@ -73,7 +80,7 @@ impl Pages {
         if start == libc::MAP_FAILED {
             return Err(last_error("mmap"));
         }
-        let pages = Self { start: Handle(start.cast()), len };
+        let pages = Self { start: Handle(start.cast()), len, left: false };
         // SAFETY: the pages that were just mapped.
         if unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) } == 0 {
             Ok(pages)
@@ -86,7 +93,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         // In a child that was forked off they are not there, and something else may be.
-        if process::is_forked() {
+        if process::is_forked() || self.left {
             return;
         }
         // SAFETY: mapped when this value was made, and nobody uses them after their only owner.

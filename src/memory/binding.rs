@@ -68,12 +68,15 @@ pub(crate) struct Binding {
     stream: Option<BoundStream>,
     /// Whether another stream has used the memory, or was bound to it before.
     strayed: bool,
+    /// Whether a copy of ours may still use the memory.
+    unfinished: bool,
     immediate: bool,
 }
 
 impl Binding {
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
+            Self { unfinished: true, .. } => DropPolicy::WaitForContext,
             Self { immediate: true, .. } => DropPolicy::Immediate,
             Self { stream: Some(_), strayed: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
@@ -98,11 +101,15 @@ impl Binding {
         self.strayed |= !self.is_bound_to(stream);
     }
 
-    /// Notes that a copy of ours may still use the memory, on a stream that it is not bound to. Whoever wanted it released
-    /// at once spoke for other work.
+    /// Notes that a copy of ours may still use the memory, on a stream that it is not bound to. Whoever wants it released
+    /// at once, before or after, speaks for other work.
     pub(super) fn note_stray(&mut self) {
-        self.strayed = true;
-        self.immediate = false;
+        self.unfinished = true;
+    }
+
+    /// Whether a copy of ours may still use the memory.
+    pub(super) const fn is_unfinished(&self) -> bool {
+        self.unfinished
     }
 
     fn is_bound_to(&self, stream: CUstream) -> bool {
@@ -191,8 +198,8 @@ impl SharedBinding {
         let before = {
             let mut binding = self.lock();
             let strayed = binding.strayed || (binding.stream.is_some() && !binding.is_bound_to(stream.raw()));
-            let immediate = binding.immediate;
-            std::mem::replace(&mut *binding, Binding { stream: Some(stream), strayed, immediate })
+            let Binding { unfinished, immediate, .. } = *binding;
+            std::mem::replace(&mut *binding, Binding { stream: Some(stream), strayed, unfinished, immediate })
         };
         // Unlocked: dropping a stream may call the driver.
         drop(before);

@@ -221,10 +221,15 @@ impl Lease {
     pub(super) fn end_idle(self) -> Result<()> {
         if Arc::strong_count(&self.piece) > 1 {
             self.binding().change(Binding::release_immediately);
-        } else if !self.piece.is_untouched() && !process::is_forked() {
+        } else if !self.piece.is_untouched() && !process::is_forked() && !self.is_unfinished() {
             drop(self.piece.settle());
         }
         self.end()
+    }
+
+    /// Whether a copy of ours may still use the piece, of which no holder knows.
+    fn is_unfinished(&self) -> bool {
+        self.known_binding().is_some_and(|binding| binding.get().is_unfinished())
     }
 
     /// Gives this share up, and tells what goes wrong when it was the last.

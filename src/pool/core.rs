@@ -91,7 +91,7 @@ impl Core {
             block_len,
             shared: Apart(Shared {
                 depot: Mutex::new(Depot::new(classes)),
-                fences: Fences::new(context),
+                fences: Fences::new(context, classes.size(0)),
                 caches: Mutex::default(),
                 growing: Mutex::default(),
                 lent_pieces: AtomicIsize::new(0),

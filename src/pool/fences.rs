@@ -53,6 +53,8 @@ struct State {
 pub(super) struct Fences {
     state: Mutex<State>,
     context: Context,
+    /// The bytes that a piece takes up at least.
+    smallest: usize,
 }
 
 /// Whether nothing runs in the context after this error, or ever will.
@@ -66,15 +68,16 @@ impl Fences {
     /// How many events a freed piece looks at, so that they do not pile up.
     const GLANCE: usize = 2;
 
-    pub(super) fn new(context: Context) -> Self {
-        Self { state: Mutex::default(), context }
+    pub(super) fn new(context: Context, smallest: usize) -> Self {
+        Self { state: Mutex::default(), context, smallest }
     }
 
     pub(super) fn held(&self) -> usize {
         self.lock().held
     }
 
-    /// The bytes of the pieces that wait for the whole context. They count with what was asked for.
+    /// The bytes of the pieces that wait for the whole context. They count with what was asked for, and at least
+    /// with the smallest size.
     pub(super) fn unknown_bytes(&self) -> usize {
         self.lock().unknown_bytes
     }
@@ -82,7 +85,7 @@ impl Fences {
     /// Keeps a piece until the whole context has finished.
     pub(super) fn keep(&self, piece: Arc<Piece>) {
         self.keep_with(piece, |state, piece| {
-            state.unknown_bytes += piece.len();
+            state.unknown_bytes += piece.len().max(self.smallest);
             state.unknown.push(piece);
         });
     }
