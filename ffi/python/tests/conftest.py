@@ -105,6 +105,19 @@ def gpu(context: libcuda.Context) -> Any:
 
 
 @pytest.fixture
+def foreign(cuda: libcuda.Cuda, context: libcuda.Context) -> Iterator[Any]:
+    """Allocate 16 zeros on the device without vkgdr, and show them as a CUDA array."""
+    from neighbours import BorrowedBytes
+
+    pointer = cuda.allocate(16)
+    cuda.fill(pointer, 0, 16)
+    yield BorrowedBytes(pointer, 16)
+    gc.collect()
+    cuda.synchronize()
+    cuda.free(pointer)
+
+
+@pytest.fixture
 def primary(no_context: None) -> Any:
     """Open GPU 0 in its primary context, with no context current on this thread."""
     import vkgdr

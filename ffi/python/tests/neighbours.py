@@ -51,6 +51,21 @@ class ByInterface:
         self.__cuda_array_interface__ = interface
 
 
+class BorrowedBytes(ByInterface):
+    """Bytes on the device that someone else keeps, maybe on a stream."""
+
+    def __init__(self, pointer: int, size: int, stream: int | None = None, *, readonly: bool = False) -> None:
+        super().__init__(
+            {
+                "shape": (size,),
+                "typestr": "|u1",
+                "data": (pointer, readonly),
+                "version": 3,
+                "stream": stream,
+            }
+        )
+
+
 class ByProtocol:
     """Shows nothing but ``__vkgdr_memory__``."""
 
@@ -66,6 +81,11 @@ class Stream:
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self._handle
+
+
+def device_bytes(cuda: libcuda.Cuda, memory: vkgdr.Memory) -> bytes:
+    """Return what CUDA reads in memory."""
+    return cuda.read(memory.device_ptr, len(memory))
 
 
 def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None = None) -> None:

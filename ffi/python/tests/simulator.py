@@ -145,3 +145,8 @@ def counters() -> list[tuple[bytes, Callable[[bytes], int], bytes]]:
 def ledger() -> dict[str, int]:
     """Count what must not leak, of CUDA and of Vulkan, as far as the libraries can be asked."""
     return {name.decode(): count(word) for name, count, word in counters()}
+
+
+def pages() -> int:
+    """Count the live allocations of Vulkan memory, of which each page of the library has one."""
+    return ledger()["Vulkan memory"]

@@ -29,10 +29,6 @@ def invisible(gpu):
     return memory
 
 
-def pages():
-    return simulator.ledger()["Vulkan memory"]
-
-
 # ---- capsules
 
 
@@ -92,26 +88,26 @@ def test_the_tensor_of_a_region_is_the_part(memory, cuda):
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("device", [(2, 0), (1, 0)])
 def test_a_capsule_that_nobody_takes_gives_the_memory_back(gpu, version, device, simulated):
-    before = pages()
+    before = simulator.pages()
     capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=version, dl_device=device)
     gc.collect()
-    assert pages() == before + 1
+    assert simulator.pages() == before + 1
     del capsule
-    assert pages() == before
+    assert simulator.pages() == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("device", [(2, 0), (1, 0)])
 def test_a_tensor_that_was_taken_outlives_capsule_and_memory(gpu, version, device, simulated):
-    before = pages()
+    before = simulator.pages()
     capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=version, dl_device=device)
     taken = Taken(capsule)
     assert name_of(capsule).startswith("used_")
     del capsule
     gc.collect()
-    assert pages() == before + 1
+    assert simulator.pages() == before + 1
     taken.end()
-    assert pages() == before
+    assert simulator.pages() == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -130,40 +126,40 @@ def test_the_destructor_of_a_used_capsule_leaves_the_tensor_alone(gpu, cuda, ver
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_deleter_runs_after_free(gpu, version, simulated):
-    before = pages()
+    before = simulator.pages()
     memory = vkgdr.Memory(gpu, 64)
     taken = Taken(memory.__dlpack__(max_version=version, dl_device=(1, 0)))
     memory.free()
-    assert pages() == before + 1
+    assert simulator.pages() == before + 1
     assert taken.host_bytes() == ctypes.string_at(taken.tensor.data, 64)
     taken.end()
-    assert pages() == before
+    assert simulator.pages() == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_deleter_runs_after_a_forced_free(gpu, version, simulated):
-    before = pages()
+    before = simulator.pages()
     memory = vkgdr.Memory(gpu, 64)
     taken = Taken(memory.__dlpack__(max_version=version))
     memory.free(force=True)
-    assert pages() == before
+    assert simulator.pages() == before
     taken.end()
-    assert pages() == before
+    assert simulator.pages() == before
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_deleter_runs_on_a_thread_that_python_does_not_know(primary, version, simulated):
-    before = pages()
+    before = simulator.pages()
     for device in ((2, 0), (1, 0)):
         taken = Taken(vkgdr.Memory(primary, 64).__dlpack__(max_version=version, dl_device=device))
         gc.collect()
-        assert pages() == before + 1
+        assert simulator.pages() == before + 1
         assert native.library().call_on_thread(taken.deleter, taken.address) == 0
-        assert pages() == before
+        assert simulator.pages() == before
 
 
 def test_the_deleter_runs_without_the_gil_while_python_runs(primary, simulated):
-    before = pages()
+    before = simulator.pages()
     library = native.library()
 
     def work():
@@ -177,7 +173,7 @@ def test_the_deleter_runs_without_the_gil_while_python_runs(primary, simulated):
     for thread in threads:
         thread.join()
     gc.collect()
-    assert pages() == before
+    assert simulator.pages() == before
 
 
 @pytest.mark.parametrize("kind", ["pycuda", "primary", "stream"])

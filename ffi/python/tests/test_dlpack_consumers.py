@@ -25,10 +25,6 @@ def invisible(gpu):
     return memory
 
 
-def pages():
-    return simulator.ledger()["Vulkan memory"]
-
-
 @pytest.mark.parametrize("kind", ["mapped", "host"])
 def test_numpy_shares_the_hosts_view(gpu, kind):
     memory = vkgdr.Memory(gpu, 4096, kind=kind)
@@ -76,13 +72,13 @@ def test_torch_shares_the_hosts_view(memory, simulated):
     assert tensor.dtype == torch.uint8
     tensor[:] = 5
     assert memory.tobytes() == b"\5" * 4096
-    before = pages()
+    before = simulator.pages()
     memory.free()
     tensor += 1
     assert int(tensor.sum()) == 6 * 4096
     del tensor
     gc.collect()
-    assert pages() == before - 1
+    assert simulator.pages() == before - 1
 
 
 def test_torch_takes_capsules_of_the_host(memory):

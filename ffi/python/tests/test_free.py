@@ -15,10 +15,6 @@ def memory(gpu):
     return vkgdr.Memory(gpu, 4096)
 
 
-def pages():
-    return simulator.ledger()["Vulkan memory"]
-
-
 @pytest.mark.parametrize(
     "view",
     [
@@ -39,19 +35,19 @@ def pages():
 class TestViews:
     def test_a_view_keeps_memory_that_is_collected(self, gpu, view, simulated):
         memory = vkgdr.Memory(gpu, 4096)
-        before = pages()
+        before = simulator.pages()
         kept = view(memory)
         gone = weakref.ref(memory)
         del memory
         gc.collect()
-        assert pages() == before
+        assert simulator.pages() == before
         del kept
         gc.collect()
-        assert pages() == before - 1
+        assert simulator.pages() == before - 1
         assert gone() is None
 
     def test_a_view_keeps_the_pages_of_memory_that_is_freed(self, memory, view, simulated):
-        before = pages()
+        before = simulator.pages()
         kept = view(memory)
         views = memory.pending_views
         assert views >= 1
@@ -60,30 +56,30 @@ class TestViews:
         assert memory.pending_views == views
         with pytest.raises(vkgdr.FreedError):
             len(memory)
-        assert pages() == before
+        assert simulator.pages() == before
         del kept
         gc.collect()
         assert memory.pending_views == 0
-        assert pages() == before - 1
+        assert simulator.pages() == before - 1
 
     def test_a_forced_free_takes_the_pages_at_once(self, memory, view, simulated):
-        before = pages()
+        before = simulator.pages()
         kept = view(memory)
         memory.free(force=True)
-        assert pages() == before - 1
+        assert simulator.pages() == before - 1
         assert memory.freed
         assert memory.pending_views == 0
         # Letting go of the dangling view touches nothing.
         del kept
         gc.collect()
-        assert pages() == before - 1
+        assert simulator.pages() == before - 1
 
     def test_a_forced_free_after_a_free_takes_what_the_view_kept(self, memory, view, simulated):
-        before = pages()
+        before = simulator.pages()
         kept = view(memory)
         memory.free()
         memory.free(force=True)
-        assert pages() == before - 1
+        assert simulator.pages() == before - 1
         del kept
 
 
@@ -220,7 +216,7 @@ def test_a_failed_free_says_so_once(memory, simulated):
 
 @pytest.mark.parametrize("force", [False, True])
 def test_many_threads_free_the_same_memory(primary, force, simulated):
-    before = pages()
+    before = simulator.pages()
     for _ in range(50):
         memory = vkgdr.Memory(primary, 64)
         start = threading.Barrier(4)
@@ -235,11 +231,11 @@ def test_many_threads_free_the_same_memory(primary, force, simulated):
         for thread in threads:
             thread.join()
         assert memory.freed
-    assert pages() == before
+    assert simulator.pages() == before
 
 
 def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
-    before = pages()
+    before = simulator.pages()
     errors = []
     for _ in range(30):
         memory = vkgdr.Memory(primary, 4096)
@@ -273,7 +269,7 @@ def test_a_free_beside_threads_that_use_the_memory(primary, simulated):
         assert memory.pending_views == 0
         assert memory.map_count == 0
     assert not errors
-    assert pages() == before
+    assert simulator.pages() == before
 
 
 def test_a_free_beside_a_thread_that_waits_in_a_map_does_not_stop_python(gpu, cuda):

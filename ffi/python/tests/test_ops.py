@@ -9,36 +9,13 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from neighbours import BorrowedBytes, device_bytes
 from vkgdr import ops
 from vkgdr.stream import Event
 
 KINDS = ("mapped", "host", "device")
 SIZE = 4096
 DATA = bytes(range(256)) * (SIZE // 256)
-
-
-class Foreign:
-    """A CUDA array of another library, which may be on a stream of its own."""
-
-    def __init__(self, pointer, size, stream=None, *, readonly=False):
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (pointer, readonly),
-            "version": 3,
-            "stream": stream,
-        }
-
-
-@pytest.fixture
-def foreign(cuda, context):
-    """Device memory that something else has allocated, with 16 zeros."""
-    pointer = cuda.allocate(16)
-    cuda.fill(pointer, 0, 16)
-    yield Foreign(pointer, 16)
-    gc.collect()
-    cuda.synchronize()
-    cuda.free(pointer)
 
 
 @pytest.fixture(params=KINDS)
@@ -49,10 +26,6 @@ def memory(gpu, request):
 @pytest.fixture
 def mapped(gpu):
     return vkgdr.Memory(gpu, SIZE)
-
-
-def device_bytes(cuda, memory):
-    return cuda.read(memory.device_ptr, len(memory))
 
 
 # ---- copies: what goes where ----------------------------------------------------------------------------------------
@@ -293,7 +266,7 @@ def test_overlapping_ranges_are_refused_and_touching_ones_are_not(mapped):
 def test_a_read_only_destination_is_refused(gpu, foreign):
     readonly = vkgdr.Memory(gpu, 16, readonly=True)
     interface = foreign.__cuda_array_interface__
-    foreign_readonly = Foreign(interface["data"][0], 16, readonly=True)
+    foreign_readonly = BorrowedBytes(interface["data"][0], 16, readonly=True)
     for destination in (readonly, foreign_readonly):
         for stream in (None, 0):
             with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):

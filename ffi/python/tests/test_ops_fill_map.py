@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from neighbours import device_bytes
 from vkgdr import ops
 
 KINDS = ("mapped", "host", "device")
@@ -23,10 +24,6 @@ def memory(gpu, request):
 @pytest.fixture(params=["mapped", "host"])
 def visible(gpu, request):
     return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
-
-def device_bytes(cuda, memory):
-    return cuda.read(memory.device_ptr, len(memory))
 
 
 # ---- fills ----------------------------------------------------------------------------------------------------------

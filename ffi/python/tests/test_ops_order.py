@@ -9,6 +9,7 @@ import weakref
 import pytest
 import simulator
 import vkgdr
+from neighbours import BorrowedBytes, device_bytes
 from vkgdr import ops
 
 KINDS = ("mapped", "host", "device")
@@ -33,37 +34,9 @@ class Pinned:
         self._free()
 
 
-class Foreign:
-    """A CUDA array of another library, which may be on a stream of its own."""
-
-    def __init__(self, pointer, size, stream=None, *, readonly=False):
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (pointer, readonly),
-            "version": 3,
-            "stream": stream,
-        }
-
-
-@pytest.fixture
-def foreign(cuda, context):
-    """Device memory that something else has allocated, with 16 zeros."""
-    pointer = cuda.allocate(16)
-    cuda.fill(pointer, 0, 16)
-    yield Foreign(pointer, 16)
-    gc.collect()
-    cuda.synchronize()
-    cuda.free(pointer)
-
-
 @pytest.fixture(params=KINDS)
 def memory(gpu, request):
     return vkgdr.Memory(gpu, SIZE, kind=request.param)
-
-
-def device_bytes(cuda, memory):
-    return cuda.read(memory.device_ptr, len(memory))
 
 
 def test_a_copy_that_does_not_block_happens_in_its_streams_order(cuda, memory):
@@ -98,7 +71,7 @@ def test_dropping_the_event_waits_for_nothing_and_keeps_the_host_bytes(cuda, mem
 
 
 def test_foreign_memory_lives_until_the_copy_is_done(cuda, memory, foreign):
-    other = Foreign(foreign.__cuda_array_interface__["data"][0], 16)
+    other = BorrowedBytes(foreign.__cuda_array_interface__["data"][0], 16)
     alive = weakref.ref(other)
     with cuda.stream() as stream, cuda.hold(stream) as gate:
         event = ops.copy(memory, other, stream=stream, is_blocking=False)
@@ -172,7 +145,7 @@ def test_the_cpu_waits_for_the_stream_that_an_interface_names(cuda, gpu):
     with cuda.stream() as stream, cuda.hold(stream) as gate:
         cuda.fill(memory.device_ptr, 8, SIZE, stream)
         with opened_by_another_thread(gate):
-            ops.copy(back, Foreign(memory.device_ptr, SIZE, stream))
+            ops.copy(back, BorrowedBytes(memory.device_ptr, SIZE, stream))
         assert back == b"\x08" * SIZE
 
 
@@ -203,7 +176,7 @@ def test_a_copy_comes_after_the_stream_that_an_interface_names(cuda, memory, for
     pointer = foreign.__cuda_array_interface__["data"][0]
     with cuda.stream() as stream, cuda.stream() as copying, cuda.hold(stream) as gate:
         cuda.fill(pointer, 9, 16, stream)
-        event = ops.copy(memory, Foreign(pointer, 16, stream), stream=copying, is_blocking=False)
+        event = ops.copy(memory, BorrowedBytes(pointer, 16, stream), stream=copying, is_blocking=False)
         assert not event.is_complete
         gate.open()
         event.synchronize()
