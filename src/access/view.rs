@@ -76,6 +76,7 @@ impl<'a> View<'a> {
         if !self.allocation.memory_type().coherent && len > 0 {
             self.allocation.invalidate(self.offset + offset, len)?;
         }
+        copy::order_reads(self.allocation.memory_type().cached);
         fence(Ordering::Acquire);
         Ok(())
     }
@@ -125,7 +126,7 @@ impl<'a> View<'a> {
         let Some(vectors) = copy::ordinarily(self.allocation.memory_type().cached) else { return streamed(source) };
         let to = self.host_range(offset, source.len())?;
         // SAFETY: `to` has room for `source.len()` bytes, which this view keeps mapped.
-        unsafe { copy::copy_ordinarily(vectors, to.as_ptr(), source.as_ptr(), source.len()) };
+        unsafe { copy::write_cached(vectors, to, source) };
         Ok(())
     }
 
@@ -141,7 +142,7 @@ impl<'a> View<'a> {
         let Some(vectors) = copy::ordinarily(self.allocation.memory_type().cached) else { return streamed(target) };
         let from = self.host_range(offset, target.len())?;
         // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped.
-        unsafe { copy::copy_ordinarily(vectors, target.as_mut_ptr(), from.as_ptr(), target.len()) };
+        unsafe { copy::read_cached(vectors, from, target) };
         Ok(())
     }
 

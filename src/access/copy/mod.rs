@@ -10,10 +10,11 @@
 //!
 //! # Order
 //!
-//! The accesses of one copy to memory that is not cached have no order among themselves. A write ends with a fence:
-//! its bytes come before whatever this thread stores later, as the device sees it. A read begins with one: its bytes are
-//! loaded after whatever this thread has loaded before, such as a flag that says that they are there. Nothing comes after
-//! a read: a later load, other than by a read, may be carried out before it.
+//! The accesses of one copy have no order among themselves. A write ends with a fence: its bytes come before whatever
+//! this thread stores later, as the device sees it. A read begins with one: its bytes are loaded after whatever this
+//! thread has loaded before, such as a flag that says that they are there. Nothing comes after a read: a later load, other
+//! than by a read, may be carried out before it. The fences of memory that the CPU caches are lighter: x86-64 keeps its
+//! plain stores in order, and its plain loads, so that there are none.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
 mod by_plan;
@@ -55,6 +56,9 @@ mod fences {
     pub(super) fn load_fence() {
         fence(Ordering::SeqCst);
     }
+
+    pub(super) use load_fence as cached_load_fence;
+    pub(super) use store_fence as cached_store_fence;
 }
 
 /// The functions of a routine.
@@ -152,15 +156,28 @@ pub(super) fn is_streamed(cached: bool) -> bool {
     ordinarily(cached).is_none()
 }
 
-/// Copies `len` bytes between private and shared memory, in the ordinary way and without order.
+/// As [`write()`], of memory that is copied in the ordinary way.
 ///
 /// # Safety
 ///
-/// The bytes on both sides must be mapped and not overlap, and `vectors` come from [`ordinarily`].
+/// As of [`write()`], and `vectors` must come from [`ordinarily`].
 #[inline]
-pub(super) unsafe fn copy_ordinarily(vectors: Vectors, target: *mut u8, source: *const u8, len: usize) {
+pub(super) unsafe fn write_cached(vectors: Vectors, target: NonNull<u8>, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(vectors, target, source, len) };
+    unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
+    fences::cached_store_fence();
+}
+
+/// As [`read`], of memory that is copied in the ordinary way.
+///
+/// # Safety
+///
+/// As of [`read`], and `vectors` must come from [`ordinarily`].
+#[inline]
+pub(super) unsafe fn read_cached(vectors: Vectors, source: NonNull<u8>, target: &mut [u8]) {
+    fences::cached_load_fence();
+    // SAFETY: by this function's contract.
+    unsafe { ordinary::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
 }
 
 /// Copies `source` to the shared bytes at `target`, and orders them before this thread's later stores.
@@ -170,14 +187,9 @@ pub(super) unsafe fn copy_ordinarily(vectors: Vectors, target: *mut u8, source: 
 /// `source.len()` bytes at `target` must be mapped, and no Rust reference to them exist.
 #[inline]
 pub(super) unsafe fn write(cached: bool, target: NonNull<u8>, source: &[u8]) {
-    if let Some(vectors) = ordinarily(cached) {
-        // SAFETY: by this function's contract.
-        unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
-    } else {
-        // SAFETY: by this function's contract.
-        unsafe { write_unordered(cached, target, source) };
-        order_writes(cached);
-    }
+    // SAFETY: by this function's contract.
+    unsafe { write_unordered(cached, target, source) };
+    order_writes(cached);
 }
 
 /// As [`write()`], but orders nothing: [`order_writes`] must follow.
@@ -199,8 +211,21 @@ pub(super) unsafe fn write_unordered(cached: bool, target: NonNull<u8>, source: 
 /// Orders this thread's earlier writes before its later stores, as the device sees them.
 #[inline]
 pub(super) fn order_writes(cached: bool) {
-    if ordinarily(cached).is_none() {
+    if is_streamed(cached) {
         fences::store_fence();
+    } else {
+        fences::cached_store_fence();
+    }
+}
+
+/// Orders this thread's later loads of shared bytes after its earlier ones, also against the device's stores. What a
+/// [`read`] begins with.
+#[inline]
+pub(super) fn order_reads(cached: bool) {
+    if is_streamed(cached) {
+        fences::load_fence();
+    } else {
+        fences::cached_load_fence();
     }
 }
 
@@ -214,7 +239,7 @@ pub(super) fn order_writes(cached: bool) {
 pub(super) unsafe fn read(cached: bool, source: NonNull<u8>, target: &mut [u8]) {
     if let Some(vectors) = ordinarily(cached) {
         // SAFETY: by this function's contract.
-        unsafe { ordinary::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
+        unsafe { read_cached(vectors, source, target) };
     } else {
         // SAFETY: by this function's contract.
         unsafe { read_uncached(!cached, source, target) };

@@ -145,3 +145,12 @@ pub(super) fn load_fence() {
     // SAFETY: as in `store_fence`.
     unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
 }
+
+/// As [`store_fence`], of memory that the CPU caches, where the device takes part in keeping the caches coherent.
+#[inline]
+pub(super) fn cached_store_fence() {
+    // SAFETY: as in `store_fence`.
+    unsafe { asm!("dmb oshst", options(nostack, preserves_flags)) };
+}
+
+pub(super) use load_fence as cached_load_fence;

@@ -112,3 +112,12 @@ pub(super) fn load_fence() {
     // SAFETY: as in `store_fence`.
     unsafe { asm!("mfence", options(nostack, preserves_flags)) };
 }
+
+/// Nothing: plain stores to cached memory are seen in the order of the program (Software Developer's Manual, volume 3,
+/// "Memory Ordering").
+#[inline]
+pub(super) const fn cached_store_fence() {}
+
+/// Nothing: plain loads of cached memory are carried out in the order of the program.
+#[inline]
+pub(super) const fn cached_load_fence() {}
