@@ -7,7 +7,7 @@
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test bench install uninstall python wheel gpu-bundle docs sim lint clean
+.PHONY: help demo test aarch64 bench install uninstall python wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
@@ -32,6 +32,10 @@ test: ## run all tests, also under validation
 	@scripts/setup.sh rust $(vulkan) validation c python
 	@scripts/sim.sh
 	@scripts/test.sh
+
+aarch64: ## run the unit tests on an emulated AArch64 CPU
+	@scripts/setup.sh rust aarch64
+	@scripts/aarch64.sh
 
 bench: ## measure: a table, JSON and plots (QUICK=1: fast)
 	@tests/run --driver >/dev/null

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that what a verb needs is on the machine:
 #
-#     scripts/setup.sh NEED...      rust vulkan lavapipe validation c python
+#     scripts/setup.sh NEED...      rust vulkan lavapipe validation c python aarch64
 #
 # Looks for the thing itself rather than for a package, so that a Vulkan SDK or another distribution will do.
 # What is missing is installed on Debian when root; otherwise the command to run is printed.
@@ -86,6 +86,11 @@ check() {
                     has_python_headers || need "$package-dev" "$(find_python)'s headers (Python.h)"
                 fi
                 has c++ || need g++ 'a C++ compiler, to build pycuda (c++)'
+                ;;
+            aarch64)
+                has aarch64-linux-gnu-gcc ||
+                    need 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross' 'a C compiler for AArch64 (aarch64-linux-gnu-gcc)'
+                has qemu-aarch64 || need qemu-user 'an emulator of AArch64 programs (qemu-aarch64)'
                 ;;
             *) die "scripts/setup.sh: unknown need '$item'" ;;
         esac
