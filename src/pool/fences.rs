@@ -1,8 +1,8 @@
 //! Free pieces that the device may still use, until it is known that it does not.
 //!
 //! Three sorts: those that nothing is known of wait for the whole context; those that were bound to a stream that is
-//! kept alive stay with it, to be lent for it again at once; those behind an event wait for that. No lock is held while
-//! a driver is called.
+//! kept alive stay with it, to be lent for it again at once; those behind an event wait for that, or for the context if the
+//! event cannot be asked. No lock is held while a driver is called.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
@@ -175,10 +175,11 @@ impl Fences {
         let count = self.lock().parked.len().min(most);
         for _ in 0..count {
             let Some(parked) = self.lock().parked.pop_front() else { break };
-            if parked.event.is_complete().unwrap_or_else(|error| ends_all_work(&error)) {
-                free.extend(parked.pieces);
-            } else {
-                self.park_back(parked);
+            match parked.event.is_complete() {
+                Ok(false) => self.park_back(parked),
+                // Such as one that a capture recorded: it never passes.
+                Err(error) if !ends_all_work(&error) => self.keep_all(parked.pieces),
+                Ok(true) | Err(_) => free.extend(parked.pieces),
             }
         }
         self.uncount(free.len());

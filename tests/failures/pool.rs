@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
 use support::cuda::Stream;
+use support::simcuda;
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions};
 
 use crate::Result;
@@ -138,4 +139,33 @@ fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
         Ok(())
     };
     sweep.run(prepare, operate, finish)
+}
+
+#[test]
+fn an_event_that_cannot_be_asked_is_given_up_for_a_wait_for_the_context() -> Result {
+    const CAPTURED_EVENT: i32 = 907;
+    let Some(simcuda) = simcuda() else {
+        eprintln!("skipped: needs the simulated CUDA driver");
+        return Ok(());
+    };
+    let calls = |function| simcuda.calls(Some(function));
+    let place = Place::plain(OpenFlags::empty())?;
+    let pool = pool(&place)?;
+    let stream = Stream::create();
+    // SAFETY: the stream outlives the memory.
+    let piece = unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?;
+    assert_ne!(piece.device_ptr(), 0);
+    let gate = stream.hold();
+    // The glance that follows the return of the piece.
+    simcuda.fail("cuEventQuery", 1, CAPTURED_EVENT);
+    piece.free()?;
+    let asked = calls("cuEventQuery");
+    pool.trim(usize::MAX);
+    assert_eq!(calls("cuEventQuery"), asked, "asked again");
+    gate.open();
+    let waits = calls("cuCtxSynchronize");
+    pool.free_held();
+    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    assert!(calls("cuCtxSynchronize") > waits, "the context was not waited for");
+    Ok(())
 }
