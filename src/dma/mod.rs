@@ -75,12 +75,17 @@ impl Dma {
         self.thresholds.of(direction)
     }
 
-    /// The thresholds that were measured, or those that `measure` finds now. They hold from here on.
+    /// The thresholds that were measured, or those that `measure` finds now. They hold from here on. Of threads that
+    /// measure at once, the first to be done is right.
     pub(crate) fn measured(&self, measure: impl FnOnce() -> Result<CopyThresholds>) -> Result<CopyThresholds> {
-        let mut measured = lock(&self.measured);
-        let thresholds = match *measured {
+        let known = *lock(&self.measured);
+        let thresholds = match known {
             Some(thresholds) => thresholds,
-            None => *measured.insert(measure()?),
+            None => {
+                // Unlocked: the drivers' side may log, and the logger come here.
+                let found = measure()?;
+                *lock(&self.measured).get_or_insert(found)
+            }
         };
         self.set_thresholds(thresholds);
         Ok(thresholds)
@@ -157,14 +162,16 @@ impl Dma {
         }
         // Each new context pays for looking whether others are gone.
         self.collect();
+        // Unlocked, as is dropping it again: the drivers' side may log, and the logger copy.
+        let made = Shared { context, engine: Arc::new(Mutex::new(Engine::new()?)) };
         let mut engines = lock(&self.engines);
         // Another thread may have been faster.
-        if let Some(found) = find(&engines) {
-            return Ok(found.engine);
-        }
-        let engine = Arc::new(Mutex::new(Engine::new()?));
-        engines.push(Shared { context, engine: engine.clone() });
-        Ok(engine)
+        let kept = find(&engines).unwrap_or_else(|| {
+            engines.push(made.clone());
+            made.clone()
+        });
+        drop(engines);
+        Ok(kept.engine)
     }
 
     /// Lets the engines of contexts go that were destroyed. Nothing in a process that was forked off.

@@ -14,7 +14,7 @@ use cudarc::driver::sys::CUstream;
 use super::classes::Classes;
 use super::depot::{Depot, Rubbish};
 use super::fences::Fences;
-use super::growing::Growing;
+use super::growing::{Growing, Turn};
 use super::local::{self, Cache, Lent};
 use super::options::PoolOptions;
 use crate::driver::context::Context;
@@ -42,7 +42,7 @@ struct Shared {
     depot: Mutex<Depot>,
     fences: Fences,
     caches: Mutex<Vec<Cache>>,
-    growing: Mutex<()>,
+    growing: Turn,
     /// What was lent past the threads' caches, less what came back past them.
     lent_pieces: AtomicIsize,
     lent_bytes: AtomicIsize,
@@ -93,7 +93,7 @@ impl Core {
                 depot: Mutex::new(Depot::new(classes)),
                 fences: Fences::new(context, classes.size(0)),
                 caches: Mutex::default(),
-                growing: Mutex::default(),
+                growing: Turn::default(),
                 lent_pieces: AtomicIsize::new(0),
                 lent_bytes: AtomicIsize::new(0),
                 alone_bytes: AtomicIsize::new(0),
