@@ -12,7 +12,7 @@ use ash::vk;
 /// `PFN_vkGetPhysicalDeviceProcAddr`, only passed along.
 type GetPhysicalDeviceProcAddr = vk::PFN_vkVoidFunction;
 
-/// The version of the interface that both layers speak.
+/// The version of the interface that the layers speak.
 const INTERFACE_VERSION: u32 = 2;
 /// `LAYER_NEGOTIATE_INTERFACE_STRUCT`
 const NEGOTIATE_STRUCTURE: i32 = 1;
@@ -44,7 +44,7 @@ pub(crate) struct InstanceLink {
 #[repr(C)]
 pub(crate) struct DeviceLink {
     next: *mut Self,
-    pub(crate) get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+    get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
     pub(crate) get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
 }
 
@@ -115,6 +115,19 @@ impl InstanceLink {
             unsafe { link.next.as_ref() }.copied()
         })
         .map(|link| link.get_instance_proc_addr)
+    }
+}
+
+impl DeviceLink {
+    /// The next layer's `vkCreateDevice`.
+    ///
+    /// # Safety
+    /// The instance is the one whose device is being created through this link.
+    pub(crate) unsafe fn create_device(self, instance: vk::Instance) -> Option<vk::PFN_vkCreateDevice> {
+        // SAFETY: the caller's promise: a live instance and the next layer's function.
+        let function = unsafe { (self.get_instance_proc_addr)(instance, c"vkCreateDevice".as_ptr()) }?;
+        // SAFETY: the type that Vulkan gives this name.
+        Some(unsafe { std::mem::transmute::<unsafe extern "system" fn(), vk::PFN_vkCreateDevice>(function) })
     }
 }
 

@@ -35,3 +35,4 @@ mod faults;
 mod interface;
 mod messages;
 mod messenger;
+mod tables;

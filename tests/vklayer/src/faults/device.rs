@@ -28,13 +28,10 @@ pub(super) unsafe extern "system" fn create_device(
     let Some(link) = (unsafe { take_link::<DeviceLink>(chain) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
-    // SAFETY: the instance of the physical device, and the next layer's function.
-    let next = unsafe { (link.get_instance_proc_addr)(instance.handle, c"vkCreateDevice".as_ptr()) };
-    let Some(next) = next else {
+    // SAFETY: the instance of the physical device, which the link belongs to.
+    let Some(next) = (unsafe { link.create_device(instance.handle) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
-    // SAFETY: the type that Vulkan gives this name.
-    let next = unsafe { std::mem::transmute::<unsafe extern "system" fn(), vk::PFN_vkCreateDevice>(next) };
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { next(physical, info, allocator, device) };
     if result == vk::Result::SUCCESS {

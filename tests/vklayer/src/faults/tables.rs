@@ -1,40 +1,18 @@
-//! The next layer's functions, found again by the dispatch word of a handle.
+//! The next layer's functions, and which instances and devices are counted.
 #![expect(unsafe_code, reason = "calls the next layer's vkGet*ProcAddr")]
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use ash::khr::external_memory_fd;
 use ash::vk;
 
 use crate::interface::{InstanceLink, address};
-
-/// Tables by dispatch word.
-pub(super) struct Tables<T>(RwLock<BTreeMap<usize, Arc<T>>>);
+use crate::tables::Tables;
 
 /// All instances of the process.
 pub(super) static INSTANCES: Tables<InstanceTable> = Tables::new();
 /// All devices of the process.
 pub(super) static DEVICES: Tables<DeviceTable> = Tables::new();
-
-impl<T> Tables<T> {
-    const fn new() -> Self {
-        Self(RwLock::new(BTreeMap::new()))
-    }
-
-    pub(super) fn insert(&self, key: usize, table: T) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(table));
-    }
-
-    pub(super) fn get(&self, key: usize) -> Option<Arc<T>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone)
-    }
-
-    pub(super) fn remove(&self, key: usize) -> Option<Arc<T>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key)
-    }
-}
 
 /// What both tables begin with.
 #[derive(Clone, Copy)]
