@@ -1,18 +1,20 @@
-//! Two Vulkan layers for tests, in one shared object.
+//! Three Vulkan layers for tests, in one shared object.
 //!
 //! * `VK_LAYER_VKGDR_messenger` turns validation messages into failures (`messenger.rs`). It goes first, nearest the
 //!   application and above `VK_LAYER_KHRONOS_validation`.
 //! * `VK_LAYER_VKGDR_faults` makes chosen calls fail and keeps a ledger of live objects (`faults.rs`).
+//! * `VK_LAYER_VKGDR_profile` makes a CPU's device look like a GPU (`profile.rs`). It goes last, nearest the driver.
 //!
 //! ```text
 //! VK_ADD_LAYER_PATH=<folder of the library and the manifests>
-//! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_faults
+//! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_profile
 //! ```
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `VKLAYER_MESSENGER=count` | count validation messages; without it the first one ends the process |
 //! | `VKLAYER_FAIL=vkMapMemory:1:-5,…` | faults from the start: function (or `*`), which call, `VkResult` |
+//! | `VKLAYER_PROFILE=rebar` | which GPU the profile layer shows, see there |
 //!
 //! Two things that are not this library's doing show in counts and sweeps:
 //!
@@ -24,7 +26,7 @@
 //! A test opens this very file, which the loader opened before it, and calls the functions of
 //! `controls.rs` and `messages.rs`; the crate `support` wraps them.
 //!
-//! The instance of the simulated CUDA driver (application name `simcuda`) passes both layers untouched: it lives in
+//! The instance of the simulated CUDA driver (application name `simcuda`) passes all layers untouched: it lives in
 //! the same process, but is not what is under test.
 //!
 //! No panic crosses the ABI: in an `extern "system"` function a panic ends the process, which is what a broken test
@@ -35,4 +37,5 @@ mod faults;
 mod interface;
 mod messages;
 mod messenger;
+mod profile;
 mod tables;

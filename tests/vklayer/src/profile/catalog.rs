@@ -1,0 +1,179 @@
+//! The profiles: what each makes of the driver's device. Pure data.
+//!
+//! Types and heaps are listed as NVIDIA's drivers list those of a discrete GPU: system memory that the CPU cannot
+//! see, video memory, system memory, cached system memory, and video memory that the CPU sees through the BAR.
+#![forbid(unsafe_code)]
+
+use std::ffi::CStr;
+use std::sync::LazyLock;
+
+use ash::khr::external_memory_fd;
+use ash::vk::{MemoryPropertyFlags as Property, UUID_SIZE};
+
+/// What a device is made to look like.
+pub(super) struct Profile {
+    name: &'static str,
+    pub(super) heaps: &'static [Heap],
+    pub(super) types: &'static [Type],
+    /// `nonCoherentAtomSize` in bytes.
+    pub(super) atom: u64,
+    /// The devices in Vulkan's order.
+    pub(super) devices: &'static [Identity],
+    /// Extensions that the devices lack.
+    pub(super) hidden: &'static [&'static CStr],
+}
+
+/// A memory heap.
+pub(super) struct Heap {
+    /// In bytes.
+    pub(super) size: u64,
+    /// How much of it the driver needs for itself, in bytes: what `VK_EXT_memory_budget` says less.
+    pub(super) kept: u64,
+    pub(super) device_local: bool,
+}
+
+/// A memory type.
+pub(super) struct Type {
+    pub(super) flags: Property,
+    pub(super) heap: usize,
+}
+
+impl Type {
+    const fn of(heap: usize, flags: &[Property]) -> Self {
+        let mut bits = 0;
+        let mut rest = flags;
+        while let [flag, others @ ..] = rest {
+            bits |= flag.as_raw();
+            rest = others;
+        }
+        Self { flags: Property::from_raw(bits), heap }
+    }
+
+    pub(super) fn is_visible(&self) -> bool {
+        self.flags.contains(Property::HOST_VISIBLE)
+    }
+
+    pub(super) fn is_coherent(&self) -> bool {
+        self.flags.contains(Property::HOST_COHERENT)
+    }
+}
+
+/// Which GPU a device says it is.
+pub(super) enum Identity {
+    /// The CUDA device with this number. The simulated driver counts in the last byte, too.
+    Cuda(u8),
+    /// One that CUDA does not know.
+    Foreign,
+}
+
+impl Identity {
+    /// The device's UUID, made of the driver's.
+    pub(super) fn uuid(&self, mut uuid: [u8; UUID_SIZE]) -> [u8; UUID_SIZE] {
+        match self {
+            Self::Cuda(number) => uuid[UUID_SIZE - 1] = uuid[UUID_SIZE - 1].wrapping_add(*number),
+            Self::Foreign => uuid[0] = !uuid[0],
+        }
+        uuid
+    }
+}
+
+const LOCAL: Property = Property::DEVICE_LOCAL;
+const VISIBLE: Property = Property::HOST_VISIBLE;
+const COHERENT: Property = Property::HOST_COHERENT;
+const CACHED: Property = Property::HOST_CACHED;
+
+const VIDEO: Heap = Heap { size: 8 << 30, kept: 512 << 20, device_local: true };
+const SYSTEM: Heap = Heap { size: 16 << 30, kept: 0, device_local: false };
+/// NVIDIA's BAR1 without Resizable BAR. The driver keeps some of it.
+const BAR: Heap = Heap { size: 256 << 20, kept: 10 << 20, device_local: true };
+
+/// A GPU with Resizable BAR: the CPU sees all of the video memory, write-combined.
+const REBAR: Profile = Profile {
+    name: "rebar",
+    heaps: &[VIDEO, SYSTEM],
+    types: &[
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+        Type::of(0, &[LOCAL, VISIBLE, COHERENT]),
+    ],
+    atom: 64,
+    devices: &[Identity::Cuda(0)],
+    hidden: &[],
+};
+
+/// A GPU without Resizable BAR.
+const BAR256: Profile = Profile {
+    name: "bar256",
+    heaps: &[VIDEO, SYSTEM, BAR],
+    types: &[
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+        Type::of(2, &[LOCAL, VISIBLE, COHERENT]),
+    ],
+    ..REBAR
+};
+
+/// A GPU whose video memory the CPU cannot see.
+const NO_BAR: Profile = Profile {
+    name: "no-bar",
+    types: &[
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+    ],
+    ..REBAR
+};
+
+/// What both sides see is not coherent, with the largest atom that Vulkan allows (specification, "Required Limits").
+/// Vulkan demands one coherent type: it is of no kind that vkgdr has.
+const NON_COHERENT: Profile = Profile {
+    name: "non-coherent",
+    types: &[
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, CACHED]),
+        Type::of(0, &[LOCAL, VISIBLE]),
+    ],
+    atom: 256,
+    ..REBAR
+};
+
+/// Two GPUs, in CUDA's order.
+const TWO_GPUS: Profile = Profile { name: "two-gpus", devices: &[Identity::Cuda(0), Identity::Cuda(1)], ..REBAR };
+
+/// Two GPUs that Vulkan lists the other way round.
+const TWO_GPUS_SWAPPED: Profile =
+    Profile { name: "two-gpus-swapped", devices: &[Identity::Cuda(1), Identity::Cuda(0)], ..REBAR };
+
+/// Vulkan's device is not CUDA's.
+const FOREIGN_UUID: Profile = Profile { name: "foreign-uuid", devices: &[Identity::Foreign], ..REBAR };
+
+/// A driver that cannot export memory.
+const NO_EXTERNAL_MEMORY: Profile =
+    Profile { name: "no-external-memory", hidden: &[external_memory_fd::NAME], ..REBAR };
+
+const ALL: [&Profile; 8] =
+    [&REBAR, &BAR256, &NO_BAR, &NON_COHERENT, &TWO_GPUS, &TWO_GPUS_SWAPPED, &FOREIGN_UUID, &NO_EXTERNAL_MEMORY];
+
+/// Names the profile.
+const VARIABLE: &str = "VKLAYER_PROFILE";
+
+/// The profile that the environment names. Without one the layer would hide nothing and a test prove nothing, so that
+/// ends the process.
+pub(super) fn profile() -> &'static Profile {
+    static PROFILE: LazyLock<&Profile> = LazyLock::new(|| {
+        let wanted = std::env::var(VARIABLE).unwrap_or_default();
+        ALL.into_iter().find(|profile| profile.name == wanted).unwrap_or_else(|| {
+            let names: Vec<_> = ALL.iter().map(|profile| profile.name).collect();
+            eprintln!("vklayer: {VARIABLE} is {wanted:?}; it must be one of {}", names.join(", "));
+            std::process::abort();
+        })
+    });
+    *PROFILE
+}

@@ -1,0 +1,188 @@
+//! What is said of a physical device: its identity and limits, its memory, its extensions.
+#![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
+
+use std::ffi::{CStr, c_char, c_void};
+
+use ash::ext::memory_budget;
+use ash::khr::map_memory2;
+use ash::vk::{self, UUID_SIZE};
+
+use super::books;
+use super::catalog::{Identity, profile};
+use super::instance::Instance;
+
+/// The newest Vulkan whose calls this layer knows: 1.4 has another way to map memory.
+const API_VERSION: u32 = vk::API_VERSION_1_3;
+
+/// Goes around `vkMapMemory`.
+const UNKNOWN_TO_THIS_LAYER: &CStr = map_memory2::NAME;
+
+pub(super) unsafe extern "system" fn get_physical_device_properties(
+    device: vk::PhysicalDevice,
+    properties: *mut vk::PhysicalDeviceProperties,
+) {
+    // SAFETY: a live physical device of the caller's.
+    let Some(instance) = (unsafe { Instance::of(device) }) else { return };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { (instance.functions.get_physical_device_properties)(device, properties) };
+    // SAFETY: the caller's output, which was written.
+    change(unsafe { &mut *properties });
+}
+
+fn change(properties: &mut vk::PhysicalDeviceProperties) {
+    properties.device_type = vk::PhysicalDeviceType::DISCRETE_GPU;
+    properties.api_version = properties.api_version.min(API_VERSION);
+    properties.limits.non_coherent_atom_size = profile().atom;
+}
+
+pub(super) unsafe extern "system" fn get_physical_device_properties2(
+    device: vk::PhysicalDevice,
+    properties: *mut vk::PhysicalDeviceProperties2<'_>,
+) {
+    // SAFETY: a live physical device of the caller's.
+    let Some(instance) = (unsafe { Instance::of(device) }) else { return };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { (instance.functions_1_1.get_physical_device_properties2)(device, properties) };
+    // SAFETY: the caller's output, which was written.
+    let properties = unsafe { &mut *properties };
+    change(&mut properties.properties);
+    let Some(identity) = instance.place(device).and_then(|place| profile().devices.get(place)) else { return };
+    // SAFETY: the chain that was just written.
+    unsafe { identify(properties.p_next, identity) };
+}
+
+/// Changes the UUID wherever a chain of properties has it.
+///
+/// # Safety
+/// The chain is one that Vulkan has written.
+unsafe fn identify(chain: *mut c_void, identity: &Identity) {
+    // SAFETY: the caller's promise.
+    if let Some(id) = unsafe { find::<vk::PhysicalDeviceIDProperties<'_>>(chain) } {
+        id.device_uuid = identity.uuid(id.device_uuid);
+    }
+    // SAFETY: the caller's promise.
+    if let Some(known) = unsafe { find::<vk::PhysicalDeviceVulkan11Properties<'_>>(chain) } {
+        let uuid: [u8; UUID_SIZE] = known.device_uuid;
+        known.device_uuid = identity.uuid(uuid);
+    }
+}
+
+/// The structure of a type in a chain.
+///
+/// # Safety
+/// Every structure of the chain is valid for as long as the result is used.
+unsafe fn find<'a, T: vk::TaggedStructure>(chain: *mut c_void) -> Option<&'a mut T> {
+    let mut node = chain.cast::<vk::BaseOutStructure<'_>>();
+    while !node.is_null() {
+        // SAFETY: every structure of a chain begins with its type and the next one.
+        let header = unsafe { *node };
+        if header.s_type == T::STRUCTURE_TYPE {
+            // SAFETY: the type says what it is.
+            return Some(unsafe { &mut *node.cast::<T>() });
+        }
+        node = header.p_next;
+    }
+    None
+}
+
+pub(super) unsafe extern "system" fn get_physical_device_memory_properties(
+    _device: vk::PhysicalDevice,
+    properties: *mut vk::PhysicalDeviceMemoryProperties,
+) {
+    // SAFETY: the caller's output.
+    unsafe { properties.write(memory()) };
+}
+
+pub(super) unsafe extern "system" fn get_physical_device_memory_properties2(
+    device: vk::PhysicalDevice,
+    properties: *mut vk::PhysicalDeviceMemoryProperties2<'_>,
+) {
+    // SAFETY: a live physical device of the caller's.
+    let place = unsafe { Instance::of(device) }.and_then(|instance| instance.place(device));
+    // SAFETY: the caller's structure.
+    let properties = unsafe { &mut *properties };
+    properties.memory_properties = memory();
+    // SAFETY: the chain of the caller's structure.
+    let budget = unsafe { find::<vk::PhysicalDeviceMemoryBudgetPropertiesEXT<'_>>(properties.p_next) };
+    if let (Some(place), Some(budget)) = (place, budget) {
+        for heap in 0..profile().heaps.len() {
+            budget.heap_budget[heap] = books::budget(heap);
+            budget.heap_usage[heap] = books::used(place, heap);
+        }
+    }
+}
+
+/// The profile's types and heaps.
+fn memory() -> vk::PhysicalDeviceMemoryProperties {
+    let (types, heaps) = (profile().types, profile().heaps);
+    let mut memory = vk::PhysicalDeviceMemoryProperties::default();
+    for (to, from) in memory.memory_types.iter_mut().zip(types) {
+        let heap_index = u32::try_from(from.heap).unwrap_or_default();
+        *to = vk::MemoryType { property_flags: from.flags, heap_index };
+        memory.memory_type_count += 1;
+    }
+    for (to, from) in memory.memory_heaps.iter_mut().zip(heaps) {
+        let local = if from.device_local { vk::MemoryHeapFlags::DEVICE_LOCAL } else { vk::MemoryHeapFlags::empty() };
+        *to = vk::MemoryHeap { size: from.size, flags: local };
+        memory.memory_heap_count += 1;
+    }
+    memory
+}
+
+pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
+    device: vk::PhysicalDevice,
+    layer: *const c_char,
+    count: *mut u32,
+    properties: *mut vk::ExtensionProperties,
+) -> vk::Result {
+    // SAFETY: a live physical device of the caller's.
+    let Some(instance) = (unsafe { Instance::of(device) }) else {
+        return vk::Result::ERROR_INITIALIZATION_FAILED;
+    };
+    if !layer.is_null() {
+        let next = instance.functions.enumerate_device_extension_properties;
+        // SAFETY: the caller's arguments, passed on: a question about a layer.
+        return unsafe { next(device, layer, count, properties) };
+    }
+    // SAFETY: a live physical device of the caller's.
+    let extensions = match unsafe { extensions(&instance, device) } {
+        Ok(extensions) => extensions,
+        Err(result) => return result,
+    };
+    // SAFETY: the caller's output.
+    let count = unsafe { &mut *count };
+    if properties.is_null() {
+        *count = u32::try_from(extensions.len()).unwrap_or_default();
+        return vk::Result::SUCCESS;
+    }
+    let room = (*count as usize).min(extensions.len());
+    // SAFETY: the caller's array has room for `*count` of them.
+    unsafe { properties.copy_from_nonoverlapping(extensions.as_ptr(), room) };
+    *count = u32::try_from(room).unwrap_or_default();
+    if room < extensions.len() { vk::Result::INCOMPLETE } else { vk::Result::SUCCESS }
+}
+
+/// The driver's extensions without those that the profile hides, and with `VK_EXT_memory_budget`.
+///
+/// # Safety
+/// `device` is a live physical device of the instance.
+unsafe fn extensions(
+    instance: &Instance,
+    device: vk::PhysicalDevice,
+) -> Result<Vec<vk::ExtensionProperties>, vk::Result> {
+    let next = instance.functions.enumerate_device_extension_properties;
+    let mut count = 0;
+    // SAFETY: the caller's promise, and a valid output.
+    unsafe { next(device, std::ptr::null(), &raw mut count, std::ptr::null_mut()) }.result()?;
+    let mut all = vec![vk::ExtensionProperties::default(); count as usize];
+    // SAFETY: as above, with room for `count` of them.
+    unsafe { next(device, std::ptr::null(), &raw mut count, all.as_mut_ptr()) }.result()?;
+    all.truncate(count as usize);
+    all.retain(|extension| {
+        let name = extension.extension_name_as_c_str().unwrap_or_default();
+        name != memory_budget::NAME && name != UNKNOWN_TO_THIS_LAYER && !profile().hidden.contains(&name)
+    });
+    let budget = vk::ExtensionProperties::default().spec_version(memory_budget::SPEC_VERSION);
+    all.extend(budget.extension_name(memory_budget::NAME));
+    Ok(all)
+}

@@ -1,0 +1,78 @@
+//! Which memory types suit buffers, images and imported memory: all of the profile's where the driver's own does.
+#![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
+
+use std::ffi::c_int;
+
+use ash::vk;
+
+use super::catalog::profile;
+use super::device::Device;
+
+impl Device {
+    /// The profile's types in place of the driver's.
+    fn types(&self, of_driver: u32) -> u32 {
+        let suits = of_driver & (1 << self.driver_type) != 0;
+        if suits { (1 << profile().types.len()) - 1 } else { 0 }
+    }
+}
+
+/// A function of Vulkan that writes requirements, and changes what the next layer wrote.
+macro_rules! requirements {
+    ($($name:ident($table:ident.$field:ident, $argument:ty, $output:ty) => $($bits:ident).+;)+) => {
+        $(
+            pub(super) unsafe extern "system" fn $name(device: vk::Device, of: $argument, output: *mut $output) {
+                // SAFETY: a live device of the caller's.
+                let Some(known) = (unsafe { Device::of(device) }) else { return };
+                // SAFETY: the caller's arguments, passed on.
+                unsafe { (known.$table.$field)(device, of, output) };
+                // SAFETY: the caller's output, which was written.
+                let output = unsafe { &mut *output };
+                output.$($bits).+ = known.types(output.$($bits).+);
+            }
+        )+
+    };
+}
+
+requirements! {
+    buffer(functions.get_buffer_memory_requirements, vk::Buffer, vk::MemoryRequirements) => memory_type_bits;
+    image(functions.get_image_memory_requirements, vk::Image, vk::MemoryRequirements) => memory_type_bits;
+    buffer2(
+        functions_1_1.get_buffer_memory_requirements2,
+        *const vk::BufferMemoryRequirementsInfo2<'_>,
+        vk::MemoryRequirements2<'_>
+    ) => memory_requirements.memory_type_bits;
+    image2(
+        functions_1_1.get_image_memory_requirements2,
+        *const vk::ImageMemoryRequirementsInfo2<'_>,
+        vk::MemoryRequirements2<'_>
+    ) => memory_requirements.memory_type_bits;
+    device_buffer(
+        functions_1_3.get_device_buffer_memory_requirements,
+        *const vk::DeviceBufferMemoryRequirements<'_>,
+        vk::MemoryRequirements2<'_>
+    ) => memory_requirements.memory_type_bits;
+    device_image(
+        functions_1_3.get_device_image_memory_requirements,
+        *const vk::DeviceImageMemoryRequirements<'_>,
+        vk::MemoryRequirements2<'_>
+    ) => memory_requirements.memory_type_bits;
+}
+
+pub(super) unsafe extern "system" fn memory_fd_properties(
+    device: vk::Device,
+    handle_type: vk::ExternalMemoryHandleTypeFlags,
+    fd: c_int,
+    properties: *mut vk::MemoryFdPropertiesKHR<'_>,
+) -> vk::Result {
+    // SAFETY: a live device of the caller's.
+    let Some(known) = (unsafe { Device::of(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let next = known.external_memory_fd.get_memory_fd_properties_khr;
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { next(device, handle_type, fd, properties) };
+    if result == vk::Result::SUCCESS {
+        // SAFETY: the caller's output, which was written.
+        let properties = unsafe { &mut *properties };
+        properties.memory_type_bits = known.types(properties.memory_type_bits);
+    }
+    result
+}

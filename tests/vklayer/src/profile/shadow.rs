@@ -1,0 +1,78 @@
+//! The host's view of memory that is not coherent: pages of its own, as if a cache held all of them and kept them.
+//!
+//! Nothing crosses unless it is asked for. At first the pages hold [`POISON`], and not what the device has, so that
+//! reading before an invalidate is found out even where the memory was never written to.
+#![expect(unsafe_code, reason = "holds the two views of a mapping as pointers")]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// What the host sees before the first invalidate.
+const POISON: u8 = 0xdb;
+/// As if the system had mapped them.
+const PAGE: usize = 4096;
+
+/// Both views of a mapping.
+pub(super) struct Shadow {
+    pages: NonNull<u8>,
+    layout: Layout,
+    /// Where in the pages the mapping begins: as far from a page's start as it is in the memory.
+    lead: usize,
+    device: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the pages are this value's own, and the device's view may be used from any thread.
+unsafe impl Send for Shadow {}
+
+impl Shadow {
+    /// Pages for `len` bytes that lie at `offset` of the memory; `None` for more than the address space.
+    ///
+    /// # Safety
+    /// The device's view has `len` bytes and outlives this value.
+    pub(super) unsafe fn new(device: NonNull<u8>, offset: usize, len: usize) -> Option<Self> {
+        let lead = offset % PAGE;
+        let layout = Layout::from_size_align(lead.checked_add(len.max(1))?, PAGE).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let pages = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: just allocated with this size.
+        unsafe { pages.write_bytes(POISON, layout.size()) };
+        Some(Self { pages, layout, lead, device, len })
+    }
+
+    /// The host's view.
+    pub(super) fn host(&self) -> NonNull<u8> {
+        // SAFETY: the pages begin with the lead.
+        unsafe { self.pages.add(self.lead) }
+    }
+
+    /// Carries bytes `start..end` of the mapping to the device.
+    pub(super) fn flush(&self, start: usize, end: usize) {
+        let (host, device) = self.at(start, end);
+        // SAFETY: both views have the range, and lie apart.
+        unsafe { device.copy_from_nonoverlapping(host, end - start) };
+    }
+
+    /// Carries bytes `start..end` of the mapping to the host.
+    pub(super) fn invalidate(&self, start: usize, end: usize) {
+        let (host, device) = self.at(start, end);
+        // SAFETY: both views have the range, and lie apart.
+        unsafe { host.copy_from_nonoverlapping(device, end - start) };
+    }
+
+    fn at(&self, start: usize, end: usize) -> (NonNull<u8>, NonNull<u8>) {
+        assert!(start <= end && end <= self.len, "{start}..{end} of {}", self.len);
+        // SAFETY: within the host's view.
+        let host = unsafe { self.host().add(start) };
+        // SAFETY: within the device's view, by the promise made to `new`.
+        let device = unsafe { self.device.add(start) };
+        (host, device)
+    }
+}
+
+impl Drop for Shadow {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.pages.as_ptr(), self.layout) };
+    }
+}
