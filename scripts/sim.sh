@@ -2,7 +2,8 @@
 # Builds the simulated CUDA driver and the test layers, and lays them out as tests/run expects them:
 #
 #     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       under both names that programs look for
-#     $VKGDR_SIM_DIR/vklayers/                      the Vulkan layers and their manifests
+#     $VKGDR_SIM_DIR/vklayers/libvklayer.so         the Vulkan layers
+#     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, each in a folder of its own
 #
 # An argument names the cargo profile; the default is "release".
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -25,5 +26,7 @@ place "$target/$profile/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
 ln -sfn libcuda.so.1 "$VKGDR_SIM_DIR/libcuda.so"
 place "$target/$profile/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
 for json in tests/vklayer/*.json; do
-    place "$json" "$VKGDR_SIM_DIR/vklayers/${json##*/}"
+    layer=${json##*_}
+    mkdir -p "$VKGDR_SIM_DIR/vklayers/${layer%.json}"
+    place "$json" "$VKGDR_SIM_DIR/vklayers/${layer%.json}/${json##*/}"
 done

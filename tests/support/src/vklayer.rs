@@ -83,8 +83,8 @@ fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {
 
 /// The layer's controls, when `VK_INSTANCE_LAYERS` names `VK_LAYER_VKGDR_faults`.
 ///
-/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`, else the first of that name in `VK_ADD_LAYER_PATH`: the very
-/// file that the Vulkan loader opens, so both see one state. It may be asked for before the first instance exists.
+/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`: the very file that the Vulkan loader opens, so both see one state. It
+/// may be asked for before the first instance exists.
 ///
 /// # Panics
 /// When the layer is named and its library cannot be found or lacks a function.
@@ -99,9 +99,7 @@ fn open() -> Option<VkLayer> {
     if !layers.split(':').any(|name| name == LAYER) {
         return None;
     }
-    let path = path().unwrap_or_else(|| {
-        panic!("VK_INSTANCE_LAYERS names {LAYER}, but neither VKGDR_LAYER_DIR nor VK_ADD_LAYER_PATH has {FILE}")
-    });
+    let path = path().unwrap_or_else(|| panic!("VK_INSTANCE_LAYERS names {LAYER}, but VKGDR_LAYER_DIR has no {FILE}"));
     // SAFETY: the layer has no constructors that need anything of this process.
     let library = unsafe { Library::new(&path) };
     let library = library.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -114,7 +112,6 @@ fn open() -> Option<VkLayer> {
 }
 
 fn path() -> Option<PathBuf> {
-    let named = std::env::var_os("VKGDR_LAYER_DIR").map(PathBuf::from);
-    let listed = std::env::var_os("VK_ADD_LAYER_PATH").unwrap_or_default();
-    named.into_iter().chain(std::env::split_paths(&listed)).map(|folder| folder.join(FILE)).find(|path| path.is_file())
+    let folder = PathBuf::from(std::env::var_os("VKGDR_LAYER_DIR")?);
+    Some(folder.join(FILE)).filter(|path| path.is_file())
 }

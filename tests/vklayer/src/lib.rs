@@ -6,7 +6,7 @@
 //! * `VK_LAYER_VKGDR_profile` makes a CPU's device look like a GPU (`profile.rs`). It goes last, nearest the driver.
 //!
 //! ```text
-//! VK_ADD_LAYER_PATH=<folder of the library and the manifests>
+//! VK_ADD_LAYER_PATH=<folders of the manifests, in the order of the layers>
 //! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_profile
 //! ```
 //!
