@@ -1,13 +1,14 @@
 # One verb per task; `make` alone lists them. The longer ones are scripts in scripts/.
 #
-# Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install and uninstall, QUICK, STRICT,
-# ALL, ONLY, FROM and TO for bench (see scripts/bench.sh), and from the environment CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER
-# (auto, real or sim: see tests/run) and PYTHON, the interpreter.
+# Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install, install-sim and their
+# opposites, QUICK, STRICT, ALL, ONLY, FROM and TO for bench (see scripts/bench.sh), and from the environment
+# CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run) and PYTHON, the interpreter.
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test aarch64 bench install uninstall python wheel gpu-bundle docs sim lint clean
+.PHONY: help demo test aarch64 bench install uninstall install-sim uninstall-sim python wheel gpu-bundle docs sim lint \
+    clean
 MAKEFLAGS += --no-print-directory
 
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
@@ -17,8 +18,8 @@ simulator = case $$(tests/run --driver) in sim) scripts/sim.sh ;; esac
 export FILE BUNDLE PREFIX LIBDIR DESTDIR QUICK STRICT ALL ONLY FROM TO
 
 help: ## list the verbs
-	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
-	| while IFS=$$'\t' read -r verb text; do printf 'make %-11s %s\n' "$$verb" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
+	| while IFS=$$'\t' read -r verb text; do printf 'make %-13s %s\n' "$$verb" "$$text"; done
 
 demo: ## share a file (FILE=path) with the device
 	@tests/run --driver >/dev/null
@@ -50,6 +51,12 @@ install: ## install the C library (PREFIX=/usr/local)
 uninstall: ## remove what install put there
 	@scripts/install.sh --uninstall
 
+install-sim: ## install vkgdr-sim (PREFIX=/usr/local)
+	@scripts/install-sim.sh
+
+uninstall-sim: ## remove what install-sim put there
+	@scripts/install-sim.sh --uninstall
+
 python: ## a virtual environment with the package
 	@tests/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
@@ -71,7 +78,7 @@ docs: ## build the documentation
 	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
 	@echo "$${CARGO_TARGET_DIR:-target}/doc/vkgdr/index.html"
 
-sim: ## build the simulated CUDA driver
+sim: ## build the simulated CUDA driver, vkgdr-sim
 	@scripts/setup.sh rust vulkan lavapipe
 	@scripts/sim.sh
 

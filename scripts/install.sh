@@ -3,27 +3,15 @@
 #
 #     scripts/install.sh [--uninstall]
 #
-#   PREFIX   where it goes; default /usr/local
-#   LIBDIR   the folder of the libraries; default $PREFIX/lib
-#   DESTDIR  put in front of every path, for packages; the files do not know of it
+# PREFIX, LIBDIR and DESTDIR say where to (scripts/prefix.sh).
 #
 # An ordinary user builds, and may leave the installing to root, who need not have cargo: root then takes what the
 # user has built.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-umask 022
+# shellcheck source=prefix.sh
+source scripts/prefix.sh
 
-prefix=${PREFIX:-/usr/local}
-libdir=${LIBDIR:-${prefix%/}/lib}
-destdir=${DESTDIR:-}
-for name in PREFIX:"$prefix" LIBDIR:"$libdir" DESTDIR:"${destdir:-/}"; do
-    case ${name#*:} in /*) ;; *) die "${name%%:*} must begin with a slash, unlike '${name#*:}'" ;; esac
-    case $name in
-        *$'\n'* | *'"'* | *\\* | *'$'*) die "${name%%:*} has a character that no build tool would take" ;;
-    esac
-done
-prefix=$(realpath -ms "$prefix")
-libdir=$(realpath -ms "$libdir")
 includedir=$(realpath -ms "$prefix/include")
 
 # The library of the C API has a version of its own, which its soname begins.
@@ -58,26 +46,10 @@ update_linker_cache() {
     fi
 }
 
-writable() { # FOLDER...
-    local folder
-    for folder in "$@"; do
-        mkdir -p "$destdir$folder" 2>/dev/null || true
-        [ -d "$destdir$folder" ] && [ -w "$destdir$folder" ] && continue
-        die "$destdir$folder is not writable: choose another PREFIX, or run this again as root (sudo make ...)"
-    done
-}
-
 uninstall() {
-    local file count=0
-    for file in "${installed[@]}"; do
-        [ -e "$destdir$file" ] || [ -L "$destdir$file" ] || continue
-        rm -f "$destdir$file" 2>/dev/null ||
-            die "$destdir$file cannot be removed: run this again as root (sudo make ...)"
-        count=$((count + 1))
-    done
+    remove "${installed[@]}"
     rmdir "$destdir$libdir/cmake/vkgdr" 2>/dev/null || true
     update_linker_cache
-    say "$count files removed from $destdir$prefix"
 }
 
 build() {
@@ -126,19 +98,11 @@ filled_in() { # FILE
     printf '%s\n' "$text"
 }
 
-put() { # MODE FILE DESTINATION
-    install -m "$1" "$2" "$destdir$3"
-}
-
 put_text() { # TEMPLATE DESTINATION
     local text
     text=$(filled_in "$1")
     rm -f "$destdir$2"
     printf '%s\n' "$text" >"$destdir$2"
-}
-
-put_link() { # TARGET DESTINATION
-    ln -sfn "$1" "$destdir$2"
 }
 
 install_all() {

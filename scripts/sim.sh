@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the simulated CUDA driver and the test layers, and lays them out as tests/run expects them:
+# Builds the simulated CUDA driver, the test layers and what starts programs with them, and lays them out:
 #
+#     $VKGDR_SIM_DIR/vkgdr-sim                      finds the others beside itself
 #     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       under both names that programs look for
 #     $VKGDR_SIM_DIR/vklayers/libvklayer.so         the Vulkan layers
 #     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, each in a folder of its own
@@ -13,7 +14,8 @@ profile=${1:-release}
 # The first build takes a minute, so cargo shows its progress; later ones are silent.
 quiet=()
 [ -e "$VKGDR_SIM_DIR/libcuda.so.1" ] && quiet=(--quiet)
-cargo build "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer
+cargo build "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer \
+    --package vkgdr-sim
 
 # Renamed into place, since a running program may have the old file mapped.
 place() { # FILE DESTINATION
@@ -24,6 +26,7 @@ place() { # FILE DESTINATION
 mkdir -p "$VKGDR_SIM_DIR/vklayers"
 place "$target/$profile/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
 ln -sfn libcuda.so.1 "$VKGDR_SIM_DIR/libcuda.so"
+place "$target/$profile/vkgdr-sim" "$VKGDR_SIM_DIR/vkgdr-sim"
 place "$target/$profile/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
 for json in tests/vklayer/*.json; do
     layer=${json##*_}

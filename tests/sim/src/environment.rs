@@ -1,0 +1,252 @@
+//! The variables by which a program finds the simulated GPU.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::fault::{Driver, Fault};
+use crate::installation::Installation;
+use crate::options::Options;
+
+/// A GPU that the simulated one can look like. The layer `VK_LAYER_VKGDR_profile` makes it so.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) name: &'static str,
+    summary: &'static str,
+    /// How many GPUs there are.
+    gpus: usize,
+}
+
+impl Profile {
+    const fn new(name: &'static str, summary: &'static str) -> Self {
+        Self { name, summary, gpus: 1 }
+    }
+
+    const fn of_two(name: &'static str, summary: &'static str) -> Self {
+        Self { name, summary, gpus: 2 }
+    }
+}
+
+const PROFILES: &[Profile] = &[
+    Profile::new("rebar", "all of the GPU's memory can be mapped (Resizable BAR)"),
+    Profile::new("bar256", "256 MiB of it can be mapped"),
+    Profile::new("no-bar", "none of it can be mapped"),
+    Profile::new("non-coherent", "the CPU and the GPU see each other's bytes only\nafter a flush or an invalidate"),
+    Profile::of_two("two-gpus", "two GPUs"),
+    Profile::of_two("two-gpus-swapped", "two GPUs, which Vulkan lists the other way round"),
+    Profile::new("foreign-uuid", "Vulkan does not have the GPU that CUDA has"),
+    Profile::new("no-external-memory", "Vulkan cannot export memory"),
+];
+
+/// The profile of that name.
+pub(crate) fn profile(name: &str) -> Result<&'static Profile, String> {
+    let known = || PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ");
+    PROFILES
+        .iter()
+        .find(|profile| profile.name == name)
+        .ok_or_else(|| format!("there is no profile '{name}', only {}", known()))
+}
+
+/// A list of the profiles, for people.
+pub(crate) fn profiles() -> String {
+    let mut text = String::from("Without a profile the GPU is lavapipe as it is: all memory can be mapped.\n\n");
+    for Profile { name, summary, .. } in PROFILES {
+        let summary = summary.replace('\n', &format!("\n{:20}", ""));
+        writeln!(text, "{name:20}{summary}").unwrap_or_default();
+    }
+    text
+}
+
+/// Variables for a program.
+#[derive(Debug)]
+pub(crate) struct Environment(Vec<(&'static str, OsString)>);
+
+impl Environment {
+    /// What the options ask for, on top of what is set already.
+    pub(crate) fn new(
+        options: &Options,
+        installation: &Installation,
+        set: &dyn Fn(&'static str) -> Option<OsString>,
+    ) -> Self {
+        let folder = &installation.folder;
+        let before = |name, paths: &[PathBuf]| (name, prepended(paths, set(name).as_deref()));
+        let gpus = options.profile.map_or(1, |profile| profile.gpus);
+        let mut variables = vec![
+            before("LD_LIBRARY_PATH", std::slice::from_ref(folder)),
+            before("PATH", &[folder.join("bin")]),
+            ("VK_DRIVER_FILES", joined(&drivers(&installation.lavapipe, gpus))),
+        ];
+        let faults_of = |driver| options.faults.iter().filter(move |fault| fault.driver == driver).collect::<Vec<_>>();
+        let (cuda, vulkan) = (faults_of(Driver::Cuda), faults_of(Driver::Vulkan));
+        if !cuda.is_empty() {
+            variables.push(("SIMCUDA_FAIL", entries(&cuda)));
+        }
+        if !vulkan.is_empty() {
+            variables.push(("VKLAYER_FAIL", entries(&vulkan)));
+        }
+        if let Some(profile) = options.profile {
+            variables.push(("VKLAYER_PROFILE", profile.name.into()));
+            variables.push(("SIMCUDA_DEVICES", profile.gpus.to_string().into()));
+        }
+        let wanted = [(Layer::FAULTS, !vulkan.is_empty()), (Layer::PROFILE, options.profile.is_some())];
+        let ours = wanted.into_iter().filter_map(|(layer, wanted)| wanted.then_some(layer));
+        variables.extend(Layer::variables(ours, installation, set));
+        Self(variables)
+    }
+
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_os_str()))
+    }
+}
+
+/// A driver for each GPU: lavapipe has one device. The loader takes one file under two names for two drivers.
+fn drivers(manifest: &Path, gpus: usize) -> Vec<PathBuf> {
+    let (folder, name) = (manifest.parent().unwrap_or(Path::new("/")), manifest.file_name().unwrap_or_default());
+    (0..gpus).map(|gpu| folder.join("./".repeat(gpu)).join(name)).collect()
+}
+
+/// A Vulkan layer of ours.
+struct Layer {
+    name: &'static str,
+    /// Within `vklayers`.
+    folder: &'static str,
+}
+
+impl Layer {
+    const FAULTS: Self = Self { name: "VK_LAYER_VKGDR_faults", folder: "faults" };
+    const PROFILE: Self = Self { name: "VK_LAYER_VKGDR_profile", folder: "profile" };
+
+    /// The layers that are set and then ours, so that the profile is nearest the driver and all others see what it shows.
+    ///
+    /// Newer loaders order layers as they are listed, older ones (1.3.239) as they are found: ours have a folder each, which
+    /// come after the system's. `VK_LAYER_PATH` would replace the loader's own search.
+    fn variables(
+        ours: impl Iterator<Item = Self>,
+        installation: &Installation,
+        set: &dyn Fn(&'static str) -> Option<OsString>,
+    ) -> Vec<(&'static str, OsString)> {
+        let mut names = entries_of(set("VK_INSTANCE_LAYERS"));
+        let mut folders = entries_of(set("VK_ADD_LAYER_PATH"));
+        let system = installation.layers.iter().map(|folder| folder.as_os_str().to_owned());
+        let new: Vec<_> = system.filter(|folder| !folders.contains(folder)).collect();
+        folders.extend(new);
+        let mut is_any = false;
+        for Self { name, folder } in ours.filter(|layer| !names.iter().any(|set| set == layer.name)).collect::<Vec<_>>()
+        {
+            is_any = true;
+            names.push(name.into());
+            folders.push(installation.folder.join("vklayers").join(folder).into());
+        }
+        if !is_any {
+            return Vec::new();
+        }
+        let colon = OsStr::new(":");
+        // Mesa's implicit device-selection layer calls the driver by itself, and crashes on an injected failure.
+        let selection = ("NODEVICE_SELECT", "1".into());
+        vec![("VK_INSTANCE_LAYERS", names.join(colon)), ("VK_ADD_LAYER_PATH", folders.join(colon)), selection]
+    }
+}
+
+/// The parts between colons.
+fn entries_of(list: Option<OsString>) -> Vec<OsString> {
+    let list = list.unwrap_or_default();
+    let parts = list.as_bytes().split(|byte| *byte == b':').filter(|part| !part.is_empty());
+    parts.map(|part| OsStr::from_bytes(part).to_owned()).collect()
+}
+
+fn entries(faults: &[&Fault]) -> OsString {
+    faults.iter().map(|fault| fault.entry()).collect::<Vec<_>>().join(",").into()
+}
+
+fn joined(paths: &[PathBuf]) -> OsString {
+    paths.iter().map(|path| path.as_os_str().to_owned()).collect::<Vec<_>>().join(OsStr::new(":"))
+}
+
+/// The paths, and then those that are set. An empty entry would mean the current folder.
+fn prepended(paths: &[PathBuf], set: Option<&OsStr>) -> OsString {
+    let mut all = joined(paths);
+    if let Some(set) = set.filter(|set| !set.is_empty()) {
+        all.push(":");
+        all.push(set);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// The variables that a command line makes, where some are set already.
+    fn variables(line: &str, set: &[(&str, &str)]) -> HashMap<&'static str, String> {
+        let arguments = line.split_whitespace().chain(["prog"]).map(OsString::from).collect();
+        let options = match crate::options::parse(arguments) {
+            Ok(crate::options::Request::Run(options)) => options,
+            other => panic!("{line}: {other:?}"),
+        };
+        let installation = Installation {
+            folder: "/sim".into(),
+            lavapipe: "/icd/lvp_icd.x86_64.json".into(),
+            layers: vec!["/system".into()],
+        };
+        let set = |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value));
+        let environment = Environment::new(&options, &installation, &set);
+        environment.variables().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect()
+    }
+
+    fn get<'a>(variables: &'a HashMap<&str, String>, name: &str) -> Option<&'a str> {
+        variables.get(name).map(String::as_str)
+    }
+
+    #[test]
+    fn a_plain_run_sets_the_search_paths_and_no_layer() {
+        let plain = variables("", &[]);
+        let mut names: Vec<_> = plain.keys().copied().collect();
+        names.sort_unstable();
+        assert_eq!(names, ["LD_LIBRARY_PATH", "PATH", "VK_DRIVER_FILES"]);
+        assert_eq!(get(&plain, "LD_LIBRARY_PATH"), Some("/sim"));
+        assert_eq!(get(&plain, "VK_DRIVER_FILES"), Some("/icd/lvp_icd.x86_64.json"));
+    }
+
+    #[test]
+    fn what_is_set_already_stays_behind_ours() {
+        let set = [("LD_LIBRARY_PATH", "/mine:/yours"), ("PATH", "/usr/bin"), ("VK_INSTANCE_LAYERS", "A:B")];
+        let some = variables("-p rebar", &set);
+        assert_eq!(get(&some, "LD_LIBRARY_PATH"), Some("/sim:/mine:/yours"));
+        assert_eq!(get(&some, "PATH"), Some("/sim/bin:/usr/bin"));
+        assert_eq!(get(&some, "VK_INSTANCE_LAYERS"), Some("A:B:VK_LAYER_VKGDR_profile"));
+        assert_eq!(get(&variables("", &[("LD_LIBRARY_PATH", "")]), "LD_LIBRARY_PATH"), Some("/sim"));
+    }
+
+    #[test]
+    fn faults_go_to_their_drivers() {
+        let both = variables("-f cuInit:100 -f vkMapMemory:-5 -f cuMemAlloc:2:2 -p bar256", &[]);
+        assert_eq!(get(&both, "SIMCUDA_FAIL"), Some("cuInit:1:100,cuMemAlloc:2:2"));
+        assert_eq!(get(&both, "VKLAYER_FAIL"), Some("vkMapMemory:1:-5"));
+        assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_profile"));
+        assert_eq!(get(&both, "VK_ADD_LAYER_PATH"), Some("/system:/sim/vklayers/faults:/sim/vklayers/profile"));
+        assert_eq!(get(&variables("-f cuInit:100", &[]), "VK_INSTANCE_LAYERS"), None);
+        // Where the faults layer is set, so is its folder.
+        let set = [("VK_INSTANCE_LAYERS", "VK_LAYER_VKGDR_faults"), ("VK_ADD_LAYER_PATH", "/a:/system:/b")];
+        assert_eq!(get(&variables("-f vkMapMemory:-5", &set), "VK_INSTANCE_LAYERS"), None);
+        let more = variables("-f vkMapMemory:-5 -p rebar", &set);
+        assert_eq!(get(&more, "VK_ADD_LAYER_PATH"), Some("/a:/system:/b:/sim/vklayers/profile"));
+    }
+
+    #[test]
+    fn two_gpus_are_two_drivers_and_two_devices() {
+        let two = variables("-p two-gpus", &[]);
+        assert_eq!(get(&two, "VK_DRIVER_FILES"), Some("/icd/lvp_icd.x86_64.json:/icd/./lvp_icd.x86_64.json"));
+        assert_eq!(get(&two, "SIMCUDA_DEVICES"), Some("2"));
+        assert_eq!(get(&two, "VKLAYER_PROFILE"), Some("two-gpus"));
+    }
+
+    #[test]
+    fn the_list_of_profiles_fits_a_narrow_terminal() {
+        for line in profiles().lines() {
+            assert!(line.chars().count() <= 78, "{line}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Failures that a program is to see: `FUNCTION[:NTH]:CODE`.
+
+use crate::code;
+
+/// Which driver a function belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Cuda,
+    Vulkan,
+}
+
+/// The `nth` call of a function returns `code`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) driver: Driver,
+    function: String,
+    nth: u64,
+    code: i32,
+}
+
+impl Fault {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (function, nth, code) = match parts[..] {
+            [function, code] => (function, "1", code),
+            [function, nth, code] => (function, nth, code),
+            _ => return Err(format!("'{text}' is not FUNCTION:CODE or FUNCTION:NTH:CODE")),
+        };
+        let driver = match function {
+            _ if function.starts_with("cu") => Driver::Cuda,
+            _ if function.starts_with("vk") => Driver::Vulkan,
+            _ => return Err(format!("'{function}' is no function of CUDA's driver (cu...) or Vulkan (vk...)")),
+        };
+        let nth = nth.parse().ok().filter(|nth| *nth > 0);
+        let nth = nth.ok_or_else(|| format!("in '{text}', the number of the call must be 1 or more"))?;
+        Ok(Self { driver, function: function.to_owned(), nth, code: code::parse(driver, code)? })
+    }
+
+    /// In the form that the driver's variable takes.
+    pub(crate) fn entry(&self) -> String {
+        let Self { function, nth, code, .. } = self;
+        format!("{function}:{nth}:{code}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(text: &str) -> Result<String, String> {
+        Fault::parse(text).map(|fault| fault.entry())
+    }
+
+    #[test]
+    fn the_first_call_fails_unless_another_is_named() {
+        assert_eq!(entry("cuMemAlloc:2").as_deref(), Ok("cuMemAlloc:1:2"));
+        assert_eq!(entry("vkMapMemory:7:-5").as_deref(), Ok("vkMapMemory:7:-5"));
+    }
+
+    #[test]
+    fn codes_have_names() {
+        assert_eq!(entry("cuInit:CUDA_ERROR_NO_DEVICE").as_deref(), Ok("cuInit:1:100"));
+        let out_of_memory = entry("vkAllocateMemory:3:VK_ERROR_OUT_OF_DEVICE_MEMORY");
+        assert_eq!(out_of_memory.as_deref(), Ok("vkAllocateMemory:3:-2"));
+    }
+
+    #[test]
+    fn what_is_no_fault_is_refused_and_said() {
+        for (text, word) in [
+            ("cuInit", "FUNCTION:CODE"),
+            ("cuInit:1:2:3", "FUNCTION:CODE"),
+            ("malloc:1:2", "malloc"),
+            ("cuInit:0:2", "1 or more"),
+            ("cuInit:-1:2", "1 or more"),
+            ("cuInit:1:0", "not 0"),
+            ("cuInit:NO_SUCH", "NO_SUCH"),
+            ("cuInit:VK_ERROR_DEVICE_LOST", "VK_ERROR_DEVICE_LOST"),
+            ("vkMapMemory:5", "negative"),
+        ] {
+            match entry(text) {
+                Err(complaint) => assert!(complaint.contains(word), "{text}: {complaint}"),
+                Ok(entry) => panic!("{text}: {entry}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Where the simulated driver, the Vulkan layers and lavapipe are.
+
+use std::path::{Path, PathBuf};
+
+/// The files that programs are to find.
+#[derive(Debug)]
+pub(crate) struct Installation {
+    /// The folder of this program, of `libcuda.so.1`, `vklayers/` and `bin/`.
+    pub(crate) folder: PathBuf,
+    /// The manifest of lavapipe, Mesa's Vulkan driver for the CPU.
+    pub(crate) lavapipe: PathBuf,
+    /// The folders of the system's Vulkan layers.
+    pub(crate) layers: Vec<PathBuf>,
+}
+
+/// Where Linux distributions keep the manifests of Vulkan's drivers and layers.
+const MANIFESTS: [&str; 3] = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"];
+
+impl Installation {
+    pub(crate) fn find() -> Result<Self, String> {
+        // A link to the program is followed: the other files lie beside the program itself.
+        let program = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
+        let folder = program.parent().unwrap_or(Path::new("/")).to_path_buf();
+        let missing = ["libcuda.so.1", "vklayers/profile"].iter().find(|file| !folder.join(file).exists());
+        if let Some(file) = missing {
+            return Err(format!("{file} is not in {}: run 'make sim' in vkgdr's source tree", folder.display()));
+        }
+        let lavapipe = MANIFESTS.iter().find_map(|folder| lavapipe(&Path::new(folder).join("icd.d")));
+        let lavapipe = lavapipe.ok_or(
+            "the simulated GPU needs lavapipe, Mesa's Vulkan driver for the CPU, and the Vulkan loader: \
+             install the packages mesa-vulkan-drivers and libvulkan1 (Debian's names)",
+        )?;
+        let sdk = std::env::var_os("VULKAN_SDK").map(|sdk| Path::new(&sdk).join("share/vulkan"));
+        let folders = MANIFESTS.iter().map(PathBuf::from).chain(sdk).map(|folder| folder.join("explicit_layer.d"));
+        Ok(Self { folder, lavapipe, layers: folders.filter(|folder| folder.is_dir()).collect() })
+    }
+}
+
+/// The manifest of this machine's lavapipe in a folder: a 32-bit one may lie beside it.
+fn lavapipe(folder: &Path) -> Option<PathBuf> {
+    let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let manifests = names.filter(|name| name.starts_with("lvp_icd") && name.ends_with(".json"));
+    let name = manifests.filter(|name| !["i386", "i586", "i686"].iter().any(|other| name.contains(other))).min()?;
+    Some(folder.join(name))
+}
