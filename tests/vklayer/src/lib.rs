@@ -2,12 +2,13 @@
 //!
 //! * `VK_LAYER_VKGDR_messenger` turns validation messages into failures (`messenger.rs`). It goes first, nearest the
 //!   application and above `VK_LAYER_KHRONOS_validation`.
-//! * `VK_LAYER_VKGDR_faults` makes chosen calls fail and keeps a ledger of live objects (`faults.rs`).
+//! * `VK_LAYER_VKGDR_faults` makes chosen calls fail and keeps a ledger of live objects (`faults.rs`). It goes above the
+//!   validation layer, too, whose own calls would take failures that are meant for the application's.
 //! * `VK_LAYER_VKGDR_profile` makes a CPU's device look like a GPU (`profile.rs`). It goes last, nearest the driver.
 //!
 //! ```text
 //! VK_ADD_LAYER_PATH=<folders of the manifests, in the order of the layers>
-//! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_profile
+//! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_VKGDR_faults:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_profile
 //! ```
 //!
 //! | variable | meaning |
