@@ -188,10 +188,10 @@ fn large_copies_at_odd_places_are_whole() -> Result {
         let bytes = pattern(size - 500, 5);
         memory.fill(.., 0x33_u8)?;
         memory.write(77, &bytes)?;
+        memory.flush(..)?;
         let mut seen = vec![0; bytes.len()];
         memory.map(MapMode::Read, 77..77 + bytes.len())?.read(0, &mut seen)?;
         assert!(seen == bytes, "{kind}");
-        memory.flush(..)?;
         let device = device_read(memory.device_ptr(), size);
         assert!(device[77..77 + bytes.len()] == bytes, "{kind}");
         assert!(device[..77].iter().chain(&device[77 + bytes.len()..]).all(|&byte| byte == 0x33), "{kind}");

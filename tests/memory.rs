@@ -194,6 +194,7 @@ fn a_fill_whose_length_is_no_multiple_is_refused_and_writes_nothing() -> Result 
     for kind in supported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, 4097, kind)?;
         memory.fill(.., 1_u8)?;
+        memory.flush(..)?;
         for error in [
             refused(memory.fill(.., 2_u32)),
             refused(memory.fill(0..7, 2_u64)),

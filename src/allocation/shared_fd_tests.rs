@@ -65,6 +65,7 @@ fn a_forked_child_shares_memory_through_the_descriptor_alone() -> Result {
     for value in [0x5a, 0xc3] {
         let status = in_forked_child(|| write_through_descriptor(fd.as_raw_fd(), value))?;
         assert_eq!(status, 0, "the child's end");
+        mapping.invalidate((0, LEN as u64))?;
         for index in [0, 1, 4095, 4096, LEN - 1] {
             // SAFETY: the mapping has `LEN` bytes.
             let byte = unsafe { mapping.pointer().add(index) };

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 
 use support::cuda::{self, PrimaryContext};
 use vkgdr::cudarc::driver::sys::CUdeviceptr;
-use vkgdr::{MemoryKind, OpenFlags, Region, Vkgdr};
+use vkgdr::{Error, MemoryKind, OpenFlags, Region, Vkgdr};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -24,6 +24,20 @@ pub(crate) const HOST_VIEWS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::
 pub(crate) fn open(flags: OpenFlags) -> Result<(PrimaryContext, Vkgdr)> {
     let context = PrimaryContext::retain_and_push(0);
     Ok((context, Vkgdr::open(0, flags)?))
+}
+
+/// As [`open`], with coherent mapped memory; none, which it says, where the GPU has no such memory.
+#[track_caller]
+pub(crate) fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
+    let context = PrimaryContext::retain_and_push(0);
+    match Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT) {
+        Ok(gpu) => Ok(Some((context, gpu))),
+        Err(error @ Error::NoSuitableMemoryType { .. }) => {
+            eprintln!("left out: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Those of `kinds` that the GPU has. The others are named as left out.

@@ -37,11 +37,11 @@ fn loader() -> Result<Option<PathBuf>> {
     mapped_file("/libvulkan.so")
 }
 
-/// A manifest in the folder for a copy of lavapipe in which bytes were replaced; none where lavapipe is not installed.
+/// A manifest in the folder for a copy of lavapipe in which bytes were replaced; none where lavapipe is not the one driver.
 fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>> {
-    let manifest = std::env::var("VK_DRIVER_FILES").ok().filter(|files| files.contains("lvp"));
+    let manifest = std::env::var("VK_DRIVER_FILES").ok().filter(|files| files.contains("lvp") && !files.contains(':'));
     let Some(manifest) = manifest else {
-        eprintln!("skipped: needs lavapipe");
+        eprintln!("skipped: needs lavapipe, and no other driver");
         return Ok(None);
     };
     let text = fs::read_to_string(&manifest)?;
