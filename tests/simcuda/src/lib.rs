@@ -1,6 +1,6 @@
 //! A CUDA driver in host memory: `libcuda.so.1` for machines without a GPU.
 //!
-//! Programs load it like the real driver. Its one device is the machine's first CPU-type Vulkan device (lavapipe,
+//! Programs load it like the real driver. Its device is the machine's first CPU-type Vulkan device (lavapipe,
 //! normally): same UUID, and memory that Vulkan exports is imported through Vulkan, so that host and device see
 //! the same bytes at two addresses. Streams order work as CUDA's do. Kernels are not run: whatever is not
 //! simulated returns `CUDA_ERROR_NOT_SUPPORTED`.
@@ -20,7 +20,8 @@
 //! |---|---|
 //! | `SIMCUDA_ASYNC=1` | no work runs in the calling thread: all of it goes to the streams' worker threads |
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
-//! | `SIMCUDA_HEAP_MIB` | the device's memory; without it, as much as the host has |
+//! | `SIMCUDA_DEVICES` | how many devices; 1 without it. The others' UUIDs have their number added to the last byte |
+//! | `SIMCUDA_HEAP_MIB` | the memory of all devices together; without it, as much as the host has |
 //! | `SIMCUDA_DRIVER_VERSION` | what `cuDriverGetVersion` says; 13000 without it |
 //!
 //! # Test controls

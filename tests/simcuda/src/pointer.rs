@@ -3,7 +3,6 @@
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
-use crate::device;
 use crate::ffi::{In, Out};
 use crate::memory::table::{self, Found, Kind};
 
@@ -51,7 +50,7 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         SYNC_MEMOPS => Value::Uint(0),
         7 => Value::Wide(window.id),
         8 => Value::Bool(found.kind == Kind::Managed),
-        9 => Value::Int(device::ORDINAL),
+        9 => Value::Int(window.owner.device),
         10 | 15 | 21 => Value::Bool(false),
         11 | 19 => Value::Pointer(window.address),
         12 | 18 => Value::Pointer(window.size),

@@ -32,7 +32,7 @@ fn create(out: Out<usize>, flags: u32, device: i32) -> Outcome {
     out.required()?;
     device::check(device)?;
     check_flags(flags)?;
-    let context = Context::new(handle::next(), flags);
+    let context = Context::new(handle::next(), device, flags);
     let handle = context.handle;
     table::insert(context);
     stack::push(handle);
@@ -113,8 +113,7 @@ fn get_current(out: Out<usize>) -> Outcome {
 
 fn get_device(out: Out<i32>) -> Outcome {
     out.required()?;
-    current()?;
-    out.set(device::ORDINAL)
+    out.set(current()?.device)
 }
 
 // Null means the current context.
@@ -124,8 +123,7 @@ fn given_or_current(context: usize) -> Result<Arc<Context>, Code> {
 
 fn get_device_of(out: Out<i32>, context: usize) -> Outcome {
     out.required()?;
-    given_or_current(context)?;
-    out.set(device::ORDINAL)
+    out.set(given_or_current(context)?.device)
 }
 
 fn get_id(context: usize, out: Out<u64>) -> Outcome {

@@ -23,6 +23,7 @@ use limits::Limits;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) context: usize,
+    pub(crate) device: i32,
     id: u64,
 }
 
@@ -55,6 +56,7 @@ impl Health {
 
 pub(crate) struct Context {
     pub(crate) handle: usize,
+    device: i32,
     id: u64,
     flags: AtomicU32,
     // How many cuCtxAttach and cuCtxCreate calls are not yet undone by cuCtxDetach.
@@ -68,16 +70,18 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    fn new(handle: usize, flags: u32) -> Arc<Context> {
+    fn new(handle: usize, device: i32, flags: u32) -> Arc<Context> {
         let id = handle::next_id();
+        let owner = Owner { context: handle, device, id };
         let health = Arc::new(Health::default());
         Arc::new_cyclic(|context| Context {
             handle,
+            device,
             id,
             flags: AtomicU32::new(flags),
             uses: AtomicU32::new(1),
             limits: Limits::default(),
-            legacy: Stream::default_of(context.clone(), Owner { context: handle, id }, Arc::clone(&health), true),
+            legacy: Stream::default_of(context.clone(), owner, Arc::clone(&health), true),
             health,
             per_thread: Mutex::default(),
             streams: Mutex::default(),
@@ -85,7 +89,7 @@ impl Context {
     }
 
     pub(crate) fn owner(&self) -> Owner {
-        Owner { context: self.handle, id: self.id }
+        Owner { context: self.handle, device: self.device, id: self.id }
     }
 
     /// The legacy default stream.

@@ -1,5 +1,5 @@
-//! The device's primary context: shared, counted, destroyed with the last release and made anew by the next
-//! retain, then with the same handle and a new id.
+//! The devices' primary contexts: shared, counted, destroyed with the last release and made anew by the next retain, then
+//! with the same handle and a new id.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -7,72 +7,85 @@ use std::sync::{LazyLock, Mutex};
 use super::exports::check_flags;
 use super::{Context, table};
 use crate::boundary::exports;
-use crate::code::{INVALID_CONTEXT, Outcome};
+use crate::code::{Code, INVALID_CONTEXT, INVALID_DEVICE, Outcome};
 use crate::device;
 use crate::ffi::Out;
 use crate::handle;
 use crate::sync::lock;
 
-static HANDLE: LazyLock<usize> = LazyLock::new(handle::next);
-// Written with `FLAGS` locked; readable without, since a host function may ask while a release waits for it.
-static RETAINS: AtomicUsize = AtomicUsize::new(0);
-// The flags of the next primary context. Its lock is held while one is made or destroyed.
-static FLAGS: Mutex<u32> = Mutex::new(0);
+/// What stays of a device's primary context while there is none.
+struct Primary {
+    handle: usize,
+    // Written with `flags` locked; readable without, since a host function may ask while a release waits for it.
+    retains: AtomicUsize,
+    // The flags of the next one. Its lock is held while one is made or destroyed.
+    flags: Mutex<u32>,
+}
 
-/// Whether the handle is the primary context's.
+// By device.
+static PRIMARIES: LazyLock<Vec<Primary>> = LazyLock::new(|| {
+    let new = |_| Primary { handle: handle::next(), retains: AtomicUsize::new(0), flags: Mutex::new(0) };
+    (0..device::how_many()).map(new).collect()
+});
+
+fn of(device: i32) -> Result<&'static Primary, Code> {
+    usize::try_from(device).ok().and_then(|device| PRIMARIES.get(device)).ok_or(INVALID_DEVICE)
+}
+
+/// Whether the handle is a primary context's.
 pub(crate) fn is(handle: usize) -> bool {
-    *HANDLE == handle
+    PRIMARIES.iter().any(|primary| primary.handle == handle)
 }
 
 /// How many retains are not yet released.
 pub(crate) fn retains() -> usize {
-    RETAINS.load(Ordering::Relaxed)
+    PRIMARIES.iter().map(|primary| primary.retains.load(Ordering::Relaxed)).sum()
 }
 
 fn retain(out: Out<usize>, device: i32) -> Outcome {
     out.required()?;
-    device::check(device)?;
-    let flags = lock(&FLAGS);
-    if table::find(*HANDLE).is_none() {
-        table::insert(Context::new(*HANDLE, *flags));
+    let primary = of(device)?;
+    let flags = lock(&primary.flags);
+    if table::find(primary.handle).is_none() {
+        table::insert(Context::new(primary.handle, device, *flags));
     }
-    RETAINS.fetch_add(1, Ordering::Relaxed);
-    out.set(*HANDLE)
+    primary.retains.fetch_add(1, Ordering::Relaxed);
+    out.set(primary.handle)
 }
 
 fn release(device: i32) -> Outcome {
-    device::check(device)?;
-    let _flags = lock(&FLAGS);
-    let left = retains().checked_sub(1).ok_or(INVALID_CONTEXT)?;
-    RETAINS.store(left, Ordering::Relaxed);
+    let primary = of(device)?;
+    let _flags = lock(&primary.flags);
+    let left = primary.retains.load(Ordering::Relaxed).checked_sub(1).ok_or(INVALID_CONTEXT)?;
+    primary.retains.store(left, Ordering::Relaxed);
     if left == 0 {
         // A reset may have destroyed it before.
-        let _ = table::destroy(*HANDLE);
+        let _ = table::destroy(primary.handle);
     }
     Ok(())
 }
 
 // Destroys the context and leaves the retains, each of which is still to be released.
 fn reset(device: i32) -> Outcome {
-    device::check(device)?;
-    let _flags = lock(&FLAGS);
-    let _ = table::destroy(*HANDLE);
+    let primary = of(device)?;
+    let _flags = lock(&primary.flags);
+    let _ = table::destroy(primary.handle);
     Ok(())
 }
 
 fn state(device: i32, flags: Out<u32>, active: Out<i32>) -> Outcome {
     flags.required()?;
     active.required()?;
-    device::check(device)?;
-    flags.set(*lock(&FLAGS))?;
-    active.set(i32::from(table::find(*HANDLE).is_some()))
+    let primary = of(device)?;
+    flags.set(*lock(&primary.flags))?;
+    active.set(i32::from(table::find(primary.handle).is_some()))
 }
 
 fn set_flags(device: i32, flags: u32) -> Outcome {
-    device::check(device)?;
+    let primary = of(device)?;
     check_flags(flags)?;
-    *lock(&FLAGS) = flags;
-    if let Some(context) = table::find(*HANDLE) {
+    *lock(&primary.flags) = flags;
+    if let Some(context) = table::find(primary.handle) {
         context.set_flags(flags);
     }
     Ok(())

@@ -50,7 +50,7 @@ fn any_async(target: usize, source: usize, len: usize, stream: usize) -> Outcome
     asynchronous(unified(target), unified(source), Shape::line(len), stream)
 }
 
-// There is one device, so both contexts see the same memory.
+// All devices are in the host's memory, so both contexts see the same.
 fn peer(target: usize, target_context: usize, source: usize, source_context: usize, len: usize) -> Outcome {
     contexts::get(target_context)?;
     contexts::get(source_context)?;

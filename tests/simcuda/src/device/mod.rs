@@ -1,6 +1,11 @@
-//! The one device: its identity, which is that of the Vulkan device under it, and its properties.
+//! The devices: their identities, made of that of the Vulkan device under them, and their properties.
+//!
+//! There is one device, with the Vulkan device's own UUID, unless `SIMCUDA_DEVICES` says that there are more. Those differ
+//! from it in the last byte of their UUIDs, which their numbers are added to, and in their PCI bus.
 
 mod attributes;
+
+use std::sync::LazyLock;
 
 use crate::boundary::exports;
 use crate::code::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_SUPPORTED, Outcome};
@@ -9,14 +14,25 @@ use crate::layout::DeviceProperties;
 use crate::memory;
 use crate::vulkan;
 
-/// The device's number, and its handle.
-pub(crate) const ORDINAL: i32 = 0;
+/// As many GPUs as large machines have.
+const MOST: i32 = 16;
 
-const PCI_BUS_ID: &str = "0000:00:00.0";
+/// How many devices there are. Each one's number is its handle, too.
+pub(crate) fn how_many() -> i32 {
+    static COUNT: LazyLock<i32> = LazyLock::new(|| {
+        let wanted = std::env::var("SIMCUDA_DEVICES").ok().and_then(|text| text.parse().ok());
+        wanted.map_or(1, |count: i32| count.clamp(1, MOST))
+    });
+    *COUNT
+}
 
-/// Refuses every device but the one.
+/// Refuses numbers that no device has.
 pub(crate) fn check(device: i32) -> Outcome {
-    if device == ORDINAL { Ok(()) } else { Err(INVALID_DEVICE) }
+    if (0..how_many()).contains(&device) { Ok(()) } else { Err(INVALID_DEVICE) }
+}
+
+fn bus_id(device: i32) -> String {
+    format!("0000:{device:02x}:00.0")
 }
 
 fn get(out: Out<i32>, ordinal: i32) -> Outcome {
@@ -26,7 +42,7 @@ fn get(out: Out<i32>, ordinal: i32) -> Outcome {
 }
 
 fn count(out: Out<i32>) -> Outcome {
-    out.set(1)
+    out.set(how_many())
 }
 
 fn name(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
@@ -40,7 +56,10 @@ fn name(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
 fn uuid(out: Out<[u8; 16]>, device: i32) -> Outcome {
     out.required()?;
     check(device)?;
-    out.set(vulkan::cpu_device().ok_or(NO_DEVICE)?.uuid)
+    let mut uuid = vulkan::cpu_device().ok_or(NO_DEVICE)?.uuid;
+    let last = &mut uuid[15];
+    *last = last.wrapping_add(u8::try_from(device).map_err(|_| INVALID_DEVICE)?);
+    out.set(uuid)
 }
 
 fn total_memory(out: Out<usize>, device: i32) -> Outcome {
@@ -75,18 +94,15 @@ fn pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
     buffer.required()?;
     check(device)?;
     let capacity = usize::try_from(capacity).map_err(|_| INVALID_VALUE)?;
-    write_text(buffer, capacity, PCI_BUS_ID)
+    write_text(buffer, capacity, &bus_id(device))
 }
 
 fn by_pci_bus_id(out: Out<i32>, text: Text<'_>) -> Outcome {
     out.required()?;
     let text = text.read().ok_or(INVALID_VALUE)?;
     // Both "domain:bus:device.function" and the short form without the domain are allowed.
-    if PCI_BUS_ID == text || PCI_BUS_ID.strip_prefix("0000:") == Some(text) {
-        out.set(ORDINAL)
-    } else {
-        Err(INVALID_DEVICE)
-    }
+    let named = |device: &i32| bus_id(*device) == text || bus_id(*device).strip_prefix("0000:") == Some(text);
+    out.set((0..how_many()).find(named).ok_or(INVALID_DEVICE)?)
 }
 
 fn properties(out: Out<DeviceProperties>, device: i32) -> Outcome {

@@ -4,7 +4,6 @@ use super::{GREATEST_PRIORITY, LEAST_PRIORITY, Placement, Stream, table};
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_READY, Outcome};
 use crate::context;
-use crate::device;
 use crate::event;
 use crate::ffi::Out;
 
@@ -68,8 +67,7 @@ fn get_contexts(stream: usize, out: Out<usize>, green: Out<usize>) -> Outcome {
 
 fn get_device(stream: usize, out: Out<i32>) -> Outcome {
     out.required()?;
-    table::get(stream)?;
-    out.set(device::ORDINAL)
+    out.set(table::get(stream)?.owner.device)
 }
 
 fn get_flags(stream: usize, out: Out<u32>) -> Outcome {
