@@ -112,6 +112,9 @@ impl Gpu {
     }
 
     pub(crate) fn no_memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Error {
+        // Coherence is not what is missing where there is nothing that could be coherent.
+        let less = flags - OpenFlags::REQUIRE_COHERENT;
+        let flags = if self.memory_type(kind, less).is_some() { flags } else { less };
         let wanted = format!("{:?}", memory_type::required(kind, flags));
         Error::NoSuitableMemoryType { device: self.vulkan.physical.name.clone(), kind, wanted }
     }

@@ -67,6 +67,15 @@ pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> 
     }
 }
 
+/// For memory of a kind that the GPU does not have, with the property flags that were looked for.
+pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str> {
+    match kind {
+        _ if wanted.contains("HOST_COHERENT") => Some("open without REQUIRE_COHERENT; then flush and invalidate"),
+        MemoryKind::Mapped => Some("enable Resizable BAR in the firmware, or use host memory"),
+        _ => None,
+    }
+}
+
 /// What may help when there is no room.
 pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, heap: u64) -> &'static str {
     /// A BAR that was not resized shows 256 MiB (NVIDIA's BAR1 default), of which the driver keeps a part.

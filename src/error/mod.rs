@@ -91,7 +91,10 @@ pub enum Error {
         found: String,
     },
     /// The GPU has no memory type for a kind.
-    #[error("Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted})")]
+    #[error(
+        "Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted}){}",
+        Hint(hint::memory_type(*kind, wanted))
+    )]
     NoSuitableMemoryType {
         /// The Vulkan device's name.
         device: String,

@@ -1,0 +1,127 @@
+//! The layer's own rules, asked of it through Vulkan: what it maps, which ranges it takes, which memory suits buffers.
+
+use std::os::unix::process::ExitStatusExt;
+
+use vkgdr::ash::vk;
+
+use crate::common::{Result, skip};
+use crate::raw::Raw;
+use crate::{child, command, under};
+
+const VISIBLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::HOST_VISIBLE;
+/// The type of mapped memory.
+const MAPPED: u32 = 4;
+const SIZE: u64 = 1000;
+const ALL: u64 = vk::WHOLE_SIZE;
+
+fn validated() -> bool {
+    std::env::var_os("VKGDR_TEST_LAYERS").is_some_and(|layers| layers == "validation")
+}
+
+#[test]
+fn memory_that_the_cpu_cannot_see_is_not_mapped() -> Result {
+    if validated() {
+        return skip("the validation layer ends a process that tries it");
+    }
+    under("non-coherent", "rules::memory_that_the_cpu_cannot_see_is_not_mapped", || {
+        let raw = Raw::open()?;
+        for (index, flags) in (0..).zip(raw.types()) {
+            let memory = raw.allocate(index, SIZE)?;
+            let mapped = raw.map(memory, 0, ALL).map_err(|error| error.to_string());
+            assert_eq!(mapped.is_ok(), flags.contains(VISIBLE), "type {index}: {mapped:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_was_not_flushed_is_lost_when_it_is_unmapped() -> Result {
+    under("non-coherent", "rules::what_was_not_flushed_is_lost_when_it_is_unmapped", || {
+        let raw = Raw::open()?;
+        let memory = raw.allocate(MAPPED, SIZE)?;
+        for (flushed, offset) in [(false, 0), (true, 0), (false, 256), (true, 256)] {
+            let value = u8::from(flushed) + 1;
+            let pointer = raw.map(memory, offset, SIZE - offset)?;
+            // SAFETY: mapped.
+            unsafe { pointer.write_volatile(value) };
+            if flushed {
+                raw.flush(memory, offset, ALL)?;
+            }
+            raw.unmap(memory);
+            let pointer = raw.map(memory, offset, SIZE - offset)?;
+            raw.invalidate(memory, offset, ALL)?;
+            // SAFETY: mapped.
+            assert_eq!(unsafe { pointer.read_volatile() } == value, flushed, "at {offset}");
+            raw.unmap(memory);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_buffer_may_lie_in_every_type() -> Result {
+    under("rebar", "rules::a_buffer_may_lie_in_every_type", || {
+        let raw = Raw::open()?;
+        let usage = vk::BufferUsageFlags::STORAGE_BUFFER;
+        let info = vk::BufferCreateInfo::default().size(SIZE).usage(usage);
+        // SAFETY: a live device, and valid for the call.
+        let buffer = unsafe { raw.device.create_buffer(&info, None) }?;
+        // SAFETY: the buffer was just made.
+        let requirements = unsafe { raw.device.get_buffer_memory_requirements(buffer) };
+        assert_eq!(requirements.memory_type_bits, 0b11111);
+        for index in 0..5 {
+            let memory = raw.allocate(index, requirements.size)?;
+            // SAFETY: the buffer was just made.
+            let buffer = unsafe { raw.device.create_buffer(&info, None) }?;
+            // SAFETY: both are of this device, and the type is allowed.
+            unsafe { raw.device.bind_buffer_memory(buffer, memory, 0) }?;
+        }
+        Ok(())
+    })
+}
+
+/// Ranges of a mapping of bytes 256..1000 that Vulkan allows.
+const ALLOWED: [(u64, u64); 6] = [(256, 256), (256, 744), (512, 488), (768, 232), (256, ALL), (768, ALL)];
+/// Those that it does not allow, with the last part of the rule's name.
+const FORBIDDEN: [(u64, u64, &str); 7] = [
+    (300, 256, "offset-00687"),
+    (300, ALL, "offset-00687"),
+    (256, 100, "size-01390"),
+    (512, 512, "size-00685"),
+    (0, 256, "size-00685"),
+    (1024, 256, "size-00685"),
+    (0, ALL, "size-00686"),
+];
+
+/// Flushes a range, named by its place in `FORBIDDEN`.
+fn break_a_rule(role: &str) -> Result {
+    let (offset, size, _) = FORBIDDEN[role.parse::<usize>()?];
+    let raw = Raw::open()?;
+    let memory = raw.allocate(MAPPED, SIZE)?;
+    raw.map(memory, 256, SIZE - 256)?;
+    for (offset, size) in ALLOWED {
+        raw.flush(memory, offset, size)?;
+        raw.invalidate(memory, offset, size)?;
+    }
+    eprintln!("now");
+    raw.flush(memory, offset, size)
+}
+
+#[test]
+fn a_range_that_breaks_vulkans_rules_ends_the_process_with_the_rule() -> Result {
+    if let Some(role) = child::role() {
+        return break_a_rule(&role);
+    }
+    let name = "rules::a_range_that_breaks_vulkans_rules_ends_the_process_with_the_rule";
+    // The validation layer lies above this one and speaks first.
+    let speaker = if validated() { "validation: " } else { "vklayer: vkFlushMappedMemoryRanges: " };
+    for (index, (_, _, rule)) in FORBIDDEN.iter().enumerate() {
+        let Some(mut command) = command("non-coherent", name, &index.to_string())? else { return Ok(()) };
+        let output = command.output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{errors}");
+        let last = errors.rsplit("now\n").next().unwrap_or_default();
+        assert!(last.starts_with(speaker) && last.contains(rule), "{rule}: {errors}");
+    }
+    Ok(())
+}
