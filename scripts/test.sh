@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test twice: plain, then under the Khronos validation layer. Before them the doctests and the examples, in
-# Rust, C and C++; after them the same for Python.
+# Rust, C and C++; after them some of the tests on other GPUs than lavapipe is, and the same for Python.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 choose_driver
@@ -15,12 +15,16 @@ stage() { # NAME COMMAND...
 }
 
 if has cargo-nextest; then
-    plain=(cargo nextest run --workspace --locked --no-fail-fast)
-    validated=("${plain[@]}" --profile validation)
+    some=(cargo nextest run --workspace --locked --no-fail-fast)
+    plain=("${some[@]}")
+    validated=("${some[@]}" --profile validation)
+    crate=("${some[@]}" -E 'package(vkgdr)')
 else
     say 'cargo-nextest is not installed: using cargo test, which runs one test at a time'
-    plain=(cargo test --workspace --locked --no-fail-fast --lib --bins --tests)
+    some=(cargo test --workspace --locked --no-fail-fast)
+    plain=("${some[@]}" --lib --bins --tests)
     validated=("${plain[@]}")
+    crate=("${some[@]}" --exclude vkgdr-c --exclude vkgdr-python --lib --tests)
 fi
 
 # cargo passes its runner to doctests from 1.89 on only, hence tests/run here.
@@ -37,11 +41,28 @@ examples() {
     return $status
 }
 
+# The simulated GPU made to look like another (tests/vklayer/src/profile.rs), where that makes a difference.
+profiled() { # PROFILE COMMAND...
+    local profile=$1
+    shift
+    VKGDR_TEST_PROFILE=$profile VKGDR_TEST_LAYERS=faults stage "tests under the profile $profile" "$@"
+}
+
+profiles() {
+    profiled non-coherent "${crate[@]}"
+    profiled rebar "${some[@]}" --test access --test copies --test copy_engine --test copy_policy --test memory
+    profiled bar256 "${some[@]}" --test cycles --test failures --test pool --test pool_model --test pool_streams
+    profiled two-gpus-swapped "${some[@]}" --test binding --test contexts --test copy_engine --test device --test facts \
+        --test interop_cudarc --test pool --test stream_copies --test stream_ref --test streams
+    stage 'a broken flush is found' scripts/broken-flush.sh
+}
+
 stage 'doctests' doctests
 stage 'examples' examples
 stage 'C and C++ examples' scripts/c-examples.sh
 VKGDR_TEST_LAYERS=faults stage 'tests' "${plain[@]}"
 VKGDR_TEST_LAYERS=validation stage 'tests under the validation layer' "${validated[@]}"
+if [ "$VKGDR_CUDA_DRIVER" = sim ]; then profiles; fi
 stage 'Python: virtual environment' scripts/python.sh package pycuda torch
 stage 'Python: pip install' scripts/python-test.sh install
 stage 'Python: examples' scripts/python-test.sh examples

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Breaks the library's flush in a copy, in each way of tests/mutations, and fails unless tests find it: at least three
+# must fail with memory that is not coherent. Prints their names.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+choose_driver
+[ "$VKGDR_CUDA_DRIVER" = sim ] || die 'only the simulated driver has memory that is not coherent'
+
+work=$target/mutations
+copy=$work/source
+tests=(--test access --test memory --test sharing)
+export VKGDR_TEST_PROFILE=non-coherent VKGDR_TEST_LAYERS=none
+
+for patch in tests/mutations/*.patch; do
+    name=$(basename "$patch" .patch)
+    log=$work/$name.log
+    rm -rf "$copy"
+    mkdir -p "$copy"
+    cp -a .cargo Cargo.toml Cargo.lock README.md src tests examples benches ffi "$copy"
+    patch --quiet --directory "$copy" --strip 1 <"$patch" || die "$patch no longer fits the source: bring it up to date"
+    (cd "$copy" && cargo test --locked --workspace "${tests[@]}" --no-run) >"$log" 2>&1 || die "$name does not build: see $log"
+    # Its failure is what is wanted.
+    (cd "$copy" && cargo test --locked --workspace "${tests[@]}" --no-fail-fast) >"$log" 2>&1 || true
+    mapfile -t failures < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
+    say "$name: ${#failures[@]} tests fail"
+    printf '    %s\n' "${failures[@]}"
+    [ "${#failures[@]}" -ge 3 ] || die "too few tests find $name: see $log"
+done
+rm -rf "$copy"
