@@ -89,9 +89,7 @@ impl Environment {
             variables.push(("VKLAYER_PROFILE", profile.name.into()));
             variables.push(("SIMCUDA_DEVICES", profile.gpus.to_string().into()));
         }
-        let wanted = [(Layer::FAULTS, !vulkan.is_empty()), (Layer::PROFILE, options.profile.is_some())];
-        let ours = wanted.into_iter().filter_map(|(layer, wanted)| wanted.then_some(layer));
-        variables.extend(Layer::variables(ours, installation, set));
+        variables.extend(Layer::variables(!vulkan.is_empty(), options.profile.is_some(), installation, set));
         Self(variables)
     }
 
@@ -117,29 +115,36 @@ impl Layer {
     const FAULTS: Self = Self { name: "VK_LAYER_VKGDR_faults", folder: "faults" };
     const PROFILE: Self = Self { name: "VK_LAYER_VKGDR_profile", folder: "profile" };
 
-    /// The layers that are set and then ours, so that the profile is nearest the driver and all others see what it shows.
+    /// The faults go before the layers that are set, lest a validation layer's own calls take them; the profile after,
+    /// nearest the driver, so that all others see what it shows.
     ///
-    /// Newer loaders order layers as they are listed, older ones (1.3.239) as they are found: ours have a folder each, which
-    /// come after the system's. `VK_LAYER_PATH` would replace the loader's own search.
+    /// Newer loaders order layers as they are listed, older ones (1.3.239) as they are found: ours have a folder each, in
+    /// that order around the system's. `VK_LAYER_PATH` would replace the loader's own search.
     fn variables(
-        ours: impl Iterator<Item = Self>,
+        faults: bool,
+        profile: bool,
         installation: &Installation,
         set: &dyn Fn(&'static str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
         let mut names = entries_of(set("VK_INSTANCE_LAYERS"));
         let mut folders = entries_of(set("VK_ADD_LAYER_PATH"));
-        let system = installation.layers.iter().map(|folder| folder.as_os_str().to_owned());
-        let new: Vec<_> = system.filter(|folder| !folders.contains(folder)).collect();
-        folders.extend(new);
-        let mut is_any = false;
-        for Self { name, folder } in ours.filter(|layer| !names.iter().any(|set| set == layer.name)).collect::<Vec<_>>()
-        {
-            is_any = true;
-            names.push(name.into());
-            folders.push(installation.folder.join("vklayers").join(folder).into());
-        }
-        if !is_any {
+        let has = |layer: &Self| names.iter().any(|set| set == layer.name);
+        let faults = Some(Self::FAULTS).filter(|layer| faults && !has(layer));
+        let profile = Some(Self::PROFILE).filter(|layer| profile && !has(layer));
+        if faults.is_none() && profile.is_none() {
             return Vec::new();
+        }
+        let system = installation.layers.iter().map(|folder| folder.as_os_str().to_owned());
+        let missing: Vec<_> = system.filter(|folder| !folders.contains(folder)).collect();
+        folders.extend(missing);
+        let folder = |layer: &Self| installation.folder.join("vklayers").join(layer.folder).into_os_string();
+        if let Some(layer) = faults {
+            names.insert(0, layer.name.into());
+            folders.insert(0, folder(&layer));
+        }
+        if let Some(layer) = profile {
+            names.push(layer.name.into());
+            folders.push(folder(&layer));
         }
         let colon = OsStr::new(":");
         // Mesa's implicit device-selection layer calls the driver by itself, and crashes on an injected failure.
@@ -226,8 +231,10 @@ mod tests {
         assert_eq!(get(&both, "SIMCUDA_FAIL"), Some("cuInit:1:100,cuMemAlloc:2:2"));
         assert_eq!(get(&both, "VKLAYER_FAIL"), Some("vkMapMemory:1:-5"));
         assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_profile"));
-        assert_eq!(get(&both, "VK_ADD_LAYER_PATH"), Some("/system:/sim/vklayers/faults:/sim/vklayers/profile"));
+        assert_eq!(get(&both, "VK_ADD_LAYER_PATH"), Some("/sim/vklayers/faults:/system:/sim/vklayers/profile"));
         assert_eq!(get(&variables("-f cuInit:100", &[]), "VK_INSTANCE_LAYERS"), None);
+        let both = variables("-f vkMapMemory:-5 -p rebar", &[("VK_INSTANCE_LAYERS", "A:B")]);
+        assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_faults:A:B:VK_LAYER_VKGDR_profile"));
         // Where the faults layer is set, so is its folder.
         let set = [("VK_INSTANCE_LAYERS", "VK_LAYER_VKGDR_faults"), ("VK_ADD_LAYER_PATH", "/a:/system:/b")];
         assert_eq!(get(&variables("-f vkMapMemory:-5", &set), "VK_INSTANCE_LAYERS"), None);
