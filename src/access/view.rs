@@ -1,7 +1,7 @@
 //! A range of an allocation, and what may be done to it.
 #![expect(unsafe_code, reason = "copies through the host pointer")]
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, fence};
 
 use bytemuck::{NoUninit, Pod};
@@ -54,6 +54,13 @@ impl<'a> View<'a> {
     pub(crate) fn host_ptr(self) -> Option<NonNull<u8>> {
         // SAFETY: `offset` is at most the allocation's length.
         self.allocation.host_ptr().map(|base| unsafe { base.add(self.offset) })
+    }
+
+    /// As [`host_ptr`](Self::host_ptr), if the CPU copies this memory in the ordinary way; null otherwise.
+    #[inline]
+    pub(crate) fn ordinary_ptr(self) -> *mut u8 {
+        let pointer = if self.is_streamed() { None } else { self.host_ptr() };
+        pointer.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     /// Makes the CPU's writes visible to the device. Rounds outwards to whole atoms.
@@ -112,38 +119,6 @@ impl<'a> View<'a> {
             coherent: self.allocation.memory_type().coherent,
             streamed: self.is_streamed(),
         }
-    }
-
-    /// Copies `source` to `offset` through the CPU's cache. Where copies go past that, `streamed` does it.
-    #[inline]
-    pub(crate) fn write_or<T: NoUninit>(
-        self,
-        offset: usize,
-        source: &[T],
-        streamed: impl FnOnce(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let source = bytemuck::cast_slice(source);
-        let Some(vectors) = copy::ordinarily(self.allocation.memory_type().cached) else { return streamed(source) };
-        let to = self.host_range(offset, source.len())?;
-        // SAFETY: `to` has room for `source.len()` bytes, which this view keeps mapped.
-        unsafe { copy::write_cached(vectors, to, source) };
-        Ok(())
-    }
-
-    /// As [`write_or`](Self::write_or), from `offset` to `target`.
-    #[inline]
-    pub(crate) fn read_or<T: Pod>(
-        self,
-        offset: usize,
-        target: &mut [T],
-        streamed: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<()> {
-        let target = bytemuck::cast_slice_mut(target);
-        let Some(vectors) = copy::ordinarily(self.allocation.memory_type().cached) else { return streamed(target) };
-        let from = self.host_range(offset, target.len())?;
-        // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped.
-        unsafe { copy::read_cached(vectors, from, target) };
-        Ok(())
     }
 
     /// Copies `source` to `offset`.

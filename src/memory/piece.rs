@@ -15,7 +15,8 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::binding::{Binding, SharedBinding};
 use super::release::Held;
 use crate::Result;
-use crate::driver::process;
+use crate::access::view::View;
+use crate::driver::{Handle, process};
 
 /// Takes back a piece that nobody holds any more. The piece is the only reference to it.
 pub(crate) type TakeBack = fn(Arc<Piece>) -> Result<()>;
@@ -24,6 +25,8 @@ pub(crate) type TakeBack = fn(Arc<Piece>) -> Result<()>;
 pub(crate) struct Lot {
     held: Held,
     device_ptr: CUdeviceptr,
+    /// Where the CPU sees the first byte, if it copies it in the ordinary way; null otherwise.
+    ordinary: Handle<*mut u8>,
     take_back: TakeBack,
     lender_id: u64,
     /// Whose function and number those are.
@@ -32,8 +35,9 @@ pub(crate) struct Lot {
 
 impl Lot {
     pub(crate) fn new(held: Held, take_back: TakeBack, lender_id: u64, lender: Arc<dyn Any + Send + Sync>) -> Self {
-        let device_ptr = held.allocation().device_ptr();
-        Self { held, device_ptr, take_back, lender_id, lender }
+        let view = View::whole(held.allocation());
+        let (device_ptr, ordinary) = (view.device_ptr(), Handle(view.ordinary_ptr()));
+        Self { held, device_ptr, ordinary, take_back, lender_id, lender }
     }
 
     pub(crate) const fn held(&self) -> &Held {
@@ -191,11 +195,16 @@ impl Lease {
         &self.piece.lot.held
     }
 
-    /// The piece's bytes and its address on the device.
+    /// The piece's bytes, its address on the device, and the one at which the CPU copies it in the ordinary way.
     #[inline]
-    pub(super) fn range(&self) -> (usize, CUdeviceptr) {
-        let offset = u64::from(self.piece.offset) * UNIT as u64;
-        (self.piece.len(), self.piece.lot.device_ptr + offset)
+    pub(super) fn range(&self) -> (usize, CUdeviceptr, Handle<*mut u8>) {
+        let Piece { lot, offset, .. } = &**self.piece;
+        let offset = u64::from(*offset) * UNIT as u64;
+        // An allocation fits the address space.
+        let place = usize::try_from(offset).unwrap_or(usize::MAX);
+        let ordinary = lot.ordinary.0;
+        let ordinary = if ordinary.is_null() { ordinary } else { ordinary.wrapping_add(place) };
+        (self.piece.len(), lot.device_ptr + offset, Handle(ordinary))
     }
 
     /// Notes that the device may use the piece.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::ops::RangeBounds;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
@@ -13,11 +13,12 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use super::piece::{Lease, Piece};
 use super::release::Held;
 use super::tenure::Tenure;
-use crate::access::copy::CopyRoutine;
+use crate::access::copy::{self, CopyRoutine};
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
 use crate::access::writer::Writer;
+use crate::driver::Handle;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
 /// A range of bytes that the CPU and the device share.
@@ -35,21 +36,23 @@ pub struct Region {
     tenure: Tenure,
     len: usize,
     device_ptr: CUdeviceptr,
+    /// Where the CPU sees the first byte, if it copies it in the ordinary way; null otherwise.
+    ordinary: Handle<*mut u8>,
 }
 
 impl Region {
     pub(super) fn whole(held: Held) -> Self {
         let view = View::whole(held.allocation());
-        let (len, device_ptr) = (view.len(), view.device_ptr());
-        Self { tenure: Tenure::Own(Arc::new(held)), len, device_ptr }
+        let (len, device_ptr, ordinary) = (view.len(), view.device_ptr(), Handle(view.ordinary_ptr()));
+        Self { tenure: Tenure::Own(Arc::new(held)), len, device_ptr, ordinary }
     }
 
     /// All of a piece that is lent.
     #[inline]
     pub(super) fn lent(piece: Arc<Piece>) -> Self {
         let lease = Lease::new(piece);
-        let (len, device_ptr) = lease.range();
-        Self { tenure: Tenure::Lent(lease), len, device_ptr }
+        let (len, device_ptr, ordinary) = lease.range();
+        Self { tenure: Tenure::Lent(lease), len, device_ptr, ordinary }
     }
 
     pub(crate) const fn tenure(&self) -> &Tenure {
@@ -59,6 +62,16 @@ impl Region {
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
         View::checked(self.tenure.allocation(), self.offset(), self.len)
+    }
+
+    /// Where the CPU sees a range, if that is within the region and copied in the ordinary way. All that such copies look
+    /// at.
+    #[inline]
+    fn ordinary(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let first = NonNull::new(self.ordinary.0)?;
+        range::check(offset, len, self.len).ok()?;
+        // SAFETY: `offset` is at most the region's length.
+        Some(unsafe { first.add(offset) })
     }
 
     /// Where the region begins in its allocation.
@@ -218,7 +231,11 @@ impl Region {
     /// ```
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
-        self.view().write_or(offset, source, |source| self.write_streamed(offset, source))
+        let source = bytemuck::cast_slice(source);
+        let Some(to) = self.ordinary(offset, source.len()) else { return self.write_otherwise(offset, source) };
+        // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
+        unsafe { copy::write_cached(to, source) };
+        Ok(())
     }
 
     /// Begins writes that are ordered together, with one fence at the end instead of one each.
@@ -255,7 +272,11 @@ impl Region {
     /// As [`write`](Self::write).
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
-        self.view().read_or(offset, target, |target| self.read_streamed(offset, target))
+        let target = bytemuck::cast_slice_mut(target);
+        let Some(from) = self.ordinary(offset, target.len()) else { return self.read_otherwise(offset, target) };
+        // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
+        unsafe { copy::read_cached(from, target) };
+        Ok(())
     }
 
     /// Repeats `value` over a range of bytes, whose length must be a multiple of the value's size. Does not
@@ -315,7 +336,8 @@ impl Region {
     pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len)?;
         let device_ptr = self.device_ptr + offset as u64;
-        Ok(Self { tenure: self.tenure.clone(), len, device_ptr })
+        let ordinary = self.ordinary(offset, len).map_or(ptr::null_mut(), NonNull::as_ptr);
+        Ok(Self { tenure: self.tenure.clone(), len, device_ptr, ordinary: Handle(ordinary) })
     }
 
     /// Gives this region up. If it is the last of its memory, the memory is freed as a drop does it, and what goes wrong

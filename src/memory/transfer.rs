@@ -128,15 +128,15 @@ impl Region {
         self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
     }
 
-    /// [`write`](Self::write), where the CPU's cache does not help.
-    pub(super) fn write_streamed(&self, offset: usize, source: &[u8]) -> Result<()> {
+    /// [`write`](Self::write), where that is not an ordinary copy.
+    pub(super) fn write_otherwise(&self, offset: usize, source: &[u8]) -> Result<()> {
         // Memory without a host view is refused.
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.write_bytes(policy, offset, source)
     }
 
-    /// [`read`](Self::read), where the CPU's cache does not help.
-    pub(super) fn read_streamed(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+    /// [`read`](Self::read), where that is not an ordinary copy.
+    pub(super) fn read_otherwise(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.read_bytes(policy, offset, target)
     }

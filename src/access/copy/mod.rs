@@ -34,7 +34,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use by_plan::Accesses;
-pub(super) use ordinary::Vectors;
+use ordinary::Vectors;
 use routine::Choice;
 pub use routine::CopyRoutine;
 
@@ -109,7 +109,7 @@ unsafe fn read_by_plan<A: Accesses>(source: *const u8, target: &mut [u8]) {
 /// As of [`ordinary::copy`].
 unsafe fn write_ordinarily(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(Vectors::here(), target, source.as_ptr(), source.len()) };
+    unsafe { ordinary::copy(Vectors::here, target, source.as_ptr(), source.len()) };
 }
 
 /// # Safety
@@ -118,7 +118,7 @@ unsafe fn write_ordinarily(target: *mut u8, source: &[u8]) {
 unsafe fn read_ordinarily(source: *const u8, target: &mut [u8]) {
     fences::load_fence();
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(Vectors::here(), target.as_mut_ptr(), source, target.len()) };
+    unsafe { ordinary::copy(Vectors::here, target.as_mut_ptr(), source, target.len()) };
 }
 
 /// The routine for memory that the CPU caches, or does not.
@@ -127,42 +127,37 @@ pub(super) fn routine(cached: bool) -> CopyRoutine {
     if cached && !choice.forced { CopyRoutine::Ordinary } else { choice.routine }
 }
 
-/// How cached memory is copied, as far as that is known: `Vectors` where no routine is forced. All that small copies
-/// have to look at.
+/// How cached memory is copied, as far as that is known: `Vectors` where no routine is forced.
 static ORDINARY: AtomicU8 = AtomicU8::new(0);
 
-/// Whether memory is copied in the ordinary way, without fences, and with what.
+/// The vectors of the ordinary way.
 #[inline]
-pub(super) fn ordinarily(cached: bool) -> Option<Vectors> {
-    #[cold]
-    fn find_out() -> Option<Vectors> {
-        let vectors = (!Choice::made().forced).then(Vectors::here)?;
-        ORDINARY.store(vectors as u8, Ordering::Relaxed);
-        Some(vectors)
-    }
-    if !cached {
-        return None;
-    }
-    match ORDINARY.load(Ordering::Relaxed) {
-        0 => find_out(),
-        vectors if vectors == Vectors::Wide as u8 => Some(Vectors::Wide),
-        _ => Some(Vectors::Narrow),
-    }
+fn vectors() -> Vectors {
+    if ORDINARY.load(Ordering::Relaxed) == Vectors::Wide as u8 { Vectors::Wide } else { Vectors::Narrow }
 }
 
-/// Whether copies go past the CPU's cache: to memory that it does not cache, or by a routine that was forced.
+/// Whether copies go past the CPU's cache: to memory that it does not cache, or by a routine that was forced. All others
+/// are made in the ordinary way.
 #[inline]
 pub(super) fn is_streamed(cached: bool) -> bool {
-    ordinarily(cached).is_none()
+    #[cold]
+    fn find_out() -> bool {
+        if Choice::made().forced {
+            return true;
+        }
+        ORDINARY.store(Vectors::here() as u8, Ordering::Relaxed);
+        false
+    }
+    !cached || (ORDINARY.load(Ordering::Relaxed) == 0 && find_out())
 }
 
 /// As [`write()`], of memory that is copied in the ordinary way.
 ///
 /// # Safety
 ///
-/// As of [`write()`], and `vectors` must come from [`ordinarily`].
+/// As of [`write()`].
 #[inline]
-pub(super) unsafe fn write_cached(vectors: Vectors, target: NonNull<u8>, source: &[u8]) {
+pub(crate) unsafe fn write_cached(target: NonNull<u8>, source: &[u8]) {
     // SAFETY: by this function's contract.
     unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
     fences::cached_store_fence();
@@ -172,9 +167,9 @@ pub(super) unsafe fn write_cached(vectors: Vectors, target: NonNull<u8>, source:
 ///
 /// # Safety
 ///
-/// As of [`read`], and `vectors` must come from [`ordinarily`].
+/// As of [`read`].
 #[inline]
-pub(super) unsafe fn read_cached(vectors: Vectors, source: NonNull<u8>, target: &mut [u8]) {
+pub(crate) unsafe fn read_cached(source: NonNull<u8>, target: &mut [u8]) {
     fences::cached_load_fence();
     // SAFETY: by this function's contract.
     unsafe { ordinary::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
@@ -199,12 +194,12 @@ pub(super) unsafe fn write(cached: bool, target: NonNull<u8>, source: &[u8]) {
 /// As of [`write()`].
 #[inline]
 pub(super) unsafe fn write_unordered(cached: bool, target: NonNull<u8>, source: &[u8]) {
-    if let Some(vectors) = ordinarily(cached) {
-        // SAFETY: by this function's contract.
-        unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
-    } else {
+    if is_streamed(cached) {
         // SAFETY: by this function's contract; whatever was chosen the CPU has.
         unsafe { (Choice::made().table.write)(target.as_ptr(), source) };
+    } else {
+        // SAFETY: by this function's contract.
+        unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
     }
 }
 
@@ -237,12 +232,12 @@ pub(super) fn order_reads(cached: bool) {
 /// mutable Rust reference to those bytes exist.
 #[inline]
 pub(super) unsafe fn read(cached: bool, source: NonNull<u8>, target: &mut [u8]) {
-    if let Some(vectors) = ordinarily(cached) {
-        // SAFETY: by this function's contract.
-        unsafe { read_cached(vectors, source, target) };
-    } else {
+    if is_streamed(cached) {
         // SAFETY: by this function's contract.
         unsafe { read_uncached(!cached, source, target) };
+    } else {
+        // SAFETY: by this function's contract.
+        unsafe { read_cached(source, target) };
     }
 }
 

@@ -9,25 +9,24 @@
 use std::arch::asm;
 use std::ffi::c_void;
 
-/// Copies `len` bytes, which must not overlap, and orders nothing. `vectors` are what this CPU has.
+/// Copies `len` bytes, which must not overlap, and orders nothing. `vectors` tells what this CPU has; small copies do
+/// not ask.
 ///
 /// # Safety
 ///
 /// The bytes on both sides must be mapped.
 #[inline]
-pub(super) unsafe fn copy(vectors: Vectors, target: *mut u8, source: *const u8, len: usize) {
+pub(super) unsafe fn copy(vectors: impl FnOnce() -> Vectors, target: *mut u8, source: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len <= 32 {
         // SAFETY: by this function's contract.
         return unsafe { small(target, source, len) };
-    } else if vectors == Vectors::Wide {
-        if len <= 256 {
-            // SAFETY: by this function's contract; the length is within both bounds.
-            return unsafe { wide(target, source, len) };
-        }
     } else if len <= 64 {
         // SAFETY: by this function's contract; the length is within both bounds.
         return unsafe { narrow(target, source, len) };
+    } else if len <= 256 && vectors() == Vectors::Wide {
+        // SAFETY: by this function's contract; the length is within both bounds, and the CPU has them.
+        return unsafe { wide(target, source, len) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = vectors;
@@ -38,7 +37,7 @@ pub(super) unsafe fn copy(vectors: Vectors, target: *mut u8, source: *const u8, 
 /// The registers for medium sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(in crate::access) enum Vectors {
+pub(super) enum Vectors {
     /// 16 bytes.
     Narrow = 1,
     /// 64 bytes, of those that AVX-512 added: SSE code afterwards pays no transition penalty for them.
@@ -164,7 +163,7 @@ unsafe fn narrow(target: *mut u8, source: *const u8, len: usize) {
     }
 }
 
-/// Copies 33 to 256 bytes.
+/// Copies 65 to 256 bytes.
 ///
 /// # Safety
 ///
@@ -172,30 +171,17 @@ unsafe fn narrow(target: *mut u8, source: *const u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn wide(target: *mut u8, source: *const u8, len: usize) {
-    debug_assert!((32..=256).contains(&len));
+    debug_assert!((64..=256).contains(&len));
     if len <= 128 {
-        if len > 64 {
-            // SAFETY: 65 to 128 bytes on both sides: the first and the last 64.
-            unsafe {
-                moves!(target, source, len;
-                    "vmovups zmm16, [{s}]",
-                    "vmovups zmm17, [{s} + {n} - 64]",
-                    "vmovups [{t}], zmm16",
-                    "vmovups [{t} + {n} - 64], zmm17",
-                    ; out("zmm16") _, out("zmm17") _,
-                );
-            }
-        } else {
-            // SAFETY: 32 to 64 bytes on both sides: the first and the last 32.
-            unsafe {
-                moves!(target, source, len;
-                    "vmovups ymm16, [{s}]",
-                    "vmovups ymm17, [{s} + {n} - 32]",
-                    "vmovups [{t}], ymm16",
-                    "vmovups [{t} + {n} - 32], ymm17",
-                    ; out("zmm16") _, out("zmm17") _,
-                );
-            }
+        // SAFETY: 64 to 128 bytes on both sides: the first and the last 64.
+        unsafe {
+            moves!(target, source, len;
+                "vmovups zmm16, [{s}]",
+                "vmovups zmm17, [{s} + {n} - 64]",
+                "vmovups [{t}], zmm16",
+                "vmovups [{t} + {n} - 64], zmm17",
+                ; out("zmm16") _, out("zmm17") _,
+            );
         }
     } else {
         // SAFETY: 128 to 256 bytes on both sides: the first and the last 128.

@@ -49,7 +49,7 @@ const NARROW: &Table = &Table { write: write_narrowly, read: read_narrowly };
 /// As of [`ordinary::copy`].
 unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(Vectors::Narrow, target, source.as_ptr(), source.len()) };
+    unsafe { ordinary::copy(|| Vectors::Narrow, target, source.as_ptr(), source.len()) };
 }
 
 /// # Safety
@@ -57,7 +57,7 @@ unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
 /// As of [`ordinary::copy`].
 unsafe fn read_narrowly(source: *const u8, target: &mut [u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };
+    unsafe { ordinary::copy(|| Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };
 }
 
 /// The routines that this CPU has.
