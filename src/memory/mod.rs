@@ -2,7 +2,9 @@
 //! [`Region`]s, which frees itself when nothing uses it any more.
 
 pub(crate) mod binding;
+mod bindings;
 mod calibrate;
+pub(crate) mod lease;
 mod owned;
 pub(crate) mod piece;
 mod raw;

@@ -11,7 +11,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::binding::DropPolicy;
-use super::piece::Piece;
+use super::lease::Lease;
 use super::region::Region;
 use super::release::Held;
 use crate::allocation::{Allocation, Exported};
@@ -93,10 +93,20 @@ impl Memory {
         Self::make(owner, || Allocation::import(owner, &exported, len, kind))
     }
 
-    /// All of a piece that is lent.
+    pub(super) const fn new(whole: Region) -> Self {
+        Self { whole }
+    }
+
+    /// All of what was lent.
     #[inline]
-    pub(crate) fn lent(piece: Arc<Piece>) -> Self {
-        Self { whole: Region::lent(piece) }
+    pub(crate) fn lent(lease: Lease) -> Self {
+        Self { whole: Region::lent(lease) }
+    }
+
+    /// As [`Region::lend`].
+    #[inline]
+    pub(super) fn lend(&mut self, lease: Lease, len: usize) {
+        self.whole.lend(lease, len);
     }
 
     /// Memory of the handle's primary context if it retains that, else of the current context.
@@ -108,7 +118,7 @@ impl Memory {
                 (allocation()?, context)
             }
         };
-        Ok(Self { whole: Region::whole(Held::new(allocation, context)) })
+        Ok(Self::lent(Lease::own(Held::new(allocation, context))))
     }
 
     /// A new file descriptor of the memory, from which [`import_fd`](Self::import_fd) makes memory with the same bytes,
@@ -185,6 +195,7 @@ impl Memory {
     }
 
     /// The stream that the memory is bound to, if it is to one.
+    #[inline]
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
         self.whole.tenure().bound_stream()

@@ -2,16 +2,15 @@
 #![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
 
 use std::fmt;
+use std::mem::{self, ManuallyDrop};
 use std::ops::RangeBounds;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::piece::{Lease, Piece};
-use super::release::Held;
+use super::lease::Lease;
 use super::tenure::Tenure;
 use crate::access::copy::{self, CopyRoutine};
 use crate::access::guard::{MapGuard, MapMode};
@@ -32,27 +31,34 @@ use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 /// All methods may be called from any thread; they make the memory's own CUDA context current where they need
 /// one. Offsets and ranges are in bytes from the region's start.
 #[derive(Clone)]
+#[repr(C)]
 pub struct Region {
-    tenure: Tenure,
     len: usize,
+    tenure: Tenure,
     device_ptr: CUdeviceptr,
     /// Where the CPU sees the first byte, if it copies it in the ordinary way; null otherwise.
     ordinary: Handle<*mut u8>,
 }
 
 impl Region {
-    pub(super) fn whole(held: Held) -> Self {
-        let view = View::whole(held.allocation());
+    /// The bytes of a view.
+    pub(super) fn new(lease: Lease, view: View<'_>) -> Self {
         let (len, device_ptr, ordinary) = (view.len(), view.device_ptr(), Handle(view.ordinary_ptr()));
-        Self { tenure: Tenure::Own(Arc::new(held)), len, device_ptr, ordinary }
+        Self { len, tenure: Tenure::new(lease), device_ptr, ordinary }
     }
 
-    /// All of a piece that is lent.
+    /// All of what was lent.
     #[inline]
-    pub(super) fn lent(piece: Arc<Piece>) -> Self {
-        let lease = Lease::new(piece);
-        let (len, device_ptr, ordinary) = lease.range();
-        Self { tenure: Tenure::Lent(lease), len, device_ptr, ordinary }
+    pub(super) fn lent(lease: Lease) -> Self {
+        let Self { len, device_ptr, ordinary, .. } = **lease.whole();
+        Self { len, tenure: Tenure::new(lease), device_ptr, ordinary }
+    }
+
+    /// Makes this the region of a lease, for `len` bytes. Neither of the leases is this region's to drop.
+    #[inline]
+    pub(super) fn lend(&mut self, lease: Lease, len: usize) {
+        self.len = len;
+        let _nobodys = ManuallyDrop::new(mem::replace(&mut self.tenure, Tenure::new(lease)));
     }
 
     pub(crate) const fn tenure(&self) -> &Tenure {
@@ -337,7 +343,12 @@ impl Region {
         let (offset, len) = range::resolve(&range, self.len)?;
         let device_ptr = self.device_ptr + offset as u64;
         let ordinary = self.ordinary(offset, len).map_or(ptr::null_mut(), NonNull::as_ptr);
-        Ok(Self { tenure: self.tenure.clone(), len, device_ptr, ordinary: Handle(ordinary) })
+        Ok(Self { len, tenure: self.tenure.clone(), device_ptr, ordinary: Handle(ordinary) })
+    }
+
+    /// The bytes as elements of `T`, as pointer and count.
+    pub(crate) fn elements<T>(&self) -> Result<(NonNull<T>, usize)> {
+        self.view().elements()
     }
 
     /// Gives this region up. If it is the last of its memory, the memory is freed as a drop does it, and what goes wrong
@@ -367,7 +378,7 @@ impl Region {
     /// While the slice lives, neither the device nor the CPU may write to the region, on any thread, through any
     /// view of the bytes.
     pub unsafe fn as_slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
-        let (pointer, count) = self.view().elements::<T>()?;
+        let (pointer, count) = self.elements::<T>()?;
         // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody writes by this method's contract.
         Ok(unsafe { slice::from_raw_parts(pointer.as_ptr(), count) })
     }
@@ -383,7 +394,7 @@ impl Region {
     /// While the slice lives, neither the device nor the CPU may read or write the region by another way, on
     /// any thread, through any of its views.
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
-        let (pointer, count) = self.view().elements::<T>()?;
+        let (pointer, count) = self.elements::<T>()?;
         // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody else uses the bytes by this
         // method's contract.
         Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })

@@ -28,14 +28,15 @@ impl Classes {
         if len == 0 || len > self.largest {
             return None;
         }
-        let len = (len + self.alignment - 1) & !(self.alignment - 1);
-        if len <= 1 << SMALLEST {
+        // The last byte of whole alignments.
+        let last = (len - 1) | (self.alignment - 1);
+        if last < 1 << SMALLEST {
             return Some(0);
         }
-        let last = len - 1;
         let doubling = last.ilog2();
-        let step = (last >> (doubling - self.bits)) & ((1 << self.bits) - 1);
-        Some(((((doubling - SMALLEST) as usize) << self.bits) | step) + 1)
+        // The first bit, which each doubling has, and the step.
+        let leading = last >> (doubling - self.bits);
+        Some((((doubling - SMALLEST) as usize) << self.bits) + leading - (1 << self.bits) + 1)
     }
 
     /// The bytes of a piece of a class: a multiple of the alignment for each class that [`of`](Self::of) gives.

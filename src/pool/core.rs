@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
 
 use std::fmt;
-use std::sync::atomic::{AtomicIsize, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUstream;
@@ -20,7 +20,8 @@ use super::options::PoolOptions;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::binding::Binding;
-use crate::memory::piece::{Lot, Piece, Tag};
+use crate::memory::lease::Lease;
+use crate::memory::piece::{FreePiece, Lot, Tag};
 use crate::memory::release::Held;
 use crate::{DropPolicy, MemoryKind, Result, StreamRef, Vkgdr};
 
@@ -28,7 +29,7 @@ use crate::{DropPolicy, MemoryKind, Result, StreamRef, Vkgdr};
 const ALONE: u16 = u16::MAX;
 
 pub(super) struct Core {
-    id: u64,
+    id: u32,
     owner: Vkgdr,
     kind: MemoryKind,
     context: Context,
@@ -55,25 +56,34 @@ struct Shared {
 struct Apart<T>(T);
 
 /// Takes back a piece that nobody holds any more.
-#[inline]
-pub(super) fn take_back(piece: Arc<Piece>) -> Result<()> {
-    if piece.is_untouched() {
-        return local::put(piece).map_or(Ok(()), take_back_slowly);
-    }
-    take_back_slowly(piece)
+pub(super) fn take_back(piece: FreePiece) -> Result<()> {
+    take_back_near(piece).map_or(Ok(()), take_back_far)
 }
 
+/// As [`take_back`], if this thread has room for the piece and nobody need look at it; gives it back if not.
+#[inline]
+pub(super) fn take_back_near(piece: FreePiece) -> Option<FreePiece> {
+    if piece.is_untouched() { local::put(piece) } else { Some(piece) }
+}
+
+/// As [`take_back`], where all threads find the piece.
 #[cold]
-fn take_back_slowly(piece: Arc<Piece>) -> Result<()> {
+pub(super) fn take_back_far(piece: FreePiece) -> Result<()> {
     match piece.lot().lender::<Core>() {
         Some(core) => core.receive(piece),
         None => Ok(()),
     }
 }
 
+/// A number for a pool that no other has, but the last.
+fn next_id() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let next = |last: u32| Some(last.saturating_add(1));
+    LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(local::NOBODY, |last| last.saturating_add(1))
+}
+
 impl Core {
     pub(super) fn new(owner: &Vkgdr, options: &PoolOptions) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         process::check()?;
         let kind = options.kind();
         let (classes, block_len) = options.plan(owner.memory_type(kind)?.granule)?;
@@ -81,7 +91,7 @@ impl Core {
             Some(context) => context,
             None => owner.current_context()?,
         };
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = next_id();
         Ok(Self {
             id,
             owner: owner.clone(),
@@ -123,20 +133,28 @@ impl Core {
 
     /// A piece for `len` bytes.
     #[inline]
-    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Arc<Piece>> {
+    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Lease> {
+        if !process::is_forked()
+            && let Some(class) = self.classes.of(len)
+            && let Some(piece) = local::take(self.id, class, len)
+        {
+            return Ok(Lease::new(piece, len));
+        }
+        self.allocate_far(len)
+    }
+
+    /// As [`allocate`](Self::allocate), where this thread has no piece.
+    #[cold]
+    fn allocate_far(self: &Arc<Self>, len: usize) -> Result<Lease> {
         process::check()?;
         match self.classes.of(len) {
-            Some(class) => match local::take(self.id, class, len) {
-                Some(piece) => Ok(piece),
-                None => self.fetch(class, len),
-            },
+            Some(class) => self.fetch(class, len),
             None => self.allocate_alone(len),
         }
     }
 
     /// A piece from what all threads share, and some more for this thread's cache.
-    #[cold]
-    fn fetch(self: &Arc<Self>, class: usize, len: usize) -> Result<Arc<Piece>> {
+    fn fetch(self: &Arc<Self>, class: usize, len: usize) -> Result<Lease> {
         let count = local::enrol(self, self.id, &self.classes, class);
         let mut pieces = Vec::with_capacity(count);
         let piece = loop {
@@ -152,15 +170,14 @@ impl Core {
         Ok(self.lend(piece, len))
     }
 
-    /// Counts a piece as lent.
-    pub(super) fn lend(&self, piece: Arc<Piece>, len: usize) -> Arc<Piece> {
-        piece.set_len(len);
+    /// Lends a piece, and counts it.
+    pub(super) fn lend(&self, piece: FreePiece, len: usize) -> Lease {
         self.count(Lent::one(len));
-        piece
+        Lease::new(piece, len)
     }
 
     /// A free piece that was bound to this stream before.
-    pub(super) fn take_shelved(&self, stream: CUstream, class: usize) -> Option<Arc<Piece>> {
+    pub(super) fn take_shelved(&self, stream: CUstream, class: usize) -> Option<FreePiece> {
         let piece = self.fences().take_shelved(stream, u16::try_from(class).ok()?)?;
         piece.expose();
         Some(piece)
@@ -171,7 +188,7 @@ impl Core {
     /// # Safety
     ///
     /// The stream must be live.
-    pub(super) unsafe fn take_parked(&self, stream: CUstream, class: usize) -> Result<Option<Arc<Piece>>> {
+    pub(super) unsafe fn take_parked(&self, stream: CUstream, class: usize) -> Result<Option<FreePiece>> {
         let Ok(class) = u16::try_from(class) else { return Ok(None) };
         let Some((piece, event)) = self.fences().take_parked(stream, class) else { return Ok(None) };
         // SAFETY: live by this method's contract, and used before it returns only.
@@ -189,7 +206,7 @@ impl Core {
     }
 
     /// Adds free pieces to `into`; makes a block for them if need be.
-    fn gather(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<Arc<Piece>>) -> Result<()> {
+    fn gather(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<FreePiece>) -> Result<()> {
         if self.take(class, count, into) {
             return Ok(());
         }
@@ -230,8 +247,7 @@ impl Core {
     }
 
     /// A piece with an allocation of its own.
-    #[cold]
-    fn allocate_alone(self: &Arc<Self>, len: usize) -> Result<Arc<Piece>> {
+    fn allocate_alone(self: &Arc<Self>, len: usize) -> Result<Lease> {
         let lot = match self.make_lot(len) {
             Err(error) if error.is_exhaustion() => {
                 if !self.free_held() {
@@ -243,11 +259,11 @@ impl Core {
         }?;
         self.count_alone(len.cast_signed());
         let tag = Tag { span: 0, class: ALONE };
-        Ok(self.lend(Arc::new(Piece::new(lot, 0, tag)), len))
+        Ok(self.lend(FreePiece::new(lot, 0, tag), len))
     }
 
     /// Takes back a piece that this thread has no room for, or that is to be looked at.
-    fn receive(self: &Arc<Self>, piece: Arc<Piece>) -> Result<()> {
+    fn receive(self: &Arc<Self>, piece: FreePiece) -> Result<()> {
         let len = piece.len();
         self.count(-Lent::one(len));
         let (exposed, binding) = piece.settle();
@@ -263,7 +279,7 @@ impl Core {
     }
 
     /// Puts a piece away that the device may still use.
-    fn put_behind(&self, piece: Arc<Piece>, binding: Binding) -> Result<()> {
+    fn put_behind(&self, piece: FreePiece, binding: Binding) -> Result<()> {
         let holding = self.depot().is_holding();
         match binding.policy() {
             DropPolicy::WaitForStream if binding.keeps_stream() && holding => {
@@ -286,7 +302,7 @@ impl Core {
     }
 
     /// Puts a free piece into this thread's cache, or where all threads find it.
-    fn put_near(self: &Arc<Self>, piece: Arc<Piece>) {
+    fn put_near(self: &Arc<Self>, piece: FreePiece) {
         let class = piece.tag().class as usize;
         local::enrol(self, self.id, &self.classes, class);
         let mut pieces = vec![piece];
@@ -294,13 +310,13 @@ impl Core {
         self.put(pieces);
     }
 
-    fn take(&self, class: usize, count: usize, into: &mut Vec<Arc<Piece>>) -> bool {
+    fn take(&self, class: usize, count: usize, into: &mut Vec<FreePiece>) -> bool {
         let mut gone = Rubbish::default();
         self.depot().take(class, count, into, &mut gone)
     }
 
     /// Puts free pieces where all threads find them. What the depot gives up goes unlocked.
-    pub(super) fn put(&self, pieces: Vec<Arc<Piece>>) {
+    pub(super) fn put(&self, pieces: Vec<FreePiece>) {
         if !pieces.is_empty() {
             let mut gone = Rubbish::default();
             self.depot().put(pieces, &mut gone);

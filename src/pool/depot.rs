@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::classes::Classes;
 use super::spans::Spans;
-use crate::memory::piece::{Lot, Piece, Tag};
+use crate::memory::piece::{FreePiece, Lot, Tag};
 
 /// Bytes. Spans of small pieces are about so large.
 const SPAN: usize = 64 << 10;
@@ -17,7 +17,7 @@ const SPAN: usize = 64 << 10;
 /// What is given up. Dropping it may reach the drivers.
 #[derive(Debug, Default)]
 pub(super) struct Rubbish {
-    pub(super) pieces: Vec<Arc<Piece>>,
+    pub(super) pieces: Vec<FreePiece>,
     pub(super) lots: Vec<Arc<Lot>>,
 }
 
@@ -48,7 +48,7 @@ impl Span {
 
 #[derive(Debug, Default)]
 struct Class {
-    free: Vec<Arc<Piece>>,
+    free: Vec<FreePiece>,
     /// The span from which more can be carved.
     carving: Option<usize>,
 }
@@ -103,7 +103,7 @@ impl Depot {
     }
 
     /// Adds up to `count` free pieces to `into`, as many as there are without a new block. Tells whether there was any.
-    pub(super) fn take(&mut self, class: usize, count: usize, into: &mut Vec<Arc<Piece>>, gone: &mut Rubbish) -> bool {
+    pub(super) fn take(&mut self, class: usize, count: usize, into: &mut Vec<FreePiece>, gone: &mut Rubbish) -> bool {
         let before = into.len();
         self.take_free(class, count, into);
         if into.len() == before {
@@ -116,7 +116,7 @@ impl Depot {
         into.len() > before
     }
 
-    fn take_free(&mut self, class: usize, count: usize, into: &mut Vec<Arc<Piece>>) {
+    fn take_free(&mut self, class: usize, count: usize, into: &mut Vec<FreePiece>) {
         let free = &mut self.shelves[class].free;
         let rest = free.len() - free.len().min(count);
         self.held -= free.len() - rest;
@@ -130,7 +130,7 @@ impl Depot {
     }
 
     /// Makes new pieces of the span that is being carved.
-    fn carve(&mut self, class: usize, count: usize, into: &mut Vec<Arc<Piece>>) {
+    fn carve(&mut self, class: usize, count: usize, into: &mut Vec<FreePiece>) {
         let size = self.classes.size(class);
         let Some(place) = self.shelves[class].carving else { return };
         let Some(Some(span)) = self.spans.get_mut(place) else { return };
@@ -142,7 +142,7 @@ impl Depot {
         let tag = Tag { span: as_u32(place), class: as_u16(class) };
         for _ in 0..count {
             let offset = span.offset + span.carved * size;
-            into.push(Arc::new(Piece::new(block.lot.clone(), offset, tag)));
+            into.push(FreePiece::new(block.lot.clone(), offset, tag));
             span.carved += 1;
         }
         if span.carved == span.most {
@@ -187,7 +187,7 @@ impl Depot {
     }
 
     /// Takes free pieces back.
-    pub(super) fn put(&mut self, pieces: impl IntoIterator<Item = Arc<Piece>>, gone: &mut Rubbish) {
+    pub(super) fn put(&mut self, pieces: impl IntoIterator<Item = FreePiece>, gone: &mut Rubbish) {
         for piece in pieces {
             let Tag { span, class, .. } = piece.tag();
             let (true, Some(Some(span))) = (!self.closed, self.spans.get_mut(span as usize)) else {

@@ -14,10 +14,10 @@ use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::error::CudaCode;
 use crate::memory::binding::Binding;
-use crate::memory::piece::Piece;
+use crate::memory::piece::FreePiece;
 use crate::{Error, Event, Result};
 
-type Pieces = Vec<Arc<Piece>>;
+type Pieces = Vec<FreePiece>;
 
 /// Pieces that wait for an event on a stream.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Fences {
     }
 
     /// Keeps a piece until the whole context has finished.
-    pub(super) fn keep(&self, piece: Arc<Piece>) {
+    pub(super) fn keep(&self, piece: FreePiece) {
         self.keep_with(piece, |state, piece| {
             state.unknown_bytes += piece.len().max(self.smallest);
             state.unknown.push(piece);
@@ -91,7 +91,7 @@ impl Fences {
     }
 
     /// Keeps a piece, unless the pool is gone: then its block waits for the context by itself.
-    fn keep_with(&self, piece: Arc<Piece>, keep: impl FnOnce(&mut State, Arc<Piece>)) {
+    fn keep_with(&self, piece: FreePiece, keep: impl FnOnce(&mut State, FreePiece)) {
         let mut state = self.lock();
         if state.closed {
             // Unlocked: with the last piece the block goes.
@@ -103,7 +103,7 @@ impl Fences {
     }
 
     /// Keeps a piece for the stream that it was bound to, which `binding` keeps alive.
-    pub(super) fn shelve(&self, piece: Arc<Piece>, mut binding: Binding) {
+    pub(super) fn shelve(&self, piece: FreePiece, mut binding: Binding) {
         let Some(stream) = binding.stream() else { return self.keep(piece) };
         self.keep_with(piece, |state, piece| {
             let shelf = state.shelves.entry(stream.addr()).or_default();
@@ -117,7 +117,7 @@ impl Fences {
     }
 
     /// A piece that was bound to `stream` before, and that no other stream needs to wait for.
-    pub(super) fn take_shelved(&self, stream: CUstream, class: u16) -> Option<Arc<Piece>> {
+    pub(super) fn take_shelved(&self, stream: CUstream, class: u16) -> Option<FreePiece> {
         let mut state = self.lock();
         let piece = state.shelves.get_mut(&stream.addr())?.pieces.get_mut(&class)?.pop()?;
         state.held -= 1;
@@ -126,7 +126,7 @@ impl Fences {
 
     /// Keeps a piece until the stream that it was bound to has come to where it is now. Gives the pieces that waited and
     /// need not any more.
-    pub(super) fn park(&self, piece: Arc<Piece>, binding: &Binding) -> Result<Pieces> {
+    pub(super) fn park(&self, piece: FreePiece, binding: &Binding) -> Result<Pieces> {
         match self.record(binding) {
             Ok(event) => {
                 let stream = binding.stream().map_or(0, |stream| stream.addr());
@@ -149,7 +149,7 @@ impl Fences {
 
     /// A piece that was bound to a stream of this address before, with the event that whoever uses it has to wait for:
     /// it may be another stream now.
-    pub(super) fn take_parked(&self, stream: CUstream, class: u16) -> Option<(Arc<Piece>, Arc<Event>)> {
+    pub(super) fn take_parked(&self, stream: CUstream, class: u16) -> Option<(FreePiece, Arc<Event>)> {
         let mut state = self.lock();
         let of_class = |pieces: &Pieces| pieces.iter().position(|piece| piece.tag().class == class);
         let found = state.parked.iter_mut().filter(|parked| parked.stream == stream.addr()).find_map(|parked| {
@@ -163,7 +163,7 @@ impl Fences {
     }
 
     /// Gives back what [`take_parked`](Self::take_parked) gave.
-    pub(super) fn park_again(&self, piece: Arc<Piece>, event: Arc<Event>, stream: CUstream) {
+    pub(super) fn park_again(&self, piece: FreePiece, event: Arc<Event>, stream: CUstream) {
         self.keep_with(piece, |state, piece| {
             state.parked.push_back(Parked { event, stream: stream.addr(), pieces: vec![piece] });
         });

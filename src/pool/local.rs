@@ -2,22 +2,27 @@
 //!
 //! A thread reaches its cache without waiting for anybody. Others reach it to see or to empty it, by way of the pool's
 //! list of caches. What the thread cannot have at the moment it gets from the depot.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "refers to the cache that was used last")]
 
 use std::cell::RefCell;
 use std::ops::{AddAssign, Neg};
+use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use super::classes::Classes;
 use super::handover::{Owner, Visitor, share};
+use super::latest::Latest;
 use super::primitives;
 use crate::driver::process;
-use crate::memory::piece::Piece;
+use crate::memory::piece::FreePiece;
 
 /// Bytes of a class that a thread keeps at most. Two pieces are kept of classes that have half of it and less.
 const KEPT: usize = 512 << 10;
 /// Pieces of a class that a thread keeps at most.
 const MOST: usize = 64;
+
+/// The number of a pool that threads have no cache of.
+pub(super) const NOBODY: u32 = u32::MAX;
 
 /// How many pieces of a size a thread keeps.
 const fn capacity(size: usize) -> usize {
@@ -33,7 +38,7 @@ const fn capacity(size: usize) -> usize {
 
 #[derive(Debug)]
 struct Bin {
-    pieces: Vec<Arc<Piece>>,
+    pieces: Vec<FreePiece>,
     most: usize,
 }
 
@@ -70,34 +75,49 @@ impl Neg for Lent {
 }
 
 /// What a thread keeps.
+///
+/// The two numbers that say what is lent are apart: beside each other they would be added up as one vector, whose way
+/// through memory from one call to the next takes longer than the calls.
 #[derive(Debug)]
+#[repr(C)]
 struct Bins {
+    lent_pieces: isize,
     bins: Box<[Bin]>,
-    lent: Lent,
+    lent_bytes: isize,
     /// Whether the pool wants free pieces to be kept.
     open: bool,
 }
 
 impl Bins {
+    fn lent(&self) -> Lent {
+        Lent { pieces: self.lent_pieces, bytes: self.lent_bytes }
+    }
+
     #[inline]
-    fn take(&mut self, class: usize, len: usize) -> Option<Arc<Piece>> {
+    fn count(&mut self, lent: Lent) {
+        self.lent_pieces += lent.pieces;
+        self.lent_bytes += lent.bytes;
+    }
+
+    #[inline]
+    fn take(&mut self, class: usize, len: usize) -> Option<FreePiece> {
         let piece = self.bins.get_mut(class)?.pieces.pop()?;
-        piece.set_len(len);
-        self.lent += Lent::one(len);
+        self.count(Lent::one(len));
         Some(piece)
     }
 
-    /// Keeps the piece, if there is room for it.
+    /// Takes a piece back that was lent, if there is room for it; gives it back if not.
     #[inline]
-    fn keep(&mut self, piece: &mut Option<Arc<Piece>>) -> bool {
-        let Some(bin) = piece.as_ref().and_then(|piece| self.bins.get_mut(piece.tag().class as usize)) else {
-            return false;
-        };
-        if !self.open || bin.pieces.len() >= bin.most {
-            return false;
+    fn keep(&mut self, piece: FreePiece) -> Option<FreePiece> {
+        match self.bins.get_mut(piece.tag().class as usize) {
+            Some(bin) if bin.pieces.len() < bin.most && self.open => {
+                self.lent_pieces -= 1;
+                self.lent_bytes -= piece.len().cast_signed();
+                bin.pieces.push(piece);
+                None
+            }
+            _ => Some(piece),
         }
-        bin.pieces.extend(piece.take());
-        true
     }
 }
 
@@ -115,21 +135,23 @@ impl Cache {
         primitives::prepare();
         let bin = |class| Bin { pieces: Vec::new(), most: capacity(classes.size(class)) };
         let bins = (0..classes.count()).map(bin).collect();
-        let (owner, visitor) = share(Padded(Bins { bins, lent: Lent::default(), open: true }));
+        let (owner, visitor) = share(Padded(Bins { lent_pieces: 0, bins, lent_bytes: 0, open: true }));
         (owner, Self(visitor))
     }
 
     /// The number of free pieces, and what is lent.
     pub(super) fn count(&self) -> (usize, Lent) {
-        self.0.with(|Padded(bins)| (bins.bins.iter().map(|bin| bin.pieces.len()).sum(), bins.lent))
+        self.0.with(|Padded(bins)| (bins.bins.iter().map(|bin| bin.pieces.len()).sum(), bins.lent()))
     }
 
     /// Takes everything out. A cache that is closed stays empty.
-    pub(super) fn drain(&self, close: bool, into: &mut Vec<Arc<Piece>>) -> Lent {
+    pub(super) fn drain(&self, close: bool, into: &mut Vec<FreePiece>) -> Lent {
         self.0.with(|Padded(bins)| {
             bins.open &= !close;
             bins.bins.iter_mut().for_each(|bin| into.append(&mut bin.pieces));
-            if close { std::mem::take(&mut bins.lent) } else { Lent::default() }
+            let lent = if close { bins.lent() } else { Lent::default() };
+            bins.count(-lent);
+            lent
         })
     }
 
@@ -149,8 +171,9 @@ pub(super) trait Home: Send + Sync {
 }
 
 struct Entry {
-    pool: u64,
-    owner: Owner<Padded>,
+    pool: u32,
+    /// In a place of its own, where the latest is found.
+    owner: Box<Owner<Padded>>,
     cache: Cache,
     home: Weak<dyn Home>,
 }
@@ -160,6 +183,7 @@ struct Caches(RefCell<Vec<Entry>>);
 
 impl Drop for Caches {
     fn drop(&mut self) {
+        LATEST.with(Latest::forget);
         if process::is_forked() {
             return;
         }
@@ -173,53 +197,63 @@ impl Drop for Caches {
 
 thread_local! {
     static CACHES: Caches = const { Caches(RefCell::new(Vec::new())) };
+    /// One of them.
+    static LATEST: Latest<Owner<Padded>> = const { Latest::new() };
 }
 
 /// Runs `work` on this thread's cache of a pool; gives none where it has none or somebody else
 /// has it at the moment.
 #[inline]
-fn with<R>(pool: u64, work: impl FnOnce(&mut Bins) -> R) -> Option<R> {
-    let find = |caches: &Caches| {
-        let caches = caches.0.try_borrow().ok()?;
-        let entry = caches.iter().find(|entry| entry.pool == pool)?;
-        entry.owner.try_with(|Padded(bins)| work(bins))
+fn with<R>(pool: u32, work: impl FnOnce(&mut Bins) -> R) -> Option<R> {
+    let owner = match LATEST.with(|latest| latest.get(pool)) {
+        Some(owner) => owner,
+        None => find(pool)?,
     };
-    CACHES.try_with(find).ok().flatten()
+    // SAFETY: it is this thread's, and entries that somebody is at work on stay.
+    unsafe { owner.as_ref() }.try_with(|Padded(bins)| work(bins))
+}
+
+/// This thread's cache of a pool, if there is one. It is the latest then.
+#[cold]
+fn find(pool: u32) -> Option<NonNull<Owner<Padded>>> {
+    let found = CACHES.try_with(|caches| {
+        let caches = caches.0.try_borrow().ok()?;
+        let owner = NonNull::from(&*caches.iter().find(|entry| entry.pool == pool)?.owner);
+        LATEST.with(|latest| latest.set(pool, owner));
+        Some(owner)
+    });
+    found.ok().flatten()
 }
 
 /// Whether this thread has a cache of a pool.
-fn is_enrolled(pool: u64) -> bool {
+fn is_enrolled(pool: u32) -> bool {
     let find = |caches: &Caches| caches.0.try_borrow().is_ok_and(|list| list.iter().any(|entry| entry.pool == pool));
     CACHES.try_with(find).unwrap_or(true)
 }
 
 /// Lends a piece, if this thread has one.
 #[inline]
-pub(super) fn take(pool: u64, class: usize, len: usize) -> Option<Arc<Piece>> {
+pub(super) fn take(pool: u32, class: usize, len: usize) -> Option<FreePiece> {
     with(pool, |bins| bins.take(class, len)).flatten()
 }
 
 /// Takes a piece back that was lent, if this thread has room for it; if not, gives it back.
 #[inline]
-pub(super) fn put(piece: Arc<Piece>) -> Option<Arc<Piece>> {
-    let (pool, len) = (piece.lender_id(), piece.len());
+pub(super) fn put(piece: FreePiece) -> Option<FreePiece> {
     let mut piece = Some(piece);
-    with(pool, |bins| {
-        if bins.keep(&mut piece) {
-            bins.lent += -Lent::one(len);
-        }
-    });
+    let pool = piece.as_ref().map_or(NOBODY, |piece| piece.lender_id());
+    with(pool, |bins| piece = piece.take().and_then(|piece| bins.keep(piece)));
     piece
 }
 
 /// Counts what is lent; tells whether this thread can.
-pub(super) fn count(pool: u64, lent: Lent) -> bool {
-    with(pool, |bins| bins.open.then(|| bins.lent += lent)).flatten().is_some()
+pub(super) fn count(pool: u32, lent: Lent) -> bool {
+    with(pool, |bins| bins.open.then(|| bins.count(lent))).flatten().is_some()
 }
 
 /// Keeps pieces that are not lent, as far as there is room; where one class is full, half of it makes room. What is not
 /// kept remains in `pieces`, or is added.
-pub(super) fn stock(pool: u64, class: usize, pieces: &mut Vec<Arc<Piece>>) {
+pub(super) fn stock(pool: u32, class: usize, pieces: &mut Vec<FreePiece>) {
     with(pool, |bins| {
         let Some(bin) = bins.bins.get_mut(class).filter(|bin| bins.open && bin.most > 0) else { return };
         let room = bin.most - bin.pieces.len();
@@ -233,14 +267,16 @@ pub(super) fn stock(pool: u64, class: usize, pieces: &mut Vec<Arc<Piece>>) {
 }
 
 /// How many pieces of a class to get at once, and whether this thread has a cache for them. Makes the cache.
-pub(super) fn enrol(home: &Arc<impl Home + 'static>, pool: u64, classes: &Classes, class: usize) -> usize {
-    if !is_enrolled(pool) && home.is_holding() {
+pub(super) fn enrol(home: &Arc<impl Home + 'static>, pool: u32, classes: &Classes, class: usize) -> usize {
+    if pool != NOBODY && !is_enrolled(pool) && home.is_holding() {
         let (owner, cache) = Cache::new(classes);
         let weak: Weak<dyn Home> = Arc::downgrade(home) as Weak<dyn Home>;
-        let entry = Entry { pool, owner, cache: cache.clone(), home: weak };
+        let entry = Entry { pool, owner: Box::new(owner), cache: cache.clone(), home: weak };
         let entered = CACHES.try_with(|caches| {
             let mut caches = caches.0.try_borrow_mut().ok()?;
-            caches.retain(|entry| entry.home.strong_count() > 0);
+            LATEST.with(Latest::forget);
+            // One that is at work, further up, stays.
+            caches.retain(|entry| entry.home.strong_count() > 0 || entry.owner.try_with(|_| ()).is_none());
             caches.push(entry);
             Some(())
         });

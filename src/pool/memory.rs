@@ -2,31 +2,42 @@
 #![expect(unsafe_code, reason = "slices are the caller's responsibility")]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::slice;
 
 use bytemuck::Pod;
 
-use crate::memory::piece::Piece;
+use super::core::{take_back_far, take_back_near};
+use crate::memory::lease::Lease;
+use crate::memory::piece::FreePiece;
 use crate::{Memory, Result};
 
 /// Memory from a [`Pool`](crate::Pool), which goes back there when it and its regions are gone.
 ///
 /// Everything that [`Memory`] and [`Region`](crate::Region) do it does, too: it dereferences to them. Its addresses are
 /// aligned as [`PoolOptions::alignment`](crate::PoolOptions::alignment) says. When it is given out again is said at
-/// [`Pool`](crate::Pool). It may be used and dropped on any thread.
+/// [`Pool`](crate::Pool). It may be used and dropped on any thread. It has the size of a pointer.
 ///
 /// What differs: it cannot be exported as a descriptor ([`Error::Pooled`](crate::Error::Pooled)), since it shares an
 /// allocation with other memory; [`free`](Self::free) and a drop give it back, in the order of ten nanoseconds.
 pub struct PoolMemory {
-    memory: Memory,
+    /// Given up by a drop.
+    lease: ManuallyDrop<Lease>,
 }
 
 impl PoolMemory {
-    /// A piece that is lent.
+    /// What was lent.
     #[inline]
-    pub(super) fn new(piece: Arc<Piece>) -> Self {
-        Self { memory: Memory::lent(piece) }
+    pub(super) const fn new(lease: Lease) -> Self {
+        Self { lease: ManuallyDrop::new(lease) }
+    }
+
+    #[inline]
+    fn into_lease(self) -> Lease {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: nothing uses the field afterwards.
+        unsafe { ManuallyDrop::take(&mut this.lease) }
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`](crate::Region::as_mut_slice).
@@ -39,8 +50,10 @@ impl PoolMemory {
     ///
     /// As [`Region::as_mut_slice`](crate::Region::as_mut_slice).
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
-        // SAFETY: by this method's contract, which is the same.
-        unsafe { self.memory.as_mut_slice() }
+        let (pointer, count) = self.elements::<T>()?;
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody else uses the bytes by this method's
+        // contract.
+        Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
     }
 
     /// Gives the memory back, as a drop does, and reports what goes wrong. If regions of it are alive, it goes back with
@@ -50,28 +63,64 @@ impl PoolMemory {
     ///
     /// The drivers' first error, where one has to be asked. The memory has gone back all the same, and is not given out
     /// again before the device is known to have finished.
+    #[inline]
     pub fn free(self) -> Result<()> {
-        self.memory.free()
+        self.into_lease().give_up().and_then(take_back_near).map_or(Ok(()), take_back_far)
+    }
+
+    /// Gives memory back that the device has finished with, see [`Memory::free_idle`].
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    ///
+    /// # Safety
+    ///
+    /// As [`Memory::free_idle`].
+    #[inline]
+    pub unsafe fn free_idle(self) -> Result<()> {
+        self.lease.know_idle();
+        self.free()
+    }
+}
+
+impl Drop for PoolMemory {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: nothing uses what was dropped.
+        let lease = unsafe { ManuallyDrop::take(&mut self.lease) };
+        if let Some(piece) = lease.give_up().and_then(take_back_near) {
+            drop_far(piece);
+        }
+    }
+}
+
+#[cold]
+fn drop_far(piece: FreePiece) {
+    if let Err(error) = take_back_far(piece) {
+        log::warn!("giving a piece of memory back: {error}");
     }
 }
 
 impl Deref for PoolMemory {
     type Target = Memory;
 
+    #[inline]
     fn deref(&self) -> &Memory {
-        &self.memory
+        self.lease.whole()
     }
 }
 
 impl From<PoolMemory> for Memory {
     /// For code that does not care where memory comes from: it goes back to its pool all the same.
+    #[inline]
     fn from(memory: PoolMemory) -> Self {
-        memory.memory
+        Self::lent(memory.into_lease())
     }
 }
 
 impl fmt::Debug for PoolMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolMemory").field("memory", &self.memory).finish()
+        f.debug_struct("PoolMemory").field("memory", &**self).finish()
     }
 }

@@ -10,6 +10,7 @@ mod depot;
 mod fences;
 mod growing;
 mod handover;
+mod latest;
 mod local;
 mod memory;
 mod options;

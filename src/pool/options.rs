@@ -2,14 +2,14 @@
 #![forbid(unsafe_code)]
 
 use super::classes::Classes;
-use crate::memory::piece::LARGEST;
 use crate::{Error, MemoryKind, Result};
 
 const MIB: usize = 1 << 20;
 /// Bytes. A block is never smaller.
 const SMALLEST_BLOCK: usize = 64 << 10;
-/// Offsets are 32 bits of [`UNIT`](crate::memory::piece::UNIT).
+/// More than a GPU has.
 const LARGEST_BLOCK: usize = 128 << 30;
+const LARGEST_PIECE: usize = 1 << 30;
 /// Both sides see a block through page tables, whose smallest pages have 4 KiB.
 const LARGEST_ALIGNMENT: usize = 4 << 10;
 /// 64 classes for each doubling.
@@ -89,7 +89,7 @@ impl PoolOptions {
             return refuse("block_len", block_len, "from 64 KiB to 128 GiB");
         }
         let block_len = block_len.next_multiple_of(alignment);
-        if !(256..=block_len.min(LARGEST)).contains(&largest_piece) {
+        if !(256..=block_len.min(LARGEST_PIECE)).contains(&largest_piece) {
             return refuse("largest_piece", largest_piece, "at least 256 and at most block_len and 1 GiB");
         }
         let largest = largest_piece.next_multiple_of(alignment);

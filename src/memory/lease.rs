@@ -1,0 +1,152 @@
+//! Shares in a piece, counted: the last one gives it back.
+#![expect(unsafe_code, reason = "counts who shares a piece")]
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use super::binding::Binding;
+use super::owned::Memory;
+use super::piece::{FreePiece, Lot, Piece, Tag};
+use super::release::Held;
+use crate::Result;
+use crate::driver::process;
+
+/// A share in a piece. The last one gives it back.
+#[derive(Debug)]
+pub(crate) struct Lease(NonNull<Piece>);
+
+// SAFETY: a share is an atomic count, and pieces may be sent and shared.
+unsafe impl Send for Lease {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Lease {}
+
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Piece>();
+};
+
+impl Lease {
+    /// All of an allocation, for somebody's own.
+    pub(super) fn own(held: Held) -> Self {
+        let len = held.allocation().len();
+        Self::new(FreePiece::new(Arc::new(Lot::own(held)), 0, Tag { span: 0, class: 0 }), len)
+    }
+
+    /// What stands for no share.
+    ///
+    /// # Safety
+    ///
+    /// It must be neither used nor dropped.
+    pub(super) const unsafe fn nobody() -> Self {
+        Self(NonNull::dangling())
+    }
+
+    /// Lends a piece for `len` bytes.
+    #[inline]
+    pub(crate) fn new(mut piece: FreePiece, len: usize) -> Self {
+        *piece.0.shares.get_mut() = 1;
+        let place = Box::into_raw(piece.0);
+        // SAFETY: it comes from a box.
+        let place = unsafe { NonNull::new_unchecked(place) };
+        // SAFETY: nobody else has the piece.
+        let piece = unsafe { &mut *place.as_ptr() };
+        piece.whole.lend(Self(place), len);
+        Self(place)
+    }
+
+    #[inline]
+    pub(crate) fn piece(&self) -> &Piece {
+        // SAFETY: the piece has a share, and stays in its place until it has none; nobody changes it but through cells.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// All of the piece, as its holder sees it.
+    #[inline]
+    pub(crate) fn whole(&self) -> &Memory {
+        &self.piece().whole
+    }
+
+    /// To be called before a share is given up by a holder who knows that the device has finished with the piece: its
+    /// lender need not find out, and takes it back as one that only the CPU has had.
+    #[inline]
+    pub(crate) fn know_idle(&self) {
+        let piece = self.piece();
+        if piece.may_be_bound() || piece.shares.load(Ordering::Relaxed) != 1 {
+            self.know_bound_idle();
+        } else if piece.exposed.load(Ordering::Relaxed) {
+            piece.exposed.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn know_bound_idle(&self) {
+        let piece = self.piece();
+        if piece.is_own() || piece.shares.load(Ordering::Relaxed) > 1 {
+            piece.binding().change(Binding::release_immediately);
+        } else if !process::is_forked() && !piece.bound().is_some_and(|binding| binding.is_unfinished()) {
+            drop(piece.settle());
+        }
+    }
+
+    /// Gives this share up, and tells what goes wrong when it was the last.
+    #[inline]
+    pub(crate) fn end(self) -> Result<()> {
+        self.give_up().map_or(Ok(()), FreePiece::go_back)
+    }
+
+    /// Gives this share up; gives the piece with the last. In a process that was forked off, nothing: it is the parent's.
+    #[inline]
+    pub(crate) fn give_up(self) -> Option<FreePiece> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is used no more, and not dropped.
+        unsafe { this.resign() }
+    }
+
+    /// As [`give_up`](Self::give_up).
+    ///
+    /// # Safety
+    ///
+    /// The lease must not be used afterwards.
+    #[inline]
+    unsafe fn resign(&self) -> Option<FreePiece> {
+        if process::is_forked() {
+            return None;
+        }
+        let shares = &self.piece().shares;
+        // Who has the only share is the only one who could make another.
+        if shares.load(Ordering::Relaxed) != 1 && shares.fetch_sub(1, Ordering::Release) != 1 {
+            return None;
+        }
+        // What the others did to the piece before they went is seen from here on.
+        fence(Ordering::Acquire);
+        // SAFETY: it was a box when it was lent, and this was the last share: each is given up once, by this method's
+        // contract.
+        Some(FreePiece(unsafe { Box::from_raw(self.0.as_ptr()) }))
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        /// So many that no thread can make the others before this one stops.
+        const MOST: u32 = u32::MAX / 2;
+        if self.piece().shares.fetch_add(1, Ordering::Relaxed) > MOST {
+            std::process::abort();
+        }
+        Self(self.0)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses a lease that was dropped.
+        let Some(piece) = (unsafe { self.resign() }) else { return };
+        if piece.is_own() {
+            // It says by itself what goes wrong.
+            return drop(piece);
+        }
+        if let Err(error) = piece.go_back() {
+            log::warn!("giving a piece of memory back: {error}");
+        }
+    }
+}
