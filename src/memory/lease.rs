@@ -1,7 +1,7 @@
 //! Shares in a piece, counted: the last one gives it back.
 #![expect(unsafe_code, reason = "counts who shares a piece")]
 
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -54,6 +54,25 @@ impl Lease {
         let piece = unsafe { &mut *place.as_ptr() };
         piece.whole.lend(Self(place), len);
         Self(place)
+    }
+
+    /// Makes a pointer to [`whole`](Self::whole) of it.
+    #[inline]
+    pub(crate) fn into_raw(self) -> NonNull<Memory> {
+        let piece = ManuallyDrop::new(self).0;
+        // SAFETY: within the piece.
+        unsafe { piece.byte_add(offset_of!(Piece, whole)) }.cast()
+    }
+
+    /// The share of a pointer.
+    ///
+    /// # Safety
+    ///
+    /// The pointer must come from [`into_raw`](Self::into_raw), and stands for one share.
+    #[inline]
+    pub(crate) unsafe fn from_raw(whole: NonNull<Memory>) -> Self {
+        // SAFETY: the piece begins there, by this function's contract.
+        Self(unsafe { whole.byte_sub(offset_of!(Piece, whole)) }.cast())
     }
 
     #[inline]

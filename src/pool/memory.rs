@@ -4,6 +4,7 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::slice;
 
 use bytemuck::Pod;
@@ -81,6 +82,25 @@ impl PoolMemory {
     pub unsafe fn free_idle(self) -> Result<()> {
         self.lease.know_idle();
         self.free()
+    }
+
+    /// Makes a pointer of it, for [`from_raw`](Self::from_raw). What it points at may be used until then.
+    #[inline]
+    #[must_use]
+    pub fn into_raw(self) -> NonNull<Memory> {
+        self.into_lease().into_raw()
+    }
+
+    /// The memory of a pointer.
+    ///
+    /// # Safety
+    ///
+    /// The pointer must come from [`into_raw`](Self::into_raw), and not have been given here before.
+    #[inline]
+    #[must_use]
+    pub unsafe fn from_raw(memory: NonNull<Memory>) -> Self {
+        // SAFETY: by this function's contract.
+        Self::new(unsafe { Lease::from_raw(memory) })
     }
 }
 

@@ -179,7 +179,7 @@ fn compare_pools(report: &mut Report, c: &Functions<'_>, handle: Handle, gpu: &V
                 black_box(memory.device_ptr());
             }
             // SAFETY: nothing uses the memory.
-            unsafe { Memory::from(memory).free_idle() }.unwrap_or_else(|error| panic!("{error}"));
+            unsafe { memory.free_idle() }.unwrap_or_else(|error| panic!("{error}"));
         };
         let pairs = FAST.measure(in_c, in_rust);
         report.add(format!("vkgdr_pool_alloc + free, 4 KiB{case}"), "Rust", pairs, Goal::Ratio(1.3));

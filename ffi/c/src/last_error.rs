@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::Failure;
 use crate::status::vkgdr_status as Status;
@@ -30,9 +31,13 @@ thread_local! {
     static LAST: RefCell<Option<LastError>> = const { RefCell::new(None) };
 }
 
+/// Whether any thread ever had one. Beside it, what is a thread's own takes long to reach from a shared library.
+static EVER: AtomicBool = AtomicBool::new(false);
+
 /// Sets this thread's last error, and gives its status.
 #[cold]
 pub(crate) fn set(failure: &Failure) -> Status {
+    EVER.store(true, Ordering::Relaxed);
     replace(Some(describe(failure)));
     failure.status()
 }
@@ -40,7 +45,7 @@ pub(crate) fn set(failure: &Failure) -> Status {
 /// Makes this thread have no last error, which mostly is so: then it costs nanoseconds.
 #[inline]
 pub(crate) fn clear() {
-    if LAST.try_with(|slot| slot.borrow().is_some()).unwrap_or(false) {
+    if EVER.load(Ordering::Relaxed) && LAST.try_with(|slot| slot.borrow().is_some()).unwrap_or(false) {
         replace(None);
     }
 }

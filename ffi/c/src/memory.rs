@@ -5,9 +5,8 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use vkgdr_rs::{Error, Memory, Region};
+use vkgdr_rs::{Error, Memory, PoolMemory, Region};
 
 use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
@@ -19,8 +18,6 @@ use crate::{CUdeviceptr, CUstream};
 #[derive(Debug)]
 pub struct vkgdr_memory {
     inner: Contents,
-    /// Whether it is whole memory that is bound to a stream.
-    bound: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -29,44 +26,48 @@ enum Contents {
     Part(Region),
 }
 
+/// The lowest bit of a handle of a pool's memory, which is no [`vkgdr_memory`] but points at the crate's [`Memory`]: what
+/// a pool gives has a place already, and to make another takes as long as the pool does.
+const POOLED: usize = 1;
+const _: () = assert!(align_of::<Memory>() > POOLED && align_of::<vkgdr_memory>() > POOLED);
+
 /// Memory, or a region of it.
 pub type vkgdr_memory_t = *mut vkgdr_memory;
 
-impl vkgdr_memory {
-    pub(crate) fn region(&self) -> &Region {
-        match &self.inner {
-            Contents::Whole(memory) => memory,
-            Contents::Part(region) => region,
-        }
+impl Contents {
+    fn into_handle(self) -> vkgdr_memory_t {
+        Box::into_raw(Box::new(vkgdr_memory { inner: self }))
     }
+}
 
-    fn whole(&self) -> Outcome<(&Memory, &AtomicBool)> {
-        match &self.inner {
-            Contents::Whole(memory) => Ok((memory, &self.bound)),
-            Contents::Part(_) => Err(Failure::Region),
-        }
-    }
+/// A handle of a pool's memory.
+#[inline]
+pub(crate) fn pooled(memory: PoolMemory) -> vkgdr_memory_t {
+    memory.into_raw().cast::<vkgdr_memory>().as_ptr().map_addr(|address| address | POOLED)
+}
 
-    /// A handle of what `make` gives. The place comes first, so that the handle is made there, rather than copied there,
-    /// which takes as long as a pool does.
-    #[inline]
-    fn into_handle(bound: bool, make: impl FnOnce() -> Outcome<Contents>) -> Outcome<vkgdr_memory_t> {
-        let place = Box::new_uninit();
-        let inner = make()?;
-        Ok(Box::into_raw(Box::write(place, Self { inner, bound: AtomicBool::new(bound) })))
-    }
+/// What a handle of a pool's memory points at; none for others.
+#[inline]
+fn find_pooled(mem: vkgdr_memory_t) -> Option<NonNull<Memory>> {
+    if mem.addr() & POOLED == 0 { None } else { NonNull::new(mem.map_addr(|address| address & !POOLED).cast()) }
+}
 
-    /// Whole memory, bound to no stream.
-    #[inline]
-    pub(crate) fn unbound<M: Into<Memory>>(make: impl FnOnce() -> Result<M, Error>) -> Outcome<vkgdr_memory_t> {
-        Self::into_handle(false, || Ok(Contents::Whole(make()?.into())))
+/// What a memory handle points at: memory, or a region of it.
+///
+/// # Safety
+///
+/// `mem` must be null or live.
+#[inline]
+unsafe fn contents<'a>(mem: vkgdr_memory_t) -> Outcome<Result<&'a Memory, &'a Region>> {
+    if let Some(pooled) = find_pooled(mem) {
+        // SAFETY: by this function's contract.
+        return Ok(Ok(unsafe { pooled.as_ref() }));
     }
-
-    /// Whole memory that is bound to a stream.
-    #[inline]
-    pub(crate) fn bound<M: Into<Memory>>(make: impl FnOnce() -> Result<M, Error>) -> Outcome<vkgdr_memory_t> {
-        Self::into_handle(true, || Ok(Contents::Whole(make()?.into())))
-    }
+    // SAFETY: by this function's contract.
+    Ok(match &unsafe { handle(mem) }?.inner {
+        Contents::Whole(memory) => Ok(memory),
+        Contents::Part(region) => Err(region),
+    })
 }
 
 /// What a memory handle points at.
@@ -74,9 +75,13 @@ impl vkgdr_memory {
 /// # Safety
 ///
 /// `mem` must be null or live.
+#[inline]
 pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<&'a Region> {
     // SAFETY: by this function's contract.
-    Ok(unsafe { handle(mem) }?.region())
+    Ok(match unsafe { contents(mem) }? {
+        Ok(memory) => memory,
+        Err(region) => region,
+    })
 }
 
 /// The range of `size` bytes at `offset`, which must be within the memory: before anything is made of the caller's
@@ -96,15 +101,36 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
 /// stream.
 #[inline]
 unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
+    if let Some(pooled) = find_pooled(mem) {
+        // SAFETY: made by `pooled`, and not used again.
+        let memory = unsafe { PoolMemory::from_raw(pooled) };
+        // SAFETY: the device has finished with memory that is not bound, by this function's contract.
+        return Ok(if memory.bound_stream().is_some() { memory.free() } else { unsafe { memory.free_idle() } }?);
+    }
+    // SAFETY: by this function's contract.
+    unsafe { free_boxed(mem) }
+}
+
+/// As [`free`], of what is not a pool's.
+///
+/// # Safety
+///
+/// As of [`free`].
+unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
     // SAFETY: made by `into_handle`, and not used again.
     let mem = unsafe { Box::from_raw(mem) };
     match mem.inner {
         Contents::Part(region) => region.free(),
-        Contents::Whole(memory) if mem.bound.into_inner() => memory.free(),
+        Contents::Whole(memory) if memory.bound_stream().is_some() => memory.free(),
         // SAFETY: the device has finished with the memory, by this function's contract.
         Contents::Whole(memory) => unsafe { memory.free_idle() },
     }?;
     Ok(())
+}
+
+#[cold]
+fn warn(what: &str, failure: &Failure) {
+    log::warn!("{what}: {failure:?}");
 }
 
 /// Allocates memory.
@@ -126,7 +152,7 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
         let kind = kind(flags)?;
-        vkgdr_memory::unbound(|| Memory::allocate(gpu, size, kind))
+        Ok(Contents::Whole(Memory::allocate(gpu, size, kind)?).into_handle())
     });
     allocated.unwrap_or(null_mut())
 }
@@ -147,11 +173,9 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
         if mem.is_null() {
             return Ok(());
         }
+        // The prototype of vkgdr 0.1 has no room for an error.
         // SAFETY: by this function's contract.
-        if let Err(failure) = unsafe { free(mem) } {
-            // The prototype of vkgdr 0.1 has no room for it.
-            log::warn!("freeing memory: {failure:?}");
-        }
+        unsafe { free(mem) }.unwrap_or_else(|failure| warn("freeing memory", &failure));
         Ok(())
     });
 }
@@ -192,9 +216,7 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
         unsafe { bind(mem, stream) }?;
         // From here on the memory is gone for the caller, whatever the drivers say.
         // SAFETY: as above.
-        if let Err(failure) = unsafe { free(mem) } {
-            log::warn!("freeing memory on a stream: {failure:?}");
-        }
+        unsafe { free(mem) }.unwrap_or_else(|failure| warn("freeing memory on a stream", &failure));
         Ok(())
     })
 }
@@ -221,10 +243,9 @@ pub unsafe extern "C" fn vkgdr_memory_bind_stream(mem: vkgdr_memory_t, stream: C
 /// As for [`vkgdr_memory_bind_stream`].
 unsafe fn bind(mem: vkgdr_memory_t, stream: CUstream) -> Outcome {
     // SAFETY: by this function's contract.
-    let (memory, bound) = unsafe { handle(mem) }?.whole()?;
+    let memory = unsafe { contents(mem) }?.map_err(|_| Failure::Region)?;
     // SAFETY: as above.
     unsafe { memory.bind_raw_stream(stream.cast()) }?;
-    bound.store(true, Ordering::Relaxed);
     Ok(())
 }
 
@@ -251,7 +272,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
         // SAFETY: by this function's contract.
         let whole = unsafe { region(mem) }?;
         let range = range(whole, offset, size)?;
-        let part = vkgdr_memory::into_handle(false, || Ok(Contents::Part(whole.region(range)?)))?;
+        let part = Contents::Part(whole.region(range)?).into_handle();
         // SAFETY: by this function's contract.
         unsafe { put(out, part) }
     })

@@ -13,7 +13,7 @@ use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::kind::kind;
-use crate::memory::{vkgdr_memory, vkgdr_memory_t};
+use crate::memory::{pooled, vkgdr_memory_t};
 
 /// Gives small memory in nanoseconds, without a driver call.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn vkgdr_pool_alloc(pool: vkgdr_pool_t, size: usize) -> vk
     let allocated = remembered(|| {
         // SAFETY: by this function's contract.
         let pool = unsafe { pool_of(pool) }?;
-        vkgdr_memory::unbound(|| pool.allocate(size))
+        Ok(pooled(pool.allocate(size)?))
     });
     allocated.unwrap_or(null_mut())
 }
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, st
         // SAFETY: by this function's contract.
         let pool = unsafe { pool_of(pool) }?;
         // SAFETY: by this function's contract.
-        vkgdr_memory::bound(|| unsafe { pool.allocate_on_raw(size, stream.cast()) })
+        Ok(pooled(unsafe { pool.allocate_on_raw(size, stream.cast()) }?))
     });
     allocated.unwrap_or(null_mut())
 }
