@@ -4,7 +4,8 @@
 //! An operation is one allocation and one free, while so many pieces are live. "Beside" frees what was just allocated;
 //! "replacing" replaces one of the live pieces, chosen at random, by a new one, which with many live pieces mostly
 //! measures how often memory has to be waited for. Both sides of a row do the same in the same order. The goals and how
-//! they are measured are as in `allocation`.
+//! they are measured are as in `allocation`. Where there is no room for so many live pieces there are fewer, as the row
+//! says.
 #![expect(unsafe_code, reason = "bare calls the drivers to compare with")]
 
 mod bare;
@@ -24,6 +25,7 @@ use offset_allocator::{Allocation, Allocator};
 use pairs::{Effort, Pairs};
 use report::{Goal, Report};
 use support::cuda::Context;
+use support::simcuda;
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -87,6 +89,14 @@ impl Lengths {
             Self::One(len) if len < 1024 => format!("{len} B"),
             Self::One(len) => format!("{} KiB", len >> 10),
             Self::Mixed => "256 B to 64 KiB".to_owned(),
+        }
+    }
+
+    /// The bytes that pieces take up on average, at most: mixed ones are of 12 KiB, and size classes waste some.
+    const fn room(self) -> usize {
+        match self {
+            Self::One(len) => len,
+            Self::Mixed => 16 << 10,
         }
     }
 
@@ -223,10 +233,18 @@ fn pool(gpu: &Vkgdr) -> Result<Pool> {
     Ok(Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped))?)
 }
 
+/// So many live pieces, or as many as half of the memory has room for: 50,000 pieces of 64 KiB are 3.3 GB, and many GPUs
+/// show the CPU no more than 256 MiB.
+fn fitting(gpu: &Vkgdr, live: usize, lengths: Lengths) -> Result<usize> {
+    let half = usize::try_from(gpu.memory_info(MemoryKind::Mapped)?.available / 2)?;
+    Ok(live.min(half / lengths.room()))
+}
+
 fn measure_each(criterion: &mut Criterion, gpu: &Vkgdr) -> Result {
     let pool = pool(gpu)?;
     let mut group = criterion.benchmark_group("pool, allocate and free");
     for live in LIVE {
+        let live = fitting(gpu, live, Lengths::Mixed)?;
         let mut ours = Ours::new(&pool, live, Lengths::Mixed);
         group.bench_function(BenchmarkId::new("vkgdr", live), |b| b.iter(|| ours.replace()));
         let mut peer = Peer::new(live, Lengths::Mixed);
@@ -240,8 +258,10 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
     let mut report = Report::default();
     for (operation, name) in [(Operation::Beside, "beside"), (Operation::Replacing, "replacing one of")] {
         for lengths in Lengths::ALL {
-            for live in LIVE {
-                let what = format!("pool, {}, {name} {live} live", lengths.name());
+            for asked in LIVE {
+                let live = fitting(gpu, asked, lengths)?;
+                let note = if live < asked { format!(", no room for {asked}") } else { String::new() };
+                let what = format!("pool, {}, {name} {live} live{note}", lengths.name());
                 let pool = pool(gpu)?;
                 let mut ours = Ours::new(&pool, live, lengths);
                 let mut peer = Peer::new(live, lengths);
@@ -262,7 +282,31 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
     report.add("pool, 1,000 live each, 2 threads", "1 thread", threads(ours), TWO_THREADS);
     let peers = || Peer::new(1000, Lengths::Mixed);
     report.add("offset-allocator for each of 2 threads", "1 thread", threads(peers), Goal::None);
+    count(&mut report, gpu)?;
     report.publish("pool", gpu.name());
+    Ok(())
+}
+
+/// What a pool asks of the drivers.
+fn count(report: &mut Report, gpu: &Vkgdr) -> Result {
+    let pool = pool(gpu)?;
+    let before = gpu.live_allocations();
+    let pieces: Vec<_> = (0..100_000).map(|_| must(pool.allocate(256))).collect();
+    let made = gpu.live_allocations() - before;
+    report.count("Vulkan allocations for 100,000 live pieces of 256 B", f64::from(made), 16.0);
+    drop(pieces);
+
+    let what = "CUDA calls of 10,000 warm pairs";
+    let Some(driver) = simcuda() else {
+        report.skip(what, "only the simulated driver counts its calls");
+        return Ok(());
+    };
+    let mut ours = Ours::new(&pool, 1000, Lengths::Mixed);
+    (0..10_000).for_each(|_| ours.pair());
+    let before = driver.calls(None);
+    (0..10_000).for_each(|_| ours.pair());
+    let calls = u32::try_from(driver.calls(None) - before)?;
+    report.count(what, f64::from(calls), 0.0);
     Ok(())
 }
 
