@@ -332,15 +332,6 @@ class Memory(MemoryObject):
         return cls._adopt(Block.import_fd(owner, fd, size, kind), owner)
 
 
-# What almost every caller passes, and can be told from other objects at once.
-_NO_FLAGS = 0
-
-
-def _check_flags(flags: SupportsIndex) -> None:
-    if bits := operator.index(flags):
-        raise InvalidArgumentError(f"unknown flag bits {bits:#x}: flags must be 0")
-
-
 class RawMemory(MemoryObject):
     """Memory that leaks unless it is freed by hand.
 
@@ -384,8 +375,8 @@ class RawMemory(MemoryObject):
         alignment: SupportsIndex = 0,
         name: str | None = None,
     ) -> None:
-        if flags is not _NO_FLAGS:
-            _check_flags(flags)
+        if bits := operator.index(flags):
+            raise InvalidArgumentError(f"unknown flag bits {bits:#x}: flags must be 0")
         self._block = Block.allocate(owner, size, kind, alignment, False, self._by_hand)
         self._owner = owner
         if name is not None:
