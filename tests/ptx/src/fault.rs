@@ -40,6 +40,8 @@ pub enum FaultKind {
     Assert,
     /// An indirect branch or call to something that is none of its targets.
     InvalidPc,
+    /// A barrier whose number is not below 16.
+    InvalidBarrier,
     /// Calls that nest too deep, or their local memory does not fit.
     StackOverflow,
     /// The launch asks for what the kernel or the machine cannot give: `detail` says what.
@@ -58,11 +60,21 @@ impl FaultKind {
             FaultKind::Trap => "trap",
             FaultKind::Assert => "assertion failed",
             FaultKind::InvalidPc => "invalid jump",
+            FaultKind::InvalidBarrier => "invalid barrier",
             FaultKind::StackOverflow => "stack overflow",
             FaultKind::InvalidLaunch => "invalid launch",
             FaultKind::Interrupted => "interrupted",
             FaultKind::Deadlock => "deadlock",
         }
+    }
+}
+
+impl Fault {
+    /// A fault that no instruction is to blame for.
+    pub(crate) fn new(kind: FaultKind, kernel: &str) -> Fault {
+        let (instruction, detail) = (String::new(), String::new());
+        let (line, address, bytes, block, thread) = (0, 0, 0, [0; 3], [0; 3]);
+        Fault { kind, kernel: kernel.to_owned(), line, instruction, address, bytes, block, thread, detail }
     }
 }
 

@@ -14,12 +14,24 @@
 
 #![forbid(unsafe_code)]
 
+mod arithmetic;
+mod ast;
 mod error;
+mod execute;
 mod fault;
+mod lexer;
+mod link;
+mod load;
+mod lower;
 mod memory;
 mod module;
+mod op;
+mod parser;
+mod span;
+mod types;
 
 pub use error::LoadError;
+pub use execute::run;
 pub use fault::{Fault, FaultKind};
 pub use memory::Memory;
 pub use module::{Kernel, Module, Parameter, Program, Space, Variable};
@@ -39,24 +51,4 @@ pub struct Launch {
     pub dynamic_shared: u32,
     /// The parameter block, laid out as [`Kernel::parameters`] says. Bytes that are missing read as zero.
     pub parameters: Vec<u8>,
-}
-
-/// Executes every block of a launch. Returns when all have ended, or at the first fault.
-///
-/// # Errors
-///
-/// The first [`Fault`]; what other threads were doing then is abandoned.
-pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
-    let _ = memory;
-    Err(Fault {
-        kind: FaultKind::InvalidPc,
-        kernel: launch.kernel.name().to_owned(),
-        line: 0,
-        instruction: String::new(),
-        address: 0,
-        bytes: 0,
-        block: [0; 3],
-        thread: [0; 3],
-        detail: "the interpreter is not built yet".to_owned(),
-    })
 }

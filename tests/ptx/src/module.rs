@@ -1,6 +1,10 @@
 //! A loaded module, the program that linking makes of it, and its kernels.
 
 use crate::LoadError;
+use crate::link::{Linked, LinkedKernel, link};
+use crate::load::{FirstValue, load};
+use crate::lower::SharedVariable;
+use crate::op::Function;
 use std::sync::Arc;
 
 /// Where a module's variable lies.
@@ -38,10 +42,31 @@ pub struct Parameter {
     pub align: usize,
 }
 
-/// PTX that was parsed and checked: everything in it can be executed.
+/// What a kernel's declaration says.
 #[derive(Debug)]
+pub(crate) struct KernelHead {
+    pub(crate) name: String,
+    /// Its place among the functions.
+    pub(crate) function: usize,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameter_bytes: usize,
+    pub(crate) max_threads: Option<u32>,
+    pub(crate) required_block: Option<[u32; 3]>,
+}
+
+/// PTX that was parsed and checked: everything in it can be executed.
+#[derive(Debug, Default)]
 pub struct Module {
-    variables: Vec<Variable>,
+    pub(crate) text: Arc<str>,
+    pub(crate) version: (u32, u32),
+    pub(crate) target: u32,
+    pub(crate) variables: Vec<Variable>,
+    /// By variable.
+    pub(crate) first_values: Vec<Vec<FirstValue>>,
+    pub(crate) functions: Vec<Function>,
+    pub(crate) kernels: Vec<KernelHead>,
+    pub(crate) shared: Vec<SharedVariable>,
+    pub(crate) dynamic_align: u64,
 }
 
 impl Module {
@@ -51,8 +76,7 @@ impl Module {
     ///
     /// The first statement that is wrong or not supported. Never panics, whatever the text.
     pub fn load(source: &str) -> Result<Module, LoadError> {
-        let text = source.lines().next().unwrap_or_default().to_owned();
-        Err(LoadError { line: 1, text, reason: "the reader is not built yet".to_owned() })
+        load(source)
     }
 
     /// Its `.global` and `.const` variables.
@@ -62,14 +86,15 @@ impl Module {
 
     /// Puts the variables where they will lie: `addresses[i]` belongs to `variables()[i]`.
     pub fn link(self, addresses: &[u64]) -> Program {
-        let _ = addresses;
-        Program {}
+        Program { linked: Arc::new(link(self, addresses)) }
     }
 }
 
 /// A module whose variables have addresses.
 #[derive(Clone, Debug)]
-pub struct Program {}
+pub struct Program {
+    linked: Arc<Linked>,
+}
 
 impl Program {
     /// The kernel (`.entry`) of that name.
@@ -79,64 +104,70 @@ impl Program {
 
     /// Every kernel, in the order of the source.
     pub fn kernels(&self) -> impl Iterator<Item = Arc<Kernel>> {
-        std::iter::empty()
+        let program = Arc::clone(&self.linked);
+        (0..self.linked.kernels.len()).map(move |index| Arc::new(Kernel { program: Arc::clone(&program), index }))
     }
 
     /// Each variable's address and first bytes: zero where the source gives none.
     pub fn initial(&self) -> Vec<(u64, Vec<u8>)> {
-        Vec::new()
+        self.linked.initial.clone()
     }
 }
 
 /// A kernel. It keeps the whole program alive.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    name: String,
+    pub(crate) program: Arc<Linked>,
+    index: usize,
 }
 
 impl Kernel {
+    pub(crate) fn linked(&self) -> &LinkedKernel {
+        &self.program.kernels[self.index]
+    }
+
     /// Its name in the source.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.linked().head.name
     }
 
     /// Its parameters, in the order of the source.
     pub fn parameters(&self) -> &[Parameter] {
-        &[]
+        &self.linked().head.parameters
     }
 
     /// The bytes of its parameter block.
     pub fn parameter_bytes(&self) -> usize {
-        0
+        self.linked().head.parameter_bytes
     }
 
     /// Its static shared memory in bytes.
     pub fn shared_bytes(&self) -> u64 {
-        0
+        self.linked().shared_bytes
     }
 
     /// A thread's local memory in bytes, without that of the functions it calls.
     pub fn local_bytes(&self) -> u64 {
-        0
+        self.program.functions[self.linked().head.function].function.local_bytes
     }
 
     /// The most threads that a block may have: the product of `.maxntid` or `.reqntid`.
     pub fn max_threads(&self) -> Option<u32> {
-        None
+        self.linked().head.max_threads
     }
 
     /// The block's shape where `.reqntid` demands one.
     pub fn required_block(&self) -> Option<[u32; 3]> {
-        None
+        self.linked().head.required_block
     }
 
     /// The `sm_NN` that the module was compiled for, as a number.
     pub fn target(&self) -> u32 {
-        0
+        self.program.target
     }
 
     /// The module's PTX version.
     pub fn version(&self) -> (u32, u32) {
-        (0, 0)
+        self.program.version
     }
 }

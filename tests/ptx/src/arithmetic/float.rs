@@ -1,0 +1,276 @@
+//! Arithmetic on f32 and f64.
+#![expect(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
+
+use super::rounding::{self, NEAREST};
+use super::{Binary, Ternary, Unary};
+use crate::types::Type;
+use rustc_apfloat::ieee::{Double, Single};
+
+/// How an instruction rounds and what it does at the edges.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Style {
+    /// [`rounding`]'s number.
+    pub(crate) round: u8,
+    /// `.ftz`: subnormal operands and results become zero.
+    pub(crate) flush: bool,
+    /// `.sat`: results lie in 0 to 1.
+    pub(crate) saturate: bool,
+}
+
+/// The NaN that f32 arithmetic gives.
+pub(crate) const NAN_F32: u64 = 0x7fff_ffff;
+
+pub(crate) fn f32_of(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+pub(crate) fn f64_of(bits: u64) -> f64 {
+    f64::from_bits(bits)
+}
+
+/// The operand, flushed where asked.
+pub(crate) fn operand<const FLUSH: bool>(bits: u64) -> f32 {
+    let value = f32_of(bits);
+    if FLUSH && value.is_subnormal() { 0f32.copysign(value) } else { value }
+}
+
+/// The result's bits.
+pub(crate) fn result<const FLUSH: bool, const SATURATE: bool>(value: f32) -> u64 {
+    if value.is_nan() {
+        return if SATURATE { 0 } else { NAN_F32 };
+    }
+    // clamp would keep a negative zero.
+    let value = if SATURATE { if value > 0.0 { value.min(1.0) } else { 0.0 } } else { value };
+    let value = if FLUSH && value.is_subnormal() { 0f32.copysign(value) } else { value };
+    u64::from(value.to_bits())
+}
+
+/// Chooses an f32 function by rounding, flushing and saturation.
+macro_rules! f32_styles {
+    ($style:expr, $function:ident) => {
+        match ($style.round, $style.flush, $style.saturate) {
+            (0, false, false) => $function::<0, false, false>,
+            (0, false, true) => $function::<0, false, true>,
+            (0, true, false) => $function::<0, true, false>,
+            (0, true, true) => $function::<0, true, true>,
+            (1, false, false) => $function::<1, false, false>,
+            (1, false, true) => $function::<1, false, true>,
+            (1, true, false) => $function::<1, true, false>,
+            (1, true, true) => $function::<1, true, true>,
+            (2, false, false) => $function::<2, false, false>,
+            (2, false, true) => $function::<2, false, true>,
+            (2, true, false) => $function::<2, true, false>,
+            (2, true, true) => $function::<2, true, true>,
+            (_, false, false) => $function::<3, false, false>,
+            (_, false, true) => $function::<3, false, true>,
+            (_, true, false) => $function::<3, true, false>,
+            (_, true, true) => $function::<3, true, true>,
+        }
+    };
+}
+
+macro_rules! f64_styles {
+    ($style:expr, $function:ident) => {
+        match $style.round {
+            0 => $function::<0>,
+            1 => $function::<1>,
+            2 => $function::<2>,
+            _ => $function::<3>,
+        }
+    };
+}
+
+/// An operation on two operands, for f32 and f64.
+macro_rules! binary {
+    ($name:ident, $f32:ident, $f64:ident, $operator:tt) => {
+        fn $f32<const ROUND: u8, const FLUSH: bool, const SATURATE: bool>(a: u64, b: u64) -> u64 {
+            let (a, b) = (operand::<FLUSH>(a), operand::<FLUSH>(b));
+            let value = if ROUND == NEAREST { a $operator b } else {
+                f32_of(rounding::$name::<Single>(u64::from(a.to_bits()), u64::from(b.to_bits()), ROUND))
+            };
+            result::<FLUSH, SATURATE>(value)
+        }
+
+        fn $f64<const ROUND: u8>(a: u64, b: u64) -> u64 {
+            if ROUND == NEAREST {
+                return (f64_of(a) $operator f64_of(b)).to_bits();
+            }
+            rounding::$name::<Double>(a, b, ROUND)
+        }
+
+        pub(crate) fn $name(type_: Type, style: Style) -> Option<Binary> {
+            match type_ {
+                Type::F32 => Some(f32_styles!(style, $f32)),
+                Type::F64 => Some(f64_styles!(style, $f64)),
+                _ => None,
+            }
+        }
+    };
+}
+
+binary!(add, add_f32, add_f64, +);
+binary!(sub, sub_f32, sub_f64, -);
+binary!(mul, mul_f32, mul_f64, *);
+binary!(div, div_f32, div_f64, /);
+
+fn fma_f32<const ROUND: u8, const FLUSH: bool, const SATURATE: bool>(a: u64, b: u64, c: u64) -> u64 {
+    let [a, b, c] = [a, b, c].map(operand::<FLUSH>);
+    let bits = |value: f32| u64::from(value.to_bits());
+    let value = if ROUND == NEAREST {
+        a.mul_add(b, c)
+    } else {
+        f32_of(rounding::fma::<Single>(bits(a), bits(b), bits(c), ROUND))
+    };
+    result::<FLUSH, SATURATE>(value)
+}
+
+fn fma_f64<const ROUND: u8>(a: u64, b: u64, c: u64) -> u64 {
+    if ROUND == NEAREST {
+        return f64_of(a).mul_add(f64_of(b), f64_of(c)).to_bits();
+    }
+    rounding::fma::<Double>(a, b, c, ROUND)
+}
+
+pub(crate) fn fma(type_: Type, style: Style) -> Option<Ternary> {
+    match type_ {
+        Type::F32 => Some(f32_styles!(style, fma_f32)),
+        Type::F64 => Some(f64_styles!(style, fma_f64)),
+        _ => None,
+    }
+}
+
+fn rcp_f32<const ROUND: u8, const FLUSH: bool, const SATURATE: bool>(a: u64) -> u64 {
+    div_f32::<ROUND, FLUSH, SATURATE>(u64::from(1f32.to_bits()), a)
+}
+
+fn rcp_f64<const ROUND: u8>(a: u64) -> u64 {
+    div_f64::<ROUND>(1f64.to_bits(), a)
+}
+
+pub(crate) fn rcp(type_: Type, style: Style) -> Option<Unary> {
+    match type_ {
+        Type::F32 => Some(f32_styles!(style, rcp_f32)),
+        Type::F64 => Some(f64_styles!(style, rcp_f64)),
+        _ => None,
+    }
+}
+
+fn sqrt_f32<const ROUND: u8, const FLUSH: bool, const SATURATE: bool>(a: u64) -> u64 {
+    result::<FLUSH, SATURATE>(rounding::sqrt_f32(operand::<FLUSH>(a), ROUND))
+}
+
+fn sqrt_f64<const ROUND: u8>(a: u64) -> u64 {
+    rounding::sqrt_f64(f64_of(a), ROUND).to_bits()
+}
+
+pub(crate) fn sqrt(type_: Type, style: Style) -> Option<Unary> {
+    match type_ {
+        Type::F32 => Some(f32_styles!(style, sqrt_f32)),
+        Type::F64 => Some(f64_styles!(style, sqrt_f64)),
+        _ => None,
+    }
+}
+
+/// Only the sign changes; NaNs stay as they are.
+pub(crate) fn neg(type_: Type, flush: bool) -> Option<Unary> {
+    Some(match (type_, flush) {
+        (Type::F32, false) => |a| a ^ 1 << 31,
+        (Type::F32, true) => |a| u64::from((-operand::<true>(a)).to_bits()),
+        (Type::F64, _) => |a| a ^ 1 << 63,
+        _ => return None,
+    })
+}
+
+pub(crate) fn abs(type_: Type, flush: bool) -> Option<Unary> {
+    Some(match (type_, flush) {
+        (Type::F32, false) => |a| a & 0x7fff_ffff,
+        (Type::F32, true) => |a| u64::from(operand::<true>(a).abs().to_bits()),
+        (Type::F64, _) => |a| a & !(1 << 63),
+        _ => return None,
+    })
+}
+
+/// The smaller, or the larger; -0 is smaller than +0. A NaN loses against a number, or with `.NaN` wins.
+fn extreme_f32<const LARGER: bool, const FLUSH: bool, const NAN: bool>(a: u64, b: u64) -> u64 {
+    let (a, b) = (operand::<FLUSH>(a), operand::<FLUSH>(b));
+    if a.is_nan() && b.is_nan() || NAN && (a.is_nan() || b.is_nan()) {
+        return NAN_F32;
+    }
+    let first = b.is_nan() || !a.is_nan() && (a.total_cmp(&b).is_gt() == LARGER);
+    u64::from(if first { a } else { b }.to_bits())
+}
+
+fn extreme_f64<const LARGER: bool>(a: u64, b: u64) -> u64 {
+    let (x, y) = (f64_of(a), f64_of(b));
+    if x.is_nan() && y.is_nan() {
+        return 0x7fff_ffff_ffff_ffff;
+    }
+    let first = y.is_nan() || !x.is_nan() && (x.total_cmp(&y).is_gt() == LARGER);
+    if first { a } else { b }
+}
+
+fn xor_sign<const LARGER: bool, const FLUSH: bool, const NAN: bool>(a: u64, b: u64) -> u64 {
+    extreme_f32::<LARGER, FLUSH, NAN>(a & 0x7fff_ffff, b & 0x7fff_ffff) | (a ^ b) & 1 << 31
+}
+
+macro_rules! extremes {
+    ($function:ident, $larger:expr, $flush:expr, $nan:expr) => {
+        match ($larger, $flush, $nan) {
+            (false, false, false) => $function::<false, false, false>,
+            (false, false, true) => $function::<false, false, true>,
+            (false, true, false) => $function::<false, true, false>,
+            (false, true, true) => $function::<false, true, true>,
+            (true, false, false) => $function::<true, false, false>,
+            (true, false, true) => $function::<true, false, true>,
+            (true, true, false) => $function::<true, true, false>,
+            (true, true, true) => $function::<true, true, true>,
+        }
+    };
+}
+
+/// What `min` and `max` do beyond comparing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extreme {
+    pub(crate) larger: bool,
+    pub(crate) flush: bool,
+    pub(crate) nan: bool,
+    pub(crate) xor_sign: bool,
+}
+
+pub(crate) fn extreme(type_: Type, how: Extreme) -> Option<Binary> {
+    Some(match (type_, how.larger) {
+        (Type::F32, larger) if how.xor_sign => extremes!(xor_sign, larger, how.flush, how.nan),
+        (Type::F32, larger) => extremes!(extreme_f32, larger, how.flush, how.nan),
+        (Type::F64, false) => extreme_f64::<false>,
+        (Type::F64, true) => extreme_f64::<true>,
+        _ => return None,
+    })
+}
+
+/// The value of `b` with the sign of `a`.
+pub(crate) fn copysign(type_: Type) -> Option<Binary> {
+    Some(match type_ {
+        Type::F32 => |a, b| a & 1 << 31 | b & 0x7fff_ffff,
+        Type::F64 => |a, b| a & 1 << 63 | b & !(1 << 63),
+        _ => return None,
+    })
+}
+
+/// `testp.property`
+pub(crate) fn test(type_: Type, property: &str) -> Option<Unary> {
+    Some(match (type_, property) {
+        (Type::F32, "finite") => |a| u64::from(f32_of(a).is_finite()),
+        (Type::F32, "infinite") => |a| u64::from(f32_of(a).is_infinite()),
+        (Type::F32, "number") => |a| u64::from(!f32_of(a).is_nan()),
+        (Type::F32, "notanumber") => |a| u64::from(f32_of(a).is_nan()),
+        (Type::F32, "normal") => |a| u64::from(f32_of(a).is_normal()),
+        (Type::F32, "subnormal") => |a| u64::from(f32_of(a).is_subnormal()),
+        (Type::F64, "finite") => |a| u64::from(f64_of(a).is_finite()),
+        (Type::F64, "infinite") => |a| u64::from(f64_of(a).is_infinite()),
+        (Type::F64, "number") => |a| u64::from(!f64_of(a).is_nan()),
+        (Type::F64, "notanumber") => |a| u64::from(f64_of(a).is_nan()),
+        (Type::F64, "normal") => |a| u64::from(f64_of(a).is_normal()),
+        (Type::F64, "subnormal") => |a| u64::from(f64_of(a).is_subnormal()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,130 @@
+//! Loads and stores, whichever memory the address means.
+
+use crate::op::{Access, Window};
+use crate::{FaultKind, Memory};
+
+/// Generic addresses of shared, local and parameter memory have these bits on top, which no address of memory has.
+const SHARED: u64 = 0xf100_0000_0000_0000;
+const LOCAL: u64 = 0xf200_0000_0000_0000;
+const PARAM: u64 = 0xf300_0000_0000_0000;
+const TOP: u64 = 0xff00_0000_0000_0000;
+
+/// What is added to an address in a window to make it generic.
+pub(crate) fn window_base(window: Window) -> u64 {
+    match window {
+        Window::Shared => SHARED,
+        Window::Local => LOCAL,
+        Window::Param => PARAM,
+        Window::Global | Window::Generic => 0,
+    }
+}
+
+/// Where a generic address leads, and the address there.
+pub(super) fn resolve(address: u64) -> (Window, u64) {
+    let window = match address & TOP {
+        SHARED => Window::Shared,
+        LOCAL => Window::Local,
+        PARAM => Window::Param,
+        _ => return (Window::Global, address),
+    };
+    (window, address & !TOP)
+}
+
+/// All memory that a thread sees.
+pub(super) struct View<'v> {
+    pub(super) memory: &'v dyn Memory,
+    pub(super) shared: &'v mut [u8],
+    /// The thread's local memory, of all its frames.
+    pub(super) local: &'v mut [u8],
+    pub(super) parameters: &'v [u8],
+}
+
+impl View<'_> {
+    pub(super) fn load(&self, address: u64, access: Access) -> Result<u64, FaultKind> {
+        check(address, access)?;
+        let (window, at) = locate(address, access.window);
+        let bytes = u32::from(access.bytes);
+        let value = match window {
+            Window::Global | Window::Generic => self.memory.load(at, bytes),
+            Window::Shared => read(self.shared, at, bytes),
+            Window::Local => read(self.local, at, bytes),
+            Window::Param => read(self.parameters, at, bytes),
+        };
+        let value = value.ok_or(FaultKind::IllegalAddress)?;
+        if access.extend == 0 {
+            return Ok(value);
+        }
+        let wide = crate::arithmetic::sign_extend(value, 8 * bytes);
+        Ok(wide & crate::arithmetic::mask(u32::from(access.extend)))
+    }
+
+    pub(super) fn store(&mut self, address: u64, access: Access, value: u64) -> Result<(), FaultKind> {
+        check(address, access)?;
+        let (window, at) = locate(address, access.window);
+        let bytes = u32::from(access.bytes);
+        let stored = match window {
+            Window::Global | Window::Generic => {
+                self.memory.store(at, bytes, value & crate::arithmetic::mask(8 * bytes))
+            }
+            Window::Shared => write(self.shared, at, bytes, value),
+            Window::Local => write(self.local, at, bytes, value),
+            Window::Param => None,
+        };
+        stored.ok_or(FaultKind::IllegalAddress)
+    }
+
+    /// Returns the old value.
+    pub(super) fn update(
+        &mut self,
+        address: u64,
+        access: Access,
+        mut change: impl FnMut(u64) -> u64,
+    ) -> Result<u64, FaultKind> {
+        check(address, access)?;
+        let (window, at) = locate(address, access.window);
+        let bytes = u32::from(access.bytes);
+        // Nobody else sees a block's own memory meanwhile.
+        let mut own = |memory: &mut [u8]| {
+            let old = read(memory, at, bytes)?;
+            write(memory, at, bytes, change(old))?;
+            Some(old)
+        };
+        let old = match window {
+            Window::Shared => own(self.shared),
+            Window::Local => own(self.local),
+            Window::Param => None,
+            Window::Global | Window::Generic => self.memory.update(at, bytes, &mut change),
+        };
+        old.ok_or(FaultKind::IllegalAddress)
+    }
+}
+
+fn check(address: u64, access: Access) -> Result<(), FaultKind> {
+    // Alignments are powers of two.
+    if address & (u64::from(access.align) - 1) == 0 { Ok(()) } else { Err(FaultKind::MisalignedAddress) }
+}
+
+fn locate(address: u64, window: Window) -> (Window, u64) {
+    if window == Window::Generic { resolve(address) } else { (window, address) }
+}
+
+/// Little-endian, at most eight bytes.
+pub(super) fn read(memory: &[u8], at: u64, bytes: u32) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let slice = memory.get(at..at.checked_add(bytes as usize)?)?;
+    Some(match *slice {
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => return None,
+    })
+}
+
+/// The low bytes of the value.
+pub(super) fn write(memory: &mut [u8], at: u64, bytes: u32, value: u64) -> Option<()> {
+    let at = usize::try_from(at).ok()?;
+    let slice = memory.get_mut(at..at.checked_add(bytes as usize)?)?;
+    slice.copy_from_slice(value.to_le_bytes().get(..bytes as usize)?);
+    Some(())
+}

@@ -1,0 +1,81 @@
+//! Barriers of a block: who waits is let go once all that are expected have arrived.
+
+use super::thread::{State, Thread};
+use crate::link::Linked;
+use crate::op::{Barrier, BarrierKind, Op, Reduction};
+
+/// Lets go whom it can; returns whether there was anybody.
+pub(super) fn resolve(threads: &mut [Thread], program: &Linked) -> bool {
+    let mut waiting = 0u16;
+    for thread in threads.iter() {
+        if let State::AtBarrier(id) = thread.state {
+            waiting |= 1 << id;
+        }
+    }
+    let mut resolved = false;
+    for id in (0..16).filter(|id| waiting >> id & 1 == 1) {
+        if is_complete(threads, program, id) {
+            release(threads, program, id);
+            resolved = true;
+        }
+    }
+    resolved
+}
+
+fn at(thread: &Thread, id: u32) -> bool {
+    thread.state == State::AtBarrier(id)
+}
+
+fn has_arrived(thread: &Thread, id: u32) -> bool {
+    at(thread, id) || thread.arrived >> id & 1 == 1
+}
+
+fn instruction<'p>(thread: &Thread, program: &'p Linked) -> Option<&'p Barrier> {
+    let function = &program.functions[thread.function].function;
+    match function.code.get(thread.pc)? {
+        Op::Barrier { barrier } => function.barriers.get(*barrier as usize),
+        _ => None,
+    }
+}
+
+/// Whether the threads have arrived that the waiting ones expect: all, or so many.
+fn is_complete(threads: &[Thread], program: &Linked, id: u32) -> bool {
+    let Some(first) = threads.iter().find(|thread| at(thread, id)) else { return false };
+    match instruction(first, program).and_then(|barrier| barrier.count) {
+        None => threads.iter().all(|thread| thread.state == State::Exited || has_arrived(thread, id)),
+        Some(count) => threads.chunks(32).map(|warp| weight(warp, id)).sum::<u64>() >= first.slot(count),
+    }
+}
+
+/// Barriers count whole warps: the lanes that a warp lacks or that have ended count with the others.
+fn weight(warp: &[Thread], id: u32) -> u64 {
+    let arrived = warp.iter().filter(|thread| has_arrived(thread, id)).count();
+    let complete = warp.iter().all(|thread| thread.state == State::Exited || has_arrived(thread, id));
+    if complete && arrived > 0 { 32 } else { arrived as u64 }
+}
+
+fn release(threads: &mut [Thread], program: &Linked, id: u32) {
+    let (mut count, mut voters) = (0u64, 0u64);
+    for thread in threads.iter().filter(|thread| at(thread, id)) {
+        if let Some(Barrier { kind: BarrierKind::Reduce { p, negated, .. }, .. }) = instruction(thread, program) {
+            voters += 1;
+            count += u64::from((thread.slot(*p) != 0) != *negated);
+        }
+    }
+    for thread in threads.iter_mut() {
+        thread.arrived &= !(1 << id);
+        if !at(thread, id) {
+            continue;
+        }
+        if let Some(Barrier { kind: BarrierKind::Reduce { how, d, .. }, .. }) = instruction(thread, program) {
+            let value = match how {
+                Reduction::Count => count,
+                Reduction::And => u64::from(count == voters),
+                Reduction::Or => u64::from(count > 0),
+            };
+            thread.set_slot(*d, value);
+        }
+        thread.pc += 1;
+        thread.state = State::Ready;
+    }
+}

@@ -1,0 +1,154 @@
+//! What the device's runtime provides: `vprintf` and `__assertfail`.
+
+use super::Grid;
+use super::access::{View, read};
+use super::step::Trouble;
+use super::thread::Thread;
+use crate::FaultKind;
+use crate::op::{Access, Place, Window};
+use std::io::Write;
+
+/// Texts end here at the latest.
+const LONGEST_TEXT: u64 = 4096;
+
+/// Prints at once, where CUDA would collect until the device is synchronised.
+pub(super) fn print(
+    thread: &mut Thread,
+    grid: &Grid<'_>,
+    shared: &mut [u8],
+    result: Option<Place>,
+    arguments: [Place; 2],
+) -> Result<(), Trouble> {
+    let [format, buffer] = arguments.map(|place| argument(thread, place, 8));
+    let view = View { memory: grid.memory, shared, local: &mut thread.local, parameters: &grid.parameters };
+    let format = text(&view, format).ok_or(FaultKind::IllegalAddress)?;
+    let printed = formatted(&view, &format, buffer)?;
+    let mut output = std::io::stdout().lock();
+    // There is nobody to tell that the output is closed.
+    let _ = output.write_all(printed.as_bytes()).and_then(|()| output.flush());
+    let count = format.bytes().filter(|&byte| byte == b'%').count() as u64;
+    match result {
+        Some(Place::Slot(slot)) => thread.set_slot(slot, count),
+        Some(Place::Local(offset)) => {
+            let at = thread.local_base() + offset;
+            let _ = super::access::write(&mut thread.local, at, 4, count);
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// The fault that a failed assertion is, with its text as far as that can be read.
+pub(super) fn assertion(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], arguments: [Place; 4]) -> Trouble {
+    let [message, file, _, function] = arguments.map(|place| argument(thread, place, 8));
+    let line = argument(thread, arguments[2], 4);
+    let view = View { memory: grid.memory, shared, local: &mut thread.local, parameters: &grid.parameters };
+    let read = |address| text(&view, address).unwrap_or_else(|| "?".to_owned());
+    let detail = format!("{}:{line}: {}: assertion `{}` failed", read(file), read(function), read(message));
+    Trouble { detail, ..FaultKind::Assert.into() }
+}
+
+fn argument(thread: &Thread, place: Place, bytes: u32) -> u64 {
+    match place {
+        Place::Slot(slot) => thread.slot(slot),
+        Place::Local(offset) => read(&thread.local, thread.local_base() + offset, bytes).unwrap_or(0),
+    }
+}
+
+/// The text at a generic address, up to its zero byte.
+fn text(view: &View<'_>, address: u64) -> Option<String> {
+    let byte = Access { window: Window::Generic, bytes: 1, align: 1, extend: 0 };
+    let mut bytes = Vec::new();
+    for at in 0..LONGEST_TEXT {
+        match view.load(address.wrapping_add(at), byte).ok()? {
+            0 => break,
+            value => bytes.push(u8::try_from(value).unwrap_or(b'?')),
+        }
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Fills in the format's places with the values of the buffer, each aligned to its size.
+fn formatted(view: &View<'_>, format: &str, buffer: u64) -> Result<String, FaultKind> {
+    let mut printed = String::new();
+    let mut at = buffer;
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once('%') {
+        printed.push_str(before);
+        let end =
+            after.find(|letter: char| letter == '%' || letter.is_ascii_alphabetic() && !"hlLzjt".contains(letter));
+        let Some(end) = end else {
+            printed.push('%');
+            rest = after;
+            continue;
+        };
+        // The letter is ASCII, so that the next one begins behind it.
+        let (flags, letter) = (&after[..end], after.as_bytes()[end]);
+        rest = &after[end + 1..];
+        if letter == b'%' {
+            printed.push('%');
+            continue;
+        }
+        let wide = b"sfFeEgGaAp".contains(&letter) || flags.contains(['l', 'j', 'z', 't']);
+        let bytes = if wide { 8 } else { 4 };
+        at = at.next_multiple_of(u64::from(bytes));
+        let value = view.load(at, Access { window: Window::Generic, bytes, align: 1, extend: 0 })?;
+        at = at.wrapping_add(u64::from(bytes));
+        let field = field(view, flags, letter, value, wide)?;
+        printed.push_str(&padded(flags, &field));
+    }
+    printed.push_str(rest);
+    Ok(printed)
+}
+
+fn field(view: &View<'_>, flags: &str, letter: u8, value: u64, wide: bool) -> Result<String, FaultKind> {
+    let precision = flags.split_once('.').and_then(|(_, digits)| {
+        digits.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()).parse::<usize>().ok()
+    });
+    let float = f64::from_bits(value);
+    let digits = precision.unwrap_or(6).min(100);
+    let signed = if wide { value.cast_signed() } else { crate::arithmetic::sign_extend(value, 32).cast_signed() };
+    Ok(match letter {
+        b'd' | b'i' => signed.to_string(),
+        b'x' => format!("{value:x}"),
+        b'X' => format!("{value:X}"),
+        b'o' => format!("{value:o}"),
+        b'c' => char::from(value.to_le_bytes()[0]).to_string(),
+        b'p' => format!("{value:#x}"),
+        b's' => text(view, value).ok_or(FaultKind::IllegalAddress)?,
+        b'f' | b'F' => format!("{float:.digits$}"),
+        b'e' | b'E' => exponential(float, digits),
+        b'g' | b'G' | b'a' | b'A' => float.to_string(),
+        _ => value.to_string(),
+    })
+}
+
+/// C has two digits of exponent and its sign.
+fn exponential(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$e}");
+    match text.split_once('e') {
+        Some((mantissa, exponent)) => {
+            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+            format!("{mantissa}e{sign}{exponent:0>2}")
+        }
+        None => text,
+    }
+}
+
+/// To the width that the flags ask for.
+fn padded(flags: &str, field: &str) -> String {
+    let flags = flags.split('.').next().unwrap_or_default();
+    let start = flags.find(|letter: char| ('1'..='9').contains(&letter)).unwrap_or(flags.len());
+    let digits = flags[start..].trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let width = digits.parse::<usize>().unwrap_or(0).min(1024);
+    let flags = &flags[..start];
+    if flags.contains('-') {
+        return format!("{field:<width$}");
+    }
+    if flags.contains('0') {
+        let (sign, number) = field.strip_prefix('-').map_or(("", field), |rest| ("-", rest));
+        let width = width.saturating_sub(sign.len());
+        return format!("{sign}{number:0>width$}");
+    }
+    format!("{field:>width$}")
+}

@@ -1,0 +1,238 @@
+//! The inner loop: one thread runs until it waits, ends, faults or has had its turn.
+
+use super::Grid;
+use super::access::{View, resolve};
+use super::special::special;
+use super::thread::{State, Thread};
+use super::{call, runtime};
+use crate::FaultKind;
+use crate::arithmetic::mask;
+use crate::op::{Atomic, BarrierKind, CARRY, Op, Slot, Target};
+use std::time::{Duration, Instant};
+
+/// How often a thread jumps backwards or calls in one turn.
+const TURN: u32 = 256;
+
+/// Why a thread cannot go on.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) kind: FaultKind,
+    pub(super) address: u64,
+    pub(super) bytes: u32,
+    pub(super) detail: String,
+}
+
+impl From<FaultKind> for Trouble {
+    fn from(kind: FaultKind) -> Trouble {
+        Trouble { kind, address: 0, bytes: 0, detail: String::new() }
+    }
+}
+
+/// Why the loop over one frame's operations ended.
+enum Leave {
+    TurnOver,
+    Call(usize),
+    Return,
+    Exit,
+    Barrier(usize),
+    Warp(usize),
+    Sleep(u64),
+}
+
+/// Runs a thread for one turn. In trouble, its program counter is at the operation to blame.
+pub(super) fn run(thread: &mut Thread, grid: &Grid<'_>, block: [u32; 3], shared: &mut [u8]) -> Result<(), Trouble> {
+    let mut fuel = TURN;
+    loop {
+        match frame(thread, grid, block, shared, &mut fuel)? {
+            Leave::TurnOver => return Ok(()),
+            Leave::Exit => {
+                thread.state = State::Exited;
+                return Ok(());
+            }
+            Leave::Return => {
+                if !call::leave(thread, grid.program) {
+                    thread.state = State::Exited;
+                    return Ok(());
+                }
+            }
+            Leave::Call(index) => enter(thread, grid, shared, index).inspect_err(|_| thread.pc -= 1)?,
+            Leave::Barrier(index) => {
+                arrive(thread, grid, index).inspect_err(|_| thread.pc -= 1)?;
+                if thread.state != State::Ready {
+                    return Ok(());
+                }
+            }
+            Leave::Warp(index) => {
+                thread.pc -= 1;
+                let warp = &grid.program.functions[thread.function].function.warps[index];
+                thread.state = State::AtWarp(warp.mask.map(|mask| low(thread.slot(mask))));
+                return Ok(());
+            }
+            Leave::Sleep(nanoseconds) => {
+                // `nanosleep` sleeps a millisecond at most.
+                let time = Duration::from_nanos(nanoseconds.min(1_000_000));
+                thread.state = State::Sleeping(Instant::now() + time);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn low(value: u64) -> u32 {
+    u32::try_from(value & 0xffff_ffff).unwrap_or(u32::MAX)
+}
+
+fn enter(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], index: usize) -> Result<(), Trouble> {
+    match &grid.program.functions[thread.function].function.calls[index].target {
+        Target::Function(_) | Target::Pointer(..) => Ok(call::enter(thread, grid.program, index)?),
+        Target::Print { result, arguments } => runtime::print(thread, grid, shared, *result, *arguments),
+        Target::Assert { arguments } => Err(runtime::assertion(thread, grid, shared, *arguments)),
+    }
+}
+
+/// Arrives at a barrier, and waits there unless it only announces itself.
+fn arrive(thread: &mut Thread, grid: &Grid<'_>, index: usize) -> Result<(), Trouble> {
+    let barrier = grid.program.functions[thread.function].function.barriers[index];
+    let id = low(thread.slot(barrier.id));
+    if id > 15 {
+        let detail = format!("there is no barrier {id}");
+        return Err(Trouble { detail, ..FaultKind::InvalidBarrier.into() });
+    }
+    if let BarrierKind::Arrive = barrier.kind {
+        thread.arrived |= 1 << id;
+    } else {
+        thread.pc -= 1;
+        thread.state = State::AtBarrier(id);
+    }
+    Ok(())
+}
+
+/// Runs operations of the current frame.
+fn frame(
+    thread: &mut Thread,
+    grid: &Grid<'_>,
+    block: [u32; 3],
+    shared: &mut [u8],
+    fuel: &mut u32,
+) -> Result<Leave, Trouble> {
+    let function = &grid.program.functions[thread.function].function;
+    let code = function.code.as_slice();
+    let (index, number) = (thread.index, thread.number);
+    let slots = &mut thread.registers[thread.base..];
+    let local = thread.local.as_mut_slice();
+    let mut view = View { memory: grid.memory, shared, local, parameters: &grid.parameters };
+    let mut pc = thread.pc;
+    macro_rules! get {
+        ($slot:expr) => {
+            slots[*$slot as usize]
+        };
+    }
+    macro_rules! jump {
+        ($target:expr) => {{
+            let target = *$target as usize;
+            let backwards = target < pc;
+            pc = target;
+            if backwards {
+                *fuel -= 1;
+                if *fuel == 0 {
+                    break Leave::TurnOver;
+                }
+            }
+        }};
+    }
+    macro_rules! fault {
+        ($kind:expr, $address:expr, $bytes:expr) => {{
+            thread.pc = pc - 1;
+            let (address, bytes) = ($address, u32::from($bytes));
+            return Err(Trouble { kind: $kind, address, bytes, detail: String::new() });
+        }};
+    }
+    let leave = loop {
+        let op = &code[pc];
+        pc += 1;
+        match op {
+            Op::Move { d, a } => get!(d) = get!(a),
+            Op::Unary { f, d, a } => get!(d) = f(get!(a)),
+            Op::Binary { f, d, a, b } => get!(d) = f(get!(a), get!(b)),
+            Op::Ternary { f, d, a, b, c } => get!(d) = f(get!(a), get!(b), get!(c)),
+            Op::Quaternary { f, d, operands: [a, b, c, e] } => get!(d) = f(get!(a), get!(b), get!(c), get!(e)),
+            Op::Branch { target } => jump!(target),
+            Op::BranchIf { p, negated, target } => {
+                if (get!(p) != 0) != *negated {
+                    jump!(target);
+                }
+            }
+            Op::Load { d, base, offset, access } => {
+                let address = get!(base).wrapping_add(*offset);
+                match view.load(address, *access) {
+                    Ok(value) => get!(d) = value,
+                    Err(kind) => fault!(kind, address, access.bytes),
+                }
+            }
+            Op::Store { a, base, offset, access } => {
+                let address = get!(base).wrapping_add(*offset);
+                if let Err(kind) = view.store(address, *access, get!(a)) {
+                    fault!(kind, address, access.bytes);
+                }
+            }
+            Op::Atomic { atomic } => {
+                let atomic = &function.atomics[*atomic as usize];
+                let address = get!(&atomic.base).wrapping_add(atomic.offset);
+                if let Err(kind) = update(&mut view, slots, atomic, address) {
+                    fault!(kind, address, atomic.access.bytes);
+                }
+            }
+            Op::Special { d, what } => get!(d) = special(*what, grid, block, index, number),
+            Op::Convert { d, a, how } => get!(d) = how.apply(get!(a)),
+            Op::Carry { f, d, operands: [a, b, c], writes_carry } => {
+                let (value, carry) = f(get!(a), get!(b), get!(c), get!(&CARRY) != 0);
+                get!(d) = value;
+                if *writes_carry {
+                    get!(&CARRY) = u64::from(carry);
+                }
+            }
+            Op::InWindow { d, a, window } => get!(d) = u64::from(resolve(get!(a)).0 == *window),
+            Op::Fence => grid.memory.fence(),
+            Op::BranchTable { a, table } => {
+                let targets = &function.tables[*table as usize];
+                let chosen = usize::try_from(get!(a)).ok().and_then(|index| targets.get(index));
+                match chosen {
+                    Some(target) => jump!(target),
+                    None => fault!(FaultKind::InvalidPc, 0, 0u8),
+                }
+            }
+            Op::Call { call } => {
+                *fuel -= 1;
+                if *fuel == 0 {
+                    pc -= 1;
+                    break Leave::TurnOver;
+                }
+                break Leave::Call(*call as usize);
+            }
+            Op::Return => break Leave::Return,
+            Op::Exit => break Leave::Exit,
+            Op::Trap => fault!(FaultKind::Trap, 0, 0u8),
+            Op::Barrier { barrier } => break Leave::Barrier(*barrier as usize),
+            Op::Warp { warp } => break Leave::Warp(*warp as usize),
+            Op::Sleep { a } => break Leave::Sleep(get!(a) & mask(32)),
+        }
+    };
+    thread.pc = pc;
+    Ok(leave)
+}
+
+fn update(view: &mut View<'_>, slots: &mut [u64], atomic: &Atomic, address: u64) -> Result<(), FaultKind> {
+    let value = |slot: Slot| slots[slot as usize];
+    let (b, c) = (value(atomic.b), value(atomic.c));
+    if atomic.fence_before {
+        view.memory.fence();
+    }
+    let old = view.update(address, atomic.access, |old| (atomic.f)(old, b, c))?;
+    if atomic.fence_after {
+        view.memory.fence();
+    }
+    if let Some(d) = atomic.d {
+        slots[d as usize] = old;
+    }
+    Ok(())
+}

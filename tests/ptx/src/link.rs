@@ -1,0 +1,151 @@
+//! Gives everything in a module its address: the code's constants are then final.
+
+use crate::load::Value;
+use crate::module::{KernelHead, Module};
+use crate::op::{Constant, Function};
+use std::sync::Arc;
+
+/// Pointers to functions lie where no memory is.
+const FUNCTIONS: u64 = 0xe000_0000_0000_0000;
+const FUNCTION_STEP: u64 = 16;
+
+/// A function and the frame that a call of it begins with.
+#[derive(Debug)]
+pub(crate) struct LinkedFunction {
+    pub(crate) function: Function,
+    pub(crate) frame: Vec<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LinkedKernel {
+    pub(crate) head: KernelHead,
+    pub(crate) shared_bytes: u64,
+}
+
+/// A module in which every name has become an address.
+#[derive(Debug)]
+pub(crate) struct Linked {
+    pub(crate) text: Arc<str>,
+    pub(crate) version: (u32, u32),
+    pub(crate) target: u32,
+    pub(crate) functions: Vec<LinkedFunction>,
+    pub(crate) kernels: Vec<LinkedKernel>,
+    pub(crate) dynamic_align: u64,
+    pub(crate) initial: Vec<(u64, Vec<u8>)>,
+}
+
+pub(crate) fn link(module: Module, addresses: &[u64]) -> Linked {
+    let address = |index: usize| addresses.get(index).copied().unwrap_or(0);
+    let (offsets, shared_bytes) = shared_layout(&module);
+    let initial = initial(&module, &address);
+    let resolve = |constant: &Constant| match *constant {
+        Constant::Zero => 0,
+        Constant::Value(value) => value,
+        Constant::Variable { index } => address(index),
+        Constant::Shared { index } => offsets[index],
+        Constant::Function { index } => pointer_to(index),
+    };
+    let linked =
+        |function: Function| LinkedFunction { frame: function.constants.iter().map(resolve).collect(), function };
+    let kernels = module.kernels.into_iter().zip(shared_bytes);
+    Linked {
+        text: module.text,
+        version: module.version,
+        target: module.target,
+        functions: module.functions.into_iter().map(linked).collect(),
+        kernels: kernels.map(|(head, shared_bytes)| LinkedKernel { head, shared_bytes }).collect(),
+        dynamic_align: module.dynamic_align,
+        initial,
+    }
+}
+
+fn pointer_to(function: usize) -> u64 {
+    FUNCTIONS + FUNCTION_STEP * function as u64
+}
+
+/// The index of the function that a pointer points to, if it does.
+pub(crate) fn function_at(pointer: u64) -> Option<usize> {
+    let distance = pointer.checked_sub(FUNCTIONS)?;
+    let index = usize::try_from(distance / FUNCTION_STEP).ok()?;
+    distance.is_multiple_of(FUNCTION_STEP).then_some(index)
+}
+
+fn initial(module: &Module, address: &impl Fn(usize) -> u64) -> Vec<(u64, Vec<u8>)> {
+    let mut initial = Vec::new();
+    for (index, (variable, values)) in module.variables.iter().zip(&module.first_values).enumerate() {
+        let mut bytes = vec![0; usize::try_from(variable.size).unwrap_or(0)];
+        for first in values {
+            let value = match first.value {
+                Value::Number(value) => value,
+                Value::Variable { index, addend, mask } => masked(address(index).wrapping_add(addend), mask),
+                Value::Function { index, addend, mask } => masked(pointer_to(index).wrapping_add(addend), mask),
+            };
+            let count = first.bytes as usize;
+            let at = usize::try_from(first.offset).unwrap_or(usize::MAX);
+            if let Some(place) = at.checked_add(count).and_then(|end| bytes.get_mut(at..end)) {
+                place.copy_from_slice(&value.to_le_bytes()[..count]);
+            }
+        }
+        initial.push((address(index), bytes));
+    }
+    initial
+}
+
+/// The part of an address that a mask selects.
+fn masked(address: u64, mask: Option<u64>) -> u64 {
+    match mask {
+        Some(mask) if mask != 0 => (address & mask) >> mask.trailing_zeros(),
+        Some(_) => 0,
+        None => address,
+    }
+}
+
+/// The offset of each shared variable, and each kernel's bytes. What several kernels use comes first; what a single
+/// one uses follows, in the same place as that of other kernels.
+fn shared_layout(module: &Module) -> (Vec<u64>, Vec<u64>) {
+    let used: Vec<Vec<usize>> = module.kernels.iter().map(|kernel| used_shared(module, kernel.function)).collect();
+    let mut users = vec![0; module.shared.len()];
+    used.iter().flatten().for_each(|&index| users[index] += 1);
+    let mut offsets = vec![0; module.shared.len()];
+    let mut common = 0;
+    for (index, _) in users.iter().enumerate().filter(|&(_, &count)| count > 1) {
+        common = place(module, index, common, &mut offsets);
+    }
+    let mut bytes = Vec::new();
+    for indices in &used {
+        let needs_common = indices.iter().any(|&index| users[index] > 1);
+        let mut end = if needs_common { common } else { 0 };
+        for &index in indices.iter().filter(|&&index| users[index] == 1) {
+            end = place(module, index, end, &mut offsets);
+        }
+        bytes.push(end);
+    }
+    (offsets, bytes)
+}
+
+fn place(module: &Module, index: usize, end: u64, offsets: &mut [u64]) -> u64 {
+    let variable = module.shared[index];
+    offsets[index] = end.next_multiple_of(variable.align);
+    offsets[index] + variable.size
+}
+
+/// The shared variables that a kernel and what it calls name, each once.
+fn used_shared(module: &Module, kernel: usize) -> Vec<usize> {
+    let mut seen = vec![false; module.functions.len()];
+    let mut open = vec![kernel];
+    let mut used = Vec::new();
+    while let Some(index) = open.pop() {
+        if std::mem::replace(&mut seen[index], true) {
+            continue;
+        }
+        let function = &module.functions[index];
+        used.extend(&function.shared);
+        open.extend(&function.callees);
+        if function.calls_pointers {
+            open.extend(0..module.functions.len());
+        }
+    }
+    used.sort_unstable();
+    used.dedup();
+    used
+}

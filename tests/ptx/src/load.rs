@@ -1,0 +1,212 @@
+//! From a source to a checked module: names, then functions, then the variables' first values.
+
+use crate::LoadError;
+use crate::ast::{Declaration, Function, Initial, Linkage, Source};
+use crate::lower::{self, Symbol, Symbols};
+use crate::module::{KernelHead, Module, Parameter, Space, Variable};
+use crate::op;
+use crate::parser::parse;
+use crate::span::Span;
+use crate::types::{self, Type};
+
+/// All variables of a module together; their first bytes have to fit into memory.
+const MOST_VARIABLES: u64 = 1 << 30;
+
+/// Bytes of a variable that are not zero at first.
+#[derive(Clone, Debug)]
+pub(crate) struct FirstValue {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+    pub(crate) value: Value,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value {
+    Number(u64),
+    Variable { index: usize, addend: u64, mask: Option<u64> },
+    Function { index: usize, addend: u64, mask: Option<u64> },
+}
+
+/// Reads and checks a module.
+pub(crate) fn load(text: &str) -> Result<Module, LoadError> {
+    let source = parse(text)?;
+    let mut module = Module { text: text.into(), version: source.version, target: source.target, ..Module::default() };
+    let mut symbols = Symbols { dynamic_align: 16, ..Symbols::default() };
+    let mut loader = Loader { text, symbols: &mut symbols };
+    loader.variables(&source, &mut module)?;
+    loader.functions(&source)?;
+    loader.first_values(&source, &mut module)?;
+    loader.bodies(&source, &mut module)?;
+    module.shared = symbols.shared;
+    module.dynamic_align = symbols.dynamic_align;
+    Ok(module)
+}
+
+struct Loader<'s, 'a> {
+    text: &'a str,
+    symbols: &'s mut Symbols<'a>,
+}
+
+impl<'a> Loader<'_, 'a> {
+    fn error(&self, span: Span, reason: impl Into<String>) -> LoadError {
+        LoadError { line: span.line, text: span.text(self.text), reason: reason.into() }
+    }
+
+    fn variables(&mut self, source: &Source<'a>, module: &mut Module) -> Result<(), LoadError> {
+        let mut total = 0u64;
+        for declaration in &source.variables {
+            let symbol = match declaration.space {
+                types::Space::Shared => {
+                    self.symbols.add_shared(declaration).map_err(|reason| self.error(declaration.span, reason))?
+                }
+                types::Space::Global | types::Space::Const if declaration.linkage == Linkage::Extern => {
+                    Symbol::Undefined
+                }
+                types::Space::Global | types::Space::Const => {
+                    total = total.saturating_add(declaration.size());
+                    module.variables.push(variable(declaration));
+                    Symbol::Variable(module.variables.len() - 1)
+                }
+                _ => return Err(self.error(declaration.span, "such a variable stands inside a function")),
+            };
+            if total > MOST_VARIABLES {
+                return Err(self.error(declaration.span, "the module's variables are larger than 1 GiB"));
+            }
+            if declaration.type_ == Type::Pred || declaration.range.is_some() {
+                return Err(self.error(declaration.span, "a variable of this type is not supported"));
+            }
+            self.name(declaration.name, symbol, declaration.span)?;
+        }
+        Ok(())
+    }
+
+    /// A definition takes the place of a declaration.
+    fn name(&mut self, name: &'a str, symbol: Symbol, span: Span) -> Result<(), LoadError> {
+        match self.symbols.names.get(name) {
+            Some(Symbol::Undefined) | None => {
+                self.symbols.names.insert(name, symbol);
+                Ok(())
+            }
+            Some(_) if symbol == Symbol::Undefined => Ok(()),
+            Some(_) => Err(self.error(span, format!("{name} is defined twice"))),
+        }
+    }
+
+    fn functions(&mut self, source: &Source<'a>) -> Result<(), LoadError> {
+        for function in &source.functions {
+            let defined = function.body.is_some();
+            let shape = if function.is_entry {
+                op::Shape::default()
+            } else {
+                lower::formals(&function.signature).map_err(|reason| self.error(function.span, reason))?.0
+            };
+            if let Some(&Symbol::Function(index)) = self.symbols.names.get(function.name) {
+                if defined && self.symbols.defined[index] {
+                    return Err(self.error(function.span, format!("{} is defined twice", function.name)));
+                }
+                if shape != self.symbols.shapes[index] {
+                    return Err(self.error(function.span, format!("{} is declared otherwise before", function.name)));
+                }
+                self.symbols.defined[index] |= defined && !function.is_entry;
+                continue;
+            }
+            let index = self.symbols.shapes.len();
+            self.symbols.shapes.push(shape);
+            self.symbols.defined.push(defined && !function.is_entry);
+            self.name(function.name, Symbol::Function(index), function.span)?;
+        }
+        Ok(())
+    }
+
+    fn bodies(&mut self, source: &Source<'a>, module: &mut Module) -> Result<(), LoadError> {
+        module.functions = vec![op::Function::default(); self.symbols.shapes.len()];
+        for function in &source.functions {
+            let (Some(body), Some(&Symbol::Function(index))) = (&function.body, self.symbols.names.get(function.name))
+            else {
+                continue;
+            };
+            if module.functions[index].is_defined {
+                return Err(self.error(function.span, format!("{} is defined twice", function.name)));
+            }
+            module.functions[index] = lower::lower(self.text, self.symbols, function, body)?;
+            if function.is_entry {
+                module.kernels.push(self.kernel(function, index)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn kernel(&self, function: &Function<'a>, index: usize) -> Result<KernelHead, LoadError> {
+        let (placed, bytes) = lower::kernel_parameters(&function.signature.parameters);
+        if bytes > lower::MOST_PARAMETERS {
+            return Err(self.error(function.span, "a kernel has at most 32764 bytes of parameters"));
+        }
+        let narrow = |value| usize::try_from(value).unwrap_or(usize::MAX);
+        let parameter = |(declaration, offset): &(&Declaration<'a>, u64)| Parameter {
+            offset: narrow(*offset),
+            size: narrow(declaration.size()),
+            align: narrow(declaration.alignment()),
+        };
+        Ok(KernelHead {
+            name: function.name.to_owned(),
+            function: index,
+            parameters: placed.iter().map(parameter).collect(),
+            parameter_bytes: narrow(bytes),
+            max_threads: function.max_threads,
+            required_block: function.required_block,
+        })
+    }
+
+    fn first_values(&mut self, source: &Source<'a>, module: &mut Module) -> Result<(), LoadError> {
+        for declaration in &source.variables {
+            let Some(&Symbol::Variable(_)) = self.symbols.names.get(declaration.name) else { continue };
+            if declaration.linkage == Linkage::Extern {
+                continue;
+            }
+            let mut values = Vec::new();
+            for (at, initial) in &declaration.initial {
+                let value = self.first_value(initial, declaration)?;
+                let bytes = declaration.type_.bytes();
+                values.push(FirstValue { offset: at.saturating_mul(u64::from(bytes)), bytes, value });
+            }
+            module.first_values.push(values);
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a constant is rounded to its type")]
+    #[expect(clippy::cast_precision_loss, reason = "a constant is rounded to its type")]
+    fn first_value(&self, initial: &Initial<'a>, declaration: &Declaration<'a>) -> Result<Value, LoadError> {
+        let float = match *initial {
+            Initial::Symbol { name, addend, mask } => {
+                return match self.symbols.names.get(name) {
+                    Some(&Symbol::Variable(index)) => Ok(Value::Variable { index, addend, mask }),
+                    Some(&Symbol::Function(index)) => Ok(Value::Function { index, addend, mask }),
+                    _ => Err(self.error(declaration.span, format!("{name} has no address in memory"))),
+                };
+            }
+            Initial::Integer(value) if !declaration.type_.is_float() => return Ok(Value::Number(value)),
+            Initial::Integer(value) => value.cast_signed() as f64,
+            Initial::Single(bits) => f64::from(f32::from_bits(bits)),
+            Initial::Double(bits) => f64::from_bits(bits),
+        };
+        match (declaration.type_, initial) {
+            (Type::F32, Initial::Single(bits)) => Ok(Value::Number(u64::from(*bits))),
+            (Type::F32, _) => Ok(Value::Number(u64::from((float as f32).to_bits()))),
+            (Type::F64, _) => Ok(Value::Number(float.to_bits())),
+            (Type::B32, Initial::Single(bits)) => Ok(Value::Number(u64::from(*bits))),
+            (Type::B64, Initial::Double(bits)) => Ok(Value::Number(*bits)),
+            _ => Err(self.error(declaration.span, "a floating-point value does not fit the type")),
+        }
+    }
+}
+
+fn variable(declaration: &Declaration<'_>) -> Variable {
+    Variable {
+        name: declaration.name.to_owned(),
+        space: if declaration.space == types::Space::Const { Space::Const } else { Space::Global },
+        size: declaration.size(),
+        align: declaration.alignment(),
+        visible: declaration.linkage != Linkage::Internal,
+    }
+}

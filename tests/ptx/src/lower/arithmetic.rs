@@ -1,0 +1,206 @@
+//! Arithmetic that integers and floating-point numbers share by name.
+
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use crate::arithmetic::float::{self, Extreme, Style};
+use crate::arithmetic::{Binary, Quaternary, Ternary, Unary, carry, half, integer, rounding};
+use crate::ast::Operand;
+use crate::op::Op;
+use crate::types::Type;
+
+impl<'a> Lower<'_, 'a> {
+    pub(super) fn arithmetic(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let style = style(m);
+        let with_carry = m.take("cc") || matches!(i.opcode, "addc" | "subc" | "madc");
+        let part = m.take_any(&["lo", "hi", "wide"]);
+        let nan = m.take("NaN");
+        let xor_sign = m.take("xorsign");
+        if xor_sign && !m.take("abs") {
+            return Err("modifier .xorsign goes with .abs".to_owned());
+        }
+        let speed = m.take_any(&["approx", "full"]);
+        let type_ = type_of(m)?;
+        if with_carry {
+            return self.with_carry(i, type_, part);
+        }
+        let says_more = part.is_some() || nan || xor_sign || speed.is_some();
+        let plain = style.round == rounding::NEAREST && !style.flush && !style.saturate;
+        match type_ {
+            Type::F32 | Type::F64 => {
+                if part.is_some() || type_ == Type::F64 && (style.flush || style.saturate || nan || xor_sign) {
+                    return Err(UNSUPPORTED.to_owned());
+                }
+                let how = Extreme { larger: i.opcode == "max", flush: style.flush, nan, xor_sign };
+                self.float_arithmetic(i, type_, style, how)
+            }
+            Type::F16 | Type::F16x2 | Type::BF16 | Type::BF16x2 => {
+                if part.is_some() || xor_sign || speed.is_some() || style.round != rounding::NEAREST {
+                    return Err(UNSUPPORTED.to_owned());
+                }
+                let style = half::Style { flush: style.flush, saturate: style.saturate || nan };
+                self.half_arithmetic(i, type_, style)
+            }
+            _ if says_more && part.is_none() || !plain && !style.saturate => Err(UNSUPPORTED.to_owned()),
+            _ => self.integer_arithmetic(i, type_, part, style.saturate),
+        }
+    }
+
+    fn float_arithmetic(&mut self, i: &Instruction<'a>, type_: Type, style: Style, how: Extreme) -> Lowered<()> {
+        match i.opcode {
+            "add" => self.binary(i, type_, float::add(type_, style)),
+            "sub" => self.binary(i, type_, float::sub(type_, style)),
+            "mul" => self.binary(i, type_, float::mul(type_, style)),
+            "div" => self.binary(i, type_, float::div(type_, style)),
+            "fma" | "mad" => self.ternary(i, [type_; 4], float::fma(type_, style)),
+            "min" | "max" => self.binary(i, type_, float::extreme(type_, how)),
+            "neg" => self.unary(i, type_, float::neg(type_, style.flush)),
+            "abs" => self.unary(i, type_, float::abs(type_, style.flush)),
+            _ => Err(UNSUPPORTED.to_owned()),
+        }
+    }
+
+    fn half_arithmetic(&mut self, i: &Instruction<'a>, type_: Type, style: half::Style) -> Lowered<()> {
+        match i.opcode {
+            "add" => self.binary(i, type_, half::add(type_, style)),
+            "sub" => self.binary(i, type_, half::sub(type_, style)),
+            "mul" => self.binary(i, type_, half::mul(type_, style)),
+            "fma" => self.ternary(i, [type_; 4], half::fma(type_, style)),
+            "min" => self.binary(i, type_, half::min(type_, style)),
+            "max" => self.binary(i, type_, half::max(type_, style)),
+            "neg" => self.unary(i, type_, half::neg(type_, style)),
+            "abs" => self.unary(i, type_, half::abs(type_, style)),
+            _ => Err(UNSUPPORTED.to_owned()),
+        }
+    }
+
+    fn integer_arithmetic(&mut self, i: &Instruction<'a>, t: Type, part: Option<&str>, saturate: bool) -> Lowered<()> {
+        let wide = || double(t).ok_or_else(|| UNSUPPORTED.to_owned());
+        if t.is_untyped() || t == Type::Pred {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        match (i.opcode, part, saturate) {
+            ("add", None, false) => self.binary(i, t, integer::add(t)),
+            ("add", None, true) => self.binary(i, t, integer::add_saturating(t)),
+            ("sub", None, false) => self.binary(i, t, integer::sub(t)),
+            ("sub", None, true) => self.binary(i, t, integer::sub_saturating(t)),
+            ("mul", Some("lo"), false) => self.binary(i, t, integer::mul_low(t)),
+            ("mul", Some("hi"), false) => self.binary(i, t, integer::mul_high(t)),
+            ("mul", Some("wide"), false) => self.binary_as(i, [wide()?, t, t], integer::mul_wide(t)),
+            ("mad", Some("lo"), false) => self.ternary(i, [t; 4], integer::mad_low(t)),
+            ("mad", Some("hi"), false) => self.ternary(i, [t; 4], integer::mad_high(t)),
+            ("mad", Some("hi"), true) => self.ternary(i, [t; 4], integer::mad_high_saturating(t)),
+            ("mad", Some("wide"), false) => self.ternary(i, [wide()?, t, t, wide()?], integer::mad_wide(t)),
+            ("mul24", Some(part @ ("lo" | "hi")), false) => self.binary(i, t, integer::mul24(t, part == "hi")),
+            ("mad24", Some(part @ ("lo" | "hi")), false) => self.ternary(i, [t; 4], integer::mad24(t, part == "hi")),
+            ("sad", None, false) => self.ternary(i, [t; 4], integer::sad(t)),
+            ("div", None, false) => self.binary(i, t, integer::div(t)),
+            ("rem", None, false) => self.binary(i, t, integer::rem(t)),
+            ("min", None, false) => self.binary(i, t, integer::min(t)),
+            ("max", None, false) => self.binary(i, t, integer::max(t)),
+            ("abs", None, false) => self.unary(i, t, integer::abs(t)),
+            ("neg", None, false) => self.unary(i, t, integer::neg(t)),
+            _ => Err(UNSUPPORTED.to_owned()),
+        }
+    }
+
+    fn with_carry(&mut self, i: &Instruction<'a>, type_: Type, part: Option<&str>) -> Lowered<()> {
+        let uses = i.opcode.ends_with('c');
+        let writes_carry = i.modifiers.contains(&"cc");
+        if !type_.is_integer() {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let f = match (i.opcode, part) {
+            ("add" | "addc", None) => carry::add(type_, uses),
+            ("sub" | "subc", None) => carry::sub(type_, uses),
+            ("mad" | "madc", Some(part @ ("lo" | "hi"))) => carry::mad(type_, part == "hi", uses),
+            _ => None,
+        };
+        let f = f.ok_or(UNSUPPORTED)?;
+        let (d, values) = match i.operands.as_slice() {
+            [d, values @ ..] if values.len() == if part.is_some() { 3 } else { 2 } => (d, values),
+            _ => return Err("the number of operands is wrong".to_owned()),
+        };
+        let mut operands = [self.value(0); 3];
+        for (slot, value) in operands.iter_mut().zip(values) {
+            *slot = self.source(value, type_)?;
+        }
+        let d = self.destination(d, type_)?;
+        self.emit(Op::Carry { f, d, operands, writes_carry });
+        Ok(())
+    }
+
+    pub(super) fn unary(&mut self, i: &Instruction<'a>, type_: Type, f: Option<Unary>) -> Lowered<()> {
+        self.unary_as(i, [type_; 2], f)
+    }
+
+    /// Types of the result and the operand.
+    pub(super) fn unary_as(&mut self, i: &Instruction<'a>, types: [Type; 2], f: Option<Unary>) -> Lowered<()> {
+        let f = f.ok_or(UNSUPPORTED)?;
+        let [d, a] = operands(i)?;
+        let a = self.source(a, types[1])?;
+        let d = self.destination(d, types[0])?;
+        self.emit(Op::Unary { f, d, a });
+        Ok(())
+    }
+
+    pub(super) fn binary(&mut self, i: &Instruction<'a>, type_: Type, f: Option<Binary>) -> Lowered<()> {
+        self.binary_as(i, [type_; 3], f)
+    }
+
+    pub(super) fn binary_as(&mut self, i: &Instruction<'a>, types: [Type; 3], f: Option<Binary>) -> Lowered<()> {
+        let f = f.ok_or(UNSUPPORTED)?;
+        let [d, a, b] = operands(i)?;
+        let (a, b) = (self.source(a, types[1])?, self.source(b, types[2])?);
+        let d = self.destination(d, types[0])?;
+        self.emit(Op::Binary { f, d, a, b });
+        Ok(())
+    }
+
+    pub(super) fn ternary(&mut self, i: &Instruction<'a>, types: [Type; 4], f: Option<Ternary>) -> Lowered<()> {
+        let f = f.ok_or(UNSUPPORTED)?;
+        let [d, a, b, c] = operands(i)?;
+        let (a, b, c) = (self.source(a, types[1])?, self.source(b, types[2])?, self.source(c, types[3])?);
+        let d = self.destination(d, types[0])?;
+        self.emit(Op::Ternary { f, d, a, b, c });
+        Ok(())
+    }
+
+    pub(super) fn quaternary(&mut self, i: &Instruction<'a>, types: [Type; 5], f: Option<Quaternary>) -> Lowered<()> {
+        let f = f.ok_or(UNSUPPORTED)?;
+        let [d, values @ ..]: &[Operand<'a>; 5] = operands(i)?;
+        let mut slots = [0; 4];
+        for ((slot, value), type_) in slots.iter_mut().zip(values).zip(&types[1..]) {
+            *slot = self.source(value, *type_)?;
+        }
+        let d = self.destination(d, types[0])?;
+        self.emit(Op::Quaternary { f, d, operands: slots });
+        Ok(())
+    }
+}
+
+/// `.rn`, `.ftz` and `.sat`
+pub(super) fn style(m: &mut Modifiers<'_>) -> Style {
+    let round = match m.take_any(&["rn", "rz", "rm", "rp"]) {
+        Some("rz") => rounding::ZERO,
+        Some("rm") => rounding::DOWN,
+        Some("rp") => rounding::UP,
+        _ => rounding::NEAREST,
+    };
+    Style { round, flush: m.take("ftz"), saturate: m.take("sat") }
+}
+
+pub(super) fn type_of(m: &mut Modifiers<'_>) -> Lowered<Type> {
+    m.take_type().ok_or_else(|| match m.first() {
+        Some(left) => format!("modifier .{left} is not supported with this instruction"),
+        None => "the instruction has no type".to_owned(),
+    })
+}
+
+fn double(type_: Type) -> Option<Type> {
+    Some(match type_ {
+        Type::U16 => Type::U32,
+        Type::S16 => Type::S32,
+        Type::U32 => Type::U64,
+        Type::S32 => Type::S64,
+        _ => return None,
+    })
+}

@@ -1,0 +1,48 @@
+//! Atomic operations on memory.
+
+use super::arithmetic::type_of;
+use super::memory::{SCOPES, drop_cache_hints};
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED};
+use crate::arithmetic::atomic;
+use crate::op::{Access, Atomic, Op, Window};
+
+const OPERATIONS: [&str; 10] = ["add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"];
+
+impl<'a> Lower<'_, 'a> {
+    pub(super) fn atomic(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let order = m.take_any(&["relaxed", "acquire", "release", "acq_rel"]).unwrap_or("relaxed");
+        m.take_any(&SCOPES);
+        let window = self.take_window(m).unwrap_or(Window::Generic);
+        let operation = m.take_any(&OPERATIONS).ok_or(UNSUPPORTED)?;
+        m.take("noftz");
+        drop_cache_hints(m)?;
+        let type_ = type_of(m)?;
+        // In shared memory, subnormal numbers are kept.
+        let flush = window != Window::Shared;
+        let f = atomic::change(operation, type_, flush).ok_or(UNSUPPORTED)?;
+        let returns = i.opcode == "atom";
+        let values = if operation == "cas" { 2 } else { 1 };
+        if i.operands.len() != usize::from(returns) + 1 + values || !returns && matches!(operation, "cas" | "exch") {
+            return Err("the number of operands is wrong".to_owned());
+        }
+        let (result, rest) = i.operands.split_at(usize::from(returns));
+        let (base, offset, window) = self.address(&rest[0], window)?;
+        let b = self.source(&rest[1], type_)?;
+        let c = match rest.get(2) {
+            Some(c) => self.source(c, type_)?,
+            None => b,
+        };
+        let d = match result.first() {
+            Some(d) => Some(self.destination(d, type_)?),
+            None => None,
+        };
+        let bytes = u8::try_from(type_.bytes()).unwrap_or(8);
+        let access = Access { window, bytes, align: bytes, extend: 0 };
+        let fence_before = matches!(order, "release" | "acq_rel");
+        let fence_after = matches!(order, "acquire" | "acq_rel");
+        let atomic = u32::try_from(self.function.atomics.len()).unwrap_or(u32::MAX);
+        self.function.atomics.push(Atomic { f, d, base, offset, b, c, access, fence_before, fence_after });
+        self.emit(Op::Atomic { atomic });
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Branches and ends.
+
+use super::scope::Entity;
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use crate::ast::Operand;
+use crate::op::Op;
+use crate::types::Type;
+
+impl<'a> Lower<'_, 'a> {
+    pub(super) fn control(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        if matches!(i.opcode, "bra" | "brx" | "ret") {
+            m.take("uni");
+        }
+        match i.opcode {
+            "bra" => {
+                let target = self.branch_target(i)?;
+                self.emit(Op::Branch { target });
+                return Ok(());
+            }
+            "brx" => return self.branch_table(i, m),
+            "ret" => self.emit(Op::Return),
+            "exit" => self.emit(Op::Exit),
+            _ => self.emit(Op::Trap),
+        }
+        operands::<0>(i).map(|_| ())
+    }
+
+    /// The label of a `bra`, whose modifiers are checked here too, as it may have a guard.
+    pub(super) fn branch_target(&mut self, i: &Instruction<'a>) -> Lowered<u32> {
+        if let Some(left) = i.modifiers.iter().find(|&&left| left != "uni") {
+            return Err(format!("modifier .{left} is not supported with this instruction"));
+        }
+        match operands(i)? {
+            [Operand::Name(name)] => self.label(name),
+            _ => Err("a label was expected".to_owned()),
+        }
+    }
+
+    fn label(&self, name: &'a str) -> Lowered<u32> {
+        match self.scopes.find(name) {
+            Some(Entity::Label(label)) => Ok(*label),
+            _ => Err(format!("{name} is no label")),
+        }
+    }
+
+    fn branch_table(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        if !m.take("idx") {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let [a, Operand::Name(list)] = operands(i)? else {
+            return Err("a list of targets was expected".to_owned());
+        };
+        let Some(Entity::BranchTargets(targets)) = self.scopes.find(list) else {
+            return Err(format!("{list} is no list of targets"));
+        };
+        let labels = targets.iter().map(|name| self.label(name)).collect::<Lowered<Vec<u32>>>()?;
+        let a = self.source(a, Type::U32)?;
+        self.function.tables.push(labels);
+        let table = u32::try_from(self.function.tables.len() - 1).unwrap_or(u32::MAX);
+        self.emit(Op::BranchTable { a, table });
+        Ok(())
+    }
+}

@@ -1,0 +1,333 @@
+//! Moving, comparing, choosing and converting values.
+
+use super::arithmetic::{style, type_of};
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use crate::arithmetic::compare::{Comparison, compare};
+use crate::arithmetic::convert::{Convert, extend};
+use crate::arithmetic::{Binary, rounding};
+use crate::ast::Operand;
+use crate::execute::window_base;
+use crate::op::{Op, Slot, Window};
+use crate::types::Type;
+
+impl<'a> Lower<'_, 'a> {
+    pub(super) fn data(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        match i.opcode {
+            "mov" => self.mov(i, m),
+            "setp" => self.setp(i, m),
+            "set" => self.set(i, m),
+            "selp" => {
+                let t = type_of(m)?;
+                self.ternary(i, [t, t, t, Type::Pred], Some(|a, b, p| if p == 0 { b } else { a }))
+            }
+            "slct" => self.slct(i, m),
+            "cvt" => self.cvt(i, m),
+            "cvta" => self.cvta(i, m),
+            _ => self.isspacep(i, m),
+        }
+    }
+
+    fn mov(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let type_ = type_of(m)?;
+        if type_.bytes() == 1 && type_ != Type::Pred {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        match operands(i)? {
+            [Operand::Vector(parts), a] => self.unpack(parts, a, type_),
+            [d, Operand::Vector(parts)] => self.pack(d, parts, type_),
+            [d, a] => {
+                let a = self.source(a, type_)?;
+                let d = self.destination(d, type_)?;
+                self.emit(Op::Move { d, a });
+                Ok(())
+            }
+        }
+    }
+
+    fn unpack(&mut self, parts: &[Operand<'a>], a: &Operand<'a>, type_: Type) -> Lowered<()> {
+        let part = part_type(type_, parts.len())?;
+        let source = self.source(a, type_)?;
+        // A part may be the source's register.
+        let whole = self.temporary();
+        self.emit(Op::Move { d: whole, a: source });
+        let f: Binary = match part.bits() {
+            8 => |a, shift| a >> shift & 0xff,
+            16 => |a, shift| a >> shift & 0xffff,
+            _ => |a, shift| a >> shift & 0xffff_ffff,
+        };
+        for (operand, at) in parts.iter().zip(0u64..) {
+            let (d, _) = self.wide_destination(operand, part)?;
+            let b = self.value(at * u64::from(part.bits()));
+            self.emit(Op::Binary { f, d, a: whole, b });
+        }
+        Ok(())
+    }
+
+    fn pack(&mut self, d: &Operand<'a>, parts: &[Operand<'a>], type_: Type) -> Lowered<()> {
+        let part = part_type(type_, parts.len())?;
+        let f: Binary = match part.bits() {
+            8 => |low, high| low | high << 8,
+            16 => |low, high| low | high << 16,
+            _ => |low, high| low | high << 32,
+        };
+        // From the last: `low | high << bits`.
+        let mut whole: Option<Slot> = None;
+        for operand in parts.iter().rev() {
+            let low = self.source(operand, part)?;
+            whole = Some(match whole {
+                None => low,
+                Some(high) => {
+                    let d = self.temporary();
+                    self.emit(Op::Binary { f, d, a: low, b: high });
+                    d
+                }
+            });
+        }
+        let d = self.destination(d, type_)?;
+        let a = whole.ok_or("a vector has parts")?;
+        self.emit(Op::Move { d, a });
+        Ok(())
+    }
+
+    /// A comparison's result in a slot of its own, and its opposite where the comparison has one.
+    fn compared(&mut self, m: &mut Modifiers<'a>, operands: &[Operand<'a>]) -> Lowered<(Slot, Type)> {
+        let comparison = m.take_with(Comparison::parse).ok_or("a comparison was expected")?;
+        let flush = m.take("ftz");
+        let type_ = type_of(m)?;
+        if flush && !type_.is_float() || type_ == Type::F64 && flush {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let f = compare(type_, comparison, flush).ok_or(UNSUPPORTED)?;
+        let [_, a, b, ..] = operands else { return Err("3 operands were expected".to_owned()) };
+        let (a, b) = (self.source(a, type_)?, self.source(b, type_)?);
+        let d = self.temporary();
+        self.emit(Op::Binary { f, d, a, b });
+        Ok((d, type_))
+    }
+
+    /// `p` combined with the third operand.
+    fn combined(&mut self, how: Option<&str>, p: Slot, operands: &[Operand<'a>]) -> Lowered<Slot> {
+        let (f, other): (Binary, _) = match (how, operands) {
+            (None, [_, _, _]) => return Ok(p),
+            (Some("and"), [_, _, _, other]) => (|a, b| a & b, other),
+            (Some("or"), [_, _, _, other]) => (|a, b| a | b, other),
+            (Some("xor"), [_, _, _, other]) => (|a, b| a ^ b, other),
+            _ => return Err("the number of operands is wrong".to_owned()),
+        };
+        let (slot, negated) = self.negatable(other)?;
+        let b = if negated { self.negated(slot) } else { slot };
+        let d = self.temporary();
+        self.emit(Op::Binary { f, d, a: p, b });
+        Ok(d)
+    }
+
+    pub(super) fn negated(&mut self, p: Slot) -> Slot {
+        let d = self.temporary();
+        self.emit(Op::Unary { f: |p| p ^ 1, d, a: p });
+        d
+    }
+
+    fn setp(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let how = m.take_any(&["and", "or", "xor"]);
+        let type_ = m.clone().take_type();
+        let is_pair = matches!(type_, Some(Type::F16x2 | Type::BF16x2));
+        if is_pair {
+            return self.setp_of_halves(i, m, how);
+        }
+        let (p, _) = self.compared(m, &i.operands)?;
+        let first = self.combined(how, p, &i.operands)?;
+        match &i.operands[0] {
+            Operand::Pair(d, q) => {
+                let opposite = self.negated(p);
+                let second = self.combined(how, opposite, &i.operands)?;
+                self.move_to_predicate(d, first)?;
+                self.move_to_predicate(q, second)
+            }
+            Operand::Name(d) => self.move_to_predicate(d, first),
+            _ => Err("the result needs a predicate".to_owned()),
+        }
+    }
+
+    /// Each half has its predicate.
+    fn setp_of_halves(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>, how: Option<&str>) -> Lowered<()> {
+        let mut for_high = m.clone();
+        let (low, type_) = self.compared(m, &i.operands)?;
+        let low = self.combined(how, low, &i.operands)?;
+        let Operand::Pair(d, q) = i.operands[0] else { return Err("a pair of predicates was expected".to_owned()) };
+        let comparison = for_high.take_with(Comparison::parse).ok_or("a comparison was expected")?;
+        let f = compare(type_, comparison, for_high.take("ftz")).ok_or(UNSUPPORTED)?;
+        let (a, b) = (self.source(&i.operands[1], type_)?, self.source(&i.operands[2], type_)?);
+        let (a, b) = (self.upper_half(a), self.upper_half(b));
+        let high = self.temporary();
+        self.emit(Op::Binary { f, d: high, a, b });
+        let high = self.combined(how, high, &i.operands)?;
+        self.move_to_predicate(d, low)?;
+        self.move_to_predicate(q, high)
+    }
+
+    fn upper_half(&mut self, a: Slot) -> Slot {
+        let d = self.temporary();
+        self.emit(Op::Unary { f: |a| a >> 16, d, a });
+        d
+    }
+
+    fn move_to_predicate(&mut self, name: &'a str, a: Slot) -> Lowered<()> {
+        let d = self.destination(&Operand::Name(name), Type::Pred)?;
+        self.emit(Op::Move { d, a });
+        Ok(())
+    }
+
+    fn set(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let how = m.take_any(&["and", "or", "xor"]);
+        let to = type_of(m)?;
+        let f = match to {
+            Type::U16 | Type::S16 => |p| if p == 0 { 0 } else { 0xffff },
+            Type::U32 | Type::S32 => |p| if p == 0 { 0 } else { 0xffff_ffff },
+            Type::F32 => |p| if p == 0 { 0 } else { u64::from(1f32.to_bits()) },
+            Type::F16 => |p| if p == 0 { 0 } else { 0x3c00 },
+            Type::BF16 => |p| if p == 0 { 0 } else { 0x3f80 },
+            _ => return Err(UNSUPPORTED.to_owned()),
+        };
+        if matches!(m.clone().take_type(), Some(Type::F16x2 | Type::BF16x2)) {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let (p, _) = self.compared(m, &i.operands)?;
+        let a = self.combined(how, p, &i.operands)?;
+        let d = self.destination(&i.operands[0], to)?;
+        self.emit(Op::Unary { f, d, a });
+        Ok(())
+    }
+
+    fn slct(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let flush = m.take("ftz");
+        let (t, by) = (type_of(m)?, type_of(m)?);
+        match by {
+            Type::S32 if !flush => self.ternary(i, [t, t, t, by], Some(|a, b, c| if c >> 31 == 0 { a } else { b })),
+            // Negative zero counts as zero, NaN chooses b. Subnormal numbers have a sign only without .ftz.
+            Type::F32 if flush => {
+                let f = |a, b, c: u64| if c & 0x7fff_ffff < 0x80_0000 || c <= 0x7f80_0000 { a } else { b };
+                self.ternary(i, [t, t, t, by], Some(f))
+            }
+            Type::F32 => {
+                let f = |a, b, c: u64| if c == 0x8000_0000 || c <= 0x7f80_0000 { a } else { b };
+                self.ternary(i, [t, t, t, by], Some(f))
+            }
+            _ => Err(UNSUPPORTED.to_owned()),
+        }
+    }
+
+    fn cvt(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let relu = m.take("relu");
+        let integral = m.take_any(&["rni", "rzi", "rmi", "rpi"]);
+        let style = style(m);
+        let (to, from) = (type_of(m)?, type_of(m)?);
+        if let Type::F16x2 | Type::BF16x2 = to {
+            let narrow = if to == Type::F16x2 { Type::F16 } else { Type::BF16 };
+            let how = Convert {
+                from,
+                to: narrow,
+                round: style.round,
+                integral: false,
+                flush: style.flush,
+                saturate: style.saturate,
+                relu,
+                width: 16,
+            };
+            return if from == Type::F32 && integral.is_none() {
+                self.cvt_pair(i, to, how)
+            } else {
+                Err(UNSUPPORTED.to_owned())
+            };
+        }
+        let round = match integral {
+            Some("rzi") => rounding::ZERO,
+            Some("rmi") => rounding::DOWN,
+            Some("rpi") => rounding::UP,
+            _ => style.round,
+        };
+        let pair = matches!(from, Type::F16x2 | Type::BF16x2) || from == Type::Pred || to == Type::Pred;
+        let to_integer = from.is_float() && !to.is_float();
+        if pair || to_integer != integral.is_some() && (to_integer || from != to) || relu && !to.is_float() {
+            return Err("this conversion is not supported".to_owned());
+        }
+        let [d, a] = operands(i)?;
+        let a = self.wide_source(a, from)?;
+        let (d, width) = self.wide_destination(d, to)?;
+        let simple = !from.is_float() && !to.is_float() && !style.saturate;
+        if let Some(f) = extend(from, to, width).filter(|_| simple) {
+            self.emit(Op::Unary { f, d, a });
+            return Ok(());
+        }
+        let width = u8::try_from(width).unwrap_or(64);
+        let (flush, saturate, integral) = (style.flush, style.saturate, integral.is_some());
+        self.emit(Op::Convert { d, a, how: Convert { from, to, round, integral, flush, saturate, relu, width } });
+        Ok(())
+    }
+
+    /// The first operand is the upper half.
+    fn cvt_pair(&mut self, i: &Instruction<'a>, to: Type, how: Convert) -> Lowered<()> {
+        let [d, high, low] = operands(i)?;
+        let (high, low) = (self.source(high, Type::F32)?, self.source(low, Type::F32)?);
+        let d = self.destination(d, to)?;
+        let (a, b) = (self.temporary(), self.temporary());
+        self.emit(Op::Convert { d: a, a: high, how });
+        self.emit(Op::Convert { d: b, a: low, how });
+        self.emit(Op::Binary { f: |high, low| high << 16 | low, d, a, b });
+        Ok(())
+    }
+
+    fn cvta(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let to = m.take("to");
+        let window = self.take_window(m).filter(|window| *window != Window::Generic).ok_or(UNSUPPORTED)?;
+        if type_of(m)? != Type::U64 {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let [d, a] = operands(i)?;
+        let a = self.source(a, Type::U64)?;
+        let d = self.destination(d, Type::U64)?;
+        if window == Window::Global {
+            self.emit(Op::Move { d, a });
+            return Ok(());
+        }
+        let b = self.value(window_base(window));
+        let f: Binary = if to { u64::wrapping_sub } else { u64::wrapping_add };
+        self.emit(Op::Binary { f, d, a, b });
+        Ok(())
+    }
+
+    fn isspacep(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let is_const = m.first() == Some("const");
+        let window = self.take_window(m).filter(|window| *window != Window::Generic).ok_or(UNSUPPORTED)?;
+        if is_const {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let [p, a] = operands(i)?;
+        let a = self.source(a, Type::U64)?;
+        let d = self.destination(p, Type::Pred)?;
+        self.emit(Op::InWindow { d, a, window });
+        Ok(())
+    }
+
+    /// The window of the state space that the modifiers name.
+    pub(super) fn take_window(&mut self, m: &mut Modifiers<'a>) -> Option<Window> {
+        let name =
+            m.take_any(&["global", "const", "shared", "shared::cta", "local", "param", "param::entry", "param::func"])?;
+        Some(match name {
+            "global" | "const" => Window::Global,
+            "shared" | "shared::cta" => Window::Shared,
+            "local" => Window::Local,
+            _ if self.is_entry => Window::Param,
+            _ => Window::Local,
+        })
+    }
+}
+
+/// The type of one of `count` parts.
+fn part_type(type_: Type, count: usize) -> Lowered<Type> {
+    match (type_.bits(), count) {
+        (64, 2) => Ok(Type::B32),
+        (64, 4) | (32, 2) => Ok(Type::B16),
+        (32, 4) | (16, 2) => Ok(Type::B8),
+        _ => Err("a vector of so many parts does not fit the type".to_owned()),
+    }
+}

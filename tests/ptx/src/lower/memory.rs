@@ -1,0 +1,169 @@
+//! Loads and stores.
+
+use super::arithmetic::type_of;
+use super::operand::number;
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use crate::ast::Operand;
+use crate::op::{Access, Op, Slot, Window};
+use crate::types::Type;
+
+pub(super) const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
+/// They say how long data is worth keeping in a cache; there is none here.
+const CACHES: [&str; 9] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"];
+
+impl<'a> Lower<'_, 'a> {
+    pub(super) fn memory(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        match i.opcode {
+            "ld" | "ldu" => self.load(i, m),
+            "st" => self.store(i, m),
+            "cp" => self.copy(i, m),
+            _ => {
+                // A prefetch only asks: its address is never looked at.
+                self.take_window(m);
+                drop_cache_hints(m)?;
+                m.take_any(&["L1", "L2"]);
+                let [address] = operands(i)?;
+                self.address(address, Window::Generic).map(|_| ())
+            }
+        }
+    }
+
+    /// The window, the vector's length and the type; a fence where the modifiers ask for order.
+    fn access(&mut self, m: &mut Modifiers<'a>, order: &str) -> Lowered<(Window, usize, Type, bool)> {
+        let fence = m.take(order);
+        let order = m.take_any(&["volatile", "weak", "relaxed", "mmio"]);
+        if fence && order.is_some() && order != Some("mmio") {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        m.take_any(&SCOPES);
+        let window = self.take_window(m).unwrap_or(Window::Generic);
+        while m.take_any(&CACHES).is_some() {}
+        drop_cache_hints(m)?;
+        let count = match m.take_any(&["v2", "v4"]) {
+            Some("v2") => 2,
+            Some(_) => 4,
+            None => 1,
+        };
+        let type_ = type_of(m)?;
+        if type_ == Type::Pred || type_.bytes() as usize * count > 16 {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        Ok((window, count, type_, fence))
+    }
+
+    fn load(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let (window, count, type_, fence) = self.access(m, "acquire")?;
+        let [d, address] = operands(i)?;
+        let (base, offset, window) = self.address(address, window)?;
+        let targets = parts(d, count)?;
+        // The first element may land in the base's register.
+        let base = if count > 1 { self.copied(base) } else { base };
+        for (target, index) in targets.iter().zip(0u8..) {
+            let (d, width) = self.wide_destination(target, type_)?;
+            let mut access = access_of(window, type_, index, count);
+            if type_.is_signed() {
+                access.extend = u8::try_from(width).unwrap_or(64);
+            }
+            let offset = offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
+            self.emit(Op::Load { d, base, offset, access });
+        }
+        if fence {
+            self.emit(Op::Fence);
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let (window, count, type_, fence) = self.access(m, "release")?;
+        if i.modifiers.contains(&"const") {
+            return Err("constant memory is not written".to_owned());
+        }
+        let [address, a] = operands(i)?;
+        let (base, offset, window) = self.address(address, window)?;
+        if window == Window::Param {
+            return Err("a kernel's parameters are not written".to_owned());
+        }
+        if fence {
+            self.emit(Op::Fence);
+        }
+        for (value, index) in parts(a, count)?.iter().zip(0u8..) {
+            let a = self.wide_source(value, type_)?;
+            let access = access_of(window, type_, index, count);
+            let offset = offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
+            self.emit(Op::Store { a, base, offset, access });
+        }
+        Ok(())
+    }
+
+    fn copied(&mut self, a: Slot) -> Slot {
+        let d = self.temporary();
+        self.emit(Op::Move { d, a });
+        d
+    }
+
+    /// `cp.async`: done at once, so that there is nothing to wait for.
+    fn copy(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        if !m.take("async") {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        match m.take_any(&["commit_group", "wait_group", "wait_all", "ca", "cg"]) {
+            Some("commit_group" | "wait_all") => return operands::<0>(i).map(|_| ()),
+            Some("wait_group") => {
+                let [count] = operands(i)?;
+                return number(count).map(|_| ());
+            }
+            Some(_) => {}
+            None => return Err(UNSUPPORTED.to_owned()),
+        }
+        let to_shared = m.take_any(&["shared", "shared::cta"]).is_some();
+        drop_cache_hints(m)?;
+        if !to_shared || !m.take("global") {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let [target, source, size] = operands(i)?;
+        let size = match number(size)? {
+            size @ (4 | 8 | 16) => size,
+            _ => return Err("cp.async copies 4, 8 or 16 bytes".to_owned()),
+        };
+        let (to, to_offset, _) = self.address(target, Window::Shared)?;
+        let (from, from_offset, _) = self.address(source, Window::Global)?;
+        let step = size.min(8);
+        for at in (0..size).step_by(8) {
+            let align = if at == 0 { size } else { step };
+            let narrow = |value: u64| u8::try_from(value).unwrap_or(8);
+            let access = Access { window: Window::Global, bytes: narrow(step), align: narrow(align), extend: 0 };
+            let d = self.temporary();
+            self.emit(Op::Load { d, base: from, offset: from_offset.wrapping_add(at), access });
+            let access = Access { window: Window::Shared, ..access };
+            self.emit(Op::Store { a: d, base: to, offset: to_offset.wrapping_add(at), access });
+        }
+        Ok(())
+    }
+}
+
+/// The elements of a vector, or the one value.
+fn parts<'o, 'a>(operand: &'o Operand<'a>, count: usize) -> Lowered<&'o [Operand<'a>]> {
+    match operand {
+        Operand::Vector(parts) if parts.len() == count => Ok(parts),
+        Operand::Vector(_) => Err(format!("a vector of {count} was expected")),
+        _ if count == 1 => Ok(std::slice::from_ref(operand)),
+        _ => Err(format!("a vector of {count} was expected")),
+    }
+}
+
+/// The first element answers for the whole vector's alignment.
+fn access_of(window: Window, type_: Type, index: u8, count: usize) -> Access {
+    let bytes = u8::try_from(type_.bytes()).unwrap_or(8);
+    let whole = bytes * u8::try_from(count).unwrap_or(1);
+    Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0 }
+}
+
+/// Hints such as `.L1::no_allocate` change nothing; a cache policy comes with an operand, which is not read.
+pub(super) fn drop_cache_hints(m: &mut Modifiers<'_>) -> Lowered<()> {
+    if m.take("L2::cache_hint") {
+        return Err("modifier .L2::cache_hint is not supported".to_owned());
+    }
+    m.drop_prefixed("L1::");
+    m.drop_prefixed("L2::");
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! Checks a function's statements one by one and lowers them to operations.
+//!
+//! Here is the frame of it: scopes, labels and guards. The instructions are in the files beside this one, by group.
+
+mod arithmetic;
+mod atomic;
+mod call;
+mod control;
+mod data;
+mod float;
+mod logic;
+mod memory;
+mod modifiers;
+mod operand;
+mod scope;
+mod symbols;
+mod synchronise;
+mod warp;
+
+pub(crate) use symbols::{MOST_PARAMETERS, SharedVariable, Symbol, Symbols, formals, kernel_parameters};
+
+use crate::LoadError;
+use crate::ast::{self, Declaration, Instruction, Operand, Statement};
+use crate::op::{Constant, FIRST_SLOT, Function, Op, Slot};
+use crate::span::Span;
+use crate::types::Space;
+use modifiers::Modifiers;
+use scope::{Entity, Scopes};
+use std::collections::HashMap;
+
+/// The reason alone: the instruction's line and text are added outside.
+type Lowered<T> = Result<T, String>;
+
+/// As much local memory as a thread can have on any GPU.
+pub(crate) const MOST_LOCAL: u64 = 512 << 10;
+const UNSUPPORTED: &str = "instruction is not supported";
+
+pub(crate) struct Lower<'m, 'a> {
+    symbols: &'m mut Symbols<'a>,
+    source: &'a str,
+    is_entry: bool,
+    function: Function,
+    scopes: Scopes<'a>,
+    /// Where labels stand: an index into the code.
+    labels: Vec<u32>,
+    constants: HashMap<Constant, Slot>,
+    /// The statement at hand.
+    span: Span,
+}
+
+/// Lowers the body of a function.
+pub(crate) fn lower<'a>(
+    source: &'a str,
+    symbols: &mut Symbols<'a>,
+    function: &ast::Function<'a>,
+    body: &[Statement<'a>],
+) -> Result<Function, LoadError> {
+    let mut lower = Lower {
+        symbols,
+        source,
+        is_entry: function.is_entry,
+        function: Function { is_defined: true, ..Function::default() },
+        scopes: Scopes::default(),
+        labels: Vec::new(),
+        constants: HashMap::new(),
+        span: function.span,
+    };
+    lower.function.constants = vec![Constant::Zero; FIRST_SLOT as usize];
+    lower.head(function).map_err(|reason| lower.error(reason))?;
+    lower.collect_labels(body)?;
+    for statement in body {
+        lower.statement(statement).map_err(|reason| lower.error(reason))?;
+    }
+    lower.emit(Op::Return);
+    lower.resolve_labels();
+    Ok(lower.function)
+}
+
+impl<'a> Lower<'_, 'a> {
+    fn error(&self, reason: String) -> LoadError {
+        LoadError { line: self.span.line, text: self.span.text(self.source), reason }
+    }
+
+    /// Parameters and results: a kernel's are in its parameter block, a function's in its frame.
+    fn head(&mut self, function: &ast::Function<'a>) -> Lowered<()> {
+        if self.is_entry {
+            for (parameter, offset) in symbols::kernel_parameters(&function.signature.parameters).0 {
+                self.scopes.declare(parameter.name, Entity::KernelParameter { offset })?;
+            }
+            return Ok(());
+        }
+        let (shape, bytes, slots) = formals(&function.signature)?;
+        self.function.local_bytes = bytes;
+        self.function.constants.resize((FIRST_SLOT + slots) as usize, Constant::Zero);
+        let declared = function.signature.returns.iter().chain(&function.signature.parameters);
+        for (declaration, formal) in declared.zip(shape.results.iter().chain(&shape.parameters)) {
+            self.scopes.declare(declaration.name, Entity::of_formal(declaration, *formal))?;
+        }
+        self.function.shape = shape;
+        Ok(())
+    }
+
+    /// Before any instruction, as branches go forwards too.
+    fn collect_labels(&mut self, body: &[Statement<'a>]) -> Result<(), LoadError> {
+        for statement in body {
+            let result = match statement {
+                Statement::Open(span) => {
+                    self.span = *span;
+                    self.scopes.open()
+                }
+                Statement::Close => {
+                    self.scopes.close();
+                    Ok(())
+                }
+                Statement::Label(name, span) => {
+                    self.span = *span;
+                    let label = self.new_label();
+                    self.scopes.declare(name, Entity::Label(label))
+                }
+                Statement::BranchTargets(name, targets, span) => {
+                    self.span = *span;
+                    self.scopes.declare(name, Entity::BranchTargets(targets.clone()))
+                }
+                Statement::CallTargets(name, targets, span) => {
+                    self.span = *span;
+                    self.scopes.declare(name, Entity::CallTargets(targets.clone()))
+                }
+                Statement::Prototype(name, signature, span) => {
+                    self.span = *span;
+                    formals(signature).and_then(|(shape, ..)| self.scopes.declare(name, Entity::Prototype(shape)))
+                }
+                Statement::Declaration(_) | Statement::Instruction(_) => Ok(()),
+            };
+            result.map_err(|reason| self.error(reason))?;
+        }
+        self.scopes.restart();
+        Ok(())
+    }
+
+    fn statement(&mut self, statement: &Statement<'a>) -> Lowered<()> {
+        match statement {
+            Statement::Open(_) => self.scopes.open()?,
+            Statement::Close => self.scopes.close(),
+            Statement::Label(name, _) => {
+                if let Some(Entity::Label(label)) = self.scopes.find(name) {
+                    let label = *label;
+                    self.place(label);
+                }
+            }
+            Statement::Declaration(declaration) => {
+                self.span = declaration.span;
+                self.declaration(declaration)?;
+            }
+            Statement::Instruction(instruction) => {
+                self.span = instruction.span;
+                self.guarded(instruction)?;
+            }
+            Statement::BranchTargets(..) | Statement::CallTargets(..) | Statement::Prototype(..) => {}
+        }
+        Ok(())
+    }
+
+    fn declaration(&mut self, declaration: &Declaration<'a>) -> Lowered<()> {
+        let name = declaration.name;
+        match declaration.space {
+            Space::Register if declaration.vector > 1 || declaration.is_array => {
+                Err("vectors and arrays of registers are not supported".to_owned())
+            }
+            Space::Register => match declaration.range {
+                Some(count) => self.scopes.declare_range(name, count, declaration.type_),
+                None => {
+                    let slot = self.temporary();
+                    self.scopes.declare(name, Entity::Register(slot, declaration.type_))
+                }
+            },
+            Space::Param | Space::Local => {
+                let offset = self.allocate_local(declaration.size(), declaration.alignment())?;
+                self.scopes.declare(name, Entity::Local { offset, size: declaration.size() })
+            }
+            Space::Shared => {
+                let symbol = self.symbols.add_shared(declaration)?;
+                self.scopes.declare(name, Entity::Module(symbol))
+            }
+            Space::Global | Space::Const => Err("global variables stand outside functions".to_owned()),
+        }
+    }
+
+    /// Returns the offset from the frame's base.
+    fn allocate_local(&mut self, size: u64, align: u64) -> Lowered<u64> {
+        let offset = self.function.local_bytes.next_multiple_of(align);
+        let end = offset.saturating_add(size);
+        if end > MOST_LOCAL {
+            return Err(format!("a thread has at most {MOST_LOCAL} bytes of local memory"));
+        }
+        self.function.local_bytes = end;
+        self.function.local_align = self.function.local_align.max(align);
+        Ok(offset)
+    }
+
+    /// An instruction behind its guard: where that does not hold, it is jumped over.
+    fn guarded(&mut self, instruction: &Instruction<'a>) -> Lowered<()> {
+        let Some(guard) = instruction.guard else { return self.instruction(instruction) };
+        let p = self.predicate(guard.name)?;
+        if instruction.opcode == "bra" {
+            let target = self.branch_target(instruction)?;
+            self.emit(Op::BranchIf { p, negated: guard.negated, target });
+            return Ok(());
+        }
+        let after = self.new_label();
+        self.emit(Op::BranchIf { p, negated: !guard.negated, target: after });
+        self.instruction(instruction)?;
+        self.place(after);
+        Ok(())
+    }
+
+    fn instruction(&mut self, i: &Instruction<'a>) -> Lowered<()> {
+        let mut modifiers = Modifiers::new(&i.modifiers);
+        let m = &mut modifiers;
+        match i.opcode {
+            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "abs" | "neg" | "min" | "max" | "addc" | "subc"
+            | "madc" | "mul24" | "mad24" | "sad" => self.arithmetic(i, m)?,
+            "and" | "or" | "xor" | "not" | "cnot" | "lop3" | "shl" | "shr" | "shf" | "prmt" | "popc" | "clz"
+            | "bfind" | "brev" | "bfe" | "bfi" | "fns" | "bmsk" | "szext" | "dp4a" | "dp2a" => self.logic(i, m)?,
+            "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "copysign" | "testp" => {
+                self.float(i, m)?;
+            }
+            "setp" | "set" | "selp" | "slct" | "mov" | "cvt" | "cvta" | "isspacep" => self.data(i, m)?,
+            "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "cp" => self.memory(i, m)?,
+            "atom" | "red" => self.atomic(i, m)?,
+            "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "griddepcontrol" => self.synchronise(i, m)?,
+            "vote" | "match" | "shfl" | "redux" | "activemask" | "elect" => self.warp(i, m)?,
+            "bra" | "brx" | "ret" | "exit" | "trap" | "brkpt" => self.control(i, m)?,
+            "call" => self.call(i, m)?,
+            _ => return Err(UNSUPPORTED.to_owned()),
+        }
+        match m.first() {
+            Some(left) => Err(format!("modifier .{left} is not supported with this instruction")),
+            None => Ok(()),
+        }
+    }
+
+    fn emit(&mut self, op: Op) {
+        self.function.code.push(op);
+        self.function.spans.push(self.span);
+    }
+
+    fn here(&self) -> u32 {
+        // A source has fewer bytes than that, and an instruction few operations.
+        u32::try_from(self.function.code.len()).unwrap_or(u32::MAX)
+    }
+
+    fn new_label(&mut self) -> u32 {
+        self.labels.push(0);
+        u32::try_from(self.labels.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn place(&mut self, label: u32) {
+        self.labels[label as usize] = self.here();
+    }
+
+    /// From labels to where they stand.
+    fn resolve_labels(&mut self) {
+        let labels = &self.labels;
+        for op in &mut self.function.code {
+            if let Op::Branch { target } | Op::BranchIf { target, .. } = op {
+                *target = labels[*target as usize];
+            }
+        }
+        for target in self.function.tables.iter_mut().flatten() {
+            *target = labels[*target as usize];
+        }
+    }
+}
+
+/// The operands, if there are so many.
+fn operands<'i, 'a, const N: usize>(i: &'i Instruction<'a>) -> Lowered<&'i [Operand<'a>; N]> {
+    i.operands.as_slice().try_into().map_err(|_| format!("{N} operands were expected"))
+}

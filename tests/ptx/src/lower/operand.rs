@@ -1,0 +1,281 @@
+//! Operands: names, numbers and addresses become slots.
+
+use super::scope::Entity;
+use super::symbols::Symbol;
+use super::{Lower, Lowered};
+use crate::arithmetic::mask;
+use crate::ast::Operand;
+use crate::op::{Constant, LOCAL_BASE, Op, Slot, Special, Window};
+use crate::types::Type;
+
+impl<'a> Lower<'_, 'a> {
+    /// A slot that starts as zero.
+    pub(super) fn temporary(&mut self) -> Slot {
+        self.function.constants.push(Constant::Zero);
+        u32::try_from(self.function.constants.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn constant(&mut self, constant: Constant) -> Slot {
+        if let Some(&slot) = self.constants.get(&constant) {
+            return slot;
+        }
+        let slot = self.temporary();
+        self.function.constants[slot as usize] = constant;
+        self.constants.insert(constant, slot);
+        slot
+    }
+
+    pub(super) fn value(&mut self, value: u64) -> Slot {
+        self.constant(Constant::Value(value))
+    }
+
+    pub(super) fn find_register(&mut self, name: &'a str) -> Option<(Slot, Type)> {
+        if let Some(Entity::Register(slot, type_)) = self.scopes.find(name) {
+            return Some((*slot, *type_));
+        }
+        let (scope, type_) = self.scopes.find_in_range(name)?;
+        let slot = self.temporary();
+        self.scopes.assign(scope, name, slot, type_);
+        Some((slot, type_))
+    }
+
+    pub(super) fn predicate(&mut self, name: &'a str) -> Lowered<Slot> {
+        match self.find_register(name) {
+            Some((slot, Type::Pred)) => Ok(slot),
+            Some(_) => Err(format!("{name} is no predicate")),
+            None => Err(format!("{name} is not declared")),
+        }
+    }
+
+    /// A register as wide as the type.
+    pub(super) fn destination(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
+        let (slot, register) = self.written(operand, type_)?;
+        fits_exactly(operand, register, type_)?;
+        Ok(slot)
+    }
+
+    /// A register as wide as the type, or wider, and its width.
+    pub(super) fn wide_destination(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<(Slot, u32)> {
+        let (slot, register) = self.written(operand, type_)?;
+        fits(operand, register, type_)?;
+        Ok((slot, register.bits()))
+    }
+
+    fn written(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<(Slot, Type)> {
+        match operand {
+            Operand::Name("_") => Ok((self.temporary(), type_)),
+            Operand::Name(name) => {
+                self.find_register(name).ok_or_else(|| format!("{name} is not declared as a register"))
+            }
+            _ => Err("the result needs a register".to_owned()),
+        }
+    }
+
+    /// A value of the type's width.
+    pub(super) fn source(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
+        if let Operand::Name(name) = operand
+            && let Some((slot, register)) = self.find_register(name)
+        {
+            fits_exactly(operand, register, type_)?;
+            return Ok(slot);
+        }
+        self.computed(operand, type_)
+    }
+
+    /// A value of the type's width or wider.
+    pub(super) fn wide_source(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
+        if let Operand::Name(name) = operand
+            && let Some((slot, register)) = self.find_register(name)
+        {
+            fits(operand, register, type_)?;
+            return Ok(slot);
+        }
+        self.computed(operand, type_)
+    }
+
+    /// What is no register: numbers, special registers and addresses.
+    fn computed(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
+        match *operand {
+            Operand::Integer(value) if type_ == Type::Pred => Ok(self.value(u64::from(value != 0))),
+            Operand::Integer(value) if !type_.is_float() => Ok(self.value(value & mask(type_.bits()))),
+            Operand::Single(bits) => self.float_value(f64::from(f32::from_bits(bits)), u64::from(bits), type_),
+            Operand::Double(bits) => self.float_value(f64::from_bits(bits), bits, type_),
+            Operand::Name("WARP_SZ") => Ok(self.value(32)),
+            Operand::Name(name) | Operand::Member(name, _) if name.starts_with('%') => {
+                let member = if let Operand::Member(_, member) = *operand { Some(member) } else { None };
+                let what = special(name, member).ok_or_else(|| format!("{name} is not declared"))?;
+                let d = self.temporary();
+                self.emit(Op::Special { d, what });
+                if type_.bits() < 64 { Ok(self.cut(d, type_)) } else { Ok(d) }
+            }
+            Operand::Name(name) => self.symbol_address(name, 0, type_),
+            Operand::Sum(name, addend) => self.symbol_address(name, addend, type_),
+            _ => Err(format!("an operand does not fit the type {type_:?}")),
+        }
+    }
+
+    /// The low bits of a special register.
+    fn cut(&mut self, slot: Slot, type_: Type) -> Slot {
+        let (d, b) = (self.temporary(), self.value(mask(type_.bits())));
+        self.emit(Op::Binary { f: |a, b| a & b, d, a: slot, b });
+        d
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a decimal constant is rounded to its type")]
+    fn float_value(&mut self, value: f64, bits: u64, type_: Type) -> Lowered<Slot> {
+        match type_ {
+            Type::F32 => Ok(self.value(u64::from((value as f32).to_bits()))),
+            Type::F64 => Ok(self.value(value.to_bits())),
+            Type::B32 | Type::B64 if mask(type_.bits()) >= bits => Ok(self.value(bits)),
+            _ => Err("a floating-point constant does not fit the type".to_owned()),
+        }
+    }
+
+    fn find_symbol(&self, name: &'a str) -> Lowered<Entity<'a>> {
+        if let Some(entity) = self.scopes.find(name) {
+            return Ok(entity.clone());
+        }
+        match self.symbols.names.get(name) {
+            Some(Symbol::Undefined) => Err(format!("{name} is declared, but not defined in this module")),
+            Some(&symbol) => Ok(Entity::Module(symbol)),
+            None => Err(format!("{name} is not declared")),
+        }
+    }
+
+    /// The address of a variable or function in its own space.
+    fn symbol_address(&mut self, name: &'a str, addend: u64, type_: Type) -> Lowered<Slot> {
+        if type_.bits() < 32 || type_.is_float() {
+            return Err(format!("{name} is an address, which does not fit the type"));
+        }
+        let (base, offset, _) = self.symbol_place(name)?;
+        let offset = offset.wrapping_add(addend);
+        if offset == 0 {
+            return Ok(base);
+        }
+        if let Constant::Value(value) = self.function.constants[base as usize] {
+            return Ok(self.value(value.wrapping_add(offset)));
+        }
+        let (d, b) = (self.temporary(), self.value(offset));
+        self.emit(Op::Binary { f: u64::wrapping_add, d, a: base, b });
+        Ok(d)
+    }
+
+    /// A variable's base slot, the offset from it and its window.
+    fn symbol_place(&mut self, name: &'a str) -> Lowered<(Slot, u64, Window)> {
+        Ok(match self.find_symbol(name)? {
+            Entity::Local { offset, .. } => (LOCAL_BASE, offset, Window::Local),
+            Entity::KernelParameter { offset } => (self.value(0), offset, Window::Param),
+            Entity::Module(Symbol::Variable(index)) => (self.constant(Constant::Variable { index }), 0, Window::Global),
+            Entity::Module(Symbol::Shared(index)) => {
+                self.function.shared.push(index);
+                (self.constant(Constant::Shared { index }), 0, Window::Shared)
+            }
+            Entity::Module(Symbol::DynamicShared) => {
+                let d = self.temporary();
+                self.emit(Op::Special { d, what: Special::DynamicSharedBase });
+                (d, 0, Window::Shared)
+            }
+            Entity::Module(Symbol::Function(index)) => (self.constant(Constant::Function { index }), 0, Window::Global),
+            _ => return Err(format!("{name} has no address")),
+        })
+    }
+
+    /// `[base+offset]` in the window that the instruction names: the base's slot, the offset, and the window to use.
+    pub(super) fn address(&mut self, operand: &Operand<'a>, window: Window) -> Lowered<(Slot, u64, Window)> {
+        let Operand::Address(base, offset) = *operand else {
+            return Err("an address in brackets was expected".to_owned());
+        };
+        let Some(name) = base else { return Ok((self.value(0), offset, window)) };
+        if let Some((slot, type_)) = self.find_register(name) {
+            if type_.bits() < 32 || type_.is_float() {
+                return Err(format!("{name} cannot hold an address"));
+            }
+            // A function's parameters lie in its frame.
+            let window = if window == Window::Param && !self.is_entry { Window::Local } else { window };
+            return Ok((slot, offset, window));
+        }
+        let (slot, start, actual) = self.symbol_place(name)?;
+        let parameter_of_function = window == Window::Param && actual == Window::Local;
+        if window != actual && window != Window::Generic && !parameter_of_function {
+            return Err(format!("{name} does not lie in this state space"));
+        }
+        Ok((slot, start.wrapping_add(offset), actual))
+    }
+
+    /// A predicate that may be negated.
+    pub(super) fn negatable(&mut self, operand: &Operand<'a>) -> Lowered<(Slot, bool)> {
+        match operand {
+            Operand::Not(name) => Ok((self.predicate(name)?, true)),
+            _ => Ok((self.source(operand, Type::Pred)?, false)),
+        }
+    }
+}
+
+/// An integer operand that must be known when the module loads.
+pub(super) fn number(operand: &Operand<'_>) -> Lowered<u64> {
+    match operand {
+        Operand::Integer(value) => Ok(*value),
+        _ => Err("a constant was expected".to_owned()),
+    }
+}
+
+fn fits_exactly(operand: &Operand<'_>, register: Type, type_: Type) -> Lowered<()> {
+    if register.bits() == type_.bits() && (register == Type::Pred) == (type_ == Type::Pred) {
+        return Ok(());
+    }
+    Err(mismatch(operand, register, type_))
+}
+
+fn fits(operand: &Operand<'_>, register: Type, type_: Type) -> Lowered<()> {
+    if register.bits() >= type_.bits() && (register == Type::Pred) == (type_ == Type::Pred) {
+        return Ok(());
+    }
+    Err(mismatch(operand, register, type_))
+}
+
+fn mismatch(operand: &Operand<'_>, register: Type, type_: Type) -> String {
+    let name = if let Operand::Name(name) = operand { name } else { "the operand" };
+    format!("{name} has the type {register:?}, which does not fit {type_:?}")
+}
+
+/// A special register from its name.
+fn special(name: &str, member: Option<&str>) -> Option<Special> {
+    if let Some(member) = member {
+        let axis = match member {
+            "x" => 0,
+            "y" => 1,
+            "z" => 2,
+            "w" => 3,
+            _ => return None,
+        };
+        return Some(match name {
+            "%tid" => Special::Thread(axis),
+            "%ntid" => Special::BlockSize(axis),
+            "%ctaid" | "%clusterid" => Special::Block(axis),
+            "%nctaid" | "%nclusterid" => Special::GridSize(axis),
+            "%cluster_ctaid" => Special::Zero,
+            "%cluster_nctaid" => Special::One,
+            _ => return None,
+        });
+    }
+    Some(match name {
+        "%laneid" => Special::Lane,
+        "%warpid" => Special::Warp,
+        "%nwarpid" => Special::WarpCount,
+        // One multiprocessor, one grid, no clusters.
+        "%smid" | "%gridid" | "%cluster_ctarank" => Special::Zero,
+        "%nsmid" | "%cluster_nctarank" => Special::One,
+        "%clock" | "%clock64" => Special::Clock,
+        "%clock_hi" => Special::ClockHigh,
+        "%globaltimer" | "%globaltimer_lo" => Special::GlobalTimer,
+        "%globaltimer_hi" => Special::GlobalTimerHigh,
+        "%lanemask_eq" => Special::LanesEqual,
+        "%lanemask_lt" => Special::LanesLess,
+        "%lanemask_le" => Special::LanesLessEqual,
+        "%lanemask_gt" => Special::LanesGreater,
+        "%lanemask_ge" => Special::LanesGreaterEqual,
+        "%dynamic_smem_size" => Special::DynamicShared,
+        "%total_smem_size" => Special::TotalShared,
+        _ => return None,
+    })
+}

@@ -1,0 +1,93 @@
+//! The names of a module, and the layout of parameters.
+
+use super::{Lowered, MOST_LOCAL};
+use crate::ast::{Declaration, Linkage, Signature};
+use crate::op::{FIRST_SLOT, Formal, Place, Shape};
+use crate::types::Space;
+use std::collections::HashMap;
+
+/// More than any GPU's.
+const MOST_SHARED: u64 = 1 << 20;
+/// PTX's limit is 32764 bytes.
+pub(crate) const MOST_PARAMETERS: u64 = 32764;
+
+/// What a name of the module stands for: indices into its tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Symbol {
+    /// In `.global` or `.const`.
+    Variable(usize),
+    Shared(usize),
+    /// The shared memory whose size the launch says.
+    DynamicShared,
+    Function(usize),
+    /// Declared, not defined.
+    Undefined,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharedVariable {
+    pub(crate) size: u64,
+    pub(crate) align: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Symbols<'a> {
+    pub(crate) names: HashMap<&'a str, Symbol>,
+    pub(crate) shared: Vec<SharedVariable>,
+    /// What the start of dynamic shared memory is a multiple of.
+    pub(crate) dynamic_align: u64,
+    /// By function; empty places for kernels.
+    pub(crate) shapes: Vec<Shape>,
+    pub(crate) defined: Vec<bool>,
+}
+
+impl<'a> Symbols<'a> {
+    pub(crate) fn add_shared(&mut self, declaration: &Declaration<'a>) -> Lowered<Symbol> {
+        if !declaration.initial.is_empty() {
+            return Err("shared variables have no initial value".to_owned());
+        }
+        if declaration.linkage == Linkage::Extern {
+            self.dynamic_align = self.dynamic_align.max(declaration.alignment());
+            return Ok(Symbol::DynamicShared);
+        }
+        let (size, align) = (declaration.size(), declaration.alignment());
+        if size > MOST_SHARED {
+            return Err(format!("a block has at most {MOST_SHARED} bytes of shared memory"));
+        }
+        self.shared.push(SharedVariable { size, align });
+        Ok(Symbol::Shared(self.shared.len() - 1))
+    }
+}
+
+/// The offsets of a kernel's parameters in its block, and the block's bytes.
+pub(crate) fn kernel_parameters<'p, 'a>(parameters: &'p [Declaration<'a>]) -> (Vec<(&'p Declaration<'a>, u64)>, u64) {
+    let mut end = 0u64;
+    let mut placed = Vec::new();
+    for parameter in parameters {
+        let offset = end.saturating_add(parameter.alignment() - 1) & !(parameter.alignment() - 1);
+        end = offset.saturating_add(parameter.size());
+        placed.push((parameter, offset));
+    }
+    (placed, end)
+}
+
+/// The places of results and parameters in a function's frame; the bytes of local memory and the slots they take.
+pub(crate) fn formals(signature: &Signature<'_>) -> Lowered<(Shape, u64, u32)> {
+    let (mut bytes, mut slots) = (0u64, 0);
+    let mut place = |declaration: &Declaration<'_>| {
+        let size = declaration.size();
+        if declaration.space == Space::Register {
+            slots += 1;
+            return Formal { place: Place::Slot(FIRST_SLOT + slots - 1), bytes: u64::from(declaration.type_.bytes()) };
+        }
+        let offset = bytes.saturating_add(declaration.alignment() - 1) & !(declaration.alignment() - 1);
+        bytes = offset.saturating_add(size);
+        Formal { place: Place::Local(offset), bytes: size }
+    };
+    let results = signature.returns.iter().map(&mut place).collect();
+    let parameters = signature.parameters.iter().map(&mut place).collect();
+    if bytes > MOST_LOCAL {
+        return Err("the parameters are too large".to_owned());
+    }
+    Ok((Shape { results, parameters }, bytes, slots))
+}

@@ -1,0 +1,113 @@
+//! Barriers, fences and sleeping.
+
+use super::arithmetic::type_of;
+use super::memory::SCOPES;
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use crate::ast::Operand;
+use crate::op::{Barrier, BarrierKind, Op, Reduction, Warp, WarpKind};
+use crate::types::Type;
+
+impl<'a> Lower<'_, 'a> {
+    pub(super) fn synchronise(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        match i.opcode {
+            "membar" | "fence" => {
+                fence(i.opcode, m)?;
+                operands::<0>(i)?;
+                self.emit(Op::Fence);
+                Ok(())
+            }
+            "nanosleep" => {
+                let type_ = type_of(m)?;
+                let [a] = operands(i)?;
+                let a = self.source(a, type_)?;
+                self.emit(Op::Sleep { a });
+                Ok(())
+            }
+            // There is no other grid to depend on.
+            "griddepcontrol" => {
+                m.take_any(&["launch_dependents", "wait"]).ok_or(UNSUPPORTED)?;
+                operands::<0>(i).map(|_| ())
+            }
+            _ => self.barrier(i, m),
+        }
+    }
+
+    fn barrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        if m.take("warp") {
+            return self.warp_barrier(i, m);
+        }
+        m.take("cta");
+        let what = m.take_any(&["sync", "arrive", "red"]).ok_or(UNSUPPORTED)?;
+        m.take("aligned");
+        let (kind, rest) = match what {
+            "red" => self.reduction(i, m)?,
+            "sync" => (BarrierKind::Sync, i.operands.as_slice()),
+            _ => (BarrierKind::Arrive, i.operands.as_slice()),
+        };
+        let (id, count) = match rest {
+            [id] if what != "arrive" => (id, None),
+            [id, count] => (id, Some(count)),
+            _ => return Err("the number of operands is wrong".to_owned()),
+        };
+        if matches!(id, Operand::Integer(id) if *id > 15) {
+            return Err("a block has the barriers 0 to 15".to_owned());
+        }
+        let id = self.source(id, Type::U32)?;
+        let count = match count {
+            Some(count) => Some(self.source(count, Type::U32)?),
+            None => None,
+        };
+        let barrier = u32::try_from(self.function.barriers.len()).unwrap_or(u32::MAX);
+        self.function.barriers.push(Barrier { kind, id, count });
+        self.emit(Op::Barrier { barrier });
+        Ok(())
+    }
+
+    /// `d, id{, count}, {!}p`; returns the operands in between.
+    fn reduction<'i>(
+        &mut self,
+        i: &'i Instruction<'a>,
+        m: &mut Modifiers<'a>,
+    ) -> Lowered<(BarrierKind, &'i [Operand<'a>])> {
+        let how = match m.take_any(&["popc", "and", "or"]).ok_or(UNSUPPORTED)? {
+            "popc" => Reduction::Count,
+            "and" => Reduction::And,
+            _ => Reduction::Or,
+        };
+        let type_ = type_of(m)?;
+        if type_ != if how == Reduction::Count { Type::U32 } else { Type::Pred } {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let [d, rest @ .., p] = i.operands.as_slice() else {
+            return Err("the number of operands is wrong".to_owned());
+        };
+        let (p, negated) = self.negatable(p)?;
+        let d = self.destination(d, type_)?;
+        Ok((BarrierKind::Reduce { how, d, p, negated }, rest))
+    }
+
+    fn warp_barrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        if !m.take("sync") {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let [mask] = operands(i)?;
+        let mask = Some(self.source(mask, Type::B32)?);
+        let none = self.temporary();
+        self.emit_warp(Warp { kind: WarpKind::Sync, d: none, p: None, a: none, b: none, c: none, mask });
+        Ok(())
+    }
+}
+
+/// Every fence is the strongest here. Fences between proxies have nothing more to order: there is one way to memory.
+fn fence(opcode: &str, m: &mut Modifiers<'_>) -> Lowered<()> {
+    if opcode == "membar" {
+        return m.take_any(&["cta", "gl", "sys"]).map(|_| ()).ok_or_else(|| UNSUPPORTED.to_owned());
+    }
+    if m.take("proxy") {
+        m.take_any(&["alias", "async", "async.global", "async.shared::cta", "generic"]).ok_or(UNSUPPORTED)?;
+        m.take_any(&["global", "shared::cta"]);
+        return Ok(());
+    }
+    m.take_any(&["sc", "acq_rel", "acquire", "release"]);
+    m.take_any(&SCOPES).map(|_| ()).ok_or_else(|| UNSUPPORTED.to_owned())
+}

@@ -1,0 +1,209 @@
+//! Variables, parameters and registers, and the values they begin with.
+
+use super::Parser;
+use crate::LoadError;
+use crate::ast::{Declaration, Initial, Linkage};
+use crate::lexer::Kind;
+use crate::span::Span;
+use crate::types::{Space, Type};
+
+/// More than a GPU holds: what is larger is a mistake.
+const LARGEST_VARIABLE: u64 = 1 << 40;
+const MOST_DIMENSIONS: usize = 16;
+
+impl<'a> Parser<'a> {
+    /// `.global .align 4 .u32 a = 1, b[4];` with its semicolon.
+    pub(super) fn variables(&mut self, linkage: Linkage, start: Span) -> Result<Vec<Declaration<'a>>, LoadError> {
+        let prefix = self.prefix(linkage, start)?;
+        let mut declared = Vec::new();
+        loop {
+            let mut one = prefix.clone();
+            self.declarator(&mut one, start)?;
+            declared.push(one);
+            if !self.eat(b',') {
+                break;
+            }
+        }
+        self.expect(b';', start)?;
+        Ok(declared)
+    }
+
+    /// `.param .u64 .ptr .global .align 4 name[8]`, without what follows.
+    pub(super) fn parameter(&mut self) -> Result<Declaration<'a>, LoadError> {
+        let start = self.span();
+        let mut parameter = self.prefix(Linkage::Internal, start)?;
+        if !matches!(parameter.space, Space::Param | Space::Register) {
+            return Err(self.error(start, "a parameter lies in .param or .reg"));
+        }
+        self.declarator(&mut parameter, start)?;
+        Ok(parameter)
+    }
+
+    /// All before the first name.
+    fn prefix(&mut self, linkage: Linkage, start: Span) -> Result<Declaration<'a>, LoadError> {
+        let (mut space, mut type_, mut vector, mut align) = (None, None, 1, None);
+        while let Kind::Dot(name) = self.kind() {
+            self.next();
+            match name {
+                "align" => align = Some(self.alignment(start)?),
+                "ptr" => self.pointer_attributes(start)?,
+                "v2" => vector = 2,
+                "v4" => vector = 4,
+                _ if space.is_none() && Space::parse(name).is_some() => space = Space::parse(name),
+                _ if type_.is_none() && Type::parse(name).is_some() => type_ = Type::parse(name),
+                _ => return Err(self.error(start, &format!("directive .{name} is not supported"))),
+            }
+        }
+        let (Some(space), Some(type_)) = (space, type_) else {
+            return Err(self.error(start, "a declaration has a state space and a type"));
+        };
+        let (name, range, elements, is_array, initial) = ("", None, Some(1), false, Vec::new());
+        let span = start;
+        Ok(Declaration { linkage, space, type_, vector, name, range, elements, is_array, align, initial, span })
+    }
+
+    fn alignment(&mut self, start: Span) -> Result<u64, LoadError> {
+        let align = self.integer(start)?;
+        if align.is_power_of_two() && align <= 1 << 20 {
+            return Ok(align);
+        }
+        Err(self.error(start, "an alignment is a power of two"))
+    }
+
+    /// What a pointer points to: of no use here.
+    fn pointer_attributes(&mut self, start: Span) -> Result<(), LoadError> {
+        if matches!(self.kind(), Kind::Dot("global" | "shared" | "const" | "local")) {
+            self.next();
+        }
+        if self.kind() == Kind::Dot("align") {
+            self.next();
+            self.alignment(start)?;
+        }
+        Ok(())
+    }
+
+    fn declarator(&mut self, one: &mut Declaration<'a>, start: Span) -> Result<(), LoadError> {
+        one.name = self.word(start)?;
+        if self.eat(b'<') {
+            let count = self.integer(start)?;
+            let Ok(count) = u32::try_from(count) else {
+                return Err(self.error(start, "so many registers are not supported"));
+            };
+            one.range = Some(count);
+            self.expect(b'>', start)?;
+        }
+        let dimensions = self.dimensions(one, start)?;
+        if self.eat(b'=') {
+            self.initialiser(one, dimensions, start)?;
+        }
+        one.span = start.to(self.last_span());
+        Ok(())
+    }
+
+    fn dimensions(&mut self, one: &mut Declaration<'a>, start: Span) -> Result<Vec<u64>, LoadError> {
+        let mut dimensions = Vec::new();
+        while self.eat(b'[') {
+            one.is_array = true;
+            if self.eat(b']') {
+                one.elements = None;
+                return Ok(dimensions);
+            }
+            dimensions.push(self.integer(start)?);
+            self.expect(b']', start)?;
+        }
+        let product = dimensions.iter().try_fold(1u64, |product, &length| product.checked_mul(length));
+        let size = product.and_then(|count| count.checked_mul(one.element_size()));
+        if dimensions.len() > MOST_DIMENSIONS || size.is_none_or(|size| size > LARGEST_VARIABLE) {
+            return Err(self.error(start, "the array is too large"));
+        }
+        one.elements = product;
+        Ok(dimensions)
+    }
+
+    /// A value, or values in braces: an inner brace fills a row, whatever it holds.
+    fn initialiser(&mut self, one: &mut Declaration<'a>, mut shape: Vec<u64>, start: Span) -> Result<(), LoadError> {
+        if one.vector > 1 {
+            shape.push(u64::from(one.vector));
+        }
+        let (mut depth, mut at, mut most) = (0usize, 0u64, 0u64);
+        loop {
+            if self.eat(b'{') {
+                depth += 1;
+            } else if self.eat(b'}') {
+                // Not closed more often than opened: the loop ends at depth 0.
+                depth -= 1;
+                let row: u64 = shape.get(depth..).unwrap_or_default().iter().product();
+                at = at.next_multiple_of(row.max(1)).max(at);
+            } else {
+                one.initial.push((at, self.initial(start)?));
+                at += 1;
+            }
+            most = most.max(at);
+            if depth == 0 {
+                break;
+            }
+            if depth > MOST_DIMENSIONS {
+                return Err(self.error(start, "the initialiser nests too deep"));
+            }
+            // Commas stand after values and closing braces.
+            let _ = self.eat(b',');
+        }
+        if one.elements.is_none() {
+            // `a[] = {…}` is as long as its values.
+            one.elements = Some(one.initial.len() as u64);
+        }
+        let room = one.elements.unwrap_or(0).saturating_mul(u64::from(one.vector));
+        match one.initial.last() {
+            Some(&(last, _)) if last >= room => {
+                Err(self.error(start, "the initialiser has more values than the array"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A number, `symbol+4`, `generic(symbol)+4` or `0xFF00(generic(symbol)+4)`.
+    fn initial(&mut self, start: Span) -> Result<Initial<'a>, LoadError> {
+        let negative = self.eat(b'-');
+        match self.kind() {
+            Kind::Integer(mask) if self.kind_after(1) == Kind::Mark(b'(') => {
+                self.next();
+                self.next();
+                let (name, addend) = self.symbol(start)?;
+                self.expect(b')', start)?;
+                Ok(Initial::Symbol { name, addend, mask: Some(mask) })
+            }
+            Kind::Integer(value) => {
+                self.next();
+                Ok(Initial::Integer(if negative { value.wrapping_neg() } else { value }))
+            }
+            Kind::Single(bits) => {
+                self.next();
+                Ok(Initial::Single(if negative { bits ^ 1 << 31 } else { bits }))
+            }
+            Kind::Double(bits) => {
+                self.next();
+                Ok(Initial::Double(if negative { bits ^ 1 << 63 } else { bits }))
+            }
+            _ => {
+                let (name, addend) = self.symbol(start)?;
+                Ok(Initial::Symbol { name, addend, mask: None })
+            }
+        }
+    }
+
+    fn symbol(&mut self, start: Span) -> Result<(&'a str, u64), LoadError> {
+        let mut name = self.word(start)?;
+        if name == "generic" && self.eat(b'(') {
+            name = self.word(start)?;
+            self.expect(b')', start)?;
+        }
+        let addend = if self.eat(b'+') {
+            self.integer(start)?
+        } else if self.kind() == Kind::Mark(b'-') {
+            self.integer(start)?
+        } else {
+            0
+        };
+        Ok((name, addend))
+    }
+}
