@@ -169,8 +169,9 @@ impl<'a> Lexer<'a> {
     /// `1.5`, `1e3`, `1.`; not `0x1e3`.
     fn is_decimal_float(&self, word: &str) -> bool {
         let point = self.peek(0) == Some(b'.') && !self.peek(1).is_some_and(|byte| byte.is_ascii_alphabetic());
-        let exponent = word.contains(['e', 'E']) && !word.starts_with("0x") && !word.starts_with("0X");
-        (point && word.bytes().all(|byte| byte.is_ascii_digit())) || (exponent && !word.starts_with("0f"))
+        let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        let exponent = word.split_once(['e', 'E']).is_some_and(|(before, after)| digits(before) && digits(after));
+        point && digits(word) || exponent
     }
 
     fn decimal_float(&mut self, start: usize) -> Result<Kind<'a>, LoadError> {
@@ -226,8 +227,8 @@ mod tests {
 
     #[test]
     fn numbers_have_the_radix_of_their_prefix() {
-        let source = "10 0x1F 017 0b101 4U 0f3F800000 0d3FF0000000000000 1.5 2e3 1.5e-1";
-        let doubles = [1.0f64, 1.5, 2e3, 1.5e-1].map(|value| Kind::Double(value.to_bits()));
+        let source = "10 0x1F 017 0b101 4U 0f3F800000 0d3FF0000000000000 0d3FE0000000000000 1.5 2e3 1.5e-1";
+        let doubles = [1.0f64, 0.5, 1.5, 2e3, 1.5e-1].map(|value| Kind::Double(value.to_bits()));
         let integers = [10, 31, 15, 5, 4].map(Kind::Integer);
         let expected = [&integers[..], &[Kind::Single(0x3f80_0000)], &doubles[..], &[Kind::End]].concat();
         assert_eq!(kinds(source), expected);

@@ -28,21 +28,25 @@ f32_function!(lg2, |x| x.log2());
 f32_function!(ex2, |x| x.exp2());
 f32_function!(tanh, |x| x.tanh());
 
-/// The lower half of an approximate f64 is zero.
+/// Without `.ftz`, PTX promises nearly all places.
+pub(crate) fn rsqrt_f64(a: u64) -> u64 {
+    (1.0 / f64_of(a).sqrt()).to_bits()
+}
+
+/// With `.ftz`, the lower half of an approximate f64 is zero.
 fn upper_half(value: f64) -> u64 {
     value.to_bits() & !0xffff_ffff
 }
 
-/// `.ftz` is the only form.
 fn flushed(a: u64) -> f64 {
     let value = f64_of(a);
     if value.is_subnormal() { 0f64.copysign(value) } else { value }
 }
 
-pub(crate) fn rcp_f64(a: u64) -> u64 {
+pub(crate) fn rcp_f64_upper(a: u64) -> u64 {
     upper_half(1.0 / flushed(a))
 }
 
-pub(crate) fn rsqrt_f64(a: u64) -> u64 {
+pub(crate) fn rsqrt_f64_upper(a: u64) -> u64 {
     upper_half(1.0 / flushed(a).sqrt())
 }
