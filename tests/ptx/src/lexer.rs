@@ -211,6 +211,7 @@ fn integer(word: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test that panics fails")]
 mod tests {
     use super::*;
 

@@ -1,5 +1,7 @@
 //! The PTX that this repository ships and tests with.
 
+#![expect(clippy::expect_used, reason = "a test that panics fails")]
+
 mod common;
 
 use common::{Argument, Bench};

@@ -30,8 +30,8 @@ impl Convert {
     pub(crate) fn apply(&self, value: u64) -> u64 {
         match (self.from.is_float(), self.to.is_float()) {
             (false, false) => self.fit(self.integer(value)),
-            (false, true) => self.from_integer(self.integer(value)),
-            (true, false) => self.to_integer(self.flushed(value)),
+            (false, true) => self.float_from(self.integer(value)),
+            (true, false) => self.integer_from(self.flushed(value)),
             (true, true) => self.finish(self.between(value)),
         }
     }
@@ -55,7 +55,7 @@ impl Convert {
     }
 
     /// Out of range is clamped always. NaN is zero, but in 64 bits the highest bit alone.
-    fn to_integer(&self, value: f64) -> u64 {
+    fn integer_from(&self, value: f64) -> u64 {
         if value.is_nan() {
             let wide = self.from == Type::F64 || self.to.bits() == 64;
             return if wide { self.fit(1 << (self.to.bits() - 1)) } else { 0 };
@@ -64,7 +64,7 @@ impl Convert {
         self.fit(clamp(integral(value, self.round) as i128, self.to))
     }
 
-    fn from_integer(&self, value: i128) -> u64 {
+    fn float_from(&self, value: i128) -> u64 {
         let value = if self.saturate { value.clamp(0, 1) } else { value };
         match (self.to, self.round) {
             (Type::F32, NEAREST) => u64::from((value as f32).to_bits()),
@@ -110,7 +110,7 @@ impl Convert {
             return 0;
         }
         if self.saturate {
-            let one = || Convert { from: Type::S32, saturate: false, ..*self }.from_integer(1);
+            let one = || Convert { from: Type::S32, saturate: false, ..*self }.float_from(1);
             return if as_number >= 1.0 {
                 one()
             } else if as_number > 0.0 {

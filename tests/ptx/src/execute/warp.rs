@@ -125,7 +125,8 @@ fn result(warp: &Warp, thread: &Thread, group: u32, a: &Lanes<u64>) -> (u64, boo
 
 /// The value of another lane of the lane's segment, or its own where there is no such lane.
 fn shuffle(how: Shuffle, b: u64, c: u64, lane: usize, group: u32, a: &Lanes<u64>) -> (u64, bool) {
-    let (b, clamp, segments) = (b as usize & 31, c as usize & 31, c as usize >> 8 & 31);
+    let low = |value: u64| usize::from(value.to_le_bytes()[0] & 31);
+    let (b, clamp, segments) = (low(b), low(c), low(c >> 8));
     let last = lane & segments | clamp & !segments;
     let first = lane & segments;
     let (source, inside) = match how {

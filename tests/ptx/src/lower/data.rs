@@ -89,12 +89,12 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    /// A comparison's result in a slot of its own, and its opposite where the comparison has one.
+    /// A comparison's result in a slot of its own, and the type of what was compared.
     fn compared(&mut self, m: &mut Modifiers<'a>, operands: &[Operand<'a>]) -> Lowered<(Slot, Type)> {
         let comparison = m.take_with(Comparison::parse).ok_or("a comparison was expected")?;
         let flush = m.take("ftz");
         let type_ = type_of(m)?;
-        if flush && !type_.is_float() || type_ == Type::F64 && flush {
+        if flush && (!type_.is_float() || type_ == Type::F64) {
             return Err(UNSUPPORTED.to_owned());
         }
         let f = compare(type_, comparison, flush).ok_or(UNSUPPORTED)?;

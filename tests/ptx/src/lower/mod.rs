@@ -33,7 +33,7 @@ type Lowered<T> = Result<T, String>;
 
 /// As much local memory as a thread can have on any GPU.
 pub(crate) const MOST_LOCAL: u64 = 512 << 10;
-const UNSUPPORTED: &str = "instruction is not supported";
+pub(crate) const UNSUPPORTED: &str = "instruction is not supported";
 
 pub(crate) struct Lower<'m, 'a> {
     symbols: &'m mut Symbols<'a>,
@@ -216,22 +216,17 @@ impl<'a> Lower<'_, 'a> {
     fn instruction(&mut self, i: &Instruction<'a>) -> Lowered<()> {
         let mut modifiers = Modifiers::new(&i.modifiers);
         let m = &mut modifiers;
-        match i.opcode {
-            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "abs" | "neg" | "min" | "max" | "addc" | "subc"
-            | "madc" | "mul24" | "mad24" | "sad" => self.arithmetic(i, m)?,
-            "and" | "or" | "xor" | "not" | "cnot" | "lop3" | "shl" | "shr" | "shf" | "prmt" | "popc" | "clz"
-            | "bfind" | "brev" | "bfe" | "bfi" | "fns" | "bmsk" | "szext" | "dp4a" | "dp2a" => self.logic(i, m)?,
-            "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "copysign" | "testp" => {
-                self.float(i, m)?;
-            }
-            "setp" | "set" | "selp" | "slct" | "mov" | "cvt" | "cvta" | "isspacep" => self.data(i, m)?,
-            "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "cp" => self.memory(i, m)?,
-            "atom" | "red" => self.atomic(i, m)?,
-            "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "griddepcontrol" => self.synchronise(i, m)?,
-            "vote" | "match" | "shfl" | "redux" | "activemask" | "elect" => self.warp(i, m)?,
-            "bra" | "brx" | "ret" | "exit" | "trap" | "brkpt" => self.control(i, m)?,
-            "call" => self.call(i, m)?,
-            _ => return Err(UNSUPPORTED.to_owned()),
+        match Group::of(i.opcode).ok_or(UNSUPPORTED)? {
+            Group::Arithmetic => self.arithmetic(i, m)?,
+            Group::Logic => self.logic(i, m)?,
+            Group::Float => self.float(i, m)?,
+            Group::Data => self.data(i, m)?,
+            Group::Memory => self.memory(i, m)?,
+            Group::Atomic => self.atomic(i, m)?,
+            Group::Synchronise => self.synchronise(i, m)?,
+            Group::Warp => self.warp(i, m)?,
+            Group::Control => self.control(i, m)?,
+            Group::Call => self.call(i, m)?,
         }
         match m.first() {
             Some(left) => Err(format!("modifier .{left} is not supported with this instruction")),
@@ -270,6 +265,45 @@ impl<'a> Lower<'_, 'a> {
             *target = labels[*target as usize];
         }
     }
+}
+
+/// The instructions, by the file that lowers them.
+enum Group {
+    Arithmetic,
+    Logic,
+    Float,
+    Data,
+    Memory,
+    Atomic,
+    Synchronise,
+    Warp,
+    Control,
+    Call,
+}
+
+impl Group {
+    fn of(opcode: &str) -> Option<Group> {
+        Some(match opcode {
+            "add" | "sub" | "mul" | "mad" | "fma" | "div" | "rem" | "abs" | "neg" | "min" | "max" | "addc" | "subc"
+            | "madc" | "mul24" | "mad24" | "sad" => Group::Arithmetic,
+            "and" | "or" | "xor" | "not" | "cnot" | "lop3" | "shl" | "shr" | "shf" | "prmt" | "popc" | "clz"
+            | "bfind" | "brev" | "bfe" | "bfi" | "fns" | "bmsk" | "szext" | "dp4a" | "dp2a" => Group::Logic,
+            "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "copysign" | "testp" => Group::Float,
+            "setp" | "set" | "selp" | "slct" | "mov" | "cvt" | "cvta" | "isspacep" => Group::Data,
+            "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "cp" => Group::Memory,
+            "atom" | "red" => Group::Atomic,
+            "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "griddepcontrol" => Group::Synchronise,
+            "vote" | "match" | "shfl" | "redux" | "activemask" | "elect" => Group::Warp,
+            "bra" | "brx" | "ret" | "exit" | "trap" | "brkpt" => Group::Control,
+            "call" => Group::Call,
+            _ => return None,
+        })
+    }
+}
+
+/// Whether any form of an instruction is supported.
+pub(crate) fn is_known(opcode: &str) -> bool {
+    Group::of(opcode).is_some()
 }
 
 /// The operands, if there are so many.

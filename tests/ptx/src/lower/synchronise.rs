@@ -36,6 +36,9 @@ impl<'a> Lower<'_, 'a> {
         if m.take("warp") {
             return self.warp_barrier(i, m);
         }
+        if m.take("cluster") {
+            return Err(UNSUPPORTED.to_owned());
+        }
         m.take("cta");
         let what = m.take_any(&["sync", "arrive", "red"]).ok_or(UNSUPPORTED)?;
         m.take("aligned");

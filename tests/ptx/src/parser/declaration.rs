@@ -197,13 +197,8 @@ impl<'a> Parser<'a> {
             name = self.word(start)?;
             self.expect(b')', start)?;
         }
-        let addend = if self.eat(b'+') {
-            self.integer(start)?
-        } else if self.kind() == Kind::Mark(b'-') {
-            self.integer(start)?
-        } else {
-            0
-        };
-        Ok((name, addend))
+        // The sign of a difference is the number's.
+        let adds = self.eat(b'+') || self.kind() == Kind::Mark(b'-');
+        Ok((name, if adds { self.integer(start)? } else { 0 }))
     }
 }

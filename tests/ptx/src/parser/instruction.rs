@@ -4,6 +4,7 @@ use super::Parser;
 use crate::LoadError;
 use crate::ast::{Guard, Instruction, Operand};
 use crate::lexer::Kind;
+use crate::lower::{UNSUPPORTED, is_known};
 use crate::span::Span;
 
 impl<'a> Parser<'a> {
@@ -11,6 +12,10 @@ impl<'a> Parser<'a> {
         let start = self.span();
         let guard = self.guard(start)?;
         let opcode = self.word(start)?;
+        // Others may have operands of a form that is read nowhere here.
+        if !is_known(opcode) {
+            return Err(self.error(start, UNSUPPORTED));
+        }
         let mut modifiers = Vec::new();
         while let Kind::Dot(name) = self.kind() {
             self.next();

@@ -76,8 +76,7 @@ impl<'a> Parser<'a> {
         let start = self.span();
         self.next();
         let mut target = None;
-        loop {
-            let Kind::Word(word) = self.next().kind else { break };
+        while let Kind::Word(word) = self.next().kind {
             if let Some(number) = word.strip_prefix("sm_") {
                 target = number.trim_end_matches(['a', 'f']).parse().ok();
             } else if !(word == "debug" || word.starts_with("texmode_")) {

@@ -78,8 +78,8 @@ fn intrinsics_are_what_they_say() {
             x.leading_zeros(),
             x.reverse_bits(),
             u32::from_le_bytes([x.to_le_bytes()[0], y.to_le_bytes()[0], x.to_le_bytes()[1], y.to_le_bytes()[1]]),
-            (u64::from(x) * u64::from(y) >> 32) as u32,
-            (signed(x) * signed(y) >> 32) as u32,
+            ((u64::from(x) * u64::from(y)) >> 32) as u32,
+            ((signed(x) * signed(y)) >> 32) as u32,
             (both << (x & 31) >> 32) as u32,
             (both >> (y & 63).min(32)) as u32,
             if x == 0 { 0 } else { x.trailing_zeros() + 1 },
@@ -99,8 +99,8 @@ fn wide_products_keep_their_upper_halves() {
     check::<u64, 4>("wide", |x, y| {
         let product = (u128::from(x) * u128::from(y)).wrapping_add(u128::from(x));
         [
-            (u128::from(x) * u128::from(y) >> 64) as u64,
-            (i128::from(x.cast_signed()) * i128::from(y.cast_signed()) >> 64) as u64,
+            ((u128::from(x) * u128::from(y)) >> 64) as u64,
+            ((i128::from(x.cast_signed()) * i128::from(y.cast_signed())) >> 64) as u64,
             u64::from(x.count_ones() + 100 * y.leading_zeros()),
             (product >> 32) as u64,
         ]

@@ -2,6 +2,8 @@
 //!
 //! Each source was compiled in four ways by `scripts/compile-ptx.py`, and each test runs all four.
 
+#![expect(clippy::expect_used, reason = "a test that panics fails")]
+
 #[path = "../common/mod.rs"]
 mod common;
 

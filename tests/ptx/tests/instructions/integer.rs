@@ -54,14 +54,14 @@ agrees!(
     &[
         Case { text: "mul.lo.s16 %d, %a, %b;", types: U16, model: |a, b, _| a.wrapping_mul(b) },
         Case { text: "mul.lo.u64 %d, %a, %b;", types: U64, model: |a, b, _| a.wrapping_mul(b) },
-        Case { text: "mul.hi.u16 %d, %a, %b;", types: U16, model: |a, b, _| a * b >> 16 },
-        Case { text: "mul.hi.s32 %d, %a, %b;", types: U32, model: |a, b, _| (s32(a) * s32(b) >> 32) as u64 },
+        Case { text: "mul.hi.u16 %d, %a, %b;", types: U16, model: |a, b, _| (a * b) >> 16 },
+        Case { text: "mul.hi.s32 %d, %a, %b;", types: U32, model: |a, b, _| ((s32(a) * s32(b)) >> 32) as u64 },
         Case {
             text: "mul.hi.u64 %d, %a, %b;",
             types: U64,
-            model: |a, b, _| (u128::from(a) * u128::from(b) >> 64) as u64
+            model: |a, b, _| ((u128::from(a) * u128::from(b)) >> 64) as u64
         },
-        Case { text: "mul.hi.s64 %d, %a, %b;", types: U64, model: |a, b, _| (s64(a) * s64(b) >> 64) as u64 },
+        Case { text: "mul.hi.s64 %d, %a, %b;", types: U64, model: |a, b, _| ((s64(a) * s64(b)) >> 64) as u64 },
         Case { text: "mul.wide.u16 %d, %a, %b;", types: &["u32", "u16", "u16"], model: |a, b, _| a * b },
         Case {
             text: "mul.wide.s16 %d, %a, %b;",
@@ -77,12 +77,12 @@ agrees!(
         Case {
             text: "mad.hi.s32 %d, %a, %b, %c;",
             types: U32,
-            model: |a, b, c| ((s32(a) * s32(b) >> 32) as u64).wrapping_add(c)
+            model: |a, b, c| (((s32(a) * s32(b)) >> 32) as u64).wrapping_add(c)
         },
         Case {
             text: "mad.hi.sat.s32 %d, %a, %b, %c;",
             types: U32,
-            model: |a, b, c| ((s32(a) * s32(b) >> 32) + s32(c)).clamp(i32::MIN.into(), i32::MAX.into()) as u64
+            model: |a, b, c| (((s32(a) * s32(b)) >> 32) + s32(c)).clamp(i32::MIN.into(), i32::MAX.into()) as u64
         },
         Case {
             text: "mad.wide.u32 %d, %a, %b, %c;",
@@ -95,7 +95,7 @@ agrees!(
             model: |a, b, c| (i64::from(a as i16) * i64::from(b as i16)).wrapping_add(c as i64) as u64
         },
         Case { text: "mul24.lo.u32 %d, %a, %b;", types: U32, model: |a, b, _| (a & 0xff_ffff) * (b & 0xff_ffff) },
-        Case { text: "mul24.hi.s32 %d, %a, %b;", types: U32, model: |a, b, _| (low24(a) * low24(b) >> 16) as u64 },
+        Case { text: "mul24.hi.s32 %d, %a, %b;", types: U32, model: |a, b, _| ((low24(a) * low24(b)) >> 16) as u64 },
         Case {
             text: "mad24.lo.s32 %d, %a, %b, %c;",
             types: U32,
@@ -175,7 +175,7 @@ agrees!(
         Case {
             text: "{ .reg .b32 %l; add.cc.u32 %l, %a, %b; addc.cc.u32 %l, -1, 0; addc.u32 %d, 7, 0; }",
             types: U32,
-            model: |a, b, _| 7 + (a + b >> 32),
+            model: |a, b, _| 7 + ((a + b) >> 32),
         },
     ]
 );

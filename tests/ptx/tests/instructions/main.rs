@@ -1,5 +1,7 @@
 //! Single instructions against a model: over random operands and over those at the edges.
 
+#![expect(clippy::expect_used, reason = "a test that panics fails")]
+
 #[path = "../common/mod.rs"]
 mod common;
 
