@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compile CUDA sources to PTX, for machines without the CUDA toolkit: with NVRTC or nvcc from PyPI.
+r"""Compile CUDA sources to PTX, for machines without the CUDA toolkit: with NVRTC or nvcc from PyPI.
 
 An example's PTX lies beside it. NVRTC 12.0 writes PTX 8.0, which drivers from release 525 on accept; compute_60
 (Pascal) runs on every GPU since.
@@ -11,13 +11,15 @@ The kernels in tests/ptx/kernels are compiled in several ways, one folder for ea
 
     /tmp/cuda12/bin/pip install nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-runtime-cu12==12.9.79
     /tmp/cuda12/bin/python scripts/compile-ptx.py --into nvrtc12-sm_70 --arch compute_70 tests/ptx/kernels/*.cu
-    /tmp/cuda13/bin/pip install nvidia-cuda-nvcc==13.5.37 nvidia-cuda-nvrtc==13.5.37 nvidia-cuda-runtime==13.5.37 \\
+    /tmp/cuda13/bin/pip install nvidia-cuda-nvcc==13.5.37 nvidia-cuda-nvrtc==13.5.37 nvidia-cuda-runtime==13.5.37 \
         nvidia-cuda-cccl
-    /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvrtc13-sm_90-fast --arch compute_90 \\
+    /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvrtc13-sm_90-fast --arch compute_90 \
         --option=--use_fast_math tests/ptx/kernels/*.cu
     /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvcc13-sm_75 --nvcc --arch compute_75 tests/ptx/kernels/*.cu
-    /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvcc13-sm_90-debug --nvcc --arch compute_90 --option=-G \\
+    /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvcc13-sm_90-debug --nvcc --arch compute_90 --option=-G \
         tests/ptx/kernels/*.cu
+    for arch in 75 90; do /tmp/cuda13/bin/python scripts/compile-ptx.py --into ../nvcc13-sm_$arch --nvcc \
+        --arch compute_$arch tests/ptx/kernels/nvcc/*.cu; done
 """
 
 import argparse
@@ -41,7 +43,7 @@ def nvrtc() -> ctypes.CDLL:
 
 
 def includes() -> list[str]:
-    """The toolkit's headers, where they are installed."""
+    """Find the toolkit's headers, where they are installed."""
     folders = [*PACKAGES.glob("cuda_runtime/include"), *PACKAGES.glob("cu1*/include")]
     folders += [folder / "cccl" for folder in folders if (folder / "cccl").is_dir()]
     return [f"-I{folder}" for folder in folders]
@@ -78,12 +80,14 @@ def with_nvcc(source: pathlib.Path, options: Sequence[str]) -> bytes:
         sys.exit("compile-ptx: nvcc is not installed: pip install nvidia-cuda-nvcc==13.5.37")
     with tempfile.TemporaryDirectory() as folder:
         target = pathlib.Path(folder) / "output.ptx"
-        subprocess.run([found[0], "--ptx", f"--output-file={target}", *options, source.name], cwd=source.parent, check=True)
+        subprocess.run(
+            [found[0], "--ptx", f"--output-file={target}", *options, source.name], cwd=source.parent, check=True
+        )
         return without_debug_information(target.read_bytes())
 
 
 def without_debug_information(ptx: bytes) -> bytes:
-    """Without the sections of a debug build and its list of files: they hold paths of this machine."""
+    """Drop the sections of a debug build and its list of files: they hold paths of this machine."""
     return re.sub(rb"^\t*\.(section[^{]*\{[^}]*\}|file\t.*)\n", b"", ptx, flags=re.MULTILINE)
 
 

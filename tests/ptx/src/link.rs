@@ -1,8 +1,9 @@
 //! Gives everything in a module its address: the code's constants are then final.
 
 use crate::load::Value;
-use crate::module::{KernelHead, Module};
+use crate::module::{KernelHead, Module, Space};
 use crate::op::{Constant, Function};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Pointers to functions lie where no memory is.
@@ -32,12 +33,22 @@ pub(crate) struct Linked {
     pub(crate) kernels: Vec<LinkedKernel>,
     pub(crate) dynamic_align: u64,
     pub(crate) initial: Vec<(u64, Vec<u8>)>,
+    /// Where the `.const` variables lie.
+    pub(crate) constants: Vec<Range<u64>>,
+}
+
+impl Linked {
+    /// Whether an address lies in a `.const` variable.
+    pub(crate) fn is_constant(&self, address: u64) -> bool {
+        self.constants.iter().any(|range| range.contains(&address))
+    }
 }
 
 pub(crate) fn link(module: Module, addresses: &[u64]) -> Linked {
     let address = |index: usize| addresses.get(index).copied().unwrap_or(0);
     let (offsets, shared_bytes) = shared_layout(&module);
     let initial = initial(&module, &address);
+    let constants = constants(&module, &address);
     let resolve = |constant: &Constant| match *constant {
         Constant::Zero => 0,
         Constant::Value(value) => value,
@@ -56,6 +67,7 @@ pub(crate) fn link(module: Module, addresses: &[u64]) -> Linked {
         kernels: kernels.map(|(head, shared_bytes)| LinkedKernel { head, shared_bytes }).collect(),
         dynamic_align: module.dynamic_align,
         initial,
+        constants,
     }
 }
 
@@ -89,6 +101,11 @@ fn initial(module: &Module, address: &impl Fn(usize) -> u64) -> Vec<(u64, Vec<u8
         initial.push((address(index), bytes));
     }
     initial
+}
+
+fn constants(module: &Module, address: &impl Fn(usize) -> u64) -> Vec<Range<u64>> {
+    let variables = module.variables.iter().enumerate().filter(|(_, variable)| variable.space == Space::Const);
+    variables.map(|(index, variable)| address(index)..address(index).saturating_add(variable.size)).collect()
 }
 
 /// The part of an address that a mask selects.

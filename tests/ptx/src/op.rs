@@ -111,6 +111,11 @@ pub(crate) enum Op {
     Sleep {
         a: Slot,
     },
+    /// Whether a generic address lies in one of the module's `.const` variables.
+    InConst {
+        d: Slot,
+        a: Slot,
+    },
     /// Whether a generic address lies in a window.
     InWindow {
         d: Slot,

@@ -21,19 +21,19 @@ pub(crate) fn add(type_: Type, uses_carry: bool) -> Option<Carry> {
     })
 }
 
-/// The carry of a subtraction is its borrow.
-fn borrow<const BITS: u32>(a: u64, b: u64, borrow: bool) -> (u64, bool) {
-    let difference = i128::from(a) - i128::from(b) - i128::from(borrow);
-    ((difference as u64) & super::mask(BITS), difference < 0)
+/// The carry of a subtraction says that nothing was borrowed: it is that of `a + !b + 1`. PTX calls it the borrow, but
+/// compilers mix the two: nvcc's division of 128-bit integers adds after a subtraction, and counts on this.
+fn difference<const BITS: u32>(a: u64, b: u64, carry: bool) -> (u64, bool) {
+    cut::<BITS>(u128::from(a) + u128::from(!b & super::mask(BITS)) + u128::from(carry))
 }
 
-/// `a - b - borrow`
-pub(crate) fn sub(type_: Type, uses_borrow: bool) -> Option<Carry> {
-    Some(match (type_.bits(), uses_borrow) {
-        (32, false) => |a, b, _, _| borrow::<32>(a, b, false),
-        (32, true) => |a, b, _, carry| borrow::<32>(a, b, carry),
-        (64, false) => |a, b, _, _| borrow::<64>(a, b, false),
-        (64, true) => |a, b, _, carry| borrow::<64>(a, b, carry),
+/// `a - b`, less what was borrowed before.
+pub(crate) fn sub(type_: Type, uses_carry: bool) -> Option<Carry> {
+    Some(match (type_.bits(), uses_carry) {
+        (32, false) => |a, b, _, _| difference::<32>(a, b, true),
+        (32, true) => |a, b, _, carry| difference::<32>(a, b, carry),
+        (64, false) => |a, b, _, _| difference::<64>(a, b, true),
+        (64, true) => |a, b, _, carry| difference::<64>(a, b, carry),
         _ => return None,
     })
 }

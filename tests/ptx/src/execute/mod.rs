@@ -22,10 +22,12 @@ use block::Block;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use thread::Frames;
+use thread::{Frames, Thread};
 
 /// The blocks that run at the same time.
 const RESIDENT: usize = 32;
+/// What their threads' registers and local memory may take together, as far as one block fits.
+const RESIDENT_BYTES: u64 = 1 << 30;
 /// As on every GPU.
 const MOST_THREADS: u64 = 1024;
 /// More than any GPU's.
@@ -61,7 +63,8 @@ pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = usize::try_from(blocks).unwrap_or(usize::MAX).min(processors).max(1);
     let share = usize::try_from(blocks.div_ceil(workers as u64)).unwrap_or(usize::MAX);
-    let capacity = share.min(RESIDENT.div_ceil(workers)).max(1);
+    let fitting = usize::try_from(RESIDENT_BYTES / grid.block_bytes()).unwrap_or(usize::MAX);
+    let capacity = share.min(RESIDENT.min(fitting).div_ceil(workers)).max(1);
     std::thread::scope(|scope| {
         for _ in 1..workers {
             // The machine may have no thread to spare: then there are fewer.
@@ -121,6 +124,14 @@ fn grid<'l>(launch: &'l Launch, memory: &'l dyn Memory) -> Result<Grid<'l>, Faul
 impl Grid<'_> {
     fn blocks(&self) -> u64 {
         self.size.iter().map(|&length| u64::from(length)).product()
+    }
+
+    /// What a block takes while all its threads are under way.
+    fn block_bytes(&self) -> u64 {
+        let entry = &self.program.functions[self.entry];
+        let thread = entry.function.local_bytes + 8 * entry.frame.len() as u64 + size_of::<Thread>() as u64;
+        let threads: u64 = self.block_size.iter().map(|&length| u64::from(length)).product();
+        thread * threads + self.shared_bytes
     }
 
     /// Runs blocks until there are none left.

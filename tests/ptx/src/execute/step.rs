@@ -191,7 +191,12 @@ fn frame(
                     get!(&CARRY) = u64::from(carry);
                 }
             }
-            Op::InWindow { d, a, window } => get!(d) = u64::from(resolve(get!(a)).0 == *window),
+            Op::InWindow { d, a, window } => {
+                let inside = resolve(get!(a)).0 == *window;
+                // Constants are in no other space, though they lie between global variables.
+                get!(d) = u64::from(inside && !grid.program.is_constant(get!(a)));
+            }
+            Op::InConst { d, a } => get!(d) = u64::from(grid.program.is_constant(get!(a))),
             Op::Fence => grid.memory.fence(),
             Op::BranchTable { a, table } => {
                 let targets = &function.tables[*table as usize];

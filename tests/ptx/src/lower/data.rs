@@ -298,23 +298,30 @@ impl<'a> Lower<'_, 'a> {
     fn isspacep(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let is_const = m.first() == Some("const");
         let window = self.take_window(m).filter(|window| *window != Window::Generic).ok_or(UNSUPPORTED)?;
-        if is_const {
-            return Err(UNSUPPORTED.to_owned());
-        }
         let [p, a] = operands(i)?;
         let a = self.source(a, Type::U64)?;
         let d = self.destination(p, Type::Pred)?;
-        self.emit(Op::InWindow { d, a, window });
+        self.emit(if is_const { Op::InConst { d, a } } else { Op::InWindow { d, a, window } });
         Ok(())
     }
 
     /// The window of the state space that the modifiers name.
     pub(super) fn take_window(&mut self, m: &mut Modifiers<'a>) -> Option<Window> {
-        let name =
-            m.take_any(&["global", "const", "shared", "shared::cta", "local", "param", "param::entry", "param::func"])?;
-        Some(match name {
+        const SPACES: [&str; 9] = [
+            "global",
+            "const",
+            "shared",
+            "shared::cta",
+            "shared::cluster",
+            "local",
+            "param",
+            "param::entry",
+            "param::func",
+        ];
+        Some(match m.take_any(&SPACES)? {
             "global" | "const" => Window::Global,
-            "shared" | "shared::cta" => Window::Shared,
+            // A cluster has one block.
+            "shared" | "shared::cta" | "shared::cluster" => Window::Shared,
             "local" => Window::Local,
             _ if self.is_entry => Window::Param,
             _ => Window::Local,

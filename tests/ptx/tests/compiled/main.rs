@@ -12,6 +12,7 @@ mod control;
 mod data;
 mod half;
 mod integers;
+mod library;
 mod math;
 mod output;
 mod tiles;

@@ -177,6 +177,12 @@ agrees!(
             types: U32,
             model: |a, b, _| 7 + ((a + b) >> 32),
         },
+        // The carry of a subtraction says that nothing was borrowed.
+        Case {
+            text: "{ .reg .b32 %l; sub.cc.u32 %l, %a, %b; addc.u32 %d, %c, 0; }",
+            types: U32,
+            model: |a, b, c| c + u64::from(a >= b),
+        },
     ]
 );
 

@@ -71,7 +71,7 @@ fn first_values_hold_addresses_and_rows() {
     let declarations = "
         .global .align 4 .u32 target[2] = {11, 22};
         .global .align 8 .u64 pointer[2] = {generic(target)+4, target};
-        .global .align 8 .b8 packed[16] = {1, 2, 0xFF(target), 0xFF00(target), 0, 0, 0, 0, 3};
+        .global .align 8 .u8 packed[16] = {1, 2, 0xFF(target), 0xFF00(target), 0, 0, 0, 0, 3};
         .global .align 4 .f32 real[3] = {0f3F800000, 2.5, 3};
         .global .align 4 .u32 rows[2][3] = {{1}, {4, 5, 6}};
         .global .align 4 .s32 negative = -2;";
