@@ -101,6 +101,7 @@ fn directives_that_make_no_sense_are_refused() {
         (".entry k() { bra x; x: x: ret; }", "twice"),
         (".entry k() { ret;", "does not end"),
         (".alias a, b", ".alias"),
+        (".func f(.param .u32 a) { ret; } .entry k(.param .u32 b) { call f, (b); ret; }", "loaded first"),
         (".extern .global .u32 a; .entry k() { .reg .u64 %a; mov.u64 %a, a; ret; }", "not defined"),
         (".entry k() .maxclusterrank 4 { ret; }", "not supported"),
         (".entry k(.param .align 4 .b8 a[40000]) { ret; }", "32764"),

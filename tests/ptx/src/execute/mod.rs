@@ -155,11 +155,12 @@ impl Grid<'_> {
 
     /// One turn of every resident block.
     fn turn(&self, resident: &mut Vec<Block<'_>>, frames: &mut Frames) -> Result<(), Fault> {
-        if self.memory.interrupted() {
-            return Err(Fault::new(FaultKind::Interrupted, self.kernel));
-        }
         let (mut ended, mut wake) = (false, Some(Duration::MAX));
         for block in resident.iter_mut() {
+            // A block's turn may take a tenth of a second.
+            if self.memory.interrupted() {
+                return Err(Fault::new(FaultKind::Interrupted, self.kernel));
+            }
             block.turn(frames)?;
             ended |= block.has_ended();
             wake = wake.and_then(|wake| Some(wake.min(block.sleeps_for()?)));

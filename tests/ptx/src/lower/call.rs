@@ -100,6 +100,11 @@ impl<'a> Lower<'_, 'a> {
             }
             return Ok(Place::Local(*offset));
         }
+        if let Operand::Name(name) = operand
+            && let Some(Entity::KernelParameter { .. }) = self.scopes.find(name)
+        {
+            return Err(format!("{name} is a kernel's parameter, which has to be loaded first"));
+        }
         let type_ = match formal.bytes {
             1 => Type::B8,
             2 => Type::B16,

@@ -93,6 +93,8 @@ impl<'a> Lower<'_, 'a> {
         self.function.local_bytes = bytes;
         self.function.constants.resize((FIRST_SLOT + slots) as usize, Constant::Zero);
         let declared = function.signature.returns.iter().chain(&function.signature.parameters);
+        let aligns = declared.clone().map(Declaration::alignment);
+        self.function.local_align = aligns.max().unwrap_or(1);
         for (declaration, formal) in declared.zip(shape.results.iter().chain(&shape.parameters)) {
             self.scopes.declare(declaration.name, Entity::of_formal(declaration, *formal))?;
         }
