@@ -8,7 +8,7 @@ from vkgdr import _vkgdr
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError
 from vkgdr._facts import Facts
 from vkgdr._layout import checked_order, fitted, fortran_strides, strided_size
-from vkgdr._transfer import settle, stream_of
+from vkgdr._transfer import invalidate_edges, settle, stream_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,10 +123,8 @@ class Map:
         self._waited = True
         if self._mode != "discard":
             self._region.invalidate()
-        elif len(self._region):
-            # The flush writes whole atoms: what lies beyond the range in the first and the last must not be stale.
-            self._region.invalidate(0, 1)
-            self._region.invalidate(len(self._region) - 1, 1)
+        else:
+            invalidate_edges(self._region, 0, len(self._region))
 
     def wait(self) -> None:
         """Wait until the CPU may use the array; needed only with ``blocking=False`` and without ``with``."""

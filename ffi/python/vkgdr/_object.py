@@ -33,8 +33,12 @@ class MemoryObject(Lifetime):
     same kind with the same bytes, of the default GPU: the one of the current context, or device 0.
 
     Both sides may write at any time. Where the memory is not coherent, `flush` after the CPU wrote and `invalidate`
-    before it reads, or use `map`. All methods may be called from any thread, and enter the memory's context themselves.
-    Sizes and offsets are in bytes.
+    before it reads, or use `map`. Copies and fills do so themselves, with what they touch. They begin with what the
+    device has, in whole atoms of `non_coherent_atom_size`: flush before what the CPU wrote, and let nobody write to the
+    same atoms meanwhile.
+
+    All methods may be called from any thread, and enter the memory's context themselves. Sizes and offsets are in
+    bytes.
     """
 
     @property

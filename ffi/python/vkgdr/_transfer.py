@@ -5,12 +5,16 @@ The CPU copies where it can see the memory, after the stream's work; CUDA copies
 
 from __future__ import annotations
 
+import operator
+
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import SupportsIndex
+
     from vkgdr._facts import Facts
     from vkgdr._vkgdr import Block, HostBuffer
     from vkgdr.typing import StreamLike
@@ -34,6 +38,29 @@ def settle(memory: Facts, stream: StreamLike | None) -> None:
         memory._block.wait_for_stream()
 
 
+def invalidate_edges(memory: Facts, offset: SupportsIndex, size: int) -> None:
+    """Invalidate the atoms at both ends of a range that are only partly within it, before the CPU writes to the range.
+
+    The flush writes whole atoms: what lies beyond the range in the first and the last must not be stale.
+    """
+    # Not NumPy's numbers, whose sums may overflow.
+    first = operator.index(offset)
+    atom, start = memory.non_coherent_atom_size, memory._block.offset + first
+    if size and start % atom:
+        memory.invalidate(first, 1)
+    if size and (start + size) % atom:
+        memory.invalidate(first + size - 1, 1)
+
+
+def _saved(source: HostBuffer) -> HostBuffer:
+    """Copy host bytes of memory of this package, which invalidating might change; give others back."""
+    if _vkgdr.find_host(source.address, source.nbytes) is None:
+        return source
+    import ctypes
+
+    return _vkgdr.HostBuffer(ctypes.string_at(source.address, source.nbytes), False)
+
+
 def to_host(memory: Facts, offset: int, target: HostBuffer, size: int, stream: StreamLike | None) -> None:
     """Copy `size` bytes at `offset` to the host, and wait."""
     block = memory._block
@@ -51,6 +78,9 @@ def from_host(memory: Facts, offset: int, source: HostBuffer, stream: StreamLike
     block = memory._block
     if memory.host_ptr is not None:
         settle(memory, stream)
+        if not memory.is_coherent:
+            source = _saved(source)
+            invalidate_edges(memory, offset, source.nbytes)
         block.write(offset, source)
         memory.flush(offset, source.nbytes)
     else:
@@ -74,6 +104,7 @@ def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLi
     block = memory._block
     if memory.host_ptr is not None:
         settle(memory, stream)
+        invalidate_edges(memory, offset, size)
         block.fill(offset, size, pattern)
         memory.flush(offset, size)
     elif len(pattern) in (1, 2, 4):

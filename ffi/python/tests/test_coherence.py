@@ -1,0 +1,56 @@
+"""What the device wrote and what the CPU wrote, on memory where neither sees the other's bytes by itself.
+
+All of this holds on coherent memory too. That it can fail shows on the profile ``non-coherent``.
+"""
+
+import pytest
+import vkgdr
+from neighbours import device_bytes
+from vkgdr import ops
+
+SIZE = 4096
+# Ends that lie within an atom, and ends that do not, as far as an atom may be: 256 bytes.
+RANGES = [(0, 3), (10, 300), (255, 2), (256, 512), (300, 3796), (4090, 6)]
+
+every_range = pytest.mark.parametrize(("offset", "size"), RANGES)
+
+
+@pytest.fixture(params=["mapped", "host"])
+def memory(gpu, request):
+    return vkgdr.Memory(gpu, SIZE, kind=request.param)
+
+
+# ---- the CPU writes beside what the device wrote --------------------------------------------------------------------
+
+
+def map_and_write(memory, offset, data):
+    with memory.map_discard(offset=offset, size=len(data)) as array:
+        array[:] = memoryview(data)
+
+
+WRITES = {
+    "copy_from_host": lambda memory, offset, data: memory.copy_from_host(data, offset=offset),
+    "copy_from_host to a region": lambda memory, offset, data: memory[offset:].copy_from_host(data),
+    "memset": lambda memory, offset, data: memory.memset(data[0], offset=offset, nbytes=len(data)),
+    "ops.copy": lambda memory, offset, data: ops.copy(memory, data, dst_offset=offset),
+    "ops.fill": lambda memory, offset, data: ops.fill(memory[offset:], data, len(data), is_blocking=True),
+    "map_discard": map_and_write,
+}
+
+
+@pytest.mark.parametrize("how", WRITES)
+@every_range
+def test_what_the_device_wrote_before_and_behind_a_write_stays(cuda, memory, how, offset, size):
+    cuda.fill(memory.device_ptr, ord("d"), SIZE)
+    data = b"w" * size if how == "memset" else bytes(number % 251 for number in range(size))
+    WRITES[how](memory, offset, data)
+    assert device_bytes(cuda, memory) == b"d" * offset + data + b"d" * (SIZE - offset - size)
+
+
+@every_range
+def test_host_bytes_of_the_memory_itself_are_copied_as_the_cpu_sees_them(cuda, memory, offset, size):
+    array = memory.get_host_array()
+    cuda.fill(memory.device_ptr, ord("d"), SIZE)
+    array[:size] = ord("h")
+    memory.copy_from_host(array[:size], offset=offset)
+    assert memory.tobytes()[offset : offset + size] == b"h" * size
