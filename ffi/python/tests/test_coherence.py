@@ -54,3 +54,59 @@ def test_host_bytes_of_the_memory_itself_are_copied_as_the_cpu_sees_them(cuda, m
     array[:size] = ord("h")
     memory.copy_from_host(array[:size], offset=offset)
     assert memory.tobytes()[offset : offset + size] == b"h" * size
+
+
+# ---- host arrays over memory, given to vkgdr.ops --------------------------------------------------------------------
+
+
+@pytest.fixture
+def array(cuda, memory):
+    """Make a host array over memory to which the device wrote `d`s, and then the CPU `h`s that were not flushed."""
+    cuda.fill(memory.device_ptr, ord("d"), SIZE)
+    array = memory.get_host_array()
+    array[:] = ord("h")
+    return array
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+@pytest.mark.parametrize("stream", [None, 0])
+def test_a_host_array_is_copied_as_the_cpu_sees_it(gpu, array, stream, is_blocking):
+    for target in (bytearray(100), vkgdr.Memory(gpu, 100), vkgdr.Memory(gpu, 100, kind="device")):
+        array[:] += 1
+        ops.copy(target, array[10:110], stream=stream, is_blocking=is_blocking).synchronize()
+        assert bytes(target) == array[10:110].tobytes()
+
+
+@pytest.mark.parametrize("stream", [None, 0])
+@pytest.mark.parametrize("kind", ["mapped", "device", "bytes"])
+def test_a_host_array_sees_what_is_copied_to_it_and_keeps_the_rest(cuda, gpu, memory, array, kind, stream):
+    source = b"abc" if kind == "bytes" else vkgdr.Memory(gpu, 3, kind=kind)
+    if kind != "bytes":
+        source.copy_from_host(b"abc")
+    ops.copy(array[:1000], source, dst_offset=500, stream=stream)
+    expected = b"h" * 500 + b"abc" + b"h" * 497
+    assert array[:1000].tobytes() == expected
+    assert device_bytes(cuda, memory)[:1000] == expected
+
+
+@pytest.mark.parametrize("stream", [None, 0])
+@pytest.mark.parametrize("pattern", [b"z", b"abc"])
+def test_a_host_array_sees_what_fills_it_and_keeps_the_rest(cuda, memory, array, pattern, stream):
+    ops.fill(array[:1000], pattern, 300, offset=30, stream=stream, is_blocking=True)
+    expected = b"h" * 30 + pattern * (300 // len(pattern)) + b"h" * 670
+    assert array[:1000].tobytes() == expected
+    assert device_bytes(cuda, memory)[:1000] == expected
+
+
+def test_a_host_array_has_what_does_not_block_after_an_invalidate(gpu, array):
+    source = vkgdr.Memory(gpu, SIZE)
+    source.copy_from_host(b"s" * SIZE)
+    for start in (
+        lambda: ops.copy(array, source, is_blocking=False),
+        lambda: ops.fill(array, b"s"),
+        lambda: ops.fill(array[:-1], b"sssss", stream=0),
+    ):
+        array[:] = 0
+        start().synchronize()
+        vkgdr.device_view(array).invalidate()
+        assert array.tobytes()[:-1] == b"s" * (SIZE - 1)

@@ -45,6 +45,16 @@ class DeviceSide:
         """Give the bytes as a memory object."""
         return Region._over(self.block)
 
+    def flush_host_view(self) -> None:
+        """Flush, if a host array was passed: its bytes are meant as the CPU sees them."""
+        if self.is_host_view:
+            self.region().flush()
+
+    def invalidate_host_view(self) -> None:
+        """Invalidate, if a host array was passed, so that it has what the device has written."""
+        if self.is_host_view:
+            self.region().invalidate()
+
     def is_visible(self) -> bool:
         """Tell whether the CPU sees the bytes."""
         return not self.block.is_foreign and self.region().host_ptr is not None

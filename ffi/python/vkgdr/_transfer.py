@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 LEGACY_DEFAULT_STREAM = 0
 
+# How much of a long pattern the host repeats; the device doubles it from there on.
+_CHUNK = 64 << 10
+
 
 def stream_of(block: Block, stream: StreamLike | None) -> int:
     """Give the stream to use: the one asked for, else the bound one, else the legacy default stream."""
@@ -112,3 +115,15 @@ def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLi
         _vkgdr.fill(block, offset, pattern, size // len(pattern), queue, True)
     else:
         from_host(memory, offset, _vkgdr.HostBuffer(pattern * (size // len(pattern)), False), stream)
+
+
+def repeat(block: Block, start: int, count: int, unit: bytes, stream: int) -> HostBuffer:
+    """Repeat a pattern that CUDA has no fill for, by copies. Give the host bytes that the stream still uses."""
+    chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
+    _vkgdr.copy(block, (start, 0, 0), chunk, (0, 0, 0), (chunk.nbytes, 1, 1), stream)
+    done = chunk.nbytes
+    while done < count:
+        more = min(done, count - done)
+        _vkgdr.copy(block, (start + done, 0, 0), block, (start, 0, 0), (more, 1, 1), stream)
+        done += more
+    return chunk

@@ -5,7 +5,10 @@ stream that the memory is bound to, else the legacy default stream. What is give
 ``wait_for`` is an iterable of events, of this package or of any other with ``synchronize``, whose work is done first.
 
 Device memory is a memory object, anything with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
-Host memory is any object with contiguous bytes. A host array over memory of this package is taken for that memory.
+Host memory is any object with contiguous bytes. A host array over memory of this package is taken for that memory, with
+the bytes that the CPU sees: it is flushed before, and invalidated once something blocking has written to it. After
+something that does not block, wait for the event, and ``vkgdr.device_view(array).invalidate()`` where the memory is not
+coherent.
 """
 
 from __future__ import annotations
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
     from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
 __all__ = ["copy", "fill", "map", "migrate"]
-
-# How much of a long pattern the host repeats; the device doubles it from there on.
-_CHUNK = 64 << 10
 
 
 def copy(
@@ -111,7 +111,10 @@ def copy(
         if byte_count is not None or src_offset != 0 or dst_offset != 0:
             raise TypeError("a rectangle has a region and origins, not byte_count, src_offset or dst_offset")
         plan = rectangle(region, (dst_origin, dst_pitches), (src_origin, src_pitches))
-    queue = Queue([each for each in (to, source) if isinstance(each, DeviceSide)], stream)
+    on_device = [each for each in (to, source) if isinstance(each, DeviceSide)]
+    queue = Queue(on_device, stream)
+    for each in on_device:
+        each.flush_host_view()
     if region is None and stream is None and is_blocking and _copy_by_cpu(to, source, plan, queue, wait_for):
         return _vkgdr.complete()
     return _copy_by_device(to, source, plan, queue, wait_for, is_blocking=is_blocking)
@@ -151,15 +154,12 @@ def _copy_by_device(
     is_blocking: bool,
 ) -> Event:
     to_layout, from_layout, extent = plan
-    if isinstance(source, DeviceSide) and source.is_host_view:
-        # Who passes a host array expects its bytes as the CPU sees them.
-        source.region().flush()
     queue.begin(wait_for)
     sides = [each.block if isinstance(each, DeviceSide) else each.buffer for each in (to, source)]
     _vkgdr.copy(sides[0], to_layout, sides[1], from_layout, extent, queue.handle)
     event = queue.end([each.buffer for each in (to, source) if isinstance(each, HostSide)], is_blocking=is_blocking)
-    if is_blocking and isinstance(to, DeviceSide) and to.is_host_view:
-        to.region().invalidate()
+    if is_blocking and isinstance(to, DeviceSide):
+        to.invalidate_host_view()
     return event
 
 
@@ -218,24 +218,22 @@ def fill(
         if number % len(unit):
             raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {len(unit)} bytes")
     queue = Queue([to], stream)
+    to.flush_host_view()
     value = _value(unit, to.region().device_ptr + start)
-    if value is not None:
-        queue.begin(wait_for)
-        _vkgdr.fill(to.block, start, value, count // len(value), queue.handle)
-        return queue.end([], is_blocking=is_blocking)
-    if stream is None and is_blocking and to.is_visible():
+    if value is None and stream is None and is_blocking and to.is_visible():
         queue.settle(wait_for)
         _transfer.fill(to.region(), start, count, unit, queue.handle)
         return _vkgdr.complete()
     queue.begin(wait_for)
-    chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
-    _vkgdr.copy(to.block, (start, 0, 0), chunk, (0, 0, 0), (chunk.nbytes, 1, 1), queue.handle)
-    done = chunk.nbytes
-    while done < count:
-        more = min(done, count - done)
-        _vkgdr.copy(to.block, (start + done, 0, 0), to.block, (start, 0, 0), (more, 1, 1), queue.handle)
-        done += more
-    return queue.end([chunk], is_blocking=is_blocking)
+    chunks = []
+    if value is None:
+        chunks.append(_transfer.repeat(to.block, start, count, unit, queue.handle))
+    else:
+        _vkgdr.fill(to.block, start, value, count // len(value), queue.handle)
+    event = queue.end(chunks, is_blocking=is_blocking)
+    if is_blocking:
+        to.invalidate_host_view()
+    return event
 
 
 def _pattern_bytes(pattern: Any) -> bytes:
