@@ -5,6 +5,7 @@ All of this holds on coherent memory too. That it can fail shows on the profile 
 
 import pytest
 import vkgdr
+import vkgdr.memory
 from neighbours import device_bytes
 from vkgdr import ops
 
@@ -54,6 +55,42 @@ def test_host_bytes_of_the_memory_itself_are_copied_as_the_cpu_sees_them(cuda, m
     array[:size] = ord("h")
     memory.copy_from_host(array[:size], offset=offset)
     assert memory.tobytes()[offset : offset + size] == b"h" * size
+
+
+# ---- the device copies, and the CPU reads ---------------------------------------------------------------------------
+
+
+def copied_to_a_buffer(memory):
+    buffer = vkgdr.Buffer(memory.owner, size=SIZE)
+    buffer.copy_from_device(memory)
+    return buffer
+
+
+COPIES = {
+    "MemoryHost(copy=True)": lambda memory: vkgdr.memory.MemoryHost(memory[:], copy=True),
+    "migrate": lambda memory: memory.migrate("host"),
+    "ops.migrate": lambda memory: ops.migrate(memory, "host"),
+    "copy_from_device": copied_to_a_buffer,
+    "a buffer of an address": lambda memory: vkgdr.Buffer(memory.owner, ptr=memory.device_ptr, size=SIZE),
+}
+
+
+@pytest.mark.parametrize("kind", ["mapped", "device"])
+@pytest.mark.parametrize("how", COPIES)
+def test_the_cpu_sees_what_the_device_has_copied(cuda, gpu, how, kind):
+    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+    cuda.fill(memory.device_ptr, ord("d"), SIZE)
+    copied = COPIES[how](memory)
+    assert copied.get_host_array().tobytes() == b"d" * SIZE
+
+
+@every_range
+def test_the_cpu_sees_a_part_that_the_device_has_copied(cuda, gpu, memory, offset, size):
+    memory.copy_from_host(b"h" * SIZE)
+    source = vkgdr.Memory(gpu, size, kind="device")
+    source.copy_from_host(b"s" * size)
+    memory.copy_from_device(source, offset=offset)
+    assert memory.get_host_array().tobytes() == b"h" * offset + b"s" * size + b"h" * (SIZE - offset - size)
 
 
 # ---- host arrays over memory, given to vkgdr.ops --------------------------------------------------------------------

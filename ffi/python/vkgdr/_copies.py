@@ -86,7 +86,7 @@ class Copies(Facts):
             _transfer.from_host(self, offset, source, stream)
 
     def copy_from_device(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
-        """Copy bytes from memory of a device, and wait.
+        """Copy bytes from memory of a device, wait and invalidate: both sides see them.
 
         Parameters
         ----------
@@ -114,6 +114,7 @@ class Copies(Facts):
         if source.nbytes:
             queue = _transfer.stream_of(self._block, stream)
             _transfer.between(self._block, offset, source, queue, after=ready)
+            self.invalidate(offset, source.nbytes)
 
     def memset(self, val: int = 0, *, offset: int = 0, nbytes: int | None = None) -> None:
         """Set bytes to a value, wait and flush.

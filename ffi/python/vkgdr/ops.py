@@ -358,7 +358,7 @@ def migrate(
     stream: StreamLike | None = None,
     wait_for: Iterable[Waitable] | None = None,
 ) -> Memory | list[Memory]:
-    """Move the bytes of memory objects to new memory of another kind, wait, and free the old.
+    """Move the bytes of memory objects to new memory of another kind, wait, invalidate, and free the old.
 
     Parameters
     ----------
@@ -398,6 +398,7 @@ def migrate(
     if not discard:
         for to, mem in zip(new, old, strict=True):
             copy(to, mem, stream=stream)
+            to.invalidate()
     for mem in old:
         mem.free()
     return new[0] if single else new
