@@ -252,4 +252,5 @@ def test_a_copy_has_what_the_cpu_wrote(context):
     gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
     buffer = Buffer(gpu, size=10)
     np.asarray(buffer)[:] = 5
+    buffer.flush()
     assert bytes(np.asarray(buffer.copy())) == b"\5" * 10

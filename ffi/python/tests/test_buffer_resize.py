@@ -195,6 +195,7 @@ def test_an_empty_buffer_with_views_is_not_resized(gpu):
 def test_what_either_side_wrote_before_a_resize_is_there_after_it(cuda, context, kind, flags):
     buffer = Buffer(vkgdr.Vkgdr(0, flags), size=100, kind=kind)
     np.asarray(buffer)[:50] = 1
+    buffer.flush()
     cuda.fill(buffer.ptr + 64, 2, 36)
     gc.collect()
     buffer.resize(10_000)
@@ -205,15 +206,13 @@ def test_what_either_side_wrote_before_a_resize_is_there_after_it(cuda, context,
 
 
 @every_visible_kind
-def test_a_resize_flushes_and_invalidates_what_is_not_coherent(context, simulated, kind):
+def test_a_resize_invalidates_what_is_not_coherent(context, simulated, kind):
     gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
     buffer = Buffer(gpu, size=100, kind=kind)
     for change in (lambda: buffer.resize(1000), lambda: buffer.reserve(2000), lambda: buffer.copy().free()):
-        calls = [simulator.vulkan.calls(f"vk{what}MappedMemoryRanges") for what in ("Flush", "Invalidate")]
+        calls = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
         change()
-        after = [simulator.vulkan.calls(f"vk{what}MappedMemoryRanges") for what in ("Flush", "Invalidate")]
-        assert after[0] > calls[0]
-        assert after[1] > calls[1]
+        assert simulator.vulkan.calls("vkInvalidateMappedMemoryRanges") > calls
 
 
 def test_the_stream_of_a_resize_is_bound(cuda, gpu):

@@ -32,7 +32,8 @@ class Buffer(MemoryObject):
     `resize` may move the bytes. While arrays or other views of them live they raise ``BufferError``, as for a
     ``bytearray``; arrays that were made by way of ``__cuda_array_interface__`` cannot be counted, and must not be used
     afterwards. Meanwhile what uses the buffer on another thread may raise `FreedError`. Equality and hash change with
-    the size and the place.
+    the size and the place. What moves, and what `copy` copies, is what the device has: on memory that is not coherent,
+    `flush` before what the CPU wrote.
 
     Parameters
     ----------
@@ -253,8 +254,7 @@ class Buffer(MemoryObject):
         if self._bound is not None:
             after.bind_stream(handle_of(self._bound), self._bound)
         if kept:
-            # The CPU reads GPU memory slowly, so the GPU copies: it must see what the CPU wrote.
-            self.flush()
+            # The CPU reads GPU memory slowly, so the GPU copies.
             _transfer.between(after, 0, before, _transfer.stream_of(after, None))
         self._block, self._capacity = after, capacity
         if kept:
@@ -268,9 +268,7 @@ class Buffer(MemoryObject):
         size = len(self)
         new = type(self)(self._require_owner(), size=size, stream=self._bound, kind=self._kind)
         if size:
-            self.flush()
             new.copy_from_device(self)
-            new.invalidate()
         return new
 
     def __copy__(self) -> Self:
@@ -317,7 +315,7 @@ class Buffer(MemoryObject):
         super().copy_from_host(ary, offset=offset, stream=stream)
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
-        """Copy bytes from memory of a device, and wait. As `MemoryObject.copy_from_device`, of one dimension only.
+        """Copy bytes of one dimension from memory of a device, as `MemoryObject.copy_from_device`: wait and invalidate.
 
         Raises
         ------
