@@ -39,6 +39,8 @@ def test_stats_count_which_way_copies_took(run_python):
         assert memory[0:500].tobytes() == b"b" * 500
         assert memory.tobytes()[:3000] == b"b" * 3000
         stats = gpu.stats()
-        print([stats[name] for name in COUNTERS], stats["dma_written_bytes"])
+        print(memory.is_coherent, [stats[name] for name in COUNTERS], stats["dma_written_bytes"])
     """.replace("COUNTERS", repr(COUNTERS))
-    assert run_python(code, VKGDR_COPY="portable").stdout == "[1, 1, 1, 1] 3000\n"
+    # Memory that is not coherent is left to the CPU.
+    expected = ("True [1, 1, 1, 1] 3000\n", "False [2, 2, 0, 0] 0\n")
+    assert run_python(code, VKGDR_COPY="portable").stdout in expected

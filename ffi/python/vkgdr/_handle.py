@@ -159,9 +159,9 @@ class Vkgdr:
 
     @property
     def copy_thresholds(self) -> tuple[int, int]:
-        """From how many bytes on reads and writes of mapped memory are left to the GPU's copy engine.
+        """From how many bytes on reads and writes of coherent mapped memory are left to the GPU's copy engine.
 
-        May be set, for all handles of the GPU: 0 leaves all to it.
+        May be set, for all handles of the GPU: 0 leaves all to it. Memory that is not coherent the CPU copies.
         """
         return self._handle.copy_thresholds
 
