@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import libcuda
+import pytest
 import vkgdr
 
 
@@ -81,6 +82,14 @@ class Stream:
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self._handle
+
+
+def open_with(flags: int) -> vkgdr.Vkgdr:
+    """Open GPU 0 with flags. Skip the test if they require coherent mapped memory and the GPU has none."""
+    asked, needed = flags & vkgdr.OpenFlags.REQUIRE_COHERENT_BIT, {"DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT"}
+    if asked and not any(needed <= set(memory_type.flags) for memory_type in vkgdr.Vkgdr(0).memory_types()):
+        pytest.skip("needs a GPU whose mapped memory is coherent")
+    return vkgdr.Vkgdr(0, flags)
 
 
 def device_bytes(cuda: libcuda.Cuda, memory: vkgdr.Memory) -> bytes:

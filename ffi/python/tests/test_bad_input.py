@@ -306,6 +306,7 @@ def test_overlapping_host_bytes_are_copied_as_if_they_were_saved_first(memory, s
     memory.copy_from_host(array[:-shift], offset=shift)
     assert (array[shift:] == values[:-shift]).all()
     array[:] = values
+    memory.flush()
     memory[:-shift].copy_to_host(array[shift:])
     assert (array[shift:] == values[:-shift]).all()
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
+from neighbours import open_with
 
 drv = pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
 gpuarray = pytest.importorskip("pycuda.gpuarray", reason="pycuda is not installed", exc_type=ImportError)
@@ -105,14 +106,20 @@ def context(no_context):
     context.close()
 
 
+def open_coherent(context):
+    """Open the GPU as the correlator does, which flushes nothing."""
+    assert hash(context.device) == 0
+    return open_with(vkgdr.OpenFlags.REQUIRE_COHERENT_BIT)
+
+
 @pytest.fixture
 def handle(context):
-    return vkgdr.Vkgdr(hash(context.device), vkgdr.OpenFlags.REQUIRE_COHERENT_BIT)
+    return open_coherent(context)
 
 
 def test_row_1_a_handle_is_opened_with_no_context_and_a_flag(context, cuda):
     assert cuda.current() == 0
-    handle = vkgdr.Vkgdr(hash(context.device), vkgdr.OpenFlags.REQUIRE_COHERENT_BIT)
+    handle = open_coherent(context)
     assert handle.device == 0
     assert cuda.current() == 0
 
@@ -325,7 +332,7 @@ def test_row_13_the_buffer_of_the_device_address_is_inherited(handle, context):
 
 def test_row_14_handles_are_made_and_dropped_again_and_again(context):
     for _ in range(200):
-        handle = vkgdr.Vkgdr(hash(context.device), vkgdr.OpenFlags.REQUIRE_COHERENT_BIT)
+        handle = open_coherent(context)
         with context:
             assert len(vkgdr.pycuda.Memory(handle, 8)) == 8
 

@@ -69,6 +69,7 @@ def test_the_tensor_on_the_host_is_the_memory_too(memory, cuda, version):
     assert taken.flags == 0
     cuda.fill(memory.device_ptr, 3, 4096)
     cuda.synchronize()
+    memory.invalidate()
     assert taken.host_bytes() == b"\3" * 4096
     taken.end()
 

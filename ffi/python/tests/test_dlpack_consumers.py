@@ -71,6 +71,7 @@ def test_torch_shares_the_hosts_view(memory, simulated):
     assert tensor.data_ptr() == memory.host_ptr
     assert tensor.dtype == torch.uint8
     tensor[:] = 5
+    memory.flush()
     assert memory.tobytes() == b"\5" * 4096
     before = simulator.pages()
     memory.free()

@@ -155,6 +155,7 @@ def test_a_shared_object_in_memory_of_this_package_has_its_kind_and_host_view(gp
     memory.free()
     assert live() == 1
     np.asarray(shared)[:] = 1
+    shared.flush()
     assert shared.tobytes() == b"\1" * 20
 
 

@@ -220,14 +220,17 @@ def test_gpudata_of_a_gpuarray_gets_and_sets(memory):
     values = np.arange(1024, dtype=np.float32)
     array.set(values)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (np.asarray(memory).view(np.float32) == values).all()
     np.asarray(memory).view(np.float32)[:] = -values
+    memory.flush()
     assert (array.get() == -values).all()
 
 
 def test_gpudata_is_copied_on_the_device_in_both_directions(memory):
     host = np.asarray(memory)
     host[:] = np.arange(4096) % 199
+    memory.flush()
     array = GPUArray((4096,), np.uint8, gpudata=memory)
     other = GPUArray((4096,), np.uint8)
     drv.memcpy_dtod(other.gpudata, array.gpudata, 4096)
@@ -237,6 +240,7 @@ def test_gpudata_is_copied_on_the_device_in_both_directions(memory):
     drv.Context.synchronize()
     drv.memcpy_dtod(array.gpudata, other.gpudata, 4096)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (host == 88).all()
 
 
@@ -248,6 +252,7 @@ def test_gpudata_is_set_by_memset(memory):
     drv.Context.synchronize()
     drv.memset_d32(int(array.gpudata) + 200, 0x06050403, 25)
     drv.Context.synchronize()
+    memory.invalidate()
     host = np.asarray(memory)
     assert (host[:100] == 7).all()
     assert bytes(host[100:104]) == b"\1\2\1\2"
@@ -310,6 +315,7 @@ def test_freed_memory_is_no_argument_of_a_kernel(memory):
 
 def test_memory_is_pickled_and_copied_with_its_contents(memory):
     np.asarray(memory)[:] = np.arange(4096) % 101
+    memory.flush()
     for same in (pickle.loads(pickle.dumps(memory)), copy.copy(memory), copy.deepcopy(memory)):
         assert isinstance(same, vkgdr.pycuda.Memory)
         assert same.device_ptr != memory.device_ptr
@@ -351,6 +357,7 @@ def test_a_mapped_array_is_one_array_on_both_sides(handle, order):
     assert array.host.strides == array.device.strides
     assert array.host.dtype == array.device.dtype
     array.host[:] = np.arange(15).reshape(3, 5) * 1j
+    array.memory.flush()
     assert (array.device.get() == array.host).all()
     assert int(array.device.gpudata) == array.memory.device_ptr
     host = array.host
@@ -370,4 +377,5 @@ def test_to_gpu_takes_the_allocator(handle):
     array = to_gpu(np.arange(100, dtype=np.int32), allocator=allocator)
     assert array.gpudata is made[0]
     drv.Context.synchronize()
+    made[0].invalidate()
     assert (np.asarray(made[0]).view(np.int32) == np.arange(100)).all()

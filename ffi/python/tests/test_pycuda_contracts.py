@@ -24,6 +24,7 @@ def handle(pycuda_context):
 def memory(handle):
     memory = vkgdr.pycuda.Memory(handle, 4096)
     np.asarray(memory)[:] = np.arange(4096) % 251
+    memory.flush()
     return memory
 
 
@@ -66,6 +67,7 @@ def test_gpuarray_is_copied_asynchronously_on_a_stream(memory):
     array.get_async(stream, back)
     stream.synchronize()
     assert (back == 5).all()
+    memory.invalidate()
     assert (np.asarray(memory) == 5).all()
 
 
@@ -77,9 +79,11 @@ def test_gpuarray_copies_and_sets_from_another_gpuarray(memory):
     drv.Context.synchronize()
     array.set(copied)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (np.asarray(memory) == 9).all()
     array[:100].set(np.full(100, 8, np.uint8))
     drv.Context.synchronize()
+    memory.invalidate()
     assert (np.asarray(memory)[:101] == [8] * 100 + [9]).all()
 
 
@@ -137,6 +141,7 @@ def test_driver_functions_copy_between_host_and_memory(memory):
     values = np.arange(4096, dtype=np.uint8)[::-1].copy()
     drv.memcpy_htod(memory, values)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (np.asarray(memory) == values).all()
     back = np.empty_like(values)
     drv.memcpy_dtoh(back, memory)
@@ -162,15 +167,19 @@ def test_driver_functions_fill_memory(memory):
     host = np.asarray(memory)
     drv.memset_d8(memory, 1, 4096)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (host == 1).all()
     drv.memset_d16(memory, 0x0302, 2048)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (host.view(np.uint16) == 0x0302).all()
     drv.memset_d32(memory, 0x07060504, 1024)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (host.view(np.uint32) == 0x07060504).all()
     drv.memset_d2d8(memory, 64, 9, 8, 4)
     drv.Context.synchronize()
+    memory.invalidate()
     assert (host.reshape(64, 64)[:4, :8] == 9).all()
     assert (host.reshape(64, 64)[:4, 8:] != 9).all()
 
@@ -188,6 +197,7 @@ def test_driver_functions_copy_rectangles(memory, handle):
     copy.height = 5
     copy(aligned=False)
     drv.Context.synchronize()
+    target.invalidate()
     expected = np.zeros((128, 32), np.uint8)
     expected[:5, :7] = np.asarray(memory).reshape(64, 64)[:5, 3:10]
     assert (np.asarray(target).reshape(128, 32) == expected).all()
@@ -204,6 +214,7 @@ def test_driver_functions_copy_boxes(memory, handle):
     copy.width_in_bytes, copy.height, copy.depth = 4, 3, 2
     copy()
     drv.Context.synchronize()
+    target.invalidate()
     source = np.asarray(memory).reshape(16, 16, 16)
     result = np.asarray(target).reshape(16, 16, 16)
     assert (result[:2, :3, :4] == source[:2, :3, :4]).all()
@@ -259,6 +270,7 @@ def test_a_mapped_array_owns_its_memory_and_has_a_device_side(handle, simulated)
     array = vkgdr.arrays.mapped_array((4, 8), np.float32, owner=handle)
     array[:] = 2
     region = vkgdr.device_view(array)
+    region.flush()
     assert (GPUArray((4, 8), np.float32, gpudata=region.device_ptr).get() == 2).all()
     del region
     part = array[1:]
@@ -283,6 +295,7 @@ def test_the_host_side_of_a_gpuarray_is_found_again(memory):
     view = vkgdr.host_view(array)
     assert view.shape == (4, 8)
     view[:] = 3
+    memory.flush()
     assert (array.get() == 3).all()
 
 

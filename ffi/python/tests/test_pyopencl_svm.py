@@ -9,6 +9,7 @@ import pytest
 import simulator
 import vkgdr
 from everything import live
+from neighbours import open_with
 from vkgdr import ops
 
 KINDS = ("mapped", "host", "device")
@@ -170,10 +171,13 @@ def test_migrate_gives_memory_of_another_kind_and_frees_the_old(gpu, memory):
 # ---- SVM ------------------------------------------------------------------------------------------------------------
 
 
-def test_coherence_tells_fine_grain_from_coarse_grain(context):
-    fine = vkgdr.Memory(vkgdr.Vkgdr(0, vkgdr.OpenFlags.REQUIRE_COHERENT_BIT), 16)
+def test_coherent_memory_is_fine_grained(context):
+    fine = vkgdr.Memory(open_with(vkgdr.OpenFlags.REQUIRE_COHERENT_BIT), 16)
     assert fine.is_coherent
     assert fine.non_coherent_atom_size == 1
+
+
+def test_memory_that_is_not_coherent_is_coarse_grained(context):
     coarse = vkgdr.Memory(vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT), 16)
     assert not coarse.is_coherent
     assert coarse.non_coherent_atom_size > 1
@@ -183,6 +187,7 @@ def test_buf_is_the_hosts_bytes(visible):
     with visible.buf as view:
         assert (view.format, view.ndim, view.nbytes, view.readonly) == ("B", 1, SIZE, False)
         view[:3] = b"abc"
+    visible.flush()
     assert visible.tobytes()[:3] == b"abc"
 
 

@@ -43,6 +43,7 @@ def test_threads_allocate_and_free_at_once(primary, simulated):
                 part = memory[:1]
                 array = np.asarray(memory)
                 array[:] = 1
+                memory.flush()
                 memory.free()
                 assert part.tobytes() == b"\1"
         except Exception as error:  # noqa: BLE001 - all that comes is reported
