@@ -57,6 +57,15 @@ profiles() {
     stage 'a broken flush is found' scripts/broken-flush.sh
 }
 
+# All but the tests of how programs fork and end: they take more than half of the time, mostly to start interpreters,
+# and look at what is alive. The copies that they make others test.
+python_profiles() {
+    local file left_out=()
+    for file in fork interpreter_end; do left_out+=("--ignore=ffi/python/tests/test_$file.py"); done
+    VKGDR_TEST_PROFILE=non-coherent VKGDR_TEST_LAYERS=faults \
+        stage 'Python: tests under the profile non-coherent' scripts/python-test.sh tests "${left_out[@]}"
+}
+
 stage 'doctests' doctests
 stage 'examples' examples
 stage 'C and C++ examples' scripts/c-examples.sh
@@ -68,6 +77,7 @@ stage 'Python: pip install' scripts/python-test.sh install
 stage 'Python: examples' scripts/python-test.sh examples
 VKGDR_TEST_LAYERS=faults stage 'Python: tests' scripts/python-test.sh tests
 VKGDR_TEST_LAYERS=validation stage 'Python: tests under the validation layer' scripts/python-test.sh tests
+if [ "$VKGDR_CUDA_DRIVER" = sim ]; then python_profiles; fi
 
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed[@]}" >&2
