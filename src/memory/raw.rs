@@ -133,8 +133,9 @@ impl RawMemory {
 
     /// Makes the CPU's writes to `len` bytes at `offset` visible to the device.
     ///
-    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Where the memory is
-    /// coherent this only orders write-combined stores. Device memory has nothing to flush.
+    /// The range may start and end anywhere; it is rounded outwards to whole atoms. What the device wrote beside it in
+    /// the same atoms may be lost, unless it was invalidated before the CPU wrote. Where the memory is coherent this
+    /// only orders write-combined stores. Device memory has nothing to flush.
     ///
     /// # Errors
     ///

@@ -180,9 +180,11 @@ impl Region {
 
     /// Makes the CPU's writes to a range visible to the device.
     ///
-    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Where the memory is
-    /// coherent this only orders write-combined stores, so that a kernel that is already running sees them in
-    /// order. Device memory has nothing to flush.
+    /// The range may start and end anywhere; it is rounded outwards to whole atoms. What the device wrote beside it in
+    /// the same atoms may be lost, unless it was invalidated before the CPU wrote, as [`map`](Self::map) does.
+    ///
+    /// Where the memory is coherent this only orders write-combined stores, so that a kernel that is already running
+    /// sees them in order. Device memory has nothing to flush.
     ///
     /// # Errors
     ///

@@ -102,8 +102,9 @@ impl Base {
 
     /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; all from `offset` on by default.
     ///
-    /// The range may start and end anywhere: it is rounded outwards to whole atoms. Where the memory is coherent this
-    /// only orders the CPU's stores, which a kernel that is already running needs.
+    /// The range may start and end anywhere: it is rounded outwards to whole atoms. What the device wrote beside it in
+    /// the same atoms may be lost, unless it was invalidated before the CPU wrote, as `map` and `copy_from_host` do.
+    /// Where the memory is coherent this only orders the CPU's stores, which a kernel that is already running needs.
     #[pyo3(signature = (offset = Size(0), size = None), text_signature = "($self, offset=0, size=None)")]
     fn flush(slf: Slf<'_, '_>, offset: Size, size: Option<Size>) -> Result<()> {
         block_of(slf)?.get().flush_range(slf.py(), offset.0, size.map(|size| size.0))
