@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use support::cuda;
 use support::resources::Snapshot;
 
-const CUDA_NOUNS: [&str; 8] = ["memory", "host", "external", "mapped", "stream", "event", "context", "primary"];
+const CUDA_NOUNS: [&str; 11] =
+    ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
 const VULKAN_NOUNS: [&str; 4] = ["instance", "device", "memory", "mapping"];
 
 /// Live objects of both drivers as far as they can be counted, the current context, descriptors and mappings.

@@ -22,6 +22,11 @@ impl<T> Clone for Out<T> {
 
 impl<T> Copy for Out<T> {}
 
+// SAFETY: the caller's memory may be written from any thread: the linker's log is.
+unsafe impl<T> Send for Out<T> {}
+// SAFETY: as above; what is written through it is the caller's to order.
+unsafe impl<T> Sync for Out<T> {}
+
 impl<T> Out<T> {
     /// Refuses a null pointer. Call it before the work that cannot be undone.
     pub(crate) fn required(self) -> Outcome {
@@ -46,6 +51,11 @@ impl<T> Out<T> {
     /// The same pointer, for a function whose result's type depends on another argument.
     pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
+    }
+
+    /// The same pointer, for an array whose elements are read first.
+    pub(crate) fn as_input(self) -> In<T> {
+        In(self.0)
     }
 
     /// The `index`th element of an array of results.
@@ -84,6 +94,40 @@ impl<T: Copy> In<T> {
         let element = self.0.wrapping_add(index);
         // SAFETY: the array is not null, so its elements are valid for reading (see the module).
         Ok(unsafe { element.read_unaligned() })
+    }
+}
+
+impl<T> In<T> {
+    /// The pointer's value, for arrays of pointers that also hold constants.
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+
+    /// The same pointer, for data whose type depends on another argument.
+    pub(crate) fn cast<U>(self) -> In<U> {
+        In(self.0.cast())
+    }
+}
+
+impl In<u8> {
+    /// The next `len` bytes; a null pointer is `CUDA_ERROR_INVALID_VALUE`.
+    pub(crate) fn bytes(self, len: usize) -> Result<Vec<u8>, Code> {
+        (0..len).map(|index| self.element(index)).collect()
+    }
+
+    /// Whether the data starts with `magic`. Nothing behind the first byte that differs is read.
+    pub(crate) fn starts_with(self, magic: &[u8]) -> bool {
+        magic.iter().enumerate().all(|(index, byte)| self.element(index) == Ok(*byte))
+    }
+
+    /// The bytes before the first NUL; a null pointer is `CUDA_ERROR_INVALID_VALUE`.
+    pub(crate) fn until_nul(self) -> Result<Vec<u8>, Code> {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the pointer is not null, so it is a NUL-terminated string for the length of the call.
+        let text = unsafe { CStr::from_ptr(self.0.cast()) };
+        Ok(text.to_bytes().to_vec())
     }
 }
 
@@ -151,5 +195,18 @@ impl StreamCallback {
             // SAFETY: the caller handed over both, to be called together once the stream reaches them.
             unsafe { callback(stream, status, argument) }
         }
+    }
+}
+
+/// A `CUoccupancyB2DSize`: how much dynamic shared memory blocks of a size need.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub(crate) struct BlockToShared(Option<unsafe extern "C" fn(block: i32) -> usize>);
+
+impl BlockToShared {
+    /// What the caller's function says; `None` where there is none.
+    pub(crate) fn call(self, block: i32) -> Option<usize> {
+        // SAFETY: the caller handed the function over to be called with sizes of blocks.
+        self.0.map(|function| unsafe { function(block) })
     }
 }

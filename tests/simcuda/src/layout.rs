@@ -1,7 +1,11 @@
 //! Structures of the driver API as it passes them. Enums are integers here, since a value outside a Rust enum
 //! would be undefined behaviour; the sizes are checked against cudarc's own at compile time.
 
+use std::mem::offset_of;
+
 use cudarc::driver::sys;
+
+use crate::ffi::In;
 
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
 #[repr(C)]
@@ -118,6 +122,37 @@ pub(crate) struct DeviceProperties {
     pub(crate) texture_alignment: i32,
 }
 
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) dynamic_shared: u32,
+    pub(crate) stream: usize,
+    pub(crate) attributes: In<LaunchAttribute>,
+    pub(crate) attribute_count: u32,
+}
+
+/// `CUlaunchAttribute`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct LaunchAttribute {
+    pub(crate) id: u32,
+    _pad: u32,
+    // The union.
+    value: [u64; 8],
+}
+
+impl LaunchAttribute {
+    /// The union's first three words: a cluster's shape, or a flag in the first.
+    pub(crate) fn three_words(&self) -> [u32; 3] {
+        let [a, b, c, d, e, f, g, h] = self.value[0].to_ne_bytes();
+        let [i, j, k, l, ..] = self.value[1].to_ne_bytes();
+        [[a, b, c, d], [e, f, g, h], [i, j, k, l]].map(u32::from_ne_bytes)
+    }
+}
+
 const _: () = {
     assert!(size_of::<ExternalHandle>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
     assert!(size_of::<ExternalBuffer>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>());
@@ -125,4 +160,9 @@ const _: () = {
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());
     assert!(size_of::<DeviceProperties>() == size_of::<sys::CUdevprop>());
+    assert!(size_of::<LaunchConfig>() == size_of::<sys::CUlaunchConfig>());
+    assert!(offset_of!(LaunchConfig, stream) == offset_of!(sys::CUlaunchConfig, hStream));
+    assert!(offset_of!(LaunchConfig, attribute_count) == offset_of!(sys::CUlaunchConfig, numAttrs));
+    assert!(size_of::<LaunchAttribute>() == size_of::<sys::CUlaunchAttribute>());
+    assert!(offset_of!(LaunchAttribute, value) == offset_of!(sys::CUlaunchAttribute, value));
 };

@@ -1,9 +1,10 @@
 //! What is live, counted from the tables themselves: there is no second set of books that could be wrong.
 
 use crate::memory::table::{self, Kind};
-use crate::{context, event, external, stream};
+use crate::{context, event, external, module, stream};
 
-const NOUNS: [&str; 8] = ["memory", "host", "external", "mapped", "stream", "event", "context", "primary"];
+const NOUNS: [&str; 11] =
+    ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
 
 /// How many objects of all nouns are live.
 pub(crate) fn total() -> usize {
@@ -19,6 +20,9 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "external" => external::count(),
         "stream" => stream::table::count(),
         "event" => event::count(),
+        "module" => module::count(),
+        "library" => module::library::count(),
+        "linker" => module::link_count(),
         "context" => context::table::count(),
         "primary" => context::primary::retains(),
         _ => return None,

@@ -2,8 +2,8 @@
 //!
 //! Programs load it like the real driver. Its device is the machine's first CPU-type Vulkan device (lavapipe,
 //! normally): same UUID, and memory that Vulkan exports is imported through Vulkan, so that host and device see
-//! the same bytes at two addresses. Streams order work as CUDA's do. Kernels are not run: whatever is not
-//! simulated returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! the same bytes at two addresses. Streams order work as CUDA's do. Kernels in PTX are run (by the crate `ptx`);
+//! compiled ones are not. Whatever is not simulated returns `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! # Finding the way
 //! | file | what |
@@ -14,6 +14,7 @@
 //! | `vulkan`, `device`, `external` | the device under it, its properties, memory imported from it |
 //! | `context`, `stream`, `event` | who owns what, and what comes after what |
 //! | `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
+//! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
 //! | variable | effect |
@@ -30,7 +31,8 @@
 //!
 //! ```c
 //! // Live objects: of all nouns together, or of one of "memory", "host" (allocated and registered), "external",
-//! // "mapped", "stream", "event", "context" (of cuCtxCreate) and "primary" (retains).
+//! // "mapped", "stream", "event", "module" (without those of libraries), "library", "linker", "context" (of
+//! // cuCtxCreate) and "primary" (retains).
 //! size_t simcuda_live_objects(void);
 //! size_t simcuda_live_objects_of(const char *noun);           // SIZE_MAX: no such noun
 //!
@@ -44,6 +46,10 @@
 //!
 //! // The function that last failed by injection, without version suffix. Returns its length, 0 if there is none.
 //! size_t simcuda_last_fault(char *buffer, size_t capacity);
+//!
+//! // The kernel that failed last: what happened, line and instruction, address and what is allocated near it, block
+//! // and thread. The same line is on stderr. Returns its length, 0 if there is none. Forgotten with the faults.
+//! size_t simcuda_last_kernel_fault(char *buffer, size_t capacity);
 //! ```
 //!
 //! `cuGetErrorName`, `cuGetErrorString` and `cuGetProcAddress` never count for `*`. A function that fails by
@@ -51,12 +57,22 @@
 //! code, as CUDA's may return the error of earlier work.
 //!
 //! # Where it is stricter or kinder than a GPU
-//! * `cuMemFree` never waits. Queued work that finds its memory gone fails the context with
-//!   `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was allocated again.
+//! * `cuMemFree` never waits. What the driver allocated itself stays for the copies, fills and kernels that were queued
+//!   before, since CUDA's may wait for them and programs rely on that. Imported and registered memory is gone at once:
+//!   queued work that finds it gone fails the context with `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was
+//!   allocated again, and so does a kernel that is running.
 //! * Driver calls from a host function are `CUDA_ERROR_NOT_PERMITTED`.
+//! * Every access of a kernel must lie in live memory. One that does not ends the launch and fails the context, as any
+//!   other fault of a kernel does; kernels of the same context that still run are ended.
+//! * An instruction that is not supported is `CUDA_ERROR_INVALID_PTX` at load, with its line in the log and on stderr.
+//! * Kernels reach the memory of all contexts. A module's variables stay for the launches that were queued before it was
+//!   unloaded.
+//! * A context that is destroyed lets its kernels run for two more seconds, then ends them.
+//! * A cooperative launch of more than 32 blocks is `CUDA_ERROR_NOT_SUPPORTED`: more do not run at the same time.
+//! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.
 //! * Stale handles are recognised: a handle is never given out twice, except the primary context's.
-//! * Where CUDA lets a copy between device addresses or a memset return before it is done, so does this; with
-//!   `SIMCUDA_ASYNC=1` that shows. A program that frees memory right after must synchronise first.
+//! * Where CUDA lets a copy between device addresses or a memset return before it is done, so does this; behind a kernel,
+//!   and with `SIMCUDA_ASYNC=1`, that shows. A program that frees imported memory right after must synchronise first.
 //! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.
@@ -77,10 +93,12 @@ mod fd;
 mod ffi;
 mod handle;
 mod init;
+mod kernel;
 mod layout;
 mod ledger;
 mod memory;
 mod memset;
+mod module;
 mod pointer;
 mod proc_address;
 mod stream;

@@ -7,7 +7,7 @@ use crate::boundary::exports;
 use crate::code::{ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
 use crate::copy::plan::{End, Memory, Rows, Shape, Side};
 use crate::memory::bytes::{self, Pattern};
-use crate::memory::table::pin;
+use crate::memory::table::Queued;
 use crate::stream::{Placement, table as streams};
 
 const LEGACY: usize = 0;
@@ -45,8 +45,9 @@ impl Fill {
         }
         let (target, shape) = self.check()?;
         let (pattern, width) = (self.pattern, self.width);
+        let span = target.span.map(Queued::new);
         let work = move || {
-            let _pinned = target.span.as_ref().and_then(pin).ok_or(ILLEGAL_ADDRESS)?;
+            let _pinned = span.as_ref().and_then(Queued::pin).ok_or(ILLEGAL_ADDRESS)?;
             (0..shape.height).for_each(|row| bytes::fill(target.rows.row(row, 0), pattern, width));
             Ok(())
         };

@@ -8,7 +8,7 @@ type LiveObjectsOf = unsafe extern "C" fn(*const c_char) -> usize;
 type Calls = unsafe extern "C" fn(*const c_char) -> u64;
 type Fail = unsafe extern "C" fn(*const c_char, u64, i32) -> i32;
 type ClearFaults = unsafe extern "C" fn();
-type Text = unsafe extern "C" fn(*mut c_char, usize) -> usize;
+pub(crate) type Text = unsafe extern "C" fn(*mut c_char, usize) -> usize;
 
 /// Counts what lives behind a driver, counts its calls, and makes chosen calls fail.
 ///

@@ -1,15 +1,25 @@
 //! The simulated CUDA driver's controls.
+#![expect(unsafe_code, reason = "calls a C function found in a loaded library")]
 
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-use crate::controls::Controls;
+use crate::controls::{self, Controls, Text};
 use crate::driver;
 
 /// The simulated driver behind `libcuda.so.1`; see [`Controls`] for what it offers.
 #[derive(Debug)]
 pub struct SimCuda {
     controls: Controls,
+    last_kernel_fault: Text,
+}
+
+impl SimCuda {
+    /// What the kernel did that failed last, since the faults were cleared: one line.
+    #[must_use]
+    pub fn last_kernel_fault(&self) -> Option<String> {
+        controls::text(self.last_kernel_fault)
+    }
 }
 
 impl Deref for SimCuda {
@@ -32,11 +42,15 @@ pub fn simcuda() -> Option<&'static SimCuda> {
             if driver::kind() != Some(driver::DriverKind::Sim) {
                 return None;
             }
-            let controls = Controls::load(&driver::symbol, "simcuda");
-            controls
-                .map(|controls| SimCuda { controls })
-                .map(Some)
-                .unwrap_or_else(|missing| panic!("the simulated driver has no {missing}: rebuild it"))
+            let loaded = load().unwrap_or_else(|missing| panic!("the simulated driver has no {missing}: rebuild it"));
+            Some(loaded)
         })
         .as_ref()
+}
+
+fn load() -> Result<SimCuda, String> {
+    let controls = Controls::load(&driver::symbol, "simcuda")?;
+    // SAFETY: the driver exports this name with this signature, as its documentation fixes it.
+    let last_kernel_fault = unsafe { controls::find(&driver::symbol, "simcuda", "last_kernel_fault") }?;
+    Ok(SimCuda { controls, last_kernel_fault })
 }

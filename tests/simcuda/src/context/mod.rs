@@ -7,9 +7,10 @@ mod stack;
 pub(crate) mod table;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use crate::boundary::Export;
 use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome, SUCCESS};
@@ -27,11 +28,14 @@ pub(crate) struct Owner {
     id: u64,
 }
 
+// How long a destroyed context waits for kernels that have not ended yet.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// What streams need to know about their context, also after it is gone.
 #[derive(Default)]
 pub(crate) struct Health {
     error: AtomicI32,
-    closing: AtomicBool,
+    closing: OnceLock<Instant>,
 }
 
 impl Health {
@@ -50,7 +54,13 @@ impl Health {
 
     /// Whether the context is being destroyed, so that nothing should wait for a value any more.
     pub(crate) fn closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.closing.get().is_some()
+    }
+
+    /// Whether kernels that still run are to end: an error ends all of a context's, as on a GPU, and a context that is
+    /// destroyed gives them some time.
+    pub(crate) fn ends_kernels(&self) -> bool {
+        self.check().is_err() || self.closing.get().is_some_and(|since| since.elapsed() > PATIENCE)
     }
 }
 
@@ -130,7 +140,7 @@ impl Context {
 
     // Lets queued work finish, then releases everything that the context owns. It is already out of the table.
     fn close(&self) {
-        self.health.closing.store(true, Ordering::Release);
+        self.health.closing.get_or_init(Instant::now);
         // The work's own error has nobody left to go to.
         let _ = self.synchronize();
         for stream in self.other_streams() {
@@ -141,6 +151,7 @@ impl Context {
         lock(&self.per_thread).clear();
         crate::stream::table::release_all_of(self.owner());
         crate::event::release_all_of(self.owner());
+        crate::module::release_all_of(self.owner());
         crate::memory::table::release_all_of(self.owner());
         crate::external::release_all_of(self.owner());
     }

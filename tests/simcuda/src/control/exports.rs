@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{ALL_CALLS, base_name, faults, site};
 use crate::code::{INVALID_VALUE, SUCCESS};
 use crate::ffi::{Out, Text, write_text};
+use crate::kernel::fault;
 use crate::ledger;
 
 /// How many objects of every noun are live.
@@ -37,10 +38,11 @@ extern "C" fn simcuda_fail(function: Text<'_>, nth: u64, code: i32) -> i32 {
     if added.is_some() { SUCCESS } else { INVALID_VALUE }
 }
 
-/// Forgets the faults that did not happen yet, and which function failed last.
+/// Forgets the faults that did not happen yet, which function failed last, and which kernel.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_clear_faults() {
     faults::clear();
+    fault::forget();
 }
 
 /// Writes the name of the function that last failed by injection, and returns its length; 0 when there is none.
@@ -50,4 +52,12 @@ extern "C" fn simcuda_last_fault(buffer: Out<u8>, capacity: usize) -> usize {
     // A buffer that is null or too small still gets the length.
     let _ = write_text(buffer, capacity, name);
     name.len()
+}
+
+/// Writes what the last kernel did that failed, and returns the text's length; 0 when there is none.
+#[unsafe(no_mangle)]
+extern "C" fn simcuda_last_kernel_fault(buffer: Out<u8>, capacity: usize) -> usize {
+    let text = fault::last().unwrap_or_default();
+    let _ = write_text(buffer, capacity, &text);
+    text.len()
 }

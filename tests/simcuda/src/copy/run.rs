@@ -8,7 +8,7 @@ use super::plan::{End, Rows, Shape, Side};
 use crate::code::{ILLEGAL_ADDRESS, Outcome};
 use crate::context;
 use crate::memory::bytes;
-use crate::memory::table::pin;
+use crate::memory::table::Queued;
 use crate::stream::{Placement, table as streams};
 
 /// On the legacy default stream, as the synchronous functions do.
@@ -18,7 +18,8 @@ pub(super) fn synchronous(target: Side, source: Side, shape: Shape) -> Outcome {
         return Ok(());
     }
     let (target, source) = (target.check(shape)?, source.check(shape)?);
-    let marker = stream.submit(Placement::Anywhere, move || copy(&target, &source, shape))?;
+    let copy = Copy::new(target, source, shape);
+    let marker = stream.submit(Placement::Anywhere, move || copy.run())?;
     if target.is_device() && source.is_device() {
         return Ok(());
     }
@@ -35,12 +36,16 @@ pub(super) fn asynchronous(target: Side, source: Side, shape: Shape, stream: usi
     let (target, source) = (target.check(shape)?, source.check(shape)?);
     let marker = if source.is_pageable() && !target.is_pageable() {
         let staged = stage(&source, shape);
+        let rows = Rows::packed(staged.as_ptr().expose_provenance(), shape);
+        let copy = Copy::new(target, End { rows, span: None }, shape);
         stream.submit(Placement::Anywhere, move || {
-            let rows = Rows::packed(staged.as_ptr().expose_provenance(), shape);
-            copy(&target, &End { rows, span: None }, shape)
+            let outcome = copy.run();
+            drop(staged);
+            outcome
         })?
     } else {
-        stream.submit(Placement::Anywhere, move || copy(&target, &source, shape))?
+        let copy = Copy::new(target, source, shape);
+        stream.submit(Placement::Anywhere, move || copy.run())?
     };
     if target.is_pageable() {
         marker.wait();
@@ -57,15 +62,26 @@ fn stage(source: &End, shape: Shape) -> Vec<u8> {
     staged
 }
 
-fn copy(target: &End, source: &End, shape: Shape) -> Outcome {
-    let pins = [target, source].map(|end| end.span.as_ref().map(|span| pin(span).ok_or(ILLEGAL_ADDRESS)));
-    for pinned in &pins {
-        if let Some(Err(code)) = pinned {
-            return Err(*code);
-        }
+// A copy that is queued.
+struct Copy {
+    target: Rows,
+    source: Rows,
+    shape: Shape,
+    spans: Vec<Queued>,
+}
+
+impl Copy {
+    fn new(target: End, source: End, shape: Shape) -> Copy {
+        let spans = [target.span, source.span].into_iter().flatten().map(Queued::new).collect();
+        Copy { target: target.rows, source: source.rows, shape, spans }
     }
-    copy_rows(&target.rows, &source.rows, shape);
-    Ok(())
+
+    fn run(&self) -> Outcome {
+        let pinned: Option<Vec<_>> = self.spans.iter().map(Queued::pin).collect();
+        let _pinned = pinned.ok_or(ILLEGAL_ADDRESS)?;
+        copy_rows(&self.target, &self.source, self.shape);
+        Ok(())
+    }
 }
 
 fn copy_rows(target: &Rows, source: &Rows, shape: Shape) {

@@ -3,7 +3,7 @@
 
 use crate::layout::DeviceProperties;
 
-pub(super) const COMPUTE_CAPABILITY: (i32, i32) = (8, 0);
+pub(crate) const COMPUTE_CAPABILITY: (i32, i32) = (8, 0);
 
 // The last CUdevice_attribute of CUDA 13.5.
 const LAST: u32 = 161;
@@ -91,6 +91,7 @@ const VALUES: &[(u32, i32)] = &[
     (92, 1),            // CAN_USE_STREAM_MEM_OPS_V1
     (93, 1),            // CAN_USE_64_BIT_STREAM_MEM_OPS_V1
     (94, 1),            // CAN_USE_STREAM_WAIT_VALUE_NOR_V1
+    (95, 1),            // COOPERATIVE_LAUNCH
     (97, 166_912),      // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     (99, 1),            // HOST_REGISTER_SUPPORTED
     (106, 32),          // MAX_BLOCKS_PER_MULTIPROCESSOR

@@ -13,6 +13,7 @@ use crate::ffi::{Out, Text, write_text};
 use crate::layout::DeviceProperties;
 use crate::memory;
 use crate::vulkan;
+pub(crate) use attributes::COMPUTE_CAPABILITY;
 
 /// As many GPUs as large machines have.
 const MOST: i32 = 16;
@@ -33,6 +34,11 @@ pub(crate) fn check(device: i32) -> Outcome {
 
 fn bus_id(device: i32) -> String {
     format!("0000:{device:02x}:00.0")
+}
+
+/// A device attribute that is a limit, by its number.
+pub(crate) fn limit(attribute: u32) -> u64 {
+    attributes::value(attribute).and_then(|value| u64::try_from(value).ok()).unwrap_or_default()
 }
 
 fn get(out: Out<i32>, ordinal: i32) -> Outcome {

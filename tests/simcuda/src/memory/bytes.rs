@@ -6,7 +6,7 @@
 //! may touch the same bytes at the same time, as with real hardware; what is read then is unspecified.
 
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Copies `len` bytes; the ranges may overlap.
 pub(crate) fn copy(target: usize, source: usize, len: usize) {
@@ -58,25 +58,72 @@ impl Pattern {
     }
 }
 
-/// The value of `bytes` bytes (4 or 8) at an aligned address.
+/// The accesses of one width, at an aligned address.
+macro_rules! word {
+    ($name:ident, $int:ty, $atomic:ty) => {
+        mod $name {
+            use super::*;
+
+            fn at(address: usize) -> &'static $atomic {
+                // SAFETY: valid, aligned bytes (see the module) that nobody keeps a reference to: the result is used
+                // before the caller returns. All sides access them atomically, or as memory of another device.
+                unsafe { <$atomic>::from_ptr(with_exposed_provenance_mut(address)) }
+            }
+
+            #[allow(clippy::cast_possible_truncation, reason = "only the low bytes are meant")]
+            fn low(value: u64) -> $int {
+                value as $int
+            }
+
+            pub(super) fn load(address: usize) -> u64 {
+                u64::from(at(address).load(Ordering::Acquire))
+            }
+
+            pub(super) fn store(address: usize, value: u64) {
+                at(address).store(low(value), Ordering::Release);
+            }
+
+            pub(super) fn update(address: usize, change: &mut dyn FnMut(u64) -> u64) -> u64 {
+                let next = |old| Some(low(change(u64::from(old))));
+                let old = at(address).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+                u64::from(old.unwrap_or_else(|old| old))
+            }
+        }
+    };
+}
+
+word!(byte, u8, AtomicU8);
+word!(half, u16, AtomicU16);
+word!(single, u32, AtomicU32);
+word!(double, u64, AtomicU64);
+
+/// The value of `bytes` bytes (1, 2, 4 or 8) at an aligned address.
 pub(crate) fn load(address: usize, bytes: usize) -> u64 {
-    if bytes == 4 {
-        // SAFETY: four valid, aligned bytes, which all sides access atomically or as plain memory of another device.
-        u64::from(unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(address)) }.load(Ordering::Acquire))
-    } else {
-        // SAFETY: eight valid, aligned bytes, as above.
-        unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(address)) }.load(Ordering::Acquire)
+    match bytes {
+        1 => byte::load(address),
+        2 => half::load(address),
+        4 => single::load(address),
+        _ => double::load(address),
     }
 }
 
-/// Stores the low `bytes` bytes (4 or 8) of `value` at an aligned address.
+/// Stores the low `bytes` bytes (1, 2, 4 or 8) of `value` at an aligned address.
 pub(crate) fn store(address: usize, bytes: usize, value: u64) {
-    if bytes == 4 {
-        let low = u32::try_from(value & u64::from(u32::MAX)).unwrap_or_default();
-        // SAFETY: four valid, aligned bytes, as in `load`.
-        unsafe { AtomicU32::from_ptr(with_exposed_provenance_mut(address)) }.store(low, Ordering::Release);
-    } else {
-        // SAFETY: eight valid, aligned bytes, as in `load`.
-        unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(address)) }.store(value, Ordering::Release);
+    match bytes {
+        1 => byte::store(address, value),
+        2 => half::store(address, value),
+        4 => single::store(address, value),
+        _ => double::store(address, value),
+    }
+}
+
+/// Replaces the value of `bytes` bytes (1, 2, 4 or 8) at an aligned address by what `change` makes of it, as one atomic
+/// step, and returns the old one. `change` is called again when another thread was faster.
+pub(crate) fn update(address: usize, bytes: usize, change: &mut dyn FnMut(u64) -> u64) -> u64 {
+    match bytes {
+        1 => byte::update(address, change),
+        2 => half::update(address, change),
+        4 => single::update(address, change),
+        _ => double::update(address, change),
     }
 }

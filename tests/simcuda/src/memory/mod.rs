@@ -6,9 +6,10 @@ mod heap;
 mod host;
 mod info;
 pub(crate) mod table;
+pub(crate) mod view;
 
 use crate::boundary::Export;
-pub(crate) use heap::capacity;
+pub(crate) use heap::{Block, capacity};
 
 pub(crate) fn exports() -> Vec<Export> {
     [allocate::exports(), host::exports(), info::exports()].concat()

@@ -3,12 +3,14 @@
 //! A *region* is a stretch of memory with one owner of its pages; a *window* is what one driver call handed out:
 //! the whole region for an allocation, any part of it for a buffer mapped from external memory (windows of one
 //! region may overlap). Work refers to memory by *span*, which names its window: memory that was freed and
-//! allocated again at the same address is not mistaken for the old.
+//! allocated again at the same address is not mistaken for the old. Kernels see the table through `view`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::heap::Block;
+use super::view;
 use crate::context::Owner;
 use crate::handle;
 use crate::sync::lock;
@@ -19,15 +21,21 @@ use crate::vulkan::Import;
 pub(crate) enum Kind {
     Device,
     Managed,
-    Host { flags: u32 },
-    Registered { flags: u32 },
+    Host {
+        flags: u32,
+    },
+    Registered {
+        flags: u32,
+    },
     Imported,
+    /// A module's `__device__` or `__constant__` variables.
+    Variable,
 }
 
 impl Kind {
     /// Whether the pages are on the device's side, where host code has no business with this address.
     pub(crate) fn is_device(self) -> bool {
-        matches!(self, Kind::Device | Kind::Imported)
+        matches!(self, Kind::Device | Kind::Imported | Kind::Variable)
     }
 }
 
@@ -49,6 +57,10 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    fn range(&self) -> Range<usize> {
+        self.address..self.address + self.size
+    }
+
     fn contains(&self, address: usize, len: usize) -> bool {
         address >= self.address && len <= self.size && address - self.address <= self.size - len
     }
@@ -77,11 +89,15 @@ pub(crate) struct Span {
 }
 
 /// Keeps a span's pages from being released while work runs on them.
-#[expect(dead_code, reason = "the value is held, not read")]
+#[derive(Clone)]
 pub(crate) struct Pinned(Arc<Backing>);
 
 // Regions by start address. They do not overlap.
 static REGIONS: Mutex<BTreeMap<usize, Region>> = Mutex::new(BTreeMap::new());
+
+// The last windows that went, the latest first: only to explain a kernel's illegal access.
+static FREED: Mutex<VecDeque<Window>> = Mutex::new(VecDeque::new());
+const REMEMBERED: usize = 64;
 
 /// Adds a region that is one window, and returns its address.
 pub(crate) fn insert(address: usize, size: usize, kind: Kind, owner: Owner, backing: Backing) -> usize {
@@ -117,7 +133,41 @@ pub(crate) fn insert_imported(import: Arc<Import>, base: usize, offset: usize, s
     region.windows.push(window);
 }
 
-/// Removes the window that starts at `address` and is of a kind that `wanted` accepts.
+/// Adds a region with a window for each of `ranges`, which are offsets in the block.
+pub(crate) fn insert_variables(block: Block, size: usize, ranges: &[Range<usize>], owner: Owner) -> Vec<Window> {
+    let base = block.address;
+    let window =
+        |range: &Range<usize>| Window { id: handle::next_id(), address: base + range.start, size: range.len(), owner };
+    let windows: Vec<Window> = ranges.iter().map(window).collect();
+    let backing = Arc::new(Backing::Block(block));
+    lock(&REGIONS).insert(base, Region { size, kind: Kind::Variable, windows: windows.clone(), backing });
+    windows
+}
+
+/// Removes a region of variables by its windows, unless its context took it away before.
+pub(crate) fn remove_variables(windows: &[Window]) {
+    let Some(first) = windows.first() else { return };
+    let mut regions = lock(&REGIONS);
+    let base = regions.range(..=first.address).next_back().map(|(&base, _)| base);
+    let same = |region: &Region| region.windows.iter().any(|window| window.id == first.id);
+    let gone = base.filter(|base| regions.get(base).is_some_and(same)).and_then(|base| regions.remove(&base));
+    drop(regions);
+    forget(windows.iter().copied());
+    drop(gone);
+}
+
+// What kernels still remember of windows that are no longer in the table. After it, none of them is accessed.
+fn forget(windows: impl IntoIterator<Item = Window>) {
+    let mut freed = lock(&FREED);
+    windows.into_iter().for_each(|window| freed.push_front(window));
+    freed.truncate(REMEMBERED);
+    drop(freed);
+    view::forget_all();
+}
+
+/// Removes the window that starts at `address` and is of a kind that `wanted` accepts. Of what the driver allocated
+/// itself, work that was queued before keeps the pages: CUDA's functions that free it may wait for that. Imported and
+/// registered memory is gone for it, too.
 pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Window> {
     let mut regions = lock(&REGIONS);
     let (&base, region) = regions.range_mut(..=address).next_back()?;
@@ -125,10 +175,15 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
         return None;
     }
     let index = region.windows.iter().rposition(|window| window.address == address)?;
-    let window = region.windows.remove(index);
+    let window = region.windows[index];
+    if matches!(*region.backing, Backing::Block(_)) {
+        view::keep(window.range(), &Pinned(Arc::clone(&region.backing)));
+    }
+    region.windows.remove(index);
     let gone = if region.windows.is_empty() { regions.remove(&base) } else { None };
     // Pages are released with the table unlocked: that may call Vulkan.
     drop(regions);
+    forget([window]);
     drop(gone);
     Some(window)
 }
@@ -159,6 +214,65 @@ pub(crate) fn pin(span: &Span) -> Option<Pinned> {
     live.then(|| Pinned(Arc::clone(&region.backing)))
 }
 
+/// A span of work that is queued. The pages stay for it where the driver allocated them; see [`remove`].
+pub(crate) struct Queued {
+    span: Span,
+    kept: Option<Pinned>,
+}
+
+impl Queued {
+    pub(crate) fn new(span: Span) -> Queued {
+        let kept = pin(&span).filter(|Pinned(backing)| matches!(**backing, Backing::Block(_)));
+        Queued { span, kept }
+    }
+
+    /// Keeps the pages for as long as the result lives; `None` when they are gone.
+    pub(crate) fn pin(&self) -> Option<Pinned> {
+        self.kept.clone().or_else(|| pin(&self.span))
+    }
+}
+
+/// The window that contains all of the range, with its pages pinned.
+pub(super) fn pin_window(address: usize, len: usize) -> Option<(Range<usize>, Pinned)> {
+    let regions = lock(&REGIONS);
+    let (_, region) = regions.range(..=address).next_back()?;
+    let window = region.windows.iter().rev().find(|window| window.contains(address, len))?;
+    Some((window.range(), Pinned(Arc::clone(&region.backing))))
+}
+
+/// What an address that must not be accessed is near to: a live window, which the access leaves, one that was freed, or
+/// the live one before it or after it.
+pub(crate) fn near(address: usize) -> Near {
+    let regions = lock(&REGIONS);
+    let live = || regions.values().flat_map(|region| &region.windows);
+    if let Some(window) = live().find(|window| window.contains(address, 1)) {
+        return Near::Inside(*window);
+    }
+    let freed = lock(&FREED).iter().find(|window| window.contains(address, 1)).copied();
+    if let Some(window) = freed {
+        return Near::Freed(window);
+    }
+    let before = live().filter(|window| window.address <= address).max_by_key(|window| window.address + window.size);
+    let after = live().filter(|window| window.address > address).min_by_key(|window| window.address);
+    match (before, after) {
+        (Some(before), Some(after)) if after.address - address < address - (before.address + before.size) => {
+            Near::Before(*after)
+        }
+        (Some(before), _) => Near::After(*before),
+        (None, Some(after)) => Near::Before(*after),
+        (None, None) => Near::Nothing,
+    }
+}
+
+/// Where an address lies that must not be accessed.
+pub(crate) enum Near {
+    Inside(Window),
+    Freed(Window),
+    Before(Window),
+    After(Window),
+    Nothing,
+}
+
 /// How many windows of the kinds that `wanted` accepts are live.
 pub(crate) fn count(wanted: impl Fn(Kind) -> bool) -> usize {
     lock(&REGIONS).values().filter(|region| wanted(region.kind)).map(|region| region.windows.len()).sum()
@@ -167,12 +281,14 @@ pub(crate) fn count(wanted: impl Fn(Kind) -> bool) -> usize {
 /// Removes everything that a destroyed context still owned.
 pub(crate) fn release_all_of(owner: Owner) {
     let mut regions = lock(&REGIONS);
+    let mut windows = Vec::new();
     for region in regions.values_mut() {
-        region.windows.retain(|window| window.owner != owner);
+        windows.extend(region.windows.extract_if(.., |window| window.owner == owner));
     }
     let empty: Vec<usize> =
         regions.iter().filter(|(_, region)| region.windows.is_empty()).map(|(&base, _)| base).collect();
     let gone: Vec<Region> = empty.iter().filter_map(|base| regions.remove(base)).collect();
     drop(regions);
+    forget(windows);
     drop(gone);
 }

@@ -9,7 +9,9 @@ use crate::boundary::{Export, exports};
 use crate::code::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
 use crate::control::base_name;
 use crate::ffi::{In, Out, Text};
-use crate::{context, copy, device, errors, event, external, init, memory, memset, pointer, stream, stubs};
+use crate::{
+    context, copy, device, errors, event, external, init, kernel, memory, memset, module, pointer, stream, stubs,
+};
 
 const LEGACY_STREAM: u64 = 1;
 const PER_THREAD_STREAM: u64 = 2;
@@ -19,7 +21,7 @@ const SYMBOL_NOT_FOUND: u32 = 1;
 const VERSION_NOT_SUFFICIENT: u32 = 2;
 
 static SYMBOLS: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
-    let files: [Vec<Export>; 13] = [
+    let files: [Vec<Export>; 15] = [
         init::exports(),
         errors::exports(),
         exports(),
@@ -32,6 +34,8 @@ static SYMBOLS: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
         stream::exports(),
         event::exports(),
         external::exports(),
+        module::exports(),
+        kernel::exports(),
         stubs::exports(),
     ];
     files.concat().into_iter().collect()

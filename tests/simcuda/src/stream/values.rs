@@ -7,7 +7,7 @@ use super::{Placement, table};
 use crate::boundary::exports;
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::memory::bytes;
-use crate::memory::table::{Span, pin, span};
+use crate::memory::table::{Queued, Span, pin, span};
 
 const FLUSH: u32 = 1 << 30;
 const NO_MEMORY_BARRIER: u32 = 1;
@@ -47,8 +47,9 @@ fn write(stream: usize, address: usize, value: u64, width: usize, flags: u32) ->
         return Err(INVALID_VALUE);
     }
     let word = word(address, width)?;
+    let queued = Queued::new(word);
     let work = move || {
-        let _pinned = pin(&word).ok_or(ILLEGAL_ADDRESS)?;
+        let _pinned = queued.pin().ok_or(ILLEGAL_ADDRESS)?;
         bytes::store(word.address, width, value);
         Ok(())
     };

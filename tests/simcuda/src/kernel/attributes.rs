@@ -1,0 +1,120 @@
+//! What functions and kernels say about themselves, and what can be set of them.
+
+use super::function::{self, Settings};
+use crate::boundary::exports;
+use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::context;
+use crate::device;
+use crate::ffi::Out;
+use crate::module::library;
+use crate::sync::lock;
+
+// CUfunction_attribute.
+const MAX_DYNAMIC_SHARED: u32 = 8;
+const CARVEOUT: u32 = 9;
+const REQUIRED_CLUSTER: std::ops::RangeInclusive<u32> = 11..=13;
+const ANY_CLUSTER_SIZE: u32 = 14;
+const CLUSTER_POLICY: u32 = 15;
+
+// Device attributes.
+const MAX_THREADS: u32 = 1;
+const MAX_SHARED_OPT_IN: u32 = 97;
+
+/// Nothing here has registers. So many is what kernels use that compilers make.
+pub(super) const REGISTERS: u64 = 32;
+
+fn value(attribute: u32, kernel: &ptx::Kernel, settings: &Settings, constant_bytes: u64) -> Result<i32, Code> {
+    let settings = settings.get();
+    let capability = device::COMPUTE_CAPABILITY;
+    let value = match attribute {
+        0 => kernel.max_threads().map_or(device::limit(MAX_THREADS), u64::from),
+        1 => kernel.shared_bytes(),
+        2 => constant_bytes,
+        3 => kernel.local_bytes(),
+        4 => REGISTERS,
+        5 => u64::from(kernel.target()),
+        6 => return Ok(capability.0 * 10 + capability.1),
+        7 | 10 | 11..=13 | 16 | 17 => 0,
+        MAX_DYNAMIC_SHARED => settings.max_dynamic_shared,
+        CARVEOUT => return Ok(settings.carveout),
+        ANY_CLUSTER_SIZE => return Ok(settings.any_cluster_size),
+        CLUSTER_POLICY => return Ok(settings.cluster_policy),
+        _ => return Err(INVALID_VALUE),
+    };
+    i32::try_from(value).map_err(|_| INVALID_VALUE)
+}
+
+fn set_value(attribute: u32, value: i32, kernel: &ptx::Kernel, settings: &Settings) -> Outcome {
+    let mut settings = lock(&settings.values);
+    match attribute {
+        MAX_DYNAMIC_SHARED => {
+            let most = device::limit(MAX_SHARED_OPT_IN).saturating_sub(kernel.shared_bytes());
+            let value = u64::try_from(value).ok().filter(|value| *value <= most);
+            settings.max_dynamic_shared = value.ok_or(INVALID_VALUE)?;
+        }
+        CARVEOUT if (-1..=100).contains(&value) => settings.carveout = value,
+        ANY_CLUSTER_SIZE if (0..=1).contains(&value) => settings.any_cluster_size = value,
+        CLUSTER_POLICY if (0..=2).contains(&value) => settings.cluster_policy = value,
+        // Clusters came after this device's compute capability.
+        _ if REQUIRED_CLUSTER.contains(&attribute) && value > 1 => return Err(NOT_SUPPORTED),
+        _ if REQUIRED_CLUSTER.contains(&attribute) && value >= 0 => {}
+        _ => return Err(INVALID_VALUE),
+    }
+    Ok(())
+}
+
+fn get(out: Out<i32>, attribute: u32, function: usize) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    let function = function::get(function)?;
+    let constant_bytes = function.variables.constant_bytes;
+    out.set(value(attribute, &function.kernel, &function.settings, constant_bytes)?)
+}
+
+fn set(function: usize, attribute: u32, value: i32) -> Outcome {
+    context::usable()?;
+    let function = function::get(function)?;
+    set_value(attribute, value, &function.kernel, &function.settings)
+}
+
+fn get_of_kernel(out: Out<i32>, attribute: u32, kernel: usize, device: i32) -> Outcome {
+    out.required()?;
+    device::check(device)?;
+    let kernel = library::kernel(kernel)?;
+    out.set(value(attribute, &kernel.kernel, &kernel.settings, 0)?)
+}
+
+fn set_of_kernel(attribute: u32, value: i32, kernel: usize, device: i32) -> Outcome {
+    device::check(device)?;
+    let kernel = library::kernel(kernel)?;
+    set_value(attribute, value, &kernel.kernel, &kernel.settings)
+}
+
+// What a cache prefers and how shared memory is banked changes nothing here.
+fn set_cache(function: usize, config: u32) -> Outcome {
+    context::usable()?;
+    function::get(function)?;
+    if config > 3 { Err(INVALID_VALUE) } else { Ok(()) }
+}
+
+fn set_banks(function: usize, config: u32) -> Outcome {
+    context::usable()?;
+    function::get(function)?;
+    if config > 2 { Err(INVALID_VALUE) } else { Ok(()) }
+}
+
+fn set_cache_of_kernel(kernel: usize, config: u32, device: i32) -> Outcome {
+    device::check(device)?;
+    library::kernel(kernel)?;
+    if config > 3 { Err(INVALID_VALUE) } else { Ok(()) }
+}
+
+exports! {
+    cuFuncGetAttribute => get(out: Out<i32>, attribute: u32, function: usize);
+    cuFuncSetAttribute => set(function: usize, attribute: u32, value: i32);
+    cuFuncSetCacheConfig => set_cache(function: usize, config: u32);
+    cuFuncSetSharedMemConfig => set_banks(function: usize, config: u32);
+    cuKernelGetAttribute => get_of_kernel(out: Out<i32>, attribute: u32, kernel: usize, device: i32);
+    cuKernelSetAttribute => set_of_kernel(attribute: u32, value: i32, kernel: usize, device: i32);
+    cuKernelSetCacheConfig => set_cache_of_kernel(kernel: usize, config: u32, device: i32);
+}

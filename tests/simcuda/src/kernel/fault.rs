@@ -1,0 +1,73 @@
+//! What becomes of a launch that went wrong: the context's error, a line on stderr, and the text for tests.
+
+use std::sync::Mutex;
+
+use ptx::{Fault, FaultKind};
+
+use crate::code::{
+    ASSERT, Code, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, INVALID_PC, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
+};
+use crate::context::Health;
+use crate::memory::table::{self, Near};
+use crate::sync::lock;
+
+static LAST: Mutex<Option<String>> = Mutex::new(None);
+
+/// The text of the last fault, if there was one.
+pub(crate) fn last() -> Option<String> {
+    lock(&LAST).clone()
+}
+
+/// Forgets the last fault.
+pub(crate) fn forget() {
+    *lock(&LAST) = None;
+}
+
+/// Says what happened, and gives the code that the context fails with.
+pub(super) fn report(fault: &Fault, health: &Health) -> Code {
+    // The consequence of an error that was reported already.
+    if fault.kind == FaultKind::Interrupted
+        && let Err(code) = health.check()
+    {
+        return code;
+    }
+    let text = match fault.kind {
+        FaultKind::IllegalAddress => format!("{fault}: {}", place(fault.address)),
+        FaultKind::Interrupted => format!("{fault}: its context was destroyed while it ran"),
+        _ => fault.to_string(),
+    };
+    eprintln!("simcuda: {text}");
+    *lock(&LAST) = Some(text);
+    code(fault.kind)
+}
+
+fn code(kind: FaultKind) -> Code {
+    match kind {
+        FaultKind::IllegalAddress => ILLEGAL_ADDRESS,
+        FaultKind::MisalignedAddress => MISALIGNED_ADDRESS,
+        FaultKind::Assert => ASSERT,
+        FaultKind::InvalidPc => INVALID_PC,
+        FaultKind::StackOverflow => HARDWARE_STACK_ERROR,
+        // What a GPU with a watchdog says of a kernel that never ends.
+        FaultKind::Deadlock => LAUNCH_TIMEOUT,
+        _ => LAUNCH_FAILED,
+    }
+}
+
+// Where the address is in relation to what is allocated.
+fn place(address: u64) -> String {
+    let Ok(address) = usize::try_from(address) else { return "no such address".to_owned() };
+    let range = |window: &table::Window| format!("{} bytes at {:#x}", window.size, window.address);
+    match table::near(address) {
+        Near::Inside(window) => format!("it leaves {}", range(&window)),
+        Near::Freed(window) => format!("it was in {}, which were freed", range(&window)),
+        Near::After(window) => {
+            let beyond = address - (window.address + window.size);
+            format!("the nearest allocation, {}, ended {beyond} bytes before", range(&window))
+        }
+        Near::Before(window) => {
+            format!("the nearest allocation, {}, starts {} bytes after", range(&window), window.address - address)
+        }
+        Near::Nothing => "nothing is allocated".to_owned(),
+    }
+}

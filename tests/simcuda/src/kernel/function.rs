@@ -1,0 +1,92 @@
+//! Functions: kernels in a context, by handle.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use super::old::Prepared;
+use crate::code::{Code, INVALID_HANDLE};
+use crate::context::Owner;
+use crate::device;
+use crate::handle;
+use crate::module::{Variables, library};
+use crate::sync::lock;
+
+const MAX_SHARED_PER_BLOCK: u32 = 8;
+
+/// What a program can set of a kernel.
+pub(crate) struct Settings {
+    pub(super) values: Mutex<Values>,
+}
+
+/// The values of [`Settings`].
+#[derive(Clone, Copy)]
+pub(super) struct Values {
+    pub(super) max_dynamic_shared: u64,
+    /// Of the memory that is both cache and shared memory, in percent; -1 for what the driver likes.
+    pub(super) carveout: i32,
+    pub(super) any_cluster_size: i32,
+    pub(super) cluster_policy: i32,
+}
+
+impl Settings {
+    /// Those that a kernel has at first.
+    pub(crate) fn of(kernel: &ptx::Kernel) -> Arc<Settings> {
+        let max_dynamic_shared = device::limit(MAX_SHARED_PER_BLOCK).saturating_sub(kernel.shared_bytes());
+        let values = Values { max_dynamic_shared, carveout: -1, any_cluster_size: 0, cluster_policy: 0 };
+        Arc::new(Settings { values: Mutex::new(values) })
+    }
+
+    pub(super) fn get(&self) -> Values {
+        *lock(&self.values)
+    }
+}
+
+/// A kernel in a context.
+pub(crate) struct Function {
+    pub(crate) handle: usize,
+    pub(crate) kernel: Arc<ptx::Kernel>,
+    pub(super) module: usize,
+    pub(super) owner: Owner,
+    pub(super) name: CString,
+    pub(super) settings: Arc<Settings>,
+    pub(super) prepared: Mutex<Prepared>,
+    /// Kept for as long as a launch may use them.
+    pub(super) variables: Arc<Variables>,
+}
+
+impl Function {
+    pub(crate) fn new(
+        kernel: Arc<ptx::Kernel>,
+        module: usize,
+        owner: Owner,
+        variables: Arc<Variables>,
+        settings: Arc<Settings>,
+    ) -> Arc<Function> {
+        let name = CString::new(kernel.name()).unwrap_or_default();
+        let prepared = Mutex::default();
+        Arc::new(Function { handle: handle::next(), kernel, module, owner, name, settings, prepared, variables })
+    }
+}
+
+static FUNCTIONS: LazyLock<Mutex<HashMap<usize, Arc<Function>>>> = LazyLock::new(Mutex::default);
+
+/// The function of that handle. A library's kernel stands for its function in the current context.
+pub(super) fn get(handle: usize) -> Result<Arc<Function>, Code> {
+    let function = lock(&FUNCTIONS).get(&handle).cloned();
+    match function {
+        Some(function) => Ok(function),
+        None => library::kernel(handle).map_err(|_| INVALID_HANDLE)?.function(),
+    }
+}
+
+/// Makes functions known by their handles.
+pub(crate) fn insert(functions: &[Arc<Function>]) {
+    lock(&FUNCTIONS).extend(functions.iter().map(|function| (function.handle, Arc::clone(function))));
+}
+
+/// Forgets functions.
+pub(crate) fn remove(functions: &[Arc<Function>]) {
+    let mut known = lock(&FUNCTIONS);
+    functions.iter().for_each(|function| drop(known.remove(&function.handle)));
+}

@@ -1,0 +1,105 @@
+//! The checks of a launch, and the work that it becomes.
+
+use std::sync::Arc;
+
+use super::function::Function;
+use super::{fault, occupancy};
+use crate::code::{
+    COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, Outcome,
+};
+use crate::device;
+use crate::memory::view::View;
+use crate::stream::{Placement, Stream, table as streams};
+
+// Device attributes.
+const MAX_THREADS: u32 = 1;
+const MAX_BLOCK: [u32; 3] = [2, 3, 4];
+const MAX_GRID: [u32; 3] = [5, 6, 7];
+const MAX_SHARED: u32 = 8;
+
+// How many blocks of a launch `ptx` runs at the same time.
+const RESIDENT_BLOCKS: u64 = 32;
+
+/// The shape of a launch.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) dynamic_shared: u32,
+}
+
+fn product(sizes: [u32; 3]) -> u64 {
+    sizes.iter().fold(1, |product, size| product.saturating_mul(u64::from(*size)))
+}
+
+fn fits(sizes: [u32; 3], limits: [u32; 3]) -> bool {
+    sizes.iter().zip(limits).all(|(size, limit)| (1..=device::limit(limit)).contains(&u64::from(*size)))
+}
+
+impl Shape {
+    pub(super) fn threads(&self) -> u64 {
+        product(self.block)
+    }
+
+    fn check(&self, function: &Function) -> Outcome {
+        let kernel = &function.kernel;
+        let threads = self.threads();
+        if !fits(self.grid, MAX_GRID) || !fits(self.block, MAX_BLOCK) || threads > device::limit(MAX_THREADS) {
+            return Err(INVALID_VALUE);
+        }
+        let wrong_shape = kernel.required_block().is_some_and(|required| required != self.block);
+        if wrong_shape || kernel.max_threads().is_some_and(|most| threads > u64::from(most)) {
+            return Err(LAUNCH_OUT_OF_RESOURCES);
+        }
+        // More than 48 KiB only where the program asked for it.
+        let dynamic = u64::from(self.dynamic_shared);
+        let usual = device::limit(MAX_SHARED).saturating_sub(kernel.shared_bytes());
+        if dynamic > usual.max(function.settings.get().max_dynamic_shared) {
+            return Err(INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    // All blocks of a cooperative launch must run at once: on the device that is simulated, and here.
+    fn check_cooperative(&self, function: &Function) -> Outcome {
+        let blocks = product(self.grid);
+        if blocks > occupancy::resident_blocks(function, self.threads(), u64::from(self.dynamic_shared)) {
+            return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
+        if blocks > RESIDENT_BLOCKS { Err(NOT_SUPPORTED) } else { Ok(()) }
+    }
+}
+
+/// Queues a launch. `parameters` is called when all else is right.
+pub(super) fn launch(
+    function: &Arc<Function>,
+    shape: Shape,
+    cooperative: bool,
+    stream: usize,
+    parameters: impl FnOnce(&ptx::Kernel) -> Result<Vec<u8>, Code>,
+) -> Outcome {
+    let stream = streams::usable(stream)?;
+    if stream.owner != function.owner {
+        return Err(INVALID_HANDLE);
+    }
+    shape.check(function)?;
+    if cooperative {
+        shape.check_cooperative(function)?;
+    }
+    submit(function, shape, &stream, parameters(&function.kernel)?)
+}
+
+fn submit(function: &Arc<Function>, shape: Shape, stream: &Arc<Stream>, parameters: Vec<u8>) -> Outcome {
+    let Shape { grid, block, dynamic_shared } = shape;
+    let launch = ptx::Launch { kernel: Arc::clone(&function.kernel), grid, block, dynamic_shared, parameters };
+    // The variables go with the last launch that may use them, as what is freed while it is queued does.
+    let (function, health) = (Arc::clone(function), Arc::clone(&stream.health));
+    let view = View::new(Arc::clone(&health));
+    let work = move || {
+        let outcome = ptx::run(&launch, &*view);
+        drop((function, view));
+        outcome.map_err(|fault| fault::report(&fault, &health))
+    };
+    stream.submit(Placement::Worker, work)?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! How many blocks of a kernel fit on a multiprocessor: the device's limits, with 32 registers a thread.
+
+use super::attributes::REGISTERS;
+use super::function::{self, Function};
+use crate::boundary::exports;
+use crate::code::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::context;
+use crate::device;
+use crate::ffi::{BlockToShared, In, Out};
+use crate::layout::LaunchConfig;
+
+// Device attributes.
+const MAX_THREADS: u32 = 1;
+const WARP: u32 = 10;
+const MULTIPROCESSORS: u32 = 16;
+const THREADS_PER_MULTIPROCESSOR: u32 = 39;
+const SHARED_PER_MULTIPROCESSOR: u32 = 81;
+const REGISTERS_PER_MULTIPROCESSOR: u32 = 82;
+const BLOCKS_PER_MULTIPROCESSOR: u32 = 106;
+const RESERVED_SHARED_PER_BLOCK: u32 = 111;
+
+const KNOWN_FLAGS: u32 = 1;
+
+// Those that fit by threads, registers and number alone.
+fn by_threads(threads: u64) -> u64 {
+    let threads = threads.next_multiple_of(device::limit(WARP));
+    let by_registers = device::limit(REGISTERS_PER_MULTIPROCESSOR) / (threads * REGISTERS);
+    let by_threads = device::limit(THREADS_PER_MULTIPROCESSOR) / threads;
+    by_threads.min(by_registers).min(device::limit(BLOCKS_PER_MULTIPROCESSOR))
+}
+
+fn most_threads(function: &Function) -> u64 {
+    function.kernel.max_threads().map_or(device::limit(MAX_THREADS), u64::from)
+}
+
+// Blocks of a multiprocessor; none where the kernel or the device has no room for such a block.
+fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
+    if threads > most_threads(function) || dynamic_shared > function.settings.get().max_dynamic_shared {
+        return 0;
+    }
+    let shared = function.kernel.shared_bytes() + dynamic_shared + device::limit(RESERVED_SHARED_PER_BLOCK);
+    by_threads(threads).min(device::limit(SHARED_PER_MULTIPROCESSOR) / shared)
+}
+
+/// How many blocks of that shape the whole device can hold at once.
+pub(super) fn resident_blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
+    blocks(function, threads, dynamic_shared) * device::limit(MULTIPROCESSORS)
+}
+
+fn int(value: u64) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn threads_of(block: i32) -> Result<u64, i32> {
+    u64::try_from(block).ok().filter(|threads| *threads > 0).ok_or(INVALID_VALUE)
+}
+
+fn max_active(out: Out<i32>, function: usize, block: i32, dynamic_shared: usize) -> Outcome {
+    max_active_with_flags(out, function, block, dynamic_shared, 0)
+}
+
+fn max_active_with_flags(out: Out<i32>, function: usize, block: i32, dynamic_shared: usize, flags: u32) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let function = function::get(function)?;
+    out.set(int(blocks(&function, threads_of(block)?, dynamic_shared as u64)))
+}
+
+fn max_potential(
+    grid: Out<i32>,
+    block: Out<i32>,
+    function: usize,
+    shared_of: BlockToShared,
+    dynamic_shared: usize,
+    limit: i32,
+) -> Outcome {
+    max_potential_with_flags(grid, block, function, shared_of, dynamic_shared, limit, 0)
+}
+
+// The block size with the most threads on a multiprocessor, the largest of several.
+fn max_potential_with_flags(
+    grid: Out<i32>,
+    block: Out<i32>,
+    function: usize,
+    shared_of: BlockToShared,
+    dynamic_shared: usize,
+    limit: i32,
+    flags: u32,
+) -> Outcome {
+    grid.required()?;
+    block.required()?;
+    context::usable()?;
+    if flags & !KNOWN_FLAGS != 0 || limit < 0 {
+        return Err(INVALID_VALUE);
+    }
+    let function = function::get(function)?;
+    let most = most_threads(&function).min(if limit == 0 { u64::MAX } else { threads_of(limit)? });
+    let warp = device::limit(WARP);
+    let sizes = (1..=most.div_ceil(warp)).rev().map(|warps| (warps * warp).min(most));
+    let filled = |threads: u64| {
+        let shared = shared_of.call(int(threads)).unwrap_or(dynamic_shared);
+        blocks(&function, threads, shared as u64) * threads
+    };
+    let mut best = (0, 0);
+    for threads in sizes {
+        let filled = filled(threads);
+        if filled > best.0 {
+            best = (filled, threads);
+        }
+    }
+    let (filled, threads) = best;
+    grid.set(int(filled.checked_div(threads).unwrap_or(0) * device::limit(MULTIPROCESSORS)))?;
+    block.set(int(threads))
+}
+
+fn available_shared(out: Out<usize>, function: usize, count: i32, block: i32) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    let function = function::get(function)?;
+    let count = threads_of(count)?;
+    if count > by_threads(threads_of(block)?) {
+        return Err(INVALID_VALUE);
+    }
+    let each = device::limit(SHARED_PER_MULTIPROCESSOR) / count;
+    let taken = function.kernel.shared_bytes() + device::limit(RESERVED_SHARED_PER_BLOCK);
+    let free = each.saturating_sub(taken).min(function.settings.get().max_dynamic_shared);
+    out.set(usize::try_from(free).map_err(|_| INVALID_VALUE)?)
+}
+
+// Clusters came after this device's compute capability.
+fn clusters(out: Out<i32>, function: usize, config: In<LaunchConfig>) -> Outcome {
+    out.required()?;
+    config.get()?;
+    context::usable()?;
+    function::get(function)?;
+    Err(NOT_SUPPORTED)
+}
+
+exports! {
+    cuOccupancyMaxActiveBlocksPerMultiprocessor =>
+        max_active(out: Out<i32>, function: usize, block: i32, dynamic_shared: usize);
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags =>
+        max_active_with_flags(out: Out<i32>, function: usize, block: i32, dynamic_shared: usize, flags: u32);
+    cuOccupancyMaxPotentialBlockSize =>
+        max_potential(grid: Out<i32>, block: Out<i32>, function: usize, shared_of: BlockToShared,
+                      dynamic_shared: usize, limit: i32);
+    cuOccupancyMaxPotentialBlockSizeWithFlags =>
+        max_potential_with_flags(grid: Out<i32>, block: Out<i32>, function: usize, shared_of: BlockToShared,
+                                 dynamic_shared: usize, limit: i32, flags: u32);
+    cuOccupancyAvailableDynamicSMemPerBlock =>
+        available_shared(out: Out<usize>, function: usize, count: i32, block: i32);
+    cuOccupancyMaxPotentialClusterSize, cuOccupancyMaxActiveClusters =>
+        clusters(out: Out<i32>, function: usize, config: In<LaunchConfig>);
+}

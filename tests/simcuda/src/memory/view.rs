@@ -1,0 +1,140 @@
+//! What a launch sees of the table, from when it is queued: every access is checked against the live windows.
+//!
+//! Each thread keeps the windows that it used last, with their pages pinned, behind a lock that is its own as long as
+//! there are not too many threads. Whatever removes a window from the table makes all views forget theirs before it
+//! returns, so that no kernel touches the pages after that, unless the launch was told to keep them.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{self, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::bytes;
+use super::table::{self, Pinned};
+use crate::context::Health;
+use crate::sync::lock;
+
+const SLOTS: usize = 64;
+const REMEMBERED: usize = 8;
+
+static VIEWS: Mutex<Vec<Weak<View>>> = Mutex::new(Vec::new());
+
+/// The memory of one launch.
+pub(crate) struct View {
+    health: Arc<Health>,
+    slots: [Slot; SLOTS],
+    // What was freed since it was queued, and stays for it.
+    kept: Mutex<Vec<Pages>>,
+}
+
+type Pages = (Range<usize>, Pinned);
+
+// Apart from each other, so that threads do not slow each other down.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot(Mutex<Recent>);
+
+#[derive(Default)]
+struct Recent {
+    windows: Vec<Pages>,
+    last: usize,
+    oldest: usize,
+}
+
+fn contains(window: &Range<usize>, address: usize, len: usize) -> bool {
+    window.start <= address && len <= window.len() && address - window.start <= window.len() - len
+}
+
+impl Recent {
+    // Whether the range is in one window that may be used, whose pages are pinned by now.
+    fn has(&mut self, address: usize, len: usize, kept: &Mutex<Vec<Pages>>) -> bool {
+        if self.windows.get(self.last).is_some_and(|(window, _)| contains(window, address, len)) {
+            return true;
+        }
+        if let Some(index) = self.windows.iter().position(|(window, _)| contains(window, address, len)) {
+            self.last = index;
+            return true;
+        }
+        let among_kept = || lock(kept).iter().find(|(window, _)| contains(window, address, len)).cloned();
+        let Some(found) = table::pin_window(address, len).or_else(among_kept) else { return false };
+        if self.windows.len() < REMEMBERED {
+            self.last = self.windows.len();
+            self.windows.push(found);
+        } else {
+            self.last = self.oldest;
+            self.windows[self.last] = found;
+            self.oldest = (self.oldest + 1) % REMEMBERED;
+        }
+        true
+    }
+}
+
+/// Makes every view look into the table again. What was removed from it before is not accessed any more after this.
+pub(super) fn forget_all() {
+    let views: Vec<Arc<View>> = lock(&VIEWS).iter().filter_map(Weak::upgrade).collect();
+    for view in views {
+        for Slot(recent) in &view.slots {
+            let forgotten = std::mem::take(&mut *lock(recent));
+            drop(forgotten);
+        }
+    }
+}
+
+/// Lets the launches that are queued go on using a window that is about to be removed from the table.
+pub(super) fn keep(window: Range<usize>, pages: &Pinned) {
+    for view in lock(&VIEWS).iter().filter_map(Weak::upgrade) {
+        lock(&view.kept).push((window.clone(), pages.clone()));
+    }
+}
+
+impl View {
+    /// A view for a launch in the context of that health.
+    pub(crate) fn new(health: Arc<Health>) -> Arc<View> {
+        let view = Arc::new(View { health, slots: std::array::from_fn(|_| Slot::default()), kept: Mutex::default() });
+        let mut views = lock(&VIEWS);
+        views.retain(|view| view.strong_count() > 0);
+        views.push(Arc::downgrade(&view));
+        view
+    }
+
+    // Runs `access` while the range's window is known to be live.
+    fn access<T>(&self, address: u64, bytes: u32, access: impl FnOnce(usize, usize) -> T) -> Option<T> {
+        let (address, len) = (usize::try_from(address).ok()?, usize::try_from(bytes).ok()?);
+        let mut recent = lock(&self.slots[thread_number() % SLOTS].0);
+        recent.has(address, len, &self.kept).then(|| access(address, len))
+    }
+}
+
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    NUMBER.get().unwrap_or_else(|| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(Some(number));
+        number
+    })
+}
+
+impl ptx::Memory for View {
+    fn load(&self, address: u64, bytes: u32) -> Option<u64> {
+        self.access(address, bytes, bytes::load)
+    }
+
+    fn store(&self, address: u64, bytes: u32, value: u64) -> Option<()> {
+        self.access(address, bytes, |address, len| bytes::store(address, len, value))
+    }
+
+    fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
+        self.access(address, bytes, |address, len| bytes::update(address, len, change))
+    }
+
+    fn fence(&self) {
+        atomic::fence(Ordering::SeqCst);
+    }
+
+    fn interrupted(&self) -> bool {
+        self.health.ends_kernels()
+    }
+}

@@ -1,0 +1,126 @@
+//! Load and unload modules, and look up what is in them.
+
+use std::sync::Arc;
+
+use super::image::{self, Refusal};
+use super::loaded::Module;
+use super::options::Options;
+use super::table;
+use crate::boundary::exports;
+use crate::code::{Code, FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED, Outcome};
+use crate::context;
+use crate::ffi::{In, Out, Text};
+
+// Everything is checked and ready when the load returns.
+const EAGER_LOADING: u32 = 1;
+
+/// Writes the reason to the log and to stderr, and gives the code.
+pub(super) fn report(options: &Options, (code, reason): Refusal) -> Code {
+    let text = format!("simcuda: {reason}");
+    options.report_failure(&text);
+    eprintln!("{text}");
+    code
+}
+
+fn load_text(out: Out<usize>, text: Result<String, Refusal>, options: &Options) -> Outcome {
+    out.required()?;
+    let context = context::usable()?;
+    let module = text.and_then(|text| Module::load(&text, &context, None, |_| None));
+    let module = module.map_err(|refusal| report(options, refusal))?;
+    options.report_success();
+    out.set(table::insert(&module))
+}
+
+/// The text of a file: PTX, or a fat binary with PTX.
+pub(super) fn read_file(name: Text<'_>) -> Result<Result<String, Refusal>, Code> {
+    let name = name.read().ok_or(INVALID_VALUE)?;
+    let bytes = std::fs::read(name).map_err(|_| FILE_NOT_FOUND)?;
+    Ok(image::ptx_from_bytes(&bytes))
+}
+
+fn load_file(out: Out<usize>, name: Text<'_>) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    load_text(out, read_file(name)?, &Options::default())
+}
+
+fn load(out: Out<usize>, data: In<u8>) -> Outcome {
+    load_image(out, data, &Options::default())
+}
+
+fn load_with_options(out: Out<usize>, data: In<u8>, count: u32, keys: In<u32>, values: Out<usize>) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    load_image(out, data, &Options::read(count, keys, values)?)
+}
+
+fn load_image(out: Out<usize>, data: In<u8>, options: &Options) -> Outcome {
+    if data.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    load_text(out, image::ptx(data), options)
+}
+
+fn unload(module: usize) -> Outcome {
+    context::current()?;
+    if table::get(module)?.library.is_some() {
+        return Err(NOT_PERMITTED);
+    }
+    context::check_owner(table::remove(module)?.owner)
+}
+
+fn get_function(out: Out<usize>, module: usize, name: Text<'_>) -> Outcome {
+    out.required()?;
+    let name = name.read().ok_or(INVALID_VALUE)?;
+    context::usable()?;
+    let module = table::get(module)?;
+    out.set(module.function(name).ok_or(NOT_FOUND)?.handle)
+}
+
+fn function_count(out: Out<u32>, module: usize) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    out.set(u32::try_from(table::get(module)?.functions.len()).map_err(|_| INVALID_VALUE)?)
+}
+
+fn functions(out: Out<usize>, count: u32, module: usize) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    let module = table::get(module)?;
+    let count = usize::try_from(count).map_err(|_| INVALID_VALUE)?;
+    for (index, function) in module.functions.iter().take(count).enumerate() {
+        out.element(index).set_if_wanted(function.handle);
+    }
+    Ok(())
+}
+
+/// Address and size of a variable, each where it is wanted.
+pub(super) fn variable(module: &Arc<Module>, name: Text<'_>, out: Out<usize>, size: Out<usize>) -> Outcome {
+    let name = name.read().ok_or(INVALID_VALUE)?;
+    let (address, len) = module.variable(name).ok_or(NOT_FOUND)?;
+    out.set_if_wanted(address);
+    size.set_if_wanted(len);
+    Ok(())
+}
+
+fn get_global(out: Out<usize>, size: Out<usize>, module: usize, name: Text<'_>) -> Outcome {
+    context::usable()?;
+    variable(&table::get(module)?, name, out, size)
+}
+
+fn loading_mode(out: Out<u32>) -> Outcome {
+    out.set(EAGER_LOADING)
+}
+
+exports! {
+    cuModuleLoad => load_file(out: Out<usize>, name: Text<'_>);
+    cuModuleLoadData, cuModuleLoadFatBinary => load(out: Out<usize>, data: In<u8>);
+    cuModuleLoadDataEx =>
+        load_with_options(out: Out<usize>, data: In<u8>, count: u32, keys: In<u32>, values: Out<usize>);
+    cuModuleUnload => unload(module: usize), Release;
+    cuModuleGetFunction => get_function(out: Out<usize>, module: usize, name: Text<'_>);
+    cuModuleGetFunctionCount => function_count(out: Out<u32>, module: usize);
+    cuModuleEnumerateFunctions => functions(out: Out<usize>, count: u32, module: usize);
+    cuModuleGetGlobal_v2 => get_global(out: Out<usize>, size: Out<usize>, module: usize, name: Text<'_>);
+    cuModuleGetLoadingMode => loading_mode(out: Out<u32>);
+}

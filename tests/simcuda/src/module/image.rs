@@ -1,0 +1,127 @@
+#![forbid(unsafe_code)]
+//! What a program hands over as code: PTX text, which is what the simulator runs, or something compiled.
+
+use crate::code::{Code, INVALID_IMAGE, INVALID_VALUE, NO_BINARY_FOR_GPU};
+use crate::ffi::In;
+
+const ELF: &[u8] = b"\x7fELF";
+// Little-endian 0x466243b1: the wrapper that nvcc puts around a fat binary in an object file.
+const WRAPPER: &[u8] = &[0xb1, 0x43, 0x62, 0x46];
+// Little-endian 0xba55ed50.
+const FAT_BINARY: &[u8] = &[0x50, 0xed, 0x55, 0xba];
+const ARCHIVE: &[u8] = b"!<arch>\n";
+
+// Offsets in a fat binary. Its own header is followed by entries, each with a header and a payload.
+const HEADER_LEN: usize = 6;
+const ENTRIES_LEN: usize = 8;
+const ENTRY_KIND: usize = 0;
+const ENTRY_HEADER_LEN: usize = 4;
+const ENTRY_PAYLOAD_LEN: usize = 8;
+const ENTRY_FLAGS: usize = 40;
+const KIND_PTX: u16 = 1;
+// LZ4 and Zstandard.
+const COMPRESSED: u64 = 0x2000 | 0x8000;
+
+/// Why an image cannot be used: the code, and a line for the log.
+pub(super) type Refusal = (Code, String);
+
+fn refuse(code: Code, reason: &str) -> Refusal {
+    (code, reason.to_owned())
+}
+
+/// The PTX text of an image; of a fat binary, that of its PTX entry.
+pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
+    if image.is_null() {
+        return Err(refuse(INVALID_VALUE, "there is no image"));
+    }
+    if image.starts_with(WRAPPER) {
+        // Magic and version, then the pointer.
+        let inner = image.cast::<In<u8>>().element(1);
+        return from_fat_binary(inner.map_err(|code| refuse(code, "there is no image"))?);
+    }
+    if image.starts_with(FAT_BINARY) {
+        return from_fat_binary(image);
+    }
+    if image.starts_with(ELF) {
+        return Err(compiled("a cubin"));
+    }
+    from_text(&image.until_nul().map_err(|code| refuse(code, "there is no image"))?)
+}
+
+/// The PTX text in bytes whose length is known, with or without a NUL behind it.
+pub(super) fn ptx_from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
+    if bytes.starts_with(ELF) {
+        return Err(compiled("a cubin"));
+    }
+    if bytes.starts_with(ARCHIVE) {
+        return Err(compiled("a library"));
+    }
+    if bytes.starts_with(FAT_BINARY) {
+        return entry_of(bytes);
+    }
+    from_text(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
+}
+
+fn compiled(what: &str) -> Refusal {
+    let reason = format!("the image is {what}, but the simulator runs PTX only: compile with --ptx, not --cubin");
+    (NO_BINARY_FOR_GPU, reason)
+}
+
+fn from_text(bytes: &[u8]) -> Result<String, Refusal> {
+    // Comments may be in any encoding; the rest of PTX is ASCII.
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    if text.contains(".version") {
+        Ok(text)
+    } else {
+        Err(refuse(INVALID_IMAGE, "the image is neither PTX text nor a fat binary with PTX"))
+    }
+}
+
+fn from_fat_binary(image: In<u8>) -> Result<String, Refusal> {
+    let damaged = |_| refuse(INVALID_IMAGE, "the fat binary is damaged");
+    if !image.starts_with(FAT_BINARY) {
+        return Err(refuse(INVALID_IMAGE, "the fat binary is damaged"));
+    }
+    let header = image.bytes(16).map_err(damaged)?;
+    let len = number(&header, ENTRIES_LEN, 8).and_then(|entries| entries.checked_add(number(&header, HEADER_LEN, 2)?));
+    let len = len.and_then(|len| usize::try_from(len).ok()).ok_or(INVALID_IMAGE).map_err(damaged)?;
+    entry_of(&image.bytes(len).map_err(damaged)?)
+}
+
+// A little-endian number of `width` bytes.
+fn number(bytes: &[u8], offset: usize, width: usize) -> Option<u64> {
+    let field = bytes.get(offset..offset.checked_add(width)?)?;
+    Some(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}
+
+fn size(bytes: &[u8], offset: usize, width: usize) -> Option<usize> {
+    usize::try_from(number(bytes, offset, width)?).ok()
+}
+
+// The first PTX entry that is not compressed.
+fn entry_of(fat_binary: &[u8]) -> Result<String, Refusal> {
+    let mut rest = size(fat_binary, HEADER_LEN, 2).and_then(|start| fat_binary.get(start..)).unwrap_or_default();
+    let mut compressed = false;
+    while let Some((kind, flags, payload, next)) = entry(rest) {
+        let is_ptx = kind == u64::from(KIND_PTX);
+        if is_ptx && flags & COMPRESSED == 0 {
+            return ptx_from_bytes(payload);
+        }
+        compressed |= is_ptx;
+        rest = next;
+    }
+    if compressed {
+        let reason = "the fat binary's PTX is compressed, which the simulator does not read: compile with --ptx, or \
+                      with -Xfatbin --compress=false";
+        return Err(refuse(NO_BINARY_FOR_GPU, reason));
+    }
+    Err(compiled("a fat binary without PTX"))
+}
+
+// Kind, flags, payload, and what follows.
+fn entry(bytes: &[u8]) -> Option<(u64, u64, &[u8], &[u8])> {
+    let start = size(bytes, ENTRY_HEADER_LEN, 4).filter(|start| *start > 0)?;
+    let end = start.checked_add(size(bytes, ENTRY_PAYLOAD_LEN, 8)?)?;
+    let flags = number(bytes, ENTRY_FLAGS, 8)?;
+    Some((number(bytes, ENTRY_KIND, 2)?, flags, bytes.get(start..end)?, bytes.get(end..)?))
+}

@@ -1,0 +1,236 @@
+//! Libraries: PTX that belongs to no context, with a module in each context that uses it.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+
+use super::image::{self, Refusal};
+use super::loaded::{self, Module};
+use super::options::Options;
+use super::{exports as modules, table};
+use crate::boundary::exports;
+use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
+use crate::context::{self, Owner};
+use crate::ffi::{In, Out, Text};
+use crate::handle;
+use crate::kernel::Function;
+use crate::kernel::function::Settings;
+use crate::sync::lock;
+
+// CUlibraryOption: a table for host functions, which only the CUDA runtime passes, and a promise about the code.
+const HOST_TABLE: u32 = 0;
+const IS_PRESERVED: u32 = 1;
+
+/// A kernel of a library.
+pub(crate) struct Kernel {
+    pub(crate) handle: usize,
+    pub(crate) library: usize,
+    pub(crate) kernel: Arc<ptx::Kernel>,
+    pub(crate) name: CString,
+    /// The same for its functions in all contexts.
+    pub(crate) settings: Arc<Settings>,
+    owner: Weak<Library>,
+}
+
+impl Kernel {
+    /// Its function in the current context.
+    pub(crate) fn function(&self) -> Result<Arc<Function>, Code> {
+        let module = self.owner.upgrade().ok_or(INVALID_HANDLE)?.module()?;
+        module.function(self.kernel.name()).cloned().ok_or(NOT_FOUND)
+    }
+}
+
+struct Library {
+    handle: usize,
+    text: String,
+    kernels: Vec<Arc<Kernel>>,
+    modules: Mutex<Vec<Arc<Module>>>,
+}
+
+static LIBRARIES: LazyLock<Mutex<HashMap<usize, Arc<Library>>>> = LazyLock::new(Mutex::default);
+static KERNELS: LazyLock<Mutex<HashMap<usize, Arc<Kernel>>>> = LazyLock::new(Mutex::default);
+
+/// How many libraries are live.
+pub(crate) fn count() -> usize {
+    lock(&LIBRARIES).len()
+}
+
+/// The kernel of that handle.
+pub(crate) fn kernel(handle: usize) -> Result<Arc<Kernel>, Code> {
+    lock(&KERNELS).get(&handle).cloned().ok_or(INVALID_HANDLE)
+}
+
+/// Forgets the libraries' modules in a destroyed context.
+pub(super) fn release_all_of(owner: Owner) {
+    let libraries: Vec<Arc<Library>> = lock(&LIBRARIES).values().cloned().collect();
+    for library in libraries {
+        lock(&library.modules).retain(|module| module.owner != owner);
+    }
+}
+
+fn get(library: usize) -> Result<Arc<Library>, Code> {
+    lock(&LIBRARIES).get(&library).cloned().ok_or(INVALID_HANDLE)
+}
+
+impl Library {
+    fn new(text: String) -> Result<Arc<Library>, Refusal> {
+        let module = loaded::check(&text)?;
+        // Only asked what its kernels are like: what runs is linked in a context.
+        let nowhere = vec![0; module.variables().len()];
+        let program = module.link(&nowhere);
+        let handle = handle::next();
+        Ok(Arc::new_cyclic(|owner| {
+            let kernel = |kernel: Arc<ptx::Kernel>| Kernel {
+                handle: handle::next(),
+                library: handle,
+                name: CString::new(kernel.name()).unwrap_or_default(),
+                settings: Settings::of(&kernel),
+                kernel,
+                owner: owner.clone(),
+            };
+            let kernels = program.kernels().map(|found| Arc::new(kernel(found))).collect();
+            Library { handle, text, kernels, modules: Mutex::default() }
+        }))
+    }
+
+    // Its module in the current context, loaded when it is first needed.
+    fn module(&self) -> Result<Arc<Module>, Code> {
+        let context = context::usable()?;
+        let mut modules = lock(&self.modules);
+        if let Some(module) = modules.iter().find(|module| module.owner == context.owner()) {
+            return Ok(Arc::clone(module));
+        }
+        let settings = |name: &str| {
+            let kernel = self.kernels.iter().find(|kernel| kernel.kernel.name() == name);
+            kernel.map(|kernel| Arc::clone(&kernel.settings))
+        };
+        let module = Module::load(&self.text, &context, Some(self.handle), settings);
+        let module = module.map_err(|refusal| modules::report(&Options::default(), refusal))?;
+        table::insert(&module);
+        modules.push(Arc::clone(&module));
+        Ok(module)
+    }
+}
+
+fn load_text(out: Out<usize>, text: Result<String, Refusal>, options: &Options) -> Outcome {
+    let library = text.and_then(Library::new).map_err(|refusal| modules::report(options, refusal))?;
+    options.report_success();
+    lock(&KERNELS).extend(library.kernels.iter().map(|kernel| (kernel.handle, Arc::clone(kernel))));
+    let handle = library.handle;
+    lock(&LIBRARIES).insert(handle, library);
+    out.set(handle)
+}
+
+fn check_options(keys: In<u32>, count: u32) -> Outcome {
+    for index in 0..usize::try_from(count).map_err(|_| INVALID_VALUE)? {
+        match keys.element(index)? {
+            HOST_TABLE => return Err(NOT_SUPPORTED),
+            IS_PRESERVED => {}
+            _ => return Err(INVALID_VALUE),
+        }
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "as many as the function has in C")]
+fn load(
+    out: Out<usize>,
+    code: In<u8>,
+    jit_keys: In<u32>,
+    jit_values: Out<usize>,
+    jit_count: u32,
+    keys: In<u32>,
+    _values: In<usize>,
+    count: u32,
+) -> Outcome {
+    out.required()?;
+    if code.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    let options = Options::read(jit_count, jit_keys, jit_values)?;
+    check_options(keys, count)?;
+    load_text(out, image::ptx(code), &options)
+}
+
+#[expect(clippy::too_many_arguments, reason = "as many as the function has in C")]
+fn load_file(
+    out: Out<usize>,
+    name: Text<'_>,
+    jit_keys: In<u32>,
+    jit_values: Out<usize>,
+    jit_count: u32,
+    keys: In<u32>,
+    _values: In<usize>,
+    count: u32,
+) -> Outcome {
+    out.required()?;
+    let options = Options::read(jit_count, jit_keys, jit_values)?;
+    check_options(keys, count)?;
+    load_text(out, modules::read_file(name)?, &options)
+}
+
+fn unload(library: usize) -> Outcome {
+    let library = lock(&LIBRARIES).remove(&library).ok_or(INVALID_HANDLE)?;
+    lock(&KERNELS).retain(|_, kernel| kernel.library != library.handle);
+    let modules = std::mem::take(&mut *lock(&library.modules));
+    for module in modules {
+        // Its context may have taken it away already.
+        let _ = table::remove(module.handle);
+    }
+    Ok(())
+}
+
+fn get_kernel(out: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
+    out.required()?;
+    let name = name.read().ok_or(INVALID_VALUE)?;
+    let library = get(library)?;
+    let kernel = library.kernels.iter().find(|kernel| kernel.kernel.name() == name);
+    out.set(kernel.ok_or(NOT_FOUND)?.handle)
+}
+
+fn kernel_count(out: Out<u32>, library: usize) -> Outcome {
+    out.required()?;
+    out.set(u32::try_from(get(library)?.kernels.len()).map_err(|_| INVALID_VALUE)?)
+}
+
+fn kernels(out: Out<usize>, count: u32, library: usize) -> Outcome {
+    out.required()?;
+    let library = get(library)?;
+    let count = usize::try_from(count).map_err(|_| INVALID_VALUE)?;
+    for (index, kernel) in library.kernels.iter().take(count).enumerate() {
+        out.element(index).set_if_wanted(kernel.handle);
+    }
+    Ok(())
+}
+
+fn get_module(out: Out<usize>, library: usize) -> Outcome {
+    out.required()?;
+    out.set(get(library)?.module()?.handle)
+}
+
+fn get_global(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
+    modules::variable(&get(library)?.module()?, name, out, size)
+}
+
+// Managed variables are refused when they are loaded.
+fn get_managed(_out: Out<usize>, _size: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
+    get(library)?;
+    name.read().ok_or(INVALID_VALUE)?;
+    Err(NOT_FOUND)
+}
+
+exports! {
+    cuLibraryLoadData =>
+        load(out: Out<usize>, code: In<u8>, jit_keys: In<u32>, jit_values: Out<usize>, jit_count: u32,
+             keys: In<u32>, values: In<usize>, count: u32);
+    cuLibraryLoadFromFile =>
+        load_file(out: Out<usize>, name: Text<'_>, jit_keys: In<u32>, jit_values: Out<usize>, jit_count: u32,
+                  keys: In<u32>, values: In<usize>, count: u32);
+    cuLibraryUnload => unload(library: usize), Release;
+    cuLibraryGetKernel => get_kernel(out: Out<usize>, library: usize, name: Text<'_>);
+    cuLibraryGetKernelCount => kernel_count(out: Out<u32>, library: usize);
+    cuLibraryEnumerateKernels => kernels(out: Out<usize>, count: u32, library: usize);
+    cuLibraryGetModule => get_module(out: Out<usize>, library: usize);
+    cuLibraryGetGlobal => get_global(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>);
+    cuLibraryGetManaged => get_managed(out: Out<usize>, size: Out<usize>, library: usize, name: Text<'_>);
+}

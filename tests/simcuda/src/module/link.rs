@@ -1,0 +1,129 @@
+//! The linker: it puts PTX texts together, and the "cubin" that it hands out is PTX again.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use super::image::{self, Refusal};
+use super::options::Options;
+use super::{exports as modules, loaded};
+use crate::boundary::exports;
+use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, Outcome};
+use crate::context;
+use crate::ffi::{In, Out, Text};
+use crate::handle;
+use crate::sync::lock;
+
+// CUjitInputType.
+const PTX: u32 = 1;
+const FAT_BINARY: u32 = 2;
+const KNOWN: u32 = 6;
+
+// What a module has once, at its start.
+const HEADER: [&str; 3] = [".version", ".target", ".address_size"];
+
+struct Linker {
+    options: Options,
+    inputs: Mutex<Vec<String>>,
+    // The output, which lives as long as the linker.
+    output: Mutex<Option<Arc<CString>>>,
+}
+
+static LINKERS: LazyLock<Mutex<HashMap<usize, Arc<Linker>>>> = LazyLock::new(Mutex::default);
+
+/// How many linkers are live.
+pub(crate) fn count() -> usize {
+    lock(&LINKERS).len()
+}
+
+fn get(linker: usize) -> Result<Arc<Linker>, Code> {
+    lock(&LINKERS).get(&linker).cloned().ok_or(INVALID_HANDLE)
+}
+
+fn create(count: u32, keys: In<u32>, values: Out<usize>, out: Out<usize>) -> Outcome {
+    out.required()?;
+    context::usable()?;
+    let options = Options::read(count, keys, values)?;
+    let handle = handle::next();
+    let linker = Linker { options, inputs: Mutex::default(), output: Mutex::default() };
+    lock(&LINKERS).insert(handle, Arc::new(linker));
+    out.set(handle)
+}
+
+fn add(linker: &Linker, kind: u32, text: Result<String, Refusal>) -> Outcome {
+    let text = match kind {
+        PTX | FAT_BINARY => text,
+        0..KNOWN => {
+            let reason = "the simulator links PTX only, not cubins, objects, libraries or intermediate code";
+            Err((NO_BINARY_FOR_GPU, reason.to_owned()))
+        }
+        _ => return Err(INVALID_VALUE),
+    };
+    lock(&linker.inputs).push(text.map_err(|refusal| modules::report(&linker.options, refusal))?);
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "as many as the function has in C")]
+fn add_data(
+    linker: usize,
+    kind: u32,
+    data: In<u8>,
+    size: usize,
+    _name: Text<'_>,
+    count: u32,
+    keys: In<u32>,
+    values: Out<usize>,
+) -> Outcome {
+    let linker = get(linker)?;
+    Options::read(count, keys, values)?;
+    add(&linker, kind, image::ptx_from_bytes(&data.bytes(size)?))
+}
+
+fn add_file(linker: usize, kind: u32, path: Text<'_>, count: u32, keys: In<u32>, values: Out<usize>) -> Outcome {
+    let linker = get(linker)?;
+    Options::read(count, keys, values)?;
+    add(&linker, kind, modules::read_file(path)?)
+}
+
+// One module, with the header of the first text.
+fn join(inputs: &[String]) -> String {
+    let is_header = |line: &str| HEADER.iter().any(|word| line.trim_start().starts_with(word));
+    let mut all = inputs.first().cloned().unwrap_or_default();
+    for line in inputs.iter().skip(1).flat_map(|text| text.lines()).filter(|line| !is_header(line)) {
+        all.push('\n');
+        all.push_str(line);
+    }
+    all
+}
+
+fn complete(linker: usize, out: Out<usize>, size: Out<usize>) -> Outcome {
+    out.required()?;
+    let linker = get(linker)?;
+    let text = join(&lock(&linker.inputs));
+    if text.is_empty() {
+        return Err(INVALID_VALUE);
+    }
+    loaded::check(&text).map_err(|refusal| modules::report(&linker.options, refusal))?;
+    linker.options.report_success();
+    let text = Arc::new(CString::new(text).map_err(|_| INVALID_VALUE)?);
+    let bytes = text.as_bytes_with_nul();
+    size.set_if_wanted(bytes.len());
+    let address = bytes.as_ptr().expose_provenance();
+    *lock(&linker.output) = Some(Arc::clone(&text));
+    out.set(address)
+}
+
+fn destroy(linker: usize) -> Outcome {
+    lock(&LINKERS).remove(&linker).map(|_| ()).ok_or(INVALID_HANDLE)
+}
+
+exports! {
+    cuLinkCreate_v2, cuLinkCreate => create(count: u32, keys: In<u32>, values: Out<usize>, out: Out<usize>);
+    cuLinkAddData_v2, cuLinkAddData =>
+        add_data(linker: usize, kind: u32, data: In<u8>, size: usize, name: Text<'_>, count: u32, keys: In<u32>,
+                 values: Out<usize>);
+    cuLinkAddFile_v2, cuLinkAddFile =>
+        add_file(linker: usize, kind: u32, path: Text<'_>, count: u32, keys: In<u32>, values: Out<usize>);
+    cuLinkComplete => complete(linker: usize, out: Out<usize>, size: Out<usize>);
+    cuLinkDestroy => destroy(linker: usize), Release;
+}

@@ -1,0 +1,29 @@
+//! Modules and libraries: PTX that was loaded, in one context or in all.
+//!
+//! `image` finds the PTX in what the program hands over, `options` is where the log goes, `loaded` puts a program into
+//! a context, `table` has the handles; `exports`, `library` and `link` are the driver calls. The kernels themselves are
+//! in `kernel`, and the crate `ptx` reads and runs them.
+
+mod exports;
+mod image;
+pub(crate) mod library;
+mod link;
+mod loaded;
+mod options;
+mod table;
+
+use crate::boundary::Export;
+use crate::context::Owner;
+pub(crate) use link::count as link_count;
+pub(crate) use loaded::Variables;
+pub(crate) use table::count;
+
+pub(crate) fn exports() -> Vec<Export> {
+    [exports::exports(), library::exports(), link::exports()].concat()
+}
+
+/// Forgets everything that was loaded into a destroyed context.
+pub(crate) fn release_all_of(owner: Owner) {
+    library::release_all_of(owner);
+    table::release_all_of(owner);
+}
