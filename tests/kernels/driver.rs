@@ -1,0 +1,241 @@
+//! The driver's functions for modules and launches, called by name: codes are integers, and a driver that lacks one is
+//! noticed when it is called.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr::{self, null_mut};
+
+use vkgdr::cudarc::driver::sys;
+
+pub(crate) const INVALID_VALUE: i32 = 1;
+pub(crate) const INVALID_CONTEXT: i32 = 201;
+pub(crate) const INVALID_HANDLE: i32 = 400;
+pub(crate) const NOT_FOUND: i32 = 500;
+
+/// What a call gave, or its code.
+pub(crate) type Call<T = ()> = std::result::Result<T, i32>;
+
+/// Calls a function of the driver: `call!(cuMemFree_v2(pointer: u64))`. Handles and addresses are integers.
+macro_rules! call {
+    ($name:ident($($argument:expr => $type:ty),* $(,)?)) => {{
+        type Function = unsafe extern "C" fn($($type),*) -> i32;
+        // SAFETY: the signature is the one in cuda.h.
+        let function = unsafe { crate::driver::symbol::<Function>(concat!(stringify!($name), "\0")) };
+        // SAFETY: pointers are to live values, handles and device addresses are checked by the driver.
+        crate::driver::outcome(unsafe { function($($argument),*) })
+    }};
+}
+pub(crate) use call;
+
+/// The function of that name, which ends with a NUL.
+///
+/// # Safety
+///
+/// `F` must be the type of the function of that name.
+pub(crate) unsafe fn symbol<F: Copy>(name: &str) -> F {
+    // SAFETY: loading libcuda runs its initialisers, which is what these tests are for.
+    let library = unsafe { sys::culib() };
+    // SAFETY: by this function's contract.
+    let function = unsafe { library.get::<F>(name.as_bytes()) };
+    *function.unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+pub(crate) fn outcome(code: c_int) -> Call {
+    if code == 0 { Ok(()) } else { Err(code) }
+}
+
+/// What a call writes through its first argument.
+fn given<T: Default>(call: impl FnOnce(*mut T) -> Call) -> Call<T> {
+    let mut value = T::default();
+    call(&raw mut value)?;
+    Ok(value)
+}
+
+fn c_string(text: &str) -> CString {
+    CString::new(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
+}
+
+/// A module, unloaded when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Module(pub(crate) usize);
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let _ = self.unload();
+    }
+}
+
+impl Module {
+    pub(crate) fn load(text: &str) -> Call<Self> {
+        let text = c_string(text);
+        let load = |out| call!(cuModuleLoadData(out => *mut usize, text.as_ptr().cast() => *const c_void));
+        given(load).map(Self)
+    }
+
+    /// Loads with a log: the error log's text beside the code.
+    pub(crate) fn load_with_log(text: &str) -> (Call<Self>, String) {
+        let text = c_string(text);
+        let mut log = [0x55_u8; 4096];
+        // CU_JIT_ERROR_LOG_BUFFER, its size, CU_JIT_OPTIMIZATION_LEVEL, CU_JIT_WALL_TIME.
+        let keys: [c_uint; 4] = [5, 6, 7, 2];
+        let mut values: [usize; 4] = [log.as_mut_ptr().expose_provenance(), log.len(), 3, 0];
+        let result = given(|out| {
+            call!(cuModuleLoadDataEx(
+                out => *mut usize,
+                text.as_ptr().cast() => *const c_void,
+                4 => c_uint,
+                keys.as_ptr() => *const c_uint,
+                values.as_mut_ptr() => *mut usize,
+            ))
+        });
+        let said = CStr::from_bytes_until_nul(&log).map(|log| log.to_string_lossy().into_owned()).unwrap_or_default();
+        if support::simcuda().is_some() {
+            assert_eq!(values[1], said.len(), "the size option says how much was written");
+        }
+        (result.map(Self), said)
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Call<Function> {
+        let name = c_string(name);
+        let get = |out| call!(cuModuleGetFunction(out => *mut usize, self.0 => usize, name.as_ptr() => *const c_char));
+        given(get).map(Function)
+    }
+
+    /// Address and size of a variable.
+    pub(crate) fn variable(&self, name: &str) -> Call<(u64, usize)> {
+        let name = c_string(name);
+        let mut size = 0;
+        let address = given(|out| {
+            call!(cuModuleGetGlobal_v2(
+                out => *mut u64, &raw mut size => *mut usize, self.0 => usize, name.as_ptr() => *const c_char,
+            ))
+        })?;
+        Ok((address, size))
+    }
+
+    /// Unloads it now. It must not be used after that.
+    pub(crate) fn unload(&self) -> Call {
+        call!(cuModuleUnload(self.0 => usize))
+    }
+}
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared: c_uint,
+}
+
+impl Shape {
+    pub(crate) const ONE: Self = Self { grid: [1; 3], block: [1; 3], shared: 0 };
+
+    /// So many threads, in blocks of 128.
+    pub(crate) fn threads(n: c_uint) -> Self {
+        Self { grid: [n.div_ceil(128), 1, 1], block: [128, 1, 1], shared: 0 }
+    }
+
+    /// One block of so many threads.
+    pub(crate) fn block(n: c_uint) -> Self {
+        Self { block: [n, 1, 1], ..Self::ONE }
+    }
+}
+
+/// A kernel's handle: a function, or a library's kernel in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Function(pub(crate) usize);
+
+impl Function {
+    /// Launches on a stream, with a pointer to each argument. Each is 64 bits, of which the kernel takes what it needs.
+    pub(crate) fn launch(self, shape: Shape, stream: usize, arguments: &[u64]) -> Call {
+        let mut pointers: Vec<*const u64> = arguments.iter().map(ptr::from_ref).collect();
+        self.launch_raw(shape, stream, pointers.as_mut_ptr().cast(), null_mut())
+    }
+
+    /// Launches with a buffer of all arguments.
+    pub(crate) fn launch_with_buffer(self, shape: Shape, stream: usize, buffer: &[u8]) -> Call {
+        let size = buffer.len();
+        // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
+        let mut extra: [*const c_void; 5] = [
+            ptr::without_provenance(1),
+            buffer.as_ptr().cast(),
+            ptr::without_provenance(2),
+            (&raw const size).cast(),
+            ptr::null(),
+        ];
+        self.launch_raw(shape, stream, null_mut(), extra.as_mut_ptr().cast())
+    }
+
+    pub(crate) fn launch_raw(
+        self,
+        Shape { grid, block, shared }: Shape,
+        stream: usize,
+        pointers: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) -> Call {
+        call!(cuLaunchKernel(
+            self.0 => usize,
+            grid[0] => c_uint, grid[1] => c_uint, grid[2] => c_uint,
+            block[0] => c_uint, block[1] => c_uint, block[2] => c_uint,
+            shared => c_uint,
+            stream => usize,
+            pointers => *mut *mut c_void,
+            extra => *mut *mut c_void,
+        ))
+    }
+
+    pub(crate) fn attribute(self, attribute: c_uint) -> Call<c_int> {
+        given(|out| call!(cuFuncGetAttribute(out => *mut c_int, attribute => c_uint, self.0 => usize)))
+    }
+
+    pub(crate) fn set_attribute(self, attribute: c_uint, value: c_int) -> Call {
+        call!(cuFuncSetAttribute(self.0 => usize, attribute => c_uint, value => c_int))
+    }
+}
+
+/// `cuMemAlloc`, freed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Buffer(pub(crate) u64);
+
+impl Buffer {
+    pub(crate) fn new(len: usize) -> Call<Self> {
+        given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize))).map(Self)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let _ = call!(cuMemFree_v2(self.0 => u64));
+    }
+}
+
+/// Page-locked host memory, freed when it is dropped: a flag or a number that host and device share.
+#[derive(Debug)]
+pub(crate) struct Pinned(usize);
+
+impl Pinned {
+    pub(crate) fn new(len: usize) -> Call<Self> {
+        given(|out| call!(cuMemHostAlloc(out => *mut usize, len => usize, 0 => c_uint))).map(Self)
+    }
+
+    /// Its address on the device.
+    pub(crate) fn device(&self) -> Call<u64> {
+        given(|out| call!(cuMemHostGetDevicePointer_v2(out => *mut u64, self.0 => usize, 0 => c_uint)))
+    }
+
+    /// The first word.
+    pub(crate) fn word(&self) -> &std::sync::atomic::AtomicU32 {
+        // SAFETY: the driver gave at least four aligned bytes, which live as long as `self`.
+        unsafe { std::sync::atomic::AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(self.0)) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = call!(cuMemFreeHost(self.0 => usize));
+    }
+}
+
+/// Waits for a stream; 0 is the default stream.
+pub(crate) fn synchronize(stream: usize) -> Call {
+    call!(cuStreamSynchronize(stream => usize))
+}

@@ -1,0 +1,247 @@
+//! Kernels that do what they must not: the launch fails, the context with it, and the message names the instruction,
+//! the address and what is allocated near it. On the simulated driver: a GPU names nothing, and is left in a bad state.
+
+use support::cuda::{self, Context, Stream};
+use support::{SimCuda, simcuda};
+use vkgdr::{MemoryKind, OpenFlags, RawMemory, Vkgdr};
+
+use crate::driver::{Buffer, Call, Module, Pinned, Shape, call, synchronize};
+use crate::{KERNELS, Result, bytes_of, device_words, good};
+
+const ILLEGAL_ADDRESS: i32 = 700;
+const LAUNCH_TIMEOUT: i32 = 702;
+const MISALIGNED_ADDRESS: i32 = 716;
+const LAUNCH_FAILED: i32 = 719;
+
+/// A context of its own, to be failed.
+struct Doomed {
+    sim: &'static SimCuda,
+    context: Context,
+    module: Module,
+}
+
+impl Doomed {
+    fn new() -> Result<Option<Self>> {
+        let Some(sim) = simcuda() else {
+            eprintln!("skipped: only the simulated driver says what a kernel did wrong");
+            return Ok(None);
+        };
+        let context = Context::create(0);
+        let module = good(Module::load(KERNELS))?;
+        Ok(Some(Self { sim, context, module }))
+    }
+
+    /// Runs a kernel with one thread that must fail, and gives the message.
+    fn run(&self, kernel: &str, arguments: &[u64], code: i32) -> Result<String> {
+        self.sim.clear_faults();
+        good(good(self.module.function(kernel))?.launch(Shape::ONE, 0, arguments))?;
+        assert_eq!(synchronize(0), Err(code));
+        let text = self.sim.last_kernel_fault().ok_or("no message")?;
+        assert!(!text.contains('\n'), "{text:?}");
+        for part in [kernel, "block (0, 0, 0)", "thread (0, 0, 0)"] {
+            assert!(text.contains(part), "{text:?} does not say {part:?}");
+        }
+        Ok(text)
+    }
+}
+
+/// Fails unless the message says all of `parts`.
+#[track_caller]
+fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
+}
+
+/// The line of KERNELS with that instruction, the first after the kernel's name.
+#[track_caller]
+fn line_of(kernel: &str, instruction: &str) -> String {
+    let lines = KERNELS.lines().enumerate().skip_while(|(_, line)| !line.contains(&format!(".entry {kernel}(")));
+    let found = lines.skip(1).find(|(_, line)| line.contains(instruction));
+    found.map(|(index, _)| format!("line {}", index + 1)).unwrap_or_else(|| panic!("{kernel} has no {instruction:?}"))
+}
+
+#[test]
+fn a_store_one_past_the_end_names_the_instruction_and_the_allocation() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(100))?;
+    let text = doomed.run("store", &[buffer.0 + 100, 1], ILLEGAL_ADDRESS)?;
+    let (address, start) = (format!("{:#x}", buffer.0 + 100), format!("100 bytes at {:#x}", buffer.0));
+    let line = line_of("store", "st.global.u32");
+    assert_says(&text, &["st.global.u32", &line, &address, &start, "ended 0 bytes before"]);
+    Ok(())
+}
+
+#[test]
+fn an_access_that_only_begins_inside_an_allocation_is_one_outside() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(102))?;
+    let text = doomed.run("store", &[buffer.0 + 100, 1], ILLEGAL_ADDRESS)?;
+    assert_says(&text, &["st.global.u32", "4 bytes at", &format!("it leaves 102 bytes at {:#x}", buffer.0)]);
+    Ok(())
+}
+
+#[test]
+fn memory_that_was_freed_is_said_to_be() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(4096))?;
+    let address = buffer.0;
+    drop(buffer);
+    let text = doomed.run("add_one", &[address + 64, 1], ILLEGAL_ADDRESS)?;
+    let (start, line) = (format!("4096 bytes at {address:#x}"), line_of("add_one", "ld.global.u32"));
+    assert_says(&text, &["ld.global.u32", &line, &start, "which were freed"]);
+    Ok(())
+}
+
+#[test]
+fn the_cpus_pointer_is_no_address_of_the_devices() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let gpu = Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)?;
+    let memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    let host = memory.host_ptr().ok_or("no host view")?;
+    doomed.run("store", &[host.as_ptr().expose_provenance() as u64, 1], ILLEGAL_ADDRESS)?;
+    Ok(())
+}
+
+#[test]
+fn nothing_is_at_null() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    assert_says(&doomed.run("store", &[0, 1], ILLEGAL_ADDRESS)?, &["4 bytes at 0x0"]);
+    Ok(())
+}
+
+#[test]
+fn an_address_that_is_not_aligned_is_another_fault() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let buffer = good(Buffer::new(100))?;
+    let text = doomed.run("store", &[buffer.0 + 2, 1], MISALIGNED_ADDRESS)?;
+    assert_says(&text, &["misaligned", "st.global.u32", &line_of("store", "st.global.u32")]);
+    Ok(())
+}
+
+#[test]
+fn a_trap_is_a_launch_failure() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    assert_says(&doomed.run("stop", &[], LAUNCH_FAILED)?, &["trap", &line_of("stop", "trap")]);
+    Ok(())
+}
+
+#[test]
+fn threads_that_all_wait_for_ever_are_noticed() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    assert_says(&doomed.run("stuck", &[], LAUNCH_TIMEOUT)?, &["deadlock", &line_of("stuck", "bar.sync")]);
+    Ok(())
+}
+
+#[test]
+fn the_error_stays_with_the_context_and_goes_with_it() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let sim = doomed.sim;
+    let (before, buffer) = (sim.live_objects(), good(Buffer::new(16))?);
+    doomed.run("stop", &[], LAUNCH_FAILED)?;
+    let refused = |call: Call| assert_eq!(call, Err(LAUNCH_FAILED));
+    refused(synchronize(0));
+    refused(doomed.module.function("nothing").map(drop));
+    refused(Module::load(KERNELS).map(drop));
+    refused(Buffer::new(16).map(drop));
+    refused(call!(cuMemsetD8_v2(buffer.0 => u64, 1 => u8, 16 => usize)));
+    // What is released is released all the same.
+    refused(call!(cuMemFree_v2(buffer.0 => u64)));
+    assert_eq!(sim.live_objects(), before);
+    let Doomed { context, module, .. } = doomed;
+    refused(module.unload());
+    context.destroy();
+
+    let context = Context::create(0);
+    let module = good(Module::load(KERNELS))?;
+    good(good(module.function("nothing"))?.launch(Shape::ONE, 0, &[]))?;
+    good(synchronize(0))?;
+    drop(module);
+    context.destroy();
+    Ok(())
+}
+
+#[test]
+fn a_fault_ends_the_other_kernels_of_its_context() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let (stream, flag) = (Stream::create(), good(Pinned::new(4))?);
+    flag.word().store(0, std::sync::atomic::Ordering::Release);
+    let handle = stream.raw().expose_provenance();
+    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, handle, &[good(flag.device())?, 1]))?;
+    let text = doomed.run("stop", &[], LAUNCH_FAILED);
+    // The legacy default stream does not wait for this one, which is non-blocking.
+    assert_eq!(synchronize(handle), Err(LAUNCH_FAILED));
+    assert_says(&text?, &["trap"]);
+    assert_eq!(doomed.sim.last_kernel_fault().as_deref().map(|text| text.contains("stop")), Some(true));
+    // The driver reports the context's error for each of these.
+    drop((stream, flag));
+    Ok(())
+}
+
+#[test]
+fn imported_memory_that_is_freed_under_a_kernel_is_gone_for_it() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let gpu = Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)?;
+    let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, 0, &[memory.device_ptr(), 1]))?;
+    // SAFETY: the kernel still uses it, and is to fail by that.
+    unsafe { memory.free() }?;
+    assert_eq!(synchronize(0), Err(ILLEGAL_ADDRESS));
+    let text = doomed.sim.last_kernel_fault().unwrap_or_default();
+    assert_says(&text, &["wait_for", "ld.volatile.global.u32", "4 bytes at", "which were freed"]);
+    Ok(())
+}
+
+#[test]
+fn the_drivers_own_memory_stays_for_work_that_was_queued_before_it_was_freed() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let (stream, sum) = (Stream::create(), good(Buffer::new(4))?);
+    cuda::memset_d8(sum.0, 0, 4);
+    let values = good(Buffer::new(400))?;
+    cuda::memcpy_htod(values.0, &bytes_of(&[7; 100]));
+    let gate = stream.hold();
+    let (handle, total) = (stream.raw().expose_provenance(), good(doomed.module.function("total"))?);
+    good(total.launch(Shape::threads(100), handle, &[sum.0, values.0, 100]))?;
+    let copy = good(Buffer::new(400))?;
+    cuda::copy_dtod_async(copy.0, values.0, 400, &stream);
+    let (before, address) = (doomed.sim.live_objects_of("memory"), values.0);
+    drop(values);
+    assert_eq!(doomed.sim.live_objects_of("memory"), before - 1);
+    // Nothing new is put there.
+    let others: Vec<Buffer> =
+        (0..50).map(|_| Buffer::new(400)).collect::<Call<_>>().map_err(|code| code.to_string())?;
+    assert!(others.iter().all(|other| other.0 != address));
+    gate.open();
+    stream.synchronize();
+    assert_eq!(device_words(sum.0, 1), [700], "by a kernel");
+    assert_eq!(device_words(copy.0, 100), [7; 100], "by a copy");
+    assert_says(&doomed.run("add_one", &[address, 1], ILLEGAL_ADDRESS)?, &["which were freed"]);
+    Ok(())
+}
+
+#[test]
+fn registered_memory_may_be_unmapped_as_soon_as_it_is_unregistered() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    let len = 4096_usize;
+    let (read_write, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping, anywhere.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), len, read_write, private, -1, 0) }.expose_provenance();
+    good(call!(cuMemHostRegister_v2(page => usize, len => usize, 0 => u32)))?;
+    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, 0, &[page as u64, 1]))?;
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    good(call!(cuMemHostUnregister(page => usize)))?;
+    // SAFETY: nothing in this process uses the mapping: the kernel must not any more.
+    unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(page), len) };
+    // And not a crash.
+    assert_eq!(synchronize(0), Err(ILLEGAL_ADDRESS));
+    Ok(())
+}
+
+#[test]
+fn clearing_the_faults_forgets_the_message() -> Result {
+    let Some(doomed) = Doomed::new()? else { return Ok(()) };
+    doomed.run("stop", &[], LAUNCH_FAILED)?;
+    doomed.sim.clear_faults();
+    assert_eq!(doomed.sim.last_kernel_fault(), None);
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! What can be loaded as a module and what is refused: the code, and the reason in the log.
+
+use std::ffi::{c_char, c_uint, c_void};
+
+use support::simcuda;
+
+use crate::driver::{INVALID_CONTEXT, INVALID_VALUE, Module, Shape, call, synchronize};
+use crate::{KERNELS, Result, child, good, open};
+
+const INVALID_IMAGE: i32 = 200;
+const NO_BINARY_FOR_GPU: i32 = 209;
+const INVALID_PTX: i32 = 218;
+const UNSUPPORTED_PTX_VERSION: i32 = 222;
+const FILE_NOT_FOUND: i32 = 301;
+
+/// A module of one kernel with that body.
+fn with_body(body: &str) -> String {
+    format!(".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry one()\n{{\n{body}\n    ret;\n}}\n")
+}
+
+fn load_image(image: &[u8]) -> Result<i32> {
+    let mut module = 0_usize;
+    let code = call!(cuModuleLoadData(&raw mut module => *mut usize, image.as_ptr().cast() => *const c_void));
+    if code.is_ok() {
+        good(call!(cuModuleUnload(module => usize)))?;
+    }
+    Ok(code.err().unwrap_or(0))
+}
+
+#[test]
+fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() -> Result {
+    let (_context, _gpu) = open()?;
+    if simcuda().is_none() {
+        eprintln!("skipped: a GPU supports it");
+        return Ok(());
+    }
+    // On the seventh line.
+    let text = with_body("    .reg .b32 %r<4>;\n    sured.b.1d.add.u32.trap [%r0, {%r1}], %r2;");
+    let (result, log) = Module::load_with_log(&text);
+    assert_eq!(result.map(drop), Err(INVALID_PTX));
+    for part in ["line 7", "sured.b.1d.add.u32.trap", "not supported"] {
+        assert!(log.contains(part), "{log:?} does not say {part:?}");
+    }
+    assert_eq!(simcuda().map(|sim| sim.live_objects_of("module")), Some(0));
+    Ok(())
+}
+
+#[test]
+fn ptx_that_is_wrong_fails_the_load_and_the_log_says_where() -> Result {
+    let (_context, _gpu) = open()?;
+    for body in ["    add.u32 %r0, %r1, %r2;", "    nonsense;", "    bra nowhere;", "    .reg .u32 %r0"] {
+        let (result, log) = Module::load_with_log(&with_body(body));
+        assert_eq!(result.map(drop), Err(INVALID_PTX), "{body}");
+        assert!(log.contains("line"), "{body}: {log:?}");
+    }
+    let (good_module, log) = Module::load_with_log(KERNELS);
+    good(good_module)?;
+    assert_eq!(log, "");
+    Ok(())
+}
+
+#[test]
+fn ptx_for_newer_drivers_and_for_newer_gpus_is_refused() -> Result {
+    let (_context, _gpu) = open()?;
+    let newer = with_body("").replace(".version 6.3", ".version 99.0");
+    assert_eq!(Module::load(&newer).map(drop), Err(UNSUPPORTED_PTX_VERSION));
+    if simcuda().is_some() {
+        let (result, log) = Module::load_with_log(&with_body("").replace("sm_50", "sm_90"));
+        assert_eq!(result.map(drop), Err(INVALID_PTX));
+        assert!(log.contains("sm_90") && log.contains("80"), "{log:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_no_code_is_an_invalid_image() -> Result {
+    let (_context, _gpu) = open()?;
+    let mut module = 0;
+    let null = call!(cuModuleLoadData(&raw mut module => *mut usize, 0 => usize));
+    assert_eq!(null, Err(INVALID_VALUE));
+    if simcuda().is_none() {
+        eprintln!("left out: a real driver has other codes for what is no code");
+        return Ok(());
+    }
+    for image in [&b"\0"[..], b"hello\0", b"\x7fEL\0", b"\xb1\x43\x62\0"] {
+        assert_eq!(load_image(image)?, INVALID_IMAGE, "{image:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn compiled_code_is_refused_with_a_hint() -> Result {
+    let (_context, _gpu) = open()?;
+    if simcuda().is_none() {
+        eprintln!("skipped: a GPU runs compiled code");
+        return Ok(());
+    }
+    let (result, log) = Module::load_with_log("\u{7f}ELF is how a cubin starts");
+    assert_eq!(result.map(drop), Err(NO_BINARY_FOR_GPU));
+    assert!(log.contains("a cubin") && log.contains("--ptx"), "{log:?}");
+    Ok(())
+}
+
+/// A fat binary with one entry.
+fn fat_binary(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
+    let payload_len = payload.len() as u64;
+    let mut entry = Vec::new();
+    entry.extend(kind.to_le_bytes());
+    entry.extend(0x101_u16.to_le_bytes());
+    entry.extend(64_u32.to_le_bytes());
+    entry.extend(payload_len.to_le_bytes());
+    entry.resize(40, 0);
+    entry.extend(flags.to_le_bytes());
+    entry.resize(64, 0);
+    entry.extend(payload);
+    let mut image = 0xba55_ed50_u32.to_le_bytes().to_vec();
+    image.extend(1_u16.to_le_bytes());
+    image.extend(16_u16.to_le_bytes());
+    image.extend((entry.len() as u64).to_le_bytes());
+    image.extend(entry);
+    image
+}
+
+#[test]
+fn the_ptx_of_a_fat_binary_is_used_where_it_is_not_compressed() -> Result {
+    let (_context, _gpu) = open()?;
+    if simcuda().is_none() {
+        eprintln!("skipped: it is made up, and a real driver may check more of it");
+        return Ok(());
+    }
+    let text = [KERNELS.as_bytes(), b"\0"].concat();
+    let fat = fat_binary(1, 0x11, &text);
+    assert_eq!(load_image(&fat)?, 0);
+    // With nvcc's wrapper around it: magic, version, pointer.
+    let mut wrapper = [0x466_243b1_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
+    wrapper.extend((fat.as_ptr().expose_provenance() as u64).to_le_bytes());
+    wrapper.extend([0; 8]);
+    assert_eq!(load_image(&wrapper)?, 0);
+    assert_eq!(load_image(&fat_binary(1, 0x2011, &text))?, NO_BINARY_FOR_GPU, "compressed");
+    assert_eq!(load_image(&fat_binary(2, 0x11, b"\x7fELF"))?, NO_BINARY_FOR_GPU, "a cubin");
+    Ok(())
+}
+
+#[test]
+fn a_module_is_loaded_from_a_file() -> Result {
+    let (_context, _gpu) = open()?;
+    let path = std::env::temp_dir().join(format!("vkgdr-kernels-{}.ptx", std::process::id()));
+    std::fs::write(&path, KERNELS)?;
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+    let mut module = 0_usize;
+    let loaded = call!(cuModuleLoad(&raw mut module => *mut usize, name.as_ptr() => *const c_char));
+    std::fs::remove_file(&path)?;
+    good(loaded)?;
+    let module = Module(module);
+    good(good(module.function("nothing"))?.launch(Shape::ONE, 0, &[]))?;
+    good(synchronize(0))?;
+    let mut missing = 0;
+    let missing = call!(cuModuleLoad(&raw mut missing => *mut usize, name.as_ptr() => *const c_char));
+    assert_eq!(missing, Err(FILE_NOT_FOUND));
+    Ok(())
+}
+
+#[test]
+fn options_that_nobody_knows_are_refused() -> Result {
+    let (_context, _gpu) = open()?;
+    let text = std::ffi::CString::new(KERNELS)?;
+    let load = |key: c_uint, count: c_uint| {
+        let (mut module, keys, mut values) = (0_usize, [key], [0_usize]);
+        call!(cuModuleLoadDataEx(
+            &raw mut module => *mut usize, text.as_ptr() => *const c_char, count => c_uint,
+            keys.as_ptr() => *const c_uint, values.as_mut_ptr() => *mut usize,
+        ))
+        .map(|()| Module(module))
+    };
+    good(load(14, 1))?;
+    good(load(1000, 0))?;
+    assert_eq!(load(1000, 1).map(drop), Err(INVALID_VALUE));
+    Ok(())
+}
+
+#[test]
+fn nothing_is_loaded_without_a_context() -> Result {
+    let (_context, _gpu) = open()?;
+    assert_eq!(support::cuda::no_context(|| Module::load(KERNELS).map(drop)), Err(INVALID_CONTEXT));
+    let mut mode: c_uint = 0;
+    good(call!(cuModuleGetLoadingMode(&raw mut mode => *mut c_uint)))?;
+    assert!(mode == 1 || mode == 2, "{mode}");
+    Ok(())
+}
+
+#[test]
+fn the_reason_is_also_on_stderr() -> Result {
+    const TEST: &str = "images::the_reason_is_also_on_stderr";
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver writes nothing there");
+        return Ok(());
+    }
+    if child::role().is_some() {
+        let (_context, _gpu) = open()?;
+        assert_eq!(Module::load(&with_body("    nonsense;")).map(drop), Err(INVALID_PTX));
+        return Ok(());
+    }
+    let output = child::command(TEST, "loads")?.output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let said: Vec<_> = errors.lines().filter(|line| line.starts_with("simcuda: ")).collect();
+    assert_eq!(said.len(), 1, "{errors}");
+    assert!(said[0].contains("line 6") && said[0].contains("nonsense"), "{said:?}");
+    Ok(())
+}

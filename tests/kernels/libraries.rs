@@ -1,0 +1,230 @@
+//! Libraries, whose kernels belong to no context, and the linker.
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ptr::null;
+
+use support::cuda::{self, Context};
+use support::simcuda;
+
+use crate::driver::{
+    Buffer, Call, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, call, synchronize,
+};
+use crate::{KERNELS, Result, bytes_of, device_words, good, open};
+
+const NOT_PERMITTED: i32 = 800;
+const NO_BINARY_FOR_GPU: i32 = 209;
+
+struct Library(usize);
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let _ = call!(cuLibraryUnload(self.0 => usize));
+    }
+}
+
+impl Library {
+    fn load(text: &str) -> Call<Self> {
+        let text = CString::new(text).map_err(|_| INVALID_VALUE)?;
+        let mut library = 0_usize;
+        call!(cuLibraryLoadData(
+            &raw mut library => *mut usize, text.as_ptr() => *const c_char,
+            null() => *const c_uint, null() => *const usize, 0 => c_uint,
+            null() => *const c_uint, null() => *const usize, 0 => c_uint,
+        ))?;
+        Ok(Self(library))
+    }
+
+    fn kernel(&self, name: &str) -> Call<usize> {
+        let name = CString::new(name).map_err(|_| INVALID_VALUE)?;
+        let mut kernel = 0_usize;
+        call!(cuLibraryGetKernel(&raw mut kernel => *mut usize, self.0 => usize, name.as_ptr() => *const c_char))?;
+        Ok(kernel)
+    }
+
+    fn variable(&self, name: &str) -> Call<(u64, usize)> {
+        let name = CString::new(name).map_err(|_| INVALID_VALUE)?;
+        let (mut address, mut size) = (0, 0);
+        call!(cuLibraryGetGlobal(
+            &raw mut address => *mut u64, &raw mut size => *mut usize, self.0 => usize,
+            name.as_ptr() => *const c_char,
+        ))?;
+        Ok((address, size))
+    }
+}
+
+fn function_of(kernel: usize) -> Call<Function> {
+    let mut function = 0_usize;
+    call!(cuKernelGetFunction(&raw mut function => *mut usize, kernel => usize))?;
+    Ok(Function(function))
+}
+
+#[test]
+fn a_librarys_kernel_runs_in_the_context_that_is_current() -> Result {
+    let (_context, _gpu) = open()?;
+    let library = good(Library::load(KERNELS))?;
+    let add_one = good(library.kernel("add_one"))?;
+    assert_eq!(library.kernel("add_two"), Err(NOT_FOUND));
+    let launch_twice = || -> Result {
+        let values = good(Buffer::new(400))?;
+        cuda::memset_d8(values.0, 0, 400);
+        good(Function(add_one).launch(Shape::threads(100), 0, &[values.0, 100]))?;
+        good(good(function_of(add_one))?.launch(Shape::threads(50), 0, &[values.0, 50]))?;
+        let expected: Vec<u32> = (0..100).map(|i| if i < 50 { 2 } else { 1 }).collect();
+        assert_eq!(device_words(values.0, 100), expected);
+        Ok(())
+    };
+    launch_twice()?;
+    let other = Context::create(0);
+    launch_twice()?;
+    let there = good(function_of(add_one))?;
+    other.destroy();
+    assert_ne!(good(function_of(add_one))?, there, "a function is one context's");
+    launch_twice()
+}
+
+#[test]
+fn a_librarys_variables_are_another_in_each_context() -> Result {
+    let (_context, _gpu) = open()?;
+    let library = good(Library::load(KERNELS))?;
+    let (here, size) = good(library.variable("factors"))?;
+    assert_eq!((device_words(here, 4), size), (vec![1, 10, 100, 1000], 16));
+    assert_eq!(library.variable("factor").map(drop), Err(NOT_FOUND));
+    cuda::memcpy_htod(here, &bytes_of(&[9, 9, 9, 9]));
+    let other = Context::create(0);
+    let (there, _) = good(library.variable("factors"))?;
+    assert_eq!(device_words(there, 4), [1, 10, 100, 1000]);
+    other.destroy();
+    assert_eq!(good(library.variable("factors"))?.0, here);
+    Ok(())
+}
+
+#[test]
+fn a_kernel_of_a_library_says_what_it_is() -> Result {
+    let (_context, _gpu) = open()?;
+    let library = good(Library::load(KERNELS))?;
+    let (take, bounded) = (good(library.kernel("take"))?, good(library.kernel("bounded"))?);
+    let mut owner = 0_usize;
+    good(call!(cuKernelGetLibrary(&raw mut owner => *mut usize, take => usize)))?;
+    assert_eq!(owner, library.0);
+    let (mut offset, mut size) = (0, 0);
+    good(call!(cuKernelGetParamInfo(
+        take => usize, 5 => usize, &raw mut offset => *mut usize, &raw mut size => *mut usize,
+    )))?;
+    assert_eq!((offset, size), (24, 12));
+    let mut count: c_uint = 0;
+    good(call!(cuLibraryGetKernelCount(&raw mut count => *mut c_uint, library.0 => usize)))?;
+    assert_eq!(count as usize, KERNELS.matches(".entry ").count());
+    let mut handles = vec![0_usize; count as usize];
+    good(call!(cuLibraryEnumerateKernels(
+        handles.as_mut_ptr() => *mut usize, count => c_uint, library.0 => usize,
+    )))?;
+    assert!(handles.contains(&take) && handles.contains(&bounded));
+    let mut threads: c_int = 0;
+    good(call!(cuKernelGetAttribute(&raw mut threads => *mut c_int, 0 => c_uint, bounded => usize, 0 => c_int)))?;
+    assert_eq!(threads, 64);
+    Ok(())
+}
+
+#[test]
+fn what_is_set_of_a_librarys_kernel_holds_in_every_context() -> Result {
+    const MAX_DYNAMIC_SHARED: c_uint = 8;
+    let (_context, _gpu) = open()?;
+    let library = good(Library::load(KERNELS))?;
+    let reverse = good(library.kernel("reverse"))?;
+    let function = good(function_of(reverse))?;
+    good(call!(cuKernelSetAttribute(MAX_DYNAMIC_SHARED => c_uint, 60_000 => c_int, reverse => usize, 0 => c_int)))?;
+    assert_eq!(function.attribute(MAX_DYNAMIC_SHARED), Ok(60_000));
+    let other = Context::create(0);
+    assert_eq!(good(function_of(reverse))?.attribute(MAX_DYNAMIC_SHARED), Ok(60_000));
+    other.destroy();
+    Ok(())
+}
+
+#[test]
+fn a_librarys_module_is_the_librarys_to_unload() -> Result {
+    let (_context, _gpu) = open()?;
+    let library = good(Library::load(KERNELS))?;
+    let mut module = 0_usize;
+    good(call!(cuLibraryGetModule(&raw mut module => *mut usize, library.0 => usize)))?;
+    assert_eq!(call!(cuModuleUnload(module => usize)), Err(NOT_PERMITTED));
+    let Some(sim) = simcuda() else { return Ok(()) };
+    assert_eq!((sim.live_objects_of("library"), sim.live_objects_of("module")), (1, 0));
+    let (kernel, raw) = (good(library.kernel("nothing"))?, library.0);
+    let function = good(function_of(kernel))?;
+    drop(library);
+    assert_eq!(sim.live_objects_of("library"), 0);
+    assert_eq!(call!(cuLibraryUnload(raw => usize)), Err(INVALID_HANDLE));
+    assert_eq!(function_of(kernel), Err(INVALID_HANDLE));
+    assert_eq!(Function(kernel).launch(Shape::ONE, 0, &[]), Err(INVALID_HANDLE));
+    assert_eq!(function.launch(Shape::ONE, 0, &[]), Err(INVALID_HANDLE));
+    Ok(())
+}
+
+#[test]
+fn a_library_needs_no_context_to_be_loaded() -> Result {
+    let (_context, _gpu) = open()?;
+    let library = good(cuda::no_context(|| Library::load(KERNELS)))?;
+    good(Function(good(library.kernel("nothing"))?).launch(Shape::ONE, 0, &[]))?;
+    good(synchronize(0))
+}
+
+/// The linker's output for some inputs, or the code of what refused them.
+fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
+    let mut linker = 0_usize;
+    call!(cuLinkCreate_v2(0 => c_uint, null() => *const c_uint, null() => *const usize, &raw mut linker => *mut usize))?;
+    let result = (|| {
+        for (kind, input) in inputs {
+            call!(cuLinkAddData_v2(
+                linker => usize, *kind => c_uint, input.as_ptr() => *const u8, input.len() => usize,
+                c"input".as_ptr() => *const c_char, 0 => c_uint, null() => *const c_uint, null() => *const usize,
+            ))?;
+        }
+        let (mut output, mut size): (*const u8, usize) = (null(), 0);
+        call!(cuLinkComplete(linker => usize, &raw mut output => *mut *const u8, &raw mut size => *mut usize))?;
+        // SAFETY: the driver keeps so many bytes until the linker is destroyed.
+        Ok(unsafe { std::slice::from_raw_parts(output, size) }.to_vec())
+    })();
+    call!(cuLinkDestroy(linker => usize))?;
+    result
+}
+
+fn load(image: &[u8]) -> Call<Module> {
+    let mut module = 0_usize;
+    call!(cuModuleLoadData(&raw mut module => *mut usize, image.as_ptr().cast() => *const c_void))?;
+    Ok(Module(module))
+}
+
+#[test]
+fn what_the_linker_makes_of_ptx_can_be_loaded() -> Result {
+    const PTX: c_uint = 1;
+    let (_context, _gpu) = open()?;
+    let first = [KERNELS.as_bytes(), b"\0"].concat();
+    let image = good(link(&[(PTX, &first)]))?;
+    let module = good(load(&image))?;
+    let values = good(Buffer::new(40))?;
+    cuda::memset_d8(values.0, 0, 40);
+    good(good(module.function("add_one"))?.launch(Shape::threads(10), 0, &[values.0, 10]))?;
+    assert_eq!(device_words(values.0, 10), [1; 10]);
+
+    // Two texts, each with a header of its own.
+    let second = ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry second()\n{\n    ret;\n}\n\0";
+    let module = good(load(&good(link(&[(PTX, &first), (PTX, second.as_bytes())]))?))?;
+    for name in ["second", "nothing"] {
+        good(good(module.function(name))?.launch(Shape::ONE, 0, &[]))?;
+    }
+    good(synchronize(0))?;
+    assert_eq!(simcuda().map_or(0, |sim| sim.live_objects_of("linker")), 0);
+    Ok(())
+}
+
+#[test]
+fn the_linker_takes_nothing_that_is_compiled() -> Result {
+    const CUBIN: c_uint = 0;
+    let (_context, _gpu) = open()?;
+    assert_eq!(link(&[(1000, b"")]), Err(INVALID_VALUE));
+    if simcuda().is_some() {
+        assert_eq!(link(&[(CUBIN, b"\x7fELF")]), Err(NO_BINARY_FOR_GPU));
+        assert_eq!(link(&[(4, b"!<arch>\n")]), Err(NO_BINARY_FOR_GPU));
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! Modules and kernels of the CUDA driver, on memory of ours and of its own: what a GPU does with them, the simulated
+//! driver does too.
+#![expect(unsafe_code, reason = "calls the driver's functions")]
+
+#[path = "../shared/child.rs"]
+mod child;
+mod driver;
+mod faults;
+mod images;
+mod launches;
+mod libraries;
+mod modules;
+mod running;
+mod sweep;
+
+use support::cuda::PrimaryContext;
+use vkgdr::{OpenFlags, Vkgdr};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The kernels of these tests.
+const KERNELS: &str = include_str!("kernels.ptx");
+
+/// Device 0, with its primary context current. Take it apart as `(_context, gpu)`: the context must go last.
+fn open() -> Result<(PrimaryContext, Vkgdr)> {
+    let context = PrimaryContext::retain_and_push(0);
+    Ok((context, Vkgdr::open(0, OpenFlags::empty())?))
+}
+
+/// A call's result as a test's: the code becomes an error.
+fn good<T>(result: driver::Call<T>) -> Result<T> {
+    result.map_err(|code| format!("the driver says {}", support::driver::error_name(code)).into())
+}
+
+/// Words as the bytes that they are.
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+fn words_of(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect()
+}
+
+/// What the device has, as words.
+fn device_words(address: u64, n: usize) -> Vec<u32> {
+    let mut bytes = vec![0; n * 4];
+    support::cuda::memcpy_dtoh(&mut bytes, address);
+    words_of(&bytes)
+}

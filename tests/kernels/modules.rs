@@ -1,0 +1,203 @@
+//! What a module has: kernels, variables, and what they say about themselves.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+use support::{cuda, simcuda};
+
+use crate::driver::{Buffer, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, call};
+use crate::{KERNELS, Result, bytes_of, device_words, good, open};
+
+/// The number of KERNELS' kernels.
+fn kernels() -> usize {
+    KERNELS.matches(".entry ").count()
+}
+
+#[test]
+fn a_module_finds_its_kernels_by_name_and_counts_them() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let add_one = good(module.function("add_one"))?;
+    assert_eq!(good(module.function("add_one"))?, add_one, "a kernel has one handle");
+    assert_eq!(module.function("add_two").map(drop), Err(NOT_FOUND));
+    assert_eq!(module.function("counter").map(drop), Err(NOT_FOUND), "a variable is no kernel");
+
+    let mut count: c_uint = 0;
+    good(call!(cuModuleGetFunctionCount(&raw mut count => *mut c_uint, module.0 => usize)))?;
+    assert_eq!(count as usize, kernels());
+    let mut handles = vec![0_usize; kernels() + 1];
+    good(call!(cuModuleEnumerateFunctions(
+        handles.as_mut_ptr() => *mut usize, count + 1 => c_uint, module.0 => usize,
+    )))?;
+    assert_eq!(handles.pop(), Some(0));
+    assert!(handles.contains(&add_one.0) && !handles.contains(&0));
+    Ok(())
+}
+
+/// A name that the driver keeps.
+fn text(pointer: *const c_char) -> String {
+    // SAFETY: the driver's names are terminated strings, and their module is loaded.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_kernel_knows_its_name_its_module_and_its_parameters() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let take = good(module.function("take"))?;
+    let (mut name, mut owner, mut state): (*const c_char, usize, c_uint) = (std::ptr::null(), 0, 7);
+    good(call!(cuFuncGetName(&raw mut name => *mut *const c_char, take.0 => usize)))?;
+    assert_eq!(text(name), "take");
+    good(call!(cuFuncGetModule(&raw mut owner => *mut usize, take.0 => usize)))?;
+    assert_eq!(owner, module.0);
+    good(call!(cuFuncLoad(take.0 => usize)))?;
+    good(call!(cuFuncIsLoaded(&raw mut state => *mut c_uint, take.0 => usize)))?;
+    assert_eq!(state, 1);
+
+    let info = |index: usize| {
+        let (mut offset, mut size) = (usize::MAX, usize::MAX);
+        call!(cuFuncGetParamInfo(
+            take.0 => usize, index => usize, &raw mut offset => *mut usize, &raw mut size => *mut usize,
+        ))
+        .map(|()| (offset, size))
+    };
+    let all: Vec<_> = (0..7).map(info).collect();
+    assert_eq!(all, [(0, 1), (2, 2), (4, 4), (8, 8), (16, 8), (24, 12), (40, 8)].map(Ok));
+    assert_eq!(info(7), Err(INVALID_VALUE));
+    if simcuda().is_some() {
+        let mut count = 0;
+        good(call!(cuFuncGetParamCount(take.0 => usize, &raw mut count => *mut usize)))?;
+        assert_eq!(count, 7);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_kernels_attributes_are_those_of_its_code_and_of_the_device() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let (bounded, scale) = (good(module.function("bounded"))?, good(module.function("scale"))?);
+    assert_eq!(bounded.attribute(0), Ok(64), "threads");
+    assert_eq!(scale.attribute(0), Ok(1024), "threads");
+    assert_eq!(scale.attribute(2), Ok(16), "constant bytes");
+    assert_eq!(scale.attribute(3), Ok(0), "local bytes");
+    assert_eq!(scale.attribute(18), Err(INVALID_VALUE), "no attribute");
+    assert_eq!(scale.set_attribute(0, 5), Err(INVALID_VALUE), "not to be set");
+    good(scale.set_attribute(9, 50))?;
+    assert_eq!(scale.attribute(9), Ok(50), "carve-out");
+    assert_eq!(scale.set_attribute(9, 101), Err(INVALID_VALUE));
+    good(call!(cuFuncSetCacheConfig(scale.0 => usize, 1 => c_uint)))
+}
+
+#[test]
+fn the_host_reads_and_writes_the_variables_that_kernels_use() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let (counter, counter_size) = good(module.variable("counter"))?;
+    let (factors, factors_size) = good(module.variable("factors"))?;
+    assert_eq!((counter_size, factors_size), (4, 16));
+    assert_eq!(device_words(counter, 1), [3]);
+    assert_eq!(device_words(factors, 4), [1, 10, 100, 1000]);
+    assert_eq!(module.variable("factor").map(drop), Err(NOT_FOUND));
+    assert_eq!(module.variable("scale").map(drop), Err(NOT_FOUND), "a kernel is no variable");
+
+    let (scale, target) = (good(module.function("scale"))?, good(Buffer::new(16))?);
+    good(scale.launch(Shape::block(4), 0, &[target.0]))?;
+    assert_eq!(device_words(target.0, 4), [3, 30, 300, 3000]);
+    cuda::memcpy_htod(factors, &bytes_of(&[2, 3, 5, 7]));
+    good(scale.launch(Shape::block(4), 0, &[target.0]))?;
+    assert_eq!(device_words(target.0, 4), [8, 12, 20, 28], "the kernel counted, the host wrote");
+    assert_eq!(device_words(counter, 1), [5]);
+
+    // A second module has variables of its own.
+    let other = good(Module::load(KERNELS))?;
+    assert_eq!(device_words(good(other.variable("counter"))?.0, 1), [3]);
+    Ok(())
+}
+
+#[test]
+fn a_module_that_is_unloaded_is_gone_with_its_handles_and_variables() -> Result {
+    let (_context, _gpu) = open()?;
+    let Some(sim) = simcuda() else {
+        eprintln!("skipped: a real driver follows stale handles");
+        return Ok(());
+    };
+    let before = sim.live_objects();
+    let module = good(Module::load(KERNELS))?;
+    assert_eq!(sim.live_objects_of("module"), 1);
+    assert_eq!(sim.live_objects(), before + 1, "variables are the module's");
+    let (function, (counter, _)) = (good(module.function("scale"))?, good(module.variable("counter"))?);
+    good(module.unload())?;
+    assert_eq!(sim.live_objects(), before);
+    assert_eq!(module.unload(), Err(INVALID_HANDLE));
+    assert_eq!(module.function("scale").map(drop), Err(INVALID_HANDLE));
+    assert_eq!(function.attribute(0), Err(INVALID_HANDLE));
+    assert_eq!(Function(module.0).attribute(0), Err(INVALID_HANDLE), "a module is no function");
+    let copied = call!(cuMemsetD8_v2(counter => u64, 0 => u8, 4 => usize));
+    assert_eq!(copied, Err(INVALID_VALUE), "its variables are no memory any more");
+    Ok(())
+}
+
+#[test]
+fn a_launch_that_is_queued_keeps_the_variables_of_a_module_that_is_unloaded() -> Result {
+    let (_context, _gpu) = open()?;
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver may wait for the kernel when it unloads");
+        return Ok(());
+    }
+    let module = good(Module::load(KERNELS))?;
+    let (stream, target) = (cuda::Stream::create(), good(Buffer::new(16))?);
+    let gate = stream.hold();
+    let handle = stream.raw().expose_provenance();
+    good(good(module.function("scale"))?.launch(Shape::block(4), handle, &[target.0]))?;
+    good(module.unload())?;
+    gate.open();
+    stream.synchronize();
+    assert_eq!(device_words(target.0, 4), [3, 30, 300, 3000]);
+    Ok(())
+}
+
+#[test]
+fn variables_are_not_freed_as_memory_is() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let (counter, _) = good(module.variable("counter"))?;
+    assert_eq!(call!(cuMemFree_v2(counter => u64)), Err(INVALID_VALUE));
+    assert_eq!(device_words(counter, 1), [3]);
+    Ok(())
+}
+
+#[test]
+fn as_many_blocks_fit_on_a_multiprocessor_as_its_limits_say() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let nothing = good(module.function("nothing"))?;
+    let active = |threads: c_int, shared: usize| {
+        let mut blocks: c_int = -1;
+        call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            &raw mut blocks => *mut c_int, nothing.0 => usize, threads => c_int, shared => usize,
+        ))
+        .map(|()| blocks)
+    };
+    if simcuda().is_some() {
+        assert_eq!(active(1024, 0), Ok(2));
+        assert_eq!(active(256, 0), Ok(8));
+    }
+    assert!(good(active(32, 0))? >= 16);
+    assert!(good(active(32, 40 << 10))? < 8, "shared memory is the limit");
+    assert_eq!(active(0, 0), Err(INVALID_VALUE));
+
+    let (mut grid, mut block): (c_int, c_int) = (0, 0);
+    good(call!(cuOccupancyMaxPotentialBlockSize(
+        &raw mut grid => *mut c_int, &raw mut block => *mut c_int, nothing.0 => usize,
+        None => Option<unsafe extern "C" fn(c_int) -> usize>, 0 => usize, 0 => c_int,
+    )))?;
+    assert!(block % 32 == 0 && block >= 256, "{block}");
+    assert!(grid > 0 && grid * block >= 2048, "{grid} blocks of {block}");
+
+    let mut shared = 0_usize;
+    good(call!(cuOccupancyAvailableDynamicSMemPerBlock(
+        &raw mut shared => *mut usize, nothing.0 => usize, 2 => c_int, 256 => c_int,
+    )))?;
+    assert!((32 << 10..=114 << 10).contains(&shared), "{shared}");
+    Ok(())
+}

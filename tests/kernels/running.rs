@@ -1,0 +1,223 @@
+//! Kernels that run for long: who waits for them, what they see meanwhile, and how they end.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::cuda::{self, Stream};
+use support::{driver, simcuda};
+use vkgdr::{Memory, MemoryKind, RawMemory};
+
+use crate::driver::{Buffer, Module, Pinned, Shape, call};
+use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
+
+const NOT_READY: i32 = 600;
+
+fn address(stream: &Stream) -> usize {
+    stream.raw().expose_provenance()
+}
+
+#[test]
+fn a_launch_does_not_wait_for_its_kernel() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(4))?);
+    flag.word().store(0, Ordering::Release);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, address(&stream), &[good(flag.device())?, 7]))?;
+    assert!(!stream.is_idle(), "the kernel waits for 7");
+    assert_eq!(call!(cuStreamQuery(address(&stream) => usize)), Err(NOT_READY));
+    flag.word().store(7, Ordering::Release);
+    stream.synchronize();
+    assert!(stream.is_idle());
+    Ok(())
+}
+
+#[test]
+fn another_streams_work_waits_for_a_kernel_behind_an_event_only() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let (one, two) = (Stream::create(), Stream::create());
+    let (flag, target) = (good(Pinned::new(4))?, good(Pinned::new(4))?);
+    flag.word().store(0, Ordering::Release);
+    target.word().store(0, Ordering::Release);
+    let store = good(module.function("store"))?;
+    let mut event = 0_usize;
+    good(call!(cuEventCreate(&raw mut event => *mut usize, 0 => u32)))?;
+
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, address(&one), &[good(flag.device())?, 1]))?;
+    good(store.launch(Shape::ONE, address(&one), &[good(target.device())?, 11]))?;
+    good(call!(cuEventRecord(event => usize, address(&one) => usize)))?;
+    // Without the event nothing holds the second stream up.
+    good(store.launch(Shape::ONE, address(&two), &[good(target.device())?, 5]))?;
+    two.synchronize();
+    assert_eq!(target.word().load(Ordering::Acquire), 5);
+
+    good(call!(cuStreamWaitEvent(address(&two) => usize, event => usize, 0 => u32)))?;
+    good(store.launch(Shape::ONE, address(&two), &[good(target.device())?, 22]))?;
+    assert_eq!(call!(cuEventQuery(event => usize)), Err(NOT_READY));
+    assert!(!two.is_idle());
+    assert_eq!(target.word().load(Ordering::Acquire), 5);
+    flag.word().store(1, Ordering::Release);
+    two.synchronize();
+    assert_eq!(target.word().load(Ordering::Acquire), 22, "after 11, which the first stream wrote");
+    good(call!(cuEventQuery(event => usize)))?;
+    good(call!(cuEventDestroy_v2(event => usize)))?;
+    one.synchronize();
+    Ok(())
+}
+
+/// The CPU writes through the library's mapped pointer, a kernel that is running answers in memory of another kind.
+fn ping_pong(flag_kind: MemoryKind, reply_kind: MemoryKind, rounds: u32) -> Result {
+    let (_context, gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let stream = Stream::create();
+    let (flag, reply) = (Memory::allocate(&gpu, 4096, flag_kind)?, Memory::allocate(&gpu, 4096, reply_kind)?);
+    for memory in [&flag, &reply] {
+        memory.write(0, &[0_u32])?;
+        memory.flush(..4)?;
+    }
+    let arguments = [flag.device_ptr(), reply.device_ptr(), u64::from(rounds)];
+    good(good(module.function("answer"))?.launch(Shape::ONE, address(&stream), &arguments))?;
+    let start = Instant::now();
+    for round in 1..=rounds {
+        flag.write(0, &[round])?;
+        flag.flush(..4)?;
+        let mut seen = [0_u32];
+        while seen[0] != round {
+            assert!(start.elapsed() < Duration::from_secs(50), "no answer to round {round}: {}", seen[0]);
+            reply.invalidate(..4)?;
+            reply.read(0, &mut seen)?;
+            thread::yield_now();
+        }
+    }
+    stream.synchronize();
+    Ok(())
+}
+
+#[test]
+fn a_running_kernel_answers_in_host_memory_what_the_cpu_writes_into_mapped_memory() -> Result {
+    ping_pong(MemoryKind::Mapped, MemoryKind::Host, 200)
+}
+
+#[test]
+fn a_running_kernel_answers_in_mapped_memory_what_the_cpu_writes_into_host_memory() -> Result {
+    ping_pong(MemoryKind::Host, MemoryKind::Mapped, 200)
+}
+
+#[test]
+fn memory_comes_and_goes_while_a_kernel_runs() -> Result {
+    let (_context, gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(4))?);
+    flag.word().store(0, Ordering::Release);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, address(&stream), &[good(flag.device())?, 1]))?;
+    if simcuda().is_some() {
+        // A real driver may wait for the kernel when it frees.
+        for round in 0..200_u32 {
+            let len = 4096 + usize::try_from(round)?;
+            drop(good(Buffer::new(len))?);
+            let mut memory = RawMemory::allocate(&gpu, len, MemoryKind::Mapped)?;
+            // SAFETY: nothing uses it.
+            unsafe { memory.free() }?;
+        }
+    }
+    assert!(!stream.is_idle());
+    flag.word().store(1, Ordering::Release);
+    stream.synchronize();
+    Ok(())
+}
+
+#[test]
+fn kernels_are_in_order_with_all_else_where_nothing_runs_in_the_calling_thread() -> Result {
+    if child::role().is_some() {
+        child_in_order()?;
+        child::say("done");
+        return Ok(());
+    }
+    let test = "running::kernels_are_in_order_with_all_else_where_nothing_runs_in_the_calling_thread";
+    let mut command = child::command(test, "asynchronous")?;
+    command.env("SIMCUDA_ASYNC", "1");
+    assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+fn child_in_order() -> Result {
+    let (_context, _gpu) = open()?;
+    let module = good(Module::load(KERNELS))?;
+    let add_one = good(module.function("add_one"))?;
+    let (values, sum) = (good(Buffer::new(4000))?, good(Buffer::new(4))?);
+    for round in 0..50_u32 {
+        cuda::memcpy_htod(values.0, &bytes_of(&vec![round; 1000]));
+        cuda::memset_d8(sum.0, 0, 4);
+        good(add_one.launch(Shape::threads(1000), 0, &[values.0, 1000]))?;
+        good(good(module.function("total"))?.launch(Shape::threads(1000), 0, &[sum.0, values.0, 1000]))?;
+        assert_eq!(device_words(sum.0, 1), [1000 * (round + 1)], "round {round}");
+    }
+    Ok(())
+}
+
+/// Starts a kernel that waits for ever.
+fn start_endless(stream: usize) -> Result<(Module, Pinned)> {
+    let module = good(Module::load(KERNELS))?;
+    let flag = good(Pinned::new(4))?;
+    flag.word().store(0, Ordering::Release);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, stream, &[good(flag.device())?, 1]))?;
+    Ok((module, flag))
+}
+
+#[test]
+fn a_process_ends_whatever_its_kernels_do() -> Result {
+    if child::role().is_some() {
+        let (context, gpu) = open()?;
+        let endless = start_endless(0)?;
+        child::say("running");
+        // As at the end of a program that never cleans up.
+        let _kept = Box::leak(Box::new((endless, gpu, context)));
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a kernel that never ends, on a GPU that others may use");
+        return Ok(());
+    }
+    let said = child::run(child::command("running::a_process_ends_whatever_its_kernels_do", "endless")?)?;
+    assert_eq!(said, ["running"]);
+    Ok(())
+}
+
+#[test]
+fn a_context_that_is_destroyed_ends_its_kernels_and_leaves_nothing_behind() -> Result {
+    let Some(sim) = simcuda() else {
+        eprintln!("skipped: a kernel that never ends, on a GPU that others may use");
+        return Ok(());
+    };
+    driver::initialise();
+    let before = sim.live_objects();
+    let context = cuda::Context::create(0);
+    let (module, flag) = start_endless(0)?;
+    context.destroy();
+    let text = sim.last_kernel_fault().unwrap_or_default();
+    assert!(text.contains("wait_for") && text.contains("context was destroyed"), "{text:?}");
+    // Both went with the context.
+    drop((module, flag));
+    assert_eq!(sim.live_objects(), before);
+    Ok(())
+}
+
+#[test]
+fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
+    if simcuda().is_none() {
+        eprintln!("skipped: what a real driver does then is not documented");
+        return Ok(());
+    }
+    let (_primary, _gpu) = open()?;
+    let values = good(Pinned::new(4))?;
+    values.word().store(1, Ordering::Release);
+    let context = cuda::Context::create(0);
+    let module = good(Module::load(KERNELS))?;
+    good(good(module.function("store"))?.launch(Shape::ONE, 0, &[good(values.device())?, 77]))?;
+    good(good(module.function("add_one"))?.launch(Shape::ONE, 0, &[good(values.device())?, 1]))?;
+    drop(module);
+    context.destroy();
+    assert_eq!(values.word().load(Ordering::Acquire), 78);
+    Ok(())
+}
