@@ -21,12 +21,14 @@ help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
 	| while IFS=$$'\t' read -r verb text; do printf 'make %-13s %s\n' "$$verb" "$$text"; done
 
-demo: ## share a file (FILE=path) with the device
+demo: ## share a file (FILE=path) with the device, run a kernel
 	@tests/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
 	@$(simulator)
-	@cargo build --locked --release --example share_file
+	@cargo build --locked --release --example share_file --example vector_add
 	@cargo run --quiet --locked --release --example share_file -- $${FILE:+"$$FILE"}
+	@echo
+	@cargo run --quiet --locked --release --example vector_add
 
 test: ## run all tests, also under validation
 	@tests/run --driver >/dev/null

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use common::ledger::{Calls, Live};
 use common::{HOST_VIEWS, Result, device_read, host_read, host_write, pattern, supported};
 use support::cuda::{Context, PrimaryContext, current};
-use support::{driver, skip_reason_is_no_gpu};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream, DevicePtr, DeviceSlice, LaunchConfig, PushKernelArg};
 use vkgdr::cudarc::nvrtc::Ptx;
 use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, Region, Vkgdr};
@@ -313,10 +312,6 @@ fn add(stream: &Arc<CudaStream>, a: &Memory, b: &Region, sum: &mut Memory) -> Re
 
 #[test]
 fn a_kernel_takes_memory_and_regions_as_arguments() -> Result {
-    if !driver::has_gpu() {
-        skip_reason_is_no_gpu("the simulated driver runs no kernels");
-        return Ok(());
-    }
     let (_primary, context, gpu) = open()?;
     let stream = context.new_stream()?;
     let a = Memory::allocate(&gpu, N * 4, MAPPED)?;

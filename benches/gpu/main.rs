@@ -2,7 +2,7 @@
 //! allocators, and a running kernel that is talked to through pinned memory.
 //!
 //! Everything is measured in turns with its peers, in one run. On the simulated driver it runs too, to see that it
-//! works: neither times nor ratios mean anything there, no goal is judged, and what needs a kernel says so.
+//! works: neither times nor ratios mean anything there, and no goal is judged.
 //!
 //! It takes about as many seconds as `VKGDR_BENCH_SECONDS` says, 90 by default; after each part, what there is so far is
 //! in `gpu.json` (see `report`).
