@@ -63,7 +63,7 @@ python: ## a virtual environment with the package
 	@tests/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@scripts/sim.sh
-	@scripts/python.sh package pycuda usage
+	@scripts/python.sh package pycuda nvcc usage
 
 wheel: ## a manylinux wheel of the Python package
 	@tests/run --driver >/dev/null

@@ -6,6 +6,7 @@
 #
 #   package   the package itself, built from the sources as they are now
 #   pycuda    pycuda, built against the simulated CUDA driver (scripts/pycuda.sh)
+#   nvcc      NVIDIA's compiler for CUDA, which pycuda calls for its kernels: 120 MB
 #   torch     PyTorch without CUDA's libraries (scripts/torch.sh)
 #   wheel     what scripts/wheel.sh needs
 #   usage     says how to use it
@@ -61,6 +62,14 @@ pycuda() {
     stamp pycuda "$key"
 }
 
+nvcc() {
+    local packages=(nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-runtime==13.5.37)
+    up_to_date nvcc "${packages[*]}" && return
+    say 'installing nvcc (120 MB, once)'
+    "$venv/bin/python" -m pip install "${pip_options[@]}" --no-deps "${packages[@]}"
+    stamp nvcc "${packages[*]}"
+}
+
 torch() {
     local key
     key=$(cat scripts/torch.sh scripts/torch_stubs.py)
@@ -85,7 +94,7 @@ usage() {
 
 for part in "$@"; do
     case $part in
-        package | pycuda | torch | wheel | usage) "$part" ;;
+        package | pycuda | nvcc | torch | wheel | usage) "$part" ;;
         *) die "scripts/python.sh: unknown part '$part'" ;;
     esac
 done

@@ -3,6 +3,7 @@
 #
 #     $VKGDR_SIM_DIR/vkgdr-sim                      finds the others beside itself
 #     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       under both names that programs look for
+#     $VKGDR_SIM_DIR/bin/nvcc                       makes PTX, which the driver runs, where a cubin is asked for
 #     $VKGDR_SIM_DIR/vklayers/libvklayer.so         the Vulkan layers
 #     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, each in a folder of its own
 #
@@ -23,10 +24,11 @@ place() { # FILE DESTINATION
     cp "$1" "$2.$$"
     mv -f "$2.$$" "$2"
 }
-mkdir -p "$VKGDR_SIM_DIR/vklayers"
+mkdir -p "$VKGDR_SIM_DIR"/{bin,vklayers}
 place "$target/$profile/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
 ln -sfn libcuda.so.1 "$VKGDR_SIM_DIR/libcuda.so"
 place "$target/$profile/vkgdr-sim" "$VKGDR_SIM_DIR/vkgdr-sim"
+place tests/sim/nvcc "$VKGDR_SIM_DIR/bin/nvcc"
 place "$target/$profile/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
 for json in tests/vklayer/*.json; do
     layer=${json##*_}

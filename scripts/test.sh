@@ -72,7 +72,7 @@ stage 'C and C++ examples' scripts/c-examples.sh
 VKGDR_TEST_LAYERS=faults stage 'tests' "${plain[@]}"
 VKGDR_TEST_LAYERS=validation stage 'tests under the validation layer' "${validated[@]}"
 if [ "$VKGDR_CUDA_DRIVER" = sim ]; then profiles; fi
-stage 'Python: virtual environment' scripts/python.sh package pycuda torch
+stage 'Python: virtual environment' scripts/python.sh package pycuda nvcc torch
 stage 'Python: pip install' scripts/python-test.sh install
 stage 'Python: examples' scripts/python-test.sh examples
 VKGDR_TEST_LAYERS=faults stage 'Python: tests' scripts/python-test.sh tests

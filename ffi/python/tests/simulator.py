@@ -12,7 +12,19 @@ from pathlib import Path
 
 import pytest
 
-CUDA_NOUNS = ("memory", "host", "external", "mapped", "stream", "event", "context", "primary")
+CUDA_NOUNS = (
+    "memory",
+    "host",
+    "external",
+    "mapped",
+    "stream",
+    "event",
+    "module",
+    "library",
+    "linker",
+    "context",
+    "primary",
+)
 # Instances and devices stay for the process's life.
 VULKAN_NOUNS = ("memory", "mapping")
 
