@@ -100,6 +100,8 @@ pub(crate) enum Op {
         atomic: u32,
     },
     Fence,
+    /// The other lanes of the warp come first.
+    Yield,
     /// `barriers[barrier]`
     Barrier {
         barrier: u32,

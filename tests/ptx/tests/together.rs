@@ -51,6 +51,26 @@ fn threads_that_have_ended_are_not_waited_for() {
 }
 
 #[test]
+fn the_lanes_of_a_warp_make_their_volatile_accesses_together() {
+    // A sum as it was written before there was bar.warp.sync: no barrier, and each lane adds what the others have.
+    let add = |distance: u32| {
+        format!(
+            "ld.volatile.shared.u32 %x, [%y]; ld.volatile.shared.u32 %z, [%y+{}]; add.u32 %x, %x, %z;
+            st.volatile.shared.u32 [%y], %x;",
+            4 * distance
+        )
+    };
+    let sum: String = [16, 8, 4, 2, 1].map(add).concat();
+    let body = format!(
+        "shl.b32 %x, %t, 2; mov.u32 %y, s; add.u32 %y, %y, %x; mov.u32 %z, 0;
+        st.volatile.shared.u32 [%y+128], %z; st.volatile.shared.u32 [%y], %t;
+        {sum}
+        ld.shared.u32 %x, [s]; st.global.u32 [%out], %x;"
+    );
+    assert_eq!(run(&body, 32)[0], 31 * 32 / 2);
+}
+
+#[test]
 fn barriers_with_counts_let_other_warps_go_on() {
     // The first warp announces that the word is there, and goes on; the second waits for it. 64 threads are expected,
     // and the second warp has only 8: warps count whole.

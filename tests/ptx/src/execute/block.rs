@@ -68,7 +68,10 @@ impl<'g> Block<'g> {
             for number in first..end {
                 moved |= self.turn_of_thread(number, frames)?;
             }
-            if !warp::resolve(&mut self.threads[first..end], self.grid.program) {
+            let warp = &mut self.threads[first..end];
+            let yielded =
+                warp.iter_mut().map(|lane| std::mem::take(&mut lane.yielded)).filter(|yielded| *yielded).count() > 0;
+            if !warp::resolve(warp, self.grid.program) && !yielded {
                 break;
             }
             moved = true;

@@ -198,6 +198,10 @@ fn frame(
             }
             Op::InConst { d, a } => get!(d) = u64::from(grid.program.is_constant(get!(a))),
             Op::Fence => grid.memory.fence(),
+            Op::Yield => {
+                thread.yielded = true;
+                break Leave::TurnOver;
+            }
             Op::BranchTable { a, table } => {
                 let targets = &function.tables[*table as usize];
                 let chosen = usize::try_from(get!(a)).ok().and_then(|index| targets.get(index));

@@ -49,6 +49,8 @@ pub(super) struct Thread {
     pub(super) arrived: u16,
     /// How often it has waited in vain for its warp to come together.
     pub(super) patience: u32,
+    /// Whether it left the rest of its turn to the other lanes of its warp.
+    pub(super) yielded: bool,
 }
 
 /// Frames of threads that have ended, for those that begin.
@@ -71,6 +73,7 @@ impl Thread {
             callers: Vec::new(),
             arrived: 0,
             patience: 0,
+            yielded: false,
         }
     }
 

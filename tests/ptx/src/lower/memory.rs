@@ -70,6 +70,7 @@ impl<'a> Lower<'_, 'a> {
         if fence {
             self.emit(Op::Fence);
         }
+        self.end_volatile(i);
         Ok(())
     }
 
@@ -92,7 +93,16 @@ impl<'a> Lower<'_, 'a> {
             let offset = offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
             self.emit(Op::Store { a, base, offset, access });
         }
+        self.end_volatile(i);
         Ok(())
+    }
+
+    /// Code from before `bar.warp.sync` counts on the lanes of a warp to make their volatile accesses together: each
+    /// makes one before any makes the next.
+    fn end_volatile(&mut self, i: &Instruction<'a>) {
+        if i.modifiers.contains(&"volatile") {
+            self.emit(Op::Yield);
+        }
     }
 
     fn copied(&mut self, a: Slot) -> Slot {
