@@ -77,7 +77,7 @@ pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str
 }
 
 /// What may help when there is no room.
-pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, heap: u64) -> &'static str {
+pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u64) -> &'static str {
     /// A BAR that was not resized shows 256 MiB (NVIDIA's BAR1 default), of which the driver keeps a part.
     const UNRESIZED_BAR: u64 = 256 << 20;
     match code {
@@ -85,6 +85,10 @@ pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, heap: u64) -> &'sta
         vk::Result::ERROR_OUT_OF_HOST_MEMORY => "",
         _ if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR => {
             "; enable Resizable BAR in the firmware to map more"
+        }
+        // A driver that keeps memory in files (Mesa's lavapipe) has no other word for it.
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if asked <= heap / 2 => {
+            "; something else has the heap, or there are too many open files: see ulimit -n"
         }
         _ => "",
     }

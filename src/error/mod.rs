@@ -66,7 +66,7 @@ pub enum Error {
     /// Memory could not be allocated, or not be mapped for the CPU.
     #[error(
         "{operation} failed ({}): {} of {kind} memory asked, heap is {}{}",
-        VulkanToken(*code), Bytes(*asked), Bytes(*heap), hint::exhaustion(*code, *kind, *heap)
+        VulkanToken(*code), Bytes(*asked), Bytes(*heap), hint::exhaustion(*code, *kind, *asked, *heap)
     )]
     Allocation {
         /// The Vulkan function.
