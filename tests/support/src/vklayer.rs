@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "opens a library and calls its C functions")]
 
 use std::ffi::{CStr, c_char, c_void};
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -104,9 +105,9 @@ fn open() -> Option<VkLayer> {
     let library = unsafe { Library::new(&path) };
     let library = library.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // The function pointers outlive this scope, so the library must never be closed.
-    let library: &'static Library = Box::leak(Box::new(library));
+    let library = ManuallyDrop::new(library);
     Some(
-        VkLayer::load(&|name| address(library, name))
+        VkLayer::load(&|name| address(&library, name))
             .unwrap_or_else(|missing| panic!("{} has no {missing}: rebuild it", path.display())),
     )
 }
