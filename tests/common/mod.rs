@@ -1,4 +1,4 @@
-//! What the tests of vkgdr share: opening, expected errors, ranges at the edges, ledgers, captured log lines.
+//! What the tests of vkgdr share: opening, expected errors, ranges at the edges, ledgers, captured log lines, forks, sockets.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub(crate) mod blocking;
@@ -6,6 +6,7 @@ pub(crate) mod fork;
 pub(crate) mod ledger;
 pub(crate) mod logs;
 pub(crate) mod ranges;
+pub(crate) mod socket;
 
 use std::fmt::Debug;
 
