@@ -90,7 +90,8 @@ impl Snapshot {
         let mut fields = line.splitn(6, ' ');
         let range = fields.next().unwrap_or_default();
         let shared = fields.next().is_some_and(|permissions| permissions.ends_with('s'));
-        let path = fields.nth(3).unwrap_or_default().trim();
+        // A library that is built anew while it is mapped is the same library to us.
+        let path = fields.nth(3).unwrap_or_default().trim().trim_end_matches(" (deleted)");
         if shared {
             self.shared_bytes += length(range);
         }
@@ -100,6 +101,19 @@ impl Snapshot {
             self.anonymous += 1;
         }
     }
+}
+
+/// How many bytes of the process are in memory now, its share of files and of shared memory included.
+///
+/// # Panics
+/// When `/proc` cannot be read.
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    let status =
+        std::fs::read_to_string("/proc/self/status").unwrap_or_else(|error| panic!("/proc/self/status: {error}"));
+    let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let kib = value.trim().trim_end_matches(" kB").parse::<u64>();
+    kib.unwrap_or_else(|error| panic!("VmRSS is {value:?}: {error}")) << 10
 }
 
 fn length(range: &str) -> u64 {
@@ -129,6 +143,7 @@ fn fds() -> BTreeMap<String, usize> {
 
 /// The target without the number that tells one pipe or socket from the next.
 fn kind_of(target: &str) -> String {
+    let target = target.trim_end_matches(" (deleted)");
     let numbered = ["pipe:", "socket:"].iter().find(|kind| target.starts_with(**kind));
     numbered.map_or_else(|| target.to_owned(), |kind| (*kind).to_owned())
 }

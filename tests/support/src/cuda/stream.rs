@@ -1,8 +1,10 @@
 //! Streams.
 #![expect(unsafe_code, reason = "calls the CUDA driver")]
 
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::driver::sys::CUstream;
 
@@ -11,6 +13,8 @@ use crate::driver::{call, check, error_name, report};
 
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
+/// How long [`Stream::delay`] keeps a stream: many calls of the CPU's.
+const MOMENT: Duration = Duration::from_micros(500);
 /// `CUDA_ERROR_NOT_READY`
 const NOT_READY: i32 = 600;
 
@@ -73,6 +77,19 @@ impl Stream {
         code == 0
     }
 
+    /// Keeps a stream from beginning its later work for a moment, so that the CPU is well ahead of it.
+    ///
+    /// # Panics
+    /// When the driver refuses.
+    ///
+    /// # Safety
+    /// The stream must be alive.
+    #[track_caller]
+    pub unsafe fn delay(raw: CUstream) {
+        // SAFETY: the stream is live by this function's contract; the host function needs nothing.
+        check("cuLaunchHostFunc", unsafe { call::cuLaunchHostFunc(raw, dawdle, null_mut()) });
+    }
+
     /// Holds the stream: work enqueued from now on waits until the gate is opened or dropped.
     ///
     /// A host function blocks the stream's queue. Whatever waits for the whole context waits for it too: do not
@@ -94,6 +111,11 @@ impl Stream {
         check("cuLaunchHostFunc", code);
         gate
     }
+}
+
+/// A host function that takes its time.
+unsafe extern "C" fn dawdle(_: *mut c_void) {
+    std::thread::sleep(MOMENT);
 }
 
 impl Drop for Stream {

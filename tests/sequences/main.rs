@@ -1,0 +1,178 @@
+//! Random sequences of everything that the crate does, against a model that knows what every byte must be, for the CPU
+//! and for the device. In the end nothing is left, in either driver.
+//!
+//! `VKGDR_STEPS` is how many steps are done; `VKGDR_SEED` repeats a run. They run on every device profile unchanged
+//! (`VKGDR_TEST_PROFILE`): a kind of memory that a GPU lacks, or has no room for, must be refused. A run prints a line
+//! that begins with `reliability:`, from which scripts/reliability.py makes its tables.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod soak;
+#[path = "../shared/state.rs"]
+mod state;
+mod step;
+mod world;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use common::Result;
+use common::ledger::Live;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
+use state::State;
+use step::{Step, step};
+use vkgdr::{Error, OpenFlags, Vkgdr};
+use world::{Shared, Tally, World};
+
+/// Steps of a test that is one of many.
+const STEPS: u64 = 3000;
+/// Steps of the longest sequence. Long ones have much alive at a time, short ones start from nothing.
+const LONGEST: usize = 400;
+const THREADS: u64 = 16;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is '{text}'; it must be a number")))
+}
+
+fn seed() -> u64 {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    number("VKGDR_SEED").unwrap_or_else(now)
+}
+
+fn profile() -> String {
+    std::env::var("VKGDR_TEST_PROFILE").unwrap_or_else(|_| "none".to_owned())
+}
+
+/// Whether an allocation may find no room. Without a device profile there is room for all.
+fn has_little_room() -> bool {
+    profile() != "none" || support::driver::has_gpu()
+}
+
+/// A handle, which keeps the primary context; none where the profile has no GPU that can be opened, which is said.
+fn open() -> Result<Option<Vkgdr>> {
+    match Vkgdr::open_primary_context(0, OpenFlags::empty()) {
+        Ok(gpu) => Ok(Some(gpu)),
+        Err(error @ (Error::NoMatchingDevice { .. } | Error::Extension { .. })) if profile() != "none" => {
+            eprintln!("skipped: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn runner(seed: u64, cases: u32) -> TestRunner {
+    let rng_seed = RngSeed::Fixed(seed);
+    TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() })
+}
+
+/// One sequence in a world of its own.
+fn run(shared: &Arc<Shared>, steps: impl IntoIterator<Item = Step>) -> Result<Tally> {
+    let mut world = World::new(shared)?;
+    for (number, step) in steps.into_iter().enumerate() {
+        world.apply(step).map_err(|error| format!("step {number}, {error}"))?;
+    }
+    world.end()
+}
+
+/// One sequence with nothing before it and nothing after it.
+fn run_alone(steps: Vec<Step>) -> Result<Tally> {
+    let before = Live::now();
+    let shared = Arc::new(Shared::open()?);
+    let tally = run(&shared, steps)?;
+    shared.clear();
+    drop(shared);
+    let after = Live::now();
+    if after == before { Ok(tally) } else { Err(format!("left behind: {before:?} became {after:?}").into()) }
+}
+
+fn report(what: &str, sequences: u64, seed: u64, tally: &Tally) {
+    let (steps, refused, profile) = (tally.total(), tally.refused, profile());
+    let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let (copies, layers) = (variable("VKGDR_COPY", "default"), variable("VKGDR_TEST_LAYERS", "none"));
+    println!(
+        "reliability: sequences what={what} profile={profile} copies={copies} layers={layers} sequences={sequences} \
+         steps={steps} refused={refused} seed={seed}"
+    );
+    println!("steps: {:?}", tally.steps);
+}
+
+#[test]
+fn random_sequences_agree_with_the_model() -> Result {
+    const BATCH: u32 = 8;
+    let Some(gpu) = open()? else { return Ok(()) };
+    let (goal, seed) = (number("VKGDR_STEPS").unwrap_or(STEPS), seed());
+    let mut all = Tally::default();
+    let mut batches = 0;
+    let mut before = None;
+    while all.total() < goal {
+        let tally = std::cell::RefCell::new(Tally::default());
+        let result = runner(seed + batches, BATCH).run(&prop::collection::vec(step(), 1..LONGEST), |steps| {
+            let done = run_alone(steps).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            tally.borrow_mut().add(&done);
+            Ok(())
+        });
+        result.map_err(|error| format!("VKGDR_SEED={} repeats it: {error}", seed + batches))?;
+        all.add(&tally.into_inner());
+        batches += 1;
+        gpu.collect();
+        // The first batch has made what the drivers keep.
+        before.get_or_insert_with(State::take);
+    }
+    if let Some(before) = before {
+        State::assert_unchanged(&before, "all the sequences");
+    }
+    report("alone", batches * u64::from(BATCH), seed, &all);
+    Ok(())
+}
+
+/// Sequences of one thread, until there were enough steps.
+fn work(shared: &Arc<Shared>, seed: u64, goal: u64) -> Result<(Tally, u64)> {
+    let mut runner = runner(seed, 1);
+    let (mut tally, mut sequences) = (Tally::default(), 0);
+    while tally.total() < goal {
+        let tree = prop::collection::vec(step(), 1..LONGEST).new_tree(&mut runner);
+        tally.add(&run(shared, tree.map_err(|reason| reason.to_string())?.current())?);
+        sequences += 1;
+    }
+    Ok((tally, sequences))
+}
+
+/// Sequences of many threads at once, with handles, a pool and memory that they share.
+fn work_together(seed: u64, goal: u64) -> Result<(Tally, u64)> {
+    let shared = Arc::new(Shared::open()?);
+    let results: Vec<_> = thread::scope(|scope| {
+        let shared = &shared;
+        let start = |number| {
+            // Far enough apart that no thread repeats another.
+            let seed = seed.wrapping_add(number << 40);
+            scope.spawn(move || work(shared, seed, goal / THREADS).map_err(|error| error.to_string()))
+        };
+        let threads: Vec<_> = (0..THREADS).map(start).collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let (mut all, mut sequences) = (Tally::default(), 0);
+    for (number, result) in results.into_iter().enumerate() {
+        let done = result.map_err(|_| format!("thread {number} panicked, see above"))?;
+        let (tally, count) = done.map_err(|error| format!("thread {number}, VKGDR_SEED={seed}: {error}"))?;
+        all.add(&tally);
+        sequences += count;
+    }
+    shared.clear();
+    Ok((all, sequences))
+}
+
+#[test]
+fn sixteen_threads_of_sequences_agree_with_their_models() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let (goal, seed) = (number("VKGDR_STEPS").unwrap_or(STEPS), seed());
+    let before = Live::now();
+    let (tally, sequences) = work_together(seed, goal)?;
+    gpu.collect();
+    assert_eq!(Live::now(), before);
+    report("threads", sequences, seed, &tally);
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The steps of a sequence, and how they are drawn. What a step means is the [`World`](crate::world::World)'s business.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use proptest::prelude::*;
+use proptest::strategy::Union;
+
+/// One step: what is done, and numbers that say to what. Every number is taken modulo what there is, so that a sequence
+/// stays meaningful when steps are left out of it, as proptest does to make it shorter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) what: What,
+    pub(crate) first: u8,
+    pub(crate) second: u8,
+    pub(crate) choice: u8,
+    pub(crate) span: Span,
+    pub(crate) seed: u16,
+}
+
+/// Where in some memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    start: u32,
+    len: u32,
+}
+
+impl Span {
+    /// A range, not an empty one, of so many bytes.
+    pub(crate) fn within(self, size: usize) -> Range<usize> {
+        let start = self.start as usize % size;
+        start..start + 1 + self.len as usize % (size - start)
+    }
+
+    /// As [`within`](Self::within), from a multiple of `unit` on and as long as one, if there is room for one.
+    pub(crate) fn whole_units(self, size: usize, unit: usize) -> Option<Range<usize>> {
+        let range = self.within(size / unit * unit).start / unit * unit..size / unit * unit;
+        let count = 1 + self.len as usize % (range.len() / unit);
+        Some(range.start..range.start + count * unit)
+    }
+
+    /// A length for new memory: mostly small, now and then more than the copy engine takes at once.
+    pub(crate) fn new_len(self) -> usize {
+        let most = match self.start % 64 {
+            0 => 2_300_000,
+            1..=6 => 70_000,
+            7..=24 => 9000,
+            _ => 700,
+        };
+        1 + self.len as usize % most
+    }
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum What {
+    Open,
+    Close,
+    Ask,
+    Collect,
+    SetThresholds,
+    Allocate,
+    Import,
+    Region,
+    Bind,
+    Unbind,
+    ReleaseImmediately,
+    Free,
+    Give,
+    Take,
+    Write,
+    WriteMany,
+    Fill,
+    Read,
+    Map,
+    Sync,
+    BeyondTheEnd,
+    Compare,
+    Upload,
+    Download,
+    DeviceFill,
+    DeviceCopy,
+    DeviceRows,
+    DriverFill,
+    Delay,
+    Order,
+    WaitForStream,
+    NewPool,
+    ClosePool,
+    PoolAllocate,
+    PoolTrim,
+    PoolFreeHeld,
+    PoolStopHolding,
+    AllocateRaw,
+    UseRaw,
+    FreeRaw,
+}
+
+/// How often each is drawn. As much is freed as is allocated.
+const WEIGHTS: [(u32, What); 40] = [
+    (2, What::Open),
+    (2, What::Close),
+    (2, What::Ask),
+    (3, What::Collect),
+    (1, What::SetThresholds),
+    (14, What::Allocate),
+    (3, What::Import),
+    (8, What::Region),
+    (6, What::Bind),
+    (2, What::Unbind),
+    (1, What::ReleaseImmediately),
+    (30, What::Free),
+    (3, What::Give),
+    (3, What::Take),
+    (16, What::Write),
+    (4, What::WriteMany),
+    (6, What::Fill),
+    (10, What::Read),
+    (10, What::Map),
+    (4, What::Sync),
+    (3, What::BeyondTheEnd),
+    (8, What::Compare),
+    (10, What::Upload),
+    (8, What::Download),
+    (10, What::DeviceFill),
+    (12, What::DeviceCopy),
+    (4, What::DeviceRows),
+    (3, What::DriverFill),
+    (8, What::Delay),
+    (5, What::Order),
+    (6, What::WaitForStream),
+    (2, What::NewPool),
+    (2, What::ClosePool),
+    (16, What::PoolAllocate),
+    (2, What::PoolTrim),
+    (1, What::PoolFreeHeld),
+    (1, What::PoolStopHolding),
+    (3, What::AllocateRaw),
+    (4, What::UseRaw),
+    (3, What::FreeRaw),
+];
+
+/// Draws a step.
+pub(crate) fn step() -> impl Strategy<Value = Step> + Clone {
+    let what = Union::new_weighted(WEIGHTS.map(|(weight, what)| (weight, Just(what))).to_vec());
+    let span = (any::<u32>(), any::<u32>()).prop_map(|(start, len)| Span { start, len });
+    (what, any::<u8>(), any::<u8>(), any::<u8>(), span, any::<u16>())
+        .prop_map(|(what, first, second, choice, span, seed)| Step { what, first, second, choice, span, seed })
+}

@@ -1,0 +1,210 @@
+//! Memory that a sequence works with, and what the model knows of its bytes.
+
+use std::collections::BTreeSet;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vkgdr::{Memory, PoolMemory, Region};
+
+use crate::common::Result;
+
+/// The context that memory belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// A plain one of the world's own.
+    Plain,
+    /// The device's primary one.
+    Primary,
+}
+
+/// The bytes of an allocation, or of a piece of a pool, that several items may share.
+#[derive(Debug)]
+pub(crate) struct Bytes {
+    /// What each side must see, once it may look.
+    pub(crate) expected: Vec<u8>,
+    /// Counts the writes: whoever last looked at an earlier one has to invalidate.
+    writes: u64,
+    /// The world's streams that may still be at work on them.
+    pub(crate) pending: BTreeSet<usize>,
+}
+
+/// What an allocation was told about its release.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) bound: Option<usize>,
+    pub(crate) immediate: bool,
+}
+
+/// What keeps the memory alive.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    Memory(Memory),
+    Piece(PoolMemory),
+    Region(Region),
+}
+
+impl Owner {
+    /// All of it as memory, unless it is a part.
+    pub(crate) fn memory(&self) -> Option<&Memory> {
+        match self {
+            Self::Memory(memory) => Some(memory),
+            Self::Piece(piece) => Some(piece),
+            Self::Region(_) => None,
+        }
+    }
+}
+
+impl Deref for Owner {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        match self {
+            Self::Memory(memory) => memory,
+            Self::Piece(piece) => piece,
+            Self::Region(region) => region,
+        }
+    }
+}
+
+/// Memory, or a part of it, in the hands of one world.
+///
+/// On memory that is not coherent an item that has its bytes alone may leave writes unflushed until the device is to see
+/// them. Items that share their bytes flush at once, and invalidate when somebody else has written since they looked.
+#[derive(Debug)]
+pub(crate) struct Item {
+    pub(crate) owner: Owner,
+    pub(crate) bytes: Arc<Mutex<Bytes>>,
+    pub(crate) terms: Arc<Mutex<Terms>>,
+    pub(crate) site: Site,
+    /// Where it begins in the bytes.
+    start: usize,
+    seen: u64,
+    unflushed: Vec<Range<usize>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Item {
+    /// New memory, whose bytes are not known yet.
+    pub(crate) fn new(owner: Owner, site: Site) -> Self {
+        let expected = vec![0; owner.len()];
+        let bytes = Arc::new(Mutex::new(Bytes { expected, writes: 1, pending: BTreeSet::new() }));
+        Self { owner, bytes, terms: Arc::default(), site, start: 0, seen: 0, unflushed: Vec::new() }
+    }
+
+    /// Another memory with the same bytes.
+    pub(crate) fn alias(&self, owner: Owner, site: Site) -> Self {
+        let bytes = Arc::clone(&self.bytes);
+        Self { owner, bytes, terms: Arc::default(), site, start: self.start, seen: 0, unflushed: Vec::new() }
+    }
+
+    /// A part of the same memory.
+    pub(crate) fn part(&self, range: Range<usize>) -> Result<Self> {
+        let start = self.start + range.start;
+        Ok(Self {
+            owner: Owner::Region(self.owner.region(range)?),
+            bytes: Arc::clone(&self.bytes),
+            terms: Arc::clone(&self.terms),
+            site: self.site,
+            start,
+            seen: 0,
+            unflushed: Vec::new(),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.owner.len()
+    }
+
+    pub(crate) fn bytes(&self) -> MutexGuard<'_, Bytes> {
+        lock(&self.bytes)
+    }
+
+    pub(crate) fn terms(&self) -> MutexGuard<'_, Terms> {
+        lock(&self.terms)
+    }
+
+    /// Whether no other item has these bytes.
+    pub(crate) fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.bytes) == 1
+    }
+
+    pub(crate) fn has_host_view(&self) -> bool {
+        self.owner.kind().has_host_view()
+    }
+
+    fn needs_care(&self) -> bool {
+        self.has_host_view() && !self.owner.is_coherent()
+    }
+
+    /// The range of the item as one of the bytes.
+    fn place(&self, range: &Range<usize>) -> Range<usize> {
+        self.start + range.start..self.start + range.end
+    }
+
+    /// What a range must hold.
+    pub(crate) fn expected(&self, range: &Range<usize>) -> Vec<u8> {
+        self.bytes().expected[self.place(range)].to_vec()
+    }
+
+    /// Lets the device see what the CPU wrote.
+    pub(crate) fn flush(&mut self) -> Result {
+        for range in std::mem::take(&mut self.unflushed) {
+            self.owner.flush(range)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the CPU see what others wrote, who must have finished.
+    pub(crate) fn refresh(&mut self) -> Result {
+        let writes = self.bytes().writes;
+        if self.seen != writes && self.needs_care() {
+            self.flush()?;
+            self.owner.invalidate(..)?;
+        }
+        self.seen = writes;
+        Ok(())
+    }
+
+    /// Notes what the CPU has written, and flushes it unless that can wait.
+    pub(crate) fn wrote(&mut self, range: Range<usize>, new: &[u8]) -> Result {
+        self.note(&range, new);
+        let writes = self.bytes().writes;
+        self.seen = writes;
+        if !self.needs_care() {
+            return Ok(());
+        }
+        if self.is_alone() {
+            self.unflushed.push(range)
+        } else {
+            self.owner.flush(range)?
+        }
+        Ok(())
+    }
+
+    /// Notes what somebody else has written, or the CPU has written and flushed.
+    pub(crate) fn note(&self, range: &Range<usize>, new: &[u8]) {
+        let place = self.place(range);
+        let mut bytes = self.bytes();
+        bytes.expected[place].copy_from_slice(new);
+        bytes.writes += 1;
+    }
+
+    /// Fails unless a range holds what it must.
+    pub(crate) fn compare(&self, range: &Range<usize>, seen: &[u8], who: &str) -> Result {
+        let expected = self.expected(range);
+        let Some(at) = (0..expected.len()).find(|&at| expected[at] != seen[at]) else { return Ok(()) };
+        let wrong = (at..expected.len()).filter(|&at| expected[at] != seen[at]).count();
+        Err(format!(
+            "{who} sees {:#04x}, not {:#04x}, at {} of {:?} ({wrong} of {} bytes are wrong)",
+            seen[at],
+            expected[at],
+            range.start + at,
+            self.owner,
+            expected.len()
+        )
+        .into())
+    }
+}

@@ -1,0 +1,192 @@
+//! Allocating, sharing, binding, handing on and freeing.
+#![expect(unsafe_code, reason = "imports what was exported, binds the world's streams, frees what is idle")]
+
+use std::sync::PoisonError;
+
+use vkgdr::{Error, Memory, MemoryKind, Vkgdr};
+
+use super::World;
+use super::item::{Item, Owner, Site};
+use crate::common::Result;
+use crate::step::Step;
+
+/// More items are not made.
+const MOST: usize = 20;
+
+impl World {
+    pub(super) fn is_full(&self) -> bool {
+        self.items.len() >= MOST
+    }
+
+    /// A handle, and the context in which it allocates.
+    pub(super) fn handle(&self, number: u8, primary: bool) -> (Vkgdr, Site) {
+        let shared = || self.shared.gpu.clone();
+        let gpu = self.handles.get(usize::from(number) % self.handles.len().max(1)).cloned().unwrap_or_else(shared);
+        (gpu, if primary { Site::Primary } else { Site::Plain })
+    }
+
+    /// What an allocation must give: memory, or the reason that there is none.
+    pub(super) fn judged<T>(&mut self, gpu: &Vkgdr, kind: MemoryKind, made: vkgdr::Result<T>) -> Result<Option<T>> {
+        match made {
+            Ok(_) if !gpu.supports(kind) => Err(format!("{kind} memory from a GPU that has none").into()),
+            Ok(value) => Ok(Some(value)),
+            Err(Error::NoSuitableMemoryType { .. }) if !gpu.supports(kind) => Ok(None),
+            Err(error @ Error::Allocation { .. }) if crate::has_little_room() => {
+                drop(error);
+                self.tally.refused += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The site that memory was really made in: a handle may have a context of its own.
+    pub(super) fn site_of(&self, memory: &Memory) -> Site {
+        if memory.context() == self.context.raw() { Site::Plain } else { Site::Primary }
+    }
+
+    pub(super) fn allocate(&mut self, step: Step) -> Result<bool> {
+        if self.is_full() {
+            return Ok(false);
+        }
+        let kind = MemoryKind::ALL[usize::from(step.choice) % MemoryKind::ALL.len()];
+        let (gpu, site) = self.handle(step.first, step.second.is_multiple_of(2));
+        let made = self.inside(site, || Memory::allocate(&gpu, step.span.new_len(), kind));
+        let Some(memory) = self.judged(&gpu, kind, made)? else { return Ok(true) };
+        let site = self.site_of(&memory);
+        self.adopt(Item::new(Owner::Memory(memory), site), step)?;
+        Ok(true)
+    }
+
+    /// Takes new memory in, and gives all of its bytes values.
+    pub(super) fn adopt(&mut self, item: Item, step: Step) -> Result {
+        self.items.push(item);
+        let index = self.items.len() - 1;
+        let new = crate::common::pattern(self.items[index].len(), step.seed.into());
+        if step.second % 4 < 2 { self.write_whole(&new, index) } else { self.upload_whole(&new, step, index) }
+    }
+
+    /// Memory of its own with the bytes of another.
+    pub(super) fn import(&mut self, step: Step, index: usize) -> Result<bool> {
+        let Some(memory) = self.items[index].owner.memory() else { return Ok(false) };
+        let (kind, len) = (memory.kind(), memory.len());
+        let (gpu, site) = self.handle(step.second, step.choice.is_multiple_of(2));
+        let alike = gpu.memory_type_of(kind).is_ok_and(|found| found == memory.memory_type());
+        if self.is_full() || !alike {
+            return Ok(false);
+        }
+        let fd = match (memory.export_fd(), &self.items[index].owner) {
+            (Err(Error::Pooled { .. }), Owner::Piece(_)) => return Ok(true),
+            (fd, _) => fd?,
+        };
+        self.items[index].flush()?;
+        // SAFETY: exported by memory of this kind and length, and the memory types are the same.
+        let made = self.inside(site, || unsafe { Memory::import_fd(&gpu, fd, len, kind) });
+        let Some(memory) = self.judged(&gpu, kind, made)? else { return Ok(true) };
+        let site = self.site_of(&memory);
+        let alias = self.items[index].alias(Owner::Memory(memory), site);
+        self.items.push(alias);
+        Ok(true)
+    }
+
+    pub(super) fn region(&mut self, step: Step, index: usize) -> Result<bool> {
+        if self.is_full() {
+            return Ok(false);
+        }
+        let item = &mut self.items[index];
+        item.flush()?;
+        let part = item.part(step.span.within(item.len()))?;
+        self.items.push(part);
+        Ok(true)
+    }
+
+    pub(super) fn bind(&mut self, step: Step, index: usize) -> Result<bool> {
+        let item = &self.items[index];
+        let Some(memory) = item.owner.memory() else { return Ok(false) };
+        let stream = self.streams.of(item.site, step.second);
+        match self.streams.cudarc(stream) {
+            Some(stream) => memory.bind_stream(stream)?,
+            // SAFETY: memory goes before the world's streams, and is not handed on while it is bound.
+            None => unsafe { memory.bind_raw_stream(self.streams.raw(stream)) }?,
+        }
+        assert_eq!(memory.bound_stream(), Some(self.streams.raw(stream)));
+        let pending: Vec<_> = item.bytes().pending.iter().copied().collect();
+        // Binding says what the release waits for: what other streams were given before must be told.
+        pending.into_iter().for_each(|other| memory.record_use(self.streams.raw(other)));
+        item.terms().bound = Some(stream);
+        Ok(true)
+    }
+
+    pub(super) fn unbind(&mut self, index: usize) -> Result<bool> {
+        let Some(memory) = self.items[index].owner.memory() else { return Ok(false) };
+        memory.unbind_stream()?;
+        assert_eq!(memory.bound_stream(), None);
+        self.items[index].terms().bound = None;
+        Ok(true)
+    }
+
+    pub(super) fn release_immediately(&mut self, index: usize) -> bool {
+        let item = &self.items[index];
+        let Some(memory) = item.owner.memory() else { return false };
+        // SAFETY: `free_item` waits for the streams first.
+        unsafe { memory.release_immediately() };
+        item.terms().immediate = true;
+        true
+    }
+
+    pub(super) fn free(&mut self, step: Step, index: usize) -> Result<bool> {
+        if step.span.new_len().is_multiple_of(3) {
+            self.compare(0..self.items[index].len(), index)?;
+        }
+        let item = self.items.swap_remove(index);
+        self.free_item(item, step.choice.into())?;
+        Ok(true)
+    }
+
+    /// Frees in one of several ways. Unless the memory's terms say otherwise the device may still be at work on it.
+    pub(super) fn free_item(&mut self, mut item: Item, choice: u64) -> Result {
+        // Another item may look at the bytes.
+        item.flush()?;
+        // Also for the parts that outlive it.
+        item.terms().immediate |= choice % 4 == 3 && item.owner.memory().is_some();
+        if item.terms().immediate {
+            self.wait_for_bytes(&item)?;
+        }
+        match (item.owner, choice % 4) {
+            // SAFETY: all that the world gave the device to do on it is done.
+            (Owner::Memory(memory), 3) => unsafe { memory.free_idle() }?,
+            (Owner::Memory(memory), 1) => memory.free()?,
+            // SAFETY: as above.
+            (Owner::Piece(piece), 3) => unsafe { Memory::from(piece).free_idle() }?,
+            (Owner::Piece(piece), 1) => piece.free()?,
+            (Owner::Region(region), 1) => region.free()?,
+            (owner, _) => drop(owner),
+        }
+        Ok(())
+    }
+
+    /// Hands memory of the primary context on to whoever takes it.
+    pub(super) fn give(&mut self, index: usize) -> Result<bool> {
+        let item = &self.items[index];
+        // A pool of this world counts its pieces.
+        let stays = item.site == Site::Plain || !item.is_alone() || item.terms().bound.is_some() || self.counts(item);
+        if stays {
+            return Ok(false);
+        }
+        let mut item = self.items.swap_remove(index);
+        item.flush()?;
+        self.wait_for_bytes(&item)?;
+        self.shared.exchange.lock().unwrap_or_else(PoisonError::into_inner).push(item);
+        Ok(true)
+    }
+
+    pub(super) fn take(&mut self) -> Result<bool> {
+        if self.is_full() {
+            return Ok(false);
+        }
+        let item = self.shared.exchange.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let some = item.is_some();
+        self.items.extend(item);
+        Ok(some)
+    }
+}

@@ -1,0 +1,194 @@
+//! What a sequence works with: contexts, streams, handles, memory and pools, and the model of the bytes.
+//!
+//! A world belongs to one thread. It may share handles, pools and memory with others through [`Shared`].
+
+mod device;
+mod handles;
+mod host;
+mod item;
+mod life;
+mod pools;
+mod raw;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use support::cuda::{Context, PrimaryContext};
+use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+
+use crate::common::Result;
+use crate::step::{Step, What};
+use device::Streams;
+use item::{Item, Site};
+use pools::PoolSlot;
+use raw::RawItem;
+
+/// What the worlds of several threads have together.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    gpu: Vkgdr,
+    pool: Option<Pool>,
+    /// Memory on its way from one world to the next.
+    exchange: Mutex<Vec<Item>>,
+}
+
+impl Shared {
+    /// Opens the GPU, and makes a pool of the first kind that it has.
+    pub(crate) fn open() -> vkgdr::Result<Self> {
+        let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+        let kind = MemoryKind::ALL.into_iter().find(|&kind| gpu.supports(kind));
+        let options = |kind| PoolOptions::new(kind).block_len(256 << 10).largest_piece(64 << 10);
+        let pool = kind.map(|kind| Pool::new(&gpu, options(kind))).transpose()?;
+        Ok(Self { gpu, pool, exchange: Mutex::default() })
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) steps: BTreeMap<What, u64>,
+    /// Allocations for which there was no room.
+    pub(crate) refused: u64,
+}
+
+impl Tally {
+    /// All the steps that did something.
+    pub(crate) fn total(&self) -> u64 {
+        self.steps.values().sum()
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (what, count) in &other.steps {
+            *self.steps.entry(*what).or_default() += count;
+        }
+        self.refused += other.refused;
+    }
+}
+
+/// See the module.
+pub(crate) struct World {
+    // In this order: memory goes before what it needs.
+    items: Vec<Item>,
+    raws: Vec<RawItem>,
+    pools: Vec<PoolSlot>,
+    handles: Vec<Vkgdr>,
+    streams: Streams,
+    shared: Arc<Shared>,
+    tally: Tally,
+    context: Context,
+    // Last: it cares for its own order.
+    _primary: device::Primary,
+}
+
+impl World {
+    /// An empty world, with a context of its own that is current on this thread.
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self> {
+        let primary = device::Primary::new()?;
+        let context = Context::create(0);
+        let streams = Streams::new(&primary)?;
+        Ok(Self {
+            items: Vec::new(),
+            raws: Vec::new(),
+            pools: Vec::new(),
+            handles: vec![Vkgdr::open(0, OpenFlags::empty())?, shared.gpu.clone()],
+            streams,
+            shared: Arc::clone(shared),
+            tally: Tally::default(),
+            context,
+            _primary: primary,
+        })
+    }
+
+    /// Does a step, if there is what it needs.
+    pub(crate) fn apply(&mut self, step: Step) -> Result {
+        let done = match step.what {
+            What::Open | What::Close | What::Ask | What::Collect | What::SetThresholds => self.apply_to_handles(step),
+            What::NewPool | What::ClosePool | What::PoolAllocate => self.apply_to_pools(step),
+            What::PoolTrim | What::PoolFreeHeld | What::PoolStopHolding => self.apply_to_pools(step),
+            What::AllocateRaw | What::UseRaw | What::FreeRaw => self.apply_to_raw(step),
+            What::Allocate => self.allocate(step),
+            What::Take => self.take(),
+            What::Delay | What::Order | What::WaitForStream => self.apply_to_streams(step),
+            _ if self.items.is_empty() => Ok(false),
+            _ => self.apply_to_item(step, usize::from(step.first) % self.items.len()),
+        };
+        if done.map_err(|error| format!("{:?}: {error}", step.what))? {
+            *self.tally.steps.entry(step.what).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn apply_to_item(&mut self, step: Step, index: usize) -> Result<bool> {
+        match step.what {
+            What::Import => self.import(step, index),
+            What::Region => self.region(step, index),
+            What::Bind => self.bind(step, index),
+            What::Unbind => self.unbind(index),
+            What::ReleaseImmediately => Ok(self.release_immediately(index)),
+            What::Free => self.free(step, index),
+            What::Give => self.give(index),
+            What::Write => self.write(step, index),
+            What::WriteMany => self.write_many(step, index),
+            What::Fill => self.fill(step, index),
+            What::Read => self.read(step, index),
+            What::Map => self.map(step, index),
+            What::Sync => self.sync(step, index),
+            What::BeyondTheEnd => self.beyond_the_end(index),
+            What::Compare => self.compare(step.span.within(self.items[index].len()), index).map(|()| true),
+            What::Upload => self.upload(step, index),
+            What::Download => self.download(step, index),
+            What::DeviceFill => self.device_fill(step, index),
+            What::DeviceCopy => self.device_copy(step, index),
+            What::DeviceRows => self.device_rows(step, index),
+            What::DriverFill => self.driver_fill(step, index),
+            other => Err(format!("{other:?} is nothing to do with memory").into()),
+        }
+    }
+
+    /// Runs `work` with a site's context current.
+    fn inside<T>(&self, site: Site, work: impl FnOnce() -> T) -> T {
+        match site {
+            Site::Plain => self.context.with_current(work),
+            Site::Primary => {
+                let _current = PrimaryContext::retain_and_push(0);
+                work()
+            }
+        }
+    }
+
+    /// Checks all memory, frees it, last or first come first, and everything else after it. Returns what was done.
+    pub(crate) fn end(mut self) -> Result<Tally> {
+        for index in 0..self.items.len() {
+            self.compare(0..self.items[index].len(), index)?;
+        }
+        if self.tally.total().is_multiple_of(2) {
+            self.items.reverse();
+        }
+        for item in std::mem::take(&mut self.items) {
+            self.free_item(item, self.tally.total())?;
+        }
+        self.free_all_raw()?;
+        self.check_pools()?;
+        self.pools.clear();
+        self.wait_for_all()?;
+        for gpu in std::mem::take(&mut self.handles) {
+            gpu.collect();
+        }
+        Ok(std::mem::take(&mut self.tally))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // After a failed step. Nothing that the device still writes to may go.
+        let _ = self.wait_for_all();
+        let _ = self.free_all_raw();
+    }
+}
+
+impl Shared {
+    /// Gives up what nobody has taken.
+    pub(crate) fn clear(&self) {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

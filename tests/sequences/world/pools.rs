@@ -1,0 +1,128 @@
+//! Pools and their pieces.
+#![expect(unsafe_code, reason = "allocates on streams that the world keeps alive")]
+
+use std::sync::{Arc, Mutex, Weak};
+
+use vkgdr::{MemoryKind, Pool, PoolOptions};
+
+use super::World;
+use super::item::{Bytes, Item, Owner, Site};
+use crate::common::Result;
+use crate::step::{Step, What};
+
+/// More are not made.
+const MOST: usize = 3;
+const BLOCKS: [usize; 3] = [64 << 10, 256 << 10, 2 << 20];
+
+/// A pool of the world's own, and what of it is alive.
+pub(super) struct PoolSlot {
+    pool: Pool,
+    site: Site,
+    pieces: Vec<Weak<Mutex<Bytes>>>,
+}
+
+impl PoolSlot {
+    /// Fails unless the pool counts what is alive.
+    fn check(&mut self) -> Result {
+        self.pieces.retain(|piece| piece.strong_count() > 0);
+        let (active, alive) = (self.pool.active_blocks(), self.pieces.len());
+        let enough = self.pool.managed_bytes() >= self.pool.active_bytes();
+        if active == alive && enough { Ok(()) } else { Err(format!("{active} active pieces, {alive} alive").into()) }
+    }
+}
+
+impl World {
+    pub(super) fn apply_to_pools(&mut self, step: Step) -> Result<bool> {
+        if step.what == What::NewPool {
+            return self.new_pool(step);
+        }
+        // One number more than there are pools is the shared one.
+        let index = usize::from(step.first) % (self.pools.len() + 1);
+        let Some(slot) = self.pools.get_mut(index) else { return self.apply_to_shared_pool(step) };
+        match step.what {
+            What::ClosePool => drop(self.pools.swap_remove(index)),
+            What::PoolTrim => {
+                let managed = slot.pool.managed_bytes();
+                let given_back = slot.pool.trim(usize::from(step.seed) * 16);
+                assert_eq!(given_back, managed - slot.pool.managed_bytes());
+            }
+            What::PoolFreeHeld => slot.pool.free_held(),
+            What::PoolStopHolding => slot.pool.stop_holding(),
+            _ => {
+                let (pool, site) = (slot.pool.clone(), slot.site);
+                if let Some(item) = self.piece(&pool, site, step)? {
+                    self.pools[index].pieces.push(Arc::downgrade(&item.bytes));
+                    self.adopt(item, step)?;
+                }
+            }
+        }
+        self.check_pools()?;
+        Ok(true)
+    }
+
+    /// Whether the item is a piece of one of the world's pools.
+    pub(super) fn counts(&self, item: &Item) -> bool {
+        let of = |slot: &PoolSlot| slot.pieces.iter().any(|piece| piece.as_ptr() == Arc::as_ptr(&item.bytes));
+        self.pools.iter().any(of)
+    }
+
+    pub(super) fn check_pools(&mut self) -> Result {
+        self.pools.iter_mut().try_for_each(PoolSlot::check)
+    }
+
+    fn apply_to_shared_pool(&mut self, step: Step) -> Result<bool> {
+        let Some(pool) = self.shared.pool.clone() else { return Ok(false) };
+        match step.what {
+            What::PoolTrim => drop(pool.trim(usize::from(step.seed) * 16)),
+            What::PoolFreeHeld => pool.free_held(),
+            What::PoolAllocate => {
+                if let Some(item) = self.piece(&pool, Site::Primary, step)? {
+                    self.adopt(item, step)?;
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn new_pool(&mut self, step: Step) -> Result<bool> {
+        if self.pools.len() >= MOST {
+            return Ok(false);
+        }
+        let kind = MemoryKind::ALL[usize::from(step.choice) % MemoryKind::ALL.len()];
+        let (gpu, site) = self.handle(step.first, step.second.is_multiple_of(2));
+        let block = BLOCKS[usize::from(step.seed) % BLOCKS.len()];
+        let options = PoolOptions::new(kind).block_len(block).largest_piece(block / 2);
+        let options = options.leading_bits(u32::from(step.choice % 5)).alignment(64 << (step.second % 7));
+        let made = self.inside(site, || Pool::new(&gpu, options));
+        let Some(pool) = self.judged(&gpu, kind, made)? else { return Ok(true) };
+        let site = if pool.context() == self.context.raw() { Site::Plain } else { Site::Primary };
+        self.pools.push(PoolSlot { pool, site, pieces: Vec::new() });
+        Ok(true)
+    }
+
+    /// A piece, bound to a stream now and then.
+    fn piece(&mut self, pool: &Pool, site: Site, step: Step) -> Result<Option<Item>> {
+        if self.is_full() {
+            return Ok(None);
+        }
+        let len = step.span.new_len();
+        let bound = step.choice.is_multiple_of(3).then(|| self.streams.of(site, step.second));
+        let made = match bound {
+            None => pool.allocate(len),
+            Some(stream) => match self.streams.cudarc(stream) {
+                Some(stream) => pool.allocate_on(len, stream),
+                // SAFETY: pieces go before the world's streams, and are not handed on while they are bound.
+                None => unsafe { pool.allocate_on_raw(len, self.streams.raw(stream)) },
+            },
+        };
+        let Some(piece) = self.judged(pool.owner(), pool.kind(), made)? else { return Ok(None) };
+        let item = Item::new(Owner::Piece(piece), site);
+        if let Some(stream) = bound {
+            item.terms().bound = Some(stream);
+            // What had the piece before may still be at it on that stream.
+            item.bytes().pending.insert(stream);
+        }
+        Ok(Some(item))
+    }
+}
