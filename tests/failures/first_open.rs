@@ -27,6 +27,7 @@ fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
     let sweep = Sweep { what: name, named: &named, ..Sweep::default() };
     let mut seen = Seen::default();
     for victim in victims() {
+        let mut most = 0;
         for &code in victim.codes {
             for nth in 1.. {
                 let said = child::run(child::command(name, &format!("{} {nth} {code}", victim.name))?)?;
@@ -34,8 +35,11 @@ fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
                     [none] if none == NO_FAULT => break,
                     functions => seen.named.extend(functions.iter().cloned()),
                 }
+                most = most.max(nth);
+                seen.faults += 1;
             }
         }
+        seen.calls += most;
     }
     sweep.check(&seen);
     Ok(())

@@ -13,6 +13,7 @@ mod gate;
 mod open;
 mod place;
 mod pool;
+mod quiet;
 mod release;
 #[path = "../shared/state.rs"]
 mod state;

@@ -1,7 +1,7 @@
 //! Opening a GPU that the process has opened before, and closing it.
 
 use support::cuda::Context;
-use vkgdr::{OpenFlags, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
 use crate::sweep::Sweep;
@@ -50,5 +50,9 @@ fn what_is_asked_of_the_driver_names_the_call_that_failed() -> Result {
     };
     ask("pci_bus_id", &["cuDeviceGetPCIBusId"], &|| gpu.pci_bus_id().map(drop))?;
     ask("device_count", &["cuInit", "cuDeviceGetCount"], &|| vkgdr::device_count().map(drop))?;
-    ask("driver_version", &["cuDriverGetVersion"], &|| vkgdr::driver_version().map(drop))
+    ask("driver_version", &["cuDriverGetVersion"], &|| vkgdr::driver_version().map(drop))?;
+    let _context = Context::create(0);
+    let memory = Memory::allocate(&gpu, 64, MemoryKind::Mapped)?;
+    let named = &["cuInit", "cuPointerGetAttribute"];
+    ask("pointer_device", named, &|| vkgdr::pointer_device(memory.device_ptr()).map(drop))
 }

@@ -3,7 +3,8 @@
 
 use support::cuda::Stream;
 use support::simcuda;
-use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions};
+use vkgdr::cudarc::driver::CudaContext;
+use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
 
 use crate::Result;
 use crate::place::Place;
@@ -168,4 +169,127 @@ fn an_event_that_cannot_be_asked_is_given_up_for_a_wait_for_the_context() -> Res
     assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
     assert!(calls("cuCtxSynchronize") > waits, "the context was not waited for");
     Ok(())
+}
+
+#[test]
+fn a_pool_that_cannot_be_made_names_the_call() -> Result {
+    let plain = Place::plain(OpenFlags::empty())?;
+    // A handle that asks for everything about the current context: one remembers the context of its last use.
+    let make = |()| {
+        let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+        Pool::new(&gpu, PoolOptions::default())
+    };
+    let named = &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"];
+    let incidental = &["cuInit", "cuDeviceGetUuid"];
+    let sweep = Sweep { what: "Pool::new", named, incidental, ..Sweep::default() };
+    sweep.run(|| Ok(()), make, |_| Ok(()))?;
+    drop(plain);
+    let primary = Place::primary(OpenFlags::empty())?;
+    let sweep = Sweep { what: "Pool::new, primary context", ..Sweep::default() };
+    sweep.run(|| Ok(()), |()| Pool::new(&primary.gpu, PoolOptions::default()), |_| Ok(()))
+}
+
+#[test]
+fn a_piece_on_a_stream_names_what_failed_and_leaves_nothing() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let stream = Stream::create();
+    let settle = || {
+        stream.synchronize();
+        place.gpu.collect();
+    };
+    let stages = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "cuCtxSynchronize"]]);
+    let events = ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy", "cuStreamWaitEvent"];
+    // With pieces that the stream, or another, has had before, and without.
+    for earlier in [0, 3] {
+        let incidental = all(&[&stages, &events, &["cuStreamGetCtx"]]);
+        let what = format!("Pool::allocate_on_raw after {earlier} pieces");
+        let sweep = Sweep {
+            what: &what,
+            named: &["cuStreamGetCtx"],
+            incidental: &incidental,
+            settle: Some(&settle),
+            ..Sweep::default()
+        };
+        let prepare = || {
+            let (pool, pieces) = with_pieces(&place, earlier)?;
+            for piece in &pieces {
+                // SAFETY: the stream outlives the memory.
+                unsafe { piece.bind_raw_stream(stream.raw()) }?;
+            }
+            Ok(pool)
+        };
+        // SAFETY: as above.
+        let operate = |pool: Pool| Ok((unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?, pool));
+        sweep.run(prepare, operate, |both| {
+            drop(both);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_piece_on_cudarcs_stream_names_what_failed_and_leaves_nothing() -> Result {
+    let cudarc_stream = CudaContext::new(0)?.new_stream()?;
+    let place = Place::primary(OpenFlags::empty())?;
+    let settle = || {
+        place.gpu.collect();
+    };
+    let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "cuCtxSynchronize"]]);
+    let sweep = Sweep {
+        what: "Pool::allocate_on",
+        named: &STAGES,
+        incidental: &incidental,
+        settle: Some(&settle),
+        ..Sweep::default()
+    };
+    let operate = |pool: Pool| Ok((pool.allocate_on(LEN, &cudarc_stream)?, pool));
+    sweep.run(
+        || pool(&place),
+        operate,
+        |both| {
+            drop(both);
+            Ok(())
+        },
+    )
+}
+
+/// What a pool does with what it holds.
+type Way = fn(&Pool);
+
+#[test]
+fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
+    Place::each(OpenFlags::empty(), |place| {
+        let settle = || {
+            place.gpu.collect();
+        };
+        let trim: Way = |pool| {
+            pool.trim(0);
+        };
+        let ways = [("trim", trim), ("free_held", Pool::free_held), ("stop_holding", Pool::stop_holding)];
+        for (name, way) in ways {
+            let what = format!("Pool::{name}, {}", place.name);
+            let incidental = all(&[&VISIT, &RELEASE, &["cuCtxSynchronize", "cuEventQuery", "cuEventDestroy"]]);
+            let sweep = Sweep { what: &what, incidental: &incidental, settle: Some(&settle), ..Sweep::default() };
+            let prepare = || {
+                let (pool, pieces) = with_pieces(place, 3)?;
+                drop(pieces);
+                // Held, and known to be idle: trim waits for nothing.
+                if name == "trim" {
+                    drop(pool.allocate(64)?);
+                }
+                Ok(pool)
+            };
+            let operate = |pool: Pool| {
+                way(&pool);
+                Ok(pool)
+            };
+            sweep.run(prepare, operate, |pool| {
+                pool.free_held();
+                assert_eq!((pool.active_blocks(), pool.held_blocks()), (0, 0));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    })
 }

@@ -4,7 +4,7 @@
 use cudarc::driver::CudaContext;
 use support::Controls;
 use support::cuda::{Context, Gate, Stream, no_context};
-use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr, cudarc};
+use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Region, Vkgdr, cudarc};
 
 use crate::Result;
 use crate::gate::open_during;
@@ -83,6 +83,27 @@ fn freeing_memory_immediately_names_what_failed_and_frees_all_the_same() -> Resu
             memory.free()
         };
         sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), free, |()| Ok(()))
+    })
+}
+
+#[test]
+fn freeing_idle_memory_names_what_failed_and_frees_all_the_same() -> Result {
+    each_kind_from_outside(|place, kind, sweep| {
+        let named = all(&[&STAGES, &ENTER_AND_LEAVE]);
+        let sweep = Sweep { named: &named, ..sweep };
+        // SAFETY: the device does not use it.
+        let free = |memory: Memory| unsafe { memory.free_idle() };
+        sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), free, |()| Ok(()))
+    })
+}
+
+#[test]
+fn freeing_the_last_region_names_what_failed_and_frees_all_the_same() -> Result {
+    each_kind_from_outside(|place, kind, sweep| {
+        let named = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
+        let sweep = Sweep { named: &named, ..sweep };
+        let region = || Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?.region(1..17)?);
+        sweep.run(region, Region::free, |()| Ok(()))
     })
 }
 
@@ -214,4 +235,13 @@ fn binding_to_a_raw_stream_names_the_call_that_failed() -> Result {
         let bind = |()| unsafe { memory.bind_raw_stream(stream.raw()) };
         sweep.run(|| Ok(()), bind, |()| Ok(()))
     })
+}
+
+#[test]
+fn binding_to_cudarcs_stream_asks_no_driver() -> Result {
+    let stream = CudaContext::new(0)?.new_stream()?;
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    let sweep = Sweep { what: "bind_stream", incidental: &KEEP_CURRENT, ..Sweep::default() };
+    sweep.run(|| Ok(()), |()| memory.bind_stream(&stream), |()| Ok(()))
 }

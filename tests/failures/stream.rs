@@ -96,6 +96,12 @@ fn waiting_names_the_call_that_failed() -> Result {
     streams.sweep("synchronize", "cuStreamSynchronize", |stream| stream.synchronize())?;
     streams.sweep("wait", "cuStreamWaitEvent", |stream| stream.wait(&event))?;
     streams.sweep("is_complete", "cuEventQuery", |_| event.is_complete().map(drop))?;
+    let address = streams.memory.device_ptr();
+    streams.sweep("pointer_device", "cuPointerGetAttribute", |stream| stream.pointer_device(address).map(drop))?;
+    // An answer is all that it has.
+    let survived = [&ENTER_AND_LEAVE[..], &["cuEventQuery"]].concat();
+    let is_over = |()| Ok(event.is_over());
+    Sweep { what: "is_over", survived: &survived, ..Sweep::default() }.run(|| Ok(()), is_over, |_| Ok(()))?;
     streams.sweep("Event::synchronize", "cuEventSynchronize", |_| event.synchronize())?;
     // SAFETY: the memory goes before the stream.
     unsafe { streams.memory.bind_raw_stream(streams.raw.raw()) }?;

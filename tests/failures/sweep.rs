@@ -56,11 +56,21 @@ pub(crate) struct Sweep<'a> {
     pub(crate) settle: Option<&'a dyn Fn()>,
 }
 
-/// The functions that failed.
+/// The functions that failed, and how often that was tried.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) named: BTreeSet<String>,
     pub(crate) survived: BTreeSet<String>,
+    /// The calls that can fail, of both drivers, in one run of the operation.
+    pub(crate) calls: u64,
+    pub(crate) faults: u64,
+}
+
+impl Seen {
+    /// Tells it, for the tables of scripts/reliability.py.
+    pub(crate) fn report(&self, what: &str) {
+        println!("reliability: sweep calls={} faults={} what={what}", self.calls, self.faults);
+    }
 }
 
 impl Sweep<'_> {
@@ -80,14 +90,17 @@ impl Sweep<'_> {
         self.settle();
         let mut seen = Seen::default();
         for victim in victims() {
+            let mut most = 0;
             for &code in victim.codes {
-                self.fail_each(victim, code, &mut seen, &prepare, &operate, &finish)?;
+                most = most.max(self.fail_each(victim, code, &mut seen, &prepare, &operate, &finish)?);
             }
+            seen.calls += most;
         }
         self.check(&seen);
         Ok(())
     }
 
+    /// Returns how many calls there were to fail.
     #[track_caller]
     fn fail_each<P, R>(
         &self,
@@ -97,7 +110,7 @@ impl Sweep<'_> {
         prepare: &impl Fn() -> Result<P>,
         operate: &impl Fn(P) -> vkgdr::Result<R>,
         finish: &impl Fn(R) -> Result,
-    ) -> Result {
+    ) -> Result<u64> {
         for nth in 1.. {
             assert!(nth < ENDLESS, "{}: {} calls and no end", self.what, victim.name);
             let before = State::take();
@@ -114,10 +127,11 @@ impl Sweep<'_> {
             self.settle();
             State::assert_unchanged(&before, &after_what);
             if fired.is_none() {
-                return Ok(());
+                return Ok(nth - 1);
             }
+            seen.faults += 1;
         }
-        Ok(())
+        Ok(0)
     }
 
     fn settle(&self) {
@@ -126,7 +140,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// A sweep in which nothing failed must not pass.
+    /// A sweep in which nothing failed must not pass. Tells what was tried.
     #[track_caller]
     pub(crate) fn check(&self, seen: &Seen) {
         let what = self.what;
@@ -145,6 +159,7 @@ impl Sweep<'_> {
             let allowed = self.survived.iter().chain(self.incidental).any(|allowed| allowed == function);
             assert!(allowed, "{what}: succeeded although {function} failed");
         }
+        seen.report(what);
     }
 }
 

@@ -1,0 +1,122 @@
+//! What reaches no driver, so that nothing can fail: swept like the rest, which finds no call.
+#![expect(unsafe_code, reason = "looks at bytes that nobody writes to")]
+
+use support::cuda::Stream;
+use vkgdr::{CopyPolicy, CopyThresholds, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Region, Vkgdr};
+
+use crate::Result;
+use crate::place::Place;
+use crate::sweep::{Seen, victims};
+
+const LEN: usize = 4096;
+
+/// Runs an operation while every call would fail.
+fn sweep(what: &str, operate: impl FnOnce() -> Result) -> Result {
+    for victim in victims() {
+        victim.controls.fail("*", 1, victim.codes[0]);
+    }
+    let result = operate();
+    let fired: Vec<_> = victims().iter().filter_map(|victim| victim.controls.last_fault()).collect();
+    victims().iter().for_each(|victim| victim.controls.clear_faults());
+    assert!(fired.is_empty(), "{what} called {fired:?}");
+    result.map_err(|error| format!("{what}: {error}"))?;
+    Seen::default().report(what);
+    Ok(())
+}
+
+#[test]
+fn what_a_handle_knows_asks_no_driver() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let gpu = &place.gpu;
+    sweep("Vkgdr: clone, device, uuid, name, flags, supports, ==", || {
+        let other = gpu.clone();
+        assert_eq!((other.device(), other.uuid(), other.name()), (gpu.device(), gpu.uuid(), gpu.name()));
+        assert_eq!(other.flags(), OpenFlags::empty());
+        Ok(())
+    })?;
+    sweep("Vkgdr: memory_info, memory_types, memory_type_of", || {
+        for kind in MemoryKind::ALL.into_iter().filter(|&kind| gpu.supports(kind)) {
+            assert!(gpu.memory_types().contains(&gpu.memory_type_of(kind)?));
+            assert!(gpu.memory_info(kind)?.total > 0);
+        }
+        Ok(())
+    })?;
+    sweep("Vkgdr: pending_releases, live_allocations, copy_stats, copy_thresholds, set_copy_thresholds", || {
+        gpu.set_copy_thresholds(CopyThresholds::default());
+        assert_eq!((gpu.pending_releases(), gpu.live_allocations()), (0, 0));
+        assert_eq!((gpu.copy_thresholds(), gpu.copy_stats().dma_reads), (CopyThresholds::default(), 0));
+        Ok(())
+    })?;
+    sweep("close of a handle without a context", || {
+        let quiet: Vkgdr = gpu.clone();
+        drop(quiet);
+        Ok(())
+    })
+}
+
+#[test]
+fn copies_by_the_cpu_ask_no_driver() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let kinds = MemoryKind::ALL.into_iter().filter(|kind| kind.has_host_view() && place.gpu.supports(*kind));
+    for kind in kinds {
+        let memory = Memory::allocate(&place.gpu, LEN, kind)?;
+        let mut seen = [0_u8; 64];
+        sweep(&format!("{kind} memory: write, read, write_with, read_with, fill, fill_pattern, writer"), || {
+            memory.write(1, &[1_u8; 64])?;
+            memory.read(1, &mut seen)?;
+            memory.write_with(CopyPolicy::Cpu, 0, &[1_u32; 16])?;
+            memory.read_with(CopyPolicy::Cpu, 0, &mut seen)?;
+            memory.fill(.., 7_u32)?;
+            memory.fill_pattern(..8, &[1_u16, 2])?;
+            let mut writer = memory.writer();
+            writer.write(3, &[1_u8])?;
+            writer.finish();
+            Ok(())
+        })?;
+        sweep(&format!("{kind} memory: region, as_slice, host_ptr, flush and invalidate where coherent"), || {
+            let region: Region = memory.region(16..32)?;
+            // SAFETY: nobody writes.
+            let slice: &[u8] = unsafe { region.as_slice() }?;
+            assert_eq!(slice.len(), 16);
+            if region.is_coherent() {
+                region.flush(..)?;
+                region.invalidate(..)?;
+            }
+            assert!(region.host_ptr().is_some());
+            drop(region);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_memory_knows_of_streams_asks_no_driver() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    sweep("Memory: context, bound_stream, record_use, drop_policy, release_immediately, owner, memory_type", || {
+        assert!(!memory.context().is_null());
+        assert_eq!(memory.bound_stream(), None);
+        memory.record_use(stream.raw());
+        // SAFETY: the device does not use it.
+        unsafe { memory.release_immediately() };
+        let _ = (memory.drop_policy(), memory.owner().device(), memory.memory_type(), memory.copy_routine());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_warm_pool_asks_no_driver() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let pool = Pool::new(&place.gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    drop(pool.allocate(LEN)?);
+    sweep("Pool: allocate and free of what the device never had, counts, piece_len", || {
+        let piece = pool.allocate(LEN)?;
+        piece.write(0, &[1_u8])?;
+        assert_eq!((pool.active_blocks(), pool.active_bytes()), (1, LEN));
+        piece.free()?;
+        assert!(pool.held_blocks() > 0 && pool.managed_bytes() > 0 && pool.piece_len(LEN).is_some());
+        Ok(())
+    })
+}
