@@ -81,6 +81,7 @@ fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
         assert_forked(Vkgdr::open_primary_context(0, NONE), "open_primary_context");
         assert_forked(vkgdr::device_count(), "device_count");
         assert_forked(vkgdr::driver_version(), "driver_version");
+        assert_forked(vkgdr::pointer_device(memory.device_ptr()), "pointer_device");
         assert_forked(gpu.pci_bus_id(), "pci_bus_id");
         assert_forked(gpu.memory_info(MAPPED), "memory_info");
         assert_forked(gpu.calibrate(), "calibrate");
@@ -113,6 +114,7 @@ fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
         // SAFETY: refused.
         assert_forked(unsafe { StreamRef::in_current_context(null_mut()) }, "in_current_context");
         assert_forked(stream_ref.synchronize(), "synchronize");
+        assert_forked(stream_ref.pointer_device(memory.device_ptr()), "StreamRef::pointer_device");
         assert_forked(stream_ref.record(), "record");
         assert_forked(stream_ref.wait(&event), "wait");
         let side = CopySide::linear(Place::Device(memory.device_ptr()));
@@ -121,6 +123,14 @@ fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
             assert_forked(unsafe { stream_ref.copy(side, side, CopyExtent::linear(len)) }, "copy");
             // SAFETY: refused.
             assert_forked(unsafe { stream_ref.fill_u8(memory.device_ptr(), 0, len) }, "fill_u8");
+            // SAFETY: refused.
+            assert_forked(unsafe { stream_ref.fill_u16(memory.device_ptr(), 0, len) }, "fill_u16");
+            // SAFETY: refused.
+            assert_forked(unsafe { stream_ref.fill_u32(memory.device_ptr(), 0, len) }, "fill_u32");
+            let (to, from) = (memory.device_ptr(), coherent.device_ptr());
+            // SAFETY: refused.
+            let copied = unsafe { stream_ref.copy_between_contexts(to, from, coherent.context(), len) };
+            assert_forked(copied, "copy_between_contexts");
         }
         assert_forked(event.is_complete(), "is_complete");
         assert_forked(event.synchronize(), "Event::synchronize");

@@ -1,4 +1,5 @@
 //! Pools in a forked child: nothing is allocated, and what goes there stays the parent's.
+#![expect(unsafe_code, reason = "allocates on a raw stream")]
 
 mod common;
 
@@ -8,6 +9,7 @@ use common::fork::in_child;
 use common::ledger::Live;
 use common::{Result, host_read, host_write, logs, pattern};
 use support::{simcuda, vklayer};
+use vkgdr::cudarc::driver::CudaContext;
 use vkgdr::{Error, MemoryKind, OpenFlags, Pool, PoolOptions};
 
 /// The calls of all functions of both drivers, where they are counted.
@@ -19,6 +21,7 @@ fn calls() -> [u64; 2] {
 #[test]
 fn a_forked_child_allocates_nothing_and_gives_nothing_back() -> Result {
     let (_context, gpu) = common::open(OpenFlags::empty())?;
+    let stream = CudaContext::new(0)?.new_stream()?;
     let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
     let before = Live::now();
     let (piece, exposed, large) = (pool.allocate(4096)?, pool.allocate(4096)?, pool.allocate(8 << 20)?);
@@ -35,6 +38,10 @@ fn a_forked_child_allocates_nothing_and_gives_nothing_back() -> Result {
         let Some((pool, piece, exposed, large, shared, region)) = all.take() else { return Err("gone".into()) };
         for len in [4096, 100_000, 8 << 20] {
             assert!(matches!(pool.allocate(len), Err(Error::Forked)), "{len} bytes");
+            assert!(matches!(pool.allocate_on(len, &stream), Err(Error::Forked)), "{len} bytes on a stream");
+            // SAFETY: refused.
+            let on_raw = unsafe { pool.allocate_on_raw(len, stream.cu_stream()) };
+            assert!(matches!(on_raw, Err(Error::Forked)), "{len} bytes on a raw stream");
         }
         assert!(matches!(Pool::new(&gpu, PoolOptions::default()), Err(Error::Forked)));
         pool.free_held();

@@ -260,6 +260,18 @@ impl Memory {
     /// The drivers' first error. Nothing leaks: the memory has been released all the same, or, where waiting for
     /// the device failed for a reason that may pass (a stream capture, for example), goes later as with
     /// [`DropPolicy::WaitForStream`].
+    ///
+    /// # Examples
+    ///
+    /// What was freed cannot be used:
+    ///
+    /// ```compile_fail,E0382
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
+    /// memory.free()?;
+    /// memory.write(0, &[1_u8])?; // error[E0382]: borrow of moved value: `memory`
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
     pub fn free(self) -> Result<()> {
         self.whole.free()
     }
