@@ -25,11 +25,12 @@ place() { # FILE DESTINATION
     mv -f "$2.$$" "$2"
 }
 mkdir -p "$VKGDR_SIM_DIR"/{bin,vklayers}
-place "$target/$profile/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
+built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}${profile/#dev/debug}
+place "$built/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
 ln -sfn libcuda.so.1 "$VKGDR_SIM_DIR/libcuda.so"
-place "$target/$profile/vkgdr-sim" "$VKGDR_SIM_DIR/vkgdr-sim"
+place "$built/vkgdr-sim" "$VKGDR_SIM_DIR/vkgdr-sim"
 place tests/sim/nvcc "$VKGDR_SIM_DIR/bin/nvcc"
-place "$target/$profile/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
+place "$built/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
 for json in tests/vklayer/*.json; do
     layer=${json##*_}
     mkdir -p "$VKGDR_SIM_DIR/vklayers/${layer%.json}"
