@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Runs the tests under the sanitizers, and the pure parts under Miri, with the nightly compiler:
+#
+#     scripts/sanitize.sh [address | thread | c | python | miri]...      all of them by default
+#
+# Each has a folder of its own in cargo's target folder and builds everything anew there, the simulated driver and the
+# test layers included: some minutes the first time. VKGDR_STEPS is how many steps the sequences do under
+# ThreadSanitizer, 10,000 by default.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+export VKGDR_CUDA_DRIVER=sim VKGDR_TEST_LAYERS=faults
+failed=()
+whole_target=$target
+
+nightly() { RUSTUP_TOOLCHAIN=nightly "$@"; }
+
+# Build scripts and macros are not instrumented where the target is named. Libraries that are loaded at run time have
+# the sanitizer's functions from the program.
+instrument() { # SANITIZER
+    target=$whole_target/sanitize-$1
+    export CARGO_TARGET_DIR=$target VKGDR_SIM_DIR=$target/sim
+    CARGO_BUILD_TARGET=$(rustc -vV | sed -n 's/^host: //p')
+    export CARGO_BUILD_TARGET RUSTFLAGS="-Zsanitizer=$1 -Clink-arg=-rdynamic"
+    export LSAN_OPTIONS="suppressions=$root/scripts/lsan.supp:print_suppressions=0"
+}
+
+# Every Rust test of the crate. LeakSanitizer comes with it.
+address() (
+    instrument address
+    nightly scripts/sim.sh dev
+    if has cargo-nextest; then
+        nightly cargo nextest run --locked --package vkgdr --profile sanitized --no-fail-fast -E 'not test(copy::plan)'
+    else
+        nightly cargo test --locked --package vkgdr --lib --tests --no-fail-fast
+    fi
+)
+
+# Sixteen threads of sequences, and the pools. The standard library is built anew, too: else its locks are not seen.
+thread() (
+    instrument thread
+    rustup component add --toolchain nightly rust-src >/dev/null 2>&1 ||
+        die "ThreadSanitizer needs the standard library's sources: rustup component add --toolchain nightly rust-src"
+    export CARGO_UNSTABLE_BUILD_STD=std TSAN_OPTIONS="halt_on_error=1 history_size=7 ${TSAN_OPTIONS:-}"
+    export VKGDR_STEPS=${VKGDR_STEPS:-10000}
+    nightly scripts/sim.sh dev
+    nightly cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture sixteen_threads
+    nightly cargo test --quiet --locked --package vkgdr --test pool_model -- --nocapture eight_threads
+)
+
+# C and C++ programs under AddressSanitizer, with the library as it is shipped: its own memory is Valgrind's to see.
+c() (
+    scripts/sim.sh
+    if has cargo-nextest; then
+        cargo nextest run --locked --package vkgdr-c -E 'test(sanitizer) + test(valgrind) + test(bad_input)'
+    else
+        cargo test --locked --package vkgdr-c --test programs
+    fi
+)
+
+# The Python tests with the extension module instrumented. The interpreter is not: it gets the runtime by LD_PRELOAD.
+python() (
+    scripts/python.sh pycuda
+    instrument address
+    nightly scripts/sim.sh dev
+    scripts/python-sanitized.sh "$python_target/venv"
+)
+
+# What needs no driver, interpreted: undefined behaviour and leaks. The isolation would hide the clock.
+miri() (
+    nightly cargo miri --version >/dev/null 2>&1 ||
+        rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 ||
+        die 'Miri cannot be installed: rustup component add --toolchain nightly miri rust-src'
+    export CARGO_TARGET_DIR=$whole_target/miri MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4
+    unset CARGO_BUILD_TARGET
+    # From elsewhere: the runner of .cargo/config.toml is not Miri's.
+    cd "${TMPDIR:-/tmp}"
+    nightly cargo miri test --manifest-path "$root/Cargo.toml" --locked --package vkgdr --lib -- \
+        access::range pool::classes pool::spans device::memory_type dma::policy error flags pool::options stream::copy
+)
+
+[ $# -gt 0 ] || set -- address thread c python miri
+for part in "$@"; do
+    case $part in
+        address | thread | c | python | miri) ;;
+        *) die "scripts/sanitize.sh: unknown part '$part'" ;;
+    esac
+    say "sanitizer: $part"
+    if "$part"; then echo "reliability: sanitizer name=$part result=passed"; else failed+=("$part"); fi
+done
+[ ${#failed[@]} -eq 0 ] || die "not clean: ${failed[*]}"
