@@ -5,6 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 say 'rustfmt'
 cargo fmt --all --check
+rustfmt --check --edition 2024 fuzz/fuzz_targets/*.rs
 say 'clippy'
 cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 say 'rustdoc'

@@ -1,0 +1,410 @@
+//! Sequences of calls of the C library, decoded from bytes: opens, allocations, regions, pools, copies and flushes of any
+//! numbers, null pointers wherever the header allows them, frees in any order. Never what the header calls undefined.
+//!
+//! Each call must return what the header says of its numbers, memory must hold what was written to it, and when all is
+//! freed no allocation is left in either driver.
+#![no_main]
+
+#[path = "../src/errors.rs"]
+mod errors;
+#[path = "../src/input.rs"]
+mod input;
+
+use std::ptr::{null, null_mut};
+
+use errors::{check_last_error, nothing_but_null};
+use input::Input;
+use libfuzzer_sys::fuzz_target;
+use support::cuda::Context;
+use vkgdr_c::*;
+
+const SUCCESS: i32 = 0;
+const INVALID_ARGUMENT: i32 = 1;
+const OUT_OF_RANGE: i32 = 2;
+const NOT_SUPPORTED: i32 = 3;
+/// More are not made.
+const MOST: usize = 12;
+/// Fewer bytes than a block of the pools.
+const LARGEST: usize = 40_000;
+
+fuzz_target!(|bytes: &[u8]| {
+    thread_local! {
+        // Current for handles that allocate in the current context.
+        static CONTEXT: Context = Context::create(0);
+    }
+    CONTEXT.with(|_| {
+        let mut world = World { input: Input(bytes), ..World::default() };
+        while !world.input.0.is_empty() {
+            world.step();
+        }
+        world.end();
+    });
+});
+
+struct Piece {
+    handle: vkgdr_memory_t,
+    len: usize,
+    kind: u32,
+    /// What the whole of it holds; not known of regions and of their memory once they were written through others.
+    bytes: Option<Vec<u8>>,
+    /// Whether other pieces show the same bytes.
+    shared: bool,
+}
+
+#[derive(Default)]
+struct World<'a> {
+    input: Input<'a>,
+    gpus: Vec<vkgdr_t>,
+    pools: Vec<vkgdr_pool_t>,
+    pieces: Vec<Piece>,
+}
+
+impl World<'_> {
+    fn step(&mut self) {
+        match self.input.byte() % 20 {
+            0 => self.open(),
+            1 => self.close(),
+            2 | 3 => self.allocate(),
+            4 => self.create_pool(),
+            5 => self.close_pool(),
+            6 | 7 => self.allocate_from_pool(),
+            8 => self.use_pool(),
+            9 => self.region(),
+            10 | 11 => self.free(),
+            12 | 13 => self.write(),
+            14 => self.read(),
+            15 => self.fill(),
+            16 => self.synchronise(),
+            17 => self.ask(),
+            18 => self.ask_gpu(),
+            _ => nothing_but_null(self.input.byte()),
+        }
+    }
+
+    fn gpu(&mut self) -> vkgdr_t {
+        let index = self.input.below(self.gpus.len() + 1);
+        self.gpus.get(index).copied().unwrap_or(null_mut())
+    }
+
+    fn pool(&mut self) -> vkgdr_pool_t {
+        let index = self.input.below(self.pools.len() + 1);
+        self.pools.get(index).copied().unwrap_or(null_mut())
+    }
+
+    fn open(&mut self) {
+        if self.gpus.len() >= 4 {
+            return;
+        }
+        let (flags, device) = (u32::from(self.input.byte() % 12), i32::from(self.input.byte() % 3) - 1);
+        let mut gpu = null_mut();
+        if self.input.byte() % 2 == 0 {
+            gpu = vkgdr_open(device, flags);
+        } else {
+            // SAFETY: a valid output.
+            let status = unsafe { vkgdr_open_primary_context(device, flags, &raw mut gpu) };
+            assert_eq!(status == SUCCESS, !gpu.is_null());
+        }
+        check_last_error(gpu.is_null());
+        if flags & !7 != 0 {
+            assert!(gpu.is_null(), "flags {flags:#x} were taken");
+        }
+        if !gpu.is_null() {
+            self.gpus.push(gpu);
+        }
+    }
+
+    fn close(&mut self) {
+        if self.gpus.is_empty() {
+            return;
+        }
+        let index = self.input.below(self.gpus.len());
+        // SAFETY: live, and not used again.
+        unsafe { vkgdr_close(self.gpus.swap_remove(index)) };
+    }
+
+    fn allocate(&mut self) {
+        if self.pieces.len() >= MOST {
+            return;
+        }
+        let gpu = self.gpu();
+        let (len, kind) = (self.input.number(LARGEST), u32::from(self.input.byte() % 5));
+        // Sizes that may be had must not be too large for the machine.
+        let len = if (LARGEST..1 << 60).contains(&len) { LARGEST } else { len };
+        // SAFETY: null or live.
+        let handle = unsafe { vkgdr_memory_alloc(gpu, len, kind) };
+        check_last_error(handle.is_null());
+        if gpu.is_null() || len == 0 || len > LARGEST || kind > 2 {
+            assert!(handle.is_null(), "{len} bytes of kind {kind}");
+        }
+        self.keep(handle, len, kind);
+    }
+
+    fn keep(&mut self, handle: vkgdr_memory_t, len: usize, kind: u32) {
+        if !handle.is_null() {
+            self.pieces.push(Piece { handle, len, kind, bytes: None, shared: false });
+        }
+    }
+
+    fn create_pool(&mut self) {
+        if self.pools.len() >= 3 {
+            return;
+        }
+        let gpu = self.gpu();
+        let options = vkgdr_pool_options {
+            size: match self.input.byte() % 4 {
+                0 => self.input.below(2 * size_of::<vkgdr_pool_options>()).min(size_of::<vkgdr_pool_options>()),
+                _ => size_of::<vkgdr_pool_options>(),
+            },
+            block_len: [0, 64 << 10, 256 << 10, 1, usize::MAX][self.input.below(5)],
+            largest_piece: [0, 256, 32 << 10, 1, usize::MAX][self.input.below(5)],
+            alignment: [0, 64, 4096, 3, usize::MAX][self.input.below(5)],
+            kind: u32::from(self.input.byte() % 4),
+            leading_bits: u32::from(self.input.byte() % 8),
+        };
+        let mut pool = null_mut();
+        let pointer = if self.input.byte() % 4 == 0 { null() } else { &raw const options };
+        // SAFETY: the options have the bytes that they say, and the output is valid.
+        let status = unsafe { vkgdr_pool_create(gpu, pointer, &raw mut pool) };
+        assert_eq!(status == SUCCESS, !pool.is_null());
+        check_last_error(pool.is_null());
+        if !pool.is_null() {
+            self.pools.push(pool);
+        }
+    }
+
+    fn close_pool(&mut self) {
+        if self.pools.is_empty() {
+            return;
+        }
+        let index = self.input.below(self.pools.len());
+        // SAFETY: live, and not used again.
+        unsafe { vkgdr_pool_close(self.pools.swap_remove(index)) };
+    }
+
+    fn allocate_from_pool(&mut self) {
+        if self.pieces.len() >= MOST {
+            return;
+        }
+        let (pool, len) = (self.pool(), self.input.word() % LARGEST);
+        // SAFETY: null or live; the legacy default stream is always there.
+        let handle = match self.input.byte() % 3 {
+            // SAFETY: as above.
+            0 => unsafe { vkgdr_pool_alloc_on(pool, len, null_mut()) },
+            // SAFETY: as above.
+            _ => unsafe { vkgdr_pool_alloc(pool, len) },
+        };
+        check_last_error(handle.is_null());
+        let mut kind = 0;
+        // SAFETY: null or live, and a valid output.
+        let status = unsafe { vkgdr_memory_get_kind(handle, &raw mut kind) };
+        assert_eq!(status, if handle.is_null() { INVALID_ARGUMENT } else { SUCCESS });
+        self.keep(handle, len, kind);
+    }
+
+    fn use_pool(&mut self) {
+        let (pool, mut freed, mut stats) =
+            (self.pool(), 0, vkgdr_pool_stats { held_blocks: 0, active_blocks: 0, managed_bytes: 0, active_bytes: 0 });
+        let keep = self.input.number(1 << 20);
+        // SAFETY: null or live, and valid outputs.
+        let status = unsafe {
+            match self.input.byte() % 4 {
+                0 => vkgdr_pool_trim(pool, keep, &raw mut freed),
+                1 => vkgdr_pool_free_held(pool),
+                2 => vkgdr_pool_stop_holding(pool),
+                _ => vkgdr_pool_get_stats(pool, &raw mut stats),
+            }
+        };
+        assert_eq!(status, if pool.is_null() { INVALID_ARGUMENT } else { SUCCESS });
+        assert!(stats.managed_bytes >= stats.active_bytes && stats.active_blocks <= MOST);
+    }
+
+    fn region(&mut self) {
+        if self.pieces.is_empty() || self.pieces.len() >= MOST {
+            return;
+        }
+        let index = self.input.below(self.pieces.len());
+        let (len, kind) = (self.pieces[index].len, self.pieces[index].kind);
+        let (offset, size) = (self.input.number(len), self.input.number(len));
+        let mut handle = null_mut();
+        // SAFETY: live, and a valid output.
+        let status = unsafe { vkgdr_memory_create_region(self.pieces[index].handle, offset, size, &raw mut handle) };
+        assert_eq!(status == SUCCESS, is_inside(offset, size, len), "{size} at {offset} of {len}: {status}");
+        if status != SUCCESS {
+            assert_eq!((status, handle.is_null()), (OUT_OF_RANGE, true));
+            return;
+        }
+        self.pieces[index].shared = true;
+        self.pieces.push(Piece { handle, len: size, kind, bytes: None, shared: true });
+    }
+
+    fn free(&mut self) {
+        if self.pieces.is_empty() {
+            return;
+        }
+        let index = self.input.below(self.pieces.len());
+        let piece = self.pieces.swap_remove(index);
+        match self.input.byte() % 3 {
+            // SAFETY: live, not used again, and the device never had it.
+            0 => unsafe { vkgdr_memory_free(piece.handle) },
+            // SAFETY: as above.
+            1 => assert_eq!(unsafe { vkgdr_memory_free_checked(piece.handle) }, SUCCESS),
+            _ => {
+                // SAFETY: as above; the legacy default stream is always there. What is refused stays.
+                let status = unsafe { vkgdr_memory_free_on_stream(piece.handle, null_mut()) };
+                if status != SUCCESS {
+                    assert_eq!(status, INVALID_ARGUMENT, "only a region is refused");
+                    // SAFETY: as above.
+                    unsafe { vkgdr_memory_free(piece.handle) };
+                }
+            }
+        }
+    }
+
+    /// What a copy of a range must return.
+    fn expected(piece: &Piece, offset: usize, size: usize) -> [i32; 2] {
+        match (is_inside(offset, size, piece.len), piece.kind) {
+            (true, 2) => [NOT_SUPPORTED; 2],
+            (false, 2) => [NOT_SUPPORTED, OUT_OF_RANGE],
+            (true, _) => [SUCCESS; 2],
+            (false, _) => [OUT_OF_RANGE; 2],
+        }
+    }
+
+    fn write(&mut self) {
+        let Some(index) = self.choose() else { return };
+        let piece = &mut self.pieces[index];
+        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len).min(2 * LARGEST));
+        let source = vec![self.input.byte(); size];
+        // SAFETY: live, and the source has the bytes.
+        let status = unsafe { vkgdr_memory_write(piece.handle, offset, source.as_ptr().cast(), size) };
+        assert!(Self::expected(piece, offset, size).contains(&status), "{size} at {offset} of {}: {status}", piece.len);
+        if status == SUCCESS {
+            piece.wrote(offset, &source);
+        }
+    }
+
+    fn choose(&mut self) -> Option<usize> {
+        (!self.pieces.is_empty()).then(|| self.input.below(self.pieces.len()))
+    }
+
+    fn read(&mut self) {
+        let Some(index) = self.choose() else { return };
+        let piece = &self.pieces[index];
+        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len).min(2 * LARGEST));
+        let mut target = vec![0; size];
+        // SAFETY: live, and the target has the bytes.
+        let status = unsafe { vkgdr_memory_read(piece.handle, offset, target.as_mut_ptr().cast(), size) };
+        assert!(Self::expected(piece, offset, size).contains(&status), "{size} at {offset} of {}: {status}", piece.len);
+        if let (SUCCESS, Some(bytes), false) = (status, &piece.bytes, piece.shared) {
+            assert!(bytes[offset..offset + size] == target, "read other bytes than were written");
+        }
+    }
+
+    fn fill(&mut self) {
+        let Some(index) = self.choose() else { return };
+        let piece = &mut self.pieces[index];
+        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len));
+        let pattern = vec![self.input.byte(); self.input.below(9)];
+        // SAFETY: live, and the pattern has the bytes.
+        let status = unsafe { vkgdr_memory_fill(piece.handle, offset, size, pattern.as_ptr().cast(), pattern.len()) };
+        let fits = !pattern.is_empty() && size % pattern.len().max(1) == 0 && is_inside(offset, size, piece.len);
+        assert_eq!(status == SUCCESS, fits && piece.kind != 2, "{size} at {offset} of {}: {status}", piece.len);
+        if status == SUCCESS {
+            piece.wrote(offset, &pattern.repeat(size / pattern.len()));
+        }
+    }
+
+    fn synchronise(&mut self) {
+        let Some(index) = self.choose() else { return };
+        let Piece { handle, len, .. } = self.pieces[index];
+        let (offset, size) = (self.input.number(len), self.input.number(len));
+        let expected = if is_inside(offset, size, len) { SUCCESS } else { OUT_OF_RANGE };
+        // SAFETY: live.
+        let status = unsafe {
+            match self.input.byte() % 4 {
+                0 => vkgdr_memory_flush_checked(handle, offset, size),
+                1 => vkgdr_memory_invalidate_checked(handle, offset, size),
+                2 => {
+                    vkgdr_memory_flush(handle, offset, size);
+                    expected
+                }
+                _ => {
+                    vkgdr_memory_invalidate(handle, offset, size);
+                    expected
+                }
+            }
+        };
+        assert_eq!(status, expected, "{size} at {offset} of {len}");
+    }
+
+    fn ask(&mut self) {
+        let Some(index) = self.choose() else { return };
+        let Piece { handle, len, kind, .. } = self.pieces[index];
+        // SAFETY: live, in all of these.
+        unsafe {
+            assert_eq!(vkgdr_memory_get_size(handle), len);
+            assert_eq!(vkgdr_memory_get_host_ptr(handle).is_null(), kind == 2);
+            assert_ne!(vkgdr_memory_get_device_ptr(handle), 0);
+            assert!(vkgdr_memory_non_coherent_atom_size(handle).is_power_of_two());
+            vkgdr_memory_is_coherent(handle);
+            let bound = vkgdr_memory_bind_stream(handle, null_mut());
+            assert!([SUCCESS, INVALID_ARGUMENT].contains(&bound), "{bound}");
+        }
+    }
+
+    fn ask_gpu(&mut self) {
+        let gpu = self.gpu();
+        let expected = if gpu.is_null() { INVALID_ARGUMENT } else { SUCCESS };
+        let (mut name, mut uuid, mut number, mut yes, mut count) = ([1; 16], [0; 16], 0, false, 0);
+        let (kind, capacity) = (u32::from(self.input.byte() % 3), self.input.below(17));
+        let mut info = vkgdr_memory_info { total: 0, available: 0, from_budget: false };
+        // SAFETY: null or live, and valid outputs, in all of these.
+        unsafe {
+            assert_eq!(vkgdr_device_get_number(gpu, &raw mut number), expected);
+            assert_eq!(vkgdr_device_get_uuid(gpu, uuid.as_mut_ptr()), expected);
+            assert_eq!(vkgdr_device_supports(gpu, kind, &raw mut yes), expected);
+            assert_eq!(vkgdr_device_collect(gpu, &raw mut count), expected);
+            let status = vkgdr_device_get_memory_info(gpu, kind, &raw mut info);
+            assert!(status == expected || !yes && status == NOT_SUPPORTED);
+            let status = vkgdr_device_get_name(gpu, name.as_mut_ptr(), capacity);
+            if status == SUCCESS {
+                assert!(name[..capacity].contains(&0), "the name has no end");
+            }
+            assert!(name[capacity..].iter().all(|byte| *byte == 1), "written beyond the buffer");
+        }
+    }
+
+    fn end(mut self) {
+        for piece in std::mem::take(&mut self.pieces) {
+            // SAFETY: live, not used again, and the device never had it.
+            unsafe { vkgdr_memory_free(piece.handle) };
+        }
+        for pool in std::mem::take(&mut self.pools) {
+            // SAFETY: live, and not used again.
+            unsafe { vkgdr_pool_close(pool) };
+        }
+        for gpu in std::mem::take(&mut self.gpus) {
+            // SAFETY: as above.
+            unsafe { vkgdr_device_collect(gpu, null_mut()) };
+            // SAFETY: as above.
+            unsafe { vkgdr_close(gpu) };
+        }
+        if let Some(sim) = support::simcuda() {
+            assert_eq!([sim.live_objects_of("external"), sim.live_objects_of("mapped")], [0, 0], "left behind");
+        }
+    }
+}
+
+impl Piece {
+    fn wrote(&mut self, offset: usize, new: &[u8]) {
+        if offset == 0 && new.len() == self.len {
+            self.bytes = Some(new.to_vec());
+        } else if let Some(bytes) = &mut self.bytes {
+            bytes[offset..offset + new.len()].copy_from_slice(new);
+        }
+    }
+}
+
+fn is_inside(offset: usize, size: usize, len: usize) -> bool {
+    offset <= len && size <= len - offset
+}

@@ -1,0 +1,98 @@
+//! PTX texts: whatever the bytes, reading them ends in a module or in an error that names a line, and never in a panic.
+//! Kernels of what could be read are run for a moment, on memory of which little is there.
+#![no_main]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use libfuzzer_sys::fuzz_target;
+use ptx::{Launch, Memory, Module};
+
+/// Where the variables and the kernels' memory lie.
+const BASE: u64 = 1 << 32;
+/// Accesses after which a kernel is told to stop.
+const PATIENCE: u32 = 2000;
+/// Larger memories of a kernel's own are not tried.
+const LARGEST: u64 = 64 << 10;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(source) = std::str::from_utf8(bytes) else { return };
+    match Module::load(source) {
+        Err(error) => {
+            assert!(error.line as usize <= source.lines().count() + 1, "{error}");
+            assert!(!error.reason.is_empty() && !error.to_string().is_empty());
+        }
+        Ok(module) => run(module),
+    }
+});
+
+fn run(module: Module) {
+    if module.variables().iter().any(|variable| variable.size > LARGEST || variable.align > 4096) {
+        return;
+    }
+    let addresses: Vec<u64> =
+        (0..module.variables().len() as u64).map(|index| BASE + index * (LARGEST + 4096)).collect();
+    let program = module.link(&addresses);
+    program.initial();
+    for kernel in program.kernels().take(2) {
+        if kernel.shared_bytes() > LARGEST || kernel.local_bytes() > LARGEST {
+            continue;
+        }
+        let block = kernel.required_block().unwrap_or([2, 1, 1]);
+        if block.iter().product::<u32>() > 64 || block.contains(&0) {
+            continue;
+        }
+        // Every parameter is the address of the memory, or a small number.
+        let parameters = BASE.to_le_bytes().repeat(kernel.parameter_bytes().div_ceil(8).min(64));
+        let memory = Little { bytes: Mutex::new(vec![1; 4096]), accesses: AtomicU32::new(0) };
+        let launch = Launch { kernel, grid: [1, 1, 1], block, dynamic_shared: 256, parameters };
+        // A fault is an answer, too.
+        if let Err(fault) = ptx::run(&launch, &memory) {
+            assert!(!fault.to_string().is_empty());
+        }
+    }
+}
+
+/// 4 KiB at [`BASE`], and an end to patience.
+struct Little {
+    bytes: Mutex<Vec<u8>>,
+    accesses: AtomicU32,
+}
+
+impl Little {
+    fn at<T>(&self, address: u64, len: u32, work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+        self.accesses.fetch_add(1, Ordering::Relaxed);
+        let start = usize::try_from(address.checked_sub(BASE)?).ok()?;
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(work(bytes.get_mut(start..start.checked_add(len as usize)?)?))
+    }
+}
+
+fn value(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+impl Memory for Little {
+    fn load(&self, address: u64, bytes: u32) -> Option<u64> {
+        self.at(address, bytes, |place| value(place))
+    }
+
+    fn store(&self, address: u64, bytes: u32, new: u64) -> Option<()> {
+        self.at(address, bytes, |place| place.copy_from_slice(&new.to_le_bytes()[..bytes as usize]))
+    }
+
+    fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
+        self.at(address, bytes, |place| {
+            let old = value(place);
+            place.copy_from_slice(&change(old).to_le_bytes()[..bytes as usize]);
+            old
+        })
+    }
+
+    fn fence(&self) {}
+
+    fn interrupted(&self) -> bool {
+        // Also kernels that access nothing end: each question counts.
+        self.accesses.fetch_add(1, Ordering::Relaxed) > PATIENCE
+    }
+}
