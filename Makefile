@@ -1,13 +1,14 @@
 # One verb per task; `make` alone lists them. The longer ones are scripts in scripts/.
 #
 # Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install, install-sim and their
-# opposites, QUICK, STRICT, ALL, ONLY, FROM and TO for bench (see scripts/bench.sh), and from the environment
-# CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run) and PYTHON, the interpreter.
+# opposites, QUICK, STRICT, ALL, ONLY, FROM and TO for bench (see scripts/bench.sh), MINUTES for soak, SECONDS for fuzz,
+# and from the environment CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run) and PYTHON, the
+# interpreter.
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test aarch64 bench install uninstall install-sim uninstall-sim python wheel gpu-bundle docs sim lint \
+.PHONY: help demo test aarch64 bench soak fuzz sanitize reliability install uninstall install-sim uninstall-sim python wheel gpu-bundle docs sim lint \
     clean
 MAKEFLAGS += --no-print-directory
 
@@ -46,6 +47,24 @@ bench: ## measure: a table, JSON and plots (QUICK=1: fast)
 	@$(simulator)
 	@scripts/bench.sh $${QUICK:+--quick} $${STRICT:+--strict} $${ALL:+--all} $${ONLY:+--only "$$ONLY"} \
 	    $${FROM:+--from "$$FROM"} $${TO:+--to "$$TO"}
+
+soak: ## use it on 16 threads for MINUTES=10
+	@tests/run --driver >/dev/null
+	@scripts/setup.sh rust $(vulkan)
+	@$(simulator)
+	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh
+
+fuzz: ## fuzz the C library and more, SECONDS=60 each
+	@scripts/setup.sh rust vulkan lavapipe
+	@SECONDS_EACH=$(or $(SECONDS),60) scripts/fuzz.sh
+
+sanitize: ## the tests under sanitizers (nightly Rust)
+	@scripts/setup.sh rust vulkan lavapipe c python
+	@scripts/sanitize.sh
+
+reliability: ## all that docs/reliability.md tells of
+	@scripts/setup.sh rust vulkan lavapipe validation c python
+	@SECONDS_EACH=$(or $(SECONDS),60) MINUTES=$(or $(MINUTES),10) scripts/reliability.sh
 
 install: ## install the C library (PREFIX=/usr/local)
 	@scripts/install.sh
