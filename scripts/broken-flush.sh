@@ -24,6 +24,8 @@ for patch in tests/mutations/*.patch; do
     mapfile -t failures < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
     say "$name: ${#failures[@]} tests fail"
     printf '    %s\n' "${failures[@]}"
+    # For scripts/reliability.sh.
+    printf 'reliability: flush result=%s broken=%s tests=%s\n' "${#failures[@]}" "$name" "$(IFS=, && echo "${failures[*]}")"
     [ "${#failures[@]}" -ge 3 ] || die "too few tests find $name: see $log"
 done
 rm -rf "$copy"

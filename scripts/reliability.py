@@ -196,10 +196,14 @@ def fuzz(log: Log) -> str:
 def flush(log: Log) -> str:
     """Write what the broken-flush proof said."""
     lines = log.facts["flush"]
-    text = "With flush or invalidate taken away on a non-coherent device tests must fail (`scripts/broken-flush.sh`).\n"
-    if not lines:
-        return text
-    return text + "\n" + table("broken | result", [[facts.get("what", ""), facts.get("result", "")] for facts in lines])
+    text = (
+        "Patches break the library's flush in a copy (`tests/mutations`); at least three tests must then fail on\n"
+        "memory that is not coherent (`scripts/broken-flush.sh`).\n"
+    )
+    for facts in lines:
+        names = ", ".join(f"`{name}`" for name in facts.get("tests", "").split(",") if name)
+        text += f"\n**{facts.get('broken', '')}: {facts.get('result', '')} tests fail.**\n{names}\n"
+    return text
 
 
 def soak(log: Log) -> str:
