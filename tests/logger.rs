@@ -2,9 +2,12 @@
 //!
 //! What would be locked for ever hangs here, and the test runner ends it.
 
+#[path = "shared/child.rs"]
+mod child;
 mod common;
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, mpsc};
 use std::thread;
@@ -149,4 +152,41 @@ fn a_logger_that_another_thread_holds_may_wait_for_a_pool_that_logs() -> Result 
     mine.read(0, &mut bytes)?;
     assert!(bytes.iter().all(|byte| *byte == 1), "both threads have the same memory");
     Ok(())
+}
+
+/// Runs a check in a process that is asked for a copy routine that there is not, which is said once.
+fn with_a_complaint(test: &str, check: impl FnOnce(&Vkgdr) -> Result) -> Result {
+    if child::role().is_some() {
+        check(&Vkgdr::open_primary_context(0, OpenFlags::empty())?)?;
+        child::say("done");
+        return Ok(());
+    }
+    let mut command = child::command(test, "complaint")?;
+    command.env("VKGDR_COPY", "nonsense");
+    assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+#[test]
+fn a_logger_may_use_the_pool_whose_first_memory_says_something() -> Result {
+    with_a_complaint("a_logger_may_use_the_pool_whose_first_memory_says_something", |gpu| {
+        let pool = Pool::new(gpu, PoolOptions::new(MAPPED))?;
+        let same = pool.clone();
+        let _logging = log_with(move || panic_on_error(same.allocate(1000).and_then(|piece| piece.write(0, &[1_u8]))));
+        pool.allocate(1000)?.write(0, &[2_u8; 1000])?;
+        assert_eq!(lines(), 1);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_logger_that_panics_while_memory_is_made_leaves_nothing_half_made() -> Result {
+    with_a_complaint("a_logger_that_panics_while_memory_is_made_leaves_nothing_half_made", |gpu| {
+        let logging = log_with(|| resume_unwind(Box::new("in the logger")));
+        let memory = catch_unwind(AssertUnwindSafe(|| Memory::allocate(gpu, 4096, MAPPED)));
+        assert!(memory.is_err() && lines() == 1, "the logger was not asked");
+        drop(logging);
+        Memory::allocate(gpu, 4096, MAPPED)?.write(0, &[1_u8; 4096])?;
+        Ok(())
+    })
 }

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::binding::{Binding, SharedBinding};
 use super::bindings::Bindings;
-use super::lease::Lease;
 use super::owned::Memory;
 use super::region::Region;
 use super::release::Held;
@@ -43,12 +42,17 @@ pub(crate) struct Lot {
 impl Lot {
     /// A lot whose only piece is somebody's own.
     pub(super) fn own(held: Held) -> Self {
-        Self { held, bindings: Bindings::default(), lender_id: 0, lender: None }
+        Self::lent_by(held, 0, None)
     }
 
     /// A lot to be lent. The lender's number is not 0.
     pub(crate) fn new(held: Held, take_back: TakeBack, lender_id: u32, lender: Arc<dyn Any + Send + Sync>) -> Self {
-        let lender = Some(Lender { take_back, lender });
+        Self::lent_by(held, lender_id, Some(Lender { take_back, lender }))
+    }
+
+    fn lent_by(held: Held, lender_id: u32, lender: Option<Lender>) -> Self {
+        // Found out here for all pieces, which are made under their lender's lock: the first time it may log.
+        let _ = View::whole(held.allocation()).is_streamed();
         Self { held, bindings: Bindings::default(), lender_id, lender }
     }
 
@@ -118,9 +122,8 @@ impl FreePiece {
     /// The piece at `offset` of a lot, which has its bytes there whenever it is lent.
     pub(crate) fn new(lot: Arc<Lot>, offset: usize, tag: Tag) -> Self {
         let view = View::whole(lot.held.allocation());
-        // SAFETY: neither used nor dropped before it is replaced, when the piece is lent.
-        let nobody = unsafe { Lease::nobody() };
-        let whole = Region::new(nobody, view.part(offset, 0).unwrap_or(view));
+        // SAFETY: not used before the piece is lent, and never dropped: nothing panics before it is in its place.
+        let whole = unsafe { Region::nobodys(view.part(offset, 0).unwrap_or(view)) };
         let whole = ManuallyDrop::new(Memory::new(whole));
         let (shares, binding) = (AtomicU32::new(0), AtomicU32::new(0));
         let (exposed, bound) = (AtomicBool::new(false), AtomicBool::new(lot.lender_id == 0));

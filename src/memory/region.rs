@@ -41,10 +41,17 @@ pub struct Region {
 }
 
 impl Region {
-    /// The bytes of a view.
-    pub(super) fn new(lease: Lease, view: View<'_>) -> Self {
+    /// The bytes of a view, as nobody's.
+    ///
+    /// # Safety
+    ///
+    /// It must be neither used nor dropped before it is [lent](Self::lend), and never dropped.
+    pub(super) unsafe fn nobodys(view: View<'_>) -> Self {
         let (len, device_ptr, ordinary) = (view.len(), view.device_ptr(), Handle(view.ordinary_ptr()));
-        Self { len, tenure: Tenure::new(lease), device_ptr, ordinary }
+        // Last, when nothing can panic any more: a panic would drop it.
+        // SAFETY: by this function's contract.
+        let nobody = unsafe { Lease::nobody() };
+        Self { len, tenure: Tenure::new(nobody), device_ptr, ordinary }
     }
 
     /// All of what was lent.
