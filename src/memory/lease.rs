@@ -4,12 +4,13 @@
 use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use super::binding::Binding;
 use super::owned::Memory;
 use super::piece::{FreePiece, Lot, Piece, Tag};
 use super::release::Held;
+use super::shares::Shares;
 use crate::Result;
 use crate::driver::process;
 
@@ -46,7 +47,7 @@ impl Lease {
     /// Lends a piece for `len` bytes.
     #[inline]
     pub(crate) fn new(mut piece: FreePiece, len: usize) -> Self {
-        *piece.0.shares.get_mut() = 1;
+        piece.0.shares = Shares::one();
         let place = Box::into_raw(piece.0);
         // SAFETY: it comes from a box.
         let place = unsafe { NonNull::new_unchecked(place) };
@@ -92,7 +93,8 @@ impl Lease {
     #[inline]
     pub(crate) fn know_idle(&self) {
         let piece = self.piece();
-        if piece.may_be_bound() || piece.shares.load(Ordering::Relaxed) != 1 {
+        // The shares first: what others noted before they gave up theirs is seen from there on.
+        if !piece.shares.is_one() || piece.may_be_bound() {
             self.know_bound_idle();
         } else if piece.exposed.load(Ordering::Relaxed) {
             piece.exposed.store(false, Ordering::Relaxed);
@@ -101,7 +103,7 @@ impl Lease {
 
     fn know_bound_idle(&self) {
         let piece = self.piece();
-        if piece.is_own() || piece.shares.load(Ordering::Relaxed) > 1 {
+        if piece.is_own() || !piece.shares.is_one() {
             piece.binding().change(Binding::release_immediately);
         } else if !process::is_forked() && !piece.bound().is_some_and(|binding| binding.is_unfinished()) {
             drop(piece.settle());
@@ -129,16 +131,9 @@ impl Lease {
     /// The lease must not be used afterwards.
     #[inline]
     unsafe fn resign(&self) -> Option<FreePiece> {
-        if process::is_forked() {
+        if process::is_forked() || !self.piece().shares.give_up() {
             return None;
         }
-        let shares = &self.piece().shares;
-        // Who has the only share is the only one who could make another.
-        if shares.load(Ordering::Relaxed) != 1 && shares.fetch_sub(1, Ordering::Release) != 1 {
-            return None;
-        }
-        // What the others did to the piece before they went is seen from here on.
-        fence(Ordering::Acquire);
         // SAFETY: it was a box when it was lent, and this was the last share: each is given up once, by this method's
         // contract.
         Some(FreePiece(unsafe { Box::from_raw(self.0.as_ptr()) }))
@@ -147,11 +142,7 @@ impl Lease {
 
 impl Clone for Lease {
     fn clone(&self) -> Self {
-        /// So many that no thread can make the others before this one stops.
-        const MOST: u32 = u32::MAX / 2;
-        if self.piece().shares.fetch_add(1, Ordering::Relaxed) > MOST {
-            std::process::abort();
-        }
+        self.piece().shares.add();
         Self(self.0)
     }
 }

@@ -10,8 +10,11 @@ pub(crate) mod piece;
 mod raw;
 mod region;
 pub(crate) mod release;
+mod shares;
 mod tenure;
 mod transfer;
+
+use std::sync::atomic;
 
 pub use binding::DropPolicy;
 pub use owned::Memory;

@@ -17,6 +17,7 @@ use super::bindings::Bindings;
 use super::owned::Memory;
 use super::region::Region;
 use super::release::Held;
+use super::shares::Shares;
 use crate::Result;
 use crate::access::view::View;
 
@@ -98,7 +99,7 @@ pub(crate) struct Tag {
 #[repr(C)]
 pub(crate) struct Piece {
     /// How many hold it, while it is lent.
-    pub(super) shares: AtomicU32,
+    pub(super) shares: Shares,
     span: u32,
     class: u16,
     /// Whether somebody has asked for its address on the device since it was lent, so that the device may use it.
@@ -125,7 +126,7 @@ impl FreePiece {
         // SAFETY: not used before the piece is lent, and never dropped: nothing panics before it is in its place.
         let whole = unsafe { Region::nobodys(view.part(offset, 0).unwrap_or(view)) };
         let whole = ManuallyDrop::new(Memory::new(whole));
-        let (shares, binding) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (shares, binding) = (Shares::one(), AtomicU32::new(0));
         let (exposed, bound) = (AtomicBool::new(false), AtomicBool::new(lot.lender_id == 0));
         let Tag { span, class } = tag;
         Self(Box::new(Piece { shares, span, class, exposed, bound, binding, whole, lot }))

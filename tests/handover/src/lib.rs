@@ -1,15 +1,24 @@
-//! Runs `src/pool/handover.rs` through every interleaving of its threads, with loom:
+//! Runs `src/pool/handover.rs` and `src/memory/shares.rs` through every interleaving of their threads, with loom:
 //!
 //! ```sh
 //! RUSTFLAGS='--cfg loom' cargo test --package handover --release --target-dir target/loom
 //! ```
 //!
-//! Both sides run a fence here, as on a system without `membarrier`; where there is one, it stands for both.
+//! Both sides of a hand-over run a fence here, as on a system without `membarrier`; where there is one, it stands for both.
 #![cfg(loom)]
 
 #[path = "../../../src/pool/handover.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the pool uses all of it")]
 mod handover;
+
+#[path = "../../../src/memory/shares.rs"]
+#[allow(dead_code, reason = "a piece uses all of it")]
+mod shares;
+
+#[cfg(test)]
+mod counting;
+
+use loom::sync::atomic;
 
 /// What the file is built from, in loom's terms.
 mod primitives {
