@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::thread;
 
 use common::ledger::Live;
@@ -316,6 +317,36 @@ fn a_thread_that_ends_leaves_its_pieces_to_the_others() -> Result {
         let piece = thread::scope(|scope| scope.spawn(work).join()).map_err(|_| "panicked")??;
         assert_active(&pool, 1, 4096);
         drop(piece);
+        assert_active(&pool, 0, 0);
+    }
+    assert_eq!(pool.managed_bytes(), 256 << 10);
+    pool.free_held();
+    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    Ok(())
+}
+
+/// Destructors of a thread run from the last that was needed to the first: of those here, one before and one after that of
+/// the thread's pieces.
+#[test]
+fn memory_that_a_thread_keeps_to_its_very_end_goes_back() -> Result {
+    thread_local! {
+        static FIRST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
+        static LAST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
+    }
+    let (_context, _gpu, pool) = open(small())?;
+    let work = || -> vkgdr::Result<()> {
+        FIRST.with_borrow(Vec::len);
+        let pieces = [pool.allocate(1000)?, pool.allocate(1000)?];
+        let later = [pool.allocate(1000)?, pool.allocate(1000)?];
+        for piece in [&pieces[0], &later[0]] {
+            assert_ne!(piece.device_ptr(), 0);
+        }
+        FIRST.with_borrow_mut(|kept| kept.extend(pieces));
+        LAST.with_borrow_mut(|kept| kept.extend(later));
+        Ok(())
+    };
+    for _ in 0..3 {
+        thread::scope(|scope| scope.spawn(work).join()).map_err(|_| "panicked")??;
         assert_active(&pool, 0, 0);
     }
     assert_eq!(pool.managed_bytes(), 256 << 10);

@@ -84,7 +84,8 @@ impl PoolMemory {
         self.free()
     }
 
-    /// Makes a pointer of it, for [`from_raw`](Self::from_raw). What it points at may be used until then.
+    /// Makes a pointer of it, for [`from_raw`](Self::from_raw). What it points at may be used until then, but not changed:
+    /// it is where the pool looks.
     #[inline]
     #[must_use]
     pub fn into_raw(self) -> NonNull<Memory> {
