@@ -68,13 +68,17 @@ fn a_buffer_may_lie_in_every_type() -> Result {
         let buffer = unsafe { raw.device.create_buffer(&info, None) }?;
         // SAFETY: the buffer was just made.
         let requirements = unsafe { raw.device.get_buffer_memory_requirements(buffer) };
+        // SAFETY: nothing uses it any more.
+        unsafe { raw.device.destroy_buffer(buffer, None) };
         assert_eq!(requirements.memory_type_bits, 0b11111);
         for index in 0..5 {
             let memory = raw.allocate(index, requirements.size)?;
-            // SAFETY: the buffer was just made.
+            // SAFETY: a live device, and valid for the call.
             let buffer = unsafe { raw.device.create_buffer(&info, None) }?;
             // SAFETY: both are of this device, and the type is allowed.
             unsafe { raw.device.bind_buffer_memory(buffer, memory, 0) }?;
+            // SAFETY: nothing uses it any more.
+            unsafe { raw.device.destroy_buffer(buffer, None) };
         }
         Ok(())
     })
