@@ -1,8 +1,10 @@
 """Device memory and streams of other libraries, as far as their protocols show them; and what several tests need."""
 
 import gc
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import libcuda
@@ -134,3 +136,8 @@ def counter(gpu: vkgdr.Vkgdr) -> Callable[..., int]:
         return gpu.stats()[f"live_{what}"] - before[f"live_{what}"]
 
     return live
+
+
+def first_of_path(folder: Path) -> str:
+    """Give a ``PYTHONPATH`` that begins with the folder, and keeps what is set."""
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))

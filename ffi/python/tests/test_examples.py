@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import simulator
+from neighbours import first_of_path
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "python"
 
@@ -87,7 +88,7 @@ def test_pycuda_kernel_without_pycuda_says_how_to_get_it(tmp_path):
     # Found before the real one.
     (tmp_path / "pycuda").mkdir()
     (tmp_path / "pycuda" / "__init__.py").write_text("raise ImportError('hidden')")
-    done = run("pycuda_kernel", expect=1, PYTHONPATH=str(tmp_path))
+    done = run("pycuda_kernel", expect=1, PYTHONPATH=first_of_path(tmp_path))
     assert "pycuda cannot be imported (hidden): pip install pycuda" in done.stderr
 
 

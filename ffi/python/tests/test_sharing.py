@@ -13,7 +13,7 @@ import pytest
 import simulator
 import vkgdr
 import vkgdr.ipc
-from neighbours import counter
+from neighbours import counter, first_of_path
 
 KINDS = ["mapped", "host", "device"]
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -230,7 +230,7 @@ def test_memory_in_the_memory_of_a_process_spawned_by_multiprocessing(gpu, tmp_p
                 peer.sendall(b"!")
     """)
     )
-    assert run_python(code, PYTHONPATH=str(tmp_path)).stdout == "b'hello' 0\n"
+    assert run_python(code, PYTHONPATH=first_of_path(tmp_path)).stdout == "b'hello' 0\n"
 
 
 def test_no_descriptor_is_left_open(gpu, pair):
