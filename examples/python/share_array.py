@@ -37,9 +37,9 @@ def ask_torch(memory: vkgdr.Memory) -> str:
         import torch  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return "not installed"
-    if not torch.cuda.is_available():
-        return "has no CUDA here"
     try:
+        if not torch.cuda.is_available():
+            return "has no CUDA here"
         tensor: Any = torch.as_tensor(memory, device="cuda").view(torch.float32)
         return f"sum {float(tensor.sum()):.1f}"
     except Exception as error:  # noqa: BLE001 - whatever it is, PyTorch cannot use this driver

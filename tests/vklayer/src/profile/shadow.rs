@@ -4,18 +4,19 @@
 //! reading before an invalidate is found out even where the memory was never written to.
 #![expect(unsafe_code, reason = "holds the two views of a mapping as pointers")]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
 
 /// What the host sees before the first invalidate.
 const POISON: u8 = 0xdb;
-/// As if the system had mapped them.
 const PAGE: usize = 4096;
+const PROTECTION: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-/// Both views of a mapping.
+/// Both views of a mapping. The host's is mapped by the system, so that its end is as sudden as a driver's.
 pub(super) struct Shadow {
     pages: NonNull<u8>,
-    layout: Layout,
+    size: usize,
     /// Where in the pages the mapping begins: as far from a page's start as it is in the memory.
     lead: usize,
     device: NonNull<u8>,
@@ -26,18 +27,19 @@ pub(super) struct Shadow {
 unsafe impl Send for Shadow {}
 
 impl Shadow {
-    /// Pages for `len` bytes that lie at `offset` of the memory; `None` for more than the address space.
+    /// Pages for `len` bytes that lie at `offset` of the memory; `None` where the system has none.
     ///
     /// # Safety
     /// The device's view has `len` bytes and outlives this value.
     pub(super) unsafe fn new(device: NonNull<u8>, offset: usize, len: usize) -> Option<Self> {
         let lead = offset % PAGE;
-        let layout = Layout::from_size_align(lead.checked_add(len.max(1))?, PAGE).ok()?;
-        // SAFETY: the layout's size is not zero.
-        let pages = NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
-        // SAFETY: just allocated with this size.
-        unsafe { pages.write_bytes(POISON, layout.size()) };
-        Some(Self { pages, layout, lead, device, len })
+        let size = lead.checked_add(len.max(1))?;
+        // SAFETY: new pages, at an address of the system's choice.
+        let pages = unsafe { libc::mmap(ptr::null_mut(), size, PROTECTION, FLAGS, -1, 0) };
+        let pages = NonNull::new(pages.cast::<u8>()).filter(|_| pages != libc::MAP_FAILED)?;
+        // SAFETY: just mapped with this size.
+        unsafe { pages.write_bytes(POISON, size) };
+        Some(Self { pages, size, lead, device, len })
     }
 
     /// The host's view.
@@ -72,7 +74,7 @@ impl Shadow {
 
 impl Drop for Shadow {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.pages.as_ptr(), self.layout) };
+        // SAFETY: mapped in `new` with this size, and nobody's view any more.
+        unsafe { libc::munmap(self.pages.as_ptr().cast::<c_void>(), self.size) };
     }
 }
