@@ -289,3 +289,22 @@ fn a_piece_with_an_unfinished_copy_is_not_given_out_again_at_once() -> Result {
     assert!(others.iter().all(|other| other.host_ptr() != start));
     Ok(())
 }
+
+#[test]
+fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Result {
+    const ALREADY_REGISTERED: i32 = 712;
+    let Some(sim) = simcuda() else { return common::skip("nothing fails on a real driver") };
+    let (_context, gpu) = common::open(NONE)?;
+    let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
+    for nth in 1..=5 {
+        sim.fail("cuMemHostRegister", nth, ALREADY_REGISTERED);
+    }
+    let error = refused(memory.write_with(CopyPolicy::Dma, 0, &[1_u8; 10]));
+    assert_says(&error, &["cuMemHostRegister failed (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)"]);
+    sim.fail("cuMemHostRegister", 1, ALREADY_REGISTERED);
+    let tries = Calls::of("cuMemHostRegister");
+    memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])?;
+    tries.assert(2, "the second pages are not the first");
+    assert_eq!(dma_read(&memory, 0, 10)?, [2; 10]);
+    Ok(())
+}

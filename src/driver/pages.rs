@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 
 use super::cuda::cuda;
 use super::{Handle, process};
+use crate::error::CudaCode;
 use crate::{Error, Result};
 
 /// Pages that are locked into memory, registered with the context that was current when they were made.
@@ -21,13 +22,26 @@ pub(crate) struct LockedPages {
 
 impl LockedPages {
     /// `len` bytes, a multiple of the page size, in the current context.
+    ///
+    /// The driver may still have a registration at an address where nothing has been mapped since: of somebody who
+    /// unmapped what was registered, or of a context that another thread is destroying. Then other pages are taken.
     pub(crate) fn new(len: usize) -> Result<Self> {
-        let pages = Pages::map(len)?;
-        let start = pages.start.0;
-        // SAFETY: the pages are mapped, and unregistered before they are unmapped.
-        unsafe { cuda()?.host_register(start, len) }?;
-        Ok(Self { registration: Registration(Some(Handle(start))), pages })
+        // Kept, so that the next pages are not the same.
+        let mut refused = Vec::new();
+        loop {
+            let pages = Pages::map(len)?;
+            match pages.register() {
+                Err(error)
+                    if error.cuda_code() == Some(CudaCode::ALREADY_REGISTERED) && refused.len() < Self::TRIES =>
+                {
+                    refused.push(pages);
+                }
+                registration => return registration.map(|registration| Self { registration, pages }),
+            }
+        }
     }
+
+    const TRIES: usize = 4;
 
     /// The first byte. Valid as long as this value.
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -87,6 +101,13 @@ impl Pages {
         } else {
             Err(last_error("madvise"))
         }
+    }
+
+    fn register(&self) -> Result<Registration> {
+        let start = self.start.0;
+        // SAFETY: the pages are mapped, and unregistered before they are unmapped.
+        unsafe { cuda()?.host_register(start, self.len) }?;
+        Ok(Registration(Some(Handle(start))))
     }
 }
 

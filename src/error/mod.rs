@@ -275,6 +275,7 @@ impl CudaCode {
     pub(crate) const OPERATING_SYSTEM: i32 = 304;
     pub(crate) const NOT_READY: i32 = 600;
     pub(crate) const CONTEXT_IS_DESTROYED: i32 = 709;
+    pub(crate) const ALREADY_REGISTERED: i32 = 712;
 
     pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {
         Self { value, name }
