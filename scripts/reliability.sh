@@ -4,8 +4,8 @@
 #     scripts/reliability.sh [PART...]
 #
 #   sweep       every driver call of every public operation made to fail
-#   sequences   random sequences against the model: STEPS (100,000) alone, with uncached copies, and on 16 threads;
-#               10,000 under the validation layer and on each device profile
+#   sequences   random sequences against the model: STEPS (100,000) alone, with uncached copies, and on 16 threads, and
+#               alone and on 16 threads for each device profile; 10,000 under the validation layer
 #   processes   forks, kills, limits, signals, and gdrcopy's cases
 #   sanitizers  scripts/sanitize.sh
 #   fuzz        scripts/fuzz.sh, SECONDS_EACH (60) seconds a target
@@ -46,8 +46,8 @@ sequences() {
     sequences_of "$steps" $threads
     sequences_of 10000 $alone VKGDR_TEST_LAYERS=validation
     for profile in $(profiles); do
-        sequences_of 10000 $alone VKGDR_TEST_PROFILE="$profile"
-        sequences_of 10000 $threads VKGDR_TEST_PROFILE="$profile"
+        sequences_of "$steps" $alone VKGDR_TEST_PROFILE="$profile"
+        sequences_of "$steps" $threads VKGDR_TEST_PROFILE="$profile"
     done
 }
 
