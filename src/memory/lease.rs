@@ -1,47 +1,23 @@
 //! Shares in a piece, counted: the last one gives it back.
 #![expect(unsafe_code, reason = "counts who shares a piece")]
 
-use std::mem::{ManuallyDrop, offset_of};
+use std::mem::{self, ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::binding::Binding;
-use super::owned::Memory;
-use super::piece::{FreePiece, Lot, Piece, Tag};
+use super::piece::{FreePiece, Lease, Lot, Part, Piece, Tag};
 use super::release::Held;
 use super::shares::Shares;
 use crate::Result;
 use crate::driver::process;
-
-/// A share in a piece. The last one gives it back.
-#[derive(Debug)]
-pub(crate) struct Lease(NonNull<Piece>);
-
-// SAFETY: a share is an atomic count, and pieces may be sent and shared.
-unsafe impl Send for Lease {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Lease {}
-
-const _: () = {
-    const fn is_shared<T: Send + Sync>() {}
-    is_shared::<Piece>();
-};
 
 impl Lease {
     /// All of an allocation, for somebody's own.
     pub(super) fn own(held: Held) -> Self {
         let len = held.allocation().len();
         Self::new(FreePiece::new(Arc::new(Lot::own(held)), 0, Tag { span: 0, class: 0 }), len)
-    }
-
-    /// What stands for no share.
-    ///
-    /// # Safety
-    ///
-    /// It must be neither used nor dropped.
-    pub(super) const unsafe fn nobody() -> Self {
-        Self(NonNull::dangling())
     }
 
     /// Lends a piece for `len` bytes.
@@ -53,13 +29,15 @@ impl Lease {
         let place = unsafe { NonNull::new_unchecked(place) };
         // SAFETY: nobody else has the piece.
         let piece = unsafe { &mut *place.as_ptr() };
-        piece.whole.lend(Self(place), len);
+        piece.whole.len = len;
+        // What was there before has ended, or stood for nobody's share.
+        let _ended = ManuallyDrop::new(mem::replace(&mut piece.whole.lease, Self(place)));
         Self(place)
     }
 
     /// Makes a pointer to [`whole`](Self::whole) of it.
     #[inline]
-    pub(crate) fn into_raw(self) -> NonNull<Memory> {
+    pub(crate) fn into_raw(self) -> NonNull<Part> {
         let piece = ManuallyDrop::new(self).0;
         // SAFETY: within the piece.
         unsafe { piece.byte_add(offset_of!(Piece, whole)) }.cast()
@@ -71,7 +49,7 @@ impl Lease {
     ///
     /// The pointer must come from [`into_raw`](Self::into_raw), and stands for one share.
     #[inline]
-    pub(crate) unsafe fn from_raw(whole: NonNull<Memory>) -> Self {
+    pub(crate) unsafe fn from_raw(whole: NonNull<Part>) -> Self {
         // SAFETY: the piece begins there, by this function's contract.
         Self(unsafe { whole.byte_sub(offset_of!(Piece, whole)) }.cast())
     }
@@ -84,7 +62,7 @@ impl Lease {
 
     /// All of the piece, as its holder sees it.
     #[inline]
-    pub(crate) fn whole(&self) -> &Memory {
+    pub(crate) fn whole(&self) -> &Part {
         &self.piece().whole
     }
 

@@ -4,8 +4,9 @@
 pub(crate) mod binding;
 mod bindings;
 mod calibrate;
-pub(crate) mod lease;
+mod lease;
 mod owned;
+mod part;
 pub(crate) mod piece;
 mod raw;
 mod region;

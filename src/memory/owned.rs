@@ -4,6 +4,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
+use std::ptr;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -11,7 +12,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::binding::DropPolicy;
-use super::lease::Lease;
+use super::piece::{Lease, Part};
 use super::region::Region;
 use super::release::Held;
 use crate::allocation::{Allocation, Exported};
@@ -50,6 +51,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// println!("kernels use {:#x}", memory.device_ptr());
 /// # Ok::<(), vkgdr::Error>(())
 /// ```
+#[repr(transparent)]
 pub struct Memory {
     whole: Region,
 }
@@ -93,20 +95,18 @@ impl Memory {
         Self::make(owner, || Allocation::import(owner, &exported, len, kind))
     }
 
-    pub(super) const fn new(whole: Region) -> Self {
-        Self { whole }
-    }
-
     /// All of what was lent.
     #[inline]
     pub(crate) fn lent(lease: Lease) -> Self {
-        Self { whole: Region::lent(lease) }
+        Self { whole: Region::new(Part::whole(lease)) }
     }
 
-    /// As [`Region::lend`].
+    /// All of what was lent, as a holder of the lease sees it.
     #[inline]
-    pub(super) fn lend(&mut self, lease: Lease, len: usize) {
-        self.whole.lend(lease, len);
+    pub(crate) fn of(lease: &Lease) -> &Self {
+        let whole = Region::of(lease.whole());
+        // SAFETY: memory is laid out as the region that it has.
+        unsafe { &*ptr::from_ref(whole).cast() }
     }
 
     /// Memory of the handle's primary context if it retains that, else of the current context.
@@ -133,10 +133,10 @@ impl Memory {
     /// What `vkGetMemoryFdKHR` returns, [`Error::Pooled`] for memory of a pool, which shares an allocation with other
     /// memory, and [`Error::Forked`].
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        if self.whole.tenure().is_lent() {
+        if self.whole.lease().is_lent() {
             return Err(Error::Pooled { operation: "export_fd" });
         }
-        self.whole.tenure().allocation().export()
+        self.whole.lease().allocation().export()
     }
 
     /// The first byte's address on the device.
@@ -160,7 +160,7 @@ impl Memory {
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
-        self.whole.tenure().context().raw()
+        self.whole.lease().context().raw()
     }
 
     /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop returns at once, with the
@@ -176,7 +176,7 @@ impl Memory {
     /// [`Error::ForeignStream`] when the stream belongs to another context,
     /// [`Error::PerThreadStream`].
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        self.whole.tenure().bind(stream)
+        self.whole.lease().bind(stream)
     }
 
     /// As [`bind_stream`](Self::bind_stream), for a stream that somebody else keeps alive. Null is the legacy
@@ -191,14 +191,14 @@ impl Memory {
     /// The stream must stay alive until the memory and all its regions are gone, or were bound to another stream.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live for long enough by this method's contract.
-        unsafe { self.whole.tenure().bind_raw(stream) }
+        unsafe { self.whole.lease().bind_raw(stream) }
     }
 
     /// The stream that the memory is bound to, if it is to one.
     #[inline]
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
-        self.whole.tenure().bound_stream()
+        self.whole.lease().bound_stream()
     }
 
     /// Waits for the bound stream, and ends the binding: the drop waits for the whole context from then on, unless it
@@ -211,7 +211,7 @@ impl Memory {
     /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work; the memory stays bound then.
     /// [`Error::Forked`].
     pub fn unbind_stream(&self) -> Result<()> {
-        self.whole.tenure().unbind()
+        self.whole.lease().unbind()
     }
 
     /// Notes that `stream` is about to use the memory. If that is another stream than the bound one, the drop waits for
@@ -220,13 +220,13 @@ impl Memory {
     /// The stream must be one of the memory's context for that to help, see [`Region::stream`]. It is compared, never
     /// used.
     pub fn record_use(&self, stream: CUstream) {
-        self.whole.tenure().note_use(stream);
+        self.whole.lease().note_use(stream);
     }
 
     /// What the release waits for.
     #[must_use]
     pub fn drop_policy(&self) -> DropPolicy {
-        self.whole.tenure().policy()
+        self.whole.lease().policy()
     }
 
     /// Makes the release wait for nothing ([`DropPolicy::Immediate`]).
@@ -235,7 +235,7 @@ impl Memory {
     ///
     /// When the memory and its regions are gone, no work of the device may use it.
     pub unsafe fn release_immediately(&self) {
-        self.whole.tenure().release_immediately();
+        self.whole.lease().release_immediately();
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`].

@@ -1,25 +1,30 @@
 //! A piece of an allocation: what it is a part of, who holds it, and where it goes when nobody does.
 //!
-//! A piece is all of an allocation that a [`Memory`] has for itself, or a part of one that somebody lends out, such as a
-//! pool. Who lends is not known here: a lot carries the function that takes its pieces back. A piece has a place
-//! on the heap, and keeps it while it goes from hand to hand.
-#![expect(unsafe_code, reason = "holds a region that nobody has yet")]
+//! A piece is all of an allocation that a [`Memory`](crate::Memory) has for itself, or a part of one that somebody lends
+//! out, such as a pool. Who lends is not known here: a lot carries the function that takes its pieces back. A piece has a
+//! place on the heap, and keeps it while it goes from hand to hand. Those who hold it have a [`Lease`] each, and see
+//! [`Part`]s of it, of which the piece itself keeps the one that is all of it.
+//!
+//! What a lease and a part can do is in `lease.rs`, `tenure.rs` and `part.rs`.
+#![expect(unsafe_code, reason = "shares pieces, and holds a part that nobody has yet")]
 
 use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use cudarc::driver::sys::CUdeviceptr;
+
 use super::binding::{Binding, SharedBinding};
 use super::bindings::Bindings;
-use super::owned::Memory;
-use super::region::Region;
 use super::release::Held;
 use super::shares::Shares;
 use crate::Result;
 use crate::access::view::View;
+use crate::driver::Handle;
 
 /// Takes back a piece that nobody holds any more.
 pub(crate) type TakeBack = fn(FreePiece) -> Result<()>;
@@ -110,10 +115,35 @@ pub(crate) struct Piece {
     binding: AtomicU32,
     lot: Arc<Lot>,
     /// All of it, as who holds it sees it. Nobody's share: it is one while the piece is lent, and is never dropped.
-    pub(super) whole: ManuallyDrop<Memory>,
+    pub(super) whole: ManuallyDrop<Part>,
 }
 
 const _: () = assert!(cfg!(not(target_pointer_width = "64")) || size_of::<Piece>() <= 56);
+
+/// A share in a piece. The last one gives it back.
+#[derive(Debug)]
+pub(crate) struct Lease(pub(super) NonNull<Piece>);
+
+// SAFETY: a share is an atomic count, and pieces may be sent and shared.
+unsafe impl Send for Lease {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Lease {}
+
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Piece>();
+};
+
+/// A range of a piece's bytes, and a share in the piece.
+#[derive(Clone)]
+#[repr(C)]
+pub(crate) struct Part {
+    pub(super) len: usize,
+    pub(super) lease: Lease,
+    pub(super) device_ptr: CUdeviceptr,
+    /// Where the CPU sees the first byte, if it copies it in the ordinary way; null otherwise.
+    pub(super) ordinary: Handle<*mut u8>,
+}
 
 /// A piece that nobody holds.
 #[derive(Debug)]
@@ -123,9 +153,11 @@ impl FreePiece {
     /// The piece at `offset` of a lot, which has its bytes there whenever it is lent.
     pub(crate) fn new(lot: Arc<Lot>, offset: usize, tag: Tag) -> Self {
         let view = View::whole(lot.held.allocation());
-        // SAFETY: not used before the piece is lent, and never dropped: nothing panics before it is in its place.
-        let whole = unsafe { Region::nobodys(view.part(offset, 0).unwrap_or(view)) };
-        let whole = ManuallyDrop::new(Memory::new(whole));
+        let view = view.part(offset, 0).unwrap_or(view);
+        let (device_ptr, ordinary) = (view.device_ptr(), Handle(view.ordinary_ptr()));
+        // It stands for no share, is replaced when the piece is lent, and is never dropped.
+        let nobodys = Lease(NonNull::dangling());
+        let whole = ManuallyDrop::new(Part { len: 0, lease: nobodys, device_ptr, ordinary });
         let (shares, binding) = (Shares::one(), AtomicU32::new(0));
         let (exposed, bound) = (AtomicBool::new(false), AtomicBool::new(lot.lender_id == 0));
         let Tag { span, class } = tag;
@@ -193,7 +225,7 @@ impl Piece {
     /// The bytes that were asked for.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.whole.len()
+        self.whole.len
     }
 
     /// Whether it is somebody's own, and not lent.

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
 
 use std::fmt;
-use std::mem::{self, ManuallyDrop};
 use std::ops::RangeBounds;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -10,14 +9,12 @@ use std::slice;
 use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::lease::Lease;
-use super::tenure::Tenure;
+use super::piece::{Lease, Part};
 use crate::access::copy::{self, CopyRoutine};
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
 use crate::access::writer::Writer;
-use crate::driver::Handle;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
 /// A range of bytes that the CPU and the device share.
@@ -31,73 +28,36 @@ use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 /// All methods may be called from any thread; they make the memory's own CUDA context current where they need
 /// one. Offsets and ranges are in bytes from the region's start.
 #[derive(Clone)]
-#[repr(C)]
+#[repr(transparent)]
 pub struct Region {
-    len: usize,
-    tenure: Tenure,
-    device_ptr: CUdeviceptr,
-    /// Where the CPU sees the first byte, if it copies it in the ordinary way; null otherwise.
-    ordinary: Handle<*mut u8>,
+    part: Part,
 }
 
 impl Region {
-    /// The bytes of a view, as nobody's.
-    ///
-    /// # Safety
-    ///
-    /// It must be neither used nor dropped before it is [lent](Self::lend), and never dropped.
-    pub(super) unsafe fn nobodys(view: View<'_>) -> Self {
-        let (len, device_ptr, ordinary) = (view.len(), view.device_ptr(), Handle(view.ordinary_ptr()));
-        // Last, when nothing can panic any more: a panic would drop it.
-        // SAFETY: by this function's contract.
-        let nobody = unsafe { Lease::nobody() };
-        Self { len, tenure: Tenure::new(nobody), device_ptr, ordinary }
+    pub(super) const fn new(part: Part) -> Self {
+        Self { part }
     }
 
-    /// All of what was lent.
+    /// A part as a region.
     #[inline]
-    pub(super) fn lent(lease: Lease) -> Self {
-        let Self { len, device_ptr, ordinary, .. } = **lease.whole();
-        Self { len, tenure: Tenure::new(lease), device_ptr, ordinary }
+    pub(super) fn of(part: &Part) -> &Self {
+        // SAFETY: a region is laid out as the part that it has.
+        unsafe { &*ptr::from_ref(part).cast() }
     }
 
-    /// Makes this the region of a lease, for `len` bytes. Neither of the leases is this region's to drop.
-    #[inline]
-    pub(super) fn lend(&mut self, lease: Lease, len: usize) {
-        self.len = len;
-        let _nobodys = ManuallyDrop::new(mem::replace(&mut self.tenure, Tenure::new(lease)));
-    }
-
-    pub(crate) const fn tenure(&self) -> &Tenure {
-        &self.tenure
+    pub(crate) const fn lease(&self) -> &Lease {
+        &self.part.lease
     }
 
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
-        View::checked(self.tenure.allocation(), self.offset(), self.len)
-    }
-
-    /// Where the CPU sees a range, if that is within the region and copied in the ordinary way. All that such copies look
-    /// at.
-    #[inline]
-    fn ordinary(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let first = NonNull::new(self.ordinary.0)?;
-        range::check(offset, len, self.len).ok()?;
-        // SAFETY: `offset` is at most the region's length.
-        Some(unsafe { first.add(offset) })
-    }
-
-    /// Where the region begins in its allocation.
-    #[inline]
-    fn offset(&self) -> usize {
-        // An allocation fits the address space.
-        usize::try_from(self.device_ptr - self.tenure.allocation().device_ptr()).unwrap_or(usize::MAX)
+        self.part.view()
     }
 
     /// The handle that the memory was allocated from.
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
-        self.tenure.allocation().owner()
+        self.part.lease.allocation().owner()
     }
 
     /// The first byte's address on the device.
@@ -108,8 +68,8 @@ impl Region {
 
     #[inline]
     pub(crate) fn device_ptr_ref(&self) -> &CUdeviceptr {
-        self.tenure.expose();
-        &self.device_ptr
+        self.part.lease.expose();
+        &self.part.device_ptr
     }
 
     /// The first byte's address for the CPU; none for device memory.
@@ -124,19 +84,19 @@ impl Region {
     /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.part.len
     }
 
     /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.part.len == 0
     }
 
     /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.tenure.allocation().kind()
+        self.part.lease.allocation().kind()
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
@@ -144,20 +104,20 @@ impl Region {
     /// already running needs.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
-        self.tenure.allocation().memory_type().coherent
+        self.part.lease.allocation().memory_type().coherent
     }
 
     /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
     /// where not.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.tenure.allocation().memory_type().atom
+        self.part.lease.allocation().memory_type().atom
     }
 
     /// The memory type that the memory came from.
     #[must_use]
     pub fn memory_type(&self) -> MemoryTypeInfo {
-        self.tenure.allocation().memory_type().info
+        self.part.lease.allocation().memory_type().info
     }
 
     /// A stream of the memory's context, for copies, fills and events. Null and 1 are that context's legacy default
@@ -173,7 +133,7 @@ impl Region {
     /// The stream must stay alive for as long as the value and its copies are used.
     pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
         // SAFETY: by this method's contract.
-        unsafe { StreamRef::in_context(raw, self.tenure.context()) }
+        unsafe { StreamRef::in_context(raw, self.part.lease.context()) }
     }
 
     /// Waits for the stream that the memory is bound to. Does nothing when it is bound to none.
@@ -182,7 +142,7 @@ impl Region {
     ///
     /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work, and [`Error::Forked`].
     pub fn wait_for_stream(&self) -> Result<()> {
-        self.tenure.wait_for_stream()
+        self.part.lease.wait_for_stream()
     }
 
     /// Makes the CPU's writes to a range visible to the device.
@@ -198,7 +158,7 @@ impl Region {
     /// [`Error::OutOfRange`], and what `vkFlushMappedMemoryRanges` returns.
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let (offset, len) = range::resolve(&range, self.len)?;
+        let (offset, len) = range::resolve(&range, self.len())?;
         self.view().flush(offset, len)
     }
 
@@ -212,7 +172,7 @@ impl Region {
     /// [`Error::OutOfRange`], and what `vkInvalidateMappedMemoryRanges` returns.
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let (offset, len) = range::resolve(&range, self.len)?;
+        let (offset, len) = range::resolve(&range, self.len())?;
         self.view().invalidate(offset, len)
     }
 
@@ -247,7 +207,7 @@ impl Region {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
-        let Some(to) = self.ordinary(offset, source.len()) else { return self.write_otherwise(offset, source) };
+        let Some(to) = self.part.ordinary(offset, source.len()) else { return self.write_otherwise(offset, source) };
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
         unsafe { copy::write_cached(to, source) };
         Ok(())
@@ -288,7 +248,7 @@ impl Region {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
-        let Some(from) = self.ordinary(offset, target.len()) else { return self.read_otherwise(offset, target) };
+        let Some(from) = self.part.ordinary(offset, target.len()) else { return self.read_otherwise(offset, target) };
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
         unsafe { copy::read_cached(from, target) };
         Ok(())
@@ -321,7 +281,7 @@ impl Region {
     ///
     /// As [`fill`](Self::fill).
     pub fn fill_pattern<T: NoUninit>(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
-        let (offset, len) = range::resolve(&range, self.len)?;
+        let (offset, len) = range::resolve(&range, self.len())?;
         self.view().fill(offset, len, pattern)
     }
 
@@ -335,11 +295,11 @@ impl Region {
     ///
     /// [`Error::OutOfRange`], [`Error::NoHostView`], and what the drivers return.
     pub fn map(&self, mode: MapMode, range: impl RangeBounds<usize>) -> Result<MapGuard<'_>> {
-        let (offset, len) = range::resolve(&range, self.len)?;
+        let (offset, len) = range::resolve(&range, self.len())?;
         if !self.kind().has_host_view() {
             return Err(Error::NoHostView { kind: self.kind() });
         }
-        self.tenure.wait_for_stream()?;
+        self.part.lease.wait_for_stream()?;
         MapGuard::new(self.view().part(offset, len)?, mode)
     }
 
@@ -349,10 +309,8 @@ impl Region {
     ///
     /// [`Error::OutOfRange`].
     pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
-        let (offset, len) = range::resolve(&range, self.len)?;
-        let device_ptr = self.device_ptr + offset as u64;
-        let ordinary = self.ordinary(offset, len).map_or(ptr::null_mut(), NonNull::as_ptr);
-        Ok(Self { len, tenure: self.tenure.clone(), device_ptr, ordinary: Handle(ordinary) })
+        let (offset, len) = range::resolve(&range, self.len())?;
+        Ok(Self { part: self.part.part(offset, len) })
     }
 
     /// The bytes as elements of `T`, as pointer and count.
@@ -367,13 +325,14 @@ impl Region {
     ///
     /// The drivers' first error, see [`Memory::free`](crate::Memory::free).
     pub fn free(self) -> Result<()> {
-        self.tenure.end()
+        self.part.lease.end()
     }
 
     /// As [`free`](Self::free), and nothing is waited for.
     #[inline]
     pub(super) fn free_idle(self) -> Result<()> {
-        self.tenure.end_idle()
+        self.part.lease.know_idle();
+        self.part.lease.end()
     }
 
     /// The bytes as a slice.
@@ -413,10 +372,10 @@ impl Region {
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
-            .field("offset", &self.offset())
-            .field("len", &self.len)
+            .field("offset", &self.part.offset())
+            .field("len", &self.len())
             .field("kind", &self.kind())
-            .field("device_ptr", &format_args!("{:#x}", self.device_ptr))
+            .field("device_ptr", &format_args!("{:#x}", self.part.device_ptr))
             .field("host_ptr", &self.host_ptr())
             .finish_non_exhaustive()
     }

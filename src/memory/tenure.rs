@@ -1,4 +1,4 @@
-//! What keeps a region's bytes, and what else may use them.
+//! What a lease tells of the bytes that it keeps: who has them, and what else may use them.
 #![expect(unsafe_code, reason = "binds streams that somebody else keeps alive")]
 
 use std::sync::Arc;
@@ -7,29 +7,14 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
 use super::binding::{Binding, DropPolicy};
-use super::lease::Lease;
-use super::piece::Piece;
+use super::piece::Lease;
 use super::release::Held;
 use crate::Result;
 use crate::allocation::Allocation;
 use crate::driver::context::Context;
 use crate::driver::process;
 
-/// A share in a piece of an allocation, or in all of one. With the last share it is released, or goes back.
-#[derive(Debug, Clone)]
-pub(crate) struct Tenure(Lease);
-
-impl Tenure {
-    #[inline]
-    pub(super) const fn new(lease: Lease) -> Self {
-        Self(lease)
-    }
-
-    #[inline]
-    fn piece(&self) -> &Piece {
-        self.0.piece()
-    }
-
+impl Lease {
     #[inline]
     fn held(&self) -> &Held {
         self.piece().held()
@@ -104,17 +89,5 @@ impl Tenure {
     pub(super) fn wait_for_stream(&self) -> Result<()> {
         process::check()?;
         self.piece().bound().map_or(Ok(()), |binding| binding.synchronize(self.context()))
-    }
-
-    /// As [`end`](Self::end), and nothing is waited for.
-    #[inline]
-    pub(super) fn end_idle(self) -> Result<()> {
-        self.0.know_idle();
-        self.end()
-    }
-
-    /// Gives this share up, and reports what goes wrong when it is the last.
-    pub(super) fn end(self) -> Result<()> {
-        self.0.end()
     }
 }

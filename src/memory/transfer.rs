@@ -145,7 +145,7 @@ impl Region {
     fn way(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> Way {
         match Way::choose(policy, view.traits(), len, self.dma().threshold(direction)) {
             // Setting an engine up for one copy is not worth it.
-            Way::DmaIfPossible if !Dma::keeps_engine(self.tenure().context()) => Way::Cpu,
+            Way::DmaIfPossible if !Dma::keeps_engine(self.lease().context()) => Way::Cpu,
             way => way,
         }
     }
@@ -210,7 +210,7 @@ impl Region {
         // What this thread wrote comes first.
         part.flush(0, source.len())?;
         // SAFETY: the region keeps the bytes, and an unfinished copy is noted where the memory's release looks.
-        let copied = unsafe { self.dma().write(self.tenure().context(), part.device_ptr(), source) };
+        let copied = unsafe { self.dma().write(self.lease().context(), part.device_ptr(), source) };
         if copied.is_ok() {
             part.invalidate(0, source.len())?;
         }
@@ -230,13 +230,13 @@ impl Region {
         }
         part.flush(0, target.len())?;
         // SAFETY: as for a write.
-        Ok(unsafe { self.dma().read(self.tenure().context(), part.device_ptr(), target) })
+        Ok(unsafe { self.dma().read(self.lease().context(), part.device_ptr(), target) })
     }
 
     /// The error of a copy that failed. The memory must not go while the device may be at it.
     fn after(&self, failure: Failure) -> crate::Error {
         if let Failure::Unfinished(_) = failure {
-            self.tenure().note_stray();
+            self.lease().note_stray();
         }
         failure.into()
     }

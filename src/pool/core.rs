@@ -20,8 +20,7 @@ use super::options::PoolOptions;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::binding::Binding;
-use crate::memory::lease::Lease;
-use crate::memory::piece::{FreePiece, Lot, Tag};
+use crate::memory::piece::{FreePiece, Lease, Lot, Tag};
 use crate::memory::release::Held;
 use crate::{DropPolicy, MemoryKind, Result, StreamRef, Vkgdr};
 

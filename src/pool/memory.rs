@@ -10,8 +10,7 @@ use std::slice;
 use bytemuck::Pod;
 
 use super::core::{take_back_far, take_back_near};
-use crate::memory::lease::Lease;
-use crate::memory::piece::FreePiece;
+use crate::memory::piece::{FreePiece, Lease};
 use crate::{Memory, Result};
 
 /// Memory from a [`Pool`](crate::Pool), which goes back there when it and its regions are gone.
@@ -89,7 +88,7 @@ impl PoolMemory {
     #[inline]
     #[must_use]
     pub fn into_raw(self) -> NonNull<Memory> {
-        self.into_lease().into_raw()
+        self.into_lease().into_raw().cast()
     }
 
     /// The memory of a pointer.
@@ -101,7 +100,7 @@ impl PoolMemory {
     #[must_use]
     pub unsafe fn from_raw(memory: NonNull<Memory>) -> Self {
         // SAFETY: by this function's contract.
-        Self::new(unsafe { Lease::from_raw(memory) })
+        Self::new(unsafe { Lease::from_raw(memory.cast()) })
     }
 }
 
@@ -128,7 +127,7 @@ impl Deref for PoolMemory {
 
     #[inline]
     fn deref(&self) -> &Memory {
-        self.lease.whole()
+        Memory::of(&self.lease)
     }
 }
 
