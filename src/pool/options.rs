@@ -7,7 +7,7 @@ use crate::{Error, MemoryKind, Result};
 const MIB: usize = 1 << 20;
 /// Bytes. A block is never smaller.
 const SMALLEST_BLOCK: usize = 64 << 10;
-/// More than a GPU has.
+/// What is larger is taken for a mistake: nothing else depends on these two.
 const LARGEST_BLOCK: usize = 128 << 30;
 const LARGEST_PIECE: usize = 1 << 30;
 /// Both sides see a block through page tables, whose smallest pages have 4 KiB.
