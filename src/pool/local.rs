@@ -225,12 +225,6 @@ fn find(pool: u32) -> Option<NonNull<Owner<Padded>>> {
     found.ok().flatten()
 }
 
-/// Whether this thread has a cache of a pool.
-fn is_enrolled(pool: u32) -> bool {
-    let find = |caches: &Caches| caches.0.try_borrow().is_ok_and(|list| list.iter().any(|entry| entry.pool == pool));
-    CACHES.try_with(find).unwrap_or(true)
-}
-
 /// Lends a piece, if this thread has one.
 #[inline]
 pub(super) fn take(pool: u32, class: usize, len: usize) -> Option<FreePiece> {
@@ -268,7 +262,7 @@ pub(super) fn stock(pool: u32, class: usize, pieces: &mut Vec<FreePiece>) {
 
 /// How many pieces of a class to get at once, and whether this thread has a cache for them. Makes the cache.
 pub(super) fn enrol(home: &Arc<impl Home + 'static>, pool: u32, classes: &Classes, class: usize) -> usize {
-    if pool != NOBODY && !is_enrolled(pool) && home.is_holding() {
+    if pool != NOBODY && find(pool).is_none() && home.is_holding() {
         let (owner, cache) = Cache::new(classes);
         let weak: Weak<dyn Home> = Arc::downgrade(home) as Weak<dyn Home>;
         let entry = Entry { pool, owner: Box::new(owner), cache: cache.clone(), home: weak };
