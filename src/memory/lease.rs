@@ -10,6 +10,7 @@ use super::binding::Binding;
 use super::piece::{FreePiece, Lease, Lot, Part, Piece, Tag};
 use super::release::Held;
 use super::shares::Shares;
+use super::slab::{Slab, Slot};
 use crate::Result;
 use crate::driver::process;
 
@@ -17,16 +18,15 @@ impl Lease {
     /// All of an allocation, for somebody's own.
     pub(super) fn own(held: Held) -> Self {
         let len = held.allocation().len();
-        Self::new(FreePiece::new(Arc::new(Lot::own(held)), 0, Tag { span: 0, class: 0 }), len)
+        let lot = Arc::new(Lot::own(held));
+        Self::new(FreePiece::new(&mut Slab::new(1), lot, 0, Tag { span: 0, class: 0 }), len)
     }
 
     /// Lends a piece for `len` bytes.
     #[inline]
     pub(crate) fn new(mut piece: FreePiece, len: usize) -> Self {
         piece.0.shares = Shares::one();
-        let place = Box::into_raw(piece.0);
-        // SAFETY: it comes from a box.
-        let place = unsafe { NonNull::new_unchecked(place) };
+        let place = piece.0.into_raw();
         // SAFETY: nobody else has the piece.
         let piece = unsafe { &mut *place.as_ptr() };
         piece.whole.len = len;
@@ -112,9 +112,9 @@ impl Lease {
         if process::is_forked() || !self.piece().shares.give_up() {
             return None;
         }
-        // SAFETY: it was a box when it was lent, and this was the last share: each is given up once, by this method's
+        // SAFETY: it was a slot when it was lent, and this was the last share: each is given up once, by this method's
         // contract.
-        Some(FreePiece(unsafe { Box::from_raw(self.0.as_ptr()) }))
+        Some(FreePiece(unsafe { Slot::from_raw(self.0) }))
     }
 }
 

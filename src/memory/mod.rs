@@ -12,6 +12,7 @@ mod raw;
 mod region;
 pub(crate) mod release;
 mod shares;
+pub(crate) mod slab;
 mod tenure;
 mod transfer;
 

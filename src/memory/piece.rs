@@ -22,6 +22,7 @@ use super::binding::{Binding, SharedBinding};
 use super::bindings::Bindings;
 use super::release::Held;
 use super::shares::Shares;
+use super::slab::{Index, Indexed, Slab, Slot};
 use crate::Result;
 use crate::access::view::View;
 use crate::driver::Handle;
@@ -99,9 +100,9 @@ pub(crate) struct Tag {
 
 /// A range of a lot. It is lent again and again, each time with a length of its own.
 ///
-/// There are many: with 56 bytes, they and what the allocator adds take a line of the CPU's cache each. What every lease
-/// touches comes first.
-#[repr(C)]
+/// Each has a line of the CPU's cache for itself, which two threads with a piece each need not pass to and fro. What
+/// every lease touches comes first.
+#[repr(C, align(64))]
 pub(crate) struct Piece {
     /// How many hold it, while it is lent.
     pub(super) shares: Shares,
@@ -113,12 +114,22 @@ pub(crate) struct Piece {
     pub(super) bound: AtomicBool,
     /// The number of its binding; 0 until there is one.
     binding: AtomicU32,
+    /// Its lot's.
+    lender_id: u32,
+    index: Index,
     lot: Arc<Lot>,
     /// All of it, as who holds it sees it. Nobody's share: it is one while the piece is lent, and is never dropped.
     pub(super) whole: ManuallyDrop<Part>,
 }
 
-const _: () = assert!(cfg!(not(target_pointer_width = "64")) || size_of::<Piece>() <= 56);
+const _: () = assert!(size_of::<Piece>() == 64);
+
+// SAFETY: nothing changes it.
+unsafe impl Indexed for Piece {
+    fn index(&self) -> Index {
+        self.index
+    }
+}
 
 /// A share in a piece. The last one gives it back.
 #[derive(Debug)]
@@ -147,11 +158,11 @@ pub(crate) struct Part {
 
 /// A piece that nobody holds.
 #[derive(Debug)]
-pub(crate) struct FreePiece(pub(super) Box<Piece>);
+pub(crate) struct FreePiece(pub(super) Slot<Piece>);
 
 impl FreePiece {
     /// The piece at `offset` of a lot, which has its bytes there whenever it is lent.
-    pub(crate) fn new(lot: Arc<Lot>, offset: usize, tag: Tag) -> Self {
+    pub(crate) fn new(slab: &mut Slab<Piece>, lot: Arc<Lot>, offset: usize, tag: Tag) -> Self {
         let view = View::whole(lot.held.allocation());
         let view = view.part(offset, 0).unwrap_or(view);
         let (device_ptr, ordinary) = (view.device_ptr(), Handle(view.ordinary_ptr()));
@@ -161,7 +172,8 @@ impl FreePiece {
         let (shares, binding) = (Shares::one(), AtomicU32::new(0));
         let (exposed, bound) = (AtomicBool::new(false), AtomicBool::new(lot.lender_id == 0));
         let Tag { span, class } = tag;
-        Self(Box::new(Piece { shares, span, class, exposed, bound, binding, whole, lot }))
+        let lender_id = lot.lender_id;
+        Self(slab.put(|index| Piece { shares, span, class, exposed, bound, binding, lender_id, index, lot, whole }))
     }
 
     /// Goes back to where it came from.
@@ -218,8 +230,8 @@ impl Piece {
 
     /// Who lends it.
     #[inline]
-    pub(crate) fn lender_id(&self) -> u32 {
-        self.lot.lender_id
+    pub(crate) const fn lender_id(&self) -> u32 {
+        self.lender_id
     }
 
     /// The bytes that were asked for.

@@ -22,6 +22,7 @@ use crate::driver::process;
 use crate::memory::binding::Binding;
 use crate::memory::piece::{FreePiece, Lease, Lot, Tag};
 use crate::memory::release::Held;
+use crate::memory::slab::Slab;
 use crate::{DropPolicy, MemoryKind, Result, StreamRef, Vkgdr};
 
 /// The class of pieces that have an allocation of their own.
@@ -258,7 +259,7 @@ impl Core {
         }?;
         self.count_alone(len.cast_signed());
         let tag = Tag { span: 0, class: ALONE };
-        Ok(self.lend(FreePiece::new(lot, 0, tag), len))
+        Ok(self.lend(FreePiece::new(&mut Slab::new(1), lot, 0, tag), len))
     }
 
     /// Takes back a piece that this thread has no room for, or that is to be looked at.

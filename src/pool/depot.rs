@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::classes::Classes;
 use super::spans::Spans;
 use crate::memory::piece::{FreePiece, Lot, Tag};
+use crate::memory::slab::Slab;
 
 /// Bytes. Spans of small pieces are about so large.
 const SPAN: usize = 64 << 10;
@@ -136,13 +137,15 @@ impl Depot {
         let Some(Some(span)) = self.spans.get_mut(place) else { return };
         let Some(Some(block)) = self.blocks.get(span.block) else { return };
         let count = count.min(span.most - span.carved);
-        if count > 0 {
-            self.idle_spans -= usize::from(span.is_idle());
+        if count == 0 {
+            return;
         }
+        self.idle_spans -= usize::from(span.is_idle());
+        let mut slab = Slab::new(as_u32(count));
         let tag = Tag { span: as_u32(place), class: as_u16(class) };
         for _ in 0..count {
             let offset = span.offset + span.carved * size;
-            into.push(FreePiece::new(block.lot.clone(), offset, tag));
+            into.push(FreePiece::new(&mut slab, block.lot.clone(), offset, tag));
             span.carved += 1;
         }
         if span.carved == span.most {
