@@ -55,15 +55,43 @@ struct Shared {
 #[repr(align(128))]
 struct Apart<T>(T);
 
-/// Takes back a piece that nobody holds any more.
-pub(super) fn take_back(piece: FreePiece) -> Result<()> {
-    take_back_near(piece).map_or(Ok(()), take_back_far)
+/// What a pool lends.
+///
+/// The class is the piece's. Here it need not be read there, so that an allocation that follows need not wait for a
+/// piece that comes back from far away in the CPU's caches.
+pub(super) struct Loan {
+    pub(super) lease: Lease,
+    class: usize,
 }
 
-/// As [`take_back`], if this thread has room for the piece and nobody need look at it; gives it back if not.
+impl Loan {
+    /// A loan whose class was forgotten.
+    #[inline]
+    pub(super) fn of(lease: Lease) -> Self {
+        let class = lease.piece().tag().class.into();
+        Self { lease, class }
+    }
+
+    /// Ends the loan. Gives the piece if nobody else holds it, and somebody has to look at it or this thread has no room
+    /// for it.
+    #[inline]
+    pub(super) fn give_back_near(self) -> Option<FreePiece> {
+        let piece = self.lease.give_up()?;
+        debug_assert_eq!(usize::from(piece.tag().class), self.class);
+        take_back_near(piece, self.class)
+    }
+}
+
+/// Takes back a piece that nobody holds any more.
+fn take_back(piece: FreePiece) -> Result<()> {
+    let class = piece.tag().class.into();
+    take_back_near(piece, class).map_or(Ok(()), take_back_far)
+}
+
+/// Takes back a piece of a class, if nobody has to look at it and this thread has room for it; gives it back if not.
 #[inline]
-pub(super) fn take_back_near(piece: FreePiece) -> Option<FreePiece> {
-    if piece.is_untouched() { local::put(piece) } else { Some(piece) }
+fn take_back_near(piece: FreePiece, class: usize) -> Option<FreePiece> {
+    if piece.is_untouched() { local::put(piece, class) } else { Some(piece) }
 }
 
 /// As [`take_back`], where all threads find the piece.
@@ -133,19 +161,19 @@ impl Core {
 
     /// A piece for `len` bytes.
     #[inline]
-    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Lease> {
+    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Loan> {
         if !process::is_forked()
             && let Some(class) = self.classes.of(len)
             && let Some(piece) = local::take(self.id, class, len)
         {
-            return Ok(Lease::new(piece, len));
+            return Ok(Loan { lease: Lease::new(piece, len), class });
         }
         self.allocate_far(len)
     }
 
     /// As [`allocate`](Self::allocate), where this thread has no piece.
     #[cold]
-    fn allocate_far(self: &Arc<Self>, len: usize) -> Result<Lease> {
+    fn allocate_far(self: &Arc<Self>, len: usize) -> Result<Loan> {
         process::check()?;
         match self.classes.of(len) {
             Some(class) => self.fetch(class, len),
@@ -154,7 +182,7 @@ impl Core {
     }
 
     /// A piece from what all threads share, and some more for this thread's cache.
-    fn fetch(self: &Arc<Self>, class: usize, len: usize) -> Result<Lease> {
+    fn fetch(self: &Arc<Self>, class: usize, len: usize) -> Result<Loan> {
         let count = local::enrol(self, self.id, &self.classes, class);
         let mut pieces = Vec::with_capacity(count);
         let piece = loop {
@@ -171,9 +199,9 @@ impl Core {
     }
 
     /// Lends a piece, and counts it.
-    pub(super) fn lend(&self, piece: FreePiece, len: usize) -> Lease {
+    pub(super) fn lend(&self, piece: FreePiece, len: usize) -> Loan {
         self.count(Lent::one(len));
-        Lease::new(piece, len)
+        Loan::of(Lease::new(piece, len))
     }
 
     /// A free piece that was bound to this stream before.
@@ -247,7 +275,7 @@ impl Core {
     }
 
     /// A piece with an allocation of its own.
-    fn allocate_alone(self: &Arc<Self>, len: usize) -> Result<Lease> {
+    fn allocate_alone(self: &Arc<Self>, len: usize) -> Result<Loan> {
         let lot = match self.make_lot(len) {
             Err(error) if error.is_exhaustion() => {
                 if !self.free_held() {
@@ -303,7 +331,7 @@ impl Core {
 
     /// Puts a free piece into this thread's cache, or where all threads find it.
     fn put_near(self: &Arc<Self>, piece: FreePiece) {
-        let class = piece.tag().class as usize;
+        let class = piece.tag().class.into();
         local::enrol(self, self.id, &self.classes, class);
         let mut pieces = vec![piece];
         local::stock(self.id, class, &mut pieces);

@@ -106,10 +106,10 @@ impl Bins {
         Some(piece)
     }
 
-    /// Takes a piece back that was lent, if there is room for it; gives it back if not.
+    /// Takes a piece of a class back that was lent, if there is room for it; gives it back if not.
     #[inline]
-    fn keep(&mut self, piece: FreePiece) -> Option<FreePiece> {
-        match self.bins.get_mut(piece.tag().class as usize) {
+    fn keep(&mut self, piece: FreePiece, class: usize) -> Option<FreePiece> {
+        match self.bins.get_mut(class) {
             Some(bin) if bin.pieces.len() < bin.most && self.open => {
                 self.lent_pieces -= 1;
                 self.lent_bytes -= piece.len().cast_signed();
@@ -231,12 +231,12 @@ pub(super) fn take(pool: u32, class: usize, len: usize) -> Option<FreePiece> {
     with(pool, |bins| bins.take(class, len)).flatten()
 }
 
-/// Takes a piece back that was lent, if this thread has room for it; if not, gives it back.
+/// Takes a piece of a class back that was lent, if this thread has room for it; if not, gives it back.
 #[inline]
-pub(super) fn put(piece: FreePiece) -> Option<FreePiece> {
+pub(super) fn put(piece: FreePiece, class: usize) -> Option<FreePiece> {
     let mut piece = Some(piece);
     let pool = piece.as_ref().map_or(NOBODY, |piece| piece.lender_id());
-    with(pool, |bins| piece = piece.take().and_then(|piece| bins.keep(piece)));
+    with(pool, |bins| piece = piece.take().and_then(|piece| bins.keep(piece, class)));
     piece
 }
 

@@ -9,7 +9,7 @@ use std::slice;
 
 use bytemuck::Pod;
 
-use super::core::{take_back_far, take_back_near};
+use super::core::{Loan, take_back_far};
 use crate::memory::piece::{FreePiece, Lease};
 use crate::{Memory, Result};
 
@@ -17,27 +17,27 @@ use crate::{Memory, Result};
 ///
 /// Everything that [`Memory`] and [`Region`](crate::Region) do it does, too: it dereferences to them. Its addresses are
 /// aligned as [`PoolOptions::alignment`](crate::PoolOptions::alignment) says. When it is given out again is said at
-/// [`Pool`](crate::Pool). It may be used and dropped on any thread. It has the size of a pointer.
+/// [`Pool`](crate::Pool). It may be used and dropped on any thread.
 ///
 /// What differs: it cannot be exported as a descriptor ([`Error::Pooled`](crate::Error::Pooled)), since it shares an
 /// allocation with other memory; [`free`](Self::free) and a drop give it back, in the order of ten nanoseconds.
 pub struct PoolMemory {
     /// Given up by a drop.
-    lease: ManuallyDrop<Lease>,
+    loan: ManuallyDrop<Loan>,
 }
 
 impl PoolMemory {
     /// What was lent.
     #[inline]
-    pub(super) const fn new(lease: Lease) -> Self {
-        Self { lease: ManuallyDrop::new(lease) }
+    pub(super) const fn new(loan: Loan) -> Self {
+        Self { loan: ManuallyDrop::new(loan) }
     }
 
     #[inline]
-    fn into_lease(self) -> Lease {
+    fn into_loan(self) -> Loan {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: nothing uses the field afterwards.
-        unsafe { ManuallyDrop::take(&mut this.lease) }
+        unsafe { ManuallyDrop::take(&mut this.loan) }
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`](crate::Region::as_mut_slice).
@@ -65,7 +65,7 @@ impl PoolMemory {
     /// again before the device is known to have finished.
     #[inline]
     pub fn free(self) -> Result<()> {
-        self.into_lease().give_up().and_then(take_back_near).map_or(Ok(()), take_back_far)
+        self.into_loan().give_back_near().map_or(Ok(()), take_back_far)
     }
 
     /// Gives memory back that the device has finished with, see [`Memory::free_idle`].
@@ -79,7 +79,7 @@ impl PoolMemory {
     /// As [`Memory::free_idle`].
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
-        self.lease.know_idle();
+        self.loan.lease.know_idle();
         self.free()
     }
 
@@ -88,7 +88,7 @@ impl PoolMemory {
     #[inline]
     #[must_use]
     pub fn into_raw(self) -> NonNull<Memory> {
-        self.into_lease().into_raw().cast()
+        self.into_loan().lease.into_raw().cast()
     }
 
     /// The memory of a pointer.
@@ -100,7 +100,7 @@ impl PoolMemory {
     #[must_use]
     pub unsafe fn from_raw(memory: NonNull<Memory>) -> Self {
         // SAFETY: by this function's contract.
-        Self::new(unsafe { Lease::from_raw(memory.cast()) })
+        Self::new(Loan::of(unsafe { Lease::from_raw(memory.cast()) }))
     }
 }
 
@@ -108,8 +108,8 @@ impl Drop for PoolMemory {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: nothing uses what was dropped.
-        let lease = unsafe { ManuallyDrop::take(&mut self.lease) };
-        if let Some(piece) = lease.give_up().and_then(take_back_near) {
+        let loan = unsafe { ManuallyDrop::take(&mut self.loan) };
+        if let Some(piece) = loan.give_back_near() {
             drop_far(piece);
         }
     }
@@ -127,7 +127,7 @@ impl Deref for PoolMemory {
 
     #[inline]
     fn deref(&self) -> &Memory {
-        Memory::of(&self.lease)
+        Memory::of(&self.loan.lease)
     }
 }
 
@@ -135,7 +135,7 @@ impl From<PoolMemory> for Memory {
     /// For code that does not care where memory comes from: it goes back to its pool all the same.
     #[inline]
     fn from(memory: PoolMemory) -> Self {
-        Self::lent(memory.into_lease())
+        Self::lent(memory.into_loan().lease)
     }
 }
 
