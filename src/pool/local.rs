@@ -36,8 +36,10 @@ const fn capacity(size: usize) -> usize {
     }
 }
 
+/// A class's pieces.
 #[derive(Debug)]
 struct Bin {
+    /// Has no room before the first ones are stocked, and for `most` from then on.
     pieces: Vec<FreePiece>,
     most: usize,
 }
@@ -110,7 +112,7 @@ impl Bins {
     #[inline]
     fn keep(&mut self, piece: FreePiece, class: usize) -> Option<FreePiece> {
         match self.bins.get_mut(class) {
-            Some(bin) if bin.pieces.len() < bin.most && self.open => {
+            Some(bin) if bin.pieces.len() < bin.pieces.capacity() => {
                 self.lent_pieces -= 1;
                 self.lent_bytes -= piece.len().cast_signed();
                 bin.pieces.push(piece);
@@ -148,7 +150,12 @@ impl Cache {
     pub(super) fn drain(&self, close: bool, into: &mut Vec<FreePiece>) -> Lent {
         self.0.with(|Padded(bins)| {
             bins.open &= !close;
-            bins.bins.iter_mut().for_each(|bin| into.append(&mut bin.pieces));
+            for bin in &mut bins.bins {
+                into.append(&mut bin.pieces);
+                if close {
+                    bin.pieces = Vec::new();
+                }
+            }
             let lent = if close { bins.lent() } else { Lent::default() };
             bins.count(-lent);
             lent
@@ -250,6 +257,9 @@ pub(super) fn count(pool: u32, lent: Lent) -> bool {
 pub(super) fn stock(pool: u32, class: usize, pieces: &mut Vec<FreePiece>) {
     with(pool, |bins| {
         let Some(bin) = bins.bins.get_mut(class).filter(|bin| bins.open && bin.most > 0) else { return };
+        if bin.pieces.capacity() == 0 {
+            bin.pieces.reserve_exact(bin.most);
+        }
         let room = bin.most - bin.pieces.len();
         let stay = pieces.len() - pieces.len().min(room.max(1));
         let arrived: Vec<_> = pieces.drain(stay..).collect();
