@@ -12,9 +12,9 @@ mod tables;
 
 use std::ffi::c_char;
 
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
-use crate::interface::{NegotiateInterface, dispatch_key, entry, negotiate, text};
+use crate::interface::{NegotiateInterface, entry, negotiate, text};
 use device::{create_device, destroy_device};
 use instance::{create_instance, destroy_instance, enumerate_device_extension_properties, enumerate_physical_devices};
 use memory::{
@@ -87,12 +87,8 @@ unsafe extern "system" fn get_instance_proc_addr(
     if let function @ Some(_) = instance_function(bytes) {
         return function;
     }
-    if instance.is_null() {
-        return None;
-    }
-    // SAFETY: a live instance of the caller's.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    let next = INSTANCES.get(key)?.get_instance_proc_addr;
+    // SAFETY: null or a live instance of the caller's.
+    let next = unsafe { INSTANCES.get(instance) }?.get_instance_proc_addr;
     // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
     let function = unsafe { next(instance, name) }?;
     device_function(bytes).or(Some(function))
@@ -102,8 +98,7 @@ unsafe extern "system" fn get_device_proc_addr(device: vk::Device, name: *const 
     // SAFETY: Vulkan asks for a terminated name.
     let bytes = unsafe { text(name) }?.to_bytes();
     // SAFETY: a live device of the caller's.
-    let key = unsafe { dispatch_key(device.as_raw()) };
-    let next = DEVICES.get(key)?.get_device_proc_addr;
+    let next = unsafe { DEVICES.get(device) }?.get_device_proc_addr;
     // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
     let function = unsafe { next(device, name) }?;
     device_function(bytes).or(Some(function))

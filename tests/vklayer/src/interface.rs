@@ -180,17 +180,6 @@ pub(crate) unsafe fn take_link<L: Link>(p_next: *const c_void) -> Option<L> {
     None
 }
 
-/// The first word of a dispatchable handle: the loader's dispatch table. An instance and its physical devices share
-/// one, as do a device and its queues.
-///
-/// # Safety
-/// `handle` is the raw value of a live dispatchable handle.
-pub(crate) unsafe fn dispatch_key(handle: u64) -> usize {
-    let pointer = std::ptr::with_exposed_provenance::<usize>(usize::try_from(handle).unwrap_or(0));
-    // SAFETY: a dispatchable handle is a pointer to an object that begins with this word.
-    unsafe { *pointer }
-}
-
 /// Whether an instance is the simulated CUDA driver's own.
 ///
 /// # Safety

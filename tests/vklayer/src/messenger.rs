@@ -4,18 +4,15 @@
 //! info, for what is said while the instance comes and goes; another lives between the two.
 #![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]
 
-use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ash::ext::debug_utils;
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
-use crate::interface::{
-    InstanceLink, NegotiateInterface, address, dispatch_key, entry, is_simulator, negotiate, take_link, text,
-};
+use crate::interface::{InstanceLink, NegotiateInterface, address, entry, is_simulator, negotiate, take_link, text};
 use crate::messages::messenger_info;
+use crate::tables::Tables;
 
 /// What the layer knows of an instance.
 struct Instance {
@@ -32,12 +29,8 @@ struct Messenger {
     validated: bool,
 }
 
-/// The instances by their dispatch word.
-static INSTANCES: Mutex<BTreeMap<usize, Instance>> = Mutex::new(BTreeMap::new());
-
-fn instances() -> MutexGuard<'static, BTreeMap<usize, Instance>> {
-    INSTANCES.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// All instances of the process.
+static INSTANCES: Tables<Instance> = Tables::new();
 
 /// The loader's first call. The layer has no device functions: the loader leaves it out of devices' chains.
 ///
@@ -52,15 +45,14 @@ pub(crate) unsafe extern "system" fn vklayer_messenger_negotiate(interface: *mut
 /// Instances that have a live messenger.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn vklayer_messenger_active() -> i32 {
-    let count = instances().values().filter(|instance| instance.messenger.is_some()).count();
+    let count = INSTANCES.count(|instance| instance.messenger.is_some());
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// Instances that have a live messenger and `VK_LAYER_KHRONOS_validation` beneath it.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn vklayer_validation_present() -> u64 {
-    let validated = |instance: &Instance| instance.messenger.as_ref().is_some_and(|messenger| messenger.validated);
-    instances().values().map(|instance| u64::from(validated(instance))).sum()
+    INSTANCES.count(|instance| instance.messenger.as_ref().is_some_and(|messenger| messenger.validated)) as u64
 }
 
 unsafe extern "system" fn get_instance_proc_addr(
@@ -72,11 +64,9 @@ unsafe extern "system" fn get_instance_proc_addr(
         b"vkGetInstanceProcAddr" => entry!(get_instance_proc_addr as PFN_vkGetInstanceProcAddr),
         b"vkCreateInstance" => entry!(create_instance as PFN_vkCreateInstance),
         b"vkDestroyInstance" => entry!(destroy_instance as PFN_vkDestroyInstance),
-        _ if instance.is_null() => None,
         _ => {
-            // SAFETY: a live instance of the caller's.
-            let key = unsafe { dispatch_key(instance.as_raw()) };
-            let next = instances().get(&key).map(|instance| instance.get_instance_proc_addr)?;
+            // SAFETY: null or a live instance of the caller's.
+            let next = unsafe { INSTANCES.get(instance) }?.get_instance_proc_addr;
             // SAFETY: the caller's arguments, passed on.
             unsafe { next(instance, name) }
         }
@@ -154,8 +144,7 @@ unsafe fn remember(instance: vk::Instance, link: InstanceLink, simulator: bool) 
         known.messenger = unsafe { create_messenger(instance, link) };
     }
     // SAFETY: a live instance.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    instances().insert(key, known);
+    unsafe { INSTANCES.insert(instance, known) };
 }
 
 /// # Safety
@@ -183,18 +172,12 @@ unsafe fn create_messenger(instance: vk::Instance, link: InstanceLink) -> Option
 }
 
 unsafe extern "system" fn destroy_instance(instance: vk::Instance, allocator: *const vk::AllocationCallbacks<'_>) {
-    if instance.is_null() {
-        return;
-    }
-    // SAFETY: a live instance of the caller's.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    let Some(known) = instances().remove(&key) else {
-        return;
-    };
-    if let Some(Messenger { functions, handle, .. }) = known.messenger {
+    // SAFETY: null or a live instance of the caller's.
+    let Some(known) = (unsafe { INSTANCES.remove(instance) }) else { return };
+    if let Some(Messenger { functions, handle, .. }) = &known.messenger {
         let destroy = functions.destroy_debug_utils_messenger_ext;
         // SAFETY: this instance's messenger, which nothing uses any more.
-        unsafe { destroy(instance, handle, std::ptr::null()) };
+        unsafe { destroy(instance, *handle, std::ptr::null()) };
     }
     // SAFETY: the caller's arguments, passed on.
     unsafe { (known.functions.destroy_instance)(instance, allocator) };

@@ -36,10 +36,10 @@ mod shadow;
 
 use std::ffi::c_char;
 
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
-use crate::interface::{NegotiateInterface, dispatch_key, entry, negotiate, text};
-use device::{Device, create_device, destroy_device};
+use crate::interface::{NegotiateInterface, entry, negotiate, text};
+use device::{DEVICES, create_device, destroy_device};
 use instance::{INSTANCES, create_instance, destroy_instance};
 use memory::{
     allocate_memory, flush_mapped_memory_ranges, free_memory, invalidate_mapped_memory_ranges, map_memory, unmap_memory,
@@ -132,11 +132,8 @@ unsafe extern "system" fn get_instance_proc_addr(
     if let function @ Some(_) = life_function(bytes) {
         return function;
     }
-    if instance.is_null() {
-        return None;
-    }
-    // SAFETY: a live instance of the caller's.
-    let known = INSTANCES.get(unsafe { dispatch_key(instance.as_raw()) })?;
+    // SAFETY: null or a live instance of the caller's.
+    let known = unsafe { INSTANCES.get(instance) }?;
     // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
     let function = unsafe { (known.get_instance_proc_addr)(instance, name) }?;
     let own = if known.passive { None } else { physical_function(bytes).or_else(|| device_function(bytes)) };
@@ -147,7 +144,7 @@ unsafe extern "system" fn get_device_proc_addr(device: vk::Device, name: *const 
     // SAFETY: Vulkan asks for a terminated name.
     let bytes = unsafe { text(name) }?.to_bytes();
     // SAFETY: a live device of the caller's.
-    let known = unsafe { Device::of(device) }?;
+    let known = unsafe { DEVICES.get(device) }?;
     // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
     let function = unsafe { (known.get_device_proc_addr)(device, name) }?;
     let own = if known.passive { None } else { device_function(bytes) };

@@ -1,10 +1,12 @@
 //! What a layer keeps of its instances and devices, found again by the dispatch word of a handle.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "reads the first word of handles")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Values by dispatch word.
+use ash::vk::Handle;
+
+/// Values by dispatch word. Null has none.
 pub(crate) struct Tables<T>(RwLock<BTreeMap<usize, Arc<T>>>);
 
 impl<T> Tables<T> {
@@ -12,15 +14,46 @@ impl<T> Tables<T> {
         Self(RwLock::new(BTreeMap::new()))
     }
 
-    pub(crate) fn insert(&self, key: usize, table: T) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(table));
+    /// # Safety
+    /// The handle is a live instance or device.
+    pub(crate) unsafe fn insert(&self, handle: impl Handle, value: T) {
+        // SAFETY: the caller's promise.
+        if let Some(key) = unsafe { dispatch_key(handle) } {
+            self.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(value));
+        }
     }
 
-    pub(crate) fn get(&self, key: usize) -> Option<Arc<T>> {
+    /// # Safety
+    /// The handle is null or live, and dispatchable.
+    pub(crate) unsafe fn get(&self, handle: impl Handle) -> Option<Arc<T>> {
+        // SAFETY: the caller's promise.
+        let key = unsafe { dispatch_key(handle) }?;
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone)
     }
 
-    pub(crate) fn remove(&self, key: usize) -> Option<Arc<T>> {
+    /// Takes the value of what is about to be destroyed: afterwards the same address may be another's.
+    ///
+    /// # Safety
+    /// The handle is null or a live instance or device.
+    pub(crate) unsafe fn remove(&self, handle: impl Handle) -> Option<Arc<T>> {
+        // SAFETY: the caller's promise.
+        let key = unsafe { dispatch_key(handle) }?;
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key)
     }
+
+    /// Counts the values that are of a kind.
+    pub(crate) fn count(&self, of_kind: impl Fn(&T) -> bool) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().filter(|value| of_kind(value)).count()
+    }
+}
+
+/// The first word of a dispatchable handle: the loader's dispatch table. An instance and its physical devices share
+/// one, as do a device and its queues. Null has none.
+///
+/// # Safety
+/// The handle is null or live, and dispatchable.
+unsafe fn dispatch_key(handle: impl Handle) -> Option<usize> {
+    let address = usize::try_from(handle.as_raw()).ok()?;
+    // SAFETY: a dispatchable handle is null or a pointer to an object that begins with this word.
+    unsafe { std::ptr::with_exposed_provenance::<usize>(address).as_ref() }.copied()
 }

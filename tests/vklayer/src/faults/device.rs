@@ -6,7 +6,7 @@ use ash::vk::{self, Handle as _};
 use super::fault;
 use super::ledger::{Noun, born, died};
 use super::tables::{DEVICES, DeviceTable, INSTANCES};
-use crate::interface::{DeviceLink, dispatch_key, take_link};
+use crate::interface::{DeviceLink, take_link};
 
 pub(super) unsafe extern "system" fn create_device(
     physical: vk::PhysicalDevice,
@@ -15,8 +15,7 @@ pub(super) unsafe extern "system" fn create_device(
     device: *mut vk::Device,
 ) -> vk::Result {
     // SAFETY: a live physical device of the caller's.
-    let key = unsafe { dispatch_key(physical.as_raw()) };
-    let Some(instance) = INSTANCES.get(key) else {
+    let Some(instance) = (unsafe { INSTANCES.get(physical) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
     if let Some(result) = fault(instance.identity.counted, "vkCreateDevice") {
@@ -52,20 +51,12 @@ unsafe fn remember(device: vk::Device, link: DeviceLink, counted: bool) {
         born(Noun::Device, table.identity.serial, device.as_raw());
     }
     // SAFETY: a live device.
-    let key = unsafe { dispatch_key(device.as_raw()) };
-    DEVICES.insert(key, table);
+    unsafe { DEVICES.insert(device, table) };
 }
 
 pub(super) unsafe extern "system" fn destroy_device(device: vk::Device, allocator: *const vk::AllocationCallbacks<'_>) {
-    if device.is_null() {
-        return;
-    }
-    // SAFETY: a live device of the caller's.
-    let key = unsafe { dispatch_key(device.as_raw()) };
-    // Before the call: after it, the same address may be another device's.
-    let Some(table) = DEVICES.remove(key) else {
-        return;
-    };
+    // SAFETY: null or a live device of the caller's.
+    let Some(table) = (unsafe { DEVICES.remove(device) }) else { return };
     fault(table.identity.counted, "vkDestroyDevice");
     died(Noun::Device, table.identity.serial, device.as_raw());
     // SAFETY: the caller's arguments, passed on.

@@ -8,7 +8,7 @@ use ash::vk::{self, Handle as _};
 use super::fault;
 use super::ledger::{Noun, born, died};
 use super::tables::{INSTANCES, InstanceTable};
-use crate::interface::{InstanceLink, dispatch_key, is_simulator, take_link};
+use crate::interface::{InstanceLink, is_simulator, take_link};
 
 pub(super) unsafe extern "system" fn create_instance(
     info: *const vk::InstanceCreateInfo<'_>,
@@ -47,23 +47,15 @@ unsafe fn remember(instance: vk::Instance, link: InstanceLink, counted: bool) {
         born(Noun::Instance, table.identity.serial, instance.as_raw());
     }
     // SAFETY: a live instance.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    INSTANCES.insert(key, table);
+    unsafe { INSTANCES.insert(instance, table) };
 }
 
 pub(super) unsafe extern "system" fn destroy_instance(
     instance: vk::Instance,
     allocator: *const vk::AllocationCallbacks<'_>,
 ) {
-    if instance.is_null() {
-        return;
-    }
-    // SAFETY: a live instance of the caller's.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    // Before the call: after it, the same address may be another instance's.
-    let Some(table) = INSTANCES.remove(key) else {
-        return;
-    };
+    // SAFETY: null or a live instance of the caller's.
+    let Some(table) = (unsafe { INSTANCES.remove(instance) }) else { return };
     fault(table.identity.counted, "vkDestroyInstance");
     died(Noun::Instance, table.identity.serial, instance.as_raw());
     // SAFETY: the caller's arguments, passed on.
@@ -76,8 +68,7 @@ pub(super) unsafe extern "system" fn enumerate_physical_devices(
     devices: *mut vk::PhysicalDevice,
 ) -> vk::Result {
     // SAFETY: a live instance of the caller's.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    let Some(table) = INSTANCES.get(key) else {
+    let Some(table) = (unsafe { INSTANCES.get(instance) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
     if let Some(result) = fault(table.identity.counted, "vkEnumeratePhysicalDevices") {
@@ -94,8 +85,7 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
     properties: *mut vk::ExtensionProperties,
 ) -> vk::Result {
     // SAFETY: a live physical device of the caller's.
-    let key = unsafe { dispatch_key(device.as_raw()) };
-    let Some(table) = INSTANCES.get(key) else {
+    let Some(table) = (unsafe { INSTANCES.get(device) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
     if let Some(result) = fault(table.identity.counted, "vkEnumerateDeviceExtensionProperties") {

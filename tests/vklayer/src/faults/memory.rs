@@ -9,7 +9,6 @@ use ash::vk::{self, Handle as _};
 use super::fault;
 use super::ledger::{Noun, born, died};
 use super::tables::{DEVICES, DeviceTable};
-use crate::interface::dispatch_key;
 
 /// The device's table, after counting the call; `Err` is what the call must return.
 ///
@@ -17,8 +16,7 @@ use crate::interface::dispatch_key;
 /// `device` is a live device.
 unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<DeviceTable>, vk::Result> {
     // SAFETY: the caller's promise.
-    let key = unsafe { dispatch_key(device.as_raw()) };
-    let table = DEVICES.get(key).ok_or(vk::Result::ERROR_DEVICE_LOST)?;
+    let table = unsafe { DEVICES.get(device) }.ok_or(vk::Result::ERROR_DEVICE_LOST)?;
     fault(table.identity.counted, function).map_or(Ok(table), Err)
 }
 

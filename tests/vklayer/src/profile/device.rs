@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ash::ext::memory_budget;
 use ash::khr::external_memory_fd;
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
 use super::catalog::profile;
-use super::instance::Instance;
+use super::instance::{INSTANCES, Instance};
 use super::memory::Memory;
-use crate::interface::{DeviceLink, address, dispatch_key, take_link, text};
+use crate::interface::{DeviceLink, address, take_link, text};
 use crate::tables::Tables;
 
 /// All devices of the process.
@@ -35,15 +35,6 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// The device of a handle.
-    ///
-    /// # Safety
-    /// The handle is live.
-    pub(super) unsafe fn of(device: vk::Device) -> Option<Arc<Self>> {
-        // SAFETY: the caller's promise.
-        DEVICES.get(unsafe { dispatch_key(device.as_raw()) })
-    }
-
     /// Its live memory.
     pub(super) fn memories(&self) -> MutexGuard<'_, BTreeMap<vk::DeviceMemory, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,7 +48,7 @@ pub(super) unsafe extern "system" fn create_device(
     device: *mut vk::Device,
 ) -> vk::Result {
     // SAFETY: a live physical device of the caller's.
-    let Some(instance) = (unsafe { Instance::of(physical) }) else {
+    let Some(instance) = (unsafe { INSTANCES.get(physical) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
     // SAFETY: Vulkan asks for a valid create info.
@@ -133,8 +124,7 @@ unsafe fn remember(device: vk::Device, link: DeviceLink, instance: &Instance, ph
         memories: Mutex::default(),
     };
     // SAFETY: a live device.
-    let key = unsafe { dispatch_key(device.as_raw()) };
-    DEVICES.insert(key, known);
+    unsafe { DEVICES.insert(device, known) };
 }
 
 /// The driver's first memory type that the CPU can see.
@@ -151,15 +141,8 @@ unsafe fn host_visible_type(instance: &Instance, physical: vk::PhysicalDevice) -
 }
 
 pub(super) unsafe extern "system" fn destroy_device(device: vk::Device, allocator: *const vk::AllocationCallbacks<'_>) {
-    if device.is_null() {
-        return;
-    }
-    // SAFETY: a live device of the caller's.
-    let key = unsafe { dispatch_key(device.as_raw()) };
-    // Before the call: after it, the same address may be another device's.
-    let Some(known) = DEVICES.remove(key) else {
-        return;
-    };
+    // SAFETY: null or a live device of the caller's.
+    let Some(known) = (unsafe { DEVICES.remove(device) }) else { return };
     // SAFETY: the caller's arguments, passed on.
     unsafe { (known.functions.destroy_device)(device, allocator) };
 }

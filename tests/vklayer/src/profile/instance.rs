@@ -1,12 +1,12 @@
 //! Instances.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
 use super::catalog::profile;
-use crate::interface::{InstanceLink, address, dispatch_key, is_simulator, take_link};
+use crate::interface::{InstanceLink, address, is_simulator, take_link};
 use crate::tables::Tables;
 
 /// All instances of the process.
@@ -24,15 +24,6 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    /// The instance of a physical device.
-    ///
-    /// # Safety
-    /// The device is live.
-    pub(super) unsafe fn of(device: vk::PhysicalDevice) -> Option<Arc<Self>> {
-        // SAFETY: the caller's promise. A physical device has its instance's dispatch word.
-        INSTANCES.get(unsafe { dispatch_key(device.as_raw()) })
-    }
-
     /// A physical device's place in Vulkan's list.
     pub(super) fn place(&self, device: vk::PhysicalDevice) -> Option<usize> {
         let devices = self.devices.get_or_init(|| {
@@ -106,23 +97,15 @@ unsafe fn remember(instance: vk::Instance, link: InstanceLink, passive: bool) {
         devices: OnceLock::new(),
     };
     // SAFETY: a live instance.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    INSTANCES.insert(key, known);
+    unsafe { INSTANCES.insert(instance, known) };
 }
 
 pub(super) unsafe extern "system" fn destroy_instance(
     instance: vk::Instance,
     allocator: *const vk::AllocationCallbacks<'_>,
 ) {
-    if instance.is_null() {
-        return;
-    }
-    // SAFETY: a live instance of the caller's.
-    let key = unsafe { dispatch_key(instance.as_raw()) };
-    // Before the call: after it, the same address may be another instance's.
-    let Some(known) = INSTANCES.remove(key) else {
-        return;
-    };
+    // SAFETY: null or a live instance of the caller's.
+    let Some(known) = (unsafe { INSTANCES.remove(instance) }) else { return };
     // SAFETY: the caller's arguments, passed on.
     unsafe { (known.functions.destroy_instance)(instance, allocator) };
 }

@@ -8,7 +8,7 @@ use ash::vk;
 
 use super::books::Taken;
 use super::catalog::{Type, profile};
-use super::device::Device;
+use super::device::DEVICES;
 use super::range::Mapped;
 use super::shadow::Shadow;
 
@@ -35,7 +35,7 @@ pub(super) unsafe extern "system" fn allocate_memory(
     memory: *mut vk::DeviceMemory,
 ) -> vk::Result {
     // SAFETY: a live device of the caller's.
-    let Some(known) = (unsafe { Device::of(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
     // SAFETY: Vulkan asks for a valid structure.
     let mut info = unsafe { *info };
     let size = info.allocation_size;
@@ -85,7 +85,7 @@ pub(super) unsafe extern "system" fn free_memory(
     allocator: *const vk::AllocationCallbacks<'_>,
 ) {
     // SAFETY: a live device of the caller's.
-    let Some(known) = (unsafe { Device::of(device) }) else { return };
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
     // Before the call: after it, the same handle may be another memory's.
     let freed = known.memories().remove(&memory);
     // SAFETY: the caller's arguments, passed on.
@@ -103,7 +103,7 @@ pub(super) unsafe extern "system" fn map_memory(
     pointer: *mut *mut c_void,
 ) -> vk::Result {
     // SAFETY: a live device of the caller's.
-    let Some(known) = (unsafe { Device::of(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
     let mut memories = known.memories();
     let mappable = memories.get_mut(&memory).filter(|memory| memory.memory_type.is_visible());
     let Some(found) = mappable.filter(|memory| memory.mapping.is_none() && offset < memory.size) else {
@@ -146,7 +146,7 @@ unsafe fn shadow_of(device_view: *mut c_void, mapped: &Mapped) -> Option<Shadow>
 
 pub(super) unsafe extern "system" fn unmap_memory(device: vk::Device, memory: vk::DeviceMemory) {
     // SAFETY: a live device of the caller's.
-    let Some(known) = (unsafe { Device::of(device) }) else { return };
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
     if let Some(found) = known.memories().get_mut(&memory) {
         found.mapping = None;
     }
@@ -185,7 +185,7 @@ unsafe fn carry(
     across: impl Fn(&Shadow, usize, usize),
 ) -> vk::Result {
     // SAFETY: the caller's promise.
-    let Some(known) = (unsafe { Device::of(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
     let memories = known.memories();
     // SAFETY: the caller's promise: an array of this length, which Vulkan does not allow to be empty.
     for range in unsafe { std::slice::from_raw_parts(ranges, count as usize) } {

@@ -9,7 +9,7 @@ use ash::vk::{self, UUID_SIZE};
 
 use super::books;
 use super::catalog::{Identity, profile};
-use super::instance::Instance;
+use super::instance::{INSTANCES, Instance};
 
 /// The newest Vulkan whose calls this layer knows: 1.4 has another way to map memory.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
@@ -22,7 +22,7 @@ pub(super) unsafe extern "system" fn get_physical_device_properties(
     properties: *mut vk::PhysicalDeviceProperties,
 ) {
     // SAFETY: a live physical device of the caller's.
-    let Some(instance) = (unsafe { Instance::of(device) }) else { return };
+    let Some(instance) = (unsafe { INSTANCES.get(device) }) else { return };
     // SAFETY: the caller's arguments, passed on.
     unsafe { (instance.functions.get_physical_device_properties)(device, properties) };
     // SAFETY: the caller's output, which was written.
@@ -40,7 +40,7 @@ pub(super) unsafe extern "system" fn get_physical_device_properties2(
     properties: *mut vk::PhysicalDeviceProperties2<'_>,
 ) {
     // SAFETY: a live physical device of the caller's.
-    let Some(instance) = (unsafe { Instance::of(device) }) else { return };
+    let Some(instance) = (unsafe { INSTANCES.get(device) }) else { return };
     // SAFETY: the caller's arguments, passed on.
     unsafe { (instance.functions_1_1.get_physical_device_properties2)(device, properties) };
     // SAFETY: the caller's output, which was written.
@@ -98,7 +98,7 @@ pub(super) unsafe extern "system" fn get_physical_device_memory_properties2(
     properties: *mut vk::PhysicalDeviceMemoryProperties2<'_>,
 ) {
     // SAFETY: a live physical device of the caller's.
-    let place = unsafe { Instance::of(device) }.and_then(|instance| instance.place(device));
+    let place = unsafe { INSTANCES.get(device) }.and_then(|instance| instance.place(device));
     // SAFETY: the caller's structure.
     let properties = unsafe { &mut *properties };
     properties.memory_properties = memory();
@@ -136,7 +136,7 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
     properties: *mut vk::ExtensionProperties,
 ) -> vk::Result {
     // SAFETY: a live physical device of the caller's.
-    let Some(instance) = (unsafe { Instance::of(device) }) else {
+    let Some(instance) = (unsafe { INSTANCES.get(device) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
     if !layer.is_null() {

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use ash::vk;
 
 use super::catalog::profile;
-use super::device::Device;
+use super::device::{DEVICES, Device};
 
 impl Device {
     /// The profile's types in place of the driver's.
@@ -22,7 +22,7 @@ macro_rules! requirements {
         $(
             pub(super) unsafe extern "system" fn $name(device: vk::Device, of: $argument, output: *mut $output) {
                 // SAFETY: a live device of the caller's.
-                let Some(known) = (unsafe { Device::of(device) }) else { return };
+                let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
                 // SAFETY: the caller's arguments, passed on.
                 unsafe { (known.$table.$field)(device, of, output) };
                 // SAFETY: the caller's output, which was written.
@@ -65,7 +65,7 @@ pub(super) unsafe extern "system" fn memory_fd_properties(
     properties: *mut vk::MemoryFdPropertiesKHR<'_>,
 ) -> vk::Result {
     // SAFETY: a live device of the caller's.
-    let Some(known) = (unsafe { Device::of(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
     let next = known.external_memory_fd.get_memory_fd_properties_khr;
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { next(device, handle_type, fd, properties) };
