@@ -83,23 +83,20 @@ unsafe extern "system" fn get_instance_proc_addr(
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
     // SAFETY: Vulkan asks for a terminated name.
-    let bytes = unsafe { text(name) }?.to_bytes();
-    if let function @ Some(_) = instance_function(bytes) {
-        return function;
-    }
-    // SAFETY: null or a live instance of the caller's.
-    let next = unsafe { INSTANCES.get(instance) }?.get_instance_proc_addr;
-    // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
-    let function = unsafe { next(instance, name) }?;
-    device_function(bytes).or(Some(function))
+    let name = unsafe { text(name) }?;
+    instance_function(name.to_bytes()).or_else(|| {
+        // SAFETY: null or a live instance of the caller's.
+        let table = unsafe { INSTANCES.get(instance) }?;
+        // SAFETY: a live instance of the caller's.
+        unsafe { table.next.answer(name, device_function(name.to_bytes())) }
+    })
 }
 
 unsafe extern "system" fn get_device_proc_addr(device: vk::Device, name: *const c_char) -> vk::PFN_vkVoidFunction {
     // SAFETY: Vulkan asks for a terminated name.
-    let bytes = unsafe { text(name) }?.to_bytes();
+    let name = unsafe { text(name) }?;
     // SAFETY: a live device of the caller's.
-    let next = unsafe { DEVICES.get(device) }?.get_device_proc_addr;
-    // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
-    let function = unsafe { next(device, name) }?;
-    device_function(bytes).or(Some(function))
+    let table = unsafe { DEVICES.get(device) }?;
+    // SAFETY: as above.
+    unsafe { table.next.answer(name, device_function(name.to_bytes())) }
 }

@@ -93,29 +93,6 @@ impl InstanceLink {
         });
         global.create_instance
     }
-
-    /// All of the next layer's functions of an instance.
-    ///
-    /// # Safety
-    /// The instance was just created through this link.
-    pub(crate) unsafe fn instance_functions(self, instance: vk::Instance) -> ash::InstanceFnV1_0 {
-        ash::InstanceFnV1_0::load(|name| {
-            // SAFETY: the caller's promise: a live instance and the next layer's function.
-            address(unsafe { (self.get_instance_proc_addr)(instance, name.as_ptr()) })
-        })
-    }
-
-    /// The `vkGetInstanceProcAddr` of every layer from this link on, the driver's side last.
-    ///
-    /// # Safety
-    /// The link comes from the loader, and its `vkCreateInstance` has not returned.
-    pub(crate) unsafe fn below(self) -> impl Iterator<Item = vk::PFN_vkGetInstanceProcAddr> {
-        std::iter::successors(Some(self), |link| {
-            // SAFETY: null or the next link, all of which the loader keeps during the call.
-            unsafe { link.next.as_ref() }.copied()
-        })
-        .map(|link| link.get_instance_proc_addr)
-    }
 }
 
 impl DeviceLink {
@@ -161,6 +138,31 @@ pub(crate) unsafe fn negotiate(
 /// # Safety
 /// `p_next` is the chain of the create info that the loader passed to this layer's create function.
 pub(crate) unsafe fn take_link<L: Link>(p_next: *const c_void) -> Option<L> {
+    // SAFETY: the caller's promise.
+    let info = unsafe { find_link::<L>(p_next) }?;
+    // SAFETY: a link info carries a link, which the loader keeps during the call.
+    let link = unsafe { *info.link };
+    info.link = link.next();
+    Some(link)
+}
+
+/// The `vkGetInstanceProcAddr` of every layer beneath this one, the driver's side last.
+///
+/// # Safety
+/// As for [`take_link`], which comes later; the result is used before the create function returns.
+pub(crate) unsafe fn beneath(p_next: *const c_void) -> impl Iterator<Item = vk::PFN_vkGetInstanceProcAddr> {
+    // SAFETY: the caller's promise.
+    let first = unsafe { find_link::<InstanceLink>(p_next) }.map_or(std::ptr::null_mut(), |info| info.link);
+    // SAFETY: null or a link, all of which the loader keeps during the call.
+    let read = |link: *mut InstanceLink| unsafe { link.as_ref() }.copied();
+    std::iter::successors(read(first), move |link| read(link.next)).map(|link| link.get_instance_proc_addr)
+}
+
+/// The structure of a create info's chain that carries this layer's link.
+///
+/// # Safety
+/// As for [`take_link`].
+unsafe fn find_link<'a, L: Link>(p_next: *const c_void) -> Option<&'a mut LinkInfo<L>> {
     let mut node = p_next.cast::<LinkInfo<L>>().cast_mut();
     while !node.is_null() {
         // SAFETY: every structure of a chain begins with its type and the next one.
@@ -169,10 +171,7 @@ pub(crate) unsafe fn take_link<L: Link>(p_next: *const c_void) -> Option<L> {
             // SAFETY: this type marks the loader's structure, which layers may change.
             let info = unsafe { &mut *node };
             if info.function == LINK_INFO && !info.link.is_null() {
-                // SAFETY: a link info carries a link, which the loader keeps during the call.
-                let link = unsafe { *info.link };
-                info.link = link.next();
-                return Some(link);
+                return Some(info);
             }
         }
         node = header.p_next.cast::<LinkInfo<L>>().cast_mut();

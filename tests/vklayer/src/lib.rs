@@ -38,5 +38,6 @@ mod faults;
 mod interface;
 mod messages;
 mod messenger;
+mod next;
 mod profile;
 mod tables;

@@ -10,14 +10,14 @@ use std::mem::MaybeUninit;
 use ash::ext::debug_utils;
 use ash::vk;
 
-use crate::interface::{InstanceLink, NegotiateInterface, address, entry, is_simulator, negotiate, take_link, text};
+use crate::interface::{NegotiateInterface, beneath, entry, is_simulator, negotiate, text};
 use crate::messages::messenger_info;
+use crate::next::NextInstance;
 use crate::tables::Tables;
 
 /// What the layer knows of an instance.
 struct Instance {
-    get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
-    functions: ash::InstanceFnV1_0,
+    next: NextInstance,
     messenger: Option<Messenger>,
 }
 
@@ -60,17 +60,19 @@ unsafe extern "system" fn get_instance_proc_addr(
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
     // SAFETY: Vulkan asks for a terminated name.
-    match unsafe { text(name) }?.to_bytes() {
+    let name = unsafe { text(name) }?;
+    let own = match name.to_bytes() {
         b"vkGetInstanceProcAddr" => entry!(get_instance_proc_addr as PFN_vkGetInstanceProcAddr),
         b"vkCreateInstance" => entry!(create_instance as PFN_vkCreateInstance),
         b"vkDestroyInstance" => entry!(destroy_instance as PFN_vkDestroyInstance),
-        _ => {
-            // SAFETY: null or a live instance of the caller's.
-            let next = unsafe { INSTANCES.get(instance) }?.get_instance_proc_addr;
-            // SAFETY: the caller's arguments, passed on.
-            unsafe { next(instance, name) }
-        }
-    }
+        _ => None,
+    };
+    own.or_else(|| {
+        // SAFETY: null or a live instance of the caller's.
+        let known = unsafe { INSTANCES.get(instance) }?;
+        // SAFETY: a live instance of the caller's.
+        unsafe { known.next.answer(name, None) }
+    })
 }
 
 unsafe extern "system" fn create_instance(
@@ -80,32 +82,44 @@ unsafe extern "system" fn create_instance(
 ) -> vk::Result {
     // SAFETY: Vulkan asks for a valid create info.
     let info = unsafe { &*info };
-    // SAFETY: the loader's call of this layer.
-    let Some(link) = (unsafe { take_link::<InstanceLink>(info.p_next) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    let create = link.create_instance();
     // SAFETY: the caller's create info.
     let simulator = unsafe { is_simulator(info) };
-    let result = if simulator {
-        // SAFETY: the caller's arguments, passed on.
-        unsafe { create(info, allocator, instance) }
+    let created = if simulator {
+        // SAFETY: the loader's call of this layer.
+        unsafe { NextInstance::create(info, allocator, instance) }.map(|next| Instance { next, messenger: None })
     } else {
-        // SAFETY: the caller's create info.
-        let names = unsafe { extensions(info) };
-        let messenger = vk::DebugUtilsMessengerCreateInfoEXT { p_next: info.p_next, ..messenger_info() };
-        let mut extended = info.enabled_extension_names(&names);
-        extended.p_next = (&raw const messenger).cast();
-        // SAFETY: the caller's arguments with one more extension and one more structure, alive during the call.
-        unsafe { create(&raw const extended, allocator, instance) }
+        // SAFETY: as above.
+        unsafe { create_with_messenger(info, allocator, instance) }
     };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        let created = unsafe { *instance };
-        // SAFETY: the new instance, and the link of this call.
-        unsafe { remember(created, link, simulator) };
+    match created {
+        Ok(known) => {
+            // SAFETY: a live instance: it was just created.
+            unsafe { INSTANCES.insert(known.next.handle, known) };
+            vk::Result::SUCCESS
+        }
+        Err(result) => result,
     }
-    result
+}
+
+/// # Safety
+/// The arguments are those of the loader's call of this layer.
+unsafe fn create_with_messenger(
+    info: &vk::InstanceCreateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    instance: *mut vk::Instance,
+) -> Result<Instance, vk::Result> {
+    // SAFETY: the loader's call of this layer, whose link has not been taken.
+    let validated = unsafe { beneath(info.p_next) }.any(is_validation);
+    // SAFETY: the caller's create info.
+    let names = unsafe { extensions(info) };
+    let messenger = vk::DebugUtilsMessengerCreateInfoEXT { p_next: info.p_next, ..messenger_info() };
+    let mut extended = info.enabled_extension_names(&names);
+    extended.p_next = (&raw const messenger).cast();
+    // SAFETY: the caller's arguments with one more extension and one more structure, alive during the call.
+    let next = unsafe { NextInstance::create(&raw const extended, allocator, instance) }?;
+    // SAFETY: a live instance: it was just created.
+    let messenger = unsafe { create_messenger(&next, validated) };
+    Ok(Instance { next, messenger })
 }
 
 /// The extensions that the application enabled, and `VK_EXT_debug_utils`.
@@ -128,34 +142,15 @@ unsafe fn extensions(info: &vk::InstanceCreateInfo<'_>) -> Vec<*const c_char> {
     names
 }
 
-/// Creates the messenger and files the instance.
-///
 /// # Safety
-/// `instance` was just created through `link`.
-unsafe fn remember(instance: vk::Instance, link: InstanceLink, simulator: bool) {
-    let mut known = Instance {
-        get_instance_proc_addr: link.get_instance_proc_addr,
-        // SAFETY: the caller's promise.
-        functions: unsafe { link.instance_functions(instance) },
-        messenger: None,
-    };
-    if !simulator {
-        // SAFETY: the caller's promise.
-        known.messenger = unsafe { create_messenger(instance, link) };
-    }
-    // SAFETY: a live instance.
-    unsafe { INSTANCES.insert(instance, known) };
-}
-
-/// # Safety
-/// As for [`remember`].
-unsafe fn create_messenger(instance: vk::Instance, link: InstanceLink) -> Option<Messenger> {
+/// The instance is live.
+unsafe fn create_messenger(next: &NextInstance, validated: bool) -> Option<Messenger> {
     let mut complete = true;
     let functions = debug_utils::InstanceFn::load(|name| {
-        // SAFETY: a live instance and the next layer's function.
-        let function = unsafe { (link.get_instance_proc_addr)(instance, name.as_ptr()) };
-        complete &= function.is_some() || !name.to_bytes().ends_with(b"MessengerEXT");
-        address(function)
+        // SAFETY: the caller's promise.
+        let address = unsafe { next.find(name) };
+        complete &= !address.is_null() || !name.to_bytes().ends_with(b"MessengerEXT");
+        address
     });
     if !complete {
         return None;
@@ -164,10 +159,7 @@ unsafe fn create_messenger(instance: vk::Instance, link: InstanceLink) -> Option
     let info = messenger_info();
     let create = functions.create_debug_utils_messenger_ext;
     // SAFETY: a live instance with the extension enabled, a valid create info and output.
-    let result = unsafe { create(instance, &raw const info, std::ptr::null(), &raw mut handle) };
-    // SAFETY: the link is of the create call that is under way.
-    let mut below = unsafe { link.below() };
-    let validated = below.any(is_validation);
+    let result = unsafe { create(next.handle, &raw const info, std::ptr::null(), &raw mut handle) };
     (result == vk::Result::SUCCESS).then_some(Messenger { functions, handle, validated })
 }
 
@@ -180,7 +172,7 @@ unsafe extern "system" fn destroy_instance(instance: vk::Instance, allocator: *c
         unsafe { destroy(instance, *handle, std::ptr::null()) };
     }
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (known.functions.destroy_instance)(instance, allocator) };
+    unsafe { (known.next.fp_v1_0().destroy_instance)(instance, allocator) };
 }
 
 /// `Dl_info` of dladdr(3).

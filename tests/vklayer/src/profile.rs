@@ -128,25 +128,24 @@ unsafe extern "system" fn get_instance_proc_addr(
     name: *const c_char,
 ) -> vk::PFN_vkVoidFunction {
     // SAFETY: Vulkan asks for a terminated name.
-    let bytes = unsafe { text(name) }?.to_bytes();
-    if let function @ Some(_) = life_function(bytes) {
-        return function;
-    }
-    // SAFETY: null or a live instance of the caller's.
-    let known = unsafe { INSTANCES.get(instance) }?;
-    // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
-    let function = unsafe { (known.get_instance_proc_addr)(instance, name) }?;
-    let own = if known.passive { None } else { physical_function(bytes).or_else(|| device_function(bytes)) };
-    own.or(Some(function))
+    let name = unsafe { text(name) }?;
+    let bytes = name.to_bytes();
+    life_function(bytes).or_else(|| {
+        // SAFETY: null or a live instance of the caller's.
+        let known = unsafe { INSTANCES.get(instance) }?;
+        let own = if known.passive { None } else { physical_function(bytes).or_else(|| device_function(bytes)) };
+        // SAFETY: a live instance of the caller's.
+        unsafe { known.next.answer(name, own) }
+    })
 }
 
 unsafe extern "system" fn get_device_proc_addr(device: vk::Device, name: *const c_char) -> vk::PFN_vkVoidFunction {
     // SAFETY: Vulkan asks for a terminated name.
-    let bytes = unsafe { text(name) }?.to_bytes();
+    let name = unsafe { text(name) }?;
+    let bytes = name.to_bytes();
     // SAFETY: a live device of the caller's.
     let known = unsafe { DEVICES.get(device) }?;
-    // SAFETY: the caller's arguments, passed on. What is not there beneath is not offered here either.
-    let function = unsafe { (known.get_device_proc_addr)(device, name) }?;
     let own = if known.passive { None } else { device_function(bytes) };
-    life_function(bytes).or(own).or(Some(function))
+    // SAFETY: as above.
+    unsafe { known.next.answer(name, life_function(bytes).or(own)) }
 }

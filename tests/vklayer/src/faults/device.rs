@@ -1,12 +1,13 @@
 //! Devices.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
+use ash::khr::external_memory_fd;
 use ash::vk::{self, Handle as _};
 
 use super::fault;
 use super::ledger::{Noun, born, died};
-use super::tables::{DEVICES, DeviceTable, INSTANCES};
-use crate::interface::{DeviceLink, take_link};
+use super::tables::{DEVICES, DeviceTable, INSTANCES, Identity};
+use crate::next::NextDevice;
 
 pub(super) unsafe extern "system" fn create_device(
     physical: vk::PhysicalDevice,
@@ -21,37 +22,28 @@ pub(super) unsafe extern "system" fn create_device(
     if let Some(result) = fault(instance.identity.counted, "vkCreateDevice") {
         return result;
     }
-    // SAFETY: Vulkan asks for a valid create info.
-    let chain = unsafe { (*info).p_next };
     // SAFETY: the loader's call of this layer.
-    let Some(link) = (unsafe { take_link::<DeviceLink>(chain) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    // SAFETY: the instance of the physical device, which the link belongs to.
-    let Some(next) = (unsafe { link.create_device(instance.handle) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { next(physical, info, allocator, device) };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        let created = unsafe { *device };
-        // SAFETY: the new device, and the link of this call.
-        unsafe { remember(created, link, instance.identity.counted) };
+    match unsafe { NextDevice::create(&instance.next, physical, info, allocator, device) } {
+        Ok(next) => {
+            // SAFETY: as above.
+            unsafe { remember(next, instance.identity.counted) };
+            vk::Result::SUCCESS
+        }
+        Err(result) => result,
     }
-    result
 }
 
 /// # Safety
-/// `device` was just created through `link`.
-unsafe fn remember(device: vk::Device, link: DeviceLink, counted: bool) {
-    // SAFETY: the caller's promise.
-    let table = unsafe { DeviceTable::resolve(device, link.get_device_proc_addr, counted) };
+/// The device was just created.
+unsafe fn remember(next: NextDevice, counted: bool) {
+    let (handle, identity) = (next.handle, Identity::new(counted));
     if counted {
-        born(Noun::Device, table.identity.serial, device.as_raw());
+        born(Noun::Device, identity.serial, handle.as_raw());
     }
-    // SAFETY: a live device.
-    unsafe { DEVICES.insert(device, table) };
+    // SAFETY: the caller's promise.
+    let external_memory_fd = external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) });
+    // SAFETY: as above.
+    unsafe { DEVICES.insert(handle, DeviceTable { identity, next, external_memory_fd }) };
 }
 
 pub(super) unsafe extern "system" fn destroy_device(device: vk::Device, allocator: *const vk::AllocationCallbacks<'_>) {
@@ -60,5 +52,5 @@ pub(super) unsafe extern "system" fn destroy_device(device: vk::Device, allocato
     fault(table.identity.counted, "vkDestroyDevice");
     died(Noun::Device, table.identity.serial, device.as_raw());
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.functions.destroy_device)(device, allocator) };
+    unsafe { (table.next.fp_v1_0().destroy_device)(device, allocator) };
 }

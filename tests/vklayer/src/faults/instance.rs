@@ -7,8 +7,9 @@ use ash::vk::{self, Handle as _};
 
 use super::fault;
 use super::ledger::{Noun, born, died};
-use super::tables::{INSTANCES, InstanceTable};
-use crate::interface::{InstanceLink, is_simulator, take_link};
+use super::tables::{INSTANCES, Identity, InstanceTable};
+use crate::interface::is_simulator;
+use crate::next::NextInstance;
 
 pub(super) unsafe extern "system" fn create_instance(
     info: *const vk::InstanceCreateInfo<'_>,
@@ -23,31 +24,25 @@ pub(super) unsafe extern "system" fn create_instance(
         return result;
     }
     // SAFETY: the loader's call of this layer.
-    let Some(link) = (unsafe { take_link::<InstanceLink>(valid.p_next) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    let create = link.create_instance();
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { create(info, allocator, instance) };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        let created = unsafe { *instance };
-        // SAFETY: the new instance, and the link of this call.
-        unsafe { remember(created, link, counted) };
+    match unsafe { NextInstance::create(info, allocator, instance) } {
+        Ok(next) => {
+            // SAFETY: as above.
+            unsafe { remember(next, counted) };
+            vk::Result::SUCCESS
+        }
+        Err(result) => result,
     }
-    result
 }
 
 /// # Safety
-/// `instance` was just created through `link`.
-unsafe fn remember(instance: vk::Instance, link: InstanceLink, counted: bool) {
-    // SAFETY: the caller's promise.
-    let table = unsafe { InstanceTable::resolve(instance, link, counted) };
+/// The instance was just created.
+unsafe fn remember(next: NextInstance, counted: bool) {
+    let (handle, identity) = (next.handle, Identity::new(counted));
     if counted {
-        born(Noun::Instance, table.identity.serial, instance.as_raw());
+        born(Noun::Instance, identity.serial, handle.as_raw());
     }
-    // SAFETY: a live instance.
-    unsafe { INSTANCES.insert(instance, table) };
+    // SAFETY: the caller's promise.
+    unsafe { INSTANCES.insert(handle, InstanceTable { identity, next }) };
 }
 
 pub(super) unsafe extern "system" fn destroy_instance(
@@ -59,7 +54,7 @@ pub(super) unsafe extern "system" fn destroy_instance(
     fault(table.identity.counted, "vkDestroyInstance");
     died(Noun::Instance, table.identity.serial, instance.as_raw());
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.functions.destroy_instance)(instance, allocator) };
+    unsafe { (table.next.fp_v1_0().destroy_instance)(instance, allocator) };
 }
 
 pub(super) unsafe extern "system" fn enumerate_physical_devices(
@@ -75,7 +70,7 @@ pub(super) unsafe extern "system" fn enumerate_physical_devices(
         return result;
     }
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.functions.enumerate_physical_devices)(instance, count, devices) }
+    unsafe { (table.next.fp_v1_0().enumerate_physical_devices)(instance, count, devices) }
 }
 
 pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
@@ -91,7 +86,7 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
     if let Some(result) = fault(table.identity.counted, "vkEnumerateDeviceExtensionProperties") {
         return result;
     }
-    let next = table.functions.enumerate_device_extension_properties;
+    let next = table.next.fp_v1_0().enumerate_device_extension_properties;
     // SAFETY: the caller's arguments, passed on.
     unsafe { next(device, layer, count, properties) }
 }

@@ -46,7 +46,7 @@ pub(super) unsafe extern "system" fn allocate_memory(
         Err(result) => return result,
     };
     // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (table.functions.allocate_memory)(device, info, allocator, memory) };
+    let result = unsafe { (table.next.fp_v1_0().allocate_memory)(device, info, allocator, memory) };
     if result != vk::Result::SUCCESS {
         return result;
     }
@@ -67,7 +67,7 @@ pub(super) unsafe extern "system" fn free_memory(
     table.died(Noun::Mapping, memory);
     table.died(Noun::Memory, memory);
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.functions.free_memory)(device, memory, allocator) };
+    unsafe { (table.next.fp_v1_0().free_memory)(device, memory, allocator) };
 }
 
 pub(super) unsafe extern "system" fn map_memory(
@@ -84,7 +84,7 @@ pub(super) unsafe extern "system" fn map_memory(
         Err(result) => return result,
     };
     // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (table.functions.map_memory)(device, memory, offset, size, flags, pointer) };
+    let result = unsafe { (table.next.fp_v1_0().map_memory)(device, memory, offset, size, flags, pointer) };
     table.born(Noun::Mapping, memory, result)
 }
 
@@ -95,7 +95,7 @@ pub(super) unsafe extern "system" fn unmap_memory(device: vk::Device, memory: vk
     };
     table.died(Noun::Mapping, memory);
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.functions.unmap_memory)(device, memory) };
+    unsafe { (table.next.fp_v1_0().unmap_memory)(device, memory) };
 }
 
 pub(super) unsafe extern "system" fn flush_mapped_memory_ranges(
@@ -106,7 +106,7 @@ pub(super) unsafe extern "system" fn flush_mapped_memory_ranges(
     // SAFETY: a live device of the caller's.
     match unsafe { enter(device, "vkFlushMappedMemoryRanges") } {
         // SAFETY: the caller's arguments, passed on.
-        Ok(table) => unsafe { (table.functions.flush_mapped_memory_ranges)(device, count, ranges) },
+        Ok(table) => unsafe { (table.next.fp_v1_0().flush_mapped_memory_ranges)(device, count, ranges) },
         Err(result) => result,
     }
 }
@@ -119,7 +119,7 @@ pub(super) unsafe extern "system" fn invalidate_mapped_memory_ranges(
     // SAFETY: a live device of the caller's.
     match unsafe { enter(device, "vkInvalidateMappedMemoryRanges") } {
         // SAFETY: the caller's arguments, passed on.
-        Ok(table) => unsafe { (table.functions.invalidate_mapped_memory_ranges)(device, count, ranges) },
+        Ok(table) => unsafe { (table.next.fp_v1_0().invalidate_mapped_memory_ranges)(device, count, ranges) },
         Err(result) => result,
     }
 }

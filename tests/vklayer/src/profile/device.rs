@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_char};
+use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ash::ext::memory_budget;
@@ -12,7 +12,8 @@ use ash::vk;
 use super::catalog::profile;
 use super::instance::{INSTANCES, Instance};
 use super::memory::Memory;
-use crate::interface::{DeviceLink, address, take_link, text};
+use crate::interface::text;
+use crate::next::NextDevice;
 use crate::tables::Tables;
 
 /// All devices of the process.
@@ -26,10 +27,7 @@ pub(super) struct Device {
     pub(super) place: usize,
     /// The driver's own memory type, in which all memory really is.
     pub(super) driver_type: u32,
-    pub(super) get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
-    pub(super) functions: ash::DeviceFnV1_0,
-    pub(super) functions_1_1: ash::DeviceFnV1_1,
-    pub(super) functions_1_3: ash::DeviceFnV1_3,
+    pub(super) next: NextDevice,
     pub(super) external_memory_fd: external_memory_fd::DeviceFn,
     memories: Mutex<BTreeMap<vk::DeviceMemory, Memory>>,
 }
@@ -59,23 +57,15 @@ pub(super) unsafe extern "system" fn create_device(
         let Some(names) = &names else { return vk::Result::ERROR_EXTENSION_NOT_PRESENT };
         info = info.enabled_extension_names(names);
     }
-    // SAFETY: the loader's call of this layer.
-    let Some(link) = (unsafe { take_link::<DeviceLink>(info.p_next) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    // SAFETY: the instance of the physical device, which the link belongs to.
-    let Some(next) = (unsafe { link.create_device(instance.handle) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    // SAFETY: the caller's arguments with fewer extensions, alive during the call.
-    let result = unsafe { next(physical, &raw const info, allocator, device) };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        let created = unsafe { *device };
-        // SAFETY: the new device, and the link of this call.
-        unsafe { remember(created, link, &instance, physical) };
+    // SAFETY: the loader's call of this layer, with fewer extensions, which are alive during the call.
+    match unsafe { NextDevice::create(&instance.next, physical, &raw const info, allocator, device) } {
+        Ok(next) => {
+            // SAFETY: the new device, and the physical device of this call.
+            unsafe { remember(next, &instance, physical) };
+            vk::Result::SUCCESS
+        }
+        Err(result) => result,
     }
-    result
 }
 
 /// The extensions that the application enables without the one that is this layer's own; `None` when the profile hides
@@ -100,31 +90,21 @@ unsafe fn extensions(info: &vk::DeviceCreateInfo<'_>) -> Option<Vec<*const c_cha
 }
 
 /// # Safety
-/// `device` was just created through `link` on `physical`, which is the instance's.
-unsafe fn remember(device: vk::Device, link: DeviceLink, instance: &Instance, physical: vk::PhysicalDevice) {
-    let get_device_proc_addr = link.get_device_proc_addr;
-    let find = |name: &std::ffi::CStr| {
-        // SAFETY: the caller's promise: a live device and the next layer's function.
-        let function = unsafe { get_device_proc_addr(device, name.as_ptr()) };
-        // What is in Vulkan now was an extension before.
-        let name = CString::new([name.to_bytes(), b"KHR"].concat()).unwrap_or_default();
-        // SAFETY: as above.
-        address(function.or_else(|| unsafe { get_device_proc_addr(device, name.as_ptr()) }))
-    };
+/// The device was just created on `physical`, which is the instance's.
+unsafe fn remember(next: NextDevice, instance: &Instance, physical: vk::PhysicalDevice) {
+    let handle = next.handle;
     let known = Device {
         passive: instance.passive,
         place: if instance.passive { 0 } else { instance.place(physical).unwrap_or_default() },
         // SAFETY: the caller's promise.
         driver_type: unsafe { host_visible_type(instance, physical) },
-        get_device_proc_addr,
-        functions: ash::DeviceFnV1_0::load(find),
-        functions_1_1: ash::DeviceFnV1_1::load(find),
-        functions_1_3: ash::DeviceFnV1_3::load(find),
-        external_memory_fd: external_memory_fd::DeviceFn::load(find),
+        // SAFETY: the caller's promise: a live device.
+        external_memory_fd: external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) }),
+        next,
         memories: Mutex::default(),
     };
-    // SAFETY: a live device.
-    unsafe { DEVICES.insert(device, known) };
+    // SAFETY: as above.
+    unsafe { DEVICES.insert(handle, known) };
 }
 
 /// The driver's first memory type that the CPU can see.
@@ -132,9 +112,8 @@ unsafe fn remember(device: vk::Device, link: DeviceLink, instance: &Instance, ph
 /// # Safety
 /// `physical` is the instance's.
 unsafe fn host_visible_type(instance: &Instance, physical: vk::PhysicalDevice) -> u32 {
-    let mut memory = vk::PhysicalDeviceMemoryProperties::default();
-    // SAFETY: the caller's promise, and a valid output.
-    unsafe { (instance.functions.get_physical_device_memory_properties)(physical, &raw mut memory) };
+    // SAFETY: the caller's promise.
+    let memory = unsafe { instance.next.get_physical_device_memory_properties(physical) };
     let visible = |kind: &vk::MemoryType| kind.property_flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
     let place = memory.memory_types_as_slice().iter().position(visible);
     place.and_then(|place| u32::try_from(place).ok()).unwrap_or_default()
@@ -144,5 +123,5 @@ pub(super) unsafe extern "system" fn destroy_device(device: vk::Device, allocato
     // SAFETY: null or a live device of the caller's.
     let Some(known) = (unsafe { DEVICES.remove(device) }) else { return };
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (known.functions.destroy_device)(device, allocator) };
+    unsafe { (known.next.fp_v1_0().destroy_device)(device, allocator) };
 }

@@ -53,7 +53,7 @@ pub(super) unsafe extern "system" fn allocate_memory(
     };
     info.memory_type_index = known.driver_type;
     // SAFETY: the caller's arguments with another type, alive during the call.
-    let result = unsafe { (known.functions.allocate_memory)(device, &raw const info, allocator, memory) };
+    let result = unsafe { (known.next.fp_v1_0().allocate_memory)(device, &raw const info, allocator, memory) };
     if result == vk::Result::SUCCESS {
         // SAFETY: success means that it was written.
         let handle = unsafe { *memory };
@@ -89,7 +89,7 @@ pub(super) unsafe extern "system" fn free_memory(
     // Before the call: after it, the same handle may be another memory's.
     let freed = known.memories().remove(&memory);
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (known.functions.free_memory)(device, memory, allocator) };
+    unsafe { (known.next.fp_v1_0().free_memory)(device, memory, allocator) };
     // Its bytes are free only now.
     drop(freed);
 }
@@ -110,7 +110,7 @@ pub(super) unsafe extern "system" fn map_memory(
         return vk::Result::ERROR_MEMORY_MAP_FAILED;
     };
     // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (known.functions.map_memory)(device, memory, offset, size, flags, pointer) };
+    let result = unsafe { (known.next.fp_v1_0().map_memory)(device, memory, offset, size, flags, pointer) };
     if result != vk::Result::SUCCESS {
         return result;
     }
@@ -151,7 +151,7 @@ pub(super) unsafe extern "system" fn unmap_memory(device: vk::Device, memory: vk
         found.mapping = None;
     }
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (known.functions.unmap_memory)(device, memory) };
+    unsafe { (known.next.fp_v1_0().unmap_memory)(device, memory) };
 }
 
 pub(super) unsafe extern "system" fn flush_mapped_memory_ranges(

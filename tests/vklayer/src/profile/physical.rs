@@ -24,7 +24,7 @@ pub(super) unsafe extern "system" fn get_physical_device_properties(
     // SAFETY: a live physical device of the caller's.
     let Some(instance) = (unsafe { INSTANCES.get(device) }) else { return };
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (instance.functions.get_physical_device_properties)(device, properties) };
+    unsafe { (instance.next.fp_v1_0().get_physical_device_properties)(device, properties) };
     // SAFETY: the caller's output, which was written.
     change(unsafe { &mut *properties });
 }
@@ -42,7 +42,7 @@ pub(super) unsafe extern "system" fn get_physical_device_properties2(
     // SAFETY: a live physical device of the caller's.
     let Some(instance) = (unsafe { INSTANCES.get(device) }) else { return };
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (instance.functions_1_1.get_physical_device_properties2)(device, properties) };
+    unsafe { (instance.next.fp_v1_1().get_physical_device_properties2)(device, properties) };
     // SAFETY: the caller's output, which was written.
     let properties = unsafe { &mut *properties };
     change(&mut properties.properties);
@@ -140,7 +140,7 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
     if !layer.is_null() {
-        let next = instance.functions.enumerate_device_extension_properties;
+        let next = instance.next.fp_v1_0().enumerate_device_extension_properties;
         // SAFETY: the caller's arguments, passed on: a question about a layer.
         return unsafe { next(device, layer, count, properties) };
     }
@@ -170,14 +170,8 @@ unsafe fn extensions(
     instance: &Instance,
     device: vk::PhysicalDevice,
 ) -> Result<Vec<vk::ExtensionProperties>, vk::Result> {
-    let next = instance.functions.enumerate_device_extension_properties;
-    let mut count = 0;
-    // SAFETY: the caller's promise, and a valid output.
-    unsafe { next(device, std::ptr::null(), &raw mut count, std::ptr::null_mut()) }.result()?;
-    let mut all = vec![vk::ExtensionProperties::default(); count as usize];
-    // SAFETY: as above, with room for `count` of them.
-    unsafe { next(device, std::ptr::null(), &raw mut count, all.as_mut_ptr()) }.result()?;
-    all.truncate(count as usize);
+    // SAFETY: the caller's promise.
+    let mut all = unsafe { instance.next.enumerate_device_extension_properties(device) }?;
     all.retain(|extension| {
         let name = extension.extension_name_as_c_str().unwrap_or_default();
         name != memory_budget::NAME && name != UNKNOWN_TO_THIS_LAYER && !profile().hidden.contains(&name)

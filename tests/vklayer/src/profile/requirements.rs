@@ -18,13 +18,13 @@ impl Device {
 
 /// A function of Vulkan that writes requirements, and changes what the next layer wrote.
 macro_rules! requirements {
-    ($($name:ident($table:ident.$field:ident, $argument:ty, $output:ty) => $($bits:ident).+;)+) => {
+    ($($name:ident($version:ident.$field:ident, $argument:ty, $output:ty) => $($bits:ident).+;)+) => {
         $(
             pub(super) unsafe extern "system" fn $name(device: vk::Device, of: $argument, output: *mut $output) {
                 // SAFETY: a live device of the caller's.
                 let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
                 // SAFETY: the caller's arguments, passed on.
-                unsafe { (known.$table.$field)(device, of, output) };
+                unsafe { (known.next.$version().$field)(device, of, output) };
                 // SAFETY: the caller's output, which was written.
                 let output = unsafe { &mut *output };
                 output.$($bits).+ = known.types(output.$($bits).+);
@@ -34,25 +34,25 @@ macro_rules! requirements {
 }
 
 requirements! {
-    buffer(functions.get_buffer_memory_requirements, vk::Buffer, vk::MemoryRequirements) => memory_type_bits;
-    image(functions.get_image_memory_requirements, vk::Image, vk::MemoryRequirements) => memory_type_bits;
+    buffer(fp_v1_0.get_buffer_memory_requirements, vk::Buffer, vk::MemoryRequirements) => memory_type_bits;
+    image(fp_v1_0.get_image_memory_requirements, vk::Image, vk::MemoryRequirements) => memory_type_bits;
     buffer2(
-        functions_1_1.get_buffer_memory_requirements2,
+        fp_v1_1.get_buffer_memory_requirements2,
         *const vk::BufferMemoryRequirementsInfo2<'_>,
         vk::MemoryRequirements2<'_>
     ) => memory_requirements.memory_type_bits;
     image2(
-        functions_1_1.get_image_memory_requirements2,
+        fp_v1_1.get_image_memory_requirements2,
         *const vk::ImageMemoryRequirementsInfo2<'_>,
         vk::MemoryRequirements2<'_>
     ) => memory_requirements.memory_type_bits;
     device_buffer(
-        functions_1_3.get_device_buffer_memory_requirements,
+        fp_v1_3.get_device_buffer_memory_requirements,
         *const vk::DeviceBufferMemoryRequirements<'_>,
         vk::MemoryRequirements2<'_>
     ) => memory_requirements.memory_type_bits;
     device_image(
-        functions_1_3.get_device_image_memory_requirements,
+        fp_v1_3.get_device_image_memory_requirements,
         *const vk::DeviceImageMemoryRequirements<'_>,
         vk::MemoryRequirements2<'_>
     ) => memory_requirements.memory_type_bits;

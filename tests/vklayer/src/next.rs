@@ -1,0 +1,128 @@
+//! The next layer's side of an instance or device: how creating one is passed on, and the functions to call.
+#![expect(unsafe_code, reason = "calls the next layer")]
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ops::Deref;
+
+use ash::vk;
+
+use crate::interface::{DeviceLink, InstanceLink, address, take_link};
+
+/// `vkGetInstanceProcAddr` or `vkGetDeviceProcAddr`.
+type GetProcAddr<H> = unsafe extern "system" fn(H, *const c_char) -> vk::PFN_vkVoidFunction;
+
+/// An instance or device beneath this layer: a handle, and functions that belong to it.
+pub(crate) struct Next<H, Functions> {
+    pub(crate) handle: H,
+    get_proc_addr: GetProcAddr<H>,
+    functions: Functions,
+}
+
+pub(crate) type NextInstance = Next<vk::Instance, ash::Instance>;
+pub(crate) type NextDevice = Next<vk::Device, ash::Device>;
+
+impl NextInstance {
+    /// Passes `vkCreateInstance` on.
+    ///
+    /// # Safety
+    /// The arguments are those of the loader's call of this layer; the create info may be another with the same links.
+    pub(crate) unsafe fn create(
+        info: *const vk::InstanceCreateInfo<'_>,
+        allocator: *const vk::AllocationCallbacks<'_>,
+        instance: *mut vk::Instance,
+    ) -> Result<Self, vk::Result> {
+        // SAFETY: Vulkan asks for a valid create info.
+        let chain = unsafe { (*info).p_next };
+        // SAFETY: the loader's call of this layer.
+        let link = unsafe { take_link::<InstanceLink>(chain) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
+        let create = link.create_instance();
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { create(info, allocator, instance) }.result()?;
+        // SAFETY: success means that it was written.
+        let handle = unsafe { *instance };
+        let get_proc_addr = link.get_instance_proc_addr;
+        // SAFETY: the new instance, and the next layer's function.
+        let load = |name: &CStr| unsafe { find(get_proc_addr, handle, name) };
+        // SAFETY: these are the functions of the instance.
+        let functions = unsafe { ash::Instance::load_with(load, handle) };
+        Ok(Self { handle, get_proc_addr, functions })
+    }
+}
+
+impl NextDevice {
+    /// Passes `vkCreateDevice` on.
+    ///
+    /// # Safety
+    /// The arguments are those of the loader's call of this layer, after the instance of the physical device; the create
+    /// info may be another with the same links.
+    pub(crate) unsafe fn create(
+        instance: &NextInstance,
+        physical: vk::PhysicalDevice,
+        info: *const vk::DeviceCreateInfo<'_>,
+        allocator: *const vk::AllocationCallbacks<'_>,
+        device: *mut vk::Device,
+    ) -> Result<Self, vk::Result> {
+        // SAFETY: Vulkan asks for a valid create info.
+        let chain = unsafe { (*info).p_next };
+        // SAFETY: the loader's call of this layer.
+        let link = unsafe { take_link::<DeviceLink>(chain) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
+        // SAFETY: the instance of the physical device, which the link belongs to.
+        let create = unsafe { link.create_device(instance.handle) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
+        // SAFETY: the caller's arguments, passed on.
+        unsafe { create(physical, info, allocator, device) }.result()?;
+        // SAFETY: success means that it was written.
+        let handle = unsafe { *device };
+        let get_proc_addr = link.get_device_proc_addr;
+        // SAFETY: the new device, and the next layer's function.
+        let load = |name: &CStr| unsafe { find(get_proc_addr, handle, name) };
+        // SAFETY: these are the functions of the device.
+        let functions = unsafe { ash::Device::load_with(load, handle) };
+        Ok(Self { handle, get_proc_addr, functions })
+    }
+}
+
+impl<H: Copy, Functions> Next<H, Functions> {
+    /// The address of a function beneath, for those of extensions.
+    ///
+    /// # Safety
+    /// The instance or device is live.
+    pub(crate) unsafe fn find(&self, name: &CStr) -> *const c_void {
+        // SAFETY: the caller's promise, and the next layer's function.
+        unsafe { find(self.get_proc_addr, self.handle, name) }
+    }
+
+    /// Answers `vkGetInstanceProcAddr` or `vkGetDeviceProcAddr`: with this layer's own function of the name, if it has
+    /// one, else with the one beneath. What is not there beneath is not offered here either.
+    ///
+    /// # Safety
+    /// The instance or device is live.
+    pub(crate) unsafe fn answer(&self, name: &CStr, own: vk::PFN_vkVoidFunction) -> vk::PFN_vkVoidFunction {
+        // SAFETY: the caller's promise, and the next layer's function.
+        let beneath = unsafe { (self.get_proc_addr)(self.handle, name.as_ptr()) }?;
+        own.or(Some(beneath))
+    }
+}
+
+impl<H, Functions> Deref for Next<H, Functions> {
+    type Target = Functions;
+
+    fn deref(&self) -> &Functions {
+        &self.functions
+    }
+}
+
+/// The address of a function as ash's tables take it.
+///
+/// # Safety
+/// The instance or device is live, and the function is the next layer's for it.
+unsafe fn find<H: Copy>(get_proc_addr: GetProcAddr<H>, handle: H, name: &CStr) -> *const c_void {
+    // SAFETY: the caller's promise.
+    let function = unsafe { get_proc_addr(handle, name.as_ptr()) };
+    // What is in Vulkan now was an extension before.
+    let former = || {
+        let name = CString::new([name.to_bytes(), b"KHR"].concat()).unwrap_or_default();
+        // SAFETY: the caller's promise.
+        unsafe { get_proc_addr(handle, name.as_ptr()) }
+    };
+    address(function.or_else(former))
+}
