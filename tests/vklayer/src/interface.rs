@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "reads structures that the Vulkan loader passes")]
 
 use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
 
 use ash::vk;
 
@@ -163,20 +164,38 @@ pub(crate) unsafe fn beneath(p_next: *const c_void) -> impl Iterator<Item = vk::
 /// # Safety
 /// As for [`take_link`].
 unsafe fn find_link<'a, L: Link>(p_next: *const c_void) -> Option<&'a mut LinkInfo<L>> {
-    let mut node = p_next.cast::<LinkInfo<L>>().cast_mut();
-    while !node.is_null() {
+    // SAFETY: the caller's promise.
+    let marked = unsafe { chain(p_next) }.filter(|(kind, _)| *kind == L::STRUCTURE);
+    // SAFETY: this type marks the loader's structures, which layers may change.
+    let mut infos = marked.map(|(_, node)| unsafe { node.cast::<LinkInfo<L>>().as_mut() });
+    infos.find(|info| info.function == LINK_INFO && !info.link.is_null())
+}
+
+/// The structures of a `pNext` chain, each with its type.
+///
+/// # Safety
+/// The chain is valid for as long as the result is used.
+pub(crate) unsafe fn chain(p_next: *const c_void) -> impl Iterator<Item = (vk::StructureType, NonNull<c_void>)> {
+    let mut rest = p_next.cast_mut();
+    std::iter::from_fn(move || {
+        let node = NonNull::new(rest)?;
         // SAFETY: every structure of a chain begins with its type and the next one.
-        let header = unsafe { *node.cast::<vk::BaseInStructure<'_>>() };
-        if header.s_type == L::STRUCTURE {
-            // SAFETY: this type marks the loader's structure, which layers may change.
-            let info = unsafe { &mut *node };
-            if info.function == LINK_INFO && !info.link.is_null() {
-                return Some(info);
-            }
-        }
-        node = header.p_next.cast::<LinkInfo<L>>().cast_mut();
+        let header = unsafe { node.cast::<vk::BaseOutStructure<'_>>().read() };
+        rest = header.p_next.cast();
+        Some((header.s_type, node))
+    })
+}
+
+/// The names of extensions in a create info.
+///
+/// # Safety
+/// An array of this length; it may be null when that is 0.
+pub(crate) unsafe fn extension_names(names: *const *const c_char, count: u32) -> Vec<*const c_char> {
+    if count == 0 {
+        return Vec::new();
     }
-    None
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(names, count as usize) }.to_vec()
 }
 
 /// Whether an instance is the simulated CUDA driver's own.

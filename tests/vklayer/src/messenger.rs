@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use ash::ext::debug_utils;
 use ash::vk;
 
-use crate::interface::{NegotiateInterface, beneath, entry, is_simulator, negotiate, text};
+use crate::interface::{NegotiateInterface, beneath, entry, extension_names, is_simulator, negotiate, text};
 use crate::messages::messenger_info;
 use crate::next::NextInstance;
 use crate::tables::Tables;
@@ -127,13 +127,8 @@ unsafe fn create_with_messenger(
 /// # Safety
 /// `info` is a valid create info.
 unsafe fn extensions(info: &vk::InstanceCreateInfo<'_>) -> Vec<*const c_char> {
-    let count = info.enabled_extension_count as usize;
-    let mut names = if count == 0 {
-        Vec::new()
-    } else {
-        // SAFETY: the caller's promise: an array of this length.
-        unsafe { std::slice::from_raw_parts(info.pp_enabled_extension_names, count) }.to_vec()
-    };
+    // SAFETY: the caller's promise.
+    let mut names = unsafe { extension_names(info.pp_enabled_extension_names, info.enabled_extension_count) };
     // SAFETY: the names are terminated strings.
     let present = names.iter().any(|name| unsafe { text(*name) } == Some(debug_utils::NAME));
     if !present {

@@ -12,7 +12,7 @@ use ash::vk;
 use super::catalog::profile;
 use super::instance::{INSTANCES, Instance};
 use super::memory::Memory;
-use crate::interface::text;
+use crate::interface::{extension_names, text};
 use crate::next::NextDevice;
 use crate::tables::Tables;
 
@@ -74,12 +74,8 @@ pub(super) unsafe extern "system" fn create_device(
 /// # Safety
 /// `info` is a valid create info.
 unsafe fn extensions(info: &vk::DeviceCreateInfo<'_>) -> Option<Vec<*const c_char>> {
-    let count = info.enabled_extension_count as usize;
-    if count == 0 {
-        return Some(Vec::new());
-    }
-    // SAFETY: the caller's promise: an array of this length.
-    let mut names = unsafe { std::slice::from_raw_parts(info.pp_enabled_extension_names, count) }.to_vec();
+    // SAFETY: the caller's promise.
+    let mut names = unsafe { extension_names(info.pp_enabled_extension_names, info.enabled_extension_count) };
     // SAFETY: the names are terminated strings.
     let name = |name: *const c_char| unsafe { text(name) }.unwrap_or_default();
     if names.iter().any(|&pointer| profile().hidden.contains(&name(pointer))) {

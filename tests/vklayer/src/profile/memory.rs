@@ -11,6 +11,7 @@ use super::catalog::{Type, profile};
 use super::device::DEVICES;
 use super::range::Mapped;
 use super::shadow::Shadow;
+use crate::interface::chain;
 
 /// Live memory.
 pub(super) struct Memory {
@@ -66,17 +67,9 @@ pub(super) unsafe extern "system" fn allocate_memory(
 ///
 /// # Safety
 /// The chain is valid.
-unsafe fn is_import(chain: *const c_void) -> bool {
-    let mut node = chain.cast::<vk::BaseInStructure<'_>>();
-    while !node.is_null() {
-        // SAFETY: every structure of a chain begins with its type and the next one.
-        let header = unsafe { *node };
-        if header.s_type == vk::StructureType::IMPORT_MEMORY_FD_INFO_KHR {
-            return true;
-        }
-        node = header.p_next;
-    }
-    false
+unsafe fn is_import(p_next: *const c_void) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { chain(p_next) }.any(|(kind, _)| kind == vk::StructureType::IMPORT_MEMORY_FD_INFO_KHR)
 }
 
 pub(super) unsafe extern "system" fn free_memory(

@@ -10,6 +10,7 @@ use ash::vk::{self, UUID_SIZE};
 use super::books;
 use super::catalog::{Identity, profile};
 use super::instance::{INSTANCES, Instance};
+use crate::interface::chain;
 
 /// The newest Vulkan whose calls this layer knows: 1.4 has another way to map memory.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
@@ -55,13 +56,13 @@ pub(super) unsafe extern "system" fn get_physical_device_properties2(
 ///
 /// # Safety
 /// The chain is one that Vulkan has written.
-unsafe fn identify(chain: *mut c_void, identity: &Identity) {
+unsafe fn identify(p_next: *mut c_void, identity: &Identity) {
     // SAFETY: the caller's promise.
-    if let Some(id) = unsafe { find::<vk::PhysicalDeviceIDProperties<'_>>(chain) } {
+    if let Some(id) = unsafe { find::<vk::PhysicalDeviceIDProperties<'_>>(p_next) } {
         id.device_uuid = identity.uuid(id.device_uuid);
     }
     // SAFETY: the caller's promise.
-    if let Some(known) = unsafe { find::<vk::PhysicalDeviceVulkan11Properties<'_>>(chain) } {
+    if let Some(known) = unsafe { find::<vk::PhysicalDeviceVulkan11Properties<'_>>(p_next) } {
         let uuid: [u8; UUID_SIZE] = known.device_uuid;
         known.device_uuid = identity.uuid(uuid);
     }
@@ -71,18 +72,11 @@ unsafe fn identify(chain: *mut c_void, identity: &Identity) {
 ///
 /// # Safety
 /// Every structure of the chain is valid for as long as the result is used.
-unsafe fn find<'a, T: vk::TaggedStructure>(chain: *mut c_void) -> Option<&'a mut T> {
-    let mut node = chain.cast::<vk::BaseOutStructure<'_>>();
-    while !node.is_null() {
-        // SAFETY: every structure of a chain begins with its type and the next one.
-        let header = unsafe { *node };
-        if header.s_type == T::STRUCTURE_TYPE {
-            // SAFETY: the type says what it is.
-            return Some(unsafe { &mut *node.cast::<T>() });
-        }
-        node = header.p_next;
-    }
-    None
+unsafe fn find<'a, T: vk::TaggedStructure>(p_next: *mut c_void) -> Option<&'a mut T> {
+    // SAFETY: the caller's promise.
+    let (_, node) = unsafe { chain(p_next) }.find(|(kind, _)| *kind == T::STRUCTURE_TYPE)?;
+    // SAFETY: the type says what it is.
+    Some(unsafe { node.cast().as_mut() })
 }
 
 pub(super) unsafe extern "system" fn get_physical_device_memory_properties(
