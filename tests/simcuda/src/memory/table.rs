@@ -57,11 +57,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    fn range(&self) -> Range<usize> {
-        self.address..self.address + self.size
-    }
-
-    fn contains(&self, address: usize, len: usize) -> bool {
+    /// Whether all of the range is in it.
+    pub(super) fn contains(&self, address: usize, len: usize) -> bool {
         address >= self.address && len <= self.size && address - self.address <= self.size - len
     }
 }
@@ -177,7 +174,7 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
     let index = region.windows.iter().rposition(|window| window.address == address)?;
     let window = region.windows[index];
     if matches!(*region.backing, Backing::Block(_)) {
-        view::keep(window.range(), &Pinned(Arc::clone(&region.backing)));
+        view::keep(window, &Pinned(Arc::clone(&region.backing)));
     }
     region.windows.remove(index);
     let gone = if region.windows.is_empty() { regions.remove(&base) } else { None };
@@ -195,9 +192,15 @@ pub(crate) fn find(address: usize) -> Option<Found> {
 
 fn find_range(address: usize, len: usize) -> Option<Found> {
     let regions = lock(&REGIONS);
+    let (region, window) = look_up(&regions, address, len)?;
+    Some(Found { kind: region.kind, window })
+}
+
+// The latest window that contains all of the range, and its region.
+fn look_up(regions: &BTreeMap<usize, Region>, address: usize, len: usize) -> Option<(&Region, Window)> {
     let (_, region) = regions.range(..=address).next_back()?;
     let window = region.windows.iter().rev().find(|window| window.contains(address, len))?;
-    Some(Found { kind: region.kind, window: *window })
+    Some((region, *window))
 }
 
 /// The range as a span, if one window contains all of it.
@@ -233,11 +236,10 @@ impl Queued {
 }
 
 /// The window that contains all of the range, with its pages pinned.
-pub(super) fn pin_window(address: usize, len: usize) -> Option<(Range<usize>, Pinned)> {
+pub(super) fn pin_window(address: usize, len: usize) -> Option<(Window, Pinned)> {
     let regions = lock(&REGIONS);
-    let (_, region) = regions.range(..=address).next_back()?;
-    let window = region.windows.iter().rev().find(|window| window.contains(address, len))?;
-    Some((window.range(), Pinned(Arc::clone(&region.backing))))
+    let (region, window) = look_up(&regions, address, len)?;
+    Some((window, Pinned(Arc::clone(&region.backing))))
 }
 
 /// What an address that must not be accessed is near to: a live window, which the access leaves, one that was freed, or

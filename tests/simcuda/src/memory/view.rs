@@ -5,12 +5,11 @@
 //! returns, so that no kernel touches the pages after that, unless the launch was told to keep them.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::sync::atomic::{self, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::bytes;
-use super::table::{self, Pinned};
+use super::table::{self, Pinned, Window};
 use crate::context::Health;
 use crate::sync::lock;
 
@@ -27,7 +26,7 @@ pub(crate) struct View {
     kept: Mutex<Vec<Pages>>,
 }
 
-type Pages = (Range<usize>, Pinned);
+type Pages = (Window, Pinned);
 
 // Apart from each other, so that threads do not slow each other down.
 #[repr(align(128))]
@@ -41,21 +40,17 @@ struct Recent {
     oldest: usize,
 }
 
-fn contains(window: &Range<usize>, address: usize, len: usize) -> bool {
-    window.start <= address && len <= window.len() && address - window.start <= window.len() - len
-}
-
 impl Recent {
     // Whether the range is in one window that may be used, whose pages are pinned by now.
     fn has(&mut self, address: usize, len: usize, kept: &Mutex<Vec<Pages>>) -> bool {
-        if self.windows.get(self.last).is_some_and(|(window, _)| contains(window, address, len)) {
+        if self.windows.get(self.last).is_some_and(|(window, _)| window.contains(address, len)) {
             return true;
         }
-        if let Some(index) = self.windows.iter().position(|(window, _)| contains(window, address, len)) {
+        if let Some(index) = self.windows.iter().position(|(window, _)| window.contains(address, len)) {
             self.last = index;
             return true;
         }
-        let among_kept = || lock(kept).iter().find(|(window, _)| contains(window, address, len)).cloned();
+        let among_kept = || lock(kept).iter().find(|(window, _)| window.contains(address, len)).cloned();
         let Some(found) = table::pin_window(address, len).or_else(among_kept) else { return false };
         if self.windows.len() < REMEMBERED {
             self.last = self.windows.len();
@@ -81,9 +76,9 @@ pub(super) fn forget_all() {
 }
 
 /// Lets the launches that are queued go on using a window that is about to be removed from the table.
-pub(super) fn keep(window: Range<usize>, pages: &Pinned) {
+pub(super) fn keep(window: Window, pages: &Pinned) {
     for view in lock(&VIEWS).iter().filter_map(Weak::upgrade) {
-        lock(&view.kept).push((window.clone(), pages.clone()));
+        lock(&view.kept).push((window, pages.clone()));
     }
 }
 
