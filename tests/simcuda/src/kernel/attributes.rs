@@ -16,8 +16,7 @@ const REQUIRED_CLUSTER: std::ops::RangeInclusive<u32> = 11..=13;
 const ANY_CLUSTER_SIZE: u32 = 14;
 const CLUSTER_POLICY: u32 = 15;
 
-// Device attributes.
-const MAX_THREADS: u32 = 1;
+// A device attribute.
 const MAX_SHARED_OPT_IN: u32 = 97;
 
 /// Nothing here has registers. So many is what kernels use that compilers make.
@@ -27,7 +26,7 @@ fn value(attribute: u32, kernel: &ptx::Kernel, settings: &Settings, constant_byt
     let settings = settings.get();
     let capability = device::COMPUTE_CAPABILITY;
     let value = match attribute {
-        0 => kernel.max_threads().map_or(device::limit(MAX_THREADS), u64::from),
+        0 => function::most_threads(kernel),
         1 => kernel.shared_bytes(),
         2 => constant_bytes,
         3 => kernel.local_bytes(),

@@ -12,6 +12,8 @@ use crate::handle;
 use crate::module::{Variables, library};
 use crate::sync::lock;
 
+// Device attributes.
+pub(super) const MAX_THREADS: u32 = 1;
 const MAX_SHARED_PER_BLOCK: u32 = 8;
 
 /// What a program can set of a kernel.
@@ -32,7 +34,7 @@ pub(super) struct Values {
 impl Settings {
     /// Those that a kernel has at first.
     pub(crate) fn of(kernel: &ptx::Kernel) -> Arc<Settings> {
-        let max_dynamic_shared = device::limit(MAX_SHARED_PER_BLOCK).saturating_sub(kernel.shared_bytes());
+        let max_dynamic_shared = usual_dynamic_shared(kernel);
         let values = Values { max_dynamic_shared, carveout: -1, any_cluster_size: 0, cluster_policy: 0 };
         Arc::new(Settings { values: Mutex::new(values) })
     }
@@ -40,6 +42,16 @@ impl Settings {
     pub(super) fn get(&self) -> Values {
         *lock(&self.values)
     }
+}
+
+/// The most threads that a block may have: what the kernel says, or the device.
+pub(super) fn most_threads(kernel: &ptx::Kernel) -> u64 {
+    kernel.max_threads().map_or(device::limit(MAX_THREADS), u64::from)
+}
+
+/// The most dynamic shared memory of a block, as long as the program did not ask for more.
+pub(super) fn usual_dynamic_shared(kernel: &ptx::Kernel) -> u64 {
+    device::limit(MAX_SHARED_PER_BLOCK).saturating_sub(kernel.shared_bytes())
 }
 
 /// A kernel in a context.

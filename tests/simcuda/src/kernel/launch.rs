@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::function::Function;
+use super::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
 use super::{fault, occupancy};
 use crate::code::{
     COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, Outcome,
@@ -12,10 +12,8 @@ use crate::memory::view::View;
 use crate::stream::{Placement, Stream, table as streams};
 
 // Device attributes.
-const MAX_THREADS: u32 = 1;
 const MAX_BLOCK: [u32; 3] = [2, 3, 4];
 const MAX_GRID: [u32; 3] = [5, 6, 7];
-const MAX_SHARED: u32 = 8;
 
 // How many blocks of a launch `ptx` runs at the same time.
 const RESIDENT_BLOCKS: u64 = 32;
@@ -48,13 +46,12 @@ impl Shape {
             return Err(INVALID_VALUE);
         }
         let wrong_shape = kernel.required_block().is_some_and(|required| required != self.block);
-        if wrong_shape || kernel.max_threads().is_some_and(|most| threads > u64::from(most)) {
+        if wrong_shape || threads > most_threads(kernel) {
             return Err(LAUNCH_OUT_OF_RESOURCES);
         }
         // More than 48 KiB only where the program asked for it.
         let dynamic = u64::from(self.dynamic_shared);
-        let usual = device::limit(MAX_SHARED).saturating_sub(kernel.shared_bytes());
-        if dynamic > usual.max(function.settings.get().max_dynamic_shared) {
+        if dynamic > usual_dynamic_shared(kernel).max(function.settings.get().max_dynamic_shared) {
             return Err(INVALID_VALUE);
         }
         Ok(())

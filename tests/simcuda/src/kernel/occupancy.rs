@@ -1,7 +1,7 @@
 //! How many blocks of a kernel fit on a multiprocessor: the device's limits, with 32 registers a thread.
 
 use super::attributes::REGISTERS;
-use super::function::{self, Function};
+use super::function::{self, Function, most_threads};
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
@@ -10,7 +10,6 @@ use crate::ffi::{BlockToShared, In, Out};
 use crate::layout::LaunchConfig;
 
 // Device attributes.
-const MAX_THREADS: u32 = 1;
 const WARP: u32 = 10;
 const MULTIPROCESSORS: u32 = 16;
 const THREADS_PER_MULTIPROCESSOR: u32 = 39;
@@ -29,13 +28,9 @@ fn by_threads(threads: u64) -> u64 {
     by_threads.min(by_registers).min(device::limit(BLOCKS_PER_MULTIPROCESSOR))
 }
 
-fn most_threads(function: &Function) -> u64 {
-    function.kernel.max_threads().map_or(device::limit(MAX_THREADS), u64::from)
-}
-
 // Blocks of a multiprocessor; none where the kernel or the device has no room for such a block.
 fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
-    if threads > most_threads(function) || dynamic_shared > function.settings.get().max_dynamic_shared {
+    if threads > most_threads(&function.kernel) || dynamic_shared > function.settings.get().max_dynamic_shared {
         return 0;
     }
     let shared = function.kernel.shared_bytes() + dynamic_shared + device::limit(RESERVED_SHARED_PER_BLOCK);
@@ -97,7 +92,7 @@ fn max_potential_with_flags(
         return Err(INVALID_VALUE);
     }
     let function = function::get(function)?;
-    let most = most_threads(&function).min(if limit == 0 { u64::MAX } else { threads_of(limit)? });
+    let most = most_threads(&function.kernel).min(if limit == 0 { u64::MAX } else { threads_of(limit)? });
     let warp = device::limit(WARP);
     let sizes = (1..=most.div_ceil(warp)).rev().map(|warps| (warps * warp).min(most));
     let filled = |threads: u64| {
