@@ -31,7 +31,7 @@ mod span;
 mod types;
 
 pub use error::LoadError;
-pub use execute::run;
+pub use execute::{RESIDENT, run};
 pub use fault::{Fault, FaultKind};
 pub use memory::Memory;
 pub use module::{Kernel, Module, Parameter, Program, Space, Variable};

@@ -24,8 +24,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thread::{Frames, Thread};
 
-/// The blocks that run at the same time.
-const RESIDENT: usize = 32;
+/// The blocks of a launch that run at the same time, at most.
+pub const RESIDENT: usize = 32;
 /// What their threads' registers and local memory may take together, as far as one block fits.
 const RESIDENT_BYTES: u64 = 1 << 30;
 /// As on every GPU.

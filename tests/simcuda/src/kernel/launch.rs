@@ -15,9 +15,6 @@ use crate::stream::{Placement, Stream, table as streams};
 const MAX_BLOCK: [u32; 3] = [2, 3, 4];
 const MAX_GRID: [u32; 3] = [5, 6, 7];
 
-// How many blocks of a launch `ptx` runs at the same time.
-const RESIDENT_BLOCKS: u64 = 32;
-
 /// The shape of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
@@ -63,7 +60,7 @@ impl Shape {
         if blocks > occupancy::resident_blocks(function, self.threads(), u64::from(self.dynamic_shared)) {
             return Err(COOPERATIVE_LAUNCH_TOO_LARGE);
         }
-        if blocks > RESIDENT_BLOCKS { Err(NOT_SUPPORTED) } else { Ok(()) }
+        if blocks > ptx::RESIDENT as u64 { Err(NOT_SUPPORTED) } else { Ok(()) }
     }
 }
 
