@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 //! What a program hands over as code: PTX text, which is what the simulator runs, or something compiled.
 
-use crate::code::{Code, INVALID_IMAGE, INVALID_VALUE, NO_BINARY_FOR_GPU};
+use crate::code::{Code, INVALID_IMAGE, NO_BINARY_FOR_GPU};
 use crate::ffi::In;
 
 const ELF: &[u8] = b"\x7fELF";
@@ -18,7 +18,7 @@ const ENTRY_KIND: usize = 0;
 const ENTRY_HEADER_LEN: usize = 4;
 const ENTRY_PAYLOAD_LEN: usize = 8;
 const ENTRY_FLAGS: usize = 40;
-const KIND_PTX: u16 = 1;
+const KIND_PTX: u64 = 1;
 // LZ4 and Zstandard.
 const COMPRESSED: u64 = 0x2000 | 0x8000;
 
@@ -31,13 +31,10 @@ fn refuse(code: Code, reason: &str) -> Refusal {
 
 /// The PTX text of an image; of a fat binary, that of its PTX entry.
 pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
-    if image.is_null() {
-        return Err(refuse(INVALID_VALUE, "there is no image"));
-    }
+    let missing = |code| refuse(code, "there is no image");
     if image.starts_with(WRAPPER) {
         // Magic and version, then the pointer.
-        let inner = image.cast::<In<u8>>().element(1);
-        return from_fat_binary(inner.map_err(|code| refuse(code, "there is no image"))?);
+        return from_fat_binary(image.cast::<In<u8>>().element(1).map_err(missing)?);
     }
     if image.starts_with(FAT_BINARY) {
         return from_fat_binary(image);
@@ -45,7 +42,7 @@ pub(super) fn ptx(image: In<u8>) -> Result<String, Refusal> {
     if image.starts_with(ELF) {
         return Err(compiled("a cubin"));
     }
-    from_text(&image.until_nul().map_err(|code| refuse(code, "there is no image"))?)
+    from_text(&image.until_nul().map_err(missing)?)
 }
 
 /// The PTX text in bytes whose length is known, with or without a NUL behind it.
@@ -78,14 +75,20 @@ fn from_text(bytes: &[u8]) -> Result<String, Refusal> {
 }
 
 fn from_fat_binary(image: In<u8>) -> Result<String, Refusal> {
-    let damaged = |_| refuse(INVALID_IMAGE, "the fat binary is damaged");
-    if !image.starts_with(FAT_BINARY) {
-        return Err(refuse(INVALID_IMAGE, "the fat binary is damaged"));
+    match whole_fat_binary(image) {
+        Some(bytes) => entry_of(&bytes),
+        None => Err(refuse(INVALID_IMAGE, "the fat binary is damaged")),
     }
-    let header = image.bytes(16).map_err(damaged)?;
-    let len = number(&header, ENTRIES_LEN, 8).and_then(|entries| entries.checked_add(number(&header, HEADER_LEN, 2)?));
-    let len = len.and_then(|len| usize::try_from(len).ok()).ok_or(INVALID_IMAGE).map_err(damaged)?;
-    entry_of(&image.bytes(len).map_err(damaged)?)
+}
+
+// As long as its header says.
+fn whole_fat_binary(image: In<u8>) -> Option<Vec<u8>> {
+    if !image.starts_with(FAT_BINARY) {
+        return None;
+    }
+    let header = image.bytes(16).ok()?;
+    let len = size(&header, HEADER_LEN, 2)?.checked_add(size(&header, ENTRIES_LEN, 8)?)?;
+    image.bytes(len).ok()
 }
 
 // A little-endian number of `width` bytes.
@@ -103,7 +106,7 @@ fn entry_of(fat_binary: &[u8]) -> Result<String, Refusal> {
     let mut rest = size(fat_binary, HEADER_LEN, 2).and_then(|start| fat_binary.get(start..)).unwrap_or_default();
     let mut compressed = false;
     while let Some((kind, flags, payload, next)) = entry(rest) {
-        let is_ptx = kind == u64::from(KIND_PTX);
+        let is_ptx = kind == KIND_PTX;
         if is_ptx && flags & COMPRESSED == 0 {
             return ptx_from_bytes(payload);
         }
