@@ -33,8 +33,8 @@ impl Variables {
         for variable in variables {
             let align = usize::try_from(variable.align).map_err(|_| OUT_OF_MEMORY)?.max(GAP);
             let size = usize::try_from(variable.size).map_err(|_| OUT_OF_MEMORY)?;
-            let start = end.checked_add(1).and_then(|next| next.checked_next_multiple_of(align));
-            let start = start.filter(|_| end > 0).unwrap_or(0);
+            let next = if end == 0 { 0 } else { end.checked_add(1).ok_or(OUT_OF_MEMORY)? };
+            let start = next.checked_next_multiple_of(align).ok_or(OUT_OF_MEMORY)?;
             end = start.checked_add(size).ok_or(OUT_OF_MEMORY)?;
             ranges.push(start..end);
         }
