@@ -95,19 +95,13 @@ fn max_potential_with_flags(
     let most = most_threads(&function.kernel).min(if limit == 0 { u64::MAX } else { threads_of(limit)? });
     let warp = device::limit(WARP);
     let sizes = (1..=most.div_ceil(warp)).rev().map(|warps| (warps * warp).min(most));
-    let filled = |threads: u64| {
+    let fitting = sizes.map(|threads| {
         let shared = shared_of.call(int(threads)).unwrap_or(dynamic_shared);
-        blocks(&function, threads, shared as u64) * threads
-    };
-    let mut best = (0, 0);
-    for threads in sizes {
-        let filled = filled(threads);
-        if filled > best.0 {
-            best = (filled, threads);
-        }
-    }
-    let (filled, threads) = best;
-    grid.set(int(filled.checked_div(threads).unwrap_or(0) * device::limit(MULTIPROCESSORS)))?;
+        (blocks(&function, threads, shared as u64), threads)
+    });
+    let best = fitting.filter(|(blocks, _)| *blocks > 0).max_by_key(|(blocks, threads)| (blocks * threads, *threads));
+    let (blocks, threads) = best.unwrap_or_default();
+    grid.set(int(blocks * device::limit(MULTIPROCESSORS)))?;
     block.set(int(threads))
 }
 
