@@ -4,7 +4,6 @@
 //! there are not too many threads. Whatever removes a window from the table makes all views forget theirs before it
 //! returns, so that no kernel touches the pages after that, unless the launch was told to keep them.
 
-use std::cell::Cell;
 use std::sync::atomic::{self, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -103,13 +102,9 @@ impl View {
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
     }
-    NUMBER.get().unwrap_or_else(|| {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        NUMBER.set(Some(number));
-        number
-    })
+    NUMBER.with(|number| *number)
 }
 
 impl ptx::Memory for View {
