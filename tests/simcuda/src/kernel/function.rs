@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::old::Prepared;
-use crate::code::{Code, INVALID_HANDLE};
+use crate::code::Code;
 use crate::context::Owner;
 use crate::device;
 use crate::handle;
@@ -86,10 +86,7 @@ static FUNCTIONS: LazyLock<Mutex<HashMap<usize, Arc<Function>>>> = LazyLock::new
 /// The function of that handle. A library's kernel stands for its function in the current context.
 pub(super) fn get(handle: usize) -> Result<Arc<Function>, Code> {
     let function = lock(&FUNCTIONS).get(&handle).cloned();
-    match function {
-        Some(function) => Ok(function),
-        None => library::kernel(handle).map_err(|_| INVALID_HANDLE)?.function(),
-    }
+    function.map_or_else(|| library::kernel(handle)?.function(), Ok)
 }
 
 /// Makes functions known by their handles.

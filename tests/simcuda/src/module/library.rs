@@ -93,6 +93,10 @@ impl Library {
         }))
     }
 
+    fn kernel(&self, name: &str) -> Option<&Kernel> {
+        self.kernels.iter().map(Arc::as_ref).find(|kernel| kernel.kernel.name() == name)
+    }
+
     // Its module in the current context, loaded when it is first needed.
     fn module(&self) -> Result<Arc<Module>, Code> {
         let context = context::usable()?;
@@ -100,10 +104,7 @@ impl Library {
         if let Some(module) = modules.iter().find(|module| module.owner == context.owner()) {
             return Ok(Arc::clone(module));
         }
-        let settings = |name: &str| {
-            let kernel = self.kernels.iter().find(|kernel| kernel.kernel.name() == name);
-            kernel.map(|kernel| Arc::clone(&kernel.settings))
-        };
+        let settings = |name: &str| self.kernel(name).map(|kernel| Arc::clone(&kernel.settings));
         let module = Module::load(&self.text, &context, Some(self.handle), settings);
         let module = module.map_err(|refusal| modules::report(&Options::default(), refusal))?;
         table::insert(&module);
@@ -183,9 +184,7 @@ fn unload(library: usize) -> Outcome {
 fn get_kernel(out: Out<usize>, library: usize, name: Text<'_>) -> Outcome {
     out.required()?;
     let name = name.read().ok_or(INVALID_VALUE)?;
-    let library = get(library)?;
-    let kernel = library.kernels.iter().find(|kernel| kernel.kernel.name() == name);
-    out.set(kernel.ok_or(NOT_FOUND)?.handle)
+    out.set(get(library)?.kernel(name).ok_or(NOT_FOUND)?.handle)
 }
 
 fn kernel_count(out: Out<u32>, library: usize) -> Outcome {

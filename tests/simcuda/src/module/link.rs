@@ -26,7 +26,7 @@ struct Linker {
     options: Options,
     inputs: Mutex<Vec<String>>,
     // The output, which lives as long as the linker.
-    output: Mutex<Option<Arc<CString>>>,
+    output: Mutex<Option<CString>>,
 }
 
 static LINKERS: LazyLock<Mutex<HashMap<usize, Arc<Linker>>>> = LazyLock::new(Mutex::default);
@@ -105,12 +105,10 @@ fn complete(linker: usize, out: Out<usize>, size: Out<usize>) -> Outcome {
     }
     loaded::check(&text).map_err(|refusal| modules::report(&linker.options, refusal))?;
     linker.options.report_success();
-    let text = Arc::new(CString::new(text).map_err(|_| INVALID_VALUE)?);
-    let bytes = text.as_bytes_with_nul();
-    size.set_if_wanted(bytes.len());
-    let address = bytes.as_ptr().expose_provenance();
-    *lock(&linker.output) = Some(Arc::clone(&text));
-    out.set(address)
+    let text = CString::new(text).map_err(|_| INVALID_VALUE)?;
+    size.set_if_wanted(text.as_bytes_with_nul().len());
+    let mut output = lock(&linker.output);
+    out.set(output.insert(text).as_ptr().expose_provenance())
 }
 
 fn destroy(linker: usize) -> Outcome {
