@@ -33,7 +33,7 @@ fn create(out: Out<usize>, flags: u32, device: i32) -> Outcome {
     device::check(device)?;
     check_flags(flags)?;
     let context = Context::new(handle::next(), device, flags);
-    let handle = context.handle;
+    let handle = context.owner.context;
     table::insert(context);
     stack::push(handle);
     out.set(handle)
@@ -73,7 +73,7 @@ fn attach(out: Out<usize>, flags: u32) -> Outcome {
     }
     let context = current()?;
     context.uses.fetch_add(1, Ordering::Relaxed);
-    out.set(context.handle)
+    out.set(context.owner.context)
 }
 
 fn detach(context: usize) -> Outcome {
@@ -113,7 +113,7 @@ fn get_current(out: Out<usize>) -> Outcome {
 
 fn get_device(out: Out<i32>) -> Outcome {
     out.required()?;
-    out.set(current()?.device)
+    out.set(current()?.owner.device)
 }
 
 // Null means the current context.
@@ -123,12 +123,12 @@ fn given_or_current(context: usize) -> Result<Arc<Context>, Code> {
 
 fn get_device_of(out: Out<i32>, context: usize) -> Outcome {
     out.required()?;
-    out.set(given_or_current(context)?.device)
+    out.set(given_or_current(context)?.owner.device)
 }
 
 fn get_id(context: usize, out: Out<u64>) -> Outcome {
     out.required()?;
-    out.set(given_or_current(context)?.id)
+    out.set(given_or_current(context)?.owner.id)
 }
 
 fn get_api_version(context: usize, out: Out<u32>) -> Outcome {

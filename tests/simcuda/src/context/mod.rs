@@ -65,9 +65,7 @@ impl Health {
 }
 
 pub(crate) struct Context {
-    pub(crate) handle: usize,
-    device: i32,
-    id: u64,
+    owner: Owner,
     flags: AtomicU32,
     // How many cuCtxAttach and cuCtxCreate calls are not yet undone by cuCtxDetach.
     uses: AtomicU32,
@@ -81,13 +79,10 @@ pub(crate) struct Context {
 
 impl Context {
     fn new(handle: usize, device: i32, flags: u32) -> Arc<Context> {
-        let id = handle::next_id();
-        let owner = Owner { context: handle, device, id };
+        let owner = Owner { context: handle, device, id: handle::next_id() };
         let health = Arc::new(Health::default());
         Arc::new_cyclic(|context| Context {
-            handle,
-            device,
-            id,
+            owner,
             flags: AtomicU32::new(flags),
             uses: AtomicU32::new(1),
             limits: Limits::default(),
@@ -99,7 +94,7 @@ impl Context {
     }
 
     pub(crate) fn owner(&self) -> Owner {
-        Owner { context: self.handle, device: self.device, id: self.id }
+        self.owner
     }
 
     /// The legacy default stream.
@@ -174,7 +169,7 @@ pub(crate) fn usable() -> Result<Arc<Context>, Code> {
 /// The error that asynchronous work left in the owner's context, if that still lives.
 pub(crate) fn check_owner(owner: Owner) -> Outcome {
     match table::find(owner.context) {
-        Some(context) if context.id == owner.id => context.health.check(),
+        Some(context) if context.owner == owner => context.health.check(),
         _ => Ok(()),
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn count() -> usize {
 }
 
 pub(super) fn insert(context: Arc<Context>) {
-    lock(&CONTEXTS).insert(context.handle, context);
+    lock(&CONTEXTS).insert(context.owner.context, context);
 }
 
 /// Takes a context out of the table and releases all that it owns. It stays on the stacks of threads.
