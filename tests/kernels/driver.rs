@@ -19,14 +19,14 @@ macro_rules! call {
     ($name:ident($($argument:expr => $type:ty),* $(,)?)) => {{
         type Function = unsafe extern "C" fn($($type),*) -> i32;
         // SAFETY: the signature is the one in cuda.h.
-        let function = unsafe { crate::driver::symbol::<Function>(concat!(stringify!($name), "\0")) };
+        let function = unsafe { crate::driver::symbol::<Function>(stringify!($name)) };
         // SAFETY: pointers are to live values, handles and device addresses are checked by the driver.
         crate::driver::outcome(unsafe { function($($argument),*) })
     }};
 }
 pub(crate) use call;
 
-/// The function of that name, which ends with a NUL.
+/// The function of that name.
 ///
 /// # Safety
 ///
