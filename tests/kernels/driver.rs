@@ -3,7 +3,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use support::cuda::Stream;
 use vkgdr::cudarc::driver::sys;
 
 pub(crate) const INVALID_VALUE: i32 = 1;
@@ -43,14 +45,14 @@ pub(crate) fn outcome(code: c_int) -> Call {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// What a call writes through its first argument.
-fn given<T: Default>(call: impl FnOnce(*mut T) -> Call) -> Call<T> {
+/// What a call writes through the pointer that it is given.
+pub(crate) fn given<T: Default>(call: impl FnOnce(*mut T) -> Call) -> Call<T> {
     let mut value = T::default();
     call(&raw mut value)?;
     Ok(value)
 }
 
-fn c_string(text: &str) -> CString {
+pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
@@ -66,8 +68,12 @@ impl Drop for Module {
 
 impl Module {
     pub(crate) fn load(text: &str) -> Call<Self> {
-        let text = c_string(text);
-        let load = |out| call!(cuModuleLoadData(out => *mut usize, text.as_ptr().cast() => *const c_void));
+        Self::load_image(c_string(text).as_bytes_with_nul())
+    }
+
+    /// Loads what may be anything.
+    pub(crate) fn load_image(image: &[u8]) -> Call<Self> {
+        let load = |out| call!(cuModuleLoadData(out => *mut usize, image.as_ptr().cast() => *const c_void));
         given(load).map(Self)
     }
 
@@ -208,13 +214,16 @@ impl Drop for Buffer {
     }
 }
 
-/// Page-locked host memory, freed when it is dropped: a flag or a number that host and device share.
+/// A word of page-locked host memory, freed when it is dropped: a flag or a number that host and device share.
 #[derive(Debug)]
 pub(crate) struct Pinned(usize);
 
 impl Pinned {
-    pub(crate) fn new(len: usize) -> Call<Self> {
-        given(|out| call!(cuMemHostAlloc(out => *mut usize, len => usize, 0 => c_uint))).map(Self)
+    /// With that value in it.
+    pub(crate) fn new(value: u32) -> Call<Self> {
+        let new = given(|out| call!(cuMemHostAlloc(out => *mut usize, 4 => usize, 0 => c_uint))).map(Self)?;
+        new.word().store(value, Ordering::Release);
+        Ok(new)
     }
 
     /// Its address on the device.
@@ -222,10 +231,9 @@ impl Pinned {
         given(|out| call!(cuMemHostGetDevicePointer_v2(out => *mut u64, self.0 => usize, 0 => c_uint)))
     }
 
-    /// The first word.
-    pub(crate) fn word(&self) -> &std::sync::atomic::AtomicU32 {
+    pub(crate) fn word(&self) -> &AtomicU32 {
         // SAFETY: the driver gave at least four aligned bytes, which live as long as `self`.
-        unsafe { std::sync::atomic::AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(self.0)) }
+        unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(self.0)) }
     }
 }
 
@@ -233,6 +241,11 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = call!(cuMemFreeHost(self.0 => usize));
     }
+}
+
+/// A stream as the driver's functions take it here.
+pub(crate) fn handle(stream: &Stream) -> usize {
+    stream.raw().expose_provenance()
 }
 
 /// Waits for a stream; 0 is the default stream.

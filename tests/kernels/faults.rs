@@ -5,8 +5,8 @@ use support::cuda::{self, Context, Stream};
 use support::{SimCuda, simcuda};
 use vkgdr::{MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
-use crate::driver::{Buffer, Call, Module, Pinned, Shape, call, synchronize};
-use crate::{KERNELS, Result, bytes_of, device_words, good};
+use crate::driver::{Buffer, Call, Module, Pinned, Shape, call, handle, synchronize};
+use crate::{KERNELS, Result, assert_says, bytes_of, device_words, good};
 
 const ILLEGAL_ADDRESS: i32 = 700;
 const LAUNCH_TIMEOUT: i32 = 702;
@@ -38,18 +38,8 @@ impl Doomed {
         assert_eq!(synchronize(0), Err(code));
         let text = self.sim.last_kernel_fault().ok_or("no message")?;
         assert!(!text.contains('\n'), "{text:?}");
-        for part in [kernel, "block (0, 0, 0)", "thread (0, 0, 0)"] {
-            assert!(text.contains(part), "{text:?} does not say {part:?}");
-        }
+        assert_says(&text, &[kernel, "block (0, 0, 0)", "thread (0, 0, 0)"]);
         Ok(text)
-    }
-}
-
-/// Fails unless the message says all of `parts`.
-#[track_caller]
-fn assert_says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{text:?} does not say {part:?}");
     }
 }
 
@@ -166,13 +156,11 @@ fn the_error_stays_with_the_context_and_goes_with_it() -> Result {
 #[test]
 fn a_fault_ends_the_other_kernels_of_its_context() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
-    let (stream, flag) = (Stream::create(), good(Pinned::new(4))?);
-    flag.word().store(0, std::sync::atomic::Ordering::Release);
-    let handle = stream.raw().expose_provenance();
-    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, handle, &[good(flag.device())?, 1]))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+    good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
     let text = doomed.run("stop", &[], LAUNCH_FAILED);
     // The legacy default stream does not wait for this one, which is non-blocking.
-    assert_eq!(synchronize(handle), Err(LAUNCH_FAILED));
+    assert_eq!(synchronize(handle(&stream)), Err(LAUNCH_FAILED));
     assert_says(&text?, &["trap"]);
     assert_eq!(doomed.sim.last_kernel_fault().as_deref().map(|text| text.contains("stop")), Some(true));
     // The driver reports the context's error for each of these.
@@ -202,8 +190,8 @@ fn the_drivers_own_memory_stays_for_work_that_was_queued_before_it_was_freed() -
     let values = good(Buffer::new(400))?;
     cuda::memcpy_htod(values.0, &bytes_of(&[7; 100]));
     let gate = stream.hold();
-    let (handle, total) = (stream.raw().expose_provenance(), good(doomed.module.function("total"))?);
-    good(total.launch(Shape::threads(100), handle, &[sum.0, values.0, 100]))?;
+    let total = good(doomed.module.function("total"))?;
+    good(total.launch(Shape::threads(100), handle(&stream), &[sum.0, values.0, 100]))?;
     let copy = good(Buffer::new(400))?;
     cuda::copy_dtod_async(copy.0, values.0, 400, &stream);
     let (before, address) = (doomed.sim.live_objects_of("memory"), values.0);

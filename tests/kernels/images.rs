@@ -1,11 +1,11 @@
 //! What can be loaded as a module and what is refused: the code, and the reason in the log.
 
-use std::ffi::{c_char, c_uint, c_void};
+use std::ffi::{c_char, c_uint};
 
 use support::simcuda;
 
-use crate::driver::{INVALID_CONTEXT, INVALID_VALUE, Module, Shape, call, synchronize};
-use crate::{KERNELS, Result, child, good, open};
+use crate::driver::{Call, INVALID_CONTEXT, INVALID_VALUE, Module, Shape, c_string, call, given, synchronize};
+use crate::{KERNELS, Result, assert_says, child, good, open};
 
 const INVALID_IMAGE: i32 = 200;
 const NO_BINARY_FOR_GPU: i32 = 209;
@@ -18,13 +18,8 @@ fn with_body(body: &str) -> String {
     format!(".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry one()\n{{\n{body}\n    ret;\n}}\n")
 }
 
-fn load_image(image: &[u8]) -> Result<i32> {
-    let mut module = 0_usize;
-    let code = call!(cuModuleLoadData(&raw mut module => *mut usize, image.as_ptr().cast() => *const c_void));
-    if code.is_ok() {
-        good(call!(cuModuleUnload(module => usize)))?;
-    }
-    Ok(code.err().unwrap_or(0))
+fn load_image(image: &[u8]) -> Call {
+    Module::load_image(image)?.unload()
 }
 
 #[test]
@@ -38,9 +33,7 @@ fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() 
     let text = with_body("    .reg .b32 %r<4>;\n    sured.b.1d.add.u32.trap [%r0, {%r1}], %r2;");
     let (result, log) = Module::load_with_log(&text);
     assert_eq!(result.map(drop), Err(INVALID_PTX));
-    for part in ["line 7", "sured.b.1d.add.u32.trap", "not supported"] {
-        assert!(log.contains(part), "{log:?} does not say {part:?}");
-    }
+    assert_says(&log, &["line 7", "sured.b.1d.add.u32.trap", "not supported"]);
     assert_eq!(simcuda().map(|sim| sim.live_objects_of("module")), Some(0));
     Ok(())
 }
@@ -67,7 +60,7 @@ fn ptx_for_newer_drivers_and_for_newer_gpus_is_refused() -> Result {
     if simcuda().is_some() {
         let (result, log) = Module::load_with_log(&with_body("").replace("sm_50", "sm_90"));
         assert_eq!(result.map(drop), Err(INVALID_PTX));
-        assert!(log.contains("sm_90") && log.contains("80"), "{log:?}");
+        assert_says(&log, &["sm_90", "80"]);
     }
     Ok(())
 }
@@ -83,7 +76,7 @@ fn what_is_no_code_is_an_invalid_image() -> Result {
         return Ok(());
     }
     for image in [&b"\0"[..], b"hello\0", b"\x7fEL\0", b"\xb1\x43\x62\0"] {
-        assert_eq!(load_image(image)?, INVALID_IMAGE, "{image:?}");
+        assert_eq!(load_image(image), Err(INVALID_IMAGE), "{image:?}");
     }
     Ok(())
 }
@@ -97,7 +90,7 @@ fn compiled_code_is_refused_with_a_hint() -> Result {
     }
     let (result, log) = Module::load_with_log("\u{7f}ELF is how a cubin starts");
     assert_eq!(result.map(drop), Err(NO_BINARY_FOR_GPU));
-    assert!(log.contains("a cubin") && log.contains("--ptx"), "{log:?}");
+    assert_says(&log, &["a cubin", "--ptx"]);
     Ok(())
 }
 
@@ -130,14 +123,14 @@ fn the_ptx_of_a_fat_binary_is_used_where_it_is_not_compressed() -> Result {
     }
     let text = [KERNELS.as_bytes(), b"\0"].concat();
     let fat = fat_binary(1, 0x11, &text);
-    assert_eq!(load_image(&fat)?, 0);
+    good(load_image(&fat))?;
     // With nvcc's wrapper around it: magic, version, pointer.
     let mut wrapper = [0x466_243b1_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
     wrapper.extend((fat.as_ptr().expose_provenance() as u64).to_le_bytes());
     wrapper.extend([0; 8]);
-    assert_eq!(load_image(&wrapper)?, 0);
-    assert_eq!(load_image(&fat_binary(1, 0x2011, &text))?, NO_BINARY_FOR_GPU, "compressed");
-    assert_eq!(load_image(&fat_binary(2, 0x11, b"\x7fELF"))?, NO_BINARY_FOR_GPU, "a cubin");
+    good(load_image(&wrapper))?;
+    assert_eq!(load_image(&fat_binary(1, 0x2011, &text)), Err(NO_BINARY_FOR_GPU), "compressed");
+    assert_eq!(load_image(&fat_binary(2, 0x11, b"\x7fELF")), Err(NO_BINARY_FOR_GPU), "a cubin");
     Ok(())
 }
 
@@ -147,30 +140,29 @@ fn a_module_is_loaded_from_a_file() -> Result {
     let path = std::env::temp_dir().join(format!("vkgdr-kernels-{}.ptx", std::process::id()));
     std::fs::write(&path, KERNELS)?;
     let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
-    let mut module = 0_usize;
-    let loaded = call!(cuModuleLoad(&raw mut module => *mut usize, name.as_ptr() => *const c_char));
+    let load = || given(|out| call!(cuModuleLoad(out => *mut usize, name.as_ptr() => *const c_char))).map(Module);
+    let loaded = load();
     std::fs::remove_file(&path)?;
-    good(loaded)?;
-    let module = Module(module);
+    let module = good(loaded)?;
     good(good(module.function("nothing"))?.launch(Shape::ONE, 0, &[]))?;
     good(synchronize(0))?;
-    let mut missing = 0;
-    let missing = call!(cuModuleLoad(&raw mut missing => *mut usize, name.as_ptr() => *const c_char));
-    assert_eq!(missing, Err(FILE_NOT_FOUND));
+    assert_eq!(load().map(drop), Err(FILE_NOT_FOUND));
     Ok(())
 }
 
 #[test]
 fn options_that_nobody_knows_are_refused() -> Result {
     let (_context, _gpu) = open()?;
-    let text = std::ffi::CString::new(KERNELS)?;
+    let text = c_string(KERNELS);
     let load = |key: c_uint, count: c_uint| {
-        let (mut module, keys, mut values) = (0_usize, [key], [0_usize]);
-        call!(cuModuleLoadDataEx(
-            &raw mut module => *mut usize, text.as_ptr() => *const c_char, count => c_uint,
-            keys.as_ptr() => *const c_uint, values.as_mut_ptr() => *mut usize,
-        ))
-        .map(|()| Module(module))
+        let (keys, mut values) = ([key], [0_usize]);
+        let load = |out| {
+            call!(cuModuleLoadDataEx(
+                out => *mut usize, text.as_ptr() => *const c_char, count => c_uint,
+                keys.as_ptr() => *const c_uint, values.as_mut_ptr() => *mut usize,
+            ))
+        };
+        given(load).map(Module)
     };
     good(load(14, 1))?;
     good(load(1000, 0))?;
@@ -182,8 +174,7 @@ fn options_that_nobody_knows_are_refused() -> Result {
 fn nothing_is_loaded_without_a_context() -> Result {
     let (_context, _gpu) = open()?;
     assert_eq!(support::cuda::no_context(|| Module::load(KERNELS).map(drop)), Err(INVALID_CONTEXT));
-    let mut mode: c_uint = 0;
-    good(call!(cuModuleGetLoadingMode(&raw mut mode => *mut c_uint)))?;
+    let mode = good(given(|out| call!(cuModuleGetLoadingMode(out => *mut c_uint))))?;
     assert!(mode == 1 || mode == 2, "{mode}");
     Ok(())
 }
@@ -204,6 +195,6 @@ fn the_reason_is_also_on_stderr() -> Result {
     let errors = String::from_utf8_lossy(&output.stderr);
     let said: Vec<_> = errors.lines().filter(|line| line.starts_with("simcuda: ")).collect();
     assert_eq!(said.len(), 1, "{errors}");
-    assert!(said[0].contains("line 6") && said[0].contains("nonsense"), "{said:?}");
+    assert_says(said[0], &["line 6", "nonsense"]);
     Ok(())
 }

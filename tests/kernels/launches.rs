@@ -7,7 +7,7 @@ use support::{driver, simcuda};
 use vkgdr::{Memory, MemoryKind, Region};
 
 use crate::driver::{Buffer, Call, Function, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, Module, Pinned, Shape};
-use crate::driver::{call, synchronize};
+use crate::driver::{call, handle, synchronize};
 use crate::{KERNELS, Result, bytes_of, device_words, good, open, words_of};
 
 const OUT_OF_RESOURCES: i32 = 701;
@@ -16,10 +16,6 @@ const NOT_SUPPORTED: i32 = 801;
 
 fn kernel(module: &Module, name: &str) -> Result<Function> {
     good(module.function(name))
-}
-
-fn address(stream: &Stream) -> usize {
-    stream.raw().expose_provenance()
 }
 
 #[test]
@@ -52,7 +48,7 @@ fn a_kernel_changes_memory_of_every_kind_as_the_cpu_would() -> Result {
 fn a_kernel_reaches_the_drivers_own_memory_and_page_locked_host_memory() -> Result {
     let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
-    let (sum, values, pinned) = (good(Buffer::new(4))?, good(Buffer::new(4000))?, good(Pinned::new(4))?);
+    let (sum, values, pinned) = (good(Buffer::new(4))?, good(Buffer::new(4000))?, good(Pinned::new(0))?);
     let words: Vec<u32> = (1..=1000).collect();
     cuda::memcpy_htod(values.0, &bytes_of(&words));
     cuda::memset_d8(sum.0, 0, 4);
@@ -242,7 +238,7 @@ fn a_launch_on_a_stream_of_another_context_is_refused() -> Result {
     let nothing = kernel(&module, "nothing")?;
     let other = cuda::Context::create(0);
     let stream = Stream::create();
-    assert_eq!(nothing.launch(Shape::ONE, address(&stream), &[]), Err(INVALID_HANDLE));
+    assert_eq!(nothing.launch(Shape::ONE, handle(&stream), &[]), Err(INVALID_HANDLE));
     drop(stream);
     other.destroy();
     Ok(())
@@ -364,10 +360,10 @@ fn work_on_a_stream_is_done_in_order_with_kernels_among_it() -> Result {
     let stream = Stream::create();
     for round in 0..20_u8 {
         let fill = u32::from_ne_bytes([round; 4]);
-        good(call!(cuMemsetD8Async(other.0 => u64, round => u8, 4000 => usize, address(&stream) => usize)))?;
-        good(add_one.launch(Shape::threads(1000), address(&stream), &[other.0, 1000]))?;
+        good(call!(cuMemsetD8Async(other.0 => u64, round => u8, 4000 => usize, handle(&stream) => usize)))?;
+        good(add_one.launch(Shape::threads(1000), handle(&stream), &[other.0, 1000]))?;
         cuda::copy_dtod_async(memory.device_ptr(), other.0, 4000, &stream);
-        good(add_one.launch(Shape::threads(1000), address(&stream), &[memory.device_ptr(), 1000]))?;
+        good(add_one.launch(Shape::threads(1000), handle(&stream), &[memory.device_ptr(), 1000]))?;
         stream.synchronize();
         let mut seen = vec![0_u8; 4000];
         memory.invalidate(..)?;

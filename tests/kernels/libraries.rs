@@ -1,15 +1,15 @@
 //! Libraries, whose kernels belong to no context, and the linker.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint};
 use std::ptr::null;
 
 use support::cuda::{self, Context};
 use support::simcuda;
 
 use crate::driver::{
-    Buffer, Call, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, call, synchronize,
+    Buffer, Call, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, c_string, call, given, synchronize,
 };
-use crate::{KERNELS, Result, bytes_of, device_words, good, open};
+use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
 
 const NOT_PERMITTED: i32 = 800;
 const NO_BINARY_FOR_GPU: i32 = 209;
@@ -24,38 +24,36 @@ impl Drop for Library {
 
 impl Library {
     fn load(text: &str) -> Call<Self> {
-        let text = CString::new(text).map_err(|_| INVALID_VALUE)?;
-        let mut library = 0_usize;
-        call!(cuLibraryLoadData(
-            &raw mut library => *mut usize, text.as_ptr() => *const c_char,
-            null() => *const c_uint, null() => *const usize, 0 => c_uint,
-            null() => *const c_uint, null() => *const usize, 0 => c_uint,
-        ))?;
-        Ok(Self(library))
+        let text = c_string(text);
+        let load = |out| {
+            call!(cuLibraryLoadData(
+                out => *mut usize, text.as_ptr() => *const c_char,
+                null() => *const c_uint, null() => *const usize, 0 => c_uint,
+                null() => *const c_uint, null() => *const usize, 0 => c_uint,
+            ))
+        };
+        given(load).map(Self)
     }
 
     fn kernel(&self, name: &str) -> Call<usize> {
-        let name = CString::new(name).map_err(|_| INVALID_VALUE)?;
-        let mut kernel = 0_usize;
-        call!(cuLibraryGetKernel(&raw mut kernel => *mut usize, self.0 => usize, name.as_ptr() => *const c_char))?;
-        Ok(kernel)
+        let name = c_string(name);
+        given(|out| call!(cuLibraryGetKernel(out => *mut usize, self.0 => usize, name.as_ptr() => *const c_char)))
     }
 
     fn variable(&self, name: &str) -> Call<(u64, usize)> {
-        let name = CString::new(name).map_err(|_| INVALID_VALUE)?;
-        let (mut address, mut size) = (0, 0);
-        call!(cuLibraryGetGlobal(
-            &raw mut address => *mut u64, &raw mut size => *mut usize, self.0 => usize,
-            name.as_ptr() => *const c_char,
-        ))?;
+        let name = c_string(name);
+        let mut size = 0;
+        let address = given(|out| {
+            call!(cuLibraryGetGlobal(
+                out => *mut u64, &raw mut size => *mut usize, self.0 => usize, name.as_ptr() => *const c_char,
+            ))
+        })?;
         Ok((address, size))
     }
 }
 
 fn function_of(kernel: usize) -> Call<Function> {
-    let mut function = 0_usize;
-    call!(cuKernelGetFunction(&raw mut function => *mut usize, kernel => usize))?;
-    Ok(Function(function))
+    given(|out| call!(cuKernelGetFunction(out => *mut usize, kernel => usize))).map(Function)
 }
 
 #[test]
@@ -103,25 +101,23 @@ fn a_kernel_of_a_library_says_what_it_is() -> Result {
     let (_context, _gpu) = open()?;
     let library = good(Library::load(KERNELS))?;
     let (take, bounded) = (good(library.kernel("take"))?, good(library.kernel("bounded"))?);
-    let mut owner = 0_usize;
-    good(call!(cuKernelGetLibrary(&raw mut owner => *mut usize, take => usize)))?;
-    assert_eq!(owner, library.0);
+    let owner = given(|out| call!(cuKernelGetLibrary(out => *mut usize, take => usize)));
+    assert_eq!(owner, Ok(library.0));
     let (mut offset, mut size) = (0, 0);
     good(call!(cuKernelGetParamInfo(
         take => usize, 5 => usize, &raw mut offset => *mut usize, &raw mut size => *mut usize,
     )))?;
     assert_eq!((offset, size), (24, 12));
-    let mut count: c_uint = 0;
-    good(call!(cuLibraryGetKernelCount(&raw mut count => *mut c_uint, library.0 => usize)))?;
-    assert_eq!(count as usize, KERNELS.matches(".entry ").count());
+    let count = good(given(|out| call!(cuLibraryGetKernelCount(out => *mut c_uint, library.0 => usize))))?;
+    assert_eq!(count as usize, kernels());
     let mut handles = vec![0_usize; count as usize];
     good(call!(cuLibraryEnumerateKernels(
         handles.as_mut_ptr() => *mut usize, count => c_uint, library.0 => usize,
     )))?;
     assert!(handles.contains(&take) && handles.contains(&bounded));
-    let mut threads: c_int = 0;
-    good(call!(cuKernelGetAttribute(&raw mut threads => *mut c_int, 0 => c_uint, bounded => usize, 0 => c_int)))?;
-    assert_eq!(threads, 64);
+    let threads =
+        given(|out| call!(cuKernelGetAttribute(out => *mut c_int, 0 => c_uint, bounded => usize, 0 => c_int)));
+    assert_eq!(threads, Ok(64));
     Ok(())
 }
 
@@ -144,8 +140,7 @@ fn what_is_set_of_a_librarys_kernel_holds_in_every_context() -> Result {
 fn a_librarys_module_is_the_librarys_to_unload() -> Result {
     let (_context, _gpu) = open()?;
     let library = good(Library::load(KERNELS))?;
-    let mut module = 0_usize;
-    good(call!(cuLibraryGetModule(&raw mut module => *mut usize, library.0 => usize)))?;
+    let module = good(given(|out| call!(cuLibraryGetModule(out => *mut usize, library.0 => usize))))?;
     assert_eq!(call!(cuModuleUnload(module => usize)), Err(NOT_PERMITTED));
     let Some(sim) = simcuda() else { return Ok(()) };
     assert_eq!((sim.live_objects_of("library"), sim.live_objects_of("module")), (1, 0));
@@ -170,8 +165,9 @@ fn a_library_needs_no_context_to_be_loaded() -> Result {
 
 /// The linker's output for some inputs, or the code of what refused them.
 fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
-    let mut linker = 0_usize;
-    call!(cuLinkCreate_v2(0 => c_uint, null() => *const c_uint, null() => *const usize, &raw mut linker => *mut usize))?;
+    let linker: usize = given(
+        |out| call!(cuLinkCreate_v2(0 => c_uint, null() => *const c_uint, null() => *const usize, out => *mut usize)),
+    )?;
     let result = (|| {
         for (kind, input) in inputs {
             call!(cuLinkAddData_v2(
@@ -188,19 +184,13 @@ fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
     result
 }
 
-fn load(image: &[u8]) -> Call<Module> {
-    let mut module = 0_usize;
-    call!(cuModuleLoadData(&raw mut module => *mut usize, image.as_ptr().cast() => *const c_void))?;
-    Ok(Module(module))
-}
-
 #[test]
 fn what_the_linker_makes_of_ptx_can_be_loaded() -> Result {
     const PTX: c_uint = 1;
     let (_context, _gpu) = open()?;
     let first = [KERNELS.as_bytes(), b"\0"].concat();
     let image = good(link(&[(PTX, &first)]))?;
-    let module = good(load(&image))?;
+    let module = good(Module::load_image(&image))?;
     let values = good(Buffer::new(40))?;
     cuda::memset_d8(values.0, 0, 40);
     good(good(module.function("add_one"))?.launch(Shape::threads(10), 0, &[values.0, 10]))?;
@@ -208,7 +198,7 @@ fn what_the_linker_makes_of_ptx_can_be_loaded() -> Result {
 
     // Two texts, each with a header of its own.
     let second = ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry second()\n{\n    ret;\n}\n\0";
-    let module = good(load(&good(link(&[(PTX, &first), (PTX, second.as_bytes())]))?))?;
+    let module = good(Module::load_image(&good(link(&[(PTX, &first), (PTX, second.as_bytes())]))?))?;
     for name in ["second", "nothing"] {
         good(good(module.function(name))?.launch(Shape::ONE, 0, &[]))?;
     }

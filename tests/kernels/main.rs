@@ -21,6 +21,11 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// The kernels of these tests.
 const KERNELS: &str = include_str!("kernels.ptx");
 
+/// The number of KERNELS' kernels.
+fn kernels() -> usize {
+    KERNELS.matches(".entry ").count()
+}
+
 /// Device 0, with its primary context current. Take it apart as `(_context, gpu)`: the context must go last.
 fn open() -> Result<(PrimaryContext, Vkgdr)> {
     let context = PrimaryContext::retain_and_push(0);
@@ -30,6 +35,14 @@ fn open() -> Result<(PrimaryContext, Vkgdr)> {
 /// A call's result as a test's: the code becomes an error.
 fn good<T>(result: driver::Call<T>) -> Result<T> {
     result.map_err(|code| format!("the driver says {}", support::driver::error_name(code)).into())
+}
+
+/// Fails unless the message says all of `parts`.
+#[track_caller]
+fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
 }
 
 /// Words as the bytes that they are.

@@ -4,13 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use support::{cuda, simcuda};
 
-use crate::driver::{Buffer, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, call};
-use crate::{KERNELS, Result, bytes_of, device_words, good, open};
-
-/// The number of KERNELS' kernels.
-fn kernels() -> usize {
-    KERNELS.matches(".entry ").count()
-}
+use crate::driver::{Buffer, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, call, given, handle};
+use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
 
 #[test]
 fn a_module_finds_its_kernels_by_name_and_counts_them() -> Result {
@@ -21,8 +16,7 @@ fn a_module_finds_its_kernels_by_name_and_counts_them() -> Result {
     assert_eq!(module.function("add_two").map(drop), Err(NOT_FOUND));
     assert_eq!(module.function("counter").map(drop), Err(NOT_FOUND), "a variable is no kernel");
 
-    let mut count: c_uint = 0;
-    good(call!(cuModuleGetFunctionCount(&raw mut count => *mut c_uint, module.0 => usize)))?;
+    let count = good(given(|out| call!(cuModuleGetFunctionCount(out => *mut c_uint, module.0 => usize))))?;
     assert_eq!(count as usize, kernels());
     let mut handles = vec![0_usize; kernels() + 1];
     good(call!(cuModuleEnumerateFunctions(
@@ -44,14 +38,12 @@ fn a_kernel_knows_its_name_its_module_and_its_parameters() -> Result {
     let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
     let take = good(module.function("take"))?;
-    let (mut name, mut owner, mut state): (*const c_char, usize, c_uint) = (std::ptr::null(), 0, 7);
+    let mut name: *const c_char = std::ptr::null();
     good(call!(cuFuncGetName(&raw mut name => *mut *const c_char, take.0 => usize)))?;
     assert_eq!(text(name), "take");
-    good(call!(cuFuncGetModule(&raw mut owner => *mut usize, take.0 => usize)))?;
-    assert_eq!(owner, module.0);
+    assert_eq!(given(|out| call!(cuFuncGetModule(out => *mut usize, take.0 => usize))), Ok(module.0));
     good(call!(cuFuncLoad(take.0 => usize)))?;
-    good(call!(cuFuncIsLoaded(&raw mut state => *mut c_uint, take.0 => usize)))?;
-    assert_eq!(state, 1);
+    assert_eq!(given(|out| call!(cuFuncIsLoaded(out => *mut c_uint, take.0 => usize))), Ok(1));
 
     let info = |index: usize| {
         let (mut offset, mut size) = (usize::MAX, usize::MAX);
@@ -64,9 +56,7 @@ fn a_kernel_knows_its_name_its_module_and_its_parameters() -> Result {
     assert_eq!(all, [(0, 1), (2, 2), (4, 4), (8, 8), (16, 8), (24, 12), (40, 8)].map(Ok));
     assert_eq!(info(7), Err(INVALID_VALUE));
     if simcuda().is_some() {
-        let mut count = 0;
-        good(call!(cuFuncGetParamCount(take.0 => usize, &raw mut count => *mut usize)))?;
-        assert_eq!(count, 7);
+        assert_eq!(given(|out| call!(cuFuncGetParamCount(take.0 => usize, out => *mut usize))), Ok(7));
     }
     Ok(())
 }
@@ -147,8 +137,7 @@ fn a_launch_that_is_queued_keeps_the_variables_of_a_module_that_is_unloaded() ->
     let module = good(Module::load(KERNELS))?;
     let (stream, target) = (cuda::Stream::create(), good(Buffer::new(16))?);
     let gate = stream.hold();
-    let handle = stream.raw().expose_provenance();
-    good(good(module.function("scale"))?.launch(Shape::block(4), handle, &[target.0]))?;
+    good(good(module.function("scale"))?.launch(Shape::block(4), handle(&stream), &[target.0]))?;
     good(module.unload())?;
     gate.open();
     stream.synchronize();
@@ -172,11 +161,11 @@ fn as_many_blocks_fit_on_a_multiprocessor_as_its_limits_say() -> Result {
     let module = good(Module::load(KERNELS))?;
     let nothing = good(module.function("nothing"))?;
     let active = |threads: c_int, shared: usize| {
-        let mut blocks: c_int = -1;
-        call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            &raw mut blocks => *mut c_int, nothing.0 => usize, threads => c_int, shared => usize,
-        ))
-        .map(|()| blocks)
+        given(|out| {
+            call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                out => *mut c_int, nothing.0 => usize, threads => c_int, shared => usize,
+            ))
+        })
     };
     if simcuda().is_some() {
         assert_eq!(active(1024, 0), Ok(2));
@@ -194,10 +183,11 @@ fn as_many_blocks_fit_on_a_multiprocessor_as_its_limits_say() -> Result {
     assert!(block % 32 == 0 && block >= 256, "{block}");
     assert!(grid > 0 && grid * block >= 2048, "{grid} blocks of {block}");
 
-    let mut shared = 0_usize;
-    good(call!(cuOccupancyAvailableDynamicSMemPerBlock(
-        &raw mut shared => *mut usize, nothing.0 => usize, 2 => c_int, 256 => c_int,
-    )))?;
+    let shared = good(given(|out| {
+        call!(cuOccupancyAvailableDynamicSMemPerBlock(
+            out => *mut usize, nothing.0 => usize, 2 => c_int, 256 => c_int,
+        ))
+    }))?;
     assert!((32 << 10..=114 << 10).contains(&shared), "{shared}");
     Ok(())
 }

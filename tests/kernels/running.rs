@@ -8,24 +8,19 @@ use support::cuda::{self, Stream};
 use support::{driver, simcuda};
 use vkgdr::{Memory, MemoryKind, RawMemory};
 
-use crate::driver::{Buffer, Module, Pinned, Shape, call};
+use crate::driver::{Buffer, Module, Pinned, Shape, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
 
 const NOT_READY: i32 = 600;
-
-fn address(stream: &Stream) -> usize {
-    stream.raw().expose_provenance()
-}
 
 #[test]
 fn a_launch_does_not_wait_for_its_kernel() -> Result {
     let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
-    let (stream, flag) = (Stream::create(), good(Pinned::new(4))?);
-    flag.word().store(0, Ordering::Release);
-    good(good(module.function("wait_for"))?.launch(Shape::ONE, address(&stream), &[good(flag.device())?, 7]))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 7]))?;
     assert!(!stream.is_idle(), "the kernel waits for 7");
-    assert_eq!(call!(cuStreamQuery(address(&stream) => usize)), Err(NOT_READY));
+    assert_eq!(call!(cuStreamQuery(handle(&stream) => usize)), Err(NOT_READY));
     flag.word().store(7, Ordering::Release);
     stream.synchronize();
     assert!(stream.is_idle());
@@ -37,23 +32,20 @@ fn another_streams_work_waits_for_a_kernel_behind_an_event_only() -> Result {
     let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
     let (one, two) = (Stream::create(), Stream::create());
-    let (flag, target) = (good(Pinned::new(4))?, good(Pinned::new(4))?);
-    flag.word().store(0, Ordering::Release);
-    target.word().store(0, Ordering::Release);
+    let (flag, target) = (good(Pinned::new(0))?, good(Pinned::new(0))?);
     let store = good(module.function("store"))?;
-    let mut event = 0_usize;
-    good(call!(cuEventCreate(&raw mut event => *mut usize, 0 => u32)))?;
+    let event: usize = good(given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32))))?;
 
-    good(good(module.function("wait_for"))?.launch(Shape::ONE, address(&one), &[good(flag.device())?, 1]))?;
-    good(store.launch(Shape::ONE, address(&one), &[good(target.device())?, 11]))?;
-    good(call!(cuEventRecord(event => usize, address(&one) => usize)))?;
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&one), &[good(flag.device())?, 1]))?;
+    good(store.launch(Shape::ONE, handle(&one), &[good(target.device())?, 11]))?;
+    good(call!(cuEventRecord(event => usize, handle(&one) => usize)))?;
     // Without the event nothing holds the second stream up.
-    good(store.launch(Shape::ONE, address(&two), &[good(target.device())?, 5]))?;
+    good(store.launch(Shape::ONE, handle(&two), &[good(target.device())?, 5]))?;
     two.synchronize();
     assert_eq!(target.word().load(Ordering::Acquire), 5);
 
-    good(call!(cuStreamWaitEvent(address(&two) => usize, event => usize, 0 => u32)))?;
-    good(store.launch(Shape::ONE, address(&two), &[good(target.device())?, 22]))?;
+    good(call!(cuStreamWaitEvent(handle(&two) => usize, event => usize, 0 => u32)))?;
+    good(store.launch(Shape::ONE, handle(&two), &[good(target.device())?, 22]))?;
     assert_eq!(call!(cuEventQuery(event => usize)), Err(NOT_READY));
     assert!(!two.is_idle());
     assert_eq!(target.word().load(Ordering::Acquire), 5);
@@ -77,7 +69,7 @@ fn ping_pong(flag_kind: MemoryKind, reply_kind: MemoryKind, rounds: u32) -> Resu
         memory.flush(..4)?;
     }
     let arguments = [flag.device_ptr(), reply.device_ptr(), u64::from(rounds)];
-    good(good(module.function("answer"))?.launch(Shape::ONE, address(&stream), &arguments))?;
+    good(good(module.function("answer"))?.launch(Shape::ONE, handle(&stream), &arguments))?;
     let start = Instant::now();
     for round in 1..=rounds {
         flag.write(0, &[round])?;
@@ -108,9 +100,8 @@ fn a_running_kernel_answers_in_mapped_memory_what_the_cpu_writes_into_host_memor
 fn memory_comes_and_goes_while_a_kernel_runs() -> Result {
     let (_context, gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
-    let (stream, flag) = (Stream::create(), good(Pinned::new(4))?);
-    flag.word().store(0, Ordering::Release);
-    good(good(module.function("wait_for"))?.launch(Shape::ONE, address(&stream), &[good(flag.device())?, 1]))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
     if simcuda().is_some() {
         // A real driver may wait for the kernel when it frees.
         for round in 0..200_u32 {
@@ -159,8 +150,7 @@ fn child_in_order() -> Result {
 /// Starts a kernel that waits for ever.
 fn start_endless(stream: usize) -> Result<(Module, Pinned)> {
     let module = good(Module::load(KERNELS))?;
-    let flag = good(Pinned::new(4))?;
-    flag.word().store(0, Ordering::Release);
+    let flag = good(Pinned::new(0))?;
     good(good(module.function("wait_for"))?.launch(Shape::ONE, stream, &[good(flag.device())?, 1]))?;
     Ok((module, flag))
 }
@@ -210,8 +200,7 @@ fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
         return Ok(());
     }
     let (_primary, _gpu) = open()?;
-    let values = good(Pinned::new(4))?;
-    values.word().store(1, Ordering::Release);
+    let values = good(Pinned::new(1))?;
     let context = cuda::Context::create(0);
     let module = good(Module::load(KERNELS))?;
     good(good(module.function("store"))?.launch(Shape::ONE, 0, &[good(values.device())?, 77]))?;
