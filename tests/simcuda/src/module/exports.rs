@@ -86,11 +86,13 @@ fn function_count(out: Out<u32>, module: usize) -> Outcome {
 fn functions(out: Out<usize>, count: u32, module: usize) -> Outcome {
     out.required()?;
     context::usable()?;
-    let module = table::get(module)?;
-    let count = usize::try_from(count).map_err(|_| INVALID_VALUE)?;
-    for (index, function) in module.functions.iter().take(count).enumerate() {
-        out.element(index).set_if_wanted(function.handle);
-    }
+    hand_out(out, count, table::get(module)?.functions.iter().map(|function| function.handle))
+}
+
+/// Writes as many handles as there are and are wanted.
+pub(super) fn hand_out(out: Out<usize>, most: u32, handles: impl Iterator<Item = usize>) -> Outcome {
+    let most = usize::try_from(most).map_err(|_| INVALID_VALUE)?;
+    handles.take(most).enumerate().for_each(|(index, handle)| out.element(index).set_if_wanted(handle));
     Ok(())
 }
 

@@ -194,12 +194,7 @@ fn kernel_count(out: Out<u32>, library: usize) -> Outcome {
 
 fn kernels(out: Out<usize>, count: u32, library: usize) -> Outcome {
     out.required()?;
-    let library = get(library)?;
-    let count = usize::try_from(count).map_err(|_| INVALID_VALUE)?;
-    for (index, kernel) in library.kernels.iter().take(count).enumerate() {
-        out.element(index).set_if_wanted(kernel.handle);
-    }
-    Ok(())
+    modules::hand_out(out, count, get(library)?.kernels.iter().map(|kernel| kernel.handle))
 }
 
 fn get_module(out: Out<usize>, library: usize) -> Outcome {
