@@ -1,6 +1,7 @@
 //! What the parser makes of a source: a module's variables and functions, with their statements one after the other.
 //! Nothing here is checked beyond its form.
 
+use crate::lexer::Number;
 use crate::span::Span;
 use crate::types::{Space, Type};
 
@@ -60,9 +61,7 @@ pub(crate) enum Linkage {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Initial<'a> {
-    Integer(u64),
-    Single(u32),
-    Double(u64),
+    Number(Number),
     /// An address, or the part of it that the mask selects.
     Symbol {
         name: &'a str,
@@ -128,9 +127,7 @@ pub(crate) enum Operand<'a> {
     Name(&'a str),
     /// `%tid.x`
     Member(&'a str, &'a str),
-    Integer(u64),
-    Single(u32),
-    Double(u64),
+    Number(Number),
     /// `symbol+4`
     Sum(&'a str, u64),
     /// `[base+offset]`; without a base, an absolute address.

@@ -16,16 +16,32 @@ pub(crate) enum Kind<'a> {
     Word(&'a str),
     /// A directive or modifier, without its dot: `u32`, `L2::128B`.
     Dot(&'a str),
+    /// Without its sign.
+    Number(Number),
+    /// What stands between quotes, which nothing reads.
+    Text,
+    Mark(u8),
+    /// Follows the last token.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Number {
     Integer(u64),
     /// `0f` and eight digits: the bits of an f32.
     Single(u32),
     /// `0d` and sixteen digits, or decimal: the bits of an f64.
     Double(u64),
-    /// What stands between quotes.
-    Text(&'a str),
-    Mark(u8),
-    /// Follows the last token.
-    End,
+}
+
+impl Number {
+    pub(crate) fn negated(self) -> Number {
+        match self {
+            Number::Integer(value) => Number::Integer(value.wrapping_neg()),
+            Number::Single(bits) => Number::Single(bits ^ 1 << 31),
+            Number::Double(bits) => Number::Double(bits ^ 1 << 63),
+        }
+    }
 }
 
 /// Larger sources are refused, so that spans and lines fit 32 bits.
@@ -140,12 +156,12 @@ impl<'a> Lexer<'a> {
     fn text(&mut self) -> Result<Kind<'a>, LoadError> {
         let start = self.at;
         self.at += 1;
-        let text = self.take_while(|byte| !matches!(byte, None | Some(b'"' | b'\n')));
+        self.take_while(|byte| !matches!(byte, None | Some(b'"' | b'\n')));
         if self.peek(0) != Some(b'"') {
             return Err(self.error(start, "the string does not end"));
         }
         self.at += 1;
-        Ok(Kind::Text(text))
+        Ok(Kind::Text)
     }
 
     fn number(&mut self) -> Result<Kind<'a>, LoadError> {
@@ -156,14 +172,14 @@ impl<'a> Lexer<'a> {
         }
         let value = match (word.get(..2), word.get(2..)) {
             (Some("0f" | "0F"), Some(digits)) if digits.len() == 8 => {
-                u32::from_str_radix(digits, 16).ok().map(Kind::Single)
+                u32::from_str_radix(digits, 16).ok().map(Number::Single)
             }
             (Some("0d" | "0D"), Some(digits)) if digits.len() == 16 => {
-                u64::from_str_radix(digits, 16).ok().map(Kind::Double)
+                u64::from_str_radix(digits, 16).ok().map(Number::Double)
             }
-            _ => integer(word).map(Kind::Integer),
+            _ => integer(word).map(Number::Integer),
         };
-        value.ok_or_else(|| self.error(start, "this is no number, or too large"))
+        value.map(Kind::Number).ok_or_else(|| self.error(start, "this is no number, or too large"))
     }
 
     /// `1.5`, `1e3`, `1.`; not `0x1e3`.
@@ -184,7 +200,7 @@ impl<'a> Lexer<'a> {
             self.take_while(|byte| byte.is_some_and(|byte| byte.is_ascii_digit()));
         }
         match self.source[start..self.at].parse::<f64>() {
-            Ok(value) => Ok(Kind::Double(value.to_bits())),
+            Ok(value) => Ok(Kind::Number(Number::Double(value.to_bits()))),
             Err(_) => Err(self.error(start, "this is no number")),
         }
     }
@@ -229,9 +245,10 @@ mod tests {
     #[test]
     fn numbers_have_the_radix_of_their_prefix() {
         let source = "10 0x1F 017 0b101 4U 0f3F800000 0d3FF0000000000000 0d3FE0000000000000 1.5 2e3 1.5e-1";
-        let doubles = [1.0f64, 0.5, 1.5, 2e3, 1.5e-1].map(|value| Kind::Double(value.to_bits()));
-        let integers = [10, 31, 15, 5, 4].map(Kind::Integer);
-        let expected = [&integers[..], &[Kind::Single(0x3f80_0000)], &doubles[..], &[Kind::End]].concat();
+        let doubles = [1.0f64, 0.5, 1.5, 2e3, 1.5e-1].map(|value| Number::Double(value.to_bits()));
+        let integers = [10, 31, 15, 5, 4].map(Number::Integer);
+        let numbers = [&integers[..], &[Number::Single(0x3f80_0000)], &doubles[..]].concat();
+        let expected: Vec<Kind<'_>> = numbers.into_iter().map(Kind::Number).chain([Kind::End]).collect();
         assert_eq!(kinds(source), expected);
     }
 

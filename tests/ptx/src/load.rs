@@ -2,6 +2,7 @@
 
 use crate::LoadError;
 use crate::ast::{Declaration, Function, Initial, Linkage, Source};
+use crate::lexer::Number;
 use crate::lower::{self, Symbol, Symbols};
 use crate::module::{KernelHead, Module, Parameter, Space, Variable};
 use crate::op;
@@ -174,30 +175,36 @@ impl<'a> Loader<'_, 'a> {
         Ok(())
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a constant is rounded to its type")]
-    #[expect(clippy::cast_precision_loss, reason = "a constant is rounded to its type")]
     fn first_value(&self, initial: &Initial<'a>, declaration: &Declaration<'a>) -> Result<Value, LoadError> {
-        let float = match *initial {
-            Initial::Symbol { name, addend, mask } => {
-                return match self.symbols.names.get(name) {
-                    Some(&Symbol::Variable(index)) => Ok(Value::Variable { index, addend, mask }),
-                    Some(&Symbol::Function(index)) => Ok(Value::Function { index, addend, mask }),
-                    _ => Err(self.error(declaration.span, format!("{name} has no address in memory"))),
-                };
-            }
-            Initial::Integer(value) if !declaration.type_.is_float() => return Ok(Value::Number(value)),
-            Initial::Integer(value) => value.cast_signed() as f64,
-            Initial::Single(bits) => f64::from(f32::from_bits(bits)),
-            Initial::Double(bits) => f64::from_bits(bits),
-        };
-        match (declaration.type_, initial) {
-            (Type::F32, Initial::Single(bits)) => Ok(Value::Number(u64::from(*bits))),
-            (Type::F32, _) => Ok(Value::Number(u64::from((float as f32).to_bits()))),
-            (Type::F64, _) => Ok(Value::Number(float.to_bits())),
-            (Type::B32, Initial::Single(bits)) => Ok(Value::Number(u64::from(*bits))),
-            (Type::B64, Initial::Double(bits)) => Ok(Value::Number(*bits)),
-            _ => Err(self.error(declaration.span, "a floating-point value does not fit the type")),
+        match *initial {
+            Initial::Number(number) => first_number(number, declaration.type_)
+                .map(Value::Number)
+                .ok_or_else(|| self.error(declaration.span, "a floating-point value does not fit the type")),
+            Initial::Symbol { name, addend, mask } => match self.symbols.names.get(name) {
+                Some(&Symbol::Variable(index)) => Ok(Value::Variable { index, addend, mask }),
+                Some(&Symbol::Function(index)) => Ok(Value::Function { index, addend, mask }),
+                _ => Err(self.error(declaration.span, format!("{name} has no address in memory"))),
+            },
         }
+    }
+}
+
+/// A number's bits in a variable of the type.
+#[expect(clippy::cast_possible_truncation, reason = "a constant is rounded to its type")]
+#[expect(clippy::cast_precision_loss, reason = "a constant is rounded to its type")]
+fn first_number(number: Number, type_: Type) -> Option<u64> {
+    let float = match number {
+        Number::Integer(value) if !type_.is_float() => return Some(value),
+        Number::Integer(value) => value.cast_signed() as f64,
+        Number::Single(bits) => f64::from(f32::from_bits(bits)),
+        Number::Double(bits) => f64::from_bits(bits),
+    };
+    match (type_, number) {
+        (Type::F32 | Type::B32, Number::Single(bits)) => Some(u64::from(bits)),
+        (Type::F32, _) => Some(u64::from((float as f32).to_bits())),
+        (Type::F64, _) => Some(float.to_bits()),
+        (Type::B64, Number::Double(bits)) => Some(bits),
+        _ => None,
     }
 }
 

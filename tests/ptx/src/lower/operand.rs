@@ -5,6 +5,7 @@ use super::symbols::Symbol;
 use super::{Lower, Lowered};
 use crate::arithmetic::mask;
 use crate::ast::Operand;
+use crate::lexer::Number;
 use crate::op::{Constant, LOCAL_BASE, Op, Slot, Special, Window};
 use crate::types::Type;
 
@@ -96,10 +97,7 @@ impl<'a> Lower<'_, 'a> {
     /// What is no register: numbers, special registers and addresses.
     fn computed(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
         match *operand {
-            Operand::Integer(value) if type_ == Type::Pred => Ok(self.value(u64::from(value != 0))),
-            Operand::Integer(value) if !type_.is_float() => Ok(self.value(value & mask(type_.bits()))),
-            Operand::Single(bits) => self.float_value(f64::from(f32::from_bits(bits)), u64::from(bits), type_),
-            Operand::Double(bits) => self.float_value(f64::from_bits(bits), bits, type_),
+            Operand::Number(number) => self.number(number, type_),
             Operand::Name("WARP_SZ") => Ok(self.value(32)),
             Operand::Name(name) | Operand::Member(name, _) if name.starts_with('%') => {
                 let member = if let Operand::Member(_, member) = *operand { Some(member) } else { None };
@@ -110,7 +108,17 @@ impl<'a> Lower<'_, 'a> {
             }
             Operand::Name(name) => self.symbol_address(name, 0, type_),
             Operand::Sum(name, addend) => self.symbol_address(name, addend, type_),
-            _ => Err(format!("an operand does not fit the type {type_:?}")),
+            _ => Err(misfit(type_)),
+        }
+    }
+
+    fn number(&mut self, number: Number, type_: Type) -> Lowered<Slot> {
+        match number {
+            Number::Integer(value) if type_ == Type::Pred => Ok(self.value(u64::from(value != 0))),
+            Number::Integer(value) if !type_.is_float() => Ok(self.value(value & mask(type_.bits()))),
+            Number::Integer(_) => Err(misfit(type_)),
+            Number::Single(bits) => self.float_value(f64::from(f32::from_bits(bits)), u64::from(bits), type_),
+            Number::Double(bits) => self.float_value(f64::from_bits(bits), bits, type_),
         }
     }
 
@@ -214,7 +222,7 @@ impl<'a> Lower<'_, 'a> {
 /// An integer operand that must be known when the module loads.
 pub(super) fn number(operand: &Operand<'_>) -> Lowered<u64> {
     match operand {
-        Operand::Integer(value) => Ok(*value),
+        Operand::Number(Number::Integer(value)) => Ok(*value),
         _ => Err("a constant was expected".to_owned()),
     }
 }
@@ -231,6 +239,10 @@ fn fits(operand: &Operand<'_>, register: Type, type_: Type) -> Lowered<()> {
         return Ok(());
     }
     Err(mismatch(operand, register, type_))
+}
+
+fn misfit(type_: Type) -> String {
+    format!("an operand does not fit the type {type_:?}")
 }
 
 fn mismatch(operand: &Operand<'_>, register: Type, type_: Type) -> String {

@@ -4,6 +4,7 @@ use super::arithmetic::type_of;
 use super::memory::SCOPES;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::ast::Operand;
+use crate::lexer::Number;
 use crate::op::{Barrier, BarrierKind, Op, Reduction, Warp, WarpKind};
 use crate::types::Type;
 
@@ -52,7 +53,7 @@ impl<'a> Lower<'_, 'a> {
             [id, count] => (id, Some(count)),
             _ => return Err("the number of operands is wrong".to_owned()),
         };
-        if matches!(id, Operand::Integer(id) if *id > 15) {
+        if matches!(id, Operand::Number(Number::Integer(id)) if *id > 15) {
             return Err("a block has the barriers 0 to 15".to_owned());
         }
         let id = self.source(id, Type::U32)?;

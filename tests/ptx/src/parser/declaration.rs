@@ -3,7 +3,7 @@
 use super::Parser;
 use crate::LoadError;
 use crate::ast::{Declaration, Initial, Linkage};
-use crate::lexer::Kind;
+use crate::lexer::{Kind, Number};
 use crate::span::Span;
 use crate::types::{Space, Type};
 
@@ -163,28 +163,14 @@ impl<'a> Parser<'a> {
 
     /// A number, `symbol+4`, `generic(symbol)+4` or `0xFF00(generic(symbol)+4)`.
     fn initial(&mut self, start: Span) -> Result<Initial<'a>, LoadError> {
-        let negative = self.eat(b'-');
-        match self.kind() {
-            Kind::Integer(mask) if self.kind_after(1) == Kind::Mark(b'(') => {
-                self.next();
-                self.next();
+        match self.number(start)? {
+            Some(Number::Integer(mask)) if self.eat(b'(') => {
                 let (name, addend) = self.symbol(start)?;
                 self.expect(b')', start)?;
                 Ok(Initial::Symbol { name, addend, mask: Some(mask) })
             }
-            Kind::Integer(value) => {
-                self.next();
-                Ok(Initial::Integer(if negative { value.wrapping_neg() } else { value }))
-            }
-            Kind::Single(bits) => {
-                self.next();
-                Ok(Initial::Single(if negative { bits ^ 1 << 31 } else { bits }))
-            }
-            Kind::Double(bits) => {
-                self.next();
-                Ok(Initial::Double(if negative { bits ^ 1 << 63 } else { bits }))
-            }
-            _ => {
+            Some(number) => Ok(Initial::Number(number)),
+            None => {
                 let (name, addend) = self.symbol(start)?;
                 Ok(Initial::Symbol { name, addend, mask: None })
             }

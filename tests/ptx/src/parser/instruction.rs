@@ -82,22 +82,9 @@ impl<'a> Parser<'a> {
         if self.eat(b'!') {
             return Ok(Operand::Not(self.word(start)?));
         }
-        let negative = self.eat(b'-');
-        match self.kind() {
-            Kind::Integer(value) => {
-                self.next();
-                Ok(Operand::Integer(if negative { value.wrapping_neg() } else { value }))
-            }
-            Kind::Single(bits) => {
-                self.next();
-                Ok(Operand::Single(if negative { bits ^ 1 << 31 } else { bits }))
-            }
-            Kind::Double(bits) => {
-                self.next();
-                Ok(Operand::Double(if negative { bits ^ 1 << 63 } else { bits }))
-            }
-            _ if negative => Err(self.error(start, &format!("a number was expected {}", self.place()))),
-            _ => self.named(start),
+        match self.number(start)? {
+            Some(number) => Ok(Operand::Number(number)),
+            None => self.named(start),
         }
     }
 

@@ -6,7 +6,7 @@ mod instruction;
 
 use crate::LoadError;
 use crate::ast::{Linkage, Source};
-use crate::lexer::{Kind, Token, tokens};
+use crate::lexer::{Kind, Number, Token, tokens};
 use crate::span::Span;
 
 /// Reads a module.
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
         let start = self.span();
         self.next();
         match self.next().kind {
-            Kind::Integer(64) => Ok(()),
+            Kind::Number(Number::Integer(64)) => Ok(()),
             _ => Err(self.error(start, "addresses have 64 bits here")),
         }
     }
@@ -161,11 +161,24 @@ impl<'a> Parser<'a> {
     fn integer(&mut self, start: Span) -> Result<u64, LoadError> {
         let negative = self.eat(b'-');
         match self.kind() {
-            Kind::Integer(value) => {
+            Kind::Number(Number::Integer(value)) => {
                 self.next();
                 Ok(if negative { value.wrapping_neg() } else { value })
             }
             _ => Err(self.error(start, &format!("an integer was expected {}", self.place()))),
+        }
+    }
+
+    /// A number with its sign, if one comes next.
+    fn number(&mut self, start: Span) -> Result<Option<Number>, LoadError> {
+        let negative = self.eat(b'-');
+        match self.kind() {
+            Kind::Number(number) => {
+                self.next();
+                Ok(Some(if negative { number.negated() } else { number }))
+            }
+            _ if negative => Err(self.error(start, &format!("a number was expected {}", self.place()))),
+            _ => Ok(None),
         }
     }
 
