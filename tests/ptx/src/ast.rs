@@ -49,13 +49,10 @@ impl Declaration<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Where a variable is defined. Who else may see it makes no difference here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Linkage {
-    #[default]
-    Internal,
-    Visible,
-    Weak,
-    Common,
+    Here,
     Extern,
 }
 

@@ -214,6 +214,5 @@ fn variable(declaration: &Declaration<'_>) -> Variable {
         space: if declaration.space == types::Space::Const { Space::Const } else { Space::Global },
         size: declaration.size(),
         align: declaration.alignment(),
-        visible: declaration.linkage != Linkage::Internal,
     }
 }

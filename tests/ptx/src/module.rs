@@ -27,8 +27,6 @@ pub struct Variable {
     pub size: u64,
     /// What its address must be a multiple of: a power of two.
     pub align: u64,
-    /// Whether it is visible outside the module: `.visible`, `.weak` or `.common`.
-    pub visible: bool,
 }
 
 /// A parameter of a kernel in its parameter block.

@@ -31,7 +31,7 @@ impl<'a> Parser<'a> {
     /// `.param .u64 .ptr .global .align 4 name[8]`, without what follows.
     pub(super) fn parameter(&mut self) -> Result<Declaration<'a>, LoadError> {
         let start = self.span();
-        let mut parameter = self.prefix(Linkage::Internal, start)?;
+        let mut parameter = self.prefix(Linkage::Here, start)?;
         if !matches!(parameter.space, Space::Param | Space::Register) {
             return Err(self.error(start, "a parameter lies in .param or .reg"));
         }

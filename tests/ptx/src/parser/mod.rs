@@ -100,11 +100,9 @@ impl<'a> Parser<'a> {
 
     fn linkage(&mut self) -> Linkage {
         let linkage = match self.kind() {
-            Kind::Dot("visible") => Linkage::Visible,
-            Kind::Dot("weak") => Linkage::Weak,
-            Kind::Dot("common") => Linkage::Common,
+            Kind::Dot("visible" | "weak" | "common") => Linkage::Here,
             Kind::Dot("extern") => Linkage::Extern,
-            _ => return Linkage::Internal,
+            _ => return Linkage::Here,
         };
         self.next();
         linkage
