@@ -1,10 +1,10 @@
 //! Atomic operations on memory.
 
 use super::arithmetic::type_of;
-use super::memory::{SCOPES, drop_cache_hints};
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED};
+use super::memory::{SCOPES, access_of, drop_cache_hints};
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append};
 use crate::arithmetic::atomic;
-use crate::op::{Access, Atomic, Op, Window};
+use crate::op::{Atomic, Op, Window};
 
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"];
 
@@ -36,12 +36,11 @@ impl<'a> Lower<'_, 'a> {
             Some(d) => Some(self.destination(d, type_)?),
             None => None,
         };
-        let bytes = u8::try_from(type_.bytes()).unwrap_or(8);
-        let access = Access { window, bytes, align: bytes, extend: 0 };
+        let access = access_of(window, type_, 0, 1);
         let fence_before = matches!(order, "release" | "acq_rel");
         let fence_after = matches!(order, "acquire" | "acq_rel");
-        let atomic = u32::try_from(self.function.atomics.len()).unwrap_or(u32::MAX);
-        self.function.atomics.push(Atomic { f, d, base, offset, b, c, access, fence_before, fence_after });
+        let atomic = Atomic { f, d, base, offset, b, c, access, fence_before, fence_after };
+        let atomic = append(&mut self.function.atomics, atomic);
         self.emit(Op::Atomic { atomic });
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::scope::Entity;
 use super::symbols::Symbol;
-use super::{Instruction, Lower, Lowered, Modifiers};
+use super::{Instruction, Lower, Lowered, Modifiers, append};
 use crate::ast::Operand;
 use crate::op::{Call, Formal, Op, Place, Shape, Target, Transfer};
 use crate::types::Type;
@@ -38,8 +38,7 @@ impl<'a> Lower<'_, 'a> {
                 _ => return Err(format!("{name} is no function")),
             }
         };
-        self.function.calls.push(call);
-        let call = u32::try_from(self.function.calls.len() - 1).unwrap_or(u32::MAX);
+        let call = append(&mut self.function.calls, call);
         self.emit(Op::Call { call });
         Ok(())
     }

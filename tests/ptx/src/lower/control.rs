@@ -1,7 +1,7 @@
 //! Branches and ends.
 
 use super::scope::Entity;
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
 use crate::ast::Operand;
 use crate::op::Op;
 use crate::types::Type;
@@ -55,8 +55,7 @@ impl<'a> Lower<'_, 'a> {
         };
         let labels = targets.iter().map(|name| self.label(name)).collect::<Lowered<Vec<u32>>>()?;
         let a = self.source(a, Type::U32)?;
-        self.function.tables.push(labels);
-        let table = u32::try_from(self.function.tables.len() - 1).unwrap_or(u32::MAX);
+        let table = append(&mut self.function.tables, labels);
         self.emit(Op::BranchTable { a, table });
         Ok(())
     }

@@ -3,8 +3,7 @@
 use super::arithmetic::type_of;
 use super::operand::number;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
-use crate::arithmetic::{bits, dot};
-use crate::op::Op;
+use crate::arithmetic::{Ternary, bits, dot};
 use crate::types::Type;
 
 const PRMT_MODES: [&str; 6] = ["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"];
@@ -54,12 +53,7 @@ impl<'a> Lower<'_, 'a> {
         self.of_words(i, m, Some(f))
     }
 
-    fn of_words(
-        &mut self,
-        i: &Instruction<'a>,
-        m: &mut Modifiers<'a>,
-        f: Option<crate::arithmetic::Ternary>,
-    ) -> Lowered<()> {
+    fn of_words(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>, f: Option<Ternary>) -> Lowered<()> {
         match type_of(m)? {
             Type::B32 => self.ternary(i, [Type::B32; 4], f),
             _ => Err(UNSUPPORTED.to_owned()),
@@ -98,11 +92,7 @@ impl<'a> Lower<'_, 'a> {
             ("szext", t @ (Type::U32 | Type::S32)) => bits::szext(t.is_signed(), clamp),
             _ => return Err(UNSUPPORTED.to_owned()),
         };
-        let [d, a, b] = operands(i)?;
-        let (a, b) = (self.source(a, Type::B32)?, self.source(b, Type::U32)?);
-        let d = self.destination(d, Type::B32)?;
-        self.emit(Op::Binary { f, d, a, b });
-        Ok(())
+        self.binary_as(i, [Type::B32, Type::B32, Type::U32], Some(f))
     }
 }
 

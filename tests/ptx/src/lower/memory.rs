@@ -162,7 +162,7 @@ fn parts<'o, 'a>(operand: &'o Operand<'a>, count: usize) -> Lowered<&'o [Operand
 }
 
 /// The first element answers for the whole vector's alignment.
-fn access_of(window: Window, type_: Type, index: u8, count: usize) -> Access {
+pub(super) fn access_of(window: Window, type_: Type, index: u8, count: usize) -> Access {
     let bytes = u8::try_from(type_.bytes()).unwrap_or(8);
     let whole = bytes * u8::try_from(count).unwrap_or(1);
     Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0 }

@@ -247,8 +247,7 @@ impl<'a> Lower<'_, 'a> {
     }
 
     fn new_label(&mut self) -> u32 {
-        self.labels.push(0);
-        u32::try_from(self.labels.len() - 1).unwrap_or(u32::MAX)
+        append(&mut self.labels, 0)
     }
 
     fn place(&mut self, label: u32) {
@@ -306,6 +305,12 @@ impl Group {
 /// Whether any form of an instruction is supported.
 pub(crate) fn is_known(opcode: &str) -> bool {
     Group::of(opcode).is_some()
+}
+
+/// Puts an entry at a table's end; returns its index. A source has fewer bytes than an index has values.
+fn append<T>(table: &mut Vec<T>, entry: T) -> u32 {
+    table.push(entry);
+    u32::try_from(table.len() - 1).unwrap_or(u32::MAX)
 }
 
 /// The operands, if there are so many.

@@ -2,7 +2,7 @@
 
 use super::scope::Entity;
 use super::symbols::Symbol;
-use super::{Lower, Lowered};
+use super::{Lower, Lowered, append};
 use crate::arithmetic::mask;
 use crate::ast::Operand;
 use crate::lexer::Number;
@@ -12,16 +12,14 @@ use crate::types::Type;
 impl<'a> Lower<'_, 'a> {
     /// A slot that starts as zero.
     pub(super) fn temporary(&mut self) -> Slot {
-        self.function.constants.push(Constant::Zero);
-        u32::try_from(self.function.constants.len() - 1).unwrap_or(u32::MAX)
+        append(&mut self.function.constants, Constant::Zero)
     }
 
     pub(super) fn constant(&mut self, constant: Constant) -> Slot {
         if let Some(&slot) = self.constants.get(&constant) {
             return slot;
         }
-        let slot = self.temporary();
-        self.function.constants[slot as usize] = constant;
+        let slot = append(&mut self.function.constants, constant);
         self.constants.insert(constant, slot);
         slot
     }

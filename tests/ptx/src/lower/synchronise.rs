@@ -2,10 +2,10 @@
 
 use super::arithmetic::type_of;
 use super::memory::SCOPES;
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
 use crate::ast::Operand;
 use crate::lexer::Number;
-use crate::op::{Barrier, BarrierKind, Op, Reduction, Warp, WarpKind};
+use crate::op::{Barrier, BarrierKind, Op, Reduction, WarpKind};
 use crate::types::Type;
 
 impl<'a> Lower<'_, 'a> {
@@ -61,8 +61,7 @@ impl<'a> Lower<'_, 'a> {
             Some(count) => Some(self.source(count, Type::U32)?),
             None => None,
         };
-        let barrier = u32::try_from(self.function.barriers.len()).unwrap_or(u32::MAX);
-        self.function.barriers.push(Barrier { kind, id, count });
+        let barrier = append(&mut self.function.barriers, Barrier { kind, id, count });
         self.emit(Op::Barrier { barrier });
         Ok(())
     }
@@ -95,10 +94,8 @@ impl<'a> Lower<'_, 'a> {
             return Err(UNSUPPORTED.to_owned());
         }
         let [mask] = operands(i)?;
-        let mask = Some(self.source(mask, Type::B32)?);
-        let none = self.temporary();
-        self.emit_warp(Warp { kind: WarpKind::Sync, d: none, p: None, a: none, b: none, c: none, mask });
-        Ok(())
+        let d = self.temporary();
+        self.lanes(WarpKind::Sync, d, None, [None; 3], Some(mask))
     }
 }
 

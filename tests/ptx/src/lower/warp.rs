@@ -1,19 +1,13 @@
 //! What the lanes of a warp do together.
 
 use super::arithmetic::type_of;
-use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED};
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
 use crate::arithmetic::atomic;
 use crate::ast::Operand;
 use crate::op::{Op, Shuffle, Slot, Warp, WarpKind};
 use crate::types::Type;
 
 impl<'a> Lower<'_, 'a> {
-    pub(super) fn emit_warp(&mut self, warp: Warp) {
-        let index = u32::try_from(self.function.warps.len()).unwrap_or(u32::MAX);
-        self.function.warps.push(warp);
-        self.emit(Op::Warp { warp: index });
-    }
-
     pub(super) fn warp(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let sync = m.take("sync");
         match i.opcode {
@@ -22,12 +16,12 @@ impl<'a> Lower<'_, 'a> {
             "shfl" => self.shuffle(i, m, sync),
             "redux" if sync => self.reduce(i, m),
             "activemask" if !sync && type_of(m)? == Type::B32 => {
-                let [d] = super::operands(i)?;
+                let [d] = operands(i)?;
                 let d = self.destination(d, Type::B32)?;
                 self.lanes(WarpKind::Active, d, None, [None; 3], None)
             }
             "elect" if sync => {
-                let [d, mask] = super::operands(i)?;
+                let [d, mask] = operands(i)?;
                 let (d, p) = self.pair(d, Type::B32)?;
                 let p = Some(p.ok_or("elect needs a predicate")?);
                 self.lanes(WarpKind::Elect, d, p, [None; 3], Some(mask))
@@ -36,7 +30,7 @@ impl<'a> Lower<'_, 'a> {
         }
     }
 
-    fn lanes(
+    pub(super) fn lanes(
         &mut self,
         kind: WarpKind,
         d: Slot,
@@ -50,7 +44,8 @@ impl<'a> Lower<'_, 'a> {
         };
         let none = self.value(0);
         let [a, b, c] = values.map(|value| value.unwrap_or(none));
-        self.emit_warp(Warp { kind, d, p, a, b, c, mask });
+        let warp = append(&mut self.function.warps, Warp { kind, d, p, a, b, c, mask });
+        self.emit(Op::Warp { warp });
         Ok(())
     }
 
@@ -93,7 +88,7 @@ impl<'a> Lower<'_, 'a> {
         if !matches!(type_, Type::B32 | Type::B64) {
             return Err(UNSUPPORTED.to_owned());
         }
-        let [d, a, mask] = super::operands(i)?;
+        let [d, a, mask] = operands(i)?;
         let a = self.source(a, type_)?;
         let (d, p) = self.pair(d, Type::B32)?;
         let kind = if how == "any" { WarpKind::MatchAny } else { WarpKind::MatchAll };
@@ -128,7 +123,7 @@ impl<'a> Lower<'_, 'a> {
         let type_ = type_of(m)?;
         let f = atomic::change(how, type_, false).filter(|_| type_.bits() == 32 && !type_.is_float());
         let f = f.ok_or(UNSUPPORTED)?;
-        let [d, a, mask] = super::operands(i)?;
+        let [d, a, mask] = operands(i)?;
         let a = self.source(a, type_)?;
         let d = self.destination(d, type_)?;
         self.lanes(WarpKind::Reduce(f), d, None, [Some(a), None, None], Some(mask))
