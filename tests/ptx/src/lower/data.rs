@@ -48,8 +48,7 @@ impl<'a> Lower<'_, 'a> {
         let part = part_type(type_, parts.len())?;
         let source = self.source(a, type_)?;
         // A part may be the source's register.
-        let whole = self.temporary();
-        self.emit(Op::Move { d: whole, a: source });
+        let whole = self.copied(source);
         let f: Binary = match part.bits() {
             8 => |a, shift| a >> shift & 0xff,
             16 => |a, shift| a >> shift & 0xffff,
@@ -76,11 +75,7 @@ impl<'a> Lower<'_, 'a> {
             let low = self.source(operand, part)?;
             whole = Some(match whole {
                 None => low,
-                Some(high) => {
-                    let d = self.temporary();
-                    self.emit(Op::Binary { f, d, a: low, b: high });
-                    d
-                }
+                Some(high) => self.applied(f, low, high),
             });
         }
         let d = self.destination(d, type_)?;
@@ -89,20 +84,10 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    /// A comparison's result in a slot of its own, and the type of what was compared.
-    fn compared(&mut self, m: &mut Modifiers<'a>, operands: &[Operand<'a>]) -> Lowered<(Slot, Type)> {
-        let comparison = m.take_with(Comparison::parse).ok_or("a comparison was expected")?;
-        let flush = m.take("ftz");
-        let type_ = type_of(m)?;
-        if flush && (!type_.is_float() || type_ == Type::F64) {
-            return Err(UNSUPPORTED.to_owned());
-        }
-        let f = compare(type_, comparison, flush).ok_or(UNSUPPORTED)?;
+    /// The two values that an instruction compares.
+    fn compared(&mut self, operands: &[Operand<'a>], type_: Type) -> Lowered<(Slot, Slot)> {
         let [_, a, b, ..] = operands else { return Err("3 operands were expected".to_owned()) };
-        let (a, b) = (self.source(a, type_)?, self.source(b, type_)?);
-        let d = self.temporary();
-        self.emit(Op::Binary { f, d, a, b });
-        Ok((d, type_))
+        Ok((self.source(a, type_)?, self.source(b, type_)?))
     }
 
     /// `p` combined with the third operand.
@@ -116,53 +101,39 @@ impl<'a> Lower<'_, 'a> {
         };
         let (slot, negated) = self.negatable(other)?;
         let b = if negated { self.negated(slot) } else { slot };
-        let d = self.temporary();
-        self.emit(Op::Binary { f, d, a: p, b });
-        Ok(d)
+        Ok(self.applied(f, p, b))
     }
 
-    pub(super) fn negated(&mut self, p: Slot) -> Slot {
+    fn negated(&mut self, p: Slot) -> Slot {
         let d = self.temporary();
         self.emit(Op::Unary { f: |p| p ^ 1, d, a: p });
         d
     }
 
+    /// A second predicate is the opposite of the first, or of halves that of the upper ones.
     fn setp(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let how = m.take_any(&["and", "or", "xor"]);
-        let type_ = m.clone().take_type();
-        let is_pair = matches!(type_, Some(Type::F16x2 | Type::BF16x2));
-        if is_pair {
-            return self.setp_of_halves(i, m, how);
-        }
-        let (p, _) = self.compared(m, &i.operands)?;
+        let (f, type_) = comparison(m)?;
+        let (a, b) = self.compared(&i.operands, type_)?;
+        let p = self.applied(f, a, b);
+        let of_halves = matches!(type_, Type::F16x2 | Type::BF16x2);
         let first = self.combined(how, p, &i.operands)?;
         match &i.operands[0] {
             Operand::Pair(d, q) => {
-                let opposite = self.negated(p);
-                let second = self.combined(how, opposite, &i.operands)?;
+                let other = if of_halves {
+                    let (a, b) = (self.upper_half(a), self.upper_half(b));
+                    self.applied(f, a, b)
+                } else {
+                    self.negated(p)
+                };
+                let second = self.combined(how, other, &i.operands)?;
                 self.move_to_predicate(d, first)?;
                 self.move_to_predicate(q, second)
             }
+            _ if of_halves => Err("a pair of predicates was expected".to_owned()),
             Operand::Name(d) => self.move_to_predicate(d, first),
             _ => Err("the result needs a predicate".to_owned()),
         }
-    }
-
-    /// Each half has its predicate.
-    fn setp_of_halves(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>, how: Option<&str>) -> Lowered<()> {
-        let mut for_high = m.clone();
-        let (low, type_) = self.compared(m, &i.operands)?;
-        let low = self.combined(how, low, &i.operands)?;
-        let Operand::Pair(d, q) = i.operands[0] else { return Err("a pair of predicates was expected".to_owned()) };
-        let comparison = for_high.take_with(Comparison::parse).ok_or("a comparison was expected")?;
-        let f = compare(type_, comparison, for_high.take("ftz")).ok_or(UNSUPPORTED)?;
-        let (a, b) = (self.source(&i.operands[1], type_)?, self.source(&i.operands[2], type_)?);
-        let (a, b) = (self.upper_half(a), self.upper_half(b));
-        let high = self.temporary();
-        self.emit(Op::Binary { f, d: high, a, b });
-        let high = self.combined(how, high, &i.operands)?;
-        self.move_to_predicate(d, low)?;
-        self.move_to_predicate(q, high)
     }
 
     fn upper_half(&mut self, a: Slot) -> Slot {
@@ -188,10 +159,12 @@ impl<'a> Lower<'_, 'a> {
             Type::BF16 => |p| if p == 0 { 0 } else { 0x3f80 },
             _ => return Err(UNSUPPORTED.to_owned()),
         };
-        if matches!(m.clone().take_type(), Some(Type::F16x2 | Type::BF16x2)) {
+        let (comparison, type_) = comparison(m)?;
+        if matches!(type_, Type::F16x2 | Type::BF16x2) {
             return Err(UNSUPPORTED.to_owned());
         }
-        let (p, _) = self.compared(m, &i.operands)?;
+        let (a, b) = self.compared(&i.operands, type_)?;
+        let p = self.applied(comparison, a, b);
         let a = self.combined(how, p, &i.operands)?;
         let d = self.destination(&i.operands[0], to)?;
         self.emit(Op::Unary { f, d, a });
@@ -327,6 +300,17 @@ impl<'a> Lower<'_, 'a> {
             _ => Window::Local,
         })
     }
+}
+
+/// The comparison that the modifiers ask for, and the type of what is compared.
+fn comparison(m: &mut Modifiers<'_>) -> Lowered<(Binary, Type)> {
+    let comparison = m.take_with(Comparison::parse).ok_or("a comparison was expected")?;
+    let flush = m.take("ftz");
+    let type_ = type_of(m)?;
+    if flush && (!type_.is_float() || type_ == Type::F64) {
+        return Err(UNSUPPORTED.to_owned());
+    }
+    Ok((compare(type_, comparison, flush).ok_or(UNSUPPORTED)?, type_))
 }
 
 /// The type of one of `count` parts.

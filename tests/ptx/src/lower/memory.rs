@@ -4,7 +4,7 @@ use super::arithmetic::type_of;
 use super::operand::number;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::ast::Operand;
-use crate::op::{Access, Op, Slot, Window};
+use crate::op::{Access, Op, Window};
 use crate::types::Type;
 
 pub(super) const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
@@ -103,12 +103,6 @@ impl<'a> Lower<'_, 'a> {
         if i.modifiers.contains(&"volatile") {
             self.emit(Op::Yield);
         }
-    }
-
-    fn copied(&mut self, a: Slot) -> Slot {
-        let d = self.temporary();
-        self.emit(Op::Move { d, a });
-        d
     }
 
     /// `cp.async`: done at once, so that there is nothing to wait for.

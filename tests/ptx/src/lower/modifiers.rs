@@ -2,7 +2,7 @@
 
 use crate::types::Type;
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Modifiers<'a> {
     left: Vec<&'a str>,
 }

@@ -3,7 +3,7 @@
 use super::scope::Entity;
 use super::symbols::Symbol;
 use super::{Lower, Lowered, append};
-use crate::arithmetic::mask;
+use crate::arithmetic::{Binary, mask};
 use crate::ast::Operand;
 use crate::lexer::Number;
 use crate::op::{Constant, LOCAL_BASE, Op, Slot, Special, Window};
@@ -26,6 +26,20 @@ impl<'a> Lower<'_, 'a> {
 
     pub(super) fn value(&mut self, value: u64) -> Slot {
         self.constant(Constant::Value(value))
+    }
+
+    /// The value of a function in a slot of its own.
+    pub(super) fn applied(&mut self, f: Binary, a: Slot, b: Slot) -> Slot {
+        let d = self.temporary();
+        self.emit(Op::Binary { f, d, a, b });
+        d
+    }
+
+    /// A value in a slot of its own.
+    pub(super) fn copied(&mut self, a: Slot) -> Slot {
+        let d = self.temporary();
+        self.emit(Op::Move { d, a });
+        d
     }
 
     pub(super) fn find_register(&mut self, name: &'a str) -> Option<(Slot, Type)> {
@@ -122,9 +136,8 @@ impl<'a> Lower<'_, 'a> {
 
     /// The low bits of a special register.
     fn cut(&mut self, slot: Slot, type_: Type) -> Slot {
-        let (d, b) = (self.temporary(), self.value(mask(type_.bits())));
-        self.emit(Op::Binary { f: |a, b| a & b, d, a: slot, b });
-        d
+        let b = self.value(mask(type_.bits()));
+        self.applied(|a, b| a & b, slot, b)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a decimal constant is rounded to its type")]
@@ -161,9 +174,8 @@ impl<'a> Lower<'_, 'a> {
         if let Constant::Value(value) = self.function.constants[base as usize] {
             return Ok(self.value(value.wrapping_add(offset)));
         }
-        let (d, b) = (self.temporary(), self.value(offset));
-        self.emit(Op::Binary { f: u64::wrapping_add, d, a: base, b });
-        Ok(d)
+        let b = self.value(offset);
+        Ok(self.applied(u64::wrapping_add, base, b))
     }
 
     /// A variable's base slot, the offset from it and its window.
