@@ -29,6 +29,19 @@ choose_driver() {
     esac
 }
 
+# Runs a command in a subshell that ends at its first error, and puts the exit status in $status. What is run in an `if` or
+# before `||` goes on after errors instead, whatever `set -e` says, and only its last command counts.
+attempt() { # COMMAND...
+    set +e
+    (
+        set -e
+        "$@"
+    )
+    # shellcheck disable=SC2034 # for the caller
+    status=$?
+    set -e
+}
+
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # ldconfig is outside an ordinary user's PATH on Debian.

@@ -65,17 +65,17 @@ flush() {
 soak() { scripts/soak.sh; }
 
 run() { # PART
-    local log=$logs/$1.log began=$SECONDS status=passed
+    local log=$logs/$1.log began=$SECONDS status ended=passed
     say "reliability: $1"
     {
         echo "reliability: ran date=$(date -u +%F) time=$(date -u +%H:%M) version=$version" \
             "cores=$(nproc)"
-        # The part's own errors end it, not the whole.
-        (set -e; "$1") || status=failed
-        echo "reliability: ended status=$status seconds=$((SECONDS - began))"
+        attempt "$1"
+        [ "$status" -eq 0 ] || ended=failed
+        echo "reliability: ended status=$ended seconds=$((SECONDS - began))"
     } >"$log" 2>&1
     grep '^reliability: ' "$log" | tail -3
-    [ "$status" = passed ] || { failed+=("$1"); tail -40 "$log" >&2; }
+    [ "$ended" = passed ] || { failed+=("$1"); tail -40 "$log" >&2; }
 }
 
 [ $# -gt 0 ] || set -- sweep sequences processes sanitizers fuzz flush soak

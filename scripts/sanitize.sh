@@ -85,6 +85,7 @@ for part in "$@"; do
         *) die "scripts/sanitize.sh: unknown part '$part'" ;;
     esac
     say "sanitizer: $part"
-    if "$part"; then echo "reliability: sanitizer name=$part result=passed"; else failed+=("$part"); fi
+    attempt "$part"
+    if [ "$status" -eq 0 ]; then echo "reliability: sanitizer name=$part result=passed"; else failed+=("$part"); fi
 done
 [ ${#failed[@]} -eq 0 ] || die "not clean: ${failed[*]}"
