@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 vulkan = vulkan $$(case $$(tests/run --driver) in sim) echo lavapipe ;; esac)
 simulator = case $$(tests/run --driver) in sim) scripts/sim.sh ;; esac
 
-export FILE BUNDLE PREFIX LIBDIR DESTDIR QUICK STRICT ALL ONLY FROM TO
+export FILE BUNDLE PREFIX LIBDIR DESTDIR QUICK STRICT ALL ONLY FROM TO MINUTES
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
@@ -52,11 +52,11 @@ soak: ## use it on 16 threads for MINUTES=10
 	@tests/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
 	@$(simulator)
-	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh
+	@scripts/soak.sh
 
 fuzz: ## fuzz the C library and more, SECONDS=60 each
 	@scripts/setup.sh rust vulkan lavapipe
-	@SECONDS_EACH=$(or $(SECONDS),60) scripts/fuzz.sh
+	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
 
 sanitize: ## the tests under sanitizers (nightly Rust)
 	@scripts/setup.sh rust vulkan lavapipe c python
@@ -64,7 +64,7 @@ sanitize: ## the tests under sanitizers (nightly Rust)
 
 reliability: ## all that docs/reliability.md tells of
 	@scripts/setup.sh rust vulkan lavapipe validation c python
-	@SECONDS_EACH=$(or $(SECONDS),60) MINUTES=$(or $(MINUTES),10) scripts/reliability.sh
+	@SECONDS_EACH=$(SECONDS) scripts/reliability.sh
 
 install: ## install the C library (PREFIX=/usr/local)
 	@scripts/install.sh

@@ -14,8 +14,6 @@ from pathlib import Path
 
 Facts = dict[str, str]
 
-COUNTS = ("executions", "coverage", "features")
-
 HEAD = """# Reliability
 
 What was tried to break this library, and what came of it. `make reliability` runs all of it and writes this page anew;
@@ -52,14 +50,9 @@ descriptor is refused |
 
 def facts_of(line: str) -> Facts:
     """Read the pairs of a line."""
-    head, _, what = line.partition(" what=")
-    pairs = dict(re.findall(r"(\w+)=(\S+)", head))
-    if what:
-        # Among others, it is a word; at the end, a sentence.
-        word, _, rest = what.partition(" ")
-        more = dict(re.findall(r"(\w+)=(\S+)", rest))
-        pairs |= more or {}
-        pairs["what"] = word if more else what
+    pairs = dict(re.findall(r"(\w+)=(\S+)", line))
+    if sentence := re.search(r" what=(?!.* \w+=)(.*)", line):
+        pairs["what"] = sentence[1]
     return pairs
 
 
@@ -181,12 +174,9 @@ def sanitizers(log: Log) -> str:
 
 def fuzz(log: Log) -> str:
     """Write one row for each target."""
+    counts = ("executions", "coverage", "features")
     rows = [
-        [
-            f"`{facts['target']}`",
-            facts["seconds"],
-            *(number(facts[name]) for name in COUNTS),
-        ]
+        [f"`{facts['target']}`", facts["seconds"], *(number(facts[name]) for name in counts)]
         for facts in log.facts["fuzz"]
     ]
     text = "libFuzzer with AddressSanitizer. Coverage is in edges of the code, features as libFuzzer counts them.\n\n"

@@ -55,12 +55,9 @@ processes() { tests --test fork --test fork_ends --test pool_fork --test process
 
 sanitizers() { scripts/sanitize.sh; }
 
-fuzz() { SECONDS_EACH=${SECONDS_EACH:-60} scripts/fuzz.sh; }
+fuzz() { scripts/fuzz.sh; }
 
-flush() {
-    [ -x scripts/broken-flush.sh ] || { echo 'there is no scripts/broken-flush.sh'; return; }
-    scripts/broken-flush.sh
-}
+flush() { scripts/broken-flush.sh; }
 
 soak() { scripts/soak.sh; }
 
