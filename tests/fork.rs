@@ -8,11 +8,10 @@ mod common;
 use std::cell::RefCell;
 use std::ptr::null_mut;
 
-use common::fork::in_child;
+use common::fork::{assert_forked, in_child, in_quiet_child};
 use common::ledger::Live;
-use common::{Result, assert_says, device_read, host_read, host_write, logs, pattern};
+use common::{Result, assert_says, device_read, host_read, host_write, pattern};
 use support::cuda::{self, PrimaryContext, Stream};
-use support::{simcuda, vklayer};
 use vkgdr::cudarc::driver::CudaContext;
 use vkgdr::{
     CopyExtent, CopyPolicy, CopySide, DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Place, RawMemory,
@@ -23,36 +22,6 @@ const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = 4097;
-
-/// The calls of all functions of both drivers, where they are counted.
-fn calls() -> [u64; 2] {
-    let cuda = simcuda().map_or(0, |sim| sim.calls(None));
-    [cuda, vklayer().map_or(0, |layer| layer.calls(None))]
-}
-
-/// Runs a check in a child, which must neither call a driver nor log.
-#[track_caller]
-fn in_quiet_child(check: impl FnOnce() -> Result) -> Result {
-    // Loads the controls in the parent.
-    calls();
-    logs::capture();
-    in_child(|| {
-        let before = calls();
-        check()?;
-        assert_eq!(calls(), before, "calls of CUDA and Vulkan");
-        assert_eq!(logs::captured(), [""; 0]);
-        Ok(())
-    })
-}
-
-#[track_caller]
-fn assert_forked<T>(result: vkgdr::Result<T>, what: &str) {
-    match result {
-        Ok(_) => panic!("{what} succeeded in a forked child"),
-        Err(Error::Forked) => {}
-        Err(error) => panic!("{what}: {error}"),
-    }
-}
 
 #[test]
 fn the_error_says_what_to_do() {

@@ -7,17 +7,15 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::fork::in_child;
+use common::fork::{End, assert_forked, end_of, in_child};
 use common::ledger::Live;
 use common::{Random, Result, device_read, host_read, host_write, logs, pattern};
 use support::cuda::Stream;
 use support::resources::Snapshot;
-use vkgdr::{CopyPolicy, Error, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
+use vkgdr::{CopyPolicy, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
-/// Seconds after which a child that waits in vain is ended.
-const PATIENCE: u32 = 60;
 
 /// One of everything that a process can hold. Its drop releases all of it.
 struct Everything {
@@ -69,33 +67,8 @@ impl Everything {
     }
 }
 
-/// How a child's end looked from outside.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    Exit(i32),
-    Signal(i32),
-}
-
-/// Forks a child that does something and, should that return, ends with code 99.
-fn fork(child: impl FnOnce()) -> Result<End> {
-    // SAFETY: the other threads of a test process wait for this one, and hold no lock that the child needs.
-    let pid = match unsafe { libc::fork() } {
-        -1 => return Err(std::io::Error::last_os_error().into()),
-        0 => {
-            // SAFETY: ends a child that waits in vain.
-            unsafe { libc::alarm(PATIENCE) };
-            child();
-            // SAFETY: runs nothing of the parent's.
-            unsafe { libc::_exit(99) }
-        }
-        pid => pid,
-    };
-    let mut status = 0;
-    // SAFETY: a valid output.
-    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!(waited, pid, "{}", std::io::Error::last_os_error());
-    Ok(if libc::WIFEXITED(status) { End::Exit(libc::WEXITSTATUS(status)) } else { End::Signal(libc::WTERMSIG(status)) })
-}
+/// The code of a child that comes to its end.
+const END: i32 = 99;
 
 /// Forks a child, which ends as expected, and finds everything in the parent as it was.
 fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Result {
@@ -106,7 +79,10 @@ fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Re
     let (live, before) = (Live::now(), Snapshot::take());
     let mut all = Some(Everything::make()?);
     let with_all = Live::now();
-    let end = fork(|| child(&mut all))?;
+    let end = end_of(|| {
+        child(&mut all);
+        END
+    })?;
     assert!(expected.contains(&end), "{end:?}");
     assert_eq!(Live::now(), with_all);
     all.as_ref().ok_or("gone")?.check()?;
@@ -125,7 +101,7 @@ fn a_child_that_ends_without_destructors_frees_nothing_of_its_parents() -> Resul
 
 #[test]
 fn a_child_that_drops_everything_frees_nothing_of_its_parents() -> Result {
-    survives(&[End::Exit(99)], |all| drop(all.take()))
+    survives(&[End::Exit(END)], |all| drop(all.take()))
 }
 
 #[test]
@@ -164,7 +140,7 @@ fn a_child_that_is_ended_by_a_signal_frees_nothing_of_its_parents() -> Result {
 
 #[test]
 fn a_child_that_panics_frees_nothing_of_its_parents() -> Result {
-    survives(&[End::Exit(99)], |all| {
+    survives(&[End::Exit(END)], |all| {
         let all = all.take();
         std::panic::set_hook(Box::new(|_| {}));
         // Unwinding drops it.
@@ -212,9 +188,9 @@ fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> 
         let checked = (0..40).try_for_each(|_| {
             in_child(|| {
                 for len in [100, 4096, 8 << 20] {
-                    assert!(matches!(pool.allocate(len), Err(Error::Forked)));
+                    assert_forked(pool.allocate(len), "Pool::allocate");
                 }
-                assert!(matches!(Memory::allocate(&gpu, SIZE, MemoryKind::Mapped), Err(Error::Forked)));
+                assert_forked(Memory::allocate(&gpu, SIZE, MemoryKind::Mapped), "Memory::allocate");
                 pool.free_held();
                 pool.trim(0);
                 drop((pool.clone(), mine.region(1..)?));

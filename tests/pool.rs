@@ -5,12 +5,11 @@ mod common;
 use std::cell::RefCell;
 use std::thread;
 
-use common::ledger::Live;
+use common::ledger::{Live, all_calls};
 use common::{
     HOST_VIEWS, Random, Result, assert_says, device_read, host_read, host_write, pattern, refused, supported,
 };
 use support::cuda::{self, Context, PrimaryContext};
-use support::{simcuda, vklayer};
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -26,12 +25,6 @@ fn open(options: PoolOptions) -> Result<(PrimaryContext, Vkgdr, Pool)> {
 /// Small blocks, so that little memory fills several.
 fn small() -> PoolOptions {
     PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(64 << 10)
-}
-
-/// The calls of all functions of both drivers, where they are counted.
-fn calls() -> [u64; 2] {
-    let cuda = simcuda().map_or(0, |sim| sim.calls(None));
-    [cuda, vklayer().map_or(0, |layer| layer.calls(None))]
 }
 
 /// How many pieces of one length are live, and how much the pool thinks that is.
@@ -107,7 +100,7 @@ fn warm_pairs_call_no_driver() -> Result {
     for &len in &lengths {
         drop(pool.allocate(len)?);
     }
-    let before = (calls(), Live::now());
+    let before = (all_calls(), Live::now());
     let mut random = Random::new(1);
     for _ in 0..10_000 {
         let place = random.below(lengths.len());
@@ -115,7 +108,7 @@ fn warm_pairs_call_no_driver() -> Result {
         piece.write(0, &[1_u8])?;
         kept[place] = piece;
     }
-    assert_eq!((calls(), Live::now()), before, "calls and objects of the drivers");
+    assert_eq!((all_calls(), Live::now()), before, "calls and objects of the drivers");
     Ok(())
 }
 

@@ -20,12 +20,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use common::fork::in_child;
+use common::fork::{assert_forked, in_child};
 use common::ledger::Live;
 use common::socket::{receive_descriptor, send_descriptor};
 use common::{HOST_VIEWS, Result, device_read, host_read, host_write, pattern, supported};
 use support::cuda;
-use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 /// gdrcopy's size: four of its pages and 16 bytes.
@@ -46,10 +46,6 @@ fn each_kind(check: impl Fn(&Vkgdr, MemoryKind) -> Result) -> Result {
 fn second(gpu: &Vkgdr, memory: &Memory) -> Result<Memory> {
     // SAFETY: exported just now, of this kind and length, on this GPU.
     Ok(unsafe { Memory::import_fd(gpu, memory.export_fd()?, memory.len(), memory.kind()) }?)
-}
-
-fn forked<T>(result: vkgdr::Result<T>) -> bool {
-    matches!(result, Err(Error::Forked))
 }
 
 /// A buffer is pinned and unpinned: memory is allocated and freed.
@@ -198,8 +194,12 @@ fn invalidation_fork_access_after_free() -> Result {
         let next = Memory::allocate(gpu, SIZE, kind)?;
         host_write(&next, 0, &pattern(SIZE, 3))?;
         in_child(|| {
-            assert!(forked(inherited.map(MapMode::ReadWrite, ..)));
-            assert!(forked(inherited.flush(..)) || inherited.is_coherent());
+            assert_forked(inherited.map(MapMode::ReadWrite, ..), "map");
+            if inherited.is_coherent() {
+                inherited.flush(..)?;
+            } else {
+                assert_forked(inherited.flush(..), "flush");
+            }
             Ok(inherited.write(0, &[0xff_u8; SIZE])?)
         })?;
         assert!(host_read(&next, 0, SIZE)? == pattern(SIZE, 3));
@@ -215,7 +215,7 @@ fn invalidation_fork_after_gdr_map() -> Result {
         let mut guard = memory.map(MapMode::ReadWrite, ..)?;
         guard.write(0, &[1_u8; SIZE])?;
         in_child(|| {
-            assert!(forked(memory.map(MapMode::Read, ..)));
+            assert_forked(memory.map(MapMode::Read, ..), "map");
             Ok(())
         })?;
         guard.write(0, &[2_u8; 8])?;
@@ -232,10 +232,10 @@ fn invalidation_fork_child_gdr_map_parent() -> Result {
         let memory = Memory::allocate(gpu, SIZE, kind)?;
         let descriptor = memory.export_fd()?;
         in_child(|| {
-            assert!(forked(memory.export_fd()));
+            assert_forked(memory.export_fd(), "export_fd");
             // SAFETY: exported from such memory.
-            assert!(forked(unsafe { Memory::import_fd(gpu, descriptor, SIZE, kind) }));
-            assert!(forked(Vkgdr::open(0, NONE)));
+            assert_forked(unsafe { Memory::import_fd(gpu, descriptor, SIZE, kind) }, "import_fd");
+            assert_forked(Vkgdr::open(0, NONE), "open");
             Ok(())
         })
     })

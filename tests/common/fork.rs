@@ -4,22 +4,31 @@
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::Result;
+use vkgdr::Error;
+
+use super::ledger::all_calls;
+use super::{Result, logs};
 
 /// Seconds after which a child that waits in vain is ended.
 const PATIENCE: u32 = 60;
 
-/// Runs `check` in a forked child, which then ends without any destructor, and fails when it did not end well. The
-/// parent's values are as they were.
-#[track_caller]
-pub(crate) fn in_child(check: impl FnOnce() -> Result) -> Result {
+/// How a child's end looked from outside.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Exit(i32),
+    Signal(i32),
+}
+
+/// Forks a child that does something and then ends, without any destructor, with the code that this returns. The parent's
+/// values are as they were.
+pub(crate) fn end_of(child: impl FnOnce() -> i32) -> Result<End> {
     // SAFETY: the other threads of a test process wait for this one, and hold no lock that the child needs.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(std::io::Error::last_os_error().into()),
         0 => {
             // SAFETY: ends a child that waits in vain.
             unsafe { libc::alarm(PATIENCE) };
-            let code = i32::from(!succeeds(check));
+            let code = child();
             // SAFETY: runs nothing of the parent's.
             unsafe { libc::_exit(code) }
         }
@@ -29,9 +38,39 @@ pub(crate) fn in_child(check: impl FnOnce() -> Result) -> Result {
     // SAFETY: `status` is a valid output.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(waited, pid, "{}", std::io::Error::last_os_error());
-    assert!(libc::WIFEXITED(status), "the child was ended by signal {}", libc::WTERMSIG(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "the child failed, see above");
+    Ok(if libc::WIFEXITED(status) { End::Exit(libc::WEXITSTATUS(status)) } else { End::Signal(libc::WTERMSIG(status)) })
+}
+
+/// Runs `check` in a forked child, and fails when it did not end well.
+#[track_caller]
+pub(crate) fn in_child(check: impl FnOnce() -> Result) -> Result {
+    assert_eq!(end_of(|| i32::from(!succeeds(check)))?, End::Exit(0), "the child failed, see above");
     Ok(())
+}
+
+/// Runs a check in a child, which must neither call a driver nor log.
+#[track_caller]
+pub(crate) fn in_quiet_child(check: impl FnOnce() -> Result) -> Result {
+    // Loads the controls in the parent.
+    all_calls();
+    logs::capture();
+    in_child(|| {
+        let before = all_calls();
+        check()?;
+        assert_eq!(all_calls(), before, "calls of CUDA and Vulkan");
+        assert_eq!(logs::captured(), [""; 0]);
+        Ok(())
+    })
+}
+
+/// Fails unless a child was refused.
+#[track_caller]
+pub(crate) fn assert_forked<T>(result: vkgdr::Result<T>, what: &str) {
+    match result {
+        Ok(_) => panic!("{what} succeeded in a forked child"),
+        Err(Error::Forked) => {}
+        Err(error) => panic!("{what}: {error}"),
+    }
 }
 
 /// Runs a check and tells what goes wrong past the test harness, which would keep it in the child's memory.

@@ -90,6 +90,12 @@ impl Calls {
     }
 }
 
+/// The calls of all functions of both drivers, where they are counted.
+pub(crate) fn all_calls() -> [u64; 2] {
+    let cuda = simcuda().map_or(0, |sim| sim.calls(None));
+    [cuda, vklayer().map_or(0, |layer| layer.calls(None))]
+}
+
 fn calls(function: &str) -> Option<u64> {
     if function.starts_with("vk") {
         vklayer().map(|layer| layer.calls(Some(function)))
