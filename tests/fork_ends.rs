@@ -2,6 +2,8 @@
 #![expect(unsafe_code, reason = "forks, and uses streams that the tests keep alive")]
 
 mod common;
+#[path = "shared/state.rs"]
+mod state;
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +12,8 @@ use std::thread;
 use common::fork::{End, assert_forked, end_of, in_child};
 use common::ledger::Live;
 use common::{Random, Result, device_read, host_read, host_write, logs, pattern};
+use state::State;
 use support::cuda::Stream;
-use support::resources::Snapshot;
 use vkgdr::{CopyPolicy, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -76,7 +78,7 @@ fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Re
     // What the drivers keep of a first use.
     drop(Everything::make()?);
     gpu.collect();
-    let (live, before) = (Live::now(), Snapshot::take());
+    let before = State::take();
     let mut all = Some(Everything::make()?);
     let with_all = Live::now();
     let end = end_of(|| {
@@ -88,8 +90,7 @@ fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Re
     all.as_ref().ok_or("gone")?.check()?;
     drop(all);
     gpu.collect();
-    assert_eq!(Live::now(), live);
-    Snapshot::assert_unchanged(&before);
+    State::assert_unchanged(&before, "the child");
     Ok(())
 }
 

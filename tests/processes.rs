@@ -4,42 +4,39 @@
 #[path = "shared/child.rs"]
 mod child;
 mod common;
+#[path = "shared/state.rs"]
+mod state;
 
 use std::collections::BTreeSet;
 use std::fs::read_dir;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStderr, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::ledger::Live;
 use common::{Random, Result, device_read, host_read, host_write, pattern, supported};
+use state::State;
 use support::cuda::Stream;
-use support::resources::Snapshot;
 use vkgdr::{CopyExtent, CopyPolicy, CopySide, Error, Memory, MemoryKind, OpenFlags, Place, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LARGE: usize = 3 << 20;
 
-/// Where programs leave what outlives them.
-const LEFTOVERS: [&str; 3] = ["/dev/shm", "/dev/mqueue", "/tmp"];
-
-/// The files there, those apart that other programs may come and go with.
+/// The files where programs leave what outlives them, those apart that other programs may come and go with.
 fn leftovers() -> BTreeSet<String> {
-    let ours = |name: &String| name.contains("vkgdr") || name.contains("lavapipe") || name.contains("lvp");
-    let names = |folder| read_dir(folder).into_iter().flatten().flatten();
     let name = |entry: std::fs::DirEntry| entry.path().to_string_lossy().into_owned();
-    let shared = names(Path::new(LEFTOVERS[0])).chain(names(Path::new(LEFTOVERS[1]))).map(name);
+    let names = |folder: &str| read_dir(folder).into_iter().flatten().flatten().map(name);
+    let ours = |name: &String| name.contains("vkgdr") || name.contains("lavapipe") || name.contains("lvp");
     // Folders of tests that run at the same time have a process's number in them, and are not a driver's.
-    let temporary = names(Path::new(LEFTOVERS[2])).map(name).filter(ours).filter(|name| !name.contains("vkgdr-"));
-    shared.chain(temporary).collect()
+    let temporary = names("/tmp").filter(ours).filter(|name| !name.contains("vkgdr-"));
+    names("/dev/shm").chain(names("/dev/mqueue")).chain(temporary).collect()
 }
 
-/// Starts `test` again in a role, and waits until it says that it is at work.
-fn start(test: &str, role: &str) -> Result<Child> {
+/// Starts `test` again in a role, and waits until it says that it is at work. What it writes from then on to its standard
+/// error is the second value's to read.
+fn start(test: &str, role: &str) -> Result<(Child, BufReader<ChildStderr>)> {
     let mut command = child::command(test, role)?;
     let mut started = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let errors = started.stderr.take().ok_or("no standard error")?;
@@ -49,9 +46,8 @@ fn start(test: &str, role: &str) -> Result<Child> {
         if lines.read_line(&mut line)? == 0 {
             return Err(format!("{role}: the child ended: {}", started.wait()?).into());
         }
-        if line.trim_end() == "child: at work" {
-            started.stderr = Some(lines.into_inner());
-            return Ok(started);
+        if child::said(line.trim_end()) == Some("at work") {
+            return Ok((started, lines));
         }
     }
 }
@@ -92,16 +88,16 @@ fn children_killed_at_random_moments_leave_nothing_behind() -> Result {
     let (_context, gpu) = common::open(NONE)?;
     let memory = Memory::allocate(&gpu, 4097, MemoryKind::Mapped)?;
     host_write(&memory, 0, &pattern(4097, 1))?;
-    let (before, live, files) = (Snapshot::take(), Live::now(), leftovers());
+    let (before, files) = (State::take(), leftovers());
     let mut random = Random::new(u64::from(std::process::id()));
     for _ in 0..8 {
-        let mut child = start("children_killed_at_random_moments_leave_nothing_behind", "work")?;
+        let (mut child, _errors) = start("children_killed_at_random_moments_leave_nothing_behind", "work")?;
         thread::sleep(Duration::from_micros(random.below(30_000) as u64));
         send(&child, libc::SIGKILL)?;
         assert_eq!(child.wait()?.signal(), Some(libc::SIGKILL));
     }
-    Snapshot::assert_unchanged(&before);
-    assert_eq!((Live::now(), leftovers()), (live, files));
+    State::assert_unchanged(&before, "the children");
+    assert_eq!(leftovers(), files);
     assert!(device_read(memory.device_ptr(), 4097) == pattern(4097, 1));
     Ok(())
 }
@@ -146,14 +142,13 @@ fn a_process_ends_by_the_signal_while_it_copies_and_prints_nothing() -> Result {
     let mut random = Random::new(u64::from(std::process::id()));
     for way in ["cpu", "engine", "stream"] {
         for signal in [libc::SIGTERM, libc::SIGINT] {
-            let mut child = start(NAME, way)?;
+            let (mut child, mut errors) = start(NAME, way)?;
             thread::sleep(Duration::from_micros(random.below(20_000) as u64));
             send(&child, signal)?;
             // A child that hangs is ended by the test runner's limit.
-            let mut rest = String::new();
-            let errors = child.stderr.take().ok_or("no standard error")?;
             let status = child.wait()?;
-            std::io::Read::read_to_string(&mut BufReader::new(errors), &mut rest)?;
+            let mut rest = String::new();
+            errors.read_to_string(&mut rest)?;
             assert_eq!(status.signal(), Some(signal), "{way}: {status}");
             assert!(!status.core_dumped(), "{way}");
             assert_eq!(rest, "", "{way}");
@@ -211,7 +206,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
     let warm_up = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     warm_up.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])?;
     drop(warm_up);
-    let before = (Snapshot::take(), Live::now());
+    let before = State::take();
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let mut memories = allocate_until_refused(&gpu, kind)?;
         let memory = memories.pop().ok_or("nothing could be allocated")?;
@@ -236,8 +231,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
         memories.last().ok_or("none")?.export_fd()?;
         drop(memories);
         limit_descriptors(64)?;
-        Snapshot::assert_unchanged(&before.0);
-        assert_eq!(Live::now(), before.1);
+        State::assert_unchanged(&before, &kind.to_string());
     }
     done();
     Ok(())

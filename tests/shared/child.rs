@@ -29,12 +29,17 @@ pub(crate) fn say(text: impl Display) {
     eprintln!("{MARK}{text}");
 }
 
+/// What a line of a child's standard error says to the parent, if it does.
+pub(crate) fn said(line: &str) -> Option<&str> {
+    line.strip_prefix(MARK)
+}
+
 /// Runs a child to its end, which must be a good one, and returns the lines that it said: at least one.
 #[track_caller]
 pub(crate) fn run(mut command: Command) -> Result<Vec<String>> {
     let output = command.output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
-    let said: Vec<_> = errors.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::to_owned).collect();
+    let said: Vec<_> = errors.lines().filter_map(said).map(str::to_owned).collect();
     assert!(output.status.success(), "{command:?} ended with {}:\n{errors}", output.status);
     assert!(!errors.contains("panicked"), "{command:?} panicked:\n{errors}");
     assert!(!said.is_empty(), "{command:?} said nothing; is that the test's name?\n{errors}");
