@@ -105,6 +105,14 @@ def gpu(context: libcuda.Context) -> Any:
 
 
 @pytest.fixture
+def live(gpu: Any) -> Callable[..., int]:
+    """Count what lives of the GPU's memory and did not before the test; see `neighbours.counter`."""
+    from neighbours import counter
+
+    return counter(gpu)
+
+
+@pytest.fixture
 def foreign(cuda: libcuda.Cuda, context: libcuda.Context) -> Iterator[Any]:
     """Allocate 16 zeros on the device without vkgdr, and show them as a CUDA array."""
     from neighbours import BorrowedBytes

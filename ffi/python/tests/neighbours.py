@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import libcuda
+import numpy as np
 import pytest
 import vkgdr
+from vkgdr.arrays import host_array, mapped_array
+
+KINDS = ["mapped", "host", "device"]
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_visible_kind = pytest.mark.parametrize("kind", KINDS[:2])
+
+# The arrays that both sides see, by the kind of their memory.
+MAKERS = {"mapped": mapped_array, "host": host_array}
 
 
 class Foreign:
@@ -76,6 +85,16 @@ class ByProtocol:
         self.__vkgdr_memory__ = protocol
 
 
+class Number:
+    """A number that is no int."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def __index__(self) -> int:
+        return self._value
+
+
 class Stream:
     """A stream as cuda.core has it."""
 
@@ -97,6 +116,15 @@ def open_with(flags: int) -> vkgdr.Vkgdr:
 def device_bytes(cuda: libcuda.Cuda, memory: vkgdr.Memory) -> bytes:
     """Return what CUDA reads in memory."""
     return cuda.read(memory.device_ptr, len(memory))
+
+
+def memory_of(array: np.ndarray[Any, Any]) -> vkgdr.Memory:
+    """Follow the bases of an array to the memory."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    assert isinstance(base, memoryview)
+    return base.obj
 
 
 def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None = None) -> None:

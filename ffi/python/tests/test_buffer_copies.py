@@ -6,17 +6,8 @@ import sys
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import Foreign, counter, wait_at
+from neighbours import Foreign, every_kind, wait_at
 from vkgdr import Buffer
-
-KINDS = ["mapped", "host", "device"]
-every_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture
-def live(gpu):
-    return counter(gpu)
-
 
 # ---- DeviceBuffer.to_device(b, stream) ------------------------------------------------------------------------------
 

@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-from neighbours import counter, wait_at
+from neighbours import every_kind, every_visible_kind, wait_at
 from vkgdr import Buffer
-
-KINDS = ["mapped", "host", "device"]
-every_kind = pytest.mark.parametrize("kind", KINDS)
-every_visible_kind = pytest.mark.parametrize("kind", KINDS[:2])
-
-
-@pytest.fixture
-def live(gpu):
-    return counter(gpu)
-
 
 # ---- capacity(), reserve(n, stream), resize(n, stream) --------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import Foreign, Stream, counter
+from neighbours import Foreign, Stream
 from vkgdr.memory import AllocationError, MemoryDevice, MemoryHost, MemoryShared, as_memory
 
 CLASSES = [MemoryShared, MemoryHost, MemoryDevice]
@@ -20,11 +20,6 @@ KINDS = {MemoryShared: "mapped", MemoryHost: "host", MemoryDevice: "device"}
 
 every_class = pytest.mark.parametrize("cls", CLASSES)
 every_visible_class = pytest.mark.parametrize("cls", VISIBLE)
-
-
-@pytest.fixture
-def live(gpu):
-    return counter(gpu)
 
 
 # ---- MemoryUSM{Shared,Host,Device}(nbytes, *, alignment=0, queue=None, copy=False) ----------------------------------

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 import vkgdr
-from neighbours import ByDlpack, ByInterface, ByProtocol, Foreign, counter, wait_at
+from neighbours import ByDlpack, ByInterface, ByProtocol, Foreign, wait_at
 from vkgdr.memory import MemoryDevice, MemoryHost, MemoryShared, as_memory
 
 CLASSES = [MemoryShared, MemoryHost, MemoryDevice]
@@ -14,11 +14,6 @@ VISIBLE = [MemoryShared, MemoryHost]
 KINDS = {MemoryShared: "mapped", MemoryHost: "host", MemoryDevice: "device"}
 
 every_class = pytest.mark.parametrize("cls", CLASSES)
-
-
-@pytest.fixture
-def live(gpu):
-    return counter(gpu)
 
 
 # ---- MemoryUSM*(usm_obj, copy=False) --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Memory shared between two processes: ``vkgdr.ipc`` and the descriptors below it; dpctl's ``MemoryIPCDevice``."""
+"""Memory shared between two processes: ``vkgdr.ipc``, and dpctl's ``MemoryIPCDevice``."""
 
 import gc
 import os
@@ -13,11 +13,7 @@ import pytest
 import simulator
 import vkgdr
 import vkgdr.ipc
-from neighbours import counter, first_of_path
-
-KINDS = ["mapped", "host", "device"]
-every_kind = pytest.mark.parametrize("kind", KINDS)
-every_visible_kind = pytest.mark.parametrize("kind", KINDS[:2])
+from neighbours import every_kind, every_visible_kind, first_of_path
 
 # The other process has the socket as `peer`, and its GPU as `gpu`.
 PRELUDE = """
@@ -68,11 +64,6 @@ def other(pair):
 
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
-
-
-@pytest.fixture
-def live(gpu):
-    return counter(gpu)
 
 
 # ---- vkgdr.ipc.send / recv ------------------------------------------------------------------------------------------
@@ -356,72 +347,6 @@ def test_more_descriptors_than_one_are_not_left_open(gpu, pair):
         gc.collect()
         assert descriptors() == before
     os.close(descriptor)
-
-
-# ---- Memory.export_fd / import_fd -----------------------------------------------------------------------------------
-
-
-@every_kind
-def test_a_descriptor_is_the_same_memory(gpu, kind):
-    memory = vkgdr.Memory(gpu, 5000, kind=kind)
-    memory.copy_from_host(b"hello")
-    descriptor = memory.export_fd()
-    again = vkgdr.Memory.import_fd(gpu, descriptor, 5000, kind=kind)
-    os.close(descriptor)
-    assert type(again) is vkgdr.Memory
-    assert (again.kind, again.nbytes, again.owner) == (kind, 5000, gpu)
-    assert again != memory
-    assert again.device_ptr != memory.device_ptr
-    assert again.tobytes()[:5] == b"hello"
-    again.copy_from_host(b"world", offset=4995)
-    memory.invalidate()
-    assert memory.tobytes()[-5:] == b"world"
-    memory.free()
-    assert again.tobytes()[-5:] == b"world"
-
-
-def test_importing_leaves_the_descriptor_to_the_caller(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    vkgdr.Memory.import_fd(gpu, descriptor, 5).free()
-    vkgdr.Memory.import_fd(gpu, descriptor, 5).free()
-    os.close(descriptor)
-
-
-def test_exported_descriptors_do_not_reach_programs_that_are_started(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    assert not os.get_inheritable(descriptor)
-    os.close(descriptor)
-
-
-def test_a_descriptor_that_is_none_is_refused(gpu):
-    with open(os.devnull) as null:
-        closed = null.fileno()
-    for descriptor in (closed, -1):
-        with pytest.raises(ValueError, match=str(descriptor)):
-            vkgdr.Memory.import_fd(gpu, descriptor, 5)
-    with pytest.raises(TypeError, match="str"):
-        vkgdr.Memory.import_fd(gpu, "fd", 5)
-
-
-def test_a_size_and_a_kind_that_cannot_be_are_refused(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    with pytest.raises(ValueError, match="0 bytes"):
-        vkgdr.Memory.import_fd(gpu, descriptor, 0)
-    with pytest.raises(OverflowError, match="-1"):
-        vkgdr.Memory.import_fd(gpu, descriptor, -1)
-    with pytest.raises(ValueError, match="gpu"):
-        vkgdr.Memory.import_fd(gpu, descriptor, 5, kind="gpu")
-    os.close(descriptor)
-
-
-def test_freed_memory_is_not_exported(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    memory.free()
-    with pytest.raises(vkgdr.FreedError):
-        memory.export_fd()
 
 
 def test_memory_of_another_library_is_not_exported(cuda, gpu, pair):

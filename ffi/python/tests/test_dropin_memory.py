@@ -1,0 +1,265 @@
+"""``vkgdr.RawMemory`` as programs for vkgdr 0.1 know it."""
+
+import inspect
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from neighbours import Number, open_with
+
+ALL_FLAGS = list(range(0, 8, 2))
+
+
+@pytest.fixture
+def raw(gpu):
+    memory = vkgdr.RawMemory(gpu, 4097)
+    yield memory
+    memory.free()
+
+
+# ---- RawMemory(owner, size, flags=0)
+
+
+def test_raw_memory_has_the_signature_of_0_1():
+    parameters = inspect.signature(vkgdr.RawMemory).parameters.values()
+    positional = [(p.name, p.default) for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    assert positional == [("owner", inspect.Parameter.empty), ("size", inspect.Parameter.empty), ("flags", 0)]
+    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} == {"kind", "alignment", "name"}
+
+
+def test_raw_memory_without_a_context_says_so(no_context):
+    with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_CONTEXT"):
+        vkgdr.RawMemory(vkgdr.Vkgdr(0), 123)
+
+
+def test_raw_memory_larger_than_the_heap_says_so(gpu):
+    with pytest.raises(vkgdr.VkgdrError, match="VK_ERROR_OUT_OF_DEVICE_MEMORY") as caught:
+        vkgdr.RawMemory(gpu, 10**15)
+    assert isinstance(caught.value, MemoryError)
+    assert caught.value.vk_result == -2
+
+
+def test_raw_memory_keeps_its_owner_until_it_is_freed(gpu):
+    memory = vkgdr.RawMemory(gpu, 8)
+    assert memory.owner is gpu
+    memory.free()
+    assert memory.owner is None
+
+
+def test_raw_memory_that_is_not_freed_leaks(run_python_to_its_end, simulated):
+    code = """
+        import gc, libcuda, vkgdr
+        cuda = libcuda.Cuda(); context = cuda.create_context()
+        memory = vkgdr.RawMemory(vkgdr.Vkgdr(0), 8)
+        del memory; gc.collect()
+    """
+    live = run_python_to_its_end(code).live
+    assert live["CUDA external"] == 1
+    assert live["CUDA mapped"] == 1
+
+
+def test_raw_memory_of_every_kind_has_the_pointers_of_it(gpu):
+    for kind in ("mapped", "host", "device"):
+        memory = vkgdr.RawMemory(gpu, 100, 0, kind=kind, alignment=64, name="n")
+        assert memory.kind == kind
+        assert memory.device_ptr % 64 == 0
+        assert (memory.host_ptr is None) == (kind == "device")
+        assert "'n'" in repr(memory)
+        assert kind in repr(memory)
+        memory.free()
+
+
+def test_raw_memory_in_a_subclass_with_an_init_and_slots_of_its_own(gpu):
+    class Mine(vkgdr.RawMemory):
+        __slots__ = ("extra",)
+
+        def __init__(self, owner, count):
+            self.extra = count
+            super().__init__(owner, count * 4)
+
+        def __del__(self):
+            self.free()
+
+    memory = Mine(gpu, 5)
+    assert len(memory) == 20
+    assert np.asarray(memory).view("u4").shape == (5,)
+    del memory
+
+
+# ---- free, device_ptr, len
+
+
+def test_free_twice_does_nothing(gpu):
+    memory = vkgdr.RawMemory(gpu, 8)
+    memory.free()
+    memory.free()
+    assert memory.freed
+    memory.free(force=True)
+
+
+def test_free_gives_everything_back(gpu, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.RawMemory(gpu, 8)
+    assert simulator.ledger()["CUDA external"] == before["CUDA external"] + 1
+    memory.free()
+    assert simulator.ledger() == before
+
+
+def test_free_with_another_context_current_works(gpu, cuda, context):
+    memory = vkgdr.RawMemory(gpu, 8)
+    other = cuda.create_context()
+    memory.free()
+    assert cuda.current() == other.handle
+    other.destroy()
+    assert cuda.current() in (0, context.handle)
+    if cuda.current() == 0:
+        cuda.push(context.handle)
+
+
+def test_device_ptr_is_what_cuda_uses(raw, cuda):
+    assert type(raw.device_ptr) is int
+    cuda.fill(raw.device_ptr, 9, 4097)
+    cuda.synchronize()
+    raw.invalidate(0, 4097)
+    assert bytes(np.asarray(raw)) == b"\t" * 4097
+    np.asarray(raw)[4096] = 3
+    raw.flush(0, 4097)
+    assert cuda.read(raw.device_ptr + 4096, 1) == b"\3"
+
+
+def test_device_ptr_after_free_is_an_error(gpu):
+    memory = vkgdr.RawMemory(gpu, 8)
+    memory.free()
+    with pytest.raises(vkgdr.FreedError, match="freed"):
+        _ = memory.device_ptr
+
+
+def test_len_is_the_number_of_bytes_that_was_asked_for(raw):
+    assert len(raw) == raw.nbytes == raw.size == 4097
+
+
+@pytest.mark.parametrize("size", [np.int64(64), np.uint8(64), Number(64)], ids=repr)
+def test_len_may_be_any_kind_of_integer(gpu, size):
+    memory = vkgdr.RawMemory(gpu, size)
+    assert len(memory) == 64
+    memory.free()
+
+
+# ---- is_coherent, non_coherent_atom_size
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_is_coherent_says_what_the_flags_want(context, flags):
+    memory = vkgdr.Memory(open_with(flags), 10)
+    assert type(memory.is_coherent) is bool
+    if flags & 2:
+        assert not memory.is_coherent
+    elif flags & 4:
+        assert memory.is_coherent
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_non_coherent_atom_size_is_1_where_memory_is_coherent(context, flags):
+    memory = vkgdr.Memory(open_with(flags), 10)
+    atom = memory.non_coherent_atom_size
+    assert atom >= 1
+    assert atom & (atom - 1) == 0
+    if memory.is_coherent:
+        assert atom == 1
+
+
+# ---- flush, invalidate
+
+
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_flush_of_all_4097_bytes_under_each_flag(context, cuda, flags):
+    memory = vkgdr.Memory(open_with(flags), 4097)
+    array = np.asarray(memory)
+    array[:] = np.arange(4097) % 251
+    memory.flush(0, 4097)
+    assert cuda.read(memory.device_ptr, 4097) == bytes(array)
+    cuda.fill(memory.device_ptr, 77, 4097)
+    cuda.synchronize()
+    memory.invalidate(0, 4097)
+    assert (array == 77).all()
+
+
+@pytest.mark.parametrize("method", ["flush", "invalidate"])
+@pytest.mark.parametrize(("flags", "calls"), [(4, 0), (2, 1)])
+def test_flush_and_invalidate_reach_the_driver_only_where_they_must(context, simulated, method, flags, calls):
+    function = {"flush": "vkFlushMappedMemoryRanges", "invalidate": "vkInvalidateMappedMemoryRanges"}[method]
+    memory = vkgdr.Memory(open_with(flags), 4097)
+    before = simulator.vulkan.calls(function)
+    getattr(memory, method)(0, 4097)
+    assert simulator.vulkan.calls(function) - before == calls
+
+
+@pytest.mark.parametrize("method", ["flush", "invalidate"])
+@pytest.mark.parametrize("flags", ALL_FLAGS)
+def test_flush_of_any_range_is_rounded_outwards(context, method, flags):
+    memory = vkgdr.Memory(open_with(flags), 4097)
+    call = getattr(memory, method)
+    for arguments in [(), (1,), (1, 1), (4096, 1), (4097, 0), (0, 0), (63, 2), (np.int64(3), np.uint8(5))]:
+        call(*arguments)
+    call(offset=5, size=7)
+    call(size=4097)
+
+
+@pytest.mark.parametrize("method", ["flush", "invalidate"])
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((0, 4098), vkgdr.OutOfRangeError),
+        ((4097, 1), vkgdr.OutOfRangeError),
+        ((4098, 0), vkgdr.OutOfRangeError),
+        ((4098,), vkgdr.OutOfRangeError),
+        ((2**64 - 1, 2), vkgdr.OutOfRangeError),
+        ((2, 2**64 - 1), vkgdr.OutOfRangeError),
+        ((2**64 - 1, 2**64 - 1), vkgdr.OutOfRangeError),
+        ((-1, 1), OverflowError),
+        ((0, -1), OverflowError),
+        ((2**64, 1), OverflowError),
+        ((0, 2**64), OverflowError),
+        ((0.0, 1), TypeError),
+        ((0, 1.0), TypeError),
+        (("0", 1), TypeError),
+        ((None, 1), TypeError),
+        ((np.float32(0), 1), TypeError),
+    ],
+)
+def test_flush_of_a_range_that_cannot_be_is_refused(raw, method, arguments, error):
+    with pytest.raises(error) as caught:
+        getattr(raw, method)(*arguments)
+    if error is vkgdr.OutOfRangeError:
+        for number in (*arguments, 4097):
+            assert str(number) in str(caught.value)
+    if error is OverflowError:
+        bad = next(number for number in arguments if not 0 <= number < 2**64)
+        assert str(bad) in str(caught.value)
+
+
+def test_flush_says_what_the_driver_says(context, simulated):
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0, 2), 64)
+    with simulator.vulkan.fail("vkFlushMappedMemoryRanges", 1, -1), pytest.raises(vkgdr.VkgdrError) as caught:
+        memory.flush(0, 64)
+    assert "VK_ERROR_OUT_OF_HOST_MEMORY" in str(caught.value)
+    assert caught.value.vk_result == -1
+
+
+# ---- what 0.1 did not have
+
+
+def test_the_four_protocols_that_0_1_did_not_have_are_there(raw):
+    assert len(memoryview(raw)) == 4097
+    assert np.frombuffer(raw, "u1").size == 4097
+    assert raw.__cuda_array_interface__["data"][0] == raw.device_ptr
+    assert np.from_dlpack(raw, device="cpu").size == 4097
+
+
+def test_memory_is_no_number_but_its_device_address(gpu):
+    memory = vkgdr.Memory(gpu, 16)
+    memory.copy_from_host(b"123             ")
+    assert int(memory) == memory.device_ptr
+    with pytest.raises(TypeError, match="device_ptr"):
+        float(memory)
