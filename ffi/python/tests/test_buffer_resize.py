@@ -142,6 +142,17 @@ def test_a_resize_whose_copy_fails_changes_nothing(gpu, simulated, function, liv
     assert live() == 1
 
 
+def test_a_resize_whose_invalidation_fails_changes_nothing(context, simulated):
+    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    buffer = Buffer.to_device(b"abc", owner=gpu)
+    place = buffer.ptr
+    invalidate = simulator.vulkan.fail("vkInvalidateMappedMemoryRanges", 1, -1)
+    with invalidate, pytest.raises(vkgdr.VkgdrError, match="vkInvalidateMappedMemoryRanges"):
+        buffer.resize(1000)
+    assert (len(buffer), buffer.capacity(), buffer.ptr) == (3, 3, place)
+    assert buffer.tobytes() == b"abc"
+
+
 VIEWS = {
     "a memoryview": memoryview,
     "an array": np.asarray,

@@ -249,16 +249,14 @@ class Buffer(MemoryObject):
     def _move(self, capacity: int, size: int, stream: StreamLike | None) -> None:
         if stream is not None:
             self.bind_to_stream(stream)
-        before, kept = self._block, min(len(self), size)
+        before = self._block
         after = self._allocate(self._require_owner(), capacity)
         if self._bound is not None:
             after.bind_stream(handle_of(self._bound), self._bound)
-        if kept:
+        if before.nbytes:
             # The CPU reads GPU memory slowly, so the GPU copies.
-            _transfer.between(after, 0, before, _transfer.stream_of(after, None))
+            _transfer.between(Region._over(after), 0, before, _transfer.stream_of(after, None))
         self._block, self._capacity = after, capacity
-        if kept:
-            self.invalidate(0, kept)
         if size < capacity:
             self._show(size)
         before.free(False)

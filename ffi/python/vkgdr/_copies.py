@@ -113,8 +113,7 @@ class Copies(Facts):
             raise InvalidArgumentError(f"Source object is too large: {source.nbytes} bytes, there is room for {room}")
         if source.nbytes:
             queue = _transfer.stream_of(self._block, stream)
-            _transfer.between(self._block, offset, source, queue, after=ready)
-            self.invalidate(offset, source.nbytes)
+            _transfer.between(self, offset, source, queue, after=ready)
 
     def memset(self, val: int = 0, *, offset: int = 0, nbytes: int | None = None) -> None:
         """Set bytes to a value, wait and flush.

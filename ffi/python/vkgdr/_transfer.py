@@ -91,13 +91,15 @@ def from_host(memory: Facts, offset: int, source: HostBuffer, stream: StreamLike
         _vkgdr.copy(block, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), queue, True)
 
 
-def between(to: Block, offset: int, source: Block, stream: int, after: int | None = None) -> None:
-    """Copy all of `source` to `offset`, after the work of the stream `after`, and wait."""
+def between(memory: Facts, offset: int, source: Block, stream: int, after: int | None = None) -> None:
+    """Copy all of `source` to `offset` on the device, after the work of the stream `after`, wait and invalidate."""
+    to = memory._block
     if after is not None and after != stream:
         # Whose context the stream is probably of: that of memory of another library is not known.
         lead = to if source.is_foreign else source
         _vkgdr.stream_wait(to, stream, _vkgdr.record(lead, after, []))
     _vkgdr.copy(to, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), stream, True)
+    memory.invalidate(offset, source.nbytes)
 
 
 def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
