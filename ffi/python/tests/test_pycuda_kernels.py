@@ -6,6 +6,7 @@ installs that.
 
 import functools
 import subprocess
+import textwrap
 
 import numpy as np
 import pytest
@@ -192,11 +193,7 @@ def test_functions_of_elements_are_numpys(new, name):
 def test_fill_and_zeros_write_every_element(new, handle):
     array = new(np.ones(1000, np.float32))
     assert (array.fill(2.5).get() == 2.5).all()
-
-    def allocate(size):
-        return vkgdr.pycuda.Memory(handle, size)
-
-    zeros = gpuarray.zeros(1000, np.int64, allocator=allocate)
+    zeros = gpuarray.zeros(1000, np.int64, allocator=vkgdr.pycuda.allocator(handle))
     assert isinstance(zeros.gpudata, vkgdr.pycuda.Memory)
     assert not zeros.get().any()
     assert np.array_equal(gpuarray.arange(5, 500, 3, dtype=np.float32).get(), np.arange(5, 500, 3))
@@ -242,23 +239,32 @@ def test_complex_numbers_are_numpys(new):
     assert np.allclose(a.real.get(), one.real)
 
 
-def test_an_illegal_address_is_pycudas_error_and_names_the_instruction(run_python, simulated):
-    done = run_python(
-        """
+def run_in_a_context(run_python, code):
+    """Run code whose last kernel fails, in a process whose context goes with it, and print pycuda's error."""
+    before = """
         import numpy as np, pycuda.driver as drv
-        from pycuda.compiler import DynamicModule, SourceModule
+        from pycuda.compiler import SourceModule
         drv.init()
         context = drv.Device(0).make_context()
-        put = SourceModule("__global__ void put(int *to) { to[threadIdx.x] = 1; }").get_function("put")
-        buffer = drv.mem_alloc(40)
-        put(buffer, block=(11, 1, 1))
+    """
+    after = """
         try:
             context.synchronize()
         except drv.Error as error:
-            print(error)
+            print(error, flush=True)
         context.detach()
+    """
+    return run_python("".join(map(textwrap.dedent, (before, code, after))), expect=None)
+
+
+def test_an_illegal_address_is_pycudas_error_and_names_the_instruction(run_python, simulated):
+    done = run_in_a_context(
+        run_python,
+        """
+        put = SourceModule("__global__ void put(int *to) { to[threadIdx.x] = 1; }").get_function("put")
+        buffer = drv.mem_alloc(40)
+        put(buffer, block=(11, 1, 1))
         """,
-        expect=None,
     )
     assert "illegal memory access" in done.stdout
     assert "illegal address in kernel put" in done.stderr
@@ -268,12 +274,9 @@ def test_an_illegal_address_is_pycudas_error_and_names_the_instruction(run_pytho
 
 
 def test_a_failed_assertion_is_pycudas_error_and_says_which(run_python, simulated):
-    done = run_python(
+    done = run_in_a_context(
+        run_python,
         r'''
-        import numpy as np, pycuda.driver as drv
-        from pycuda.compiler import DynamicModule, SourceModule
-        drv.init()
-        context = drv.Device(0).make_context()
         source = """
         #include <assert.h>
         #include <stdio.h>
@@ -287,13 +290,7 @@ def test_a_failed_assertion_is_pycudas_error_and_says_which(run_python, simulate
         check(np.int32(3), block=(3, 1, 1))
         context.synchronize()
         check(np.int32(3), block=(4, 1, 1))
-        try:
-            context.synchronize()
-        except drv.Error as error:
-            print(error, flush=True)
-        context.detach()
         ''',
-        expect=None,
     )
     assert "thread 2 of 3\n" in done.stdout
     assert "device-side assert triggered" in done.stdout
