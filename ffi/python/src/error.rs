@@ -1,7 +1,7 @@
 //! Errors: which of `vkgdr._errors`' exceptions each error of the crate becomes.
 #![forbid(unsafe_code)]
 
-use pyo3::exceptions::{PyMemoryError, PyOverflowError};
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -147,19 +147,4 @@ where
             error
         }
     })
-}
-
-/// Zero bytes on the heap, or a `MemoryError`.
-pub(crate) fn zeroes(len: usize) -> PyResult<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|_| PyMemoryError::new_err(format!("no room for {len} bytes on the host")))?;
-    bytes.resize(len, 0);
-    Ok(bytes)
-}
-
-/// A copy on the heap, or a `MemoryError`.
-pub(crate) fn copied(source: &[u8]) -> PyResult<Vec<u8>> {
-    let mut bytes = zeroes(source.len())?;
-    bytes.copy_from_slice(source);
-    Ok(bytes)
 }

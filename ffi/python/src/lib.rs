@@ -12,6 +12,7 @@ mod error;
 mod event;
 mod find;
 mod handle;
+mod heap;
 mod host_buffer;
 mod logging;
 mod pool;

@@ -10,9 +10,10 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{DropPolicy, Memory};
 
 use super::{Block, raw_stream};
-use crate::error::{Failure, Result, Size, copied, zeroes};
+use crate::error::{Failure, Result, Size};
 use crate::event::Event;
 use crate::handle::{self, MemoryType};
+use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
 use crate::shared::{Shared, Whose};
 

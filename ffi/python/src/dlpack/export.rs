@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use vkgdr::{CopyExtent, CopySide, Memory, Place};
@@ -16,6 +16,7 @@ use super::abi::{
 use crate::base::{Base, block_of};
 use crate::block::{Block, as_address};
 use crate::error::{Failure, Result};
+use crate::heap::zeroes;
 use crate::shared::{Shared, Use};
 
 /// What a tensor needs for as long as it lives, whichever thread ends it. No Python object.
@@ -159,13 +160,7 @@ fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool
         let flags = if block.is_readonly() { READ_ONLY } else { 0 };
         return Ok(Contents { address, len, device, flags, owner: Owner::Memory { _used: used } });
     }
-    let mut bytes = Vec::<u64>::new();
-    let words = len.div_ceil(8);
-    bytes
-        .try_reserve_exact(words)
-        .map_err(|_| PyMemoryError::new_err(format!("no room for {len} bytes on the host")))?;
-    bytes.resize(words, 0);
-    let mut bytes = bytes.into_boxed_slice();
+    let mut bytes = zeroes::<u64>(len.div_ceil(8))?.into_boxed_slice();
     let target = bytes.as_mut_ptr().expose_provenance();
     py.detach(|| copy_to_host(block, target, len))?;
     Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })

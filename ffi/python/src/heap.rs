@@ -1,0 +1,23 @@
+//! Room on the heap, of a size that the caller chose: where there is none, that is Python's `MemoryError`.
+#![forbid(unsafe_code)]
+
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+
+/// Zeros.
+pub(crate) fn zeroes<T: Clone + Default>(count: usize) -> PyResult<Vec<T>> {
+    let mut zeroes = Vec::new();
+    zeroes.try_reserve_exact(count).map_err(|_| {
+        let len = count.saturating_mul(size_of::<T>());
+        PyMemoryError::new_err(format!("no room for {len} bytes on the host"))
+    })?;
+    zeroes.resize(count, T::default());
+    Ok(zeroes)
+}
+
+/// A copy.
+pub(crate) fn copied(source: &[u8]) -> PyResult<Vec<u8>> {
+    let mut bytes = zeroes(source.len())?;
+    bytes.copy_from_slice(source);
+    Ok(bytes)
+}
