@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{Memory, MemoryKind};
+use vkgdr::{Memory, MemoryKind, StreamRef};
 
 use crate::error::{Failure, Result};
 use crate::logging;
@@ -95,6 +95,13 @@ impl Backing {
                 let text = "this memory was allocated by another library: it has only a device pointer";
                 Err(Failure::Invalid(text.into()))
             }
+        }
+    }
+
+    /// Notes that a stream uses the memory, so that it does not go before.
+    pub(crate) fn note_use(&self, stream: StreamRef) {
+        if let Whose::Ours(memory) = &self.whose {
+            memory.record_use(stream.raw());
         }
     }
 }

@@ -8,10 +8,7 @@ use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 use crate::block::Block;
 use crate::error::{Failure, Result};
 use crate::host_buffer::HostBuffer;
-use crate::shared::{Backing, Whose};
-
-/// The default stream that every context has.
-const LEGACY_DEFAULT_STREAM: u64 = 0;
+use crate::shared::Backing;
 
 /// Where a copy begins within a side, and how far its rows and slices are apart, in bytes.
 type Layout = (usize, usize, usize);
@@ -167,8 +164,8 @@ pub(crate) fn copy(
     let (target, source) = (to.place(to_layout)?, from.place(from_layout)?);
     let crossing = other_context(to.block(), from.block())?;
     if let (Some(_), Some(source)) = (crossing, from.block()) {
-        // Enters the source's context: CUDA is not asked with one that was destroyed.
-        source.stream(LEGACY_DEFAULT_STREAM)?;
+        // CUDA is not asked with one that was destroyed.
+        source.check_context()?;
     }
     let Some(&lead) = blocks.iter().find(|block| matches!(block.context_address(), Ok(Some(_)))).or(blocks.first())
     else {
@@ -180,7 +177,7 @@ pub(crate) fn copy(
         let held = held;
         let (Sent(target), Sent(source)) = ({ target }, { source });
         let queue = lead.stream(stream)?;
-        note(&held, queue, wait);
+        begin(queue, &held, wait);
         let queued = match crossing {
             Some(context) => between_contexts(queue, target, source, context, extent),
             // SAFETY: both ranges were checked against what they lie in; the caller keeps both sides until it is done.
@@ -190,15 +187,10 @@ pub(crate) fn copy(
     })
 }
 
-/// Has the memory remember who uses it, before it is used: what fails afterwards may have been queued.
-fn note(held: &[Backing], queue: StreamRef, wait: bool) {
-    if wait {
-        return;
-    }
-    for backing in held {
-        if let Whose::Ours(memory) = &backing.whose {
-            memory.record_use(queue.raw());
-        }
+/// Where nobody waits, has the memory remember who uses it, before it is used: what fails then may have been queued.
+fn begin(queue: StreamRef, held: &[Backing], wait: bool) {
+    if !wait {
+        held.iter().for_each(|backing| backing.note_use(queue));
     }
 }
 
@@ -206,7 +198,7 @@ fn note(held: &[Backing], queue: StreamRef, wait: bool) {
 fn end(queue: StreamRef, held: &[Backing], wait: bool, queued: Result<()>) -> Result<()> {
     let done = queued.and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
     if done.is_err() {
-        note(held, queue, false);
+        held.iter().for_each(|backing| backing.note_use(queue));
     }
     done
 }
@@ -259,7 +251,7 @@ pub(crate) fn fill(
     py.detach(move || {
         let held = [held];
         let queue = block.stream(stream)?;
-        note(&held, queue, wait);
+        begin(queue, &held, wait);
         let queued = match *pattern {
             // SAFETY: the range was checked, and the memory does not go before the stream has done it.
             [a] => unsafe { queue.fill_u8(to, a, count) },

@@ -32,6 +32,9 @@ pub(crate) struct Block {
     by_hand: bool,
 }
 
+/// The default stream that every context has.
+pub(crate) const LEGACY_DEFAULT_STREAM: u64 = 0;
+
 /// A stream's handle as CUDA has it.
 pub(crate) fn raw_stream(handle: u64) -> CUstream {
     std::ptr::with_exposed_provenance_mut(as_address(handle))
@@ -61,9 +64,7 @@ impl Block {
     /// another's by now.
     pub(crate) fn found((used, offset): (Use, usize), len: usize, readonly: bool) -> Option<Self> {
         let found = Self::ranged(used, offset, len, readonly, false);
-        const LEGACY_DEFAULT_STREAM: u64 = 0;
-        let alive = found.stream(LEGACY_DEFAULT_STREAM).is_ok();
-        alive.then_some(found)
+        found.check_context().is_ok().then_some(found)
     }
 
     /// As this block, which keeps an object alive beside the memory.
@@ -171,6 +172,12 @@ impl Block {
         Ok(stream?)
     }
 
+    /// Checks that the memory's context was not destroyed.
+    pub(crate) fn check_context(&self) -> Result<()> {
+        // Making a stream of it enters it.
+        self.stream(LEGACY_DEFAULT_STREAM).map(drop)
+    }
+
     /// A stream of the memory's context, or else of the current one.
     pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
         match self.stream(handle) {
@@ -197,9 +204,7 @@ impl Block {
     /// Notes that a stream uses the memory, so that it does not go before.
     pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
         self.live()?.briefly(|backing| {
-            if let Whose::Ours(memory) = &backing.whose {
-                memory.record_use(stream.raw());
-            }
+            backing.note_use(stream);
             Ok(())
         })
     }
