@@ -89,11 +89,6 @@ impl Pool {
         self.pool.active_bytes()
     }
 
-    #[getter]
-    fn block_size(&self) -> usize {
-        self.pool.block_len()
-    }
-
     fn piece_size(&self, size: Size) -> Option<usize> {
         self.pool.piece_len(size.0)
     }

@@ -141,6 +141,7 @@ class Pool:
         self.allocator = allocator
 
     def _take(self, size: SupportsIndex) -> Block:
+        """Take a piece, for the pool's own memory objects and pycuda's."""
         return self._pool.allocate(size, self._stream)
 
     def allocate(self, size: SupportsIndex) -> PooledMemory:
@@ -159,7 +160,7 @@ class Pool:
             The size is 0.
         """
         memory = PooledMemory.__new__(PooledMemory)
-        memory._block = self._pool.allocate(size, self._stream)
+        memory._block = self._take(size)
         memory._owner = self._owner
         return memory
 
