@@ -145,10 +145,10 @@ def cached(results: dict[str, Any], folder: Path) -> list[Path]:
     return two_plots(series, names, "memory that it caches", results, folder, on_gpu=False)
 
 
-def allocation(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw what an allocation and a free cost against the number of live pieces: real but for the drivers' curve."""
+def curves_of_pools(results: dict[str, Any]) -> dict[str, Curves]:
+    """Find what an allocation and a free cost against the number of live pieces, by what is freed."""
     drivers = "simulated drivers" if results["machine"].get("simulated") else "the drivers"
-    panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    panels: dict[str, Curves] = {}
     for row in results["benches"].get("pool", {}).get("rows", []):
         found = re.match(r"pool, (.+), (beside|replacing)[^\d]* (\d+) live", row["what"])
         if not found or "ours" not in row:
@@ -161,6 +161,12 @@ def allocation(results: dict[str, Any], folder: Path) -> list[Path]:
         elif "to" in lengths:
             # One of its curves is enough: it is as slow with any.
             curves.setdefault(f"{drivers}, {lengths}", []).append((live, row["peer"]["median_ns"]))
+    return panels
+
+
+def allocation(results: dict[str, Any], folder: Path) -> list[Path]:
+    """Draw what an allocation and a free cost against the number of live pieces: real but for the drivers' curve."""
+    panels = curves_of_pools(results)
     if not panels:
         return []
     figure, axes = page("Allocate and free, against live pieces", results, len(panels), on_gpu=False)

@@ -55,12 +55,12 @@ def timed(statement: str, names: dict[str, object], calls: int) -> float:
     """Give the seconds that a statement takes, without the loop's."""
 
     def run(body: str) -> float:
-        scope = dict(names, clock=time.perf_counter, calls=calls)
-        loop = f"def loop(memory, gpu, vkgdr):\n t = clock()\n for _ in range(calls):\n  {body}\n return clock() - t"
+        scope: dict[str, object] = {"clock": time.perf_counter, "calls": calls}
+        loop = f"def loop({', '.join(names)}):\n t = clock()\n for _ in range(calls):\n  {body}\n return clock() - t"
         exec(loop, scope)
         function = scope["loop"]
         assert callable(function)
-        best = min(function(names["memory"], names["gpu"], names["vkgdr"]) for _ in range(REPEATS))
+        best = min(function(**names) for _ in range(REPEATS))
         return float(best)
 
     return max(run(statement) - run("pass"), 0.0) / calls
@@ -86,7 +86,7 @@ def work() -> dict[str, float]:
     }
     if hasattr(vkgdr, "pool"):
         pool = vkgdr.pool.Pool(gpu)
-        times["pooled allocate+free"] = timed("gpu.allocate(4096)", {**names, "gpu": pool}, 4_000)
+        times["pooled allocate+free"] = timed("pool.allocate(4096)", {"pool": pool}, 4_000)
     memory.free()
     non_coherent.free()
     return times

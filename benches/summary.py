@@ -41,17 +41,17 @@ class Line:
     """One row of the table."""
 
     what: str
-    ours: str
-    peer: str
-    ratio: str
-    goal: str
-    met: bool | None
-    # How far the result is from the goal: 1 is just met, more is missed.
-    strain: float
-    # By how much it is missed, in words.
-    excess: str
     # Rows with the same are one row of the short table.
     group: tuple[str, ...]
+    met: bool | None
+    ours: str = ""
+    peer: str = ""
+    ratio: str = ""
+    goal: str = ""
+    # How far the result is from the goal: 1 is just met, more is missed.
+    strain: float = 0.0
+    # By how much it is missed, in words.
+    excess: str = ""
     # Whether there is a goal that could not be judged.
     unjudged: bool = False
 
@@ -68,9 +68,8 @@ def time(nanoseconds: float | None) -> str:
 
 def line_of(bench: str, row: dict[str, Any]) -> Line:
     """Make a line of a report's row."""
-    what, goal, met = row["what"], row.get("goal"), row.get("met")
-    thing = what.split(",")[0]
-    line = Line(what, "", "", "", "", met, 0.0, "", (bench, thing))
+    goal, met = row.get("goal"), row.get("met")
+    line = Line(row["what"], (bench, row["what"].split(",")[0]), met)
     if "skipped" in row:
         line.ours = f"not measured: {row['skipped']}"
         line.group += ("skipped",)
