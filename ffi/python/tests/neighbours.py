@@ -96,7 +96,7 @@ class Number:
 
 
 class Stream:
-    """A stream as cuda.core has it."""
+    """A stream as cuda.core has it; it may have attributes."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

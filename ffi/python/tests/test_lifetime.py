@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 import simulator
 import vkgdr
-
-
-class Stream:
-    """A stream of another library, which may have attributes."""
-
-    def __init__(self, handle):
-        self._handle = handle
-
-    def __cuda_stream__(self):
-        return 0, self._handle
-
+from neighbours import Stream
 
 # ---- garbage collection
 
