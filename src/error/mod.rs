@@ -233,6 +233,12 @@ impl Error {
         )
     }
 
+    /// Whether no work of the CUDA context runs any more, or ever will: it is broken, or gone.
+    pub(crate) fn ends_all_work(&self) -> bool {
+        const GONE: [i32; 3] = [CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED, CudaCode::DEINITIALIZED];
+        self.is_fatal_to_context() || self.cuda_code().is_some_and(|code| GONE.contains(&code))
+    }
+
     /// Whether the driver ran out of something that freeing memory may give back.
     pub(crate) fn is_exhaustion(&self) -> bool {
         match self {

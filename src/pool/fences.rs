@@ -12,7 +12,6 @@ use cudarc::driver::sys::CUstream;
 
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
-use crate::error::CudaCode;
 use crate::memory::binding::Binding;
 use crate::memory::piece::FreePiece;
 use crate::{Error, Event, Result};
@@ -57,11 +56,10 @@ pub(super) struct Fences {
     smallest: usize,
 }
 
-/// Whether nothing runs in the context after this error, or ever will.
+/// As [`Error::ends_all_work`], of an error that is not told otherwise.
 fn ends_all_work(error: &Error) -> bool {
-    const GONE: [i32; 3] = [CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED, CudaCode::DEINITIALIZED];
     log::debug!("memory of a pool that the device may still use: {error}");
-    error.is_fatal_to_context() || error.cuda_code().is_some_and(|code| GONE.contains(&code))
+    error.ends_all_work()
 }
 
 impl Fences {
