@@ -1,4 +1,5 @@
-//! Copies between private memory and GPU memory, from one byte to 64 MiB, in both directions.
+//! Copies between private memory and GPU memory, from one byte to 64 MiB, in both directions. Private memory is pageable,
+//! or pinned: ours is compared with the best of the peers whose memory is no better than its own.
 //!
 //! A copy is done when its bytes are where they should be: an asynchronous one is waited for, and a plain `memcpy` into
 //! the mapping ends with a fence, as a kernel that is running needs it and as `Memory::write` does it.
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use vkgdr::cudarc::driver::sys::CUdeviceptr;
 use vkgdr::cudarc::driver::{CudaContext, CudaStream, result};
-use vkgdr::{Memory, MemoryKind};
+use vkgdr::{Memory, MemoryKind, Region};
 
 use crate::contest::{self, Times};
 use crate::memory::{Buffer, Pinned};
@@ -39,7 +40,7 @@ enum Role {
 
 /// How the bytes are moved.
 enum How {
-    Ours(Memory),
+    Ours(Region),
     /// libc's memcpy, from or to the host's address of memory that is kept beside.
     Plain(*mut u8),
     Synchronous,
@@ -50,8 +51,9 @@ struct Way {
     name: &'static str,
     role: Role,
     how: How,
-    /// On the CPU's side.
+    /// On the CPU's side, and whether it is pinned.
     private: *mut u8,
+    pinned: bool,
     /// On the device.
     device: CUdeviceptr,
 }
@@ -69,11 +71,12 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
     let host = Memory::allocate(&bench.gpu, most, MemoryKind::Host)?;
     let mapping = mapped.host_ptr().ok_or("mapped memory has no host view")?.as_ptr();
     let (to_mapped, to_host, to_buffer) = (mapped.device_ptr(), host.device_ptr(), buffer.device_ptr());
-    let way = |name, role, how, private, device| Way { name, role, how, private, device };
     let (private, fixed) = (pageable.as_mut_ptr(), pinned.host_ptr());
+    let way = |name, role, how, private, device| Way { name, role, how, private, pinned: private == fixed, device };
     let ways = [
-        way("Memory, mapped", Role::Ours, How::Ours(mapped), private, to_mapped),
-        way("Memory, host", Role::Beside, How::Ours(host), private, to_host),
+        way("Memory, mapped", Role::Ours, How::Ours(mapped.region(..)?), private, to_mapped),
+        way("Memory, mapped, pinned", Role::Ours, How::Ours(mapped.region(..)?), fixed, to_mapped),
+        way("Memory, host", Role::Beside, How::Ours(host.region(..)?), private, to_host),
         way("libc memcpy over the mapping", Role::Peer, How::Plain(mapping), private, to_mapped),
         way("cuMemcpy, pageable", Role::SynchronousPeer, How::Synchronous, private, to_buffer),
         way("cuMemcpy, pinned", Role::SynchronousPeer, How::Synchronous, fixed, to_buffer),
@@ -102,20 +105,24 @@ fn note(report: &mut Report, ways: &[Way], direction: Direction, len: usize, tim
         report.sample(verb, way.name, len, times.of(index));
     }
     let with = |role| (0..ways.len()).filter(move |way| ways[*way].role == role);
-    let Some(ours) = with(Role::Ours).next() else { return };
-    let synchronous = times.best(with(Role::SynchronousPeer));
-    if let Some(best) = times.best(with(Role::Peer).chain(with(Role::SynchronousPeer))) {
+    for ours in with(Role::Ours) {
+        // Only who has pinned memory can be compared with those that have.
+        let fair = |way: &usize| ways[ours].pinned || !ways[*way].pinned;
+        let peers = with(Role::Peer).chain(with(Role::SynchronousPeer)).filter(fair);
+        let Some(best) = times.best(peers) else { continue };
+        let kind = if ways[ours].pinned { "pinned" } else { "pageable" };
         let peer = format!("the best of all: {}", ways[best].name);
-        let pairs = times.pairs(ours, best);
-        println!("    {verb} {:>8}: {:>10}, {peer} ratio {:.3}", size(len), time(median(&pairs.ours)), pairs.ratio());
-        report.add(format!("{what}, {}", size(len)), peer, pairs, Goal::Ratio(1.05));
+        let (pairs, len) = (times.pairs(ours, best), size(len));
+        println!("    {verb}, {kind} {len:>8}: {:>10}, {peer} ratio {:.3}", time(median(&pairs.ours)), pairs.ratio());
+        report.add(format!("{what}, {kind}, {len}"), peer, pairs, Goal::Ratio(1.05));
     }
+    let Some(ours) = with(Role::Ours).next() else { return };
     let goal = match direction {
         Direction::Write if len <= 4096 => Goal::Ratio(0.1),
         Direction::Read if len <= 64 => Goal::Ratio(0.2),
         Direction::Write | Direction::Read => return,
     };
-    if let Some(peer) = synchronous {
+    if let Some(peer) = times.best(with(Role::SynchronousPeer)) {
         report.add(format!("small {what}, {}", size(len)), ways[peer].name, times.pairs(ours, peer), goal);
     }
 }

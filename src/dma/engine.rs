@@ -1,14 +1,17 @@
-//! Copies by the GPU's copy engine through pinned memory, for callers that wait.
+//! Copies by the GPU's copy engine, for callers that wait: straight from and to memory of theirs that is pinned, through
+//! pinned memory of ours otherwise.
 #![expect(unsafe_code, reason = "copies through pages that the device uses too")]
 
 use std::ptr::{self, NonNull};
+use std::thread;
+use std::time::Duration;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::Result;
 use crate::driver::cuda::cuda;
 use crate::driver::pages::LockedPages;
 use crate::driver::queue::Queue;
+use crate::{Error, Result};
 
 /// The bytes of a slot: large enough that starting its copy costs little beside the copy.
 const SLOT: usize = 1 << 20;
@@ -18,6 +21,10 @@ const SLOTS: usize = 2;
 const PIECE: usize = 64 << 10;
 /// A copy has at least so many pieces, as far as they are not too small, so that both sides work at once.
 const PIECES: usize = 4;
+/// How often a driver is asked again whether it has finished with a caller's memory, a millisecond apart. An error that
+/// stays is that of a broken context, whose work has ended ("any further CUDA work will return the same error", CUDA
+/// driver API, CUresult).
+const ASKED_AGAIN: usize = 8;
 
 /// A ring of slots of pinned memory, each with a stream of one context. That context must be current in every call.
 ///
@@ -55,6 +62,13 @@ fn pieces(len: usize) -> impl Iterator<Item = Piece> {
     starts.enumerate().map(move |(index, start)| Piece { slot: index % SLOTS, start, len: most.min(len - start) })
 }
 
+/// Whether both ends of a copy are in pinned memory. Between them may be memory that is not, if somebody pinned parts of
+/// a buffer: then the driver refuses to copy it.
+fn is_pinned(bytes: &[u8]) -> bool {
+    let is_locked = |byte: &u8| cuda().and_then(|cuda| cuda.is_page_locked(byte)).unwrap_or(false);
+    [bytes.first(), bytes.last()].into_iter().all(|end| end.is_some_and(is_locked))
+}
+
 impl Engine {
     /// In the current context.
     pub(super) fn new() -> Result<Self> {
@@ -72,10 +86,33 @@ impl Engine {
     /// `source.len()` bytes must be valid at `to`, also for a while when this fails.
     pub(super) unsafe fn write(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
         self.settle()?;
+        let from = NonNull::from(source).cast();
+        // SAFETY: by this method's contract; the caller's bytes stay as they are until this returns.
+        if is_pinned(source) && self.directly(|queue| unsafe { queue.copy_to_device(to, from, source.len()) })? {
+            return Ok(());
+        }
         // SAFETY: by this method's contract.
         let given = unsafe { self.give(to, source) };
         let settled = self.settle();
         given.and(settled)
+    }
+
+    /// Has the device copy from or to the caller's own memory, and returns when it has finished with that, also when
+    /// something fails. Tells whether the driver took the copy.
+    fn directly(&mut self, start: impl FnOnce(&Queue) -> Result<()>) -> Result<bool> {
+        let slot = &mut self.slots[0];
+        // Also if the driver says that it failed: it may have begun.
+        slot.busy = true;
+        let started = start(&slot.queue);
+        let mut finished = self.wait(0);
+        for _ in 0..ASKED_AGAIN {
+            if finished.as_ref().err().is_none_or(Error::ends_all_work) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+            finished = self.wait(0);
+        }
+        finished.map(|()| started.is_ok())
     }
 
     /// # Safety
@@ -103,6 +140,11 @@ impl Engine {
     /// `target.len()` bytes must be valid at `from`, also for a while when this fails.
     pub(super) unsafe fn read(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
         self.settle()?;
+        let (to, len) = (NonNull::from(&mut *target).cast(), target.len());
+        // SAFETY: by this method's contract; nobody uses the caller's bytes until this returns.
+        if is_pinned(target) && self.directly(|queue| unsafe { queue.copy_to_host(to, from, len) })? {
+            return Ok(());
+        }
         // SAFETY: by this method's contract.
         let taken = unsafe { self.take(from, target) };
         let settled = self.settle();

@@ -1,5 +1,4 @@
-//! The GPU's copy engine: copies between private memory and the device by way of pinned memory, and when they are
-//! worth it.
+//! The GPU's copy engine: copies between private memory and the device, and when they are worth it.
 //!
 //! [`policy`] decides (pure), [`engine`] copies, [`counters`] counts. What is kept here is one GPU's. Callers know the
 //! context, and the addresses.

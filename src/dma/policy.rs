@@ -13,7 +13,7 @@ pub enum CopyPolicy {
     Auto,
     /// The CPU's loads and stores.
     Cpu,
-    /// The GPU's copy engine, by way of pinned memory.
+    /// The GPU's copy engine: straight from or to private memory that is page-locked, by way of pinned memory otherwise.
     Dma,
 }
 

@@ -24,8 +24,9 @@ use crate::{Error, Result};
 
 const LIBRARY: &str = "libcuda.so.1";
 const SUCCESS: c_int = 0;
-/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE` and `CU_MEMORYTYPE_DEVICE`.
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`.
 const POINTER_MEMORY_TYPE: c_uint = 2;
+const MEMORY_TYPE_HOST: c_uint = 1;
 const MEMORY_TYPE_DEVICE: c_uint = 2;
 /// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 const POINTER_DEVICE_ORDINAL: c_uint = 9;
@@ -82,7 +83,7 @@ driver_functions! {
         cuExternalMemoryGetMappedBuffer(*mut CUdeviceptr, CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC);
         cuDestroyExternalMemory(CUexternalMemory);
         cuMemFree_v2(CUdeviceptr);
-        cuPointerGetAttribute(*mut c_void, c_uint, CUdeviceptr);
+        cuPointerGetAttributes(c_uint, *const c_uint, *mut *mut c_void, CUdeviceptr);
         cuMemHostRegister_v2(*mut c_void, usize, c_uint);
         cuMemHostUnregister(*mut c_void);
         cuStreamCreate(*mut CUstream, c_uint);
@@ -246,18 +247,22 @@ impl Cuda {
 
     /// The device of a device address; none for an address that the driver does not know, or that is the host's.
     pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
-        let mut memory_type: c_uint = 0;
-        let found = call!(self, cuPointerGetAttribute((&raw mut memory_type).cast(), POINTER_MEMORY_TYPE, address));
-        match found {
-            Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => return Ok(None),
-            found => found?,
-        }
-        if memory_type != MEMORY_TYPE_DEVICE {
-            return Ok(None);
-        }
-        let mut device: CUdevice = 0;
-        call!(self, cuPointerGetAttribute((&raw mut device).cast(), POINTER_DEVICE_ORDINAL, address))?;
-        Ok(Some(device))
+        let (memory_type, device) = self.pointer_attributes(address)?;
+        Ok(if memory_type == MEMORY_TYPE_DEVICE { Some(device) } else { None })
+    }
+
+    /// Whether the driver knows a page of the host's and has locked it, so that the copy engine reaches it.
+    pub(crate) fn is_page_locked(&self, address: *const u8) -> Result<bool> {
+        Ok(self.pointer_attributes(address.addr() as CUdeviceptr)?.0 == MEMORY_TYPE_HOST)
+    }
+
+    /// The type of an address's memory and its device. An address that the driver does not know has type 0.
+    fn pointer_attributes(&self, address: CUdeviceptr) -> Result<(c_uint, CUdevice)> {
+        let (mut memory_type, mut device): (c_uint, CUdevice) = (0, 0);
+        let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL];
+        let mut values = [(&raw mut memory_type).cast::<c_void>(), (&raw mut device).cast()];
+        call!(self, cuPointerGetAttributes(2, attributes.as_ptr(), values.as_mut_ptr(), address))?;
+        Ok((memory_type, device))
     }
 
     /// The number that no other context of this process ever has; none before CUDA 12.

@@ -272,7 +272,6 @@ pub struct CudaCode {
 }
 
 impl CudaCode {
-    pub(crate) const INVALID_VALUE: i32 = 1;
     pub(crate) const OUT_OF_MEMORY: i32 = 2;
     pub(crate) const DEINITIALIZED: i32 = 4;
     pub(crate) const NO_DEVICE: i32 = 100;

@@ -91,6 +91,9 @@ impl Region {
     /// [`Vkgdr::collect`] or another such copy finds the context destroyed. One copy at a time uses them; others wait.
     /// They are made in relaxed mode, should a stream be captured. A copy is never part of a capture.
     ///
+    /// Private memory that is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) the copy engine reaches by itself: then
+    /// nothing goes through that pinned memory, and large copies take as long as `cuMemcpyHtoDAsync` and a wait.
+    ///
     /// On memory that is not coherent the copy engine flushes before and invalidates afterwards, in whole atoms, so that
     /// nobody else may write to these meanwhile. Other views of the same bytes, such as those of another allocation that
     /// imported them, must be invalidated before they are flushed: a flush of what they have would undo the copy.

@@ -53,6 +53,6 @@ fn what_is_asked_of_the_driver_names_the_call_that_failed() -> Result {
     ask("driver_version", &["cuDriverGetVersion"], &|| vkgdr::driver_version().map(drop))?;
     let _context = Context::create(0);
     let memory = Memory::allocate(&gpu, 64, MemoryKind::Mapped)?;
-    let named = &["cuInit", "cuPointerGetAttribute"];
+    let named = &["cuInit", "cuPointerGetAttributes"];
     ask("pointer_device", named, &|| vkgdr::pointer_device(memory.device_ptr()).map(drop))
 }

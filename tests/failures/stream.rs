@@ -97,7 +97,7 @@ fn waiting_names_the_call_that_failed() -> Result {
     streams.sweep("wait", "cuStreamWaitEvent", |stream| stream.wait(&event))?;
     streams.sweep("is_complete", "cuEventQuery", |_| event.is_complete().map(drop))?;
     let address = streams.memory.device_ptr();
-    streams.sweep("pointer_device", "cuPointerGetAttribute", |stream| stream.pointer_device(address).map(drop))?;
+    streams.sweep("pointer_device", "cuPointerGetAttributes", |stream| stream.pointer_device(address).map(drop))?;
     // An answer is all that it has.
     let survived = [&ENTER_AND_LEAVE[..], &["cuEventQuery"]].concat();
     let is_over = |()| Ok(event.is_over());

@@ -1,6 +1,8 @@
 //! Copies by the copy engine, and what they set up in a context.
 
-use support::cuda::{Context, no_context};
+use std::cell::RefCell;
+
+use support::cuda::{Context, PinnedBytes, no_context};
 use support::simcuda;
 use vkgdr::{CopyPolicy, CopyThresholds, Memory, MemoryKind, OpenFlags, Vkgdr};
 
@@ -13,37 +15,59 @@ const LEN: usize = (2 << 20) + 3;
 const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 const WRITE: [&str; 2] = ["cuMemcpyHtoDAsync", "cuStreamSynchronize"];
 const READ: [&str; 2] = ["cuMemcpyDtoHAsync", "cuStreamSynchronize"];
+/// Whether the caller's memory is page-locked, which need not be known.
+const ASK: &str = "cuPointerGetAttributes";
+const FLUSH: [&str; 1] = ["vkFlushMappedMemoryRanges"];
 const SET_UP: [&str; 2] = ["cuMemHostRegister", "cuStreamCreate"];
 
 fn write(memory: &Memory) -> vkgdr::Result<()> {
     memory.write_with(CopyPolicy::Dma, 1, &vec![3_u8; LEN - 1])
 }
 
-fn read(memory: &Memory) -> vkgdr::Result<()> {
-    memory.read_with(CopyPolicy::Dma, 1, &mut vec![3_u8; LEN - 1])
+/// Sweeps a write and a read of memory, between `bytes` and all of it but its first byte.
+fn sweep_copies(
+    place: &Place,
+    memory: &Memory,
+    bytes: PinnedBytes,
+    named: [&[&str]; 2],
+    survived: [&[&str]; 2],
+) -> Result {
+    let bytes = RefCell::new(bytes);
+    let write = || memory.write_with(CopyPolicy::Dma, 1, &bytes.borrow());
+    let read = || memory.read_with(CopyPolicy::Dma, 1, &mut bytes.borrow_mut());
+    let copies: [(&str, &dyn Fn() -> vkgdr::Result<()>); 2] = [("write_with", &write), ("read_with", &read)];
+    let host_view = memory.kind().has_host_view();
+    let flushes: [&[&str]; 2] = [&["vkFlushMappedMemoryRanges", "vkInvalidateMappedMemoryRanges"], &FLUSH];
+    for ((((name, copy), named), survived), flushes) in copies.into_iter().zip(named).zip(survived).zip(flushes) {
+        let what = format!("{name} of {} memory, {}", memory.kind(), place.name);
+        let named = [&ENTER_AND_LEAVE[..], named, if host_view { flushes } else { &[] }].concat();
+        let sweep = Sweep { what: &what, named: &named, survived, ..Sweep::default() };
+        no_context(|| sweep.run(|| Ok(()), |()| copy(), |()| Ok(())))?;
+        copy()?;
+    }
+    Ok(())
 }
 
 #[test]
 fn a_copy_by_the_copy_engine_names_the_call_that_failed() -> Result {
-    type Copy = fn(&Memory) -> vkgdr::Result<()>;
     Place::each(OpenFlags::FORCE_NON_COHERENT, |place| {
         for kind in MemoryKind::ALL.into_iter().filter(|kind| place.gpu.supports(*kind)) {
             let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?;
-            let flushes: &[&str] = if kind.has_host_view() { &["vkFlushMappedMemoryRanges"] } else { &[] };
-            let invalidates: &[&str] = if kind.has_host_view() { &["vkInvalidateMappedMemoryRanges"] } else { &[] };
-            let copies: [(&str, Copy, Vec<&str>); 2] = [
-                ("write_with", write, [&ENTER_AND_LEAVE[..], &WRITE, flushes, invalidates].concat()),
-                ("read_with", read, [&ENTER_AND_LEAVE[..], &READ, flushes].concat()),
-            ];
-            for (name, copy, named) in copies {
-                let what = format!("{name} of {kind} memory, {}", place.name);
-                let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
-                no_context(|| sweep.run(|| Ok(()), |()| copy(&memory), |()| Ok(())))?;
-                copy(&memory)?;
-            }
+            sweep_copies(place, &memory, PinnedBytes::pageable(LEN - 1), [&WRITE, &READ], [&[ASK]; 2])?;
         }
         Ok(())
     })
+}
+
+/// Where the driver does not copy page-locked memory at once it is asked for a copy in pieces, and when waiting fails it is
+/// asked again.
+#[test]
+fn a_copy_of_page_locked_memory_survives_a_call_that_failed() -> Result {
+    let place = Place::plain(OpenFlags::FORCE_NON_COHERENT)?;
+    let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped))?;
+    let pinned = PinnedBytes::new(LEN - 1);
+    let survived = [[&[ASK], &WRITE[..]].concat(), [&[ASK], &READ[..]].concat()];
+    sweep_copies(&place, &memory, pinned, [&[]; 2], [&survived[0], &survived[1]])
 }
 
 #[test]
@@ -56,10 +80,10 @@ fn what_a_first_copy_cannot_set_up_leaves_nothing() -> Result {
     let sweep = Sweep {
         what: "first copy in a context",
         named: &named,
+        survived: &[ASK],
         // Whether other contexts are gone is asked in passing.
         incidental: &["cuCtxGetId", "cuThreadExchangeStreamCaptureMode"],
         settle: Some(&settle),
-        ..Sweep::default()
     };
     let prepare = || {
         let context = Context::create(0);

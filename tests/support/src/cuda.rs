@@ -3,9 +3,11 @@
 mod context;
 mod copy;
 mod gate;
+mod pinned;
 mod stream;
 
 pub use context::{Context, PrimaryContext, current, no_context, synchronize};
 pub use copy::{copy_dtod_async, memcpy_dtoh, memcpy_htod, memset_d8};
 pub use gate::Gate;
+pub use pinned::PinnedBytes;
 pub use stream::Stream;

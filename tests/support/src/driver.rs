@@ -171,4 +171,6 @@ driver_functions! {
     cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
     cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     cuMemsetD8_v2(to: CUdeviceptr, value: u8, bytes: usize);
+    cuMemHostRegister_v2(pages: *mut c_void, bytes: usize, flags: c_uint);
+    cuMemHostUnregister(pages: *mut c_void);
 }
