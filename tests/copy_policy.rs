@@ -1,13 +1,15 @@
-//! Who copies when nobody is asked for: thresholds, statistics, calibration.
+//! Who copies and fills when nobody is asked for: thresholds, statistics, calibration.
 
 #[path = "shared/child.rs"]
 mod child;
 mod common;
 
-use common::{Result, assert_says, host_read, host_write, pattern, refused, supported};
+use common::{Result, assert_says, device_read, host_read, host_write, pattern, refused, supported};
 use support::cuda::{Context, no_context};
 use support::simcuda;
-use vkgdr::{CopyPolicy, CopyRoutine, CopyStats, CopyThresholds, Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{
+    CopyPolicy, CopyRoutine, CopyStats, CopyThresholds, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Vkgdr,
+};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
@@ -126,6 +128,107 @@ fn the_cpu_copies_where_the_copy_engine_cannot_be_had() -> Result {
         assert_eq!(seen, [9; 10]);
         assert_eq!(ways(gpu.copy_stats())[0], before[0] + 1);
         Ok(())
+    })
+}
+
+/// What all of the memory is, as the device sees it and as the CPU does.
+fn assert_is(memory: &Memory, expected: &[u8], what: &str) -> Result {
+    assert!(device_read(memory.device_ptr(), memory.len()) == expected, "{what}: the device's");
+    assert!(host_read(memory, 0, memory.len())? == expected, "{what}: the CPU's");
+    Ok(())
+}
+
+#[test]
+fn the_threshold_of_writes_says_who_fills_uncached_memory() -> Result {
+    uncached("the_threshold_of_writes_says_who_fills_uncached_memory", || {
+        let Some((_context, gpu)) = common::open_coherent()? else { return Ok(()) };
+        gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 200 });
+        let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        let mut expected = pattern(1000, 1);
+        memory.write_with(CopyPolicy::Cpu, 0, &expected)?;
+        let (one, two, four) = ([7_u8].as_slice(), [1, 2].as_slice(), [3, 4, 5, 6].as_slice());
+        let eight = [1, 2, 3, 4, 5, 6, 7, 8].as_slice();
+        let known = [
+            (0, 199, one, false),
+            (0, 200, one, true),
+            (3, 997, one, true),
+            (2, 600, two, true),
+            (1, 600, two, false),
+            (4, 996, four, true),
+            (2, 996, four, false),
+            (8, 800, eight, false),
+            (8, 800, &[0; 8], true),
+            (5, 201, &[9; 3], true),
+            (5, 201, &[9, 9, 8], false),
+        ];
+        for (offset, len, value, by_gpu) in known {
+            let what = format!("{len} bytes of {value:?} at {offset}");
+            let before = ways(gpu.copy_stats());
+            memory.fill_pattern(offset..offset + len, value)?;
+            let after = ways(gpu.copy_stats());
+            let (cpu, dma) = (after[1] - before[1], after[3] - before[3]);
+            assert_eq!((cpu, dma), if by_gpu { (0, 1) } else { (1, 0) }, "{what}");
+            expected[offset..offset + len].copy_from_slice(&value.repeat(len / value.len()));
+            assert_is(&memory, &expected, &what)?;
+        }
+        memory.fill_pattern::<u8>(.., &[])?;
+        memory.fill(1000.., 1_u8)?;
+        assert!(matches!(memory.fill(..301, 1_u32), Err(Error::Misaligned { value: 301, unit: 4, .. })));
+        assert!(matches!(memory.fill(..1001, 1_u8), Err(Error::OutOfRange { .. })));
+        assert_is(&memory, &expected, "nothing")
+    })
+}
+
+#[test]
+fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let (_forced_context, forced) = common::open(FORCED)?;
+    gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
+    for (gpu, kind) in [(&gpu, MAPPED), (&gpu, MemoryKind::Host), (&forced, MAPPED)] {
+        if !gpu.supports(kind) {
+            continue;
+        }
+        let memory = Memory::allocate(gpu, LARGE, kind)?;
+        if memory.is_coherent() && memory.copy_routine() != CopyRoutine::Ordinary {
+            eprintln!("left out: {kind} memory is neither cached nor without coherence");
+            continue;
+        }
+        let before = gpu.copy_stats().dma_writes;
+        memory.fill(.., 5_u8)?;
+        assert!(host_read(&memory, 0, LARGE)? == vec![5; LARGE]);
+        assert_eq!(gpu.copy_stats().dma_writes, before, "{kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_fill_that_the_gpu_has_begun_it_must_end() -> Result {
+    uncached("a_fill_that_the_gpu_has_begun_it_must_end", || {
+        let Some((_context, gpu)) = common::open_coherent()? else { return Ok(()) };
+        let Some(sim) = simcuda() else { return common::skip("nothing fails on a real driver") };
+        gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 0 });
+        let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        sim.fail("cuMemHostRegister", 1, 2);
+        memory.fill(.., 1_u8)?;
+        assert_eq!(sim.last_fault().as_deref(), Some("cuMemHostRegister"));
+        sim.clear_faults();
+        assert_eq!(ways(gpu.copy_stats()), [0, 1, 0, 0], "the CPU's");
+        type Fill = fn(&Memory) -> vkgdr::Result<()>;
+        let fills: [(&str, Fill); 4] = [
+            ("cuMemsetD8Async", |memory| memory.fill(.., 2_u8)),
+            ("cuMemsetD16Async", |memory| memory.fill(.., 0x203_u16)),
+            ("cuMemsetD32Async", |memory| memory.fill(.., 0x203_0405_u32)),
+            ("cuStreamSynchronize", |memory| memory.fill(.., 3_u8)),
+        ];
+        for (function, fill) in fills {
+            fill(&memory)?;
+            sim.fail(function, 1, 999);
+            assert_says(&refused(fill(&memory)), &[&format!("{function} failed (CUDA_ERROR_UNKNOWN)")]);
+            sim.clear_faults();
+            fill(&memory)?;
+        }
+        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "what was not waited for");
+        assert_is(&memory, &[3; 1000], "the last")
     })
 }
 

@@ -11,6 +11,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::driver::cuda::cuda;
 use crate::driver::pages::LockedPages;
 use crate::driver::queue::Queue;
+use crate::driver::unit::Unit;
 use crate::{Error, Result};
 
 /// The bytes of a slot: large enough that starting its copy costs little beside the copy.
@@ -174,6 +175,21 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Repeats a value over `len` bytes of the device's, and waits.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes must be valid at `to`, also for a while when this fails.
+    pub(super) unsafe fn fill(&mut self, to: CUdeviceptr, unit: Unit, len: usize) -> Result<()> {
+        self.settle()?;
+        let slot = &mut self.slots[0];
+        slot.busy = true;
+        // SAFETY: by this method's contract.
+        let begun = unsafe { slot.queue.fill(to, unit, len / unit.size()) };
+        let settled = self.settle();
+        begun.and(settled)
     }
 
     /// # Safety

@@ -15,6 +15,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::Result;
 use crate::driver::context::{Context, Entered};
 use crate::driver::process;
+use crate::driver::unit::Unit;
 use counters::Counters;
 use engine::Engine;
 use policy::{CopyThresholds, Direction, SharedThresholds};
@@ -123,6 +124,24 @@ impl Dma {
         // SAFETY: by this method's contract.
         self.within(context, |engine| unsafe { engine.read(from, target) })?;
         self.counters.count_dma(Direction::Read, len);
+        Ok(())
+    }
+
+    /// Repeats a value over `len` bytes of the device's in `context`, and waits. `len` is a multiple of the value's size.
+    ///
+    /// # Safety
+    ///
+    /// As of [`write`](Self::write).
+    pub(crate) unsafe fn fill(
+        &self,
+        context: Context,
+        to: CUdeviceptr,
+        unit: Unit,
+        len: usize,
+    ) -> std::result::Result<(), Failure> {
+        // SAFETY: by this method's contract.
+        self.within(context, |engine| unsafe { engine.fill(to, unit, len) })?;
+        self.counters.count_dma(Direction::Write, len);
         Ok(())
     }
 

@@ -26,7 +26,7 @@ pub enum CopyPolicy {
 pub struct CopyThresholds {
     /// Bytes of a read.
     pub read: usize,
-    /// Bytes of a write.
+    /// Bytes of a write, and of a fill.
     pub write: usize,
 }
 

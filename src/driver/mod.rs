@@ -10,6 +10,7 @@ pub(crate) mod event;
 pub(crate) mod pages;
 pub(crate) mod process;
 pub(crate) mod queue;
+pub(crate) mod unit;
 pub(crate) mod vulkan;
 
 /// A raw driver pointer that may move between threads.

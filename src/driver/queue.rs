@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::cuda::cuda;
+use super::unit::Unit;
 use super::{Handle, process};
 use crate::Result;
 
@@ -41,6 +42,21 @@ impl Queue {
     pub(crate) unsafe fn copy_to_host(&self, to: NonNull<u8>, from: CUdeviceptr, len: usize) -> Result<()> {
         // SAFETY: by this method's contract, and the stream is live.
         unsafe { cuda()?.copy_device_to_host(to.as_ptr(), from, len, self.raw()) }
+    }
+
+    /// # Safety
+    ///
+    /// `count` values must be valid at `to` until the queue is done.
+    pub(crate) unsafe fn fill(&self, to: CUdeviceptr, unit: Unit, count: usize) -> Result<()> {
+        let (cuda, stream) = (cuda()?, self.raw());
+        match unit {
+            // SAFETY: by this method's contract, and the stream is live.
+            Unit::One(value) => unsafe { cuda.fill_u8(to, value, count, stream) },
+            // SAFETY: as above.
+            Unit::Two(value) => unsafe { cuda.fill_u16(to, value, count, stream) },
+            // SAFETY: as above.
+            Unit::Four(value) => unsafe { cuda.fill_u32(to, value, count, stream) },
+        }
     }
 
     /// Waits until everything that it was given is done.

@@ -257,9 +257,14 @@ impl Region {
     /// Repeats `value` over a range of bytes, whose length must be a multiple of the value's size. Does not
     /// flush.
     ///
+    /// The GPU fills ranges of mapped memory that are as large as writes that are left to its copy engine
+    /// ([`CopyThresholds`](crate::CopyThresholds)), with values that it can repeat: of one, two or four bytes, at an
+    /// address that is a multiple of that, and larger ones that are made of such, zeros for example. Either way this
+    /// returns when it is done.
+    ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoHostView`].
+    /// [`Error::Misaligned`], and as [`write`](Self::write).
     ///
     /// # Examples
     ///
@@ -282,7 +287,7 @@ impl Region {
     /// As [`fill`](Self::fill).
     pub fn fill_pattern<T: NoUninit>(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        self.view().fill(offset, len, pattern)
+        self.fill_bytes(offset, len, bytemuck::cast_slice(pattern))
     }
 
     /// Begins a scope in which the CPU uses a range.

@@ -9,13 +9,15 @@ use crate::access::view::View;
 use crate::dma::policy::{Direction, Way};
 use crate::dma::{Dma, Failure};
 use crate::driver::process;
+use crate::driver::unit::Unit;
 use crate::{CopyPolicy, CopyThresholds, Result, Vkgdr};
 
 /// How many copies of a GPU's memory went which way since the process began, on all handles, from
 /// [`Vkgdr::copy_stats`].
 ///
 /// Counted are copies by the copy engine, and those by the CPU of memory that it does not cache, each when it is done.
-/// Copies of cached memory, through a [`Writer`](crate::Writer) or a [`MapGuard`](crate::MapGuard), and fills are not.
+/// Fills count as writes. Copies of cached memory, and those through a [`Writer`](crate::Writer) or a
+/// [`MapGuard`](crate::MapGuard), are not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyStats {
@@ -163,13 +165,9 @@ impl Region {
         match self.way(view, policy, Direction::Write, source.len()) {
             Way::Cpu => self.write_by_cpu(view, offset, source),
             Way::Dma => self.write_by_dma(view, offset, source)?.map_err(|failure| self.after(failure)),
-            Way::DmaIfPossible => match self.write_by_dma(view, offset, source)? {
-                Err(Failure::Unavailable(error)) => {
-                    log::debug!("a write is left to the CPU: {error}");
-                    self.write_by_cpu(view, offset, source)
-                }
-                result => result.map_err(|failure| self.after(failure)),
-            },
+            Way::DmaIfPossible => {
+                self.or_by_cpu(self.write_by_dma(view, offset, source)?, || self.write_by_cpu(view, offset, source))
+            }
         }
     }
 
@@ -178,13 +176,37 @@ impl Region {
         match self.way(view, policy, Direction::Read, target.len()) {
             Way::Cpu => self.read_by_cpu(view, offset, target),
             Way::Dma => self.read_by_dma(view, offset, target)?.map_err(|failure| self.after(failure)),
-            Way::DmaIfPossible => match self.read_by_dma(view, offset, target)? {
-                Err(Failure::Unavailable(error)) => {
-                    log::debug!("a read is left to the CPU: {error}");
-                    self.read_by_cpu(view, offset, target)
-                }
-                result => result.map_err(|failure| self.after(failure)),
-            },
+            Way::DmaIfPossible => {
+                self.or_by_cpu(self.read_by_dma(view, offset, target)?, || self.read_by_cpu(view, offset, target))
+            }
+        }
+    }
+
+    /// [`fill_pattern`](Self::fill_pattern), of a range that has been checked.
+    pub(super) fn fill_bytes(&self, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
+        let view = self.view();
+        let by_cpu = || self.fill_by_cpu(view, offset, len, pattern);
+        match self.unit_for_dma(view, offset, len, pattern) {
+            Some(unit) => self.or_by_cpu(self.fill_by_dma(view, offset, len, unit)?, by_cpu),
+            None => by_cpu(),
+        }
+    }
+
+    /// The value that the copy engine is to repeat; none where the CPU fills, or refuses to.
+    fn unit_for_dma(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Option<Unit> {
+        let way = self.way(view, CopyPolicy::Auto, Direction::Write, len);
+        let is_whole = len > 0 && len.is_multiple_of(pattern.len().max(1));
+        if way == Way::DmaIfPossible && is_whole { Unit::of(pattern, view.device_ptr() + offset as u64) } else { None }
+    }
+
+    /// What became of a copy by the copy engine; where that could not be had, the CPU's.
+    fn or_by_cpu(&self, copied: std::result::Result<(), Failure>, by_cpu: impl FnOnce() -> Result<()>) -> Result<()> {
+        match copied {
+            Err(Failure::Unavailable(error)) => {
+                log::debug!("a copy is left to the CPU: {error}");
+                by_cpu()
+            }
+            copied => copied.map_err(|failure| self.after(failure)),
         }
     }
 
@@ -200,6 +222,14 @@ impl Region {
         view.read(offset, target)?;
         if view.is_streamed() {
             self.dma().counters().count_cpu(Direction::Read, target.len());
+        }
+        Ok(())
+    }
+
+    fn fill_by_cpu(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
+        view.fill(offset, len, pattern)?;
+        if view.is_streamed() {
+            self.dma().counters().count_cpu(Direction::Write, len);
         }
         Ok(())
     }
@@ -234,6 +264,24 @@ impl Region {
         part.flush(0, target.len())?;
         // SAFETY: as for a write.
         Ok(unsafe { self.dma().read(self.lease().context(), part.device_ptr(), target) })
+    }
+
+    /// As [`write_by_dma`](Self::write_by_dma).
+    fn fill_by_dma(
+        &self,
+        view: View<'_>,
+        offset: usize,
+        len: usize,
+        unit: Unit,
+    ) -> Result<std::result::Result<(), Failure>> {
+        let part = view.part(offset, len)?;
+        part.flush(0, len)?;
+        // SAFETY: as for a write.
+        let filled = unsafe { self.dma().fill(self.lease().context(), part.device_ptr(), unit, len) };
+        if filled.is_ok() {
+            part.invalidate(0, len)?;
+        }
+        Ok(filled)
     }
 
     /// The error of a copy that failed. The memory must not go while the device may be at it.

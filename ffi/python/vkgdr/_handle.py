@@ -152,14 +152,14 @@ class Vkgdr:
         dict
             ``live_allocations``; ``live_bytes``, also as ``mapped_bytes``, ``host_bytes`` and ``device_bytes``;
             ``pending_releases``, the allocations that were freed and wait for a stream; and of the whole process which
-            way copies of uncached memory took: ``cpu_reads``, ``cpu_read_bytes``, ``cpu_writes``,
+            way copies and fills of uncached memory took: ``cpu_reads``, ``cpu_read_bytes``, ``cpu_writes``,
             ``cpu_written_bytes``, and the same with ``dma`` for the GPU's copy engine.
         """
         return self._handle.stats()
 
     @property
     def copy_thresholds(self) -> tuple[int, int]:
-        """From how many bytes on reads and writes of coherent mapped memory are left to the GPU's copy engine.
+        """From how many bytes on reads, and writes and fills, of coherent mapped memory are left to the copy engine.
 
         May be set, for all handles of the GPU: 0 leaves all to it. Memory that is not coherent the CPU copies.
         """
