@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests under the sanitizers, and the pure parts under Miri, with the nightly compiler:
+# Runs the tests under the sanitizers, and under Miri what needs no driver, with the nightly compiler:
 #
 #     scripts/sanitize.sh [address | thread | c | python | miri]...      all of them by default
 #
@@ -35,7 +35,8 @@ address() (
     fi
 )
 
-# Sixteen threads of sequences, and the pools. The standard library is built anew, too: else its locks are not seen.
+# What pieces of memory stand in, sixteen threads of sequences, and the pools. The standard library is built anew, too:
+# else its locks are not seen.
 thread() (
     instrument thread
     rustup component add --toolchain nightly rust-src >/dev/null 2>&1 ||
@@ -43,6 +44,7 @@ thread() (
     export CARGO_UNSTABLE_BUILD_STD=std TSAN_OPTIONS="halt_on_error=1 history_size=7 ${TSAN_OPTIONS:-}"
     export VKGDR_STEPS=${VKGDR_STEPS:-10000}
     nightly scripts/sim.sh dev
+    nightly cargo test --quiet --locked --package vkgdr --lib -- memory::slab
     nightly cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture sixteen_threads
     nightly cargo test --quiet --locked --package vkgdr --test pool_model -- --nocapture eight_threads
 )
@@ -75,7 +77,8 @@ miri() (
     # From elsewhere: the runner of .cargo/config.toml is not Miri's.
     cd "${TMPDIR:-/tmp}"
     nightly cargo miri test --manifest-path "$root/Cargo.toml" --locked --package vkgdr --lib -- \
-        access::range pool::classes pool::spans device::memory_type dma::policy error flags pool::options stream::copy
+        access::range device::memory_type dma::policy error flags memory::bindings memory::slab \
+        pool::classes pool::options pool::spans stream::copy
 )
 
 [ $# -gt 0 ] || set -- address thread c python miri
