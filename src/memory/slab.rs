@@ -69,10 +69,11 @@ impl<T: Indexed> Slab<T> {
     /// The values stand as far apart as the header is long.
     const FITS: () = assert!(size_of::<T>() == size_of::<Header>() && align_of::<T>() <= align_of::<Header>());
 
-    /// Room for so many values, of which there must be one. Without memory for them the program ends, as with any of
-    /// Rust's own collections.
+    /// Room for so many values, and for one at least. Without memory for them the program ends, as with any of Rust's own
+    /// collections.
     pub(crate) fn new(room: u32) -> Self {
         let () = Self::FITS;
+        let room = room.max(1);
         let Ok(layout) = Layout::array::<Header>(room as usize + 1) else {
             alloc::handle_alloc_error(Layout::new::<Header>())
         };
@@ -193,6 +194,14 @@ mod tests {
         let places = fill(5, 5, &Arc::new(())).into_iter().map(|slot| slot.0.addr().get()).collect::<Vec<_>>();
         assert!(places[0].is_multiple_of(64), "{places:x?}");
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] == 64), "{places:x?}");
+    }
+
+    #[test]
+    fn a_slab_has_room_for_one_value_at_least() {
+        let mut slab = Slab::new(0);
+        let values = [(); 2].map(|()| slab.put(|index| Value { index, shared: Arc::new(()) }));
+        assert_eq!(slab.room, 1);
+        assert!(values.iter().all(|value| value.index.0 == 0), "a slab for each");
     }
 
     #[test]
