@@ -6,6 +6,7 @@ mod common;
 mod state;
 
 use std::ffi::CString;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -14,7 +15,9 @@ use common::ledger::Live;
 use common::{Random, Result, device_read, host_read, host_write, logs, pattern};
 use state::State;
 use support::cuda::Stream;
-use vkgdr::{CopyPolicy, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
+use vkgdr::{
+    CopyPolicy, DropPolicy, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr,
+};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
@@ -208,6 +211,48 @@ fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> 
     })?;
     assert_eq!(pool.active_blocks(), 0);
     drop(pool);
+    gpu.collect();
+    assert_eq!(Live::now(), live);
+    Ok(())
+}
+
+#[test]
+fn children_forked_while_threads_note_uses_give_nothing_back_and_do_not_hang() -> Result {
+    let (_context, gpu) = common::open(NONE)?;
+    let live = Live::now();
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let own = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
+    let shared = Memory::from(pool.allocate(SIZE)?);
+    let region = shared.region(..)?;
+    let done = AtomicBool::new(false);
+    let checked = thread::scope(|scope| {
+        for memory in [&own, &shared] {
+            let done = &done;
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    memory.record_use(ptr::null_mut());
+                }
+            });
+        }
+        let checked = (0..60).try_for_each(|_| {
+            in_child(|| {
+                for memory in [&own, &shared] {
+                    memory.record_use(ptr::null_mut());
+                    assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
+                    // SAFETY: the child uses it no more, and ends without destructors.
+                    let memory = unsafe { ptr::read(memory) };
+                    // SAFETY: the device has not had it.
+                    unsafe { memory.free_idle() }?;
+                }
+                Ok(())
+            })
+        });
+        done.store(true, Ordering::Relaxed);
+        checked
+    });
+    checked?;
+    assert_eq!(pool.active_blocks(), 1);
+    drop((own, shared, region, pool));
     gpu.collect();
     assert_eq!(Live::now(), live);
     Ok(())

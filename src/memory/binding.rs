@@ -151,8 +151,12 @@ impl Drop for Binding {
 pub(super) struct SharedBinding(Mutex<Binding>);
 
 impl SharedBinding {
-    /// The binding as it is now.
+    /// The binding as it is now. In a process that was forked off as it was then, or, where a thread that is not there has
+    /// its lock, as of memory that was never bound.
     pub(super) fn get(&self) -> Binding {
+        if process::is_forked() {
+            return self.0.try_lock().map_or_else(|_| Binding::default(), |binding| binding.clone());
+        }
         self.lock().clone()
     }
 
@@ -173,7 +177,6 @@ impl SharedBinding {
 
     /// Binds to a stream of `context`.
     pub(super) fn bind(&self, stream: &Arc<CudaStream>, context: Context) -> Result<()> {
-        process::check()?;
         if stream.context().cu_ctx() != context.raw() {
             return Err(Error::ForeignStream);
         }
@@ -208,7 +211,6 @@ impl SharedBinding {
 
     /// Waits for the bound stream, if there is one, and ends the binding to it.
     pub(super) fn unbind(&self, context: Context) -> Result<()> {
-        process::check()?;
         let waited_for = self.get();
         waited_for.synchronize(context)?;
         let before = {

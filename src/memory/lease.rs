@@ -82,7 +82,7 @@ impl Lease {
     fn know_bound_idle(&self) {
         let piece = self.piece();
         if piece.is_own() || !piece.shares.is_one() {
-            piece.binding().change(Binding::release_immediately);
+            self.change(Binding::release_immediately);
         } else if !process::is_forked() && !piece.bound().is_some_and(|binding| binding.is_unfinished()) {
             drop(piece.settle());
         }

@@ -44,10 +44,11 @@ impl Lease {
     }
 
     pub(super) fn release_immediately(&self) {
-        self.piece().binding().change(Binding::release_immediately);
+        self.change(Binding::release_immediately);
     }
 
     pub(super) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        process::check()?;
         self.piece().binding().bind(stream, self.context())
     }
 
@@ -55,6 +56,7 @@ impl Lease {
     ///
     /// `stream` must be live, and stay so until the bytes are released or bound to another stream.
     pub(super) unsafe fn bind_raw(&self, stream: CUstream) -> Result<()> {
+        process::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.piece().binding().bind_raw(stream, self.context()) }
     }
@@ -70,19 +72,27 @@ impl Lease {
 
     /// Waits for the bound stream, and ends the binding.
     pub(super) fn unbind(&self) -> Result<()> {
+        process::check()?;
         self.piece().binding().unbind(self.context())
     }
 
     /// Notes that `stream` is about to use the bytes.
     pub(crate) fn note_use(&self, stream: CUstream) {
         self.expose();
-        self.piece().binding().change(|binding| binding.note_use(stream));
+        self.change(|binding| binding.note_use(stream));
     }
 
     /// Notes that a copy of ours may still be under way.
     pub(super) fn note_stray(&self) {
         self.expose();
-        self.piece().binding().change(Binding::note_stray);
+        self.change(Binding::note_stray);
+    }
+
+    /// Changes the binding. In a process that was forked off, nothing: a thread that is not there may have its lock.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Binding)) {
+        if !process::is_forked() {
+            self.piece().binding().change(change);
+        }
     }
 
     /// Waits for the bound stream, if there is one.
