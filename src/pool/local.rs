@@ -260,7 +260,8 @@ pub(super) fn stock(pool: u32, class: usize, pieces: &mut Vec<FreePiece>) {
         if bin.pieces.capacity() == 0 {
             bin.pieces.reserve_exact(bin.most);
         }
-        let room = bin.most - bin.pieces.len();
+        // The allocator may have given room for more.
+        let room = bin.most.saturating_sub(bin.pieces.len());
         let stay = pieces.len() - pieces.len().min(room.max(1));
         let arrived: Vec<_> = pieces.drain(stay..).collect();
         if room == 0 {
