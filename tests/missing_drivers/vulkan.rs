@@ -104,6 +104,9 @@ fn a_simulated_driver_without_vulkan_has_no_device() -> Result {
     refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])?;
     let mut command = child::command("vulkan::a_simulated_driver_without_vulkan_has_no_device", OPEN)?;
     command.env("VK_DRIVER_FILES", "/nonexistent/icd.json");
+    let said = command.output()?.stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("simcuda: no Vulkan device to simulate a GPU on: vkCreateInstance"), "{said}");
     refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])
 }
 

@@ -31,23 +31,30 @@ struct Importer {
     memory_type: u32,
 }
 
-/// The first Vulkan device of type CPU; `None` without a Vulkan loader, driver or such a device.
+/// The first Vulkan device of type CPU; `None` without a Vulkan loader, driver or such a device. Why is on stderr, once:
+/// CUDA's code says only that there is no device.
 pub(crate) fn cpu_device() -> Option<&'static CpuDevice> {
     static DEVICE: OnceLock<Option<CpuDevice>> = OnceLock::new();
-    DEVICE.get_or_init(find).as_ref()
+    let said = |why: &String| eprintln!("simcuda: no Vulkan device to simulate a GPU on: {why}");
+    DEVICE.get_or_init(|| find().inspect_err(said).ok()).as_ref()
 }
 
-fn find() -> Option<CpuDevice> {
+fn find() -> Result<CpuDevice, String> {
     // SAFETY: loading the system's Vulkan loader runs only its own initialisation.
-    let entry = unsafe { ash::Entry::load() }.ok()?;
+    let entry = unsafe { ash::Entry::load() }.map_err(|error| error.to_string())?;
     let application = vk::ApplicationInfo::default().application_name(APPLICATION).api_version(vk::API_VERSION_1_1);
     let info = vk::InstanceCreateInfo::default().application_info(&application);
     // SAFETY: `info` and what it points to live through the call.
-    let instance = unsafe { entry.create_instance(&info, None) }.ok()?;
+    let instance =
+        unsafe { entry.create_instance(&info, None) }.map_err(|code| format!("vkCreateInstance: {code:?}"))?;
     // SAFETY: the instance is live, and never destroyed.
-    let all = unsafe { instance.enumerate_physical_devices() }.ok()?;
-    let (physical, name, uuid) = all.into_iter().find_map(|physical| describe(&instance, physical))?;
-    Some(CpuDevice { _entry: entry, instance, physical, importer: OnceLock::new(), name, uuid })
+    let all = unsafe { instance.enumerate_physical_devices() };
+    let all = all.map_err(|code| format!("vkEnumeratePhysicalDevices: {code:?}"))?;
+    let (physical, name, uuid) = all
+        .into_iter()
+        .find_map(|physical| describe(&instance, physical))
+        .ok_or("Vulkan lists none of type CPU, as Mesa's lavapipe is")?;
+    Ok(CpuDevice { _entry: entry, instance, physical, importer: OnceLock::new(), name, uuid })
 }
 
 // The device with its name and UUID, if it is a CPU.
