@@ -26,15 +26,20 @@ impl Launcher {
         Ok(Command::new(&self.0).args(arguments).output()?)
     }
 
-    /// What [`reports`] prints when it is started with these options.
-    fn report(&self, options: &[&str]) -> Result<String> {
+    /// Starts [`reports`] with these options.
+    fn start(&self, options: &[&str]) -> Result<Output> {
         let this = std::env::current_exe()?;
         let test = ["--ignored", "--exact", "reports", "--nocapture"];
         let mut command = Command::new(&self.0);
         command.args(options).arg("--").arg(this).args(test);
         // What this test itself was started with.
         command.env_remove("VK_INSTANCE_LAYERS").env_remove("VK_ADD_LAYER_PATH");
-        let output = command.output()?;
+        Ok(command.output()?)
+    }
+
+    /// What [`reports`] prints when it is started with these options.
+    fn report(&self, options: &[&str]) -> Result<String> {
+        let output = self.start(options)?;
         assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
         let lines = text(&output.stdout);
         let line = lines.lines().find_map(|line| line.split_once("report: "));
@@ -106,6 +111,17 @@ fn a_program_sees_the_failures_that_were_asked_for() -> Result {
     assert!(cuda.contains("cuInit failed (CUDA_ERROR_NO_DEVICE)"), "{cuda}");
     let vulkan = sim.report(&["-p", "rebar", "--fail", "vkCreateDevice:VK_ERROR_TOO_MANY_OBJECTS"])?;
     assert!(vulkan.contains("vkCreateDevice failed (VK_ERROR_TOO_MANY_OBJECTS)"), "{vulkan}");
+    Ok(())
+}
+
+#[test]
+fn a_failure_of_a_function_that_the_driver_does_not_have_ends_the_program() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    for (failure, named) in [("cuMemAloc:2", "cuMemAloc:1:2"), ("vkAlocateMemory:-2", "vkAlocateMemory:1:-2")] {
+        let output = sim.start(&["--fail", failure])?;
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(named), "{said}");
+    }
     Ok(())
 }
 

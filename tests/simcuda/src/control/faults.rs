@@ -87,22 +87,22 @@ fn parse(function: &str, nth: u64, code: Code) -> Option<Fault> {
     Some(Fault { function, calls_left: nth, code })
 }
 
-// SIMCUDA_FAIL="cuImportExternalMemory:2:999,cuInit:1:100"
+// SIMCUDA_FAIL="cuImportExternalMemory:2:999,cuInit:1:100". A mistake ends the process: a test that injects nothing would
+// pass for nothing.
 fn from_environment() -> Vec<Fault> {
     let text = std::env::var("SIMCUDA_FAIL").unwrap_or_default();
-    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).filter_map(parse_entry).collect()
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let refuse = |entry| {
+        eprintln!("simcuda: SIMCUDA_FAIL has {entry:?}, which is not function:nth:code of a function of this driver");
+        std::process::abort()
+    };
+    entries.map(|entry| parse_entry(entry).unwrap_or_else(|| refuse(entry))).collect()
 }
 
 fn parse_entry(entry: &str) -> Option<Fault> {
     let mut parts = entry.split(':');
-    let fault = (|| {
-        let function = parts.next()?;
-        let nth = parts.next()?.parse().ok()?;
-        let code = parts.next()?.parse().ok()?;
-        parse(function, nth, code)
-    })();
-    if fault.is_none() {
-        eprintln!("simcuda: SIMCUDA_FAIL: {entry:?} is not function:nth:code, it is ignored");
-    }
-    fault
+    let function = parts.next()?;
+    let nth = parts.next()?.parse().ok()?;
+    let code = parts.next()?.parse().ok()?;
+    parse(function, nth, code)
 }

@@ -84,7 +84,10 @@ impl State {
         for fault in faults.split(',').filter(|fault| !fault.is_empty()) {
             let parsed = parse(fault).ok_or(());
             if parsed.and_then(|(function, nth, code)| state.fail(function, nth, code)).is_err() {
-                eprintln!("vklayer: {VARIABLE} has {fault:?}, which is not function:nth:negative code");
+                let functions = FALLIBLE.join(", ");
+                eprintln!(
+                    "vklayer: {VARIABLE} has {fault:?}, which is not function:nth:negative code of one of {functions}"
+                );
                 std::process::abort();
             }
         }
