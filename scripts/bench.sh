@@ -41,7 +41,7 @@ done
 for name in "${benches[@]}"; do
     case $name in
         allocation | pool | copies | gpu | c_calls | python) ;;
-        *) die "scripts/bench.sh: there is no bench '$name'" ;;
+        *) die "scripts/bench.sh: there is no bench '$name', only allocation, pool, copies, gpu, c_calls, python" ;;
     esac
 done
 
