@@ -191,8 +191,9 @@ def test_bad_options_are_refused_with_their_numbers(gpu):
     ]:
         with pytest.raises(vkgdr.InvalidArgumentError, match=text):
             Pool(gpu, **options)
-    with pytest.raises(vkgdr.InvalidArgumentError, match="8192"):
-        Pool(Allocator(gpu, alignment=8192))
+    for alignment in (8192, 3, -64):
+        with pytest.raises(vkgdr.InvalidArgumentError, match=str(alignment)):
+            Pool(Allocator(gpu, alignment=alignment))
     with pytest.raises(vkgdr.InvalidArgumentError, match="kind"):
         Pool(Allocator(gpu, kind="fast"))
     with pytest.raises(TypeError, match="Vkgdr"):

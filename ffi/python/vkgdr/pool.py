@@ -131,6 +131,9 @@ class Pool:
             allocator = Allocator(allocator)
         self._owner = allocator.owner
         self._stream = None if allocator.stream is None else (handle_of(allocator.stream), allocator.stream)
+        # What `vkgdr.Memory` refuses, also where pieces are aligned to more.
+        if allocator.alignment & (allocator.alignment - 1):
+            raise InvalidArgumentError(f"the alignment must be 0 or a power of two, not {allocator.alignment}")
         # Both sides see a block in pages of 4096 bytes at least: pieces cannot be aligned to more.
         if allocator.alignment > 4096:
             raise InvalidArgumentError(f"a pool aligns to at most 4096 bytes, not {allocator.alignment}")
