@@ -39,15 +39,16 @@ impl PoolOptions {
         Self { kind, block_len: 32 * MIB, largest_piece: 4 * MIB, leading_bits: 2, alignment: 64 }
     }
 
-    /// The size of the blocks that the pool asks the drivers for, from 64 KiB to 128 GiB; 32 MiB by default. It is rounded up to
-    /// whole alignments. Where there is no room for a whole block any more, smaller ones are made.
+    /// The size of the blocks that the pool asks the drivers for, from 64 KiB to 128 GiB; 32 MiB by default. It is rounded
+    /// up to whole alignments. Less than 4 MiB needs a smaller [`largest_piece`](Self::largest_piece), too. Where there is
+    /// no room for a whole block any more, smaller ones are made.
     pub const fn block_len(mut self, bytes: usize) -> Self {
         self.block_len = bytes;
         self
     }
 
-    /// The largest piece of a block, at least 256 bytes and at most a block and 1 GiB; 4 MiB by default. It is rounded up to whole
-    /// alignments. What is larger gets an allocation of its own, which is freed when it is dropped.
+    /// The largest piece of a block, at least 256 bytes and at most a block and 1 GiB; 4 MiB by default. It is rounded up
+    /// to whole alignments. What is larger gets an allocation of its own, which is freed when it is dropped.
     pub const fn largest_piece(mut self, bytes: usize) -> Self {
         self.largest_piece = bytes;
         self

@@ -174,7 +174,8 @@ typedef struct vkgdr_pool_options {
    */
   size_t size;
   /**
-   * The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default.
+   * The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default. Less than 4 MiB
+   * needs a smaller `largest_piece`, too.
    */
   size_t block_len;
   /**

@@ -30,7 +30,8 @@ pub type vkgdr_pool_t = *mut vkgdr_pool;
 pub struct vkgdr_pool_options {
     /// `sizeof(struct vkgdr_pool_options)`: a later version may have more members.
     pub size: usize,
-    /// The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default.
+    /// The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default. Less than 4 MiB
+    /// needs a smaller `largest_piece`, too.
     pub block_len: usize,
     /// The bytes of the largest piece of a block, from 256 to a block and 1 GiB; 4 MiB by default. What is larger gets
     /// an allocation of its own.

@@ -100,7 +100,8 @@ class Pool:
     leading_bits_in_bin_id : int, optional
         How finely sizes are told apart, 0 to 6: with 4, 16 sizes for each doubling, and less than 6 % are wasted.
     block_size : int, optional
-        Bytes that are asked of the drivers at a time, 64 KiB to 128 GiB.
+        Bytes that are asked of the drivers at a time, 64 KiB to 128 GiB. Less than 4 MiB needs a smaller
+        `largest_piece`, too.
     largest_piece : int, optional
         What is larger gets an allocation of its own. In bytes, at least 256, at most a block and 1 GiB.
 
