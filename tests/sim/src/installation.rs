@@ -23,7 +23,10 @@ impl Installation {
         let folder = program.parent().unwrap_or(Path::new("/")).to_path_buf();
         let missing = ["libcuda.so.1", "vklayers/profile"].iter().find(|file| !folder.join(file).exists());
         if let Some(file) = missing {
-            return Err(format!("{file} is not in {}: run 'make sim' in vkgdr's source tree", folder.display()));
+            return Err(format!(
+                "{file} is not in {}: run 'make sim' in vkgdr's source tree, or 'make install-sim' again",
+                folder.display()
+            ));
         }
         let lavapipe = MANIFESTS.iter().find_map(|folder| lavapipe(&Path::new(folder).join("icd.d")));
         let lavapipe = lavapipe.ok_or(
