@@ -27,6 +27,9 @@ use crate::vulkan::Vulkan;
 /// What a question may take, its process's start included.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// How the last line of a question begins that has no answer.
+const NOT_ANSWERED: &str = "not answered: ";
+
 /// What every question is given: the driver, with device 0's primary context current on this thread.
 pub(crate) struct Probe {
     pub(crate) cuda: Cuda,
@@ -66,7 +69,7 @@ fn ask_one(id: &str) -> ExitCode {
     // The parent takes the last line for the answer and what stands before it for the details.
     match answer {
         Ok(answer) => println!("{answer}"),
-        Err(refusal) => println!("not answered: {refusal}"),
+        Err(refusal) => println!("{NOT_ANSWERED}{refusal}"),
     }
     ExitCode::SUCCESS
 }
@@ -90,6 +93,9 @@ fn ask_all() -> ExitCode {
                 (String::new(), format!("NO ANSWER, the process did not start: {error}"))
             }
         };
+        if answer.starts_with(NOT_ANSWERED) {
+            all_answered = ExitCode::FAILURE;
+        }
         println!("{} {}: {answer} [{:.1} s]", question.id, question.title, started.elapsed().as_secs_f64());
         for line in details.lines() {
             println!("      {line}");
