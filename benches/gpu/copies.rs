@@ -91,6 +91,7 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
             }
             let times = contest::measure(ways.len(), each, |way| ways[way].copy(direction, black_box(len)));
             note(&mut bench.report, &ways, direction, len, &times);
+            bench.report.save("gpu", bench.gpu.name());
         }
     }
     Ok(())

@@ -4,8 +4,8 @@
 //! Everything is measured in turns with its peers, in one run. On the simulated driver it runs too, to see that it
 //! works: neither times nor ratios mean anything there, and no goal is judged.
 //!
-//! It takes about as many seconds as `VKGDR_BENCH_SECONDS` says, 90 by default; after each part, what there is so far is
-//! in `gpu.json` (see `report`).
+//! It takes about as many seconds as `VKGDR_BENCH_SECONDS` says, 90 by default; after each part, and each size of the
+//! copies, what there is so far is in `gpu.json` (see `report`).
 
 mod allocation;
 mod bandwidth;
@@ -20,6 +20,7 @@ mod ping_pong;
 mod report;
 
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,9 @@ fn main() -> Result {
     let mut failed = Vec::new();
     for (name, part, percent) in PARTS {
         println!("[{:3.0} s] {name}", start.elapsed().as_secs_f64());
-        if let Err(error) = part(&mut bench, limit * percent / 100) {
+        // A panic, such as of `must`, costs this part, not those after it.
+        let outcome = catch_unwind(AssertUnwindSafe(|| part(&mut bench, limit * percent / 100)));
+        if let Err(error) = outcome.unwrap_or_else(|_| Err("it panicked, as printed above".into())) {
             bench.report.skip(name, error.to_string());
             failed.push(format!("{name}: {error}"));
         }
