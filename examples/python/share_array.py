@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def reason(error: Exception) -> str:
+    """Say in one line what kind of error this is, and what it says."""
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+
+
 def ask_cupy(memory: vkgdr.Memory) -> str:
     """Let CuPy add the array up."""
     try:
@@ -28,7 +33,7 @@ def ask_cupy(memory: vkgdr.Memory) -> str:
         array: Any = cupy.asarray(memory).view(cupy.float32)
         return f"sum {float(array.sum()):.1f}"
     except Exception as error:  # noqa: BLE001 - whatever it is, CuPy cannot use this driver
-        return f"cannot use this driver ({type(error).__name__})"
+        return f"cannot use this driver ({reason(error)})"
 
 
 def ask_torch(memory: vkgdr.Memory) -> str:
@@ -43,7 +48,7 @@ def ask_torch(memory: vkgdr.Memory) -> str:
         tensor: Any = torch.as_tensor(memory, device="cuda").view(torch.float32)
         return f"sum {float(tensor.sum()):.1f}"
     except Exception as error:  # noqa: BLE001 - whatever it is, PyTorch cannot use this driver
-        return f"cannot use this driver ({type(error).__name__})"
+        return f"cannot use this driver ({reason(error)})"
 
 
 def main() -> int:
