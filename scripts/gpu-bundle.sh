@@ -3,7 +3,7 @@
 # needs to test this crate into one folder of less than 40 MiB ($BUNDLE, default dist/gpu-bundle). There:
 #
 #     gpu-bundle/run.sh OUTPUT-FOLDER                all tests, and the benches in a quick form
-#     gpu-bundle/run.sh OUTPUT-FOLDER facts bench    the benches alone, at full length
+#     gpu-bundle/run.sh OUTPUT-FOLDER facts bench    the benches alone, at full length (run.sh tells of more)
 #
 # The tests are a nextest archive (tests.tar.zst), all else that is binary lies in programs.tar.gz; run.sh unpacks
 # both. The GPU machine needs a glibc at least as new as this one's. The Python tests run there with the Python that it
@@ -16,7 +16,10 @@ limit_mib=40
 # The loader, vulkaninfo and the validation layer, then what vulkaninfo and NVIDIA's Vulkan driver link to
 # that a machine without a desktop does not have.
 tools=(libvulkan1 vulkan-tools vulkan-validationlayers)
-libraries=(libx11-6 libxext6 libxcb1 libxau6 libxdmcp6 libbsd0 libmd0 libwayland-client0 libffi8 libglvnd0 libegl1)
+libraries=(
+    libx11-6 libxext6 libxcb1 libxau6 libxdmcp6 libbsd0 libmd0 libwayland-client0 libffi8
+    libglvnd0 libegl1 libglx0 libgl1 libopengl0 libgles2
+)
 
 case $bundle in
     / | . | .. | "$root" | "$HOME") die "BUNDLE=$bundle would be replaced; name a folder of its own" ;;
@@ -88,6 +91,7 @@ done
 for deb in "$cache"/*.deb; do
     dpkg-deb --extract "$deb" "$unpacked"
 done
+has_file "$unpacked/usr/lib/*/libvulkan.so.1" || die "the packages in $cache have no Vulkan loader; remove them and try again"
 cp "$unpacked/usr/bin/vulkaninfo" "$programs/bin/"
 # Under the names that programs link to.
 find "$unpacked" -name 'lib*.so.[0-9]*' | grep -E '\.so\.[0-9]+$' |
