@@ -151,7 +151,7 @@ for stage in "${stages[@]}"; do
     from=$SECONDS
     VKGDR_STAGE_SECONDS=$(seconds_for "$stage")
     export VKGDR_STAGE_SECONDS
-    timeout --kill-after=3 "$VKGDR_STAGE_SECONDS" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
+    timeout --kill-after=5 "$VKGDR_STAGE_SECONDS" bash "$here/stage.sh" "$stage" >>"$log" 2>&1 </dev/null &
     running=$!
     wait "$running"
     status=$?
