@@ -9,7 +9,13 @@
 # and bench.json. Exit code 0 when every stage succeeded. PYTHON names the interpreter for the Python tests, which need
 # 3.11 and numpy.
 #
-# Beside all other stages the benches have time for a quick run only. For one to judge by: run.sh OUTPUT-FOLDER facts bench
+# All stages in one run have to hurry: the benches are quick ones, and a GPU's driver, which takes its time for every CUDA
+# context, may leave some tests over. Where there is time for three runs, each of 9 minutes at most, and each with an
+# OUTPUT-FOLDER of its own:
+#
+#     run.sh OUTPUT-FOLDER facts probe tests python
+#     run.sh OUTPUT-FOLDER facts bench
+#     run.sh OUTPUT-FOLDER facts validation examples
 #
 # VKGDR_CUDA_DRIVER=sim makes it a dry run on the simulated driver (Mesa's lavapipe must be installed).
 set -u -o pipefail
