@@ -195,6 +195,7 @@ fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
         }
         let before = gpu.copy_stats().dma_writes;
         memory.fill(.., 5_u8)?;
+        memory.flush(..)?;
         assert!(host_read(&memory, 0, LARGE)? == vec![5; LARGE]);
         assert_eq!(gpu.copy_stats().dma_writes, before, "{kind}");
     }
