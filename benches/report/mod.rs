@@ -101,7 +101,7 @@ impl Row {
         };
         let (result, goal) = match &self.finding {
             Finding::Compared { goal: Goal::Ratio(limit), .. } => {
-                (format!("{:.5}", self.result()), format!("<= {limit}"))
+                (format!("{:.5}", self.result()), format!("<= {}", (limit * 1e6).round() / 1e6))
             }
             Finding::Compared { goal: Goal::Nanoseconds(limit), .. } => {
                 (format!("{:+.2} ns", self.result()), format!("<= +{limit} ns"))

@@ -91,7 +91,7 @@ impl PoolOptions {
         }
         let block_len = block_len.next_multiple_of(alignment);
         if !(256..=block_len.min(LARGEST_PIECE)).contains(&largest_piece) {
-            return refuse("largest_piece", largest_piece, "at least 256 and at most block_len and 1 GiB");
+            return refuse("largest_piece", largest_piece, "at least 256 and at most a block and 1 GiB");
         }
         let largest = largest_piece.next_multiple_of(alignment);
         let classes = Classes::new(leading_bits, alignment, largest);

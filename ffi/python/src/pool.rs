@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "uses streams that belong to somebody else")]
 
 use pyo3::prelude::*;
-use vkgdr::{Memory, PoolOptions};
+use vkgdr::{Error, Memory, PoolOptions};
 
 use crate::block::{Block, raw_stream};
 use crate::error::{Result, Size};
@@ -20,6 +20,17 @@ impl Pool {
     fn block(&self, memory: Memory) -> Block {
         if self.pool.piece_len(memory.len()).is_some() { Block::pooled(memory) } else { Block::unpooled(memory) }
     }
+}
+
+/// The error, with the options called as `vkgdr.pool.Pool` calls them.
+fn by_pythons_names(error: Error) -> Error {
+    let Error::PoolOption { option, value, allowed } = error else { return error };
+    let option = match option {
+        "block_len" => "block_size",
+        "leading_bits" => "leading_bits_in_bin_id",
+        other => other,
+    };
+    Error::PoolOption { option, value, allowed }
 }
 
 #[pymethods]
@@ -40,7 +51,7 @@ impl Pool {
             .largest_piece(largest_piece.0)
             .leading_bits(leading_bits)
             .alignment(alignment.0);
-        Ok(Self { pool: py.detach(|| vkgdr::Pool::new(&gpu, options))? })
+        Ok(Self { pool: py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)? })
     }
 
     /// Memory of `size` bytes, bound to a stream if one is given, which then lives as long as the memory.

@@ -185,9 +185,9 @@ def test_no_room_is_an_error_with_the_drivers_token(gpu):
 
 def test_bad_options_are_refused_with_their_numbers(gpu):
     for options, text in [
-        ({"leading_bits_in_bin_id": 7}, "7"),
-        ({"block_size": 100}, "100"),
-        ({"largest_piece": 10}, "10"),
+        ({"leading_bits_in_bin_id": 7}, "leading_bits_in_bin_id of 7 "),
+        ({"block_size": 100}, "block_size of 100 "),
+        ({"largest_piece": 10}, "largest_piece of 10 "),
     ]:
         with pytest.raises(vkgdr.InvalidArgumentError, match=text):
             Pool(gpu, **options)
