@@ -54,6 +54,24 @@ fn host_address(piece: &PoolMemory) -> u64 {
 }
 
 #[test]
+fn what_a_pool_gives_back_while_it_looks_at_events_is_counted_too() -> Result {
+    let (_context, gpu, pool) = open()?;
+    let stream = Stream::create();
+    let (piece, _) = exposed(&pool)?;
+    pool.stop_holding();
+    let gate = stream.hold();
+    // SAFETY: the stream is declared earlier.
+    unsafe { piece.bind_raw_stream(stream.raw()) }?;
+    drop(piece);
+    assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the piece");
+    gate.open();
+    stream.synchronize();
+    let live = gpu.live_allocations();
+    assert_eq!((pool.trim(0), pool.managed_bytes(), gpu.live_allocations()), (BLOCK, 0, live - 1));
+    Ok(())
+}
+
+#[test]
 fn memory_that_only_the_cpu_had_is_given_out_again_at_once() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();

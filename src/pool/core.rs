@@ -343,12 +343,13 @@ impl Core {
         self.depot().take(class, count, into, &mut gone)
     }
 
-    /// Puts free pieces where all threads find them. What the depot gives up goes unlocked.
-    pub(super) fn put(&self, pieces: Vec<FreePiece>) {
-        if !pieces.is_empty() {
-            let mut gone = Rubbish::default();
-            self.depot().put(pieces, &mut gone);
+    /// Puts free pieces where all threads find them. What the depot gives up goes unlocked; returns its bytes.
+    pub(super) fn put(&self, pieces: Vec<FreePiece>) -> usize {
+        if pieces.is_empty() {
+            return 0;
         }
+        let mut gone = Rubbish::default();
+        self.depot().put(pieces, &mut gone)
     }
 
     pub(super) fn depot(&self) -> MutexGuard<'_, Depot> {

@@ -189,8 +189,8 @@ impl Depot {
         self.managed += len;
     }
 
-    /// Takes free pieces back.
-    pub(super) fn put(&mut self, pieces: impl IntoIterator<Item = FreePiece>, gone: &mut Rubbish) {
+    /// Takes free pieces back. Returns the bytes of the blocks that were given up for want of keeping them.
+    pub(super) fn put(&mut self, pieces: impl IntoIterator<Item = FreePiece>, gone: &mut Rubbish) -> usize {
         for piece in pieces {
             let Tag { span, class, .. } = piece.tag();
             let (true, Some(Some(span))) = (!self.closed, self.spans.get_mut(span as usize)) else {
@@ -202,9 +202,7 @@ impl Depot {
             self.shelves[class as usize].free.push(piece);
             self.held += 1;
         }
-        if !self.holding && self.idle_spans > 0 {
-            self.trim(0, gone);
-        }
+        if !self.holding && self.idle_spans > 0 { self.trim(0, gone) } else { 0 }
     }
 
     /// Gives up every span of which all pieces are free.

@@ -25,34 +25,36 @@ impl Home for Core {
 }
 
 impl Core {
-    fn empty(&self, cache: &Cache, close: bool) {
+    /// Puts a cache's pieces where all threads find them. Returns the bytes that go back to the drivers by that.
+    fn empty(&self, cache: &Cache, close: bool) -> usize {
         let mut pieces = Vec::new();
         let lent = cache.drain(close, &mut pieces);
         self.count_here(lent);
-        self.put(pieces);
+        self.put(pieces)
     }
 
-    fn empty_all(&self, close: bool) {
+    fn empty_all(&self, close: bool) -> usize {
         let caches = self.caches().clone();
-        caches.iter().for_each(|cache| self.empty(cache, close));
+        caches.iter().map(|cache| self.empty(cache, close)).sum()
     }
 
     /// Gives free blocks back to the drivers, until no more than `keep` bytes are managed. Returns the bytes given back.
     pub(super) fn trim(&self, keep: usize) -> usize {
-        self.empty_all(false);
-        self.put(self.fences().poll(usize::MAX));
+        // A pool that holds nothing gives blocks back as soon as their last piece comes.
+        let freed = self.empty_all(false) + self.put(self.fences().poll(usize::MAX));
         let mut gone = Rubbish::default();
-        self.depot().trim(keep.saturating_sub(self.alone()), &mut gone)
+        freed + self.depot().trim(keep.saturating_sub(self.alone()), &mut gone)
     }
 
     /// Waits for the device, gives every free block back, and waits for the release queue. Whether that may have given
     /// the drivers any memory.
     pub(super) fn free_held(&self) -> bool {
         let waited = self.fences().wait().map(|pieces| self.put(pieces));
-        if let Err(error) = waited {
+        let waited = waited.unwrap_or_else(|error| {
             log::debug!("waiting for a pool's context: {error}");
-        }
-        let freed = self.trim(0) > 0;
+            0
+        });
+        let freed = waited + self.trim(0) > 0;
         self.owner().gpu().release_queue().drain() | freed
     }
 
