@@ -245,10 +245,7 @@ impl Core {
         self.put(self.fences().poll(usize::MAX));
         self.fences().fence_shelves();
         if self.fences().unknown_bytes() >= self.block_len / 4 {
-            self.put(self.fences().wait().unwrap_or_else(|error| {
-                log::debug!("waiting for a pool's context: {error}");
-                Vec::new()
-            }));
+            self.put_waited_for();
         }
         if self.take(class, count, into) {
             return Ok(());

@@ -46,15 +46,20 @@ impl Core {
         freed + self.depot().trim(keep.saturating_sub(self.alone()), &mut gone)
     }
 
+    /// Waits for the device, and puts what it may have used where all threads find it. Returns the bytes that go back to
+    /// the drivers by that. Where waiting fails the pieces stay where they are.
+    pub(super) fn put_waited_for(&self) -> usize {
+        let waited_for = self.fences().wait().unwrap_or_else(|error| {
+            log::debug!("waiting for a pool's context: {error}");
+            Vec::new()
+        });
+        self.put(waited_for)
+    }
+
     /// Waits for the device, gives every free block back, and waits for the release queue. Whether that may have given
     /// the drivers any memory.
     pub(super) fn free_held(&self) -> bool {
-        let waited = self.fences().wait().map(|pieces| self.put(pieces));
-        let waited = waited.unwrap_or_else(|error| {
-            log::debug!("waiting for a pool's context: {error}");
-            0
-        });
-        let freed = waited + self.trim(0) > 0;
+        let freed = self.put_waited_for() + self.trim(0) > 0;
         self.owner().gpu().release_queue().drain() | freed
     }
 
