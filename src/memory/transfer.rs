@@ -240,14 +240,22 @@ impl Region {
         if source.is_empty() {
             return Ok(process::check().map_err(Failure::Unavailable));
         }
-        // What this thread wrote comes first.
-        part.flush(0, source.len())?;
         // SAFETY: the region keeps the bytes, and an unfinished copy is noted where the memory's release looks.
-        let copied = unsafe { self.dma().write(self.lease().context(), part.device_ptr(), source) };
-        if copied.is_ok() {
-            part.invalidate(0, source.len())?;
+        Self::change_by_dma(part, || unsafe { self.dma().write(self.lease().context(), part.device_ptr(), source) })
+    }
+
+    /// Has the device change all of a view's bytes.
+    fn change_by_dma(
+        part: View<'_>,
+        change: impl FnOnce() -> std::result::Result<(), Failure>,
+    ) -> Result<std::result::Result<(), Failure>> {
+        // What this thread wrote comes first.
+        part.flush(0, part.len())?;
+        let changed = change();
+        if changed.is_ok() {
+            part.invalidate(0, part.len())?;
         }
-        Ok(copied)
+        Ok(changed)
     }
 
     /// As [`write_by_dma`](Self::write_by_dma).
@@ -275,13 +283,8 @@ impl Region {
         unit: Unit,
     ) -> Result<std::result::Result<(), Failure>> {
         let part = view.part(offset, len)?;
-        part.flush(0, len)?;
         // SAFETY: as for a write.
-        let filled = unsafe { self.dma().fill(self.lease().context(), part.device_ptr(), unit, len) };
-        if filled.is_ok() {
-            part.invalidate(0, len)?;
-        }
-        Ok(filled)
+        Self::change_by_dma(part, || unsafe { self.dma().fill(self.lease().context(), part.device_ptr(), unit, len) })
     }
 
     /// The error of a copy that failed. The memory must not go while the device may be at it.
