@@ -1,7 +1,7 @@
 //! Shares in a piece, counted: the last one gives it back.
 #![expect(unsafe_code, reason = "counts who shares a piece")]
 
-use std::mem::{self, ManuallyDrop, offset_of};
+use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,13 +26,8 @@ impl Lease {
     #[inline]
     pub(crate) fn new(mut piece: FreePiece, len: usize) -> Self {
         piece.0.shares = Shares::one();
-        let place = piece.0.into_raw();
-        // SAFETY: nobody else has the piece.
-        let piece = unsafe { &mut *place.as_ptr() };
-        piece.whole.len = len;
-        // What was there before has ended, or stood for nobody's share.
-        let _ended = ManuallyDrop::new(mem::replace(&mut piece.whole.lease, Self(place)));
-        Self(place)
+        piece.0.whole.len = len;
+        Self(piece.0.into_raw())
     }
 
     /// Makes a pointer to [`whole`](Self::whole) of it.

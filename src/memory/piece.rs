@@ -118,7 +118,7 @@ pub(crate) struct Piece {
     lender_id: u32,
     index: Index,
     lot: Arc<Lot>,
-    /// All of it, as who holds it sees it. Nobody's share: it is one while the piece is lent, and is never dropped.
+    /// All of it, as who holds it sees it. Its lease is of this piece, stands for no share, and is never dropped.
     pub(super) whole: ManuallyDrop<Part>,
 }
 
@@ -166,14 +166,14 @@ impl FreePiece {
         let view = View::whole(lot.held.allocation());
         let view = view.part(offset, 0).unwrap_or(view);
         let (device_ptr, ordinary) = (view.device_ptr(), Handle(view.ordinary_ptr()));
-        // It stands for no share, is replaced when the piece is lent, and is never dropped.
-        let nobodys = Lease(NonNull::dangling());
-        let whole = ManuallyDrop::new(Part { len: 0, lease: nobodys, device_ptr, ordinary });
         let (shares, binding) = (Shares::one(), AtomicU32::new(0));
         let (exposed, bound) = (AtomicBool::new(false), AtomicBool::new(lot.lender_id == 0));
         let Tag { span, class } = tag;
         let lender_id = lot.lender_id;
-        Self(slab.put(|index| Piece { shares, span, class, exposed, bound, binding, lender_id, index, lot, whole }))
+        Self(slab.put(|index, place| {
+            let whole = ManuallyDrop::new(Part { len: 0, lease: Lease(place), device_ptr, ordinary });
+            Piece { shares, span, class, exposed, bound, binding, lender_id, index, lot, whole }
+        }))
     }
 
     /// Goes back to where it came from.

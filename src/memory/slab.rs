@@ -86,14 +86,15 @@ impl<T: Indexed> Slab<T> {
         Self { keeper: Keeper(header), made: 0, room, values: PhantomData }
     }
 
-    /// Makes the next value, in another slab of the same size when there is no room left.
-    pub(crate) fn put(&mut self, make: impl FnOnce(Index) -> T) -> Slot<T> {
+    /// Makes the next value, which is told where it will stand, in another slab of the same size when there is no room
+    /// left.
+    pub(crate) fn put(&mut self, make: impl FnOnce(Index, NonNull<T>) -> T) -> Slot<T> {
         if self.made == self.room {
             *self = Self::new(self.room);
         }
-        let value = make(Index(self.made));
         // SAFETY: within the allocation, which has room for so many after the header.
         let place = unsafe { self.keeper.0.add(self.made as usize + 1) }.cast::<T>();
+        let value = make(Index(self.made), place);
         // SAFETY: there is room for it, and nothing is there yet.
         unsafe { place.write(value) };
         self.keeper.header().keepers.fetch_add(1, Ordering::Relaxed);
@@ -121,7 +122,8 @@ impl<T: Indexed> Slot<T> {
     ///
     /// # Safety
     ///
-    /// The pointer must come from [`into_raw`](Self::into_raw), and not have been given here since.
+    /// The pointer must come from [`into_raw`](Self::into_raw), or be where the value was told that it stands, and the value
+    /// not have been given here since it was last made a pointer.
     #[inline]
     pub(super) const unsafe fn from_raw(value: NonNull<T>) -> Self {
         Self(value)
@@ -186,7 +188,7 @@ mod tests {
 
     fn fill(room: u32, count: u32, shared: &Arc<()>) -> Vec<Slot<Value>> {
         let mut slab = Slab::new(room);
-        (0..count).map(|_| slab.put(|index| Value { index, shared: shared.clone() })).collect()
+        (0..count).map(|_| slab.put(|index, _| Value { index, shared: shared.clone() })).collect()
     }
 
     #[test]
@@ -199,7 +201,7 @@ mod tests {
     #[test]
     fn a_slab_has_room_for_one_value_at_least() {
         let mut slab = Slab::new(0);
-        let values = [(); 2].map(|()| slab.put(|index| Value { index, shared: Arc::new(()) }));
+        let values = [(); 2].map(|()| slab.put(|index, _| Value { index, shared: Arc::new(()) }));
         assert_eq!(slab.room, 1);
         assert!(values.iter().all(|value| value.index.0 == 0), "a slab for each");
     }
@@ -241,10 +243,10 @@ mod tests {
     fn what_was_made_before_a_panic_ends_too() {
         let shared = Arc::new(());
         let mut slab = Slab::new(2);
-        let first = slab.put(|index| Value { index, shared: shared.clone() });
-        let outcome = catch_unwind(AssertUnwindSafe(|| slab.put(|_| panic!("no more"))));
+        let first = slab.put(|index, _| Value { index, shared: shared.clone() });
+        let outcome = catch_unwind(AssertUnwindSafe(|| slab.put(|_, _| panic!("no more"))));
         assert!(outcome.is_err());
-        let second = slab.put(|index| Value { index, shared: shared.clone() });
+        let second = slab.put(|index, _| Value { index, shared: shared.clone() });
         drop(slab);
         assert_eq!(Arc::strong_count(&shared), 3);
         drop((first, second));
