@@ -8,9 +8,6 @@ use super::{Handle, process};
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
-/// What the driver says of a context that is no more.
-const GONE: &[i32] = &[CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
-
 /// A context that belongs to somebody else, remembered so that it can be made current later, on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
@@ -56,7 +53,7 @@ impl Context {
         }
         // SAFETY: `raw` was a context when it was captured, which is all that the driver asks.
         if let Err(error) = unsafe { cuda.context_push(self.raw()) } {
-            return Entered::failed(error, GONE);
+            return Entered::failed(error, &CudaCode::GONE);
         }
         let guard = ContextGuard { cuda, pushed: true };
         let Some(id) = self.id else { return Ok(Entered::Current(guard)) };
@@ -78,7 +75,7 @@ impl Context {
         match unsafe { cuda.context_id(std::ptr::null_mut()) } {
             Ok(current) => Ok(current == self.id),
             // None is current, or one that was destroyed.
-            Err(error) if error.cuda_code().is_some_and(|code| GONE.contains(&code)) => Ok(false),
+            Err(error) if error.cuda_code().is_some_and(|code| CudaCode::GONE.contains(&code)) => Ok(false),
             Err(error) => Err(error),
         }
     }

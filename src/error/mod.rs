@@ -235,8 +235,8 @@ impl Error {
 
     /// Whether no work of the CUDA context runs any more, or ever will: it is broken, or gone.
     pub(crate) fn ends_all_work(&self) -> bool {
-        const GONE: [i32; 3] = [CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED, CudaCode::DEINITIALIZED];
-        self.is_fatal_to_context() || self.cuda_code().is_some_and(|code| GONE.contains(&code))
+        let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
+        self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
     }
 
     /// Whether the driver ran out of something that freeing memory may give back.
@@ -281,6 +281,9 @@ impl CudaCode {
     pub(crate) const NOT_READY: i32 = 600;
     pub(crate) const CONTEXT_IS_DESTROYED: i32 = 709;
     pub(crate) const ALREADY_REGISTERED: i32 = 712;
+
+    /// What the driver says of a context that is no more.
+    pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];
 
     pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {
         Self { value, name }
