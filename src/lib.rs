@@ -26,6 +26,7 @@ mod driver;
 mod error;
 mod flags;
 mod interop;
+mod loom;
 mod memory;
 mod pool;
 mod stream;

@@ -209,7 +209,7 @@ fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> 
         assert!(host_read(&mine, 0, SIZE)? == pattern(SIZE, 4));
         Ok(())
     })?;
-    assert_eq!(pool.active_blocks(), 0);
+    assert_eq!(pool.used_chunks(), 0);
     drop(pool);
     gpu.collect();
     assert_eq!(Live::now(), live);
@@ -251,7 +251,7 @@ fn children_forked_while_threads_note_uses_give_nothing_back_and_do_not_hang() -
         checked
     });
     checked?;
-    assert_eq!(pool.active_blocks(), 1);
+    assert_eq!(pool.used_chunks(), 1);
     drop((own, shared, region, pool));
     gpu.collect();
     assert_eq!(Live::now(), live);

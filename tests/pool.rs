@@ -30,7 +30,7 @@ fn small() -> PoolOptions {
 /// How many pieces of one length are live, and how much the pool thinks that is.
 #[track_caller]
 fn assert_active(pool: &Pool, pieces: usize, bytes: usize) {
-    assert_eq!((pool.active_blocks(), pool.active_bytes()), (pieces, bytes), "active pieces and bytes");
+    assert_eq!((pool.used_chunks(), pool.active_bytes()), (pieces, bytes), "active pieces and bytes");
 }
 
 #[test]
@@ -185,14 +185,14 @@ fn blocks_are_made_in_the_context_of_the_pool() -> Result {
 #[test]
 fn what_is_held_and_what_is_in_use_is_counted() -> Result {
     let (_context, _gpu, pool) = open(small())?;
-    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     let pieces: Vec<_> = (0..10).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
     assert_active(&pool, 10, 10_000);
     assert_eq!(pool.managed_bytes(), 256 << 10);
-    let held = pool.held_blocks();
+    let held = pool.free_chunks();
     drop(pieces);
     assert_active(&pool, 0, 0);
-    assert_eq!(pool.held_blocks(), held + 10);
+    assert_eq!(pool.free_chunks(), held + 10);
     // An allocation of its own is managed while it is in use.
     let large = pool.allocate(65_537)?;
     assert_eq!(pool.managed_bytes(), (256 << 10) + 65_537);
@@ -201,7 +201,7 @@ fn what_is_held_and_what_is_in_use_is_counted() -> Result {
     assert_eq!(pool.managed_bytes(), 256 << 10);
     assert_active(&pool, 0, 0);
     pool.free_held();
-    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
 
@@ -249,12 +249,12 @@ fn a_pool_that_stopped_holding_gives_everything_back_at_once() -> Result {
     pool.stop_holding();
     assert_active(&pool, 1000, 1_000_000);
     drop(pieces);
-    assert_eq!((pool.held_blocks(), pool.managed_bytes(), Live::now()), (0, 0, before));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes(), Live::now()), (0, 0, before));
     let piece = pool.allocate(2000)?;
     // With an address that the device may have used.
     assert_ne!(piece.device_ptr(), 0);
     drop(piece);
-    assert_eq!((pool.held_blocks(), pool.managed_bytes(), Live::now()), (0, 0, before));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes(), Live::now()), (0, 0, before));
     Ok(())
 }
 
@@ -314,7 +314,7 @@ fn a_thread_that_ends_leaves_its_pieces_to_the_others() -> Result {
     }
     assert_eq!(pool.managed_bytes(), 256 << 10);
     pool.free_held();
-    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
 
@@ -344,7 +344,7 @@ fn memory_that_a_thread_keeps_to_its_very_end_goes_back() -> Result {
     }
     assert_eq!(pool.managed_bytes(), 256 << 10);
     pool.free_held();
-    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
 

@@ -36,7 +36,7 @@ fn a_forked_child_allocates_nothing_and_gives_nothing_back() -> Result {
         assert_forked(Pool::new(&gpu, PoolOptions::default()), "Pool::new");
         pool.free_held();
         pool.stop_holding();
-        assert_eq!((pool.trim(0), pool.held_blocks(), pool.active_bytes()), (0, 0, 0));
+        assert_eq!((pool.trim(0), pool.free_chunks(), pool.active_bytes()), (0, 0, 0));
         piece.free()?;
         drop((exposed, large, shared, region.clone()));
         drop(pool.clone());
@@ -46,7 +46,7 @@ fn a_forked_child_allocates_nothing_and_gives_nothing_back() -> Result {
     })?;
     let Some((pool, piece, ..)) = all.take() else { return Err("gone".into()) };
     assert!(host_read(&piece, 0, 4096)? == pattern(4096, 1));
-    assert_eq!(pool.active_blocks(), 1);
+    assert_eq!(pool.used_chunks(), 1);
     drop((pool, piece));
     assert_eq!(Live::now(), before);
     Ok(())

@@ -105,7 +105,7 @@ fn run(gpu: &Vkgdr, trace: Vec<Step>) -> std::result::Result<(), TestCaseError> 
             Step::FreeHeld => pool.free_held(),
         }
         let bytes: usize = live.iter().map(|filled| filled.len).sum();
-        prop_assert_eq!((pool.active_blocks(), pool.active_bytes()), (live.len(), bytes));
+        prop_assert_eq!((pool.used_chunks(), pool.active_bytes()), (live.len(), bytes));
         prop_assert!(pool.managed_bytes() >= bytes);
     }
     for filled in &live {
@@ -113,7 +113,7 @@ fn run(gpu: &Vkgdr, trace: Vec<Step>) -> std::result::Result<(), TestCaseError> 
     }
     live.clear();
     pool.free_held();
-    prop_assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    prop_assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
 
@@ -164,7 +164,7 @@ fn work(pool: &Pool, exchange: &Exchange, seed: u32) -> vkgdr::Result<usize> {
         match random.below(1000) {
             0 => assert!(pool.trim(random.below(8) * BLOCK).is_multiple_of(BLOCK)),
             1 => pool.free_held(),
-            2 => assert!(pool.held_blocks() < 1 << 20 && pool.active_bytes() < 1 << 30),
+            2 => assert!(pool.free_chunks() < 1 << 20 && pool.active_bytes() < 1 << 30),
             _ => {}
         }
     }
@@ -195,8 +195,8 @@ fn eight_threads_never_see_each_others_bytes() -> Result {
         assert_eq!(result.map_err(|_| "a thread panicked")??, 0, "pieces that somebody else wrote to");
     }
     drop(exchange);
-    assert_eq!((pool.active_blocks(), pool.active_bytes()), (0, 0));
+    assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
     pool.free_held();
-    assert_eq!((pool.held_blocks(), pool.managed_bytes(), gpu.live_allocations()), (0, 0, before));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes(), gpu.live_allocations()), (0, 0, before));
     Ok(())
 }

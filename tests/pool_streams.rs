@@ -220,7 +220,7 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
     assert!(addresses(&pool, BLOCK / LEN - 1)?.contains(&host), "given out to everybody after the event");
     assert_eq!(pool.managed_bytes(), BLOCK);
     pool.free_held();
-    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }
 
@@ -290,11 +290,11 @@ fn memory_that_is_freed_as_idle_goes_back_with_its_last_region_at_once() -> Resu
     let region = piece.region(..1)?;
     // SAFETY: the device does not use it.
     unsafe { Memory::from(piece).free_idle() }?;
-    assert_eq!(pool.active_blocks(), 1);
+    assert_eq!(pool.used_chunks(), 1);
     assert!(!addresses(&pool, 10)?.contains(&address), "the region still has it");
     assert_ne!(region.device_ptr(), 0);
     region.free()?;
-    assert_eq!(pool.active_blocks(), 0);
+    assert_eq!(pool.used_chunks(), 0);
     assert!(addresses(&pool, 10)?.contains(&address), "nobody waits for the stream");
     gate.open();
     Ok(())
@@ -338,7 +338,7 @@ fn the_stream_of_another_context_is_refused() -> Result {
     for _ in 0..2 {
         assert!(matches!(refused(pool.allocate_on(LEN, &stream)), Error::ForeignStream));
     }
-    assert_eq!((pool.active_blocks(), pool.active_bytes()), (0, 0));
+    assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
     Ok(())
 }
 

@@ -203,7 +203,7 @@ impl World<'_> {
 
     fn use_pool(&mut self) {
         let (pool, mut freed, mut stats) =
-            (self.pool(), 0, vkgdr_pool_stats { held_blocks: 0, active_blocks: 0, managed_bytes: 0, active_bytes: 0 });
+            (self.pool(), 0, vkgdr_pool_stats { free_chunks: 0, used_chunks: 0, managed_bytes: 0, active_bytes: 0 });
         let keep = self.input.number(1 << 20);
         // SAFETY: null or live, and valid outputs.
         let status = unsafe {
@@ -215,7 +215,7 @@ impl World<'_> {
             }
         };
         assert_eq!(status, if pool.is_null() { INVALID_ARGUMENT } else { SUCCESS });
-        assert!(stats.managed_bytes >= stats.active_bytes && stats.active_blocks <= MOST);
+        assert!(stats.managed_bytes >= stats.active_bytes && stats.used_chunks <= MOST);
     }
 
     fn region(&mut self) {

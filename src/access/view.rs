@@ -1,7 +1,7 @@
 //! A range of an allocation, and what may be done to it.
 #![expect(unsafe_code, reason = "copies through the host pointer")]
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
 use bytemuck::{NoUninit, Pod};
@@ -54,13 +54,6 @@ impl<'a> View<'a> {
     pub(crate) fn host_ptr(self) -> Option<NonNull<u8>> {
         // SAFETY: `offset` is at most the allocation's length.
         self.allocation.host_ptr().map(|base| unsafe { base.add(self.offset) })
-    }
-
-    /// As [`host_ptr`](Self::host_ptr), if the CPU copies this memory in the ordinary way; null otherwise.
-    #[inline]
-    pub(crate) fn ordinary_ptr(self) -> *mut u8 {
-        let pointer = if self.is_streamed() { None } else { self.host_ptr() };
-        pointer.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
     /// Makes the CPU's writes visible to the device. Rounds outwards to whole atoms.

@@ -62,12 +62,12 @@ fn wrap(context: Context, device: i32) -> std::result::Result<Arc<CudaContext>, 
 impl Region {
     /// The device pointer, for a use on `stream`; 0, which the driver refuses, when the memory's context is gone.
     fn cudarc_ptr<'a>(&self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        let context = self.lease().context();
+        let context = self.chunk().block().context();
         if !context.is_alive() {
             return (0, SyncOnDrop::Record(None));
         }
         if stream.context().cu_ctx() == context.raw() {
-            self.lease().note_use(stream.cu_stream());
+            self.chunk().record_use(stream.cu_stream());
             (self.device_ptr(), SyncOnDrop::Record(None))
         } else {
             // The memory's release waits for its own context only.
@@ -94,7 +94,7 @@ macro_rules! device_slice {
             }
 
             fn stream(&self) -> &Arc<CudaStream> {
-                default_stream(self.lease().context(), self.owner().device())
+                default_stream(self.chunk().block().context(), self.owner().device())
             }
         }
 

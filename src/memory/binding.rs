@@ -1,7 +1,9 @@
-//! Which stream memory is bound to, and what follows for its release.
+//! The stream that memory is bound to, other uses by the device, and what the release waits for.
 #![expect(unsafe_code, reason = "uses streams that belong to somebody else")]
 
 use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaStream;
@@ -66,19 +68,19 @@ fn is_same_stream(one: CUstream, other: CUstream) -> bool {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Binding {
     stream: Option<BoundStream>,
-    /// Whether another stream has used the memory, or was bound to it before.
-    strayed: bool,
-    /// Whether a copy of ours may still use the memory.
-    unfinished: bool,
+    /// Whether another stream used the memory, or was bound to it before.
+    used_elsewhere: bool,
+    /// Whether a copy of ours may still use the memory, on a stream that it is not bound to.
+    unfinished_copy: bool,
     immediate: bool,
 }
 
 impl Binding {
     pub(crate) fn policy(&self) -> DropPolicy {
         match self {
-            Self { unfinished: true, .. } => DropPolicy::WaitForContext,
+            Self { unfinished_copy: true, .. } => DropPolicy::WaitForContext,
             Self { immediate: true, .. } => DropPolicy::Immediate,
-            Self { stream: Some(_), strayed: false, .. } => DropPolicy::WaitForStream,
+            Self { stream: Some(_), used_elsewhere: false, .. } => DropPolicy::WaitForStream,
             _ => DropPolicy::WaitForContext,
         }
     }
@@ -96,20 +98,26 @@ impl Binding {
         self.stream.as_ref().map(BoundStream::raw)
     }
 
-    /// Notes that `stream` is about to use the memory.
-    pub(super) fn note_use(&mut self, stream: CUstream) {
-        self.strayed |= !self.is_bound_to(stream);
+    /// The binding of memory that the device has finished with.
+    pub(crate) fn immediate() -> Self {
+        let mut binding = Self::default();
+        binding.immediate = true;
+        binding
     }
 
-    /// Notes that a copy of ours may still use the memory, on a stream that it is not bound to. Whoever wants it released
-    /// at once, before or after, speaks for other work.
-    pub(super) fn note_stray(&mut self) {
-        self.unfinished = true;
+    /// Records that `stream` is about to use the memory.
+    pub(super) fn record_use(&mut self, stream: CUstream) {
+        self.used_elsewhere |= !self.is_bound_to(stream);
     }
 
-    /// Whether a copy of ours may still use the memory.
-    pub(super) const fn is_unfinished(&self) -> bool {
-        self.unfinished
+    /// Records that a copy of ours may still use the memory. A request for immediate release, before or after, does not
+    /// cover that copy.
+    pub(super) fn record_unfinished_copy(&mut self) {
+        self.unfinished_copy = true;
+    }
+
+    pub(super) const fn has_unfinished_copy(&self) -> bool {
+        self.unfinished_copy
     }
 
     fn is_bound_to(&self, stream: CUstream) -> bool {
@@ -151,8 +159,8 @@ impl Drop for Binding {
 pub(super) struct SharedBinding(Mutex<Binding>);
 
 impl SharedBinding {
-    /// The binding as it is now. In a process that was forked off as it was then, or, where a thread that is not there has
-    /// its lock, as of memory that was never bound.
+    /// A copy of the binding. In a forked child, of the binding at the fork, or of one that was never bound if a thread of
+    /// the parent held the lock then.
     pub(super) fn get(&self) -> Binding {
         if process::is_forked() {
             return self.0.try_lock().map_or_else(|_| Binding::default(), |binding| binding.clone());
@@ -160,15 +168,8 @@ impl SharedBinding {
         self.lock().clone()
     }
 
-    /// Takes the binding, and leaves that of memory which was never bound.
-    pub(super) fn take(&self) -> Binding {
-        std::mem::take(&mut self.lock())
-    }
-
-    pub(super) fn put(&self, binding: Binding) {
-        let before = std::mem::replace(&mut *self.lock(), binding);
-        // Unlocked: dropping a stream may call the driver.
-        drop(before);
+    fn into_inner(self) -> Binding {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Binding)) {
@@ -200,9 +201,13 @@ impl SharedBinding {
         }
         let before = {
             let mut binding = self.lock();
-            let strayed = binding.strayed || (binding.stream.is_some() && !binding.is_bound_to(stream.raw()));
-            let Binding { unfinished, immediate, .. } = *binding;
-            std::mem::replace(&mut *binding, Binding { stream: Some(stream), strayed, unfinished, immediate })
+            let rebound = binding.stream.is_some() && !binding.is_bound_to(stream.raw());
+            let used_elsewhere = binding.used_elsewhere || rebound;
+            let Binding { unfinished_copy, immediate, .. } = *binding;
+            std::mem::replace(
+                &mut *binding,
+                Binding { stream: Some(stream), used_elsewhere, unfinished_copy, immediate },
+            )
         };
         // Unlocked: dropping a stream may call the driver.
         drop(before);
@@ -225,5 +230,58 @@ impl SharedBinding {
 
     fn lock(&self) -> MutexGuard<'_, Binding> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A [`SharedBinding`] on the heap, allocated when it is first changed: few chunks of a pool are ever bound.
+#[derive(Debug, Default)]
+pub(super) struct LazyBinding(AtomicPtr<SharedBinding>);
+
+impl LazyBinding {
+    /// Whether nothing has changed the binding since it was made or taken.
+    #[inline]
+    pub(super) fn is_unset(&self) -> bool {
+        self.0.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The binding, if anything has changed it.
+    #[inline]
+    pub(super) fn known(&self) -> Option<&SharedBinding> {
+        // SAFETY: null, or a box that stays until `take`, which nobody can call while this is borrowed.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The binding, to be changed.
+    pub(super) fn shared(&self) -> &SharedBinding {
+        if let Some(binding) = self.known() {
+            return binding;
+        }
+        let mine = Box::into_raw(Box::<SharedBinding>::default());
+        let result = self.0.compare_exchange(ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire);
+        if result.is_err() {
+            // SAFETY: made above, and another thread's was faster: nobody else has this one.
+            drop(unsafe { Box::from_raw(mine) });
+        }
+        // SAFETY: a box, as in `known`.
+        unsafe { &*result.map_or_else(|theirs| theirs, |_| mine) }
+    }
+
+    /// A copy of the binding.
+    pub(super) fn get(&self) -> Binding {
+        self.known().map(SharedBinding::get).unwrap_or_default()
+    }
+
+    /// Takes the binding, and leaves that of memory which was never bound.
+    pub(super) fn take(&mut self) -> Binding {
+        let taken = std::mem::replace(self.0.get_mut(), ptr::null_mut());
+        let Some(taken) = NonNull::new(taken) else { return Binding::default() };
+        // SAFETY: `shared` made it from a box, and nothing refers to it: this is borrowed exclusively.
+        unsafe { Box::from_raw(taken.as_ptr()) }.into_inner()
+    }
+}
+
+impl Drop for LazyBinding {
+    fn drop(&mut self) {
+        drop(self.take());
     }
 }

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::release::Held;
+use super::binding::Binding;
+use super::block::Block;
 use crate::access::view::View;
 use crate::driver::process;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
@@ -61,8 +62,8 @@ fn measure(gpu: &Vkgdr) -> Result<CopyThresholds> {
         Some(context) => context,
         None => gpu.current_context()?,
     };
-    let held = Held::allocate(gpu, MOST, MemoryKind::Mapped, context)?;
-    let (view, dma) = (View::whole(held.allocation()), gpu.gpu().dma());
+    let block = Block::pooled(gpu, MOST, MemoryKind::Mapped, context, None)?;
+    let (view, dma) = (View::whole(block.allocation()), gpu.gpu().dma());
     let mut bytes = vec![0_u8; MOST];
     // SAFETY: the memory has the bytes, and its release waits for the context unless all copies have been waited for.
     let write = |bytes: &[u8]| unsafe { dma.write(context, view.device_ptr(), bytes) }.map_err(Into::into);
@@ -81,7 +82,9 @@ fn measure(gpu: &Vkgdr) -> Result<CopyThresholds> {
         let bytes = &bytes[..len];
         if by_dma { write(bytes) } else { view.write(0, bytes) }
     })?;
-    held.is_known_idle();
+    if let Err(error) = block.release(&Binding::immediate()) {
+        log::warn!("releasing memory: {error}");
+    }
     let CopyThresholds { read, write } = dma.thresholds();
     Ok(CopyThresholds { read: crossing(&reads).unwrap_or(read), write: crossing(&writes).unwrap_or(write) })
 }

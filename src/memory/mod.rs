@@ -2,24 +2,17 @@
 //! [`Region`]s, which frees itself when nothing uses it any more.
 
 pub(crate) mod binding;
-mod bindings;
+pub(crate) mod block;
 mod calibrate;
-mod lease;
-mod owned;
-mod part;
-pub(crate) mod piece;
+pub(crate) mod chunk;
+#[expect(clippy::module_inception, reason = "a file bears the name of the type in it")]
+mod memory;
 mod raw;
 mod region;
-pub(crate) mod release;
-mod shares;
-pub(crate) mod slab;
-mod tenure;
 mod transfer;
 
-use std::sync::atomic;
-
 pub use binding::DropPolicy;
-pub use owned::Memory;
+pub use memory::Memory;
 pub use raw::RawMemory;
 pub use region::Region;
 pub use transfer::CopyStats;

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::release::Visit;
+use super::block::ContextEntry;
 use crate::access::view::View;
 use crate::allocation::Allocation;
 use crate::driver::context::ContextGuard;
@@ -71,10 +71,10 @@ impl RawMemory {
         // Dropped after the context was left: it may be what keeps the context alive.
         let owner = allocation.owner().clone();
         let Some(context) = owner.primary_context() else { return allocation.release() };
-        let (guard, released) = match Visit::to(context, allocation) {
-            Visit::Within(guard, allocation) => (Ok(guard), allocation.release()),
-            Visit::Gone => return Ok(()),
-            Visit::Refused(error, allocation) => (Err(error), allocation.release()),
+        let (guard, released) = match ContextEntry::enter(context, allocation) {
+            ContextEntry::Entered(guard, allocation) => (Ok(guard), allocation.release()),
+            ContextEntry::Gone => return Ok(()),
+            ContextEntry::Refused(error, allocation) => (Err(error), allocation.release()),
         };
         let left = guard.and_then(ContextGuard::leave);
         if let (Err(error), Err(_)) = (&left, &released) {

@@ -3,18 +3,19 @@
 
 use std::fmt;
 use std::ops::RangeBounds;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::slice;
 
 use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::piece::{Lease, Part};
+use super::chunk::ChunkRef;
 use crate::access::copy::{self, CopyRoutine};
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
 use crate::access::writer::Writer;
+use crate::driver::Handle;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
 /// A range of bytes that the CPU and the device share.
@@ -28,36 +29,55 @@ use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 /// All methods may be called from any thread; they make the memory's own CUDA context current where they need
 /// one. Offsets and ranges are in bytes from the region's start.
 #[derive(Clone)]
-#[repr(transparent)]
 pub struct Region {
-    part: Part,
+    /// Null for device memory.
+    host_ptr: Handle<*mut u8>,
+    device_ptr: CUdeviceptr,
+    len: usize,
+    chunk: ChunkRef,
 }
 
 impl Region {
-    pub(super) const fn new(part: Part) -> Self {
-        Self { part }
-    }
-
-    /// A part as a region.
+    /// All of a chunk.
     #[inline]
-    pub(super) fn of(part: &Part) -> &Self {
-        // SAFETY: a region is laid out as the part that it has.
-        unsafe { &*ptr::from_ref(part).cast() }
+    pub(super) fn new(chunk: ChunkRef) -> Self {
+        Self { host_ptr: Handle(chunk.host_ptr()), device_ptr: chunk.device_ptr(), len: chunk.len(), chunk }
     }
 
-    pub(crate) const fn lease(&self) -> &Lease {
-        &self.part.lease
+    pub(crate) const fn chunk(&self) -> &ChunkRef {
+        &self.chunk
+    }
+
+    #[inline]
+    pub(super) fn into_chunk(self) -> ChunkRef {
+        self.chunk
     }
 
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
-        self.part.view()
+        View::checked(self.chunk.allocation(), self.offset(), self.len)
+    }
+
+    /// Where it begins in its allocation, in bytes.
+    fn offset(&self) -> usize {
+        // An allocation fits the address space.
+        usize::try_from(self.device_ptr - self.chunk.allocation().device_ptr()).unwrap_or(usize::MAX)
+    }
+
+    /// The host address of a range within the region, if the CPU copies it through its cache.
+    #[inline]
+    fn cached_ptr(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        if !self.chunk.is_cached() || range::check(offset, len, self.len).is_err() {
+            return None;
+        }
+        // SAFETY: `offset` is at most the length of the mapping at `host_ptr`.
+        NonNull::new(unsafe { self.host_ptr.0.add(offset) })
     }
 
     /// The handle that the memory was allocated from.
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
-        self.part.lease.allocation().owner()
+        self.chunk.allocation().owner()
     }
 
     /// The first byte's address on the device.
@@ -68,8 +88,8 @@ impl Region {
 
     #[inline]
     pub(crate) fn device_ptr_ref(&self) -> &CUdeviceptr {
-        self.part.lease.expose();
-        &self.part.device_ptr
+        self.chunk.expose();
+        &self.device_ptr
     }
 
     /// The first byte's address for the CPU; none for device memory.
@@ -78,25 +98,25 @@ impl Region {
     /// through the pointer with volatile or atomic accesses.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.view().host_ptr()
+        NonNull::new(self.host_ptr.0)
     }
 
     /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.part.len
+        self.len
     }
 
     /// Whether there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.part.len == 0
+        self.len == 0
     }
 
     /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.part.lease.allocation().kind()
+        self.chunk.allocation().kind()
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
@@ -104,20 +124,20 @@ impl Region {
     /// already running needs.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
-        self.part.lease.allocation().memory_type().coherent
+        self.chunk.allocation().memory_type().coherent
     }
 
     /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
     /// where not.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.part.lease.allocation().memory_type().atom
+        self.chunk.allocation().memory_type().atom
     }
 
     /// The memory type that the memory came from.
     #[must_use]
     pub fn memory_type(&self) -> MemoryTypeInfo {
-        self.part.lease.allocation().memory_type().info
+        self.chunk.allocation().memory_type().info
     }
 
     /// A stream of the memory's context, for copies, fills and events. Null and 1 are that context's legacy default
@@ -133,7 +153,7 @@ impl Region {
     /// The stream must stay alive for as long as the value and its copies are used.
     pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
         // SAFETY: by this method's contract.
-        unsafe { StreamRef::in_context(raw, self.part.lease.context()) }
+        unsafe { StreamRef::in_context(raw, self.chunk.block().context()) }
     }
 
     /// Waits for the stream that the memory is bound to. Does nothing when it is bound to none.
@@ -142,7 +162,7 @@ impl Region {
     ///
     /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work, and [`Error::Forked`].
     pub fn wait_for_stream(&self) -> Result<()> {
-        self.part.lease.wait_for_stream()
+        self.chunk.wait_for_stream()
     }
 
     /// Makes the CPU's writes to a range visible to the device.
@@ -207,7 +227,7 @@ impl Region {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
-        let Some(to) = self.part.ordinary(offset, source.len()) else { return self.write_otherwise(offset, source) };
+        let Some(to) = self.cached_ptr(offset, source.len()) else { return self.write_otherwise(offset, source) };
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
         unsafe { copy::write_cached(to, source) };
         Ok(())
@@ -248,7 +268,7 @@ impl Region {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
-        let Some(from) = self.part.ordinary(offset, target.len()) else { return self.read_otherwise(offset, target) };
+        let Some(from) = self.cached_ptr(offset, target.len()) else { return self.read_otherwise(offset, target) };
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
         unsafe { copy::read_cached(from, target) };
         Ok(())
@@ -304,7 +324,7 @@ impl Region {
         if !self.kind().has_host_view() {
             return Err(Error::NoHostView { kind: self.kind() });
         }
-        self.part.lease.wait_for_stream()?;
+        self.chunk.wait_for_stream()?;
         MapGuard::new(self.view().part(offset, len)?, mode)
     }
 
@@ -315,7 +335,12 @@ impl Region {
     /// [`Error::OutOfRange`].
     pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        Ok(Self { part: self.part.part(offset, len) })
+        Ok(Self {
+            host_ptr: Handle(self.host_ptr.0.wrapping_add(offset)),
+            device_ptr: self.device_ptr + offset as u64,
+            len,
+            chunk: self.chunk.clone(),
+        })
     }
 
     /// The bytes as elements of `T`, as pointer and count.
@@ -330,14 +355,13 @@ impl Region {
     ///
     /// The drivers' first error, see [`Memory::free`](crate::Memory::free).
     pub fn free(self) -> Result<()> {
-        self.part.lease.end()
+        self.chunk.free()
     }
 
     /// As [`free`](Self::free), and nothing is waited for.
     #[inline]
     pub(super) fn free_idle(self) -> Result<()> {
-        self.part.lease.know_idle();
-        self.part.lease.end()
+        self.chunk.free_idle()
     }
 
     /// The bytes as a slice.
@@ -377,10 +401,10 @@ impl Region {
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
-            .field("offset", &self.part.offset())
+            .field("offset", &self.offset())
             .field("len", &self.len())
             .field("kind", &self.kind())
-            .field("device_ptr", &format_args!("{:#x}", self.part.device_ptr))
+            .field("device_ptr", &format_args!("{:#x}", self.device_ptr))
             .field("host_ptr", &self.host_ptr())
             .finish_non_exhaustive()
     }

@@ -150,7 +150,7 @@ impl Region {
     fn way(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> Way {
         match Way::choose(policy, view.traits(), len, self.dma().threshold(direction)) {
             // Setting an engine up for one copy is not worth it.
-            Way::DmaIfPossible if !Dma::keeps_engine(self.lease().context()) => Way::Cpu,
+            Way::DmaIfPossible if !Dma::keeps_engine(self.chunk().block().context()) => Way::Cpu,
             way => way,
         }
     }
@@ -241,7 +241,9 @@ impl Region {
             return Ok(process::check().map_err(Failure::Unavailable));
         }
         // SAFETY: the region keeps the bytes, and an unfinished copy is noted where the memory's release looks.
-        Self::change_by_dma(part, || unsafe { self.dma().write(self.lease().context(), part.device_ptr(), source) })
+        Self::change_by_dma(part, || unsafe {
+            self.dma().write(self.chunk().block().context(), part.device_ptr(), source)
+        })
     }
 
     /// Has the device change all of a view's bytes.
@@ -271,7 +273,7 @@ impl Region {
         }
         part.flush(0, target.len())?;
         // SAFETY: as for a write.
-        Ok(unsafe { self.dma().read(self.lease().context(), part.device_ptr(), target) })
+        Ok(unsafe { self.dma().read(self.chunk().block().context(), part.device_ptr(), target) })
     }
 
     /// As [`write_by_dma`](Self::write_by_dma).
@@ -284,13 +286,15 @@ impl Region {
     ) -> Result<std::result::Result<(), Failure>> {
         let part = view.part(offset, len)?;
         // SAFETY: as for a write.
-        Self::change_by_dma(part, || unsafe { self.dma().fill(self.lease().context(), part.device_ptr(), unit, len) })
+        Self::change_by_dma(part, || unsafe {
+            self.dma().fill(self.chunk().block().context(), part.device_ptr(), unit, len)
+        })
     }
 
     /// The error of a copy that failed. The memory must not go while the device may be at it.
     fn after(&self, failure: Failure) -> crate::Error {
         if let Failure::Unfinished(_) = failure {
-            self.lease().note_stray();
+            self.chunk().record_unfinished_copy();
         }
         failure.into()
     }

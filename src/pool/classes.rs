@@ -1,8 +1,8 @@
-//! The sizes that a pool's pieces have: a few classes for each doubling, from 256 bytes. Pure.
+//! The sizes of a pool's chunks: a few classes for each doubling, from 64 bytes. Pure.
 #![forbid(unsafe_code)]
 
-/// The smallest piece is of `1 << SMALLEST` bytes.
-const SMALLEST: u32 = 8;
+/// The smallest chunk has `1 << SMALLEST` bytes: a cache line, which neighbours never share.
+const SMALLEST: u32 = 6;
 
 /// The size classes of a pool. Class 0 is the smallest; the sizes of a doubling are evenly spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) struct Classes {
 
 impl Classes {
     /// Classes for 1 to `largest` bytes. `bits` is at most [`SMALLEST`], `alignment` a power of two, and `largest` a
-    /// multiple of it and no less than the smallest piece.
+    /// multiple of it and no less than the smallest chunk.
     pub(super) const fn new(bits: u32, alignment: usize, largest: usize) -> Self {
         debug_assert!(bits <= SMALLEST && alignment.is_power_of_two());
         debug_assert!(largest.is_multiple_of(alignment) && largest >= 1 << SMALLEST);
@@ -39,7 +39,7 @@ impl Classes {
         Some((((doubling - SMALLEST) as usize) << self.bits) + leading - (1 << self.bits) + 1)
     }
 
-    /// The bytes of a piece of a class: a multiple of the alignment for each class that [`of`](Self::of) gives.
+    /// The bytes of a chunk of a class: a multiple of the alignment for each class that [`of`](Self::of) gives.
     pub(super) const fn size(&self, class: usize) -> usize {
         let Some(rank) = class.checked_sub(1) else { return 1 << SMALLEST };
         let doubling = (rank >> self.bits) + SMALLEST as usize;
@@ -113,15 +113,18 @@ mod tests {
     fn four_classes_for_each_doubling() {
         let classes = Classes::new(2, 64, 1024);
         let sizes: Vec<_> = (0..classes.count()).map(|class| classes.size(class)).collect();
-        assert_eq!(sizes, [256, 320, 384, 448, 512, 640, 768, 896, 1024]);
-        assert_eq!((classes.of(0), classes.of(1), classes.of(1024), classes.of(1025)), (None, Some(0), Some(8), None));
+        assert_eq!(sizes[..4], [64, 80, 96, 112]);
+        assert_eq!(sizes[8..], [256, 320, 384, 448, 512, 640, 768, 896, 1024]);
+        assert_eq!((classes.of(0), classes.of(1), classes.of(1024), classes.of(1025)), (None, Some(0), Some(16), None));
+        let used: Vec<_> = (1..=256).filter_map(|len| classes.of(len)).map(|class| classes.size(class)).collect();
+        assert_eq!([used[0], used[63], used[64], used[128], used[192]], [64, 64, 128, 192, 256]);
     }
 
     #[test]
-    fn pieces_of_a_kibibyte_and_more_are_aligned_to_256_bytes() {
+    fn chunks_of_a_kibibyte_and_more_are_aligned_to_256_bytes() {
         let classes = Classes::new(2, 64, LARGEST);
-        for class in 0..classes.count() {
-            let size = classes.size(class);
+        for len in 1..LARGEST.min(64 << 10) {
+            let size = classes.of(len).map_or(0, |class| classes.size(class));
             assert!(size.is_multiple_of(if size >= 1024 { 256 } else { 64 }), "{size}");
         }
     }

@@ -1,6 +1,7 @@
 //! The memory that a pool gives.
 #![expect(unsafe_code, reason = "slices are the caller's responsibility")]
 
+use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -9,8 +10,8 @@ use std::slice;
 
 use bytemuck::Pod;
 
-use super::core::{Loan, take_back_far};
-use crate::memory::piece::{FreePiece, Lease};
+use super::thread_cache;
+use crate::memory::chunk::{Chunk, ChunkRef};
 use crate::{Memory, Result};
 
 /// Memory from a [`Pool`](crate::Pool), which goes back there when it and its regions are gone.
@@ -22,22 +23,33 @@ use crate::{Memory, Result};
 /// What differs: it cannot be exported as a descriptor ([`Error::Pooled`](crate::Error::Pooled)), since it shares an
 /// allocation with other memory; [`free`](Self::free) and a drop give it back, in the order of ten nanoseconds.
 pub struct PoolMemory {
-    /// Given up by a drop.
-    loan: ManuallyDrop<Loan>,
+    /// Taken by a drop.
+    memory: ManuallyDrop<Memory>,
+    class: u32,
+    /// The pool's id. With the class it says where the chunk goes, before the chunk has arrived in the CPU's cache.
+    pool_id: u32,
 }
 
 impl PoolMemory {
-    /// What was lent.
+    /// A chunk for `len` bytes of the pool with this id.
     #[inline]
-    pub(super) const fn new(loan: Loan) -> Self {
-        Self { loan: ManuallyDrop::new(loan) }
+    pub(super) fn new(pool_id: u32, chunk: Box<Chunk>, len: usize) -> Self {
+        let class = chunk.class().into();
+        Self { memory: ManuallyDrop::new(Memory::new(ChunkRef::new(chunk, len))), class, pool_id }
     }
 
     #[inline]
-    fn into_loan(self) -> Loan {
+    fn into_memory(self) -> Memory {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: nothing uses the field afterwards.
-        unsafe { ManuallyDrop::take(&mut this.loan) }
+        unsafe { ManuallyDrop::take(&mut this.memory) }
+    }
+
+    /// Keeps a chunk in this thread's cache if that is possible; gives it back if not.
+    #[inline]
+    fn cache(pool_id: u32, class: u32, chunk: Option<Box<Chunk>>) -> Option<Box<Chunk>> {
+        let chunk = chunk?;
+        if chunk.is_idle() { thread_cache::put(pool_id, class as usize, chunk) } else { Some(chunk) }
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`](crate::Region::as_mut_slice).
@@ -65,7 +77,9 @@ impl PoolMemory {
     /// again before the device is known to have finished.
     #[inline]
     pub fn free(self) -> Result<()> {
-        self.into_loan().give_back_near().map_or(Ok(()), take_back_far)
+        let (pool_id, class) = (self.pool_id, self.class);
+        let chunk = self.into_memory().into_chunk().release();
+        Self::cache(pool_id, class, chunk).map_or(Ok(()), Chunk::give_back)
     }
 
     /// Gives memory back that the device has finished with, see [`Memory::free_idle`].
@@ -79,28 +93,32 @@ impl PoolMemory {
     /// As [`Memory::free_idle`].
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
-        self.loan.lease.know_idle();
-        self.free()
+        let (pool_id, class) = (self.pool_id, self.class);
+        let chunk = self.into_memory().into_chunk().release_idle();
+        Self::cache(pool_id, class, chunk).map_or(Ok(()), Chunk::give_back)
     }
 
-    /// Makes a pointer of it, for [`from_raw`](Self::from_raw). What it points at may be used until then, but not changed:
-    /// it is where the pool looks.
+    /// Turns the memory into a pointer, for [`from_raw`](Self::from_raw). What it points at is private.
     #[inline]
     #[must_use]
-    pub fn into_raw(self) -> NonNull<Memory> {
-        self.into_loan().lease.into_raw().cast()
+    pub fn into_raw(self) -> NonNull<c_void> {
+        self.into_memory().into_chunk().into_raw().cast()
     }
 
-    /// The memory of a pointer.
+    /// The memory of a pointer; none if it was freed already, as far as that can be seen: until the pool lends the bytes
+    /// again or gives them back to the drivers.
     ///
     /// # Safety
     ///
-    /// The pointer must come from [`into_raw`](Self::into_raw), and not have been given here before.
+    /// The pointer must come from [`into_raw`](Self::into_raw), and be used once, or the memory that it gives be forgotten
+    /// ([`ManuallyDrop`]) each time but the last.
     #[inline]
     #[must_use]
-    pub unsafe fn from_raw(memory: NonNull<Memory>) -> Self {
+    pub unsafe fn from_raw(memory: NonNull<c_void>) -> Option<Self> {
         // SAFETY: by this function's contract.
-        Self::new(Loan::of(unsafe { Lease::from_raw(memory.cast()) }))
+        let chunk = unsafe { ChunkRef::from_raw(memory.cast()) }?;
+        let (class, pool_id) = (chunk.class().into(), chunk.block().pool_id());
+        Some(Self { memory: ManuallyDrop::new(Memory::new(chunk)), class, pool_id })
     }
 }
 
@@ -108,17 +126,17 @@ impl Drop for PoolMemory {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: nothing uses what was dropped.
-        let loan = unsafe { ManuallyDrop::take(&mut self.loan) };
-        if let Some(piece) = loan.give_back_near() {
-            drop_far(piece);
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        if let Some(chunk) = Self::cache(self.pool_id, self.class, memory.into_chunk().release()) {
+            drop_uncached(chunk);
         }
     }
 }
 
 #[cold]
-fn drop_far(piece: FreePiece) {
-    if let Err(error) = take_back_far(piece) {
-        log::warn!("giving a piece of memory back: {error}");
+fn drop_uncached(chunk: Box<Chunk>) {
+    if let Err(error) = chunk.give_back() {
+        log::warn!("releasing memory of a pool: {error}");
     }
 }
 
@@ -127,7 +145,7 @@ impl Deref for PoolMemory {
 
     #[inline]
     fn deref(&self) -> &Memory {
-        Memory::of(&self.loan.lease)
+        &self.memory
     }
 }
 
@@ -135,7 +153,7 @@ impl From<PoolMemory> for Memory {
     /// For code that does not care where memory comes from: it goes back to its pool all the same.
     #[inline]
     fn from(memory: PoolMemory) -> Self {
-        Self::lent(memory.into_loan().lease)
+        memory.into_memory()
     }
 }
 

@@ -1,22 +1,16 @@
 //! Pools: memory in nanoseconds, from blocks that the drivers gave long before.
 //!
-//! Three storeys. Blocks are allocations like any other, and [`depot`] carves them into spans ([`spans`]) and those into
-//! pieces of a size class ([`classes`]). Each thread keeps a few free pieces ([`local`], [`handover`]). Pieces that the
-//! device may still use wait in [`fences`]. [`core`] ties them together, with [`upkeep`] and [`growing`].
+//! Blocks are allocations like any other. The arena ([`arena`]) divides them into spans, and each span into chunks of one
+//! size class ([`classes`]). Each thread keeps a few free chunks ([`thread_cache`]); chunks that the device may still use
+//! wait in [`pending`]. [`inner`] ties them together.
 
+mod arena;
 mod classes;
-mod core;
-mod depot;
-mod fences;
-mod growing;
-mod handover;
-mod latest;
-mod local;
+mod inner;
 mod memory;
 mod options;
-mod primitives;
-mod spans;
-mod upkeep;
+mod pending;
+mod thread_cache;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +18,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUstream};
 
-use self::core::Core;
+use self::inner::PoolInner;
 use crate::driver::process;
 use crate::{MemoryKind, Result, Vkgdr};
 pub use memory::PoolMemory;
@@ -87,14 +81,12 @@ pub struct Pool {
 }
 
 /// A pool that somebody can still allocate from.
-struct Open {
-    core: Arc<Core>,
-}
+struct Open(Arc<PoolInner>);
 
 impl Drop for Open {
     fn drop(&mut self) {
         if !process::is_forked() {
-            self.core.close();
+            self.0.close();
         }
     }
 }
@@ -110,13 +102,13 @@ impl Pool {
     /// [`Error::WrongDevice`](crate::Error::WrongDevice) when it is another device's, and
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn new(owner: &Vkgdr, options: PoolOptions) -> Result<Self> {
-        let core = Arc::new(Core::new(owner, &options)?);
-        Ok(Self { open: Arc::new(Open { core }) })
+        let inner = Arc::new(PoolInner::new(owner, &options)?);
+        Ok(Self { open: Arc::new(Open(inner)) })
     }
 
     #[inline]
-    fn core(&self) -> &Arc<Core> {
-        &self.open.core
+    fn inner(&self) -> &Arc<PoolInner> {
+        &self.open.0
     }
 
     /// Memory of `len` bytes. What is in it is undefined.
@@ -130,7 +122,13 @@ impl Pool {
     /// allocation of its own has to be made, as [`Memory::allocate`](crate::Memory::allocate).
     #[inline]
     pub fn allocate(&self, len: usize) -> Result<PoolMemory> {
-        self.core().allocate(len).map(PoolMemory::new)
+        let inner = self.inner();
+        let cached = if process::is_forked() { None } else { inner.classes.of(len) };
+        let chunk = match cached.and_then(|class| thread_cache::take(inner.id, class, len)) {
+            Some(chunk) => chunk,
+            None => inner.allocate(len)?,
+        };
+        Ok(PoolMemory::new(inner.id, chunk, len))
     }
 
     /// Memory of `len` bytes, bound to a stream, see [`Memory::bind_stream`](crate::Memory::bind_stream).
@@ -145,9 +143,8 @@ impl Pool {
     /// another context than the pool, and [`Error::PerThreadStream`](crate::Error::PerThreadStream).
     pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<PoolMemory> {
         process::check()?;
-        let core = self.core();
-        let memory = match core.classes().of(len).and_then(|class| core.take_shelved(stream.cu_stream(), class)) {
-            Some(piece) => PoolMemory::new(core.lend(piece, len)),
+        let memory = match self.inner().allocate_for_stream(len, stream.cu_stream()) {
+            Some(chunk) => PoolMemory::new(self.inner().id, chunk, len),
             None => self.allocate(len)?,
         };
         memory.bind_stream(stream)?;
@@ -167,14 +164,9 @@ impl Pool {
     #[expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
     pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<PoolMemory> {
         process::check()?;
-        let core = self.core();
-        let piece = match core.classes().of(len) {
-            // SAFETY: the stream is live by this method's contract.
-            Some(class) => unsafe { core.take_parked(stream, class) }?,
-            None => None,
-        };
-        let memory = match piece {
-            Some(piece) => PoolMemory::new(core.lend(piece, len)),
+        // SAFETY: the stream is live by this method's contract.
+        let memory = match unsafe { self.inner().allocate_for_event(len, stream) }? {
+            Some(chunk) => PoolMemory::new(self.inner().id, chunk, len),
             None => self.allocate(len)?,
         };
         // SAFETY: live for long enough by this method's contract.
@@ -187,7 +179,7 @@ impl Pool {
     ///
     /// Does not wait: memory that the device may still use stays.
     pub fn trim(&self, keep: usize) -> usize {
-        if process::is_forked() { 0 } else { self.core().trim(keep) }
+        if process::is_forked() { 0 } else { self.inner().trim(keep) }
     }
 
     /// Waits for the pool's context and gives back every block that nobody uses.
@@ -196,7 +188,7 @@ impl Pool {
     /// what the device may still use stays.
     pub fn free_held(&self) {
         if !process::is_forked() {
-            self.core().free_held();
+            self.inner().free_held();
         }
     }
 
@@ -206,63 +198,63 @@ impl Pool {
     /// For pools that are about to fall out of use: every allocation after the last one is gone makes a block again.
     pub fn stop_holding(&self) {
         if !process::is_forked() {
-            self.core().stop_holding();
+            self.inner().stop_holding();
         }
     }
 
-    /// How many free pieces the pool keeps, in all threads, those included that wait for the device.
+    /// The number of free chunks that the pool keeps, in all threads, those included that wait for the device.
     #[must_use]
-    pub fn held_blocks(&self) -> usize {
-        if process::is_forked() { 0 } else { self.core().held() }
+    pub fn free_chunks(&self) -> usize {
+        if process::is_forked() { 0 } else { self.inner().free_chunks() }
     }
 
-    /// How many pieces are in use.
+    /// The number of chunks in use.
     #[must_use]
-    pub fn active_blocks(&self) -> usize {
-        if process::is_forked() { 0 } else { self.core().lent().0 }
+    pub fn used_chunks(&self) -> usize {
+        if process::is_forked() { 0 } else { self.inner().used().0 }
     }
 
     /// The bytes that the pool has from the drivers: in use, free, or lost between pieces.
     #[must_use]
     pub fn managed_bytes(&self) -> usize {
-        if process::is_forked() { 0 } else { self.core().managed() }
+        if process::is_forked() { 0 } else { self.inner().managed_bytes() }
     }
 
     /// The bytes that are in use, as they were asked for.
     #[must_use]
     pub fn active_bytes(&self) -> usize {
-        if process::is_forked() { 0 } else { self.core().lent().1 }
+        if process::is_forked() { 0 } else { self.inner().used().1 }
     }
 
     /// The bytes that a piece for `len` bytes takes up; none for 0 and for what gets an allocation of its own.
     #[must_use]
     pub fn piece_len(&self, len: usize) -> Option<usize> {
-        let classes = self.core().classes();
+        let classes = &self.inner().classes;
         classes.of(len).map(|class| classes.size(class))
     }
 
     /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.core().kind()
+        self.inner().kind
     }
 
     /// The size of the blocks in bytes.
     #[must_use]
     pub fn block_len(&self) -> usize {
-        self.core().block_len()
+        self.inner().block_len
     }
 
     /// The handle that the blocks are allocated from.
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
-        self.core().owner()
+        &self.inner().owner
     }
 
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
-        self.core().context().raw()
+        self.inner().context.raw()
     }
 }
 

@@ -134,9 +134,9 @@ fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
         Ok(pool)
     };
     let finish = |pool: Pool| {
-        assert_eq!(pool.active_blocks(), 0);
+        assert_eq!(pool.used_chunks(), 0);
         pool.free_held();
-        assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+        assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
         Ok(())
     };
     sweep.run(prepare, operate, finish)
@@ -166,7 +166,7 @@ fn an_event_that_cannot_be_asked_is_given_up_for_a_wait_for_the_context() -> Res
     gate.open();
     let waits = calls("cuCtxSynchronize");
     pool.free_held();
-    assert_eq!((pool.held_blocks(), pool.managed_bytes()), (0, 0));
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
     assert!(calls("cuCtxSynchronize") > waits, "the context was not waited for");
     Ok(())
 }
@@ -286,7 +286,7 @@ fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
             };
             sweep.run(prepare, operate, |pool| {
                 pool.free_held();
-                assert_eq!((pool.active_blocks(), pool.held_blocks()), (0, 0));
+                assert_eq!((pool.used_chunks(), pool.free_chunks()), (0, 0));
                 Ok(())
             })?;
         }

@@ -114,9 +114,9 @@ fn a_warm_pool_asks_no_driver() -> Result {
     sweep("Pool: allocate and free of what the device never had, counts, piece_len", || {
         let piece = pool.allocate(LEN)?;
         piece.write(0, &[1_u8])?;
-        assert_eq!((pool.active_blocks(), pool.active_bytes()), (1, LEN));
+        assert_eq!((pool.used_chunks(), pool.active_bytes()), (1, LEN));
         piece.free()?;
-        assert!(pool.held_blocks() > 0 && pool.managed_bytes() > 0 && pool.piece_len(LEN).is_some());
+        assert!(pool.free_chunks() > 0 && pool.managed_bytes() > 0 && pool.piece_len(LEN).is_some());
         Ok(())
     })
 }

@@ -211,11 +211,11 @@ typedef struct vkgdr_pool_stats {
   /**
    * The free pieces that it keeps, those included that wait for the device.
    */
-  size_t held_blocks;
+  size_t free_chunks;
   /**
    * The pieces that are in use.
    */
-  size_t active_blocks;
+  size_t used_chunks;
   /**
    * The bytes that it has from the drivers: in use, free, or lost between pieces.
    */

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn vkgdr_memory_flush_checked(mem: vkgdr_memory_t, offset:
 unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
     let memory = unsafe { region(mem) }?;
-    Ok(memory.flush(range(memory, offset, size)?)?)
+    Ok(memory.flush(range(&memory, offset, size)?)?)
 }
 
 /// Makes the device's writes to a range visible to the CPU. Any range within the memory will do: it is rounded
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate_checked(mem: vkgdr_memory_t, of
 unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
     let memory = unsafe { region(mem) }?;
-    Ok(memory.invalidate(range(memory, offset, size)?)?)
+    Ok(memory.invalidate(range(&memory, offset, size)?)?)
 }
 
 /// Copies `size` bytes to the memory. Does not flush.
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn vkgdr_memory_write(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
-        let range = range(memory, offset, size)?;
+        let range = range(&memory, offset, size)?;
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(source, size) }?;
         Ok(memory.write(range.start, source)?)
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn vkgdr_memory_read(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
-        let range = range(memory, offset, size)?;
+        let range = range(&memory, offset, size)?;
         let target = match (target.is_null(), size) {
             (_, 0) => &mut [][..],
             (true, _) => return Err(Failure::Null("target")),
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
     boundary::status(|| {
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
-        let range = range(memory, offset, size)?;
+        let range = range(&memory, offset, size)?;
         // SAFETY: by this function's contract.
         let pattern = unsafe { bytes(pattern, pattern_size) }?;
         if pattern.is_empty() {

@@ -3,7 +3,8 @@
 #![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_void;
-use std::ops::Range;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, Range};
 use std::ptr::{NonNull, null_mut};
 
 use vkgdr_rs::{Error, Memory, PoolMemory, Region};
@@ -26,10 +27,10 @@ enum Contents {
     Part(Region),
 }
 
-/// The lowest bit of a handle of a pool's memory, which is no [`vkgdr_memory`] but points at the crate's [`Memory`]: what
-/// a pool gives has a place already, and to make another takes as long as the pool does.
+/// The lowest bit of a handle of a pool's memory. Such a handle is no [`vkgdr_memory`] but a [`PoolMemory`] as a raw
+/// pointer: a box around it would take as long as the pool does.
 const POOLED: usize = 1;
-const _: () = assert!(align_of::<Memory>() > POOLED && align_of::<vkgdr_memory>() > POOLED);
+const _: () = assert!(align_of::<vkgdr_memory>() > POOLED);
 
 /// Memory, or a region of it.
 pub type vkgdr_memory_t = *mut vkgdr_memory;
@@ -46,41 +47,70 @@ pub(crate) fn pooled(memory: PoolMemory) -> vkgdr_memory_t {
     memory.into_raw().cast::<vkgdr_memory>().as_ptr().map_addr(|address| address | POOLED)
 }
 
-/// What a handle of a pool's memory points at; none for others.
+/// The raw pointer in a handle of a pool's memory; none for others.
 #[inline]
-fn find_pooled(mem: vkgdr_memory_t) -> Option<NonNull<Memory>> {
+fn find_pooled(mem: vkgdr_memory_t) -> Option<NonNull<c_void>> {
     if mem.addr() & POOLED == 0 { None } else { NonNull::new(mem.map_addr(|address| address & !POOLED).cast()) }
 }
 
-/// What a memory handle points at: memory, or a region of it.
+/// The pool's memory of a raw pointer; an error if it was freed already, where that can be seen.
+///
+/// # Safety
+///
+/// As of [`PoolMemory::from_raw`].
+#[inline]
+unsafe fn pool_memory(pooled: NonNull<c_void>) -> Outcome<PoolMemory> {
+    // SAFETY: by this function's contract.
+    unsafe { PoolMemory::from_raw(pooled) }.ok_or_else(|| Error::Freed.into())
+}
+
+/// The memory of a handle, for the length of a call.
+pub(crate) enum Borrowed<'a> {
+    Whole(&'a Memory),
+    Part(&'a Region),
+    /// Never dropped: the caller keeps the handle.
+    Pooled(ManuallyDrop<PoolMemory>),
+}
+
+impl Borrowed<'_> {
+    /// All of an allocation or of a pool's chunk; an error for a region.
+    fn memory(&self) -> Outcome<&Memory> {
+        match self {
+            Self::Whole(memory) => Ok(memory),
+            Self::Part(_) => Err(Failure::Region),
+            Self::Pooled(memory) => Ok(memory),
+        }
+    }
+}
+
+impl Deref for Borrowed<'_> {
+    type Target = Region;
+
+    #[inline]
+    fn deref(&self) -> &Region {
+        match self {
+            Self::Whole(memory) => memory,
+            Self::Part(region) => region,
+            Self::Pooled(memory) => memory,
+        }
+    }
+}
+
+/// The memory of a handle.
 ///
 /// # Safety
 ///
 /// `mem` must be null or live.
 #[inline]
-unsafe fn contents<'a>(mem: vkgdr_memory_t) -> Outcome<Result<&'a Memory, &'a Region>> {
+pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     if let Some(pooled) = find_pooled(mem) {
-        // SAFETY: by this function's contract.
-        return Ok(Ok(unsafe { pooled.as_ref() }));
+        // SAFETY: made by `pooled`, and forgotten again.
+        return Ok(Borrowed::Pooled(ManuallyDrop::new(unsafe { pool_memory(pooled) }?)));
     }
     // SAFETY: by this function's contract.
     Ok(match &unsafe { handle(mem) }?.inner {
-        Contents::Whole(memory) => Ok(memory),
-        Contents::Part(region) => Err(region),
-    })
-}
-
-/// What a memory handle points at.
-///
-/// # Safety
-///
-/// `mem` must be null or live.
-#[inline]
-pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<&'a Region> {
-    // SAFETY: by this function's contract.
-    Ok(match unsafe { contents(mem) }? {
-        Ok(memory) => memory,
-        Err(region) => region,
+        Contents::Whole(memory) => Borrowed::Whole(memory),
+        Contents::Part(region) => Borrowed::Part(region),
     })
 }
 
@@ -103,7 +133,7 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
 unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     if let Some(pooled) = find_pooled(mem) {
         // SAFETY: made by `pooled`, and not used again.
-        let memory = unsafe { PoolMemory::from_raw(pooled) };
+        let memory = unsafe { pool_memory(pooled) }?;
         // SAFETY: the device has finished with memory that is not bound, by this function's contract.
         return Ok(if memory.bound_stream().is_some() { memory.free() } else { unsafe { memory.free_idle() } }?);
     }
@@ -243,7 +273,8 @@ pub unsafe extern "C" fn vkgdr_memory_bind_stream(mem: vkgdr_memory_t, stream: C
 /// As for [`vkgdr_memory_bind_stream`].
 unsafe fn bind(mem: vkgdr_memory_t, stream: CUstream) -> Outcome {
     // SAFETY: by this function's contract.
-    let memory = unsafe { contents(mem) }?.map_err(|_| Failure::Region)?;
+    let memory = unsafe { region(mem) }?;
+    let memory = memory.memory()?;
     // SAFETY: as above.
     unsafe { memory.bind_raw_stream(stream.cast()) }?;
     Ok(())
@@ -271,7 +302,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
         required(out)?;
         // SAFETY: by this function's contract.
         let whole = unsafe { region(mem) }?;
-        let range = range(whole, offset, size)?;
+        let range = range(&whole, offset, size)?;
         let part = Contents::Part(whole.region(range)?).into_handle();
         // SAFETY: by this function's contract.
         unsafe { put(out, part) }

@@ -51,9 +51,9 @@ pub struct vkgdr_pool_options {
 #[repr(C)]
 pub struct vkgdr_pool_stats {
     /// The free pieces that it keeps, those included that wait for the device.
-    pub held_blocks: usize,
+    pub free_chunks: usize,
     /// The pieces that are in use.
-    pub active_blocks: usize,
+    pub used_chunks: usize,
     /// The bytes that it has from the drivers: in use, free, or lost between pieces.
     pub managed_bytes: usize,
     /// The bytes that are in use, as they were asked for.
@@ -277,8 +277,8 @@ pub unsafe extern "C" fn vkgdr_pool_get_stats(pool: vkgdr_pool_t, out: *mut vkgd
         // SAFETY: by this function's contract.
         let pool = unsafe { pool_of(pool) }?;
         let stats = vkgdr_pool_stats {
-            held_blocks: pool.held_blocks(),
-            active_blocks: pool.active_blocks(),
+            free_chunks: pool.free_chunks(),
+            used_chunks: pool.used_chunks(),
             managed_bytes: pool.managed_bytes(),
             active_bytes: pool.active_bytes(),
         };

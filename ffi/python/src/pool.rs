@@ -82,12 +82,12 @@ impl Pool {
 
     #[getter]
     fn held_blocks(&self) -> usize {
-        self.pool.held_blocks()
+        self.pool.free_chunks()
     }
 
     #[getter]
     fn active_blocks(&self) -> usize {
-        self.pool.active_blocks()
+        self.pool.used_chunks()
     }
 
     #[getter]

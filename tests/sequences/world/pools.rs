@@ -25,7 +25,7 @@ impl PoolSlot {
     /// Fails unless the pool counts what is alive.
     fn check(&mut self) -> Result {
         self.pieces.retain(|piece| piece.strong_count() > 0);
-        let (active, alive) = (self.pool.active_blocks(), self.pieces.len());
+        let (active, alive) = (self.pool.used_chunks(), self.pieces.len());
         let enough = self.pool.managed_bytes() >= self.pool.active_bytes();
         if active == alive && enough { Ok(()) } else { Err(format!("{active} active pieces, {alive} alive").into()) }
     }

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::ptr;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -12,9 +11,9 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::binding::DropPolicy;
-use super::piece::{Lease, Part};
+use super::block::Block;
+use super::chunk::{Chunk, ChunkRef};
 use super::region::Region;
-use super::release::Held;
 use crate::allocation::{Allocation, Exported};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -51,10 +50,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// println!("kernels use {:#x}", memory.device_ptr());
 /// # Ok::<(), vkgdr::Error>(())
 /// ```
-#[repr(transparent)]
-pub struct Memory {
-    whole: Region,
-}
+pub struct Memory(Region);
 
 impl Memory {
     /// Allocates `len` bytes of memory in the handle's primary context if it retains that, else in the current
@@ -95,30 +91,22 @@ impl Memory {
         Self::make(owner, || Allocation::import(owner, &exported, len, kind))
     }
 
-    /// All of what was lent.
-    #[inline]
-    pub(crate) fn lent(lease: Lease) -> Self {
-        Self { whole: Region::new(Part::whole(lease)) }
+    fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
+        let block = Block::dedicated(owner, allocate)?;
+        let len = block.allocation().len();
+        Ok(Self::new(ChunkRef::new(Chunk::dedicated(block), len)))
     }
 
-    /// All of what was lent, as a holder of the lease sees it.
+    /// All of a chunk.
     #[inline]
-    pub(crate) fn of(lease: &Lease) -> &Self {
-        let whole = Region::of(lease.whole());
-        // SAFETY: memory is laid out as the region that it has.
-        unsafe { &*ptr::from_ref(whole).cast() }
+    pub(crate) fn new(chunk: ChunkRef) -> Self {
+        Self(Region::new(chunk))
     }
 
-    /// Memory of the handle's primary context if it retains that, else of the current context.
-    fn make(owner: &Vkgdr, allocation: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        let (allocation, context) = match owner.primary_context() {
-            Some(context) => (context.run(allocation)?, context),
-            None => {
-                let context = owner.current_context()?;
-                (allocation()?, context)
-            }
-        };
-        Ok(Self::lent(Lease::own(Held::new(allocation, context))))
+    /// Gives the reference to the chunk.
+    #[inline]
+    pub(crate) fn into_chunk(self) -> ChunkRef {
+        self.0.into_chunk()
     }
 
     /// A new file descriptor of the memory, from which [`import_fd`](Self::import_fd) makes memory with the same bytes,
@@ -133,34 +121,35 @@ impl Memory {
     /// What `vkGetMemoryFdKHR` returns, [`Error::Pooled`] for memory of a pool, which shares an allocation with other
     /// memory, and [`Error::Forked`].
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        if self.whole.lease().is_lent() {
+        let block = self.0.chunk().block();
+        if block.is_pooled() {
             return Err(Error::Pooled { operation: "export_fd" });
         }
-        self.whole.lease().allocation().export()
+        block.allocation().export()
     }
 
     /// The first byte's address on the device.
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
-        self.whole.device_ptr()
+        self.0.device_ptr()
     }
 
     /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.whole.len()
+        self.0.len()
     }
 
     /// Whether there are no bytes: never, since empty memory cannot be allocated.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.whole.is_empty()
+        self.0.is_empty()
     }
 
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
-        self.whole.lease().context().raw()
+        self.0.chunk().block().context().raw()
     }
 
     /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop returns at once, with the
@@ -176,7 +165,7 @@ impl Memory {
     /// [`Error::ForeignStream`] when the stream belongs to another context,
     /// [`Error::PerThreadStream`].
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
-        self.whole.lease().bind(stream)
+        self.0.chunk().bind(stream)
     }
 
     /// As [`bind_stream`](Self::bind_stream), for a stream that somebody else keeps alive. Null is the legacy
@@ -191,14 +180,14 @@ impl Memory {
     /// The stream must stay alive until the memory and all its regions are gone, or were bound to another stream.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live for long enough by this method's contract.
-        unsafe { self.whole.lease().bind_raw(stream) }
+        unsafe { self.0.chunk().bind_raw(stream) }
     }
 
     /// The stream that the memory is bound to, if it is to one.
     #[inline]
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
-        self.whole.lease().bound_stream()
+        self.0.chunk().bound_stream()
     }
 
     /// Waits for the bound stream, and ends the binding: the drop waits for the whole context from then on, unless it
@@ -211,7 +200,7 @@ impl Memory {
     /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work; the memory stays bound then.
     /// [`Error::Forked`].
     pub fn unbind_stream(&self) -> Result<()> {
-        self.whole.lease().unbind()
+        self.0.chunk().unbind()
     }
 
     /// Notes that `stream` is about to use the memory. If that is another stream than the bound one, the drop waits for
@@ -220,13 +209,13 @@ impl Memory {
     /// The stream must be one of the memory's context for that to help, see [`Region::stream`]. It is compared, never
     /// used.
     pub fn record_use(&self, stream: CUstream) {
-        self.whole.lease().note_use(stream);
+        self.0.chunk().record_use(stream);
     }
 
     /// What the release waits for.
     #[must_use]
     pub fn drop_policy(&self) -> DropPolicy {
-        self.whole.lease().policy()
+        self.0.chunk().policy()
     }
 
     /// Makes the release wait for nothing ([`DropPolicy::Immediate`]).
@@ -235,7 +224,7 @@ impl Memory {
     ///
     /// When the memory and its regions are gone, no work of the device may use it.
     pub unsafe fn release_immediately(&self) {
-        self.whole.lease().release_immediately();
+        self.0.chunk().release_immediately();
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`].
@@ -249,7 +238,7 @@ impl Memory {
     /// As [`Region::as_mut_slice`].
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
         // SAFETY: by this method's contract, which is the same.
-        unsafe { self.whole.as_mut_slice() }
+        unsafe { self.0.as_mut_slice() }
     }
 
     /// Frees the memory, as a drop does, and reports what goes wrong. If regions of it are alive, the memory
@@ -273,7 +262,7 @@ impl Memory {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn free(self) -> Result<()> {
-        self.whole.free()
+        self.0.free()
     }
 
     /// Frees memory that the device has finished with: [`release_immediately`](Self::release_immediately) and
@@ -289,7 +278,7 @@ impl Memory {
     /// As [`release_immediately`](Self::release_immediately).
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
-        self.whole.free_idle()
+        self.0.free_idle()
     }
 }
 
@@ -297,7 +286,7 @@ impl Deref for Memory {
     type Target = Region;
 
     fn deref(&self) -> &Region {
-        &self.whole
+        &self.0
     }
 }
 

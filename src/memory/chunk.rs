@@ -1,0 +1,372 @@
+//! A chunk: a reference-counted part of a block, or all of a dedicated one.
+//!
+//! A free chunk is a `Box<Chunk>` in one of a pool's lists. While it is lent, each [`Memory`](crate::Memory) and
+//! [`Region`](crate::Region) of it has a [`ChunkRef`]; the last one to go makes it a box again and returns it.
+#![expect(unsafe_code, reason = "counts references to chunks on the heap")]
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+
+use super::binding::{Binding, DropPolicy, LazyBinding};
+use super::block::Block;
+use crate::Result;
+use crate::allocation::{Allocation, LINE};
+use crate::driver::process;
+use crate::loom::{AtomicU32, Ordering as CountOrdering};
+
+/// A count of references, 0 while there are none.
+#[derive(Debug)]
+struct RefCount(AtomicU32);
+
+impl RefCount {
+    /// More references than threads can make before this one aborts.
+    const LIMIT: u32 = u32::MAX / 2;
+
+    /// Whether the caller's reference is the only one. If so it stays the only one, and what the others did before they
+    /// went is visible.
+    #[inline]
+    fn is_one(&self) -> bool {
+        self.0.load(CountOrdering::Acquire) == 1
+    }
+
+    /// Adds a reference. The caller holds one.
+    fn add(&self) {
+        // Relaxed: a new holder gets its reference from the caller.
+        if self.0.fetch_add(1, CountOrdering::Relaxed) > Self::LIMIT {
+            std::process::abort();
+        }
+    }
+
+    /// Removes the caller's reference. Tells whether it was the last: then what the others did before is visible.
+    #[inline]
+    fn remove(&self) -> bool {
+        if self.is_one() {
+            // Nobody else looks at the count any more.
+            self.0.store(0, CountOrdering::Relaxed);
+            return true;
+        }
+        self.0.fetch_sub(1, CountOrdering::AcqRel) == 1
+    }
+}
+
+/// Part of a block, lent again and again.
+///
+/// 40 bytes, so that glibc's malloc takes 48 for it: the lists of a pool hold millions.
+pub(crate) struct Chunk {
+    refs: RefCount,
+    /// The index of its span in the pool's arena.
+    span: u32,
+    class: u16,
+    /// Whether the CPU copies it through its cache; false where there is no host view.
+    cached: bool,
+    /// Whether the device address was given out since it was lent, so that the device may use the bytes.
+    exposed: AtomicBool,
+    /// Where it begins in its block, in units of [`LINE`] bytes.
+    line: u32,
+    /// The bytes that were asked for when it was lent.
+    len: usize,
+    binding: LazyBinding,
+    block: Arc<Block>,
+}
+
+#[cfg(not(all(test, loom)))]
+const _: () = assert!(size_of::<Chunk>() == 40);
+
+impl Chunk {
+    /// The class of chunks that are all of a block.
+    pub(crate) const DEDICATED: u16 = u16::MAX;
+
+    /// All of a block. If that is no pool's, the device may use it from the start.
+    pub(crate) fn dedicated(block: Block) -> Box<Self> {
+        let (cached, exposed) = (block.is_cached(), block.pool().is_none());
+        let mut chunk = Self::new(Arc::new(block), 0, cached, 0, Self::DEDICATED);
+        *chunk.exposed.get_mut() = exposed;
+        chunk
+    }
+
+    /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block whose memory is `cached`.
+    pub(crate) fn new(block: Arc<Block>, offset: usize, cached: bool, span: u32, class: u16) -> Box<Self> {
+        debug_assert!(offset.is_multiple_of(LINE));
+        // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
+        let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
+        let (refs, exposed) = (RefCount(AtomicU32::new(0)), AtomicBool::new(false));
+        Box::new(Self { refs, span, class, cached, exposed, line, len: 0, binding: LazyBinding::default(), block })
+    }
+
+    pub(crate) const fn span(&self) -> u32 {
+        self.span
+    }
+
+    #[inline]
+    pub(crate) const fn class(&self) -> u16 {
+        self.class
+    }
+
+    pub(crate) const fn is_dedicated(&self) -> bool {
+        self.class == Self::DEDICATED
+    }
+
+    /// The bytes that were asked for when it was lent last.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(super) const fn is_cached(&self) -> bool {
+        self.cached
+    }
+
+    #[inline]
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    #[inline]
+    pub(super) fn allocation(&self) -> &Allocation {
+        self.block.allocation()
+    }
+
+    #[inline]
+    fn offset(&self) -> usize {
+        self.line as usize * LINE
+    }
+
+    #[inline]
+    pub(super) fn device_ptr(&self) -> CUdeviceptr {
+        self.allocation().device_ptr() + self.offset() as u64
+    }
+
+    /// The first byte as the CPU sees it; null for device memory.
+    #[inline]
+    pub(super) fn host_ptr(&self) -> *mut u8 {
+        self.allocation().host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(self.offset()))
+    }
+
+    /// Marks the bytes as ones that the device may use from now on.
+    #[inline]
+    pub(crate) fn expose(&self) {
+        self.exposed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing but the CPU has used the chunk since it was lent.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.exposed.load(Ordering::Relaxed) && self.binding.is_unset()
+    }
+
+    /// Resets a free chunk to the state of a new one. Returns whether the device may use it, and its binding.
+    pub(crate) fn reset(&mut self) -> (bool, Binding) {
+        let exposed = std::mem::take(self.exposed.get_mut());
+        (exposed, self.binding.take())
+    }
+
+    pub(super) fn policy(&self) -> DropPolicy {
+        self.binding.get().policy()
+    }
+
+    pub(super) fn release_immediately(&self) {
+        self.change(Binding::release_immediately);
+    }
+
+    pub(super) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        process::check()?;
+        self.binding.shared().bind(stream, self.block.context())
+    }
+
+    /// # Safety
+    ///
+    /// `stream` must be live, and stay so until the bytes are released or bound to another stream.
+    pub(super) unsafe fn bind_raw(&self, stream: CUstream) -> Result<()> {
+        process::check()?;
+        // SAFETY: by this method's contract.
+        unsafe { self.binding.shared().bind_raw(stream, self.block.context()) }
+    }
+
+    #[inline]
+    pub(super) fn bound_stream(&self) -> Option<CUstream> {
+        self.binding.known()?.get().stream()
+    }
+
+    /// Waits for the bound stream, and ends the binding.
+    pub(super) fn unbind(&self) -> Result<()> {
+        process::check()?;
+        self.binding.known().map_or(Ok(()), |binding| binding.unbind(self.block.context()))
+    }
+
+    /// Waits for the bound stream, if there is one.
+    pub(super) fn wait_for_stream(&self) -> Result<()> {
+        process::check()?;
+        self.binding.get().synchronize(self.block.context())
+    }
+
+    /// Records that `stream` is about to use the bytes.
+    pub(crate) fn record_use(&self, stream: CUstream) {
+        self.expose();
+        self.change(|binding| binding.record_use(stream));
+    }
+
+    /// Records that a copy of ours may still be under way.
+    pub(super) fn record_unfinished_copy(&self) {
+        self.expose();
+        self.change(Binding::record_unfinished_copy);
+    }
+
+    /// Changes the binding. In a forked child, nothing: a thread that the child does not have may hold the lock.
+    fn change(&self, change: impl FnOnce(&mut Binding)) {
+        if !process::is_forked() {
+            self.binding.shared().change(change);
+        }
+    }
+
+    /// Forgets what the device did with a free chunk, unless a copy of ours may still be under way.
+    #[cold]
+    fn mark_idle(&mut self) {
+        if !self.binding.get().has_unfinished_copy() {
+            drop(self.reset());
+        }
+    }
+
+    /// Returns a free chunk to its pool, or releases its block if it belongs to none.
+    #[cold]
+    pub(crate) fn give_back(self: Box<Self>) -> Result<()> {
+        match self.block.pool() {
+            Some(pool) => pool.clone().take_back(self),
+            None => self.release_dedicated(),
+        }
+    }
+
+    /// Releases a free chunk and the block that it is all of: as its binding says, or at once if the device has not had
+    /// it.
+    pub(crate) fn release_dedicated(mut self: Box<Self>) -> Result<()> {
+        let (exposed, mut binding) = self.reset();
+        if !exposed {
+            binding.release_immediately();
+        }
+        let Self { block, .. } = *self;
+        Arc::into_inner(block).map_or(Ok(()), |block| block.release(&binding))
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { class, span, .. } = self;
+        f.debug_struct("Chunk").field("class", class).field("span", span).field("block", &self.block).finish()
+    }
+}
+
+/// A reference to a lent chunk. The last one returns the chunk.
+pub(crate) struct ChunkRef(NonNull<Chunk>);
+
+// SAFETY: a pointer to a chunk that is counted atomically, and chunks may be sent and shared.
+unsafe impl Send for ChunkRef {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ChunkRef {}
+
+const _: () = {
+    const fn is_send_and_sync<T: Send + Sync>() {}
+    is_send_and_sync::<Chunk>();
+};
+
+impl ChunkRef {
+    /// Lends a free chunk for `len` bytes.
+    #[inline]
+    pub(crate) fn new(mut chunk: Box<Chunk>, len: usize) -> Self {
+        chunk.refs = RefCount(AtomicU32::new(1));
+        chunk.len = len;
+        Self(NonNull::from(Box::leak(chunk)))
+    }
+
+    /// Turns the reference into a pointer.
+    #[inline]
+    pub(crate) fn into_raw(self) -> NonNull<Chunk> {
+        ManuallyDrop::new(self).0
+    }
+
+    /// The reference of a pointer; none if the chunk is free, as far as its memory still tells.
+    ///
+    /// # Safety
+    ///
+    /// The pointer must come from [`into_raw`](Self::into_raw), and be used once.
+    #[inline]
+    pub(crate) unsafe fn from_raw(chunk: NonNull<Chunk>) -> Option<Self> {
+        // SAFETY: the chunk has the reference that the pointer stands for, by this function's contract.
+        let lent = unsafe { chunk.as_ref() }.refs.0.load(CountOrdering::Relaxed) != 0;
+        lent.then_some(Self(chunk))
+    }
+
+    /// Removes this reference; gives the chunk with the last one. In a forked child, nothing: the chunk is the parent's.
+    #[inline]
+    pub(crate) fn release(self) -> Option<Box<Chunk>> {
+        let chunk = self.into_raw();
+        // SAFETY: the reference keeps the chunk, up to the removal.
+        let refs = unsafe { &(*chunk.as_ptr()).refs };
+        if process::is_forked() || !refs.remove() {
+            return None;
+        }
+        // SAFETY: it was a box when it was lent, and this was the last reference.
+        Some(unsafe { Box::from_raw(chunk.as_ptr()) })
+    }
+
+    /// Removes this reference, and reports what goes wrong when it was the last.
+    pub(crate) fn free(self) -> Result<()> {
+        self.release().map_or(Ok(()), Chunk::give_back)
+    }
+
+    /// As [`free`](Self::free), for a holder who knows that the device has finished with the bytes.
+    #[inline]
+    pub(crate) fn free_idle(self) -> Result<()> {
+        self.release_idle().map_or(Ok(()), Chunk::give_back)
+    }
+
+    /// As [`release`](Self::release), for a holder who knows that the device has finished with the bytes: the chunk is
+    /// returned as one that only the CPU has used.
+    #[inline]
+    pub(crate) fn release_idle(self) -> Option<Box<Chunk>> {
+        if !self.refs.is_one() {
+            // Others may still use it, but they need not wait for the device either.
+            self.release_immediately();
+            return self.release();
+        }
+        let mut chunk = self.release()?;
+        if !chunk.is_idle() {
+            chunk.mark_idle();
+        }
+        Some(chunk)
+    }
+}
+
+impl Deref for ChunkRef {
+    type Target = Chunk;
+
+    #[inline]
+    fn deref(&self) -> &Chunk {
+        // SAFETY: the reference keeps the chunk, which nobody changes but through atomics.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for ChunkRef {
+    fn clone(&self) -> Self {
+        self.refs.add();
+        Self(self.0)
+    }
+}
+
+impl Drop for ChunkRef {
+    fn drop(&mut self) {
+        // A copy that is used instead of this one, which nothing uses any more.
+        if let Some(chunk) = Self(self.0).release()
+            && let Err(error) = chunk.give_back()
+        {
+            log::warn!("releasing memory: {error}");
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! A pool's inside: where a chunk comes from when this thread has none, how blocks are made, where a chunk goes when it
+//! comes back, and how free memory is given back.
+//!
+//! Locks are held for bookkeeping only: under none is a driver called, anything dropped or a line logged.
+#![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
+
+use std::fmt;
+use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use cudarc::driver::sys::CUstream;
+
+use super::arena::{Arena, Evicted};
+use super::classes::Classes;
+use super::options::PoolOptions;
+use super::pending::PendingFrees;
+use super::thread_cache::{self, NO_CACHE, ThreadCache, Used};
+use crate::driver::context::Context;
+use crate::driver::process;
+use crate::memory::binding::Binding;
+use crate::memory::block::{Block, ChunkPool};
+use crate::memory::chunk::Chunk;
+use crate::{DropPolicy, MemoryKind, Result, StreamRef, Vkgdr};
+
+/// What all clones of a pool, its threads' caches and its blocks share.
+pub(super) struct PoolInner {
+    pub(super) id: u32,
+    pub(super) owner: Vkgdr,
+    pub(super) kind: MemoryKind,
+    pub(super) context: Context,
+    pub(super) classes: Classes,
+    pub(super) block_len: usize,
+    shared: Shared,
+}
+
+/// What threads change, on cache lines apart from what they all read.
+#[repr(align(128))]
+struct Shared {
+    arena: Mutex<Arena>,
+    pending: PendingFrees,
+    caches: Mutex<Vec<Arc<ThreadCache>>>,
+    growth: Growth,
+    /// What is in use and not counted by a thread's cache.
+    used_chunks: AtomicIsize,
+    used_bytes: AtomicIsize,
+    /// The bytes of chunks that have an allocation of their own.
+    dedicated_bytes: AtomicIsize,
+}
+
+/// Lets one thread make a block while others that also ran out wait for it.
+#[derive(Default)]
+struct Growth {
+    thread: Mutex<Option<ThreadId>>,
+    done: Condvar,
+}
+
+/// A thread's turn to make a block; without one if `taken` is false.
+struct GrowthTurn<'a> {
+    growth: &'a Growth,
+    taken: bool,
+}
+
+impl Growth {
+    /// No thread waits for longer: the one that makes a block may be in a logger, and that logger wait for this thread.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Waits for the thread that makes a block, unless it is this one: then a logger of the drivers' side called here.
+    fn begin(&self) -> GrowthTurn<'_> {
+        let me = thread::current().id();
+        let waited = self
+            .done
+            .wait_timeout_while(self.lock(), Self::PATIENCE, |thread| thread.is_some_and(|thread| thread != me));
+        let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let taken = thread.is_none();
+        if taken {
+            *thread = Some(me);
+        }
+        GrowthTurn { growth: self, taken }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for GrowthTurn<'_> {
+    fn drop(&mut self) {
+        if self.taken {
+            *self.growth.lock() = None;
+            self.growth.done.notify_one();
+        }
+    }
+}
+
+/// A unique pool id; [`NO_CACHE`] once they are used up.
+fn next_id() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let next = |last: u32| Some(last.saturating_add(1));
+    LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(NO_CACHE, |last| last.saturating_add(1))
+}
+
+impl PoolInner {
+    pub(super) fn new(owner: &Vkgdr, options: &PoolOptions) -> Result<Self> {
+        process::check()?;
+        let kind = options.kind();
+        let (classes, block_len) = options.plan(owner.memory_type(kind)?.granule)?;
+        let context = match owner.primary_context() {
+            Some(context) => context,
+            None => owner.current_context()?,
+        };
+        let shared = Shared {
+            arena: Mutex::new(Arena::new(classes)),
+            pending: PendingFrees::new(context, classes.size(0)),
+            caches: Mutex::default(),
+            growth: Growth::default(),
+            used_chunks: AtomicIsize::new(0),
+            used_bytes: AtomicIsize::new(0),
+            dedicated_bytes: AtomicIsize::new(0),
+        };
+        Ok(Self { id: next_id(), owner: owner.clone(), kind, context, classes, block_len, shared })
+    }
+
+    /// A chunk for `len` bytes, where this thread's cache has none.
+    #[cold]
+    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Box<Chunk>> {
+        process::check()?;
+        let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
+        let count = thread_cache::enrol(self, class);
+        let mut chunks = Vec::with_capacity(count);
+        let chunk = loop {
+            self.gather(class, count, &mut chunks)?;
+            if let Some(chunk) = chunks.pop() {
+                break chunk;
+            }
+        };
+        if !chunks.is_empty() {
+            thread_cache::stock(self.id, class, &mut chunks);
+            self.put(chunks);
+        }
+        self.count(1, len);
+        Ok(chunk)
+    }
+
+    /// A chunk with an allocation of its own.
+    fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Box<Chunk>> {
+        let block = match self.make_block(len) {
+            Err(error) if error.is_exhaustion() && self.free_held() => self.make_block(len),
+            block => block,
+        }?;
+        let chunk = Chunk::dedicated(block);
+        self.shared.dedicated_bytes.fetch_add(len.cast_signed(), Ordering::Relaxed);
+        self.count(1, len);
+        Ok(chunk)
+    }
+
+    /// Adds free chunks to `into`; makes a block for them if need be.
+    fn gather(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<Box<Chunk>>) -> Result<()> {
+        if self.take(class, count, into) {
+            return Ok(());
+        }
+        let _turn = self.shared.growth.begin();
+        if self.take(class, count, into) {
+            return Ok(());
+        }
+        self.put(self.pending().poll(usize::MAX));
+        self.pending().fence_streams();
+        if self.pending().for_context_bytes() >= self.block_len / 4 {
+            self.put(self.wait_for_pending());
+        }
+        if self.take(class, count, into) {
+            return Ok(());
+        }
+        let block = match self.make_block(self.block_len) {
+            Err(error) if error.is_exhaustion() => {
+                self.free_held();
+                if self.take(class, count, into) {
+                    return Ok(());
+                }
+                self.make_block(self.arena().span_len(class).min(self.block_len))
+            }
+            block => block,
+        }?;
+        let cached = block.is_cached();
+        self.arena().add_block(Arc::new(block), cached);
+        self.take(class, count, into);
+        Ok(())
+    }
+
+    fn make_block(self: &Arc<Self>, len: usize) -> Result<Block> {
+        Block::pooled(&self.owner, len, self.kind, self.context, Some(self.clone()))
+    }
+
+    /// A free chunk for `len` bytes that was bound to this stream before.
+    pub(super) fn allocate_for_stream(&self, len: usize, stream: CUstream) -> Option<Box<Chunk>> {
+        let chunk = self.pending().take_for_stream(stream, self.class_of(len)?)?;
+        self.lend_again(&chunk, len);
+        Some(chunk)
+    }
+
+    /// A free chunk for `len` bytes that was bound to a stream at this address before. The stream waits for the chunk's
+    /// event.
+    ///
+    /// # Safety
+    ///
+    /// The stream must be live.
+    pub(super) unsafe fn allocate_for_event(&self, len: usize, stream: CUstream) -> Result<Option<Box<Chunk>>> {
+        let found = self.class_of(len).and_then(|class| self.pending().take_for_event(stream, class));
+        let Some((chunk, event)) = found else { return Ok(None) };
+        // SAFETY: live by this method's contract, and used before it returns only.
+        let waiting = unsafe { StreamRef::in_context(stream, self.context) }.and_then(|stream| stream.wait(&event));
+        if let Err(error) = waiting {
+            self.pending().put_back(chunk, event, stream);
+            return Err(error);
+        }
+        self.lend_again(&chunk, len);
+        Ok(Some(chunk))
+    }
+
+    fn class_of(&self, len: usize) -> Option<u16> {
+        u16::try_from(self.classes.of(len)?).ok()
+    }
+
+    /// Counts a chunk that a stream may still use.
+    fn lend_again(&self, chunk: &Chunk, len: usize) {
+        chunk.expose();
+        self.count(1, len);
+    }
+
+    /// Keeps a chunk that the device may still use.
+    fn put_pending(&self, chunk: Box<Chunk>, binding: Binding) -> Result<()> {
+        let holding = self.keeps_free_chunks();
+        match binding.policy() {
+            DropPolicy::WaitForStream if binding.keeps_stream() && holding => {
+                self.pending().add_for_stream(chunk, binding);
+            }
+            DropPolicy::WaitForStream => {
+                self.put(self.pending().add_for_event(chunk, &binding)?);
+            }
+            _ => {
+                self.pending().add_for_context(chunk);
+                if !holding {
+                    self.put(self.pending().wait()?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, class: usize, count: usize, into: &mut Vec<Box<Chunk>>) -> bool {
+        let mut evicted = Evicted::default();
+        self.arena().take(class, count, into, &mut evicted)
+    }
+
+    /// Puts free chunks into the arena. Returns the bytes that go back to the drivers by that.
+    fn put(&self, chunks: Vec<Box<Chunk>>) -> usize {
+        if chunks.is_empty() {
+            return 0;
+        }
+        let mut evicted = Evicted::default();
+        self.arena().put(chunks, &mut evicted)
+    }
+
+    fn arena(&self) -> MutexGuard<'_, Arena> {
+        self.shared.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn caches(&self) -> MutexGuard<'_, Vec<Arc<ThreadCache>>> {
+        self.shared.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    const fn pending(&self) -> &PendingFrees {
+        &self.shared.pending
+    }
+
+    /// Counts chunks and bytes that are in use, or, if negative, are not any more.
+    fn count(&self, chunks: isize, len: usize) {
+        let used = Used { chunks, bytes: chunks * len.cast_signed() };
+        if !thread_cache::count(self.id, used) {
+            self.count_shared(used);
+        }
+    }
+
+    fn count_shared(&self, used: Used) {
+        self.shared.used_chunks.fetch_add(used.chunks, Ordering::Relaxed);
+        self.shared.used_bytes.fetch_add(used.bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn keeps_free_chunks(&self) -> bool {
+        self.arena().keeps_free_chunks()
+    }
+
+    /// Adds a thread's cache.
+    pub(super) fn admit(&self, cache: Arc<ThreadCache>) {
+        self.caches().push(cache.clone());
+        // The pool may have stopped holding meanwhile, and not have seen the cache.
+        if !self.keeps_free_chunks() {
+            self.close_cache(&cache);
+        }
+    }
+
+    /// Removes a thread's cache, at the thread's end.
+    pub(super) fn retire(&self, cache: &Arc<ThreadCache>) {
+        self.close_cache(cache);
+        self.caches().retain(|other| !Arc::ptr_eq(other, cache));
+    }
+
+    /// Moves a cache's chunks to the arena, and lets it keep none from now on.
+    fn close_cache(&self, cache: &ThreadCache) {
+        let mut chunks = Vec::new();
+        self.count_shared(cache.close(&mut chunks));
+        self.put(chunks);
+    }
+
+    fn close_caches(&self) {
+        let caches = self.caches().clone();
+        caches.iter().for_each(|cache| self.close_cache(cache));
+    }
+
+    /// Gives free blocks back to the drivers, until no more than `keep` bytes are managed. Returns the bytes given back.
+    pub(super) fn trim(&self, keep: usize) -> usize {
+        let mut chunks = self.pending().poll(usize::MAX);
+        let caches = self.caches().clone();
+        caches.iter().for_each(|cache| cache.drain(&mut chunks));
+        // A pool that does not hold gives blocks back already here.
+        let freed = self.put(chunks);
+        let mut evicted = Evicted::default();
+        freed + self.arena().trim(keep.saturating_sub(self.dedicated_bytes()), &mut evicted)
+    }
+
+    /// Waits for the context, and takes the chunks that it may have used. None where waiting fails.
+    fn wait_for_pending(&self) -> Vec<Box<Chunk>> {
+        self.pending().wait().unwrap_or_else(|error| {
+            log::debug!("waiting for a pool's context: {error}");
+            Vec::new()
+        })
+    }
+
+    /// Waits for the context, gives every free block back, and waits for deferred frees. Whether that may have given the
+    /// drivers any memory.
+    pub(super) fn free_held(&self) -> bool {
+        let freed = self.put(self.wait_for_pending()) + self.trim(0) > 0;
+        self.owner.gpu().release_queue().drain() | freed
+    }
+
+    /// Keeps no free chunk from now on.
+    pub(super) fn stop_holding(&self) {
+        self.arena().stop_holding();
+        self.close_caches();
+        self.free_held();
+    }
+
+    /// Gives up everything that is not in use.
+    pub(super) fn close(&self) {
+        let mut evicted = Evicted::default();
+        self.arena().close(&mut evicted);
+        self.close_caches();
+        drop(evicted);
+        self.pending().close();
+    }
+
+    /// The number of free chunks, those included that wait for the device.
+    pub(super) fn free_chunks(&self) -> usize {
+        let cached: usize = self.caches().iter().map(|cache| cache.count().0).sum();
+        self.arena().free_chunks() + self.pending().len() + cached
+    }
+
+    /// The bytes of all blocks and dedicated allocations.
+    pub(super) fn managed_bytes(&self) -> usize {
+        self.arena().managed_bytes() + self.dedicated_bytes()
+    }
+
+    fn dedicated_bytes(&self) -> usize {
+        usize::try_from(self.shared.dedicated_bytes.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// The number of chunks in use, and the bytes that were asked for.
+    pub(super) fn used(&self) -> (usize, usize) {
+        let mut chunks = self.shared.used_chunks.load(Ordering::Relaxed);
+        let mut bytes = self.shared.used_bytes.load(Ordering::Relaxed);
+        for cache in self.caches().iter() {
+            let (_, used) = cache.count();
+            (chunks, bytes) = (chunks + used.chunks, bytes + used.bytes);
+        }
+        (usize::try_from(chunks).unwrap_or(0), usize::try_from(bytes).unwrap_or(0))
+    }
+}
+
+impl ChunkPool for PoolInner {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn take_back(self: Arc<Self>, mut chunk: Box<Chunk>) -> Result<()> {
+        let len = chunk.len();
+        self.count(-1, len);
+        if chunk.is_dedicated() {
+            self.shared.dedicated_bytes.fetch_sub(len.cast_signed(), Ordering::Relaxed);
+            return chunk.release_dedicated();
+        }
+        let (exposed, binding) = chunk.reset();
+        if exposed && binding.policy() != DropPolicy::Immediate {
+            return self.put_pending(chunk, binding);
+        }
+        let class = chunk.class().into();
+        thread_cache::enrol(&self, class);
+        let mut chunks = vec![chunk];
+        thread_cache::stock(self.id, class, &mut chunks);
+        self.put(chunks);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PoolInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolInner").field("id", &self.id).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
