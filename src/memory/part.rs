@@ -12,16 +12,16 @@ impl Part {
     /// All of what was lent.
     #[inline]
     pub(super) fn whole(lease: Lease) -> Self {
-        let Self { len, device_ptr, ordinary, .. } = *lease.whole();
-        Self { len, lease, device_ptr, ordinary }
+        let Self { len, device_ptr, cached_ptr, .. } = *lease.whole();
+        Self { len, lease, device_ptr, cached_ptr }
     }
 
     /// A range that has been checked, with a share of its own.
     pub(super) fn part(&self, offset: usize, len: usize) -> Self {
         debug_assert!(range::check(offset, len, self.len).is_ok());
         let device_ptr = self.device_ptr + offset as u64;
-        let ordinary = self.ordinary(offset, len).map_or(ptr::null_mut(), NonNull::as_ptr);
-        Self { len, lease: self.lease.clone(), device_ptr, ordinary: Handle(ordinary) }
+        let cached_ptr = self.cached_range(offset, len).map_or(ptr::null_mut(), NonNull::as_ptr);
+        Self { len, lease: self.lease.clone(), device_ptr, cached_ptr: Handle(cached_ptr) }
     }
 
     #[inline]
@@ -36,10 +36,10 @@ impl Part {
         usize::try_from(self.device_ptr - self.lease.allocation().device_ptr()).unwrap_or(usize::MAX)
     }
 
-    /// Where the CPU sees a range, if that is within this and copied in the ordinary way. All that such copies look at.
+    /// The host address of a range, if the range is within this part and the CPU copies it as cached memory.
     #[inline]
-    pub(super) fn ordinary(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        let first = NonNull::new(self.ordinary.0)?;
+    pub(super) fn cached_range(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let first = NonNull::new(self.cached_ptr.0)?;
         range::check(offset, len, self.len).ok()?;
         // SAFETY: `offset` is at most the length.
         Some(unsafe { first.add(offset) })

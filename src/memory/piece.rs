@@ -59,7 +59,7 @@ impl Lot {
 
     fn lent_by(held: Held, lender_id: u32, lender: Option<Lender>) -> Self {
         // Found out here for all pieces, which are made under their lender's lock: the first time it may log.
-        let _ = View::whole(held.allocation()).is_streamed();
+        let _ = View::whole(held.allocation()).is_write_combined();
         Self { held, bindings: Bindings::default(), lender_id, lender }
     }
 
@@ -152,8 +152,8 @@ pub(crate) struct Part {
     pub(super) len: usize,
     pub(super) lease: Lease,
     pub(super) device_ptr: CUdeviceptr,
-    /// Where the CPU sees the first byte, if it copies it in the ordinary way; null otherwise.
-    pub(super) ordinary: Handle<*mut u8>,
+    /// The host address of the first byte, if the CPU copies it as cached memory; null otherwise.
+    pub(super) cached_ptr: Handle<*mut u8>,
 }
 
 /// A piece that nobody holds.
@@ -165,13 +165,13 @@ impl FreePiece {
     pub(crate) fn new(slab: &mut Slab<Piece>, lot: Arc<Lot>, offset: usize, tag: Tag) -> Self {
         let view = View::whole(lot.held.allocation());
         let view = view.part(offset, 0).unwrap_or(view);
-        let (device_ptr, ordinary) = (view.device_ptr(), Handle(view.ordinary_ptr()));
+        let (device_ptr, cached_ptr) = (view.device_ptr(), Handle(view.cached_ptr()));
         let (shares, binding) = (Shares::one(), AtomicU32::new(0));
         let (exposed, bound) = (AtomicBool::new(false), AtomicBool::new(lot.lender_id == 0));
         let Tag { span, class } = tag;
         let lender_id = lot.lender_id;
         Self(slab.put(|index, place| {
-            let whole = ManuallyDrop::new(Part { len: 0, lease: Lease(place), device_ptr, ordinary });
+            let whole = ManuallyDrop::new(Part { len: 0, lease: Lease(place), device_ptr, cached_ptr });
             Piece { shares, span, class, exposed, bound, binding, lender_id, index, lot, whole }
         }))
     }
