@@ -77,7 +77,7 @@ miri() (
     # From elsewhere: the runner of .cargo/config.toml is not Miri's.
     cd "${TMPDIR:-/tmp}"
     nightly cargo miri test --manifest-path "$root/Cargo.toml" --locked --package vkgdr --lib -- \
-        access::range device::memory_type dma::policy error flags memory::bindings memory::slab \
+        access::range device::memory_type copy_engine::policy error flags memory::bindings memory::slab \
         pool::classes pool::options pool::spans stream::copy
 )
 

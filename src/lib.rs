@@ -20,8 +20,8 @@ compile_error!("vkgdr needs Linux: memory travels from Vulkan to CUDA as a file 
 
 mod access;
 mod allocation;
+mod copy_engine;
 mod device;
-mod dma;
 mod driver;
 mod error;
 mod flags;
@@ -34,8 +34,8 @@ mod stream;
 pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;
+pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
-pub use dma::policy::{CopyPolicy, CopyThresholds};
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};

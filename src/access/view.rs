@@ -10,7 +10,6 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::copy::{self, CopyRoutine};
 use super::range;
 use crate::allocation::Allocation;
-use crate::dma::policy::Traits;
 use crate::{Error, Result};
 
 /// Bytes `offset..offset + len` of an allocation. Every offset below is relative to that range.
@@ -101,17 +100,8 @@ impl<'a> View<'a> {
 
     /// Whether the CPU's copies go past its cache.
     #[inline]
-    pub(crate) fn is_streamed(self) -> bool {
-        copy::is_streamed(self.allocation.memory_type().cached)
-    }
-
-    /// What says which way copies go.
-    pub(crate) fn traits(self) -> Traits {
-        Traits {
-            host_view: self.allocation.kind().has_host_view(),
-            coherent: self.allocation.memory_type().coherent,
-            streamed: self.is_streamed(),
-        }
+    pub(crate) fn is_write_combined(self) -> bool {
+        copy::is_write_combined(self.allocation.memory_type().cached)
     }
 
     /// Copies `source` to `offset`.

@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUdevice;
 use super::facts::MemoryTypeInfo;
 use super::memory_type::{self, MemoryType};
 use super::release_queue::ReleaseQueue;
-use crate::dma::Dma;
+use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::{Device, Instance, PhysicalDevice};
 use crate::error::Uuid;
@@ -26,7 +26,7 @@ pub(crate) struct Gpu {
     memory: vk::PhysicalDeviceMemoryProperties,
     release_queue: ReleaseQueue,
     live_allocations: AtomicU32,
-    dma: Dma,
+    copy_engines: CopyEngines,
 }
 
 /// One of the allocations that a GPU may have at a time.
@@ -64,7 +64,7 @@ impl Gpu {
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
         let memory = instance.memory_properties(&vulkan.physical);
         let (release_queue, live_allocations) = (ReleaseQueue::default(), AtomicU32::new(0));
-        Ok(Self { uuid, name, vulkan, memory, release_queue, live_allocations, dma: Dma::default() })
+        Ok(Self { uuid, name, vulkan, memory, release_queue, live_allocations, copy_engines: CopyEngines::default() })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -99,8 +99,8 @@ impl Gpu {
         &self.release_queue
     }
 
-    pub(crate) const fn dma(&self) -> &Dma {
-        &self.dma
+    pub(crate) const fn copy_engines(&self) -> &CopyEngines {
+        &self.copy_engines
     }
 
     pub(crate) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {

@@ -155,10 +155,10 @@ impl Vkgdr {
     /// stream capture. Keep a handle for as long as you drop memory that is bound to streams; without one nobody can
     /// call this.
     ///
-    /// What copies by the copy engine ([`CopyPolicy::Dma`](crate::CopyPolicy::Dma)) have set up in contexts that were
+    /// What copies by the copy engine ([`CopyPolicy::CopyEngines`](crate::CopyPolicy::CopyEngines)) have set up in contexts that were
     /// destroyed goes, too.
     pub fn collect(&self) -> usize {
-        self.gpu().dma().collect();
+        self.gpu().copy_engines().collect();
         self.gpu().release_queue().collect()
     }
 

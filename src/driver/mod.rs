@@ -7,10 +7,10 @@ pub(crate) mod context;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod event;
+pub(crate) mod fill_pattern;
 pub(crate) mod pages;
 pub(crate) mod process;
 pub(crate) mod queue;
-pub(crate) mod unit;
 pub(crate) mod vulkan;
 
 /// A raw driver pointer that may move between threads.

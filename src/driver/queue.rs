@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::cuda::cuda;
-use super::unit::Unit;
+use super::fill_pattern::FillPattern;
 use super::{Handle, process};
 use crate::Result;
 
@@ -47,15 +47,15 @@ impl Queue {
     /// # Safety
     ///
     /// `count` values must be valid at `to` until the queue is done.
-    pub(crate) unsafe fn fill(&self, to: CUdeviceptr, unit: Unit, count: usize) -> Result<()> {
+    pub(crate) unsafe fn fill(&self, to: CUdeviceptr, pattern: FillPattern, count: usize) -> Result<()> {
         let (cuda, stream) = (cuda()?, self.raw());
-        match unit {
+        match pattern {
             // SAFETY: by this method's contract, and the stream is live.
-            Unit::One(value) => unsafe { cuda.fill_u8(to, value, count, stream) },
+            FillPattern::One(value) => unsafe { cuda.fill_u8(to, value, count, stream) },
             // SAFETY: as above.
-            Unit::Two(value) => unsafe { cuda.fill_u16(to, value, count, stream) },
+            FillPattern::Two(value) => unsafe { cuda.fill_u16(to, value, count, stream) },
             // SAFETY: as above.
-            Unit::Four(value) => unsafe { cuda.fill_u32(to, value, count, stream) },
+            FillPattern::Four(value) => unsafe { cuda.fill_u32(to, value, count, stream) },
         }
     }
 

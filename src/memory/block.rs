@@ -95,7 +95,7 @@ impl Block {
     /// Whether the CPU copies this memory through its cache. The first call of the process may log.
     pub(crate) fn is_cached(&self) -> bool {
         let view = View::whole(&self.allocation);
-        view.host_ptr().is_some() && !view.is_streamed()
+        view.host_ptr().is_some() && !view.is_write_combined()
     }
 
     /// Releases the memory as the binding says, now or by way of the deferred frees. Returns the first error. In a forked

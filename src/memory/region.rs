@@ -227,7 +227,9 @@ impl Region {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
-        let Some(to) = self.cached_ptr(offset, source.len()) else { return self.write_otherwise(offset, source) };
+        let Some(to) = self.cached_ptr(offset, source.len()) else {
+            return self.write_otherwise(offset, source);
+        };
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
         unsafe { copy::write_cached(to, source) };
         Ok(())
@@ -268,7 +270,9 @@ impl Region {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
-        let Some(from) = self.cached_ptr(offset, target.len()) else { return self.read_otherwise(offset, target) };
+        let Some(from) = self.cached_ptr(offset, target.len()) else {
+            return self.read_otherwise(offset, target);
+        };
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
         unsafe { copy::read_cached(from, target) };
         Ok(())

@@ -6,10 +6,10 @@ use bytemuck::{NoUninit, Pod};
 use super::region::Region;
 use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
-use crate::dma::policy::{Direction, Way};
-use crate::dma::{Dma, Failure};
+use crate::copy_engine::policy::{CopyPath, Direction, MemoryProperties};
+use crate::copy_engine::{CopyEngines, Failure};
+use crate::driver::fill_pattern::FillPattern;
 use crate::driver::process;
-use crate::driver::unit::Unit;
 use crate::{CopyPolicy, CopyThresholds, Result, Vkgdr};
 
 /// How many copies of a GPU's memory went which way since the process began, on all handles, from
@@ -45,7 +45,7 @@ impl Vkgdr {
     /// From how many bytes on copies of this GPU's memory are left to its copy engine.
     #[must_use]
     pub fn copy_thresholds(&self) -> CopyThresholds {
-        self.gpu().dma().thresholds()
+        self.gpu().copy_engines().thresholds()
     }
 
     /// Sets from how many bytes on copies of this GPU's memory are left to its copy engine, on all handles of the
@@ -60,13 +60,13 @@ impl Vkgdr {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn set_copy_thresholds(&self, thresholds: CopyThresholds) {
-        self.gpu().dma().set_thresholds(thresholds);
+        self.gpu().copy_engines().set_thresholds(thresholds);
     }
 
     /// Which way copies of this GPU's memory went. In a process that was forked off, the CPU's are 0.
     #[must_use]
     pub fn copy_stats(&self) -> CopyStats {
-        let counters = self.gpu().dma().counters();
+        let counters = self.gpu().copy_engines().counters();
         let (cpu, dma) = (counters.cpu(), counters.dma());
         CopyStats {
             cpu_reads: cpu.reads,
@@ -133,51 +133,57 @@ impl Region {
         self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
     }
 
-    /// [`write`](Self::write), where that is not an ordinary copy.
+    /// [`write`](Self::write) to memory that is not copied as cached memory.
     pub(super) fn write_otherwise(&self, offset: usize, source: &[u8]) -> Result<()> {
         // Memory without a host view is refused.
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.write_bytes(policy, offset, source)
     }
 
-    /// [`read`](Self::read), where that is not an ordinary copy.
+    /// [`read`](Self::read) from memory that is not copied as cached memory.
     pub(super) fn read_otherwise(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.read_bytes(policy, offset, target)
     }
 
     #[inline]
-    fn way(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> Way {
-        match Way::choose(policy, view.traits(), len, self.dma().threshold(direction)) {
+    fn path(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
+        let memory_type = self.chunk().allocation().memory_type();
+        let properties = MemoryProperties {
+            host_view: self.kind().has_host_view(),
+            coherent: memory_type.coherent,
+            write_combined: view.is_write_combined(),
+        };
+        match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
             // Setting an engine up for one copy is not worth it.
-            Way::DmaIfPossible if !Dma::keeps_engine(self.chunk().block().context()) => Way::Cpu,
-            way => way,
+            CopyPath::EngineOrCpu if !CopyEngines::keeps_engine(self.chunk().block().context()) => CopyPath::Cpu,
+            path => path,
         }
     }
 
     #[inline]
-    fn dma(&self) -> &'static Dma {
-        self.owner().gpu().dma()
+    fn engines(&self) -> &'static CopyEngines {
+        self.owner().gpu().copy_engines()
     }
 
     fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
         let view = self.view();
-        match self.way(view, policy, Direction::Write, source.len()) {
-            Way::Cpu => self.write_by_cpu(view, offset, source),
-            Way::Dma => self.write_by_dma(view, offset, source)?.map_err(|failure| self.after(failure)),
-            Way::DmaIfPossible => {
-                self.or_by_cpu(self.write_by_dma(view, offset, source)?, || self.write_by_cpu(view, offset, source))
+        match self.path(view, policy, Direction::Write, source.len()) {
+            CopyPath::Cpu => self.write_by_cpu(view, offset, source),
+            CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.after(failure)),
+            CopyPath::EngineOrCpu => {
+                self.or_by_cpu(self.write_by_engine(view, offset, source)?, || self.write_by_cpu(view, offset, source))
             }
         }
     }
 
     fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
         let view = self.view();
-        match self.way(view, policy, Direction::Read, target.len()) {
-            Way::Cpu => self.read_by_cpu(view, offset, target),
-            Way::Dma => self.read_by_dma(view, offset, target)?.map_err(|failure| self.after(failure)),
-            Way::DmaIfPossible => {
-                self.or_by_cpu(self.read_by_dma(view, offset, target)?, || self.read_by_cpu(view, offset, target))
+        match self.path(view, policy, Direction::Read, target.len()) {
+            CopyPath::Cpu => self.read_by_cpu(view, offset, target),
+            CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.after(failure)),
+            CopyPath::EngineOrCpu => {
+                self.or_by_cpu(self.read_by_engine(view, offset, target)?, || self.read_by_cpu(view, offset, target))
             }
         }
     }
@@ -186,17 +192,27 @@ impl Region {
     pub(super) fn fill_bytes(&self, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
         let view = self.view();
         let by_cpu = || self.fill_by_cpu(view, offset, len, pattern);
-        match self.unit_for_dma(view, offset, len, pattern) {
-            Some(unit) => self.or_by_cpu(self.fill_by_dma(view, offset, len, unit)?, by_cpu),
+        match self.fill_pattern_for_engine(view, offset, len, pattern) {
+            Some(pattern) => self.or_by_cpu(self.fill_by_engine(view, offset, len, pattern)?, by_cpu),
             None => by_cpu(),
         }
     }
 
     /// The value that the copy engine is to repeat; none where the CPU fills, or refuses to.
-    fn unit_for_dma(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Option<Unit> {
-        let way = self.way(view, CopyPolicy::Auto, Direction::Write, len);
+    fn fill_pattern_for_engine(
+        &self,
+        view: View<'_>,
+        offset: usize,
+        len: usize,
+        pattern: &[u8],
+    ) -> Option<FillPattern> {
+        let path = self.path(view, CopyPolicy::Auto, Direction::Write, len);
         let is_whole = len > 0 && len.is_multiple_of(pattern.len().max(1));
-        if way == Way::DmaIfPossible && is_whole { Unit::of(pattern, view.device_ptr() + offset as u64) } else { None }
+        if path == CopyPath::EngineOrCpu && is_whole {
+            FillPattern::of(pattern, view.device_ptr() + offset as u64)
+        } else {
+            None
+        }
     }
 
     /// What became of a copy by the copy engine; where that could not be had, the CPU's.
@@ -212,42 +228,47 @@ impl Region {
 
     fn write_by_cpu(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<()> {
         view.write(offset, source)?;
-        if view.is_streamed() {
-            self.dma().counters().count_cpu(Direction::Write, source.len());
+        if view.is_write_combined() {
+            self.engines().counters().count_cpu(Direction::Write, source.len());
         }
         Ok(())
     }
 
     fn read_by_cpu(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<()> {
         view.read(offset, target)?;
-        if view.is_streamed() {
-            self.dma().counters().count_cpu(Direction::Read, target.len());
+        if view.is_write_combined() {
+            self.engines().counters().count_cpu(Direction::Read, target.len());
         }
         Ok(())
     }
 
     fn fill_by_cpu(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
         view.fill(offset, len, pattern)?;
-        if view.is_streamed() {
-            self.dma().counters().count_cpu(Direction::Write, len);
+        if view.is_write_combined() {
+            self.engines().counters().count_cpu(Direction::Write, len);
         }
         Ok(())
     }
 
     /// The outer result is of what came before the copy.
-    fn write_by_dma(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<std::result::Result<(), Failure>> {
+    fn write_by_engine(
+        &self,
+        view: View<'_>,
+        offset: usize,
+        source: &[u8],
+    ) -> Result<std::result::Result<(), Failure>> {
         let part = view.part(offset, source.len())?;
         if source.is_empty() {
             return Ok(process::check().map_err(Failure::Unavailable));
         }
         // SAFETY: the region keeps the bytes, and an unfinished copy is noted where the memory's release looks.
-        Self::change_by_dma(part, || unsafe {
-            self.dma().write(self.chunk().block().context(), part.device_ptr(), source)
+        Self::change_by_engine(part, || unsafe {
+            self.engines().write(self.chunk().block().context(), part.device_ptr(), source)
         })
     }
 
     /// Has the device change all of a view's bytes.
-    fn change_by_dma(
+    fn change_by_engine(
         part: View<'_>,
         change: impl FnOnce() -> std::result::Result<(), Failure>,
     ) -> Result<std::result::Result<(), Failure>> {
@@ -260,8 +281,8 @@ impl Region {
         Ok(changed)
     }
 
-    /// As [`write_by_dma`](Self::write_by_dma).
-    fn read_by_dma(
+    /// As [`write_by_engine`](Self::write_by_engine).
+    fn read_by_engine(
         &self,
         view: View<'_>,
         offset: usize,
@@ -273,21 +294,21 @@ impl Region {
         }
         part.flush(0, target.len())?;
         // SAFETY: as for a write.
-        Ok(unsafe { self.dma().read(self.chunk().block().context(), part.device_ptr(), target) })
+        Ok(unsafe { self.engines().read(self.chunk().block().context(), part.device_ptr(), target) })
     }
 
-    /// As [`write_by_dma`](Self::write_by_dma).
-    fn fill_by_dma(
+    /// As [`write_by_engine`](Self::write_by_engine).
+    fn fill_by_engine(
         &self,
         view: View<'_>,
         offset: usize,
         len: usize,
-        unit: Unit,
+        pattern: FillPattern,
     ) -> Result<std::result::Result<(), Failure>> {
         let part = view.part(offset, len)?;
         // SAFETY: as for a write.
-        Self::change_by_dma(part, || unsafe {
-            self.dma().fill(self.chunk().block().context(), part.device_ptr(), unit, len)
+        Self::change_by_engine(part, || unsafe {
+            self.engines().fill(self.chunk().block().context(), part.device_ptr(), pattern, len)
         })
     }
 

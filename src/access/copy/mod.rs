@@ -4,7 +4,7 @@
 //! that for atomic accesses of one size, so every access to shared bytes counts as one to single bytes: it is made by
 //! assembly, or by libc's, whose wider accesses are invisible to the compiler, elsewhere by relaxed byte atomics.
 //!
-//! Memory that the CPU caches is copied by [`ordinary`]. Where it does not, stores are write-combined and loads wait for
+//! Memory that the CPU caches is copied by [`mod@cached`]. Where it does not, stores are write-combined and loads wait for
 //! the bus: [`plan`] says which accesses a copy makes, [`by_plan`] makes them with those of an instruction set, each of
 //! which has a file, and [`mod@routine`] chooses one.
 //!
@@ -18,9 +18,9 @@
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
 mod by_plan;
+mod cached;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-mod ordinary;
 mod plan;
 mod portable;
 mod routine;
@@ -34,7 +34,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use by_plan::Accesses;
-use ordinary::Vectors;
+use cached::Vectors;
 use routine::Choice;
 pub use routine::CopyRoutine;
 
@@ -72,7 +72,7 @@ struct Table {
 
 impl Table {
     const PORTABLE: &Self = &Self::planned::<portable::Portable>();
-    const ORDINARY: &Self = &Self { write: write_ordinarily, read: read_ordinarily };
+    const ORDINARY: &Self = &Self { write: write_cached_memory, read: read_cached_memory };
 
     const fn planned<A: Accesses>() -> Self {
         Self { write: by_plan::write::<A>, read: read_by_plan::<A> }
@@ -106,19 +106,19 @@ unsafe fn read_by_plan<A: Accesses>(source: *const u8, target: &mut [u8]) {
 
 /// # Safety
 ///
-/// As of [`ordinary::copy`].
-unsafe fn write_ordinarily(target: *mut u8, source: &[u8]) {
+/// As of [`cached::copy`].
+unsafe fn write_cached_memory(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(Vectors::here, target, source.as_ptr(), source.len()) };
+    unsafe { cached::copy(Vectors::here, target, source.as_ptr(), source.len()) };
 }
 
 /// # Safety
 ///
-/// As of [`ordinary::copy`].
-unsafe fn read_ordinarily(source: *const u8, target: &mut [u8]) {
+/// As of [`cached::copy`].
+unsafe fn read_cached_memory(source: *const u8, target: &mut [u8]) {
     fences::load_fence();
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(Vectors::here, target.as_mut_ptr(), source, target.len()) };
+    unsafe { cached::copy(Vectors::here, target.as_mut_ptr(), source, target.len()) };
 }
 
 /// The routine for memory that the CPU caches, or does not.
@@ -130,16 +130,15 @@ pub(super) fn routine(cached: bool) -> CopyRoutine {
 /// How cached memory is copied, as far as that is known: `Vectors` where no routine is forced.
 static ORDINARY: AtomicU8 = AtomicU8::new(0);
 
-/// The vectors of the ordinary way.
+/// The vectors for cached memory.
 #[inline]
 fn vectors() -> Vectors {
     if ORDINARY.load(Ordering::Relaxed) == Vectors::Wide as u8 { Vectors::Wide } else { Vectors::Narrow }
 }
 
-/// Whether copies go past the CPU's cache: to memory that it does not cache, or by a routine that was forced. All others
-/// are made in the ordinary way.
+/// Whether memory is copied as write-combined memory: where the CPU does not cache it, or a routine was forced.
 #[inline]
-pub(super) fn is_streamed(cached: bool) -> bool {
+pub(super) fn is_write_combined(cached: bool) -> bool {
     #[cold]
     fn find_out() -> bool {
         if Choice::made().forced {
@@ -151,7 +150,7 @@ pub(super) fn is_streamed(cached: bool) -> bool {
     !cached || (ORDINARY.load(Ordering::Relaxed) == 0 && find_out())
 }
 
-/// As [`write()`], of memory that is copied in the ordinary way.
+/// As [`write()`], to cached memory.
 ///
 /// # Safety
 ///
@@ -159,11 +158,11 @@ pub(super) fn is_streamed(cached: bool) -> bool {
 #[inline]
 pub(crate) unsafe fn write_cached(target: NonNull<u8>, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
+    unsafe { cached::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
     fences::cached_store_fence();
 }
 
-/// As [`read`], of memory that is copied in the ordinary way.
+/// As [`read`], from cached memory.
 ///
 /// # Safety
 ///
@@ -172,7 +171,7 @@ pub(crate) unsafe fn write_cached(target: NonNull<u8>, source: &[u8]) {
 pub(crate) unsafe fn read_cached(source: NonNull<u8>, target: &mut [u8]) {
     fences::cached_load_fence();
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
+    unsafe { cached::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
 }
 
 /// Copies `source` to the shared bytes at `target`, and orders them before this thread's later stores.
@@ -194,19 +193,19 @@ pub(super) unsafe fn write(cached: bool, target: NonNull<u8>, source: &[u8]) {
 /// As of [`write()`].
 #[inline]
 pub(super) unsafe fn write_unordered(cached: bool, target: NonNull<u8>, source: &[u8]) {
-    if is_streamed(cached) {
+    if is_write_combined(cached) {
         // SAFETY: by this function's contract; whatever was chosen the CPU has.
         unsafe { (Choice::made().table.write)(target.as_ptr(), source) };
     } else {
         // SAFETY: by this function's contract.
-        unsafe { ordinary::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
+        unsafe { cached::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
     }
 }
 
 /// Orders this thread's earlier writes before its later stores, as the device sees them.
 #[inline]
 pub(super) fn order_writes(cached: bool) {
-    if is_streamed(cached) {
+    if is_write_combined(cached) {
         fences::store_fence();
     } else {
         fences::cached_store_fence();
@@ -217,7 +216,7 @@ pub(super) fn order_writes(cached: bool) {
 /// [`read`] begins with.
 #[inline]
 pub(super) fn order_reads(cached: bool) {
-    if is_streamed(cached) {
+    if is_write_combined(cached) {
         fences::load_fence();
     } else {
         fences::cached_load_fence();
@@ -232,7 +231,7 @@ pub(super) fn order_reads(cached: bool) {
 /// mutable Rust reference to those bytes exist.
 #[inline]
 pub(super) unsafe fn read(cached: bool, source: NonNull<u8>, target: &mut [u8]) {
-    if is_streamed(cached) {
+    if is_write_combined(cached) {
         // SAFETY: by this function's contract.
         unsafe { read_uncached(!cached, source, target) };
     } else {

@@ -12,7 +12,7 @@ const VARIABLE: &str = "VKGDR_COPY";
 
 /// How the CPU copies to and from memory that it shares with the device.
 ///
-/// Memory that the CPU caches is copied in the ordinary way, as any other. Memory that it does not cache, which is
+/// Memory that the CPU caches is copied with libc's `memcpy`. Memory that it does not cache, which is
 /// mapped through the PCIe BAR, is written and read by the widest accesses that the CPU has. The environment variable
 /// `VKGDR_COPY` forces one routine, by its [`name`](Self::name), on all memory of the process.
 ///
@@ -40,7 +40,7 @@ pub enum CopyRoutine {
     Movdir64b,
     /// AArch64, 32 bytes at a time: LDNP, STNP.
     Neon,
-    /// As ordinary memory is copied, with libc's `memcpy`.
+    /// As cached memory is copied: a few moves for small sizes, libc's `memcpy` for others.
     Ordinary,
 }
 

@@ -41,23 +41,23 @@ impl Aligned {
     }
 }
 
-/// The ordinary copy as on a CPU without wide registers.
+/// The copy of cached memory on a CPU without wide registers.
 const NARROW: &Table = &Table { write: write_narrowly, read: read_narrowly };
 
 /// # Safety
 ///
-/// As of [`ordinary::copy`].
+/// As of [`cached::copy`].
 unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(|| Vectors::Narrow, target, source.as_ptr(), source.len()) };
+    unsafe { cached::copy(|| Vectors::Narrow, target, source.as_ptr(), source.len()) };
 }
 
 /// # Safety
 ///
-/// As of [`ordinary::copy`].
+/// As of [`cached::copy`].
 unsafe fn read_narrowly(source: *const u8, target: &mut [u8]) {
     // SAFETY: by this function's contract.
-    unsafe { ordinary::copy(|| Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };
+    unsafe { cached::copy(|| Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };
 }
 
 /// The routines that this CPU has.
@@ -196,7 +196,7 @@ fn fills_repeat_the_pattern_across_steps() {
 }
 
 #[test]
-fn cached_memory_is_copied_in_the_ordinary_way_unless_a_routine_is_forced() {
+fn cached_memory_is_copied_by_memcpy_unless_a_routine_is_forced() {
     let forced = Choice::made().forced;
     assert_eq!(routine(false), CopyRoutine::chosen());
     assert_eq!(routine(true), if forced { CopyRoutine::chosen() } else { CopyRoutine::Ordinary });

@@ -9,9 +9,9 @@ use std::time::Duration;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::driver::cuda::cuda;
+use crate::driver::fill_pattern::FillPattern;
 use crate::driver::pages::LockedPages;
 use crate::driver::queue::Queue;
-use crate::driver::unit::Unit;
 use crate::{Error, Result};
 
 /// The bytes of a slot: large enough that starting its copy costs little beside the copy.
@@ -19,9 +19,9 @@ const SLOT: usize = 1 << 20;
 /// While one is copied by the device, the CPU copies to or from the other.
 const SLOTS: usize = 2;
 /// The least that is copied at a time, if there is more: at 20 GB/s, a few µs, what a call of the driver takes.
-const PIECE: usize = 64 << 10;
-/// A copy has at least so many pieces, as far as they are not too small, so that both sides work at once.
-const PIECES: usize = 4;
+const SEGMENT: usize = 64 << 10;
+/// A copy has at least so many segments, as far as they are not too small, so that both sides work at once.
+const SEGMENTS: usize = 4;
 /// How often a driver is asked again whether it has finished with a caller's memory, a millisecond apart. An error that
 /// stays is that of a broken context, whose work has ended ("any further CUDA work will return the same error", CUDA
 /// driver API, CUresult).
@@ -31,7 +31,7 @@ const ASKED_AGAIN: usize = 8;
 ///
 /// A slot's pages belong to the CPU while the slot is not busy.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct ContextEngine {
     slots: [Slot; SLOTS],
     pages: LockedPages,
 }
@@ -50,17 +50,17 @@ impl Slot {
 }
 
 /// A part of a copy, within one slot.
-struct Piece {
+struct Segment {
     slot: usize,
     start: usize,
     len: usize,
 }
 
-/// `len` bytes in pieces, one slot after the other.
-fn pieces(len: usize) -> impl Iterator<Item = Piece> {
-    let most = len.div_ceil(PIECES).next_multiple_of(4096).clamp(PIECE, SLOT);
+/// `len` bytes in segments, one slot after the other.
+fn segments(len: usize) -> impl Iterator<Item = Segment> {
+    let most = len.div_ceil(SEGMENTS).next_multiple_of(4096).clamp(SEGMENT, SLOT);
     let starts = (0..len).step_by(most);
-    starts.enumerate().map(move |(index, start)| Piece { slot: index % SLOTS, start, len: most.min(len - start) })
+    starts.enumerate().map(move |(index, start)| Segment { slot: index % SLOTS, start, len: most.min(len - start) })
 }
 
 /// Whether both ends of a copy are in pinned memory. Between them may be memory that is not, if somebody pinned parts of
@@ -70,7 +70,7 @@ fn is_pinned(bytes: &[u8]) -> bool {
     [bytes.first(), bytes.last()].into_iter().all(|end| end.is_some_and(is_locked))
 }
 
-impl Engine {
+impl ContextEngine {
     /// In the current context.
     pub(super) fn new() -> Result<Self> {
         cuda()?.beside_captures(|| {
@@ -120,7 +120,7 @@ impl Engine {
     ///
     /// As of [`write`](Self::write), and until the engine has settled.
     unsafe fn give(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
-        for Piece { slot, start, len } in pieces(source.len()) {
+        for Segment { slot, start, len } in segments(source.len()) {
             self.wait(slot)?;
             let (page, from) = (self.page(slot), &source[start..start + len]);
             // SAFETY: the slot has room, and is not busy.
@@ -156,20 +156,20 @@ impl Engine {
     ///
     /// As of [`read`](Self::read), and until the engine has settled.
     unsafe fn take(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
-        let mut asked = pieces(target.len());
+        let mut asked = segments(target.len());
         // As many as there are slots are under way ahead of the one that is taken out.
-        for Piece { slot, start, len } in asked.by_ref().take(SLOTS) {
+        for Segment { slot, start, len } in asked.by_ref().take(SLOTS) {
             // SAFETY: the slot is free at the start, and the bytes at `from` valid by this method's contract.
             unsafe { self.ask(slot, from + start as u64, len) }?;
         }
-        for Piece { slot, start, len } in pieces(target.len()) {
+        for Segment { slot, start, len } in segments(target.len()) {
             self.wait(slot)?;
             let page = self.page(slot);
             let to = &mut target[start..start + len];
             // SAFETY: the slot has the bytes, and is not busy.
             unsafe { ptr::copy_nonoverlapping(page.as_ptr(), to.as_mut_ptr(), len) };
             // The next to be asked for has the slot that has just been taken out.
-            if let Some(Piece { slot, start, len }) = asked.next() {
+            if let Some(Segment { slot, start, len }) = asked.next() {
                 // SAFETY: as above.
                 unsafe { self.ask(slot, from + start as u64, len) }?;
             }
@@ -182,12 +182,12 @@ impl Engine {
     /// # Safety
     ///
     /// `len` bytes must be valid at `to`, also for a while when this fails.
-    pub(super) unsafe fn fill(&mut self, to: CUdeviceptr, unit: Unit, len: usize) -> Result<()> {
+    pub(super) unsafe fn fill(&mut self, to: CUdeviceptr, pattern: FillPattern, len: usize) -> Result<()> {
         self.settle()?;
         let slot = &mut self.slots[0];
         slot.busy = true;
         // SAFETY: by this method's contract.
-        let begun = unsafe { slot.queue.fill(to, unit, len / unit.size()) };
+        let begun = unsafe { slot.queue.fill(to, pattern, len / pattern.size()) };
         let settled = self.settle();
         begun.and(settled)
     }
@@ -238,7 +238,7 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for ContextEngine {
     fn drop(&mut self) {
         if self.is_busy() {
             self.pages.leave();
@@ -252,16 +252,28 @@ mod tests {
 
     #[test]
     fn pieces_follow_each_other_and_use_the_slots_in_turn() {
-        let some = [0, 1, PIECE - 1, PIECE, PIECE + 1, 4 * PIECE + 1, SLOT - 1, SLOT, SLOT + 1, 4 * SLOT, 9 * SLOT + 5];
+        let some = [
+            0,
+            1,
+            SEGMENT - 1,
+            SEGMENT,
+            SEGMENT + 1,
+            4 * SEGMENT + 1,
+            SLOT - 1,
+            SLOT,
+            SLOT + 1,
+            4 * SLOT,
+            9 * SLOT + 5,
+        ];
         for len in some {
             let mut end = 0;
-            for (index, piece) in pieces(len).enumerate() {
-                assert_eq!((piece.slot, piece.start), (index % SLOTS, end), "{len}");
-                assert!((1..=SLOT).contains(&piece.len), "{len}");
-                end += piece.len;
+            for (index, segment) in segments(len).enumerate() {
+                assert_eq!((segment.slot, segment.start), (index % SLOTS, end), "{len}");
+                assert!((1..=SLOT).contains(&segment.len), "{len}");
+                end += segment.len;
             }
             assert_eq!(end, len);
         }
-        assert_eq!((pieces(PIECE).count(), pieces(PIECES * PIECE).count()), (1, PIECES));
+        assert_eq!((segments(SEGMENT).count(), segments(SEGMENTS * SEGMENT).count()), (1, SEGMENTS));
     }
 }

@@ -1,4 +1,4 @@
-//! Which way a copy takes: by the CPU's loads and stores, or by the GPU's copy engine. Pure.
+//! Whether the CPU or the GPU's copy engine makes a copy. Pure.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,38 +84,38 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// Memory, as far as it matters here.
+/// The properties of memory that the choice depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Traits {
-    /// Whether the CPU sees it.
+pub(crate) struct MemoryProperties {
+    /// Whether the CPU has a mapping of it.
     pub(crate) host_view: bool,
-    /// Whether it is coherent.
+    /// Whether host and device see each other's writes without flush and invalidate.
     pub(crate) coherent: bool,
-    /// Whether the CPU's accesses go past its cache.
-    pub(crate) streamed: bool,
+    /// Whether the CPU does not cache it.
+    pub(crate) write_combined: bool,
 }
 
-/// What is done with a copy.
+/// Who makes a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CopyPath {
     /// By the CPU.
     Cpu,
     /// By the copy engine.
-    Dma,
-    /// By the copy engine, or by the CPU where that cannot be had.
-    DmaIfPossible,
+    Engine,
+    /// By the copy engine, or by the CPU if that is not available.
+    EngineOrCpu,
 }
 
-impl Way {
-    /// The way of `len` bytes, where `threshold` holds.
-    pub(crate) fn choose(policy: CopyPolicy, memory: Traits, len: usize, threshold: usize) -> Self {
+impl CopyPath {
+    /// The path of a copy of `len` bytes.
+    pub(crate) fn choose(policy: CopyPolicy, memory: MemoryProperties, len: usize, threshold: usize) -> Self {
         match policy {
             CopyPolicy::Cpu => Self::Cpu,
-            CopyPolicy::Dma => Self::Dma,
-            CopyPolicy::Auto if !memory.host_view => Self::Dma,
+            CopyPolicy::Dma => Self::Engine,
+            CopyPolicy::Auto if !memory.host_view => Self::Engine,
             // A flush after the copy engine's write, by somebody who wrote to the same atom, would undo part of it, which
             // must not depend on the size.
-            CopyPolicy::Auto if memory.streamed && memory.coherent && len >= threshold => Self::DmaIfPossible,
+            CopyPolicy::Auto if memory.write_combined && memory.coherent && len >= threshold => Self::EngineOrCpu,
             CopyPolicy::Auto => Self::Cpu,
         }
     }
@@ -125,31 +125,38 @@ impl Way {
 mod tests {
     use super::*;
 
-    const BAR: Traits = Traits { host_view: true, coherent: true, streamed: true };
+    const BAR: MemoryProperties = MemoryProperties { host_view: true, coherent: true, write_combined: true };
 
     #[test]
     fn auto_leaves_large_copies_of_the_bar_to_the_copy_engine() {
-        let auto = |memory, len| Way::choose(CopyPolicy::Auto, memory, len, 100);
-        assert_eq!((auto(BAR, 99), auto(BAR, 100), auto(BAR, 101)), (Way::Cpu, Way::DmaIfPossible, Way::DmaIfPossible));
-        let cached = Traits { streamed: false, ..BAR };
-        let non_coherent = Traits { coherent: false, ..BAR };
+        let auto = |memory, len| CopyPath::choose(CopyPolicy::Auto, memory, len, 100);
+        assert_eq!(
+            (auto(BAR, 99), auto(BAR, 100), auto(BAR, 101)),
+            (CopyPath::Cpu, CopyPath::EngineOrCpu, CopyPath::EngineOrCpu)
+        );
+        let cached = MemoryProperties { write_combined: false, ..BAR };
+        let non_coherent = MemoryProperties { coherent: false, ..BAR };
         for len in [0, 99, 100, usize::MAX] {
-            assert_eq!((auto(cached, len), auto(non_coherent, len)), (Way::Cpu, Way::Cpu));
+            assert_eq!((auto(cached, len), auto(non_coherent, len)), (CopyPath::Cpu, CopyPath::Cpu));
         }
     }
 
     #[test]
     fn auto_reaches_memory_without_a_host_view_by_the_copy_engine_only() {
-        let memory = Traits { host_view: false, coherent: true, streamed: false };
-        assert_eq!(Way::choose(CopyPolicy::Auto, memory, 0, usize::MAX), Way::Dma);
+        let memory = MemoryProperties { host_view: false, coherent: true, write_combined: false };
+        assert_eq!(CopyPath::choose(CopyPolicy::Auto, memory, 0, usize::MAX), CopyPath::Engine);
     }
 
     #[test]
     fn a_way_that_was_asked_for_is_taken() {
-        for memory in [BAR, Traits { host_view: false, ..BAR }, Traits { coherent: false, streamed: false, ..BAR }] {
+        for memory in [
+            BAR,
+            MemoryProperties { host_view: false, ..BAR },
+            MemoryProperties { coherent: false, write_combined: false, ..BAR },
+        ] {
             for len in [0, 1, usize::MAX] {
-                assert_eq!(Way::choose(CopyPolicy::Cpu, memory, len, 0), Way::Cpu);
-                assert_eq!(Way::choose(CopyPolicy::Dma, memory, len, usize::MAX), Way::Dma);
+                assert_eq!(CopyPath::choose(CopyPolicy::Cpu, memory, len, 0), CopyPath::Cpu);
+                assert_eq!(CopyPath::choose(CopyPolicy::Dma, memory, len, usize::MAX), CopyPath::Engine);
             }
         }
     }

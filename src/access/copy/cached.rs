@@ -1,4 +1,4 @@
-//! The ordinary copy, for memory that the CPU caches: a few overlapping moves for small sizes, libc's `memcpy` for all
+//! Copies of memory that the CPU caches: a few overlapping moves for small sizes, libc's `memcpy` for all
 //! others.
 //!
 //! Like assembly written here, `memcpy` may access bytes that race: its address comes out of assembly, so that the

@@ -1,15 +1,15 @@
-//! What CUDA repeats over memory by itself: a value of one, two or four bytes. Pure.
+//! The patterns that CUDA can fill memory with: a value of one, two or four bytes. Pure.
 #![forbid(unsafe_code)]
 
-/// A value that is repeated.
+/// A value that a fill repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum FillPattern {
     One(u8),
     Two(u16),
     Four(u32),
 }
 
-impl Unit {
+impl FillPattern {
     /// The smallest value of which the pattern is made, if there is one that CUDA can begin with at this address: it must
     /// be a multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
     pub(crate) fn of(pattern: &[u8], address: u64) -> Option<Self> {
@@ -45,25 +45,25 @@ mod tests {
     #[test]
     fn patterns_are_made_of_the_smallest_value_that_there_is() {
         let four = u32::from_ne_bytes([1, 2, 3, 4]);
-        let known: [(&[u8], Option<Unit>); 9] = [
-            (&[7], Some(Unit::One(7))),
-            (&[0; 8], Some(Unit::One(0))),
-            (&[9; 3], Some(Unit::One(9))),
-            (&[1, 2, 1, 2, 1, 2], Some(Unit::Two(u16::from_ne_bytes([1, 2])))),
-            (&[1, 2, 3, 4], Some(Unit::Four(four))),
-            (&[1, 2, 3, 4, 1, 2, 3, 4], Some(Unit::Four(four))),
+        let known: [(&[u8], Option<FillPattern>); 9] = [
+            (&[7], Some(FillPattern::One(7))),
+            (&[0; 8], Some(FillPattern::One(0))),
+            (&[9; 3], Some(FillPattern::One(9))),
+            (&[1, 2, 1, 2, 1, 2], Some(FillPattern::Two(u16::from_ne_bytes([1, 2])))),
+            (&[1, 2, 3, 4], Some(FillPattern::Four(four))),
+            (&[1, 2, 3, 4, 1, 2, 3, 4], Some(FillPattern::Four(four))),
             (&[1, 2, 3], None),
             (&[1, 2, 3, 4, 5, 6, 7, 8], None),
             (&[], None),
         ];
         for (pattern, expected) in known {
-            assert_eq!(Unit::of(pattern, 0x1000), expected, "{pattern:?}");
+            assert_eq!(FillPattern::of(pattern, 0x1000), expected, "{pattern:?}");
         }
     }
 
     #[test]
     fn a_value_begins_at_a_multiple_of_its_size() {
-        let begins = |pattern: &[u8]| [0, 1, 2, 3, 4].map(|address| Unit::of(pattern, address).is_some());
+        let begins = |pattern: &[u8]| [0, 1, 2, 3, 4].map(|address| FillPattern::of(pattern, address).is_some());
         assert_eq!(begins(&[5]), [true; 5]);
         assert_eq!(begins(&[5, 6]), [true, false, true, false, true]);
         assert_eq!(begins(&[5, 6, 7, 8]), [true, false, false, false, true]);
@@ -72,11 +72,11 @@ mod tests {
     proptest! {
         #[test]
         fn repeating_the_value_gives_the_pattern(pattern in prop::collection::vec(0..2_u8, 1..24)) {
-            let Some(unit) = Unit::of(&pattern, 0) else { return Ok(()) };
+            let Some(unit) = FillPattern::of(&pattern, 0) else { return Ok(()) };
             let bytes = match unit {
-                Unit::One(value) => vec![value],
-                Unit::Two(value) => value.to_ne_bytes().to_vec(),
-                Unit::Four(value) => value.to_ne_bytes().to_vec(),
+                FillPattern::One(value) => vec![value],
+                FillPattern::Two(value) => value.to_ne_bytes().to_vec(),
+                FillPattern::Four(value) => value.to_ne_bytes().to_vec(),
             };
             prop_assert_eq!(bytes.len(), unit.size());
             prop_assert_eq!(bytes.repeat(pattern.len() / unit.size()), pattern);

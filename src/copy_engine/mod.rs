@@ -4,8 +4,9 @@
 //! context, and the addresses.
 #![expect(unsafe_code, reason = "copies to and from addresses that are vouched for")]
 
+pub(crate) mod calibration;
+mod context_engine;
 pub(crate) mod counters;
-mod engine;
 pub(crate) mod policy;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +15,15 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use crate::Result;
 use crate::driver::context::{Context, Entered};
+use crate::driver::fill_pattern::FillPattern;
 use crate::driver::process;
-use crate::driver::unit::Unit;
+use context_engine::ContextEngine;
 use counters::Counters;
-use engine::Engine;
 use policy::{CopyThresholds, Direction, SharedThresholds};
 
 /// What all contexts of a GPU share.
 #[derive(Debug, Default)]
-pub(crate) struct Dma {
+pub(crate) struct CopyEngines {
     thresholds: SharedThresholds,
     counters: Counters,
     /// None until they were measured.
@@ -35,7 +36,7 @@ pub(crate) struct Dma {
 #[derive(Debug, Clone)]
 struct Shared {
     context: Context,
-    engine: Arc<Mutex<Engine>>,
+    engine: Arc<Mutex<ContextEngine>>,
 }
 
 /// Why a copy failed.
@@ -57,7 +58,7 @@ impl From<Failure> for crate::Error {
     }
 }
 
-impl Dma {
+impl CopyEngines {
     pub(crate) const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -136,11 +137,11 @@ impl Dma {
         &self,
         context: Context,
         to: CUdeviceptr,
-        unit: Unit,
+        pattern: FillPattern,
         len: usize,
     ) -> std::result::Result<(), Failure> {
         // SAFETY: by this method's contract.
-        self.within(context, |engine| unsafe { engine.fill(to, unit, len) })?;
+        self.within(context, |engine| unsafe { engine.fill(to, pattern, len) })?;
         self.counters.count_dma(Direction::Write, len);
         Ok(())
     }
@@ -149,7 +150,7 @@ impl Dma {
     fn within(
         &self,
         context: Context,
-        copy: impl FnOnce(&mut Engine) -> Result<()>,
+        copy: impl FnOnce(&mut ContextEngine) -> Result<()>,
     ) -> std::result::Result<(), Failure> {
         let mut failed = Failure::Unavailable as fn(_) -> _;
         let result = context.run(|| {
@@ -170,9 +171,9 @@ impl Dma {
 
     /// The engine of the context, which must be current. One that cannot be told from a later context at its address has
     /// one for each copy: the driver would not survive a stream of the earlier.
-    fn engine(&self, context: Context) -> Result<Arc<Mutex<Engine>>> {
+    fn engine(&self, context: Context) -> Result<Arc<Mutex<ContextEngine>>> {
         if !Self::keeps_engine(context) {
-            return Ok(Arc::new(Mutex::new(Engine::new()?)));
+            return Ok(Arc::new(Mutex::new(ContextEngine::new()?)));
         }
         let find = |engines: &[Shared]| engines.iter().find(|shared| shared.context == context).cloned();
         if let Some(found) = find(&lock(&self.engines)) {
@@ -181,7 +182,7 @@ impl Dma {
         // Each new context pays for looking whether others are gone.
         self.collect();
         // Unlocked, as is dropping it again: the drivers' side may log, and the logger copy.
-        let made = Shared { context, engine: Arc::new(Mutex::new(Engine::new()?)) };
+        let made = Shared { context, engine: Arc::new(Mutex::new(ContextEngine::new()?)) };
         let mut engines = lock(&self.engines);
         // Another thread may have been faster.
         let kept = find(&engines).unwrap_or_else(|| {
