@@ -16,7 +16,7 @@ for patch in tests/mutations/*.patch; do
     log=$work/$name.log
     rm -rf "$copy"
     mkdir -p "$copy"
-    cp -a .cargo Cargo.toml Cargo.lock README.md src tests examples benches ffi "$copy"
+    cp -a .cargo Cargo.toml Cargo.lock README.md src sim tests examples benches ffi "$copy"
     patch --quiet --directory "$copy" --strip 1 <"$patch" || die "$patch no longer fits the source: bring it up to date"
     (cd "$copy" && cargo test --locked --workspace "${tests[@]}" --no-run) >"$log" 2>&1 || die "$name does not build: see $log"
     # Its failure is what is wanted.

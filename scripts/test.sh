@@ -27,8 +27,8 @@ else
     crate=("${some[@]}" --exclude vkgdr-c --exclude vkgdr-python --lib --tests)
 fi
 
-# cargo passes its runner to doctests from 1.89 on only, hence tests/run here.
-doctests() { tests/run cargo test --workspace --locked --doc; }
+# cargo passes its runner to doctests from 1.89 on only, hence sim/run here.
+doctests() { sim/run cargo test --workspace --locked --doc; }
 
 examples() {
     local file name status=0
@@ -41,7 +41,7 @@ examples() {
     return $status
 }
 
-# The simulated GPU made to look like another (tests/vklayer/src/profile.rs), where that makes a difference.
+# The simulated GPU made to look like another (sim/vulkan/src/profile.rs), where that makes a difference.
 profiled() { # PROFILE COMMAND...
     local profile=$1
     shift

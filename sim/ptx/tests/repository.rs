@@ -49,12 +49,12 @@ fn the_ping_pong_of_the_benchmarks_answers_the_cpu() {
 
 #[test]
 fn the_probe_answers_the_cpu() {
-    answers(include_str!("../../gpu/probe/kernels.ptx"));
+    answers(include_str!("../../../tests/gpu/probe/kernels.ptx"));
 }
 
 #[test]
 fn the_probe_copies_a_word_and_spins() {
-    let mut bench = Bench::new(include_str!("../../gpu/probe/kernels.ptx"));
+    let mut bench = Bench::new(include_str!("../../../tests/gpu/probe/kernels.ptx"));
     let (source, target) = (bench.array(&[0xdead_beefu32]), bench.array(&[0u32]));
     bench.run("copy", 1, 1, &[Argument::P(source), Argument::P(target), Argument::U64(1000)]);
     assert_eq!(bench.ram.read::<u32>(target, 1), [0xdead_beef]);
@@ -63,7 +63,7 @@ fn the_probe_copies_a_word_and_spins() {
 
 #[test]
 fn a_kernel_that_spins_for_ever_is_interrupted() {
-    let bench = Bench::new(include_str!("../../gpu/probe/kernels.ptx"));
+    let bench = Bench::new(include_str!("../../../tests/gpu/probe/kernels.ptx"));
     thread::scope(|scope| {
         let kernel = scope.spawn(|| bench.try_run("spin", 1, 1, &[Argument::U64(u64::MAX)]));
         bench.ram.interrupt.store(true, Ordering::Relaxed);

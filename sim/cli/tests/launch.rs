@@ -8,7 +8,7 @@ use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// The launcher in the folder that `tests/run` names.
+/// The launcher in the folder that `sim/run` names.
 struct Launcher(PathBuf);
 
 impl Launcher {
@@ -18,7 +18,7 @@ impl Launcher {
             eprintln!("skipped: the driver is a real one");
             return Ok(None);
         }
-        let folder = std::env::var_os("VKGDR_SIM_DIR").ok_or("not started by tests/run, as cargo does")?;
+        let folder = std::env::var_os("VKGDR_SIM_DIR").ok_or("not started by sim/run, as cargo does")?;
         Ok(Some(Self(PathBuf::from(folder).join("vkgdr-sim"))))
     }
 

@@ -4,8 +4,8 @@ use crate::common::{Argument, Bench};
 use crate::numbers;
 
 const COMPILED: [(&str, &str); 2] = [
-    ("nvcc13-sm_75", include_str!("../../kernels/nvcc13-sm_75/library.ptx")),
-    ("nvcc13-sm_90", include_str!("../../kernels/nvcc13-sm_90/library.ptx")),
+    ("nvcc13-sm_75", include_str!("../fixtures/nvcc13-sm_75/library.ptx")),
+    ("nvcc13-sm_90", include_str!("../fixtures/nvcc13-sm_90/library.ptx")),
 ];
 
 fn small(count: usize) -> Vec<i32> {

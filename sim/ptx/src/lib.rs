@@ -5,7 +5,7 @@
 //! fills in the addresses of variables, and [`run`] executes. Everything that is not supported is refused by
 //! [`Module::load`], with its line; what has loaded can be executed.
 //!
-//! The crate knows nothing of CUDA's driver API: see `tests/simcuda` for that. The reader is our own because the
+//! The crate knows nothing of CUDA's driver API: see `sim/cuda` for that. The reader is our own because the
 //! published ones do not serve: `ptx-syntax` is 126,000 generated lines with a type for each variant of each
 //! instruction, and `singe-ptx` and `ptx-parser` read only a part of the language and lose the line numbers that our
 //! errors name.

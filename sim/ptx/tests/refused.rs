@@ -156,12 +156,12 @@ fn depth_without_bound_is_refused() {
 }
 
 const SOURCES: [&str; 6] = [
-    include_str!("../kernels/nvrtc12-sm_70/control.ptx"),
-    include_str!("../kernels/nvcc13-sm_90-debug/data.ptx"),
-    include_str!("../kernels/nvrtc13-sm_90-fast/warps.ptx"),
-    include_str!("../kernels/nvcc13-sm_75/atomics.ptx"),
-    include_str!("../kernels/nvcc13-sm_90-debug/output.ptx"),
-    include_str!("../kernels/nvrtc12-sm_70/half.ptx"),
+    include_str!("fixtures/nvrtc12-sm_70/control.ptx"),
+    include_str!("fixtures/nvcc13-sm_90-debug/data.ptx"),
+    include_str!("fixtures/nvrtc13-sm_90-fast/warps.ptx"),
+    include_str!("fixtures/nvcc13-sm_75/atomics.ptx"),
+    include_str!("fixtures/nvcc13-sm_90-debug/output.ptx"),
+    include_str!("fixtures/nvrtc12-sm_70/half.ptx"),
 ];
 
 /// One change to a text: what is at a place is left out, doubled, or replaced by what is at another place.

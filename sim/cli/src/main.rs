@@ -1,6 +1,6 @@
 //! `vkgdr-sim -- PROGRAM`: runs a program on a simulated GPU.
 //!
-//! The simulated CUDA driver (`tests/simcuda`) and the Vulkan layers (`tests/vklayer`) do the work; this only sets the
+//! The simulated CUDA driver (`sim/cuda`) and the Vulkan layers (`sim/vulkan`) do the work; this only sets the
 //! variables by which programs find them, and becomes the program. [`options`] says what was asked for, [`installation`]
 //! where things are, [`environment`] which variables that makes.
 #![forbid(unsafe_code)]

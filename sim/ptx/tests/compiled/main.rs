@@ -1,4 +1,4 @@
-//! What real compilers make of the kernels in `tests/ptx/kernels`, against the same computed here.
+//! What real compilers make of the kernels in `sim/ptx/tests/fixtures`, against the same computed here.
 //!
 //! Each source was compiled in four ways by `scripts/compile-ptx.py`, and each test runs all four.
 
@@ -23,10 +23,10 @@ mod warps;
 macro_rules! compiled {
     ($name:literal) => {
         [
-            ("nvrtc12-sm_70", include_str!(concat!("../../kernels/nvrtc12-sm_70/", $name, ".ptx"))),
-            ("nvrtc13-sm_90-fast", include_str!(concat!("../../kernels/nvrtc13-sm_90-fast/", $name, ".ptx"))),
-            ("nvcc13-sm_75", include_str!(concat!("../../kernels/nvcc13-sm_75/", $name, ".ptx"))),
-            ("nvcc13-sm_90-debug", include_str!(concat!("../../kernels/nvcc13-sm_90-debug/", $name, ".ptx"))),
+            ("nvrtc12-sm_70", include_str!(concat!("../fixtures/nvrtc12-sm_70/", $name, ".ptx"))),
+            ("nvrtc13-sm_90-fast", include_str!(concat!("../fixtures/nvrtc13-sm_90-fast/", $name, ".ptx"))),
+            ("nvcc13-sm_75", include_str!(concat!("../fixtures/nvcc13-sm_75/", $name, ".ptx"))),
+            ("nvcc13-sm_90-debug", include_str!(concat!("../fixtures/nvcc13-sm_90-debug/", $name, ".ptx"))),
         ]
     };
 }
