@@ -5,10 +5,6 @@
 //! check itself. They are skipped on a real driver.
 #![expect(unsafe_code, reason = "calls Vulkan, and writes through host pointers")]
 
-#[path = "../shared/child.rs"]
-mod child;
-#[path = "../common/mod.rs"]
-mod common;
 mod devices;
 mod kinds;
 mod non_coherent;
@@ -17,9 +13,8 @@ mod rules;
 
 use std::path::PathBuf;
 use std::process::Command;
-
-use common::Result;
 use support::driver::{self, DriverKind};
+use support::{Result, child};
 
 /// What the child of a test says at its end.
 const DONE: &str = "done";
