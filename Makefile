@@ -2,7 +2,7 @@
 #
 # Variables: FILE for demo, BUNDLE for gpu-bundle, PREFIX, LIBDIR and DESTDIR for install, install-sim and their
 # opposites, QUICK, STRICT, ALL, ONLY, FROM and TO for bench (see scripts/bench.sh), MINUTES for soak, SECONDS for fuzz,
-# and from the environment CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim: see tests/run) and PYTHON, the
+# and from the environment CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim: see sim/run) and PYTHON, the
 # interpreter.
 
 SHELL = bash
@@ -13,8 +13,8 @@ SHELL = bash
 MAKEFLAGS += --no-print-directory
 
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
-vulkan = vulkan $$(case $$(tests/run --driver) in sim) echo lavapipe ;; esac)
-simulator = case $$(tests/run --driver) in sim) scripts/sim.sh ;; esac
+vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
+simulator = case $$(sim/run --driver) in sim) scripts/sim.sh ;; esac
 
 export FILE BUNDLE PREFIX LIBDIR DESTDIR QUICK STRICT ALL ONLY FROM TO MINUTES
 
@@ -23,7 +23,7 @@ help: ## list the verbs
 	| while IFS=$$'\t' read -r verb text; do printf 'make %-13s %s\n' "$$verb" "$$text"; done
 
 demo: ## share a file (FILE=path) with the device, run a kernel
-	@tests/run --driver >/dev/null
+	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
 	@$(simulator)
 	@cargo build --locked --release --example share_file --example vector_add
@@ -32,7 +32,7 @@ demo: ## share a file (FILE=path) with the device, run a kernel
 	@cargo run --quiet --locked --release --example vector_add
 
 test: ## run all tests, also under validation
-	@tests/run --driver >/dev/null
+	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) validation c python
 	@scripts/sim.sh
 	@scripts/test.sh
@@ -42,14 +42,14 @@ aarch64: ## run the unit tests on an emulated AArch64 CPU
 	@scripts/aarch64.sh
 
 bench: ## measure: a table, JSON and plots (QUICK=1: fast)
-	@tests/run --driver >/dev/null
+	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@$(simulator)
 	@scripts/bench.sh $${QUICK:+--quick} $${STRICT:+--strict} $${ALL:+--all} $${ONLY:+--only "$$ONLY"} \
 	    $${FROM:+--from "$$FROM"} $${TO:+--to "$$TO"}
 
 soak: ## use it on 16 threads for MINUTES=10
-	@tests/run --driver >/dev/null
+	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
 	@$(simulator)
 	@scripts/soak.sh
@@ -79,13 +79,13 @@ uninstall-sim: ## remove what install-sim put there
 	@scripts/install-sim.sh --uninstall
 
 python: ## a virtual environment with the package
-	@tests/run --driver >/dev/null
+	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@scripts/sim.sh
 	@scripts/python.sh package pycuda nvcc usage
 
 wheel: ## a manylinux wheel of the Python package
-	@tests/run --driver >/dev/null
+	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@scripts/sim.sh
 	@scripts/wheel.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the C library as a packager would, moves it to where no tool looks, builds the examples in C and C++ against
-# it with CMake and with pkg-config, and runs them with the driver that tests/run chooses.
+# it with CMake and with pkg-config, and runs them with the driver that sim/run chooses.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -21,12 +21,12 @@ quietly() { # COMMAND...
 # Fails unless the program shares its text with the GPU, and ends in one line for what cannot be allocated.
 run() { # PROGRAM
     local out err text='a text for the GPU'
-    out=$(tests/run "$1" "$text") || die "$1 failed"
+    out=$(sim/run "$1" "$text") || die "$1 failed"
     for line in "GPU reads   $text" "CPU reads   ${#text} bytes of 0xa5"; do
         [[ $out == *"$line"* ]] || die "$1 did not say '$line' but: $out"
     done
     [[ $out =~ CPU.s\ view\ +0x[0-9a-f]+.*GPU.s\ view\ +0x[0-9a-f]+ ]] || die "$1 prints no addresses: $out"
-    if out=$(tests/run "$1" '' 2>"$work/err"); then die "$1 does not fail for an empty text"; fi
+    if out=$(sim/run "$1" '' 2>"$work/err"); then die "$1 does not fail for an empty text"; fi
     err=$(<"$work/err")
     [[ -z $out && $err == 'share: '*'cannot allocate 0 bytes of mapped memory' && $err != *$'\n'* ]] ||
         die "$1 fails for an empty text with: $out $err"

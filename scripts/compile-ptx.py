@@ -7,19 +7,20 @@ An example's PTX lies beside it. NVRTC 12.0 writes PTX 8.0, which drivers from r
     python3 -m venv /tmp/nvrtc && /tmp/nvrtc/bin/pip install nvidia-cuda-nvrtc-cu12==12.0.140
     /tmp/nvrtc/bin/python scripts/compile-ptx.py examples/vector_add.cu
 
-The kernels in tests/ptx/kernels are compiled in several ways, one folder for each, to show what compilers write:
+The kernels in sim/ptx/tests/fixtures are compiled in several ways, one folder for each, to show what compilers write:
 
     /tmp/cuda12/bin/pip install nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-runtime-cu12==12.9.79
-    /tmp/cuda12/bin/python scripts/compile-ptx.py --into nvrtc12-sm_70 --arch compute_70 tests/ptx/kernels/*.cu
+    /tmp/cuda12/bin/python scripts/compile-ptx.py --into nvrtc12-sm_70 --arch compute_70 sim/ptx/tests/fixtures/*.cu
     /tmp/cuda13/bin/pip install nvidia-cuda-nvcc==13.5.37 nvidia-cuda-nvrtc==13.5.37 nvidia-cuda-runtime==13.5.37 \
         nvidia-cuda-cccl
     /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvrtc13-sm_90-fast --arch compute_90 \
-        --option=--use_fast_math tests/ptx/kernels/*.cu
-    /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvcc13-sm_75 --nvcc --arch compute_75 tests/ptx/kernels/*.cu
+        --option=--use_fast_math sim/ptx/tests/fixtures/*.cu
+    /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvcc13-sm_75 --nvcc --arch compute_75 \
+        sim/ptx/tests/fixtures/*.cu
     /tmp/cuda13/bin/python scripts/compile-ptx.py --into nvcc13-sm_90-debug --nvcc --arch compute_90 --option=-G \
-        tests/ptx/kernels/*.cu
+        sim/ptx/tests/fixtures/*.cu
     for arch in 75 90; do /tmp/cuda13/bin/python scripts/compile-ptx.py --into ../nvcc13-sm_$arch --nvcc \
-        --arch compute_$arch tests/ptx/kernels/nvcc/*.cu; done
+        --arch compute_$arch sim/ptx/tests/fixtures/nvcc/*.cu; done
 """
 
 import argparse

@@ -21,7 +21,7 @@ scripts/sim.sh
 # Its own, or for PTX the kernels that the repository has for another purpose.
 seeds() { # TARGET CORPUS
     case $1 in
-        ptx) find examples benches tests -name '*.ptx' -size -64k -exec cp {} "$2" \; ;;
+        ptx) find examples benches sim tests -name '*.ptx' -size -64k -exec cp {} "$2" \; ;;
         *) cp fuzz/seeds/"$1"/* "$2" ;;
     esac
 }
@@ -35,7 +35,7 @@ fuzz() { # TARGET
         { cat "$log" >&2; return 1; }
     say "fuzzing $1 for $seconds s"
     # One line for each doubling of the executions, and one now and then: its first columns.
-    tests/run "$work/$(rustc +nightly -vV | sed -n 's/^host: //p')/release/$1" -max_total_time="$seconds" \
+    sim/run "$work/$(rustc +nightly -vV | sed -n 's/^host: //p')/release/$1" -max_total_time="$seconds" \
         -rss_limit_mb=4096 -artifact_prefix="fuzz/artifacts/$1/" "$corpus" >"$log" 2>&1 &
     local pid=$! last
     while kill -0 "$pid" 2>/dev/null; do

@@ -103,7 +103,7 @@ sed 's|"library_path": *"[^"]*"|"library_path": "./libVkLayer_khronos_validation
 
 # nextest starts each test in its package's folder, and the tests and examples find their files from there.
 cp --parents Cargo.toml .cargo/config.toml .config/nextest.toml "$programs/workspace/"
-find examples tests benches ffi/python/{tests,pyproject.toml} -type f ! -name '*.rs' ! -name '*.pyc' \
+find examples sim tests benches ffi/python/{tests,pyproject.toml} -type f ! -name '*.rs' ! -name '*.pyc' \
     ! -path 'tests/gpu/*' ! -path 'benches/results/*' -exec cp --parents {} "$programs/workspace/" \;
 cp tests/gpu/*.sh "$new/"
 tar -C "$programs" --owner=0 --group=0 -cf - . | gzip -9 >"$new/programs.tar.gz"

@@ -19,9 +19,9 @@ die() {
     exit 1
 }
 
-# Decided once for a whole run, so that no test can decide differently (tests/run keeps it).
+# Decided once for a whole run, so that no test can decide differently (sim/run keeps it).
 choose_driver() {
-    VKGDR_CUDA_DRIVER=$(tests/run --driver) || exit 1
+    VKGDR_CUDA_DRIVER=$(sim/run --driver) || exit 1
     export VKGDR_CUDA_DRIVER
     case $VKGDR_CUDA_DRIVER in
         real) say 'CUDA driver: the real one' ;;

@@ -33,7 +33,7 @@ export MYPYPATH=ffi/python MYPY_CACHE_DIR=$python_target/mypy
 
 if has shellcheck; then
     say 'shellcheck'
-    shellcheck -x scripts/*.sh tests/run tests/sim/nvcc tests/gpu/*.sh .ci/run
+    shellcheck -x scripts/*.sh sim/run sim/cli/nvcc tests/gpu/*.sh .ci/run
 else
     say 'shellcheck is not installed: shell scripts not checked'
 fi

@@ -21,4 +21,4 @@ if ! "$peer" -c 'import sys, vkgdr; assert (vkgdr.__version__, sys.argv[1]) == (
     "$peer" -m pip install "${pip_options[@]}" vkgdr==0.1 || die 'vkgdr 0.1 could not be installed (is there internet?)'
 fi
 say 'the Python package against vkgdr 0.1'
-tests/run "$ours" benches/python_peer.py --ours "$ours" --peer "$peer" --json "$python_target/peer.json" "$@"
+sim/run "$ours" benches/python_peer.py --ours "$ours" --peer "$peer" --json "$python_target/peer.json" "$@"

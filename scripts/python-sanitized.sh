@@ -39,5 +39,5 @@ left_out=(--deselect tests/test_import.py::test_no_driver_at_all_is_an_error_wit
     --deselect tests/test_import.py::test_the_rest_of_the_package_works_without_a_driver)
 # The instrumented package is no installed distribution.
 left_out+=(--deselect tests/test_import.py::test_the_version_is_that_of_the_distribution)
-tests/run env LD_PRELOAD="$runtime" "$venv/bin/python" -m pytest -p no:cacheprovider "${left_out[@]}" \
+sim/run env LD_PRELOAD="$runtime" "$venv/bin/python" -m pytest -p no:cacheprovider "${left_out[@]}" \
     ffi/python/tests "$@"

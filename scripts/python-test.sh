@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the Python package in the virtual environment that scripts/python.sh makes, with the driver and the layers that
-# tests/run chooses:
+# sim/run chooses:
 #
 #     scripts/python-test.sh tests [PYTEST-ARGUMENT...]
 #     scripts/python-test.sh examples     runs examples/python
@@ -18,8 +18,8 @@ use_own_cache() { export XDG_CACHE_HOME=$python_target/cache; }
 tests() {
     use_own_cache
     # Without the layer, tests that look at Vulkan or inject faults skip themselves.
-    [ "$(tests/run --driver)" != sim ] || export VKGDR_TEST_LAYERS=${VKGDR_TEST_LAYERS:-faults}
-    tests/run "${python[@]}" -m pytest ffi/python/tests "$@"
+    [ "$(sim/run --driver)" != sim ] || export VKGDR_TEST_LAYERS=${VKGDR_TEST_LAYERS:-faults}
+    sim/run "${python[@]}" -m pytest ffi/python/tests "$@"
 }
 
 examples() {
@@ -27,7 +27,7 @@ examples() {
     use_own_cache
     for file in examples/python/*.py; do
         say "$file"
-        tests/run "${python[@]}" "$file" </dev/null || { status=1; say "$file failed"; }
+        sim/run "${python[@]}" "$file" </dev/null || { status=1; say "$file failed"; }
     done
     return $status
 }
@@ -39,7 +39,7 @@ install() {
     # As a user's: pip fetches maturin by itself, and there is no numpy.
     "$work/venv/bin/python" -m pip install "${pip_options[@]}" ./ffi/python
     cd "$work"
-    "$root/tests/run" "$work/venv/bin/python" -X dev -W error -m vkgdr
+    "$root/sim/run" "$work/venv/bin/python" -X dev -W error -m vkgdr
 }
 
 mode=${1:?}

@@ -87,8 +87,8 @@ wheel() {
 }
 
 usage() {
-    printf '\nThe package is in %s. A program that uses it, on the %s driver:\n\n    tests/run %q PROGRAM.py\n' \
-        "$venv" "$(tests/run --driver)" "$venv/bin/python"
+    printf '\nThe package is in %s. A program that uses it, on the %s driver:\n\n    sim/run %q PROGRAM.py\n' \
+        "$venv" "$(sim/run --driver)" "$venv/bin/python"
     printf '\nThe tests, all or one:\n\n    scripts/python.sh package && scripts/python-test.sh tests [-k NAME]\n'
 }
 

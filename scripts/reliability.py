@@ -23,7 +23,7 @@ that each section names. `make test` runs the sweep, the processes and a few tho
 
 SANITY = """
 Each case of gdrcopy's sanity suite that makes sense for this library is a test with the case's name in
-`tests/sanity.rs`; the head of that file says which do not, and why.
+`tests/process/sanity.rs`; the head of that file says which do not, and why.
 
 | gdrcopy | here |
 |---|---|
@@ -143,17 +143,17 @@ def sequences(log: Log) -> str:
 
 
 def passed(log: Log) -> str:
-    """Count what passed, by test binary."""
-    names = sorted(set(re.findall(r"PASS .*? vkgdr::(\w+) (\w+)", log.text)))
-    by_binary: dict[str, list[str]] = defaultdict(list)
-    for binary, name in names:
-        by_binary[binary].append(name)
-    rows = [[f"`tests/{name}.rs`", str(len(tests))] for name, tests in by_binary.items()]
+    """Count what passed, by the file of the test."""
+    names = sorted(set(re.findall(r"PASS .*? vkgdr::(\w+) (\w+)::(\w+)", log.text)))
+    by_file: dict[str, list[str]] = defaultdict(list)
+    for binary, module, name in names:
+        by_file[f"{binary}/{module}"].append(name)
+    rows = [[f"`tests/{name}.rs`", str(len(tests))] for name, tests in by_file.items()]
     text = (
         "A forked child is refused every public operation, releases nothing of its parent's however it ends, and the "
-        "parent goes on (`fork…`, `pool_fork`). Children killed at random moments leave nothing behind; SIGTERM and "
+        "parent goes on (`fork…`). Children killed at random moments leave nothing behind; SIGTERM and "
         "SIGINT end a process that copies, by the signal and without a word; with 64 descriptors errors name the "
-        "limit, and all goes on when there is room again (`processes`).\n\n"
+        "limit, and all goes on when there is room again (`ends`).\n\n"
     )
     return wrapped(text) + table("tests | passed", rows) + SANITY
 

@@ -51,7 +51,7 @@ sequences() {
     done
 }
 
-processes() { tests --test fork --test fork_ends --test pool_fork --test processes --test sanity; }
+processes() { tests --test process; }
 
 sanitizers() { scripts/sanitize.sh; }
 

@@ -46,7 +46,7 @@ thread() (
     nightly scripts/sim.sh dev
     nightly cargo test --quiet --locked --package vkgdr --lib -- memory::slab
     nightly cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture sixteen_threads
-    nightly cargo test --quiet --locked --package vkgdr --test pool_model -- --nocapture eight_threads
+    nightly cargo test --quiet --locked --package vkgdr --test pool -- --nocapture eight_threads
 )
 
 # C and C++ programs under AddressSanitizer, with the library as it is shipped: its own memory is Valgrind's to see.

@@ -29,9 +29,9 @@ built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}${profile/#dev/debug}
 place "$built/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
 ln -sfn libcuda.so.1 "$VKGDR_SIM_DIR/libcuda.so"
 place "$built/vkgdr-sim" "$VKGDR_SIM_DIR/vkgdr-sim"
-place tests/sim/nvcc "$VKGDR_SIM_DIR/bin/nvcc"
+place sim/cli/nvcc "$VKGDR_SIM_DIR/bin/nvcc"
 place "$built/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
-for json in tests/vklayer/*.json; do
+for json in sim/vulkan/*.json; do
     layer=${json##*_}
     mkdir -p "$VKGDR_SIM_DIR/vklayers/${layer%.json}"
     place "$json" "$VKGDR_SIM_DIR/vklayers/${layer%.json}/${json##*/}"

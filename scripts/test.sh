@@ -19,16 +19,35 @@ if has cargo-nextest; then
     plain=("${some[@]}")
     validated=("${some[@]}" --profile validation)
     crate=("${some[@]}" -E 'package(vkgdr)')
+    selected() { # BINARY[::MODULE]...
+        local name filter=
+        for name in "$@"; do
+            filter+=${filter:+ + }"(package(vkgdr) & binary(=${name%%::*})"
+            case $name in *::*) filter+=" & test(/^${name#*::}::/)" ;; esac
+            filter+=')'
+        done
+        "${some[@]}" -E "$filter"
+    }
 else
     say 'cargo-nextest is not installed: using cargo test, which runs one test at a time'
     some=(cargo test --workspace --locked --no-fail-fast)
     plain=("${some[@]}" --lib --bins --tests)
     validated=("${plain[@]}")
     crate=("${some[@]}" --exclude vkgdr-c --exclude vkgdr-python --lib --tests)
+    selected() { # BINARY[::MODULE]...
+        local name status=0
+        for name in "$@"; do
+            case $name in
+                *::*) cargo test --package vkgdr --locked --no-fail-fast --test "${name%%::*}" -- "${name#*::}::" || status=1 ;;
+                *) cargo test --package vkgdr --locked --no-fail-fast --test "$name" || status=1 ;;
+            esac
+        done
+        return $status
+    }
 fi
 
-# cargo passes its runner to doctests from 1.89 on only, hence tests/run here.
-doctests() { tests/run cargo test --workspace --locked --doc; }
+# cargo passes its runner to doctests from 1.89 on only, hence sim/run here.
+doctests() { sim/run cargo test --workspace --locked --doc; }
 
 examples() {
     local file name status=0
@@ -41,7 +60,7 @@ examples() {
     return $status
 }
 
-# The simulated GPU made to look like another (tests/vklayer/src/profile.rs), where that makes a difference.
+# The simulated GPU made to look like another (sim/vulkan/src/profile.rs), where that makes a difference.
 profiled() { # PROFILE COMMAND...
     local profile=$1
     shift
@@ -50,10 +69,9 @@ profiled() { # PROFILE COMMAND...
 
 profiles() {
     profiled non-coherent "${crate[@]}"
-    profiled rebar "${some[@]}" --test access --test copies --test copy_engine --test copy_policy --test memory
-    profiled bar256 "${some[@]}" --test cycles --test failures --test pool --test pool_model --test pool_streams
-    profiled two-gpus-swapped "${some[@]}" --test binding --test contexts --test copy_engine --test device --test facts \
-        --test interop_cudarc --test pool --test stream_copies --test stream_ref --test streams
+    profiled rebar selected memory::access memory::memory copy::routines copy::engine copy::policy
+    profiled bar256 selected memory::cycles failures pool
+    profiled two-gpus-swapped selected device stream interop memory::contexts copy::engine pool::pool
     stage 'a broken flush is found' scripts/broken-flush.sh
 }
 

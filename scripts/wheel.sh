@@ -76,7 +76,7 @@ for version in "${versions[@]}"; do
         --requirement "$work/requirements.txt"
     export PYTHONDONTWRITEBYTECODE=1 XDG_CACHE_HOME=$python_target/cache VKGDR_TEST_LAYERS=faults
     tried+=("$version")
-    tests/run "$work/$version/bin/python" -X dev -W error -m pytest --quiet -r fE ffi/python/tests || failed+=("$version")
+    sim/run "$work/$version/bin/python" -X dev -W error -m pytest --quiet -r fE ffi/python/tests || failed+=("$version")
 done
 [ ${#failed[@]} -eq 0 ] || die "the wheel fails with Python ${failed[*]}"
 [ ${#tried[@]} -gt 0 ] || die 'there is no Python to try the wheel with'

@@ -1,6 +1,7 @@
 //! The exported descriptor is plain shared memory to a process that was forked off, without Vulkan and CUDA there.
 //!
-//! A test of the stages: `Memory::export_fd` and `import_fd`, which go through the drivers, have theirs in tests/export.rs.
+//! A test of the stages: `Memory::export_fd` and `import_fd`, which go through the drivers, have theirs in
+//! tests/memory/export.rs.
 #![expect(unsafe_code, reason = "forks, and maps the descriptor by hand")]
 
 use std::error::Error;

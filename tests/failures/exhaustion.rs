@@ -3,12 +3,12 @@
 
 use support::Controls;
 use support::cuda::Stream;
+use support::state::State;
 use vkgdr::{Memory, MemoryKind, OpenFlags};
 
 use crate::Result;
 use crate::gate::open_during;
 use crate::place::Place;
-use crate::state::State;
 
 const LEN: usize = 1 << 20;
 const OUT_OF_HOST_MEMORY: i32 = -1;

@@ -4,9 +4,9 @@
 #![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
 use support::cuda::Context;
+use support::state::State;
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
-use crate::state::State;
 use crate::sweep::{Seen, Sweep, Victim, judge, victims};
 use crate::{Result, child};
 

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-
 use support::Controls;
 use support::cuda::Gate;
 

@@ -5,8 +5,7 @@
 
 mod access;
 mod allocate;
-#[path = "../shared/child.rs"]
-mod child;
+use support::child;
 mod exhaustion;
 mod first_open;
 mod gate;
@@ -15,11 +14,9 @@ mod place;
 mod pool;
 mod quiet;
 mod release;
-#[path = "../shared/state.rs"]
-mod state;
 mod stream;
 mod sweep;
 mod teardown;
 mod transfer;
 
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+use support::Result;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use support::Controls;
-
 use crate::Result;
-use crate::state::State;
+use support::Controls;
+use support::state::State;
 
 /// `CUDA_ERROR_UNKNOWN` and `CUDA_ERROR_OUT_OF_MEMORY`.
 ///

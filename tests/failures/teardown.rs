@@ -6,12 +6,12 @@
 use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use support::state::State;
 use support::{simcuda, vklayer};
 use vkgdr::{Memory, MemoryKind, OpenFlags};
 
 use crate::Result;
 use crate::place::Place;
-use crate::state::State;
 
 /// What is left at a line of the log: device mappings, imports, host mappings, Vulkan memories.
 type Left = [usize; 4];

@@ -73,7 +73,7 @@ PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>&1 |
 files /usr/share/vulkan/icd.d/*.json /etc/vulkan/icd.d/*.json /usr/local/nvidia/share/vulkan/icd.d/*.json
 
 info=$VKGDR_SCRATCH/vulkaninfo
-timeout 20 "$VKGDR_SCRATCH/workspace/tests/run" "$VKGDR_SCRATCH/bin/vulkaninfo" >"$info" 2>&1
+timeout 20 "$VKGDR_SCRATCH/workspace/sim/run" "$VKGDR_SCRATCH/bin/vulkaninfo" >"$info" 2>&1
 status=$?
 section 'Vulkan devices'
 grep -E 'apiVersion|driverVersion|vendorID|deviceID|deviceType|deviceName|deviceUUID|driverName|driverInfo' "$info"

@@ -3,7 +3,7 @@
 set -u -o pipefail
 bundle=$VKGDR_BUNDLE
 scratch=$VKGDR_SCRATCH
-run=$scratch/workspace/tests/run
+run=$scratch/workspace/sim/run
 
 # Programs find their files from their package's folder, as under cargo. nextest also finds the runner from there.
 cd "$scratch/workspace" || exit 1

@@ -2,10 +2,9 @@
 
 use std::ffi::{c_char, c_uint};
 
-use support::simcuda;
-
 use crate::driver::{Call, INVALID_CONTEXT, INVALID_VALUE, Module, Shape, c_string, call, given, synchronize};
 use crate::{KERNELS, Result, assert_says, child, good, open};
+use support::simcuda;
 
 const INVALID_IMAGE: i32 = 200;
 const NO_BINARY_FOR_GPU: i32 = 209;

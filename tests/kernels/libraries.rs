@@ -3,13 +3,12 @@
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr::null;
 
-use support::cuda::{self, Context};
-use support::simcuda;
-
 use crate::driver::{
     Buffer, Call, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, c_string, call, given, synchronize,
 };
 use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
+use support::cuda::{self, Context};
+use support::simcuda;
 
 const NOT_PERMITTED: i32 = 800;
 const NO_BINARY_FOR_GPU: i32 = 209;

@@ -2,8 +2,6 @@
 //! driver does too.
 #![expect(unsafe_code, reason = "calls the driver's functions")]
 
-#[path = "../shared/child.rs"]
-mod child;
 mod driver;
 mod faults;
 mod images;
@@ -13,10 +11,11 @@ mod modules;
 mod running;
 mod sweep;
 
+use support::child;
 use support::cuda::PrimaryContext;
 use vkgdr::{OpenFlags, Vkgdr};
 
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+use support::Result;
 
 /// The kernels of these tests.
 const KERNELS: &str = include_str!("kernels.ptx");

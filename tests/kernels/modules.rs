@@ -2,10 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-use support::{cuda, simcuda};
-
 use crate::driver::{Buffer, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
+use support::{cuda, simcuda};
 
 #[test]
 fn a_module_finds_its_kernels_by_name_and_counts_them() -> Result {

@@ -1,9 +1,8 @@
 //! Failures on request: every function of modules and launches fails with the code that was asked for.
 
-use support::simcuda;
-
 use crate::driver::{Module, Shape, outcome, symbol, synchronize};
 use crate::{KERNELS, Result, good, open};
+use support::simcuda;
 
 const UNKNOWN: i32 = 999;
 

@@ -7,14 +7,12 @@ mod cuda;
 mod folder;
 mod vulkan;
 
-#[path = "../shared/child.rs"]
-mod child;
-
 use std::process::Command;
 
+use support::child;
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
-type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+use support::Result;
 
 /// The child: opens in two ways, each twice, and says what came of it.
 const OPEN: &str = "open";

@@ -1,9 +1,9 @@
 //! Which of Vulkan's devices is CUDA's, and what it lacks.
 
 use support::cuda::{self, Context, PrimaryContext};
+use support::{Result, assert_says, device_read, host_write, pattern, refused};
 use vkgdr::{CopyPolicy, Error, Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
-use crate::common::{Result, assert_says, device_read, host_write, pattern, refused};
 use crate::under;
 
 const NONE: OpenFlags = OpenFlags::empty();

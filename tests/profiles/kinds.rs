@@ -1,9 +1,9 @@
 //! Discrete GPUs, with and without Resizable BAR: which kinds there are, and how much of each.
 
+use support::{Result, assert_says, device_read, host_write, pattern, refused};
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
 use vkgdr::{CopyRoutine, Memory, MemoryInfoSource, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-use crate::common::{self, Result, assert_says, device_read, host_write, pattern, refused};
 use crate::under;
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -17,7 +17,7 @@ fn types(gpu: &Vkgdr) -> Vec<(Property, u32)> {
 #[test]
 fn with_resizable_bar_all_of_the_video_memory_can_be_mapped() -> Result {
     under("rebar", "kinds::with_resizable_bar_all_of_the_video_memory_can_be_mapped", || {
-        let (_context, gpu) = common::open(OpenFlags::REQUIRE_COHERENT)?;
+        let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;
         let local = Property::DEVICE_LOCAL;
         let seen = Property::HOST_VISIBLE | Property::HOST_COHERENT;
         let cached = seen | Property::HOST_CACHED;
@@ -33,7 +33,7 @@ fn with_resizable_bar_all_of_the_video_memory_can_be_mapped() -> Result {
 #[test]
 fn mapped_memory_of_a_discrete_gpu_is_not_copied_through_the_cache() -> Result {
     under("rebar", "kinds::mapped_memory_of_a_discrete_gpu_is_not_copied_through_the_cache", || {
-        let (_context, gpu) = common::open(NONE)?;
+        let (_context, gpu) = support::open(NONE)?;
         for (kind, cached) in [(MemoryKind::Mapped, false), (MemoryKind::Host, true)] {
             let memory = Memory::allocate(&gpu, 5000, kind)?;
             assert_eq!(memory.copy_routine() == CopyRoutine::Ordinary, cached, "{kind}");
@@ -47,7 +47,7 @@ fn mapped_memory_of_a_discrete_gpu_is_not_copied_through_the_cache() -> Result {
 #[test]
 fn without_resizable_bar_mapped_memory_ends_with_its_budget() -> Result {
     under("bar256", "kinds::without_resizable_bar_mapped_memory_ends_with_its_budget", || {
-        let (_context, gpu) = common::open(NONE)?;
+        let (_context, gpu) = support::open(NONE)?;
         let mapped = MemoryKind::Mapped;
         assert_eq!(gpu.memory_type_of(mapped)?.heap, 2);
         let room = || gpu.memory_info(mapped).map(|info| (info.total, info.available, info.source));
@@ -77,7 +77,7 @@ fn without_resizable_bar_mapped_memory_ends_with_its_budget() -> Result {
 #[test]
 fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
     under("bar256", "kinds::a_pool_fills_the_bar_and_gives_it_back", || {
-        let (_context, gpu) = common::open(NONE)?;
+        let (_context, gpu) = support::open(NONE)?;
         let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
         let mut pieces = Vec::new();
         let error = loop {
@@ -100,7 +100,7 @@ fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
 #[test]
 fn imported_memory_is_not_counted_twice() -> Result {
     under("bar256", "kinds::imported_memory_is_not_counted_twice", || {
-        let (_context, gpu) = common::open(NONE)?;
+        let (_context, gpu) = support::open(NONE)?;
         let memory = Memory::allocate(&gpu, 200 * MIB, MemoryKind::Mapped)?;
         let fd = memory.export_fd()?;
         // SAFETY: exported from such memory above.
@@ -115,7 +115,7 @@ fn imported_memory_is_not_counted_twice() -> Result {
 fn without_mappable_video_memory_the_other_kinds_work_and_the_error_says_what_to_do() -> Result {
     let name = "kinds::without_mappable_video_memory_the_other_kinds_work_and_the_error_says_what_to_do";
     under("no-bar", name, || {
-        let (_context, gpu) = common::open(NONE)?;
+        let (_context, gpu) = support::open(NONE)?;
         assert_eq!(MemoryKind::ALL.map(|kind| gpu.supports(kind)), [false, true, true]);
         let errors = [
             refused(Memory::allocate(&gpu, 1, MemoryKind::Mapped)),

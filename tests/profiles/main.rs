@@ -1,14 +1,10 @@
 //! What the library makes of GPUs that the simulated one is not: each test runs under a profile of the Vulkan layer
-//! `VK_LAYER_VKGDR_profile` (`tests/vklayer/src/profile.rs`).
+//! `VK_LAYER_VKGDR_profile` (`sim/vulkan/src/profile.rs`).
 //!
-//! A test is a process of its own, which `tests/run` starts with `VKGDR_TEST_PROFILE`; under that profile it is the
+//! A test is a process of its own, which `sim/run` starts with `VKGDR_TEST_PROFILE`; under that profile it is the
 //! check itself. They are skipped on a real driver.
 #![expect(unsafe_code, reason = "calls Vulkan, and writes through host pointers")]
 
-#[path = "../shared/child.rs"]
-mod child;
-#[path = "../common/mod.rs"]
-mod common;
 mod devices;
 mod kinds;
 mod non_coherent;
@@ -17,9 +13,8 @@ mod rules;
 
 use std::path::PathBuf;
 use std::process::Command;
-
-use common::Result;
 use support::driver::{self, DriverKind};
+use support::{Result, child};
 
 /// What the child of a test says at its end.
 const DONE: &str = "done";
@@ -47,12 +42,12 @@ fn command(profile: &str, test: &str, role: &str) -> Result<Option<Command>> {
     Ok(Some(command))
 }
 
-/// `tests/run`, which starts programs under profiles.
+/// `sim/run`, which starts programs under profiles.
 fn run() -> Option<PathBuf> {
-    let run = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("tests/run");
+    let run = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("sim/run");
     let usable = driver::kind() == Some(DriverKind::Sim) && run.is_file();
     if !usable {
-        eprintln!("skipped: profiles are of the simulated driver, and tests/run starts them");
+        eprintln!("skipped: profiles are of the simulated driver, and sim/run starts them");
     }
     usable.then_some(run)
 }

@@ -2,10 +2,9 @@
 
 use std::ptr::NonNull;
 
-use support::cuda;
+use support::{HOST_VIEWS, Result, assert_says, cuda, device_read, refused};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
-use crate::common::{self, HOST_VIEWS, Result, assert_says, device_read, refused};
 use crate::under;
 
 const NONE: OpenFlags = OpenFlags::empty();
@@ -15,7 +14,7 @@ const LEN: usize = 4 * ATOM;
 /// Runs a check on memory of both kinds that the CPU sees. Host and device agree that it is all zeroes.
 fn each_kind(test: &str, check: impl Fn(&Memory) -> Result) -> Result {
     under("non-coherent", &format!("non_coherent::{test}"), || {
-        let (_context, gpu) = common::open(NONE)?;
+        let (_context, gpu) = support::open(NONE)?;
         for kind in HOST_VIEWS {
             let memory = Memory::allocate(&gpu, LEN, kind)?;
             cuda::memset_d8(memory.device_ptr(), 0, LEN);
@@ -99,7 +98,7 @@ fn what_the_device_writes_is_not_seen_before_an_invalidate() -> Result {
 #[test]
 fn fresh_memory_shows_the_host_nothing_of_the_device() -> Result {
     under("non-coherent", "non_coherent::fresh_memory_shows_the_host_nothing_of_the_device", || {
-        let (_context, gpu) = common::open(NONE)?;
+        let (_context, gpu) = support::open(NONE)?;
         let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
         let before = on_device(&memory, 100);
         assert_ne!(load(&memory, 100)?, before);

@@ -1,8 +1,7 @@
 //! A Vulkan device without the library: to ask the layer itself, and to break Vulkan's rules.
 
+use support::Result;
 use vkgdr::ash::{self, vk};
-
-use crate::common::Result;
 
 /// An instance and a device of the first GPU, which last for the process.
 pub(crate) struct Raw {

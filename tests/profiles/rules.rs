@@ -2,9 +2,9 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use support::{Result, skip};
 use vkgdr::ash::vk;
 
-use crate::common::{Result, skip};
 use crate::raw::Raw;
 use crate::{child, command, under};
 

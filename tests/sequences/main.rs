@@ -5,11 +5,7 @@
 //! (`VKGDR_TEST_PROFILE`): a kind of memory that a GPU lacks, or has no room for, must be refused. A run prints a line
 //! that begins with `reliability:`, from which scripts/reliability.py makes its tables.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod soak;
-#[path = "../shared/state.rs"]
-mod state;
 mod step;
 mod world;
 
@@ -17,13 +13,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::Result;
-use common::ledger::Live;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
-use state::State;
 use step::{Step, step};
+use support::Result;
+use support::ledger::Live;
+use support::state::State;
 use vkgdr::{Error, OpenFlags, Vkgdr};
 use world::{Shared, Tally, World};
 

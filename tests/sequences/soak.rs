@@ -9,11 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use support::resources::{Snapshot, resident_bytes};
-
-use crate::common::Result;
-use crate::common::ledger::Live;
 use crate::{Tally, number, open, report, seed, work_together};
+use support::Result;
+use support::ledger::Live;
+use support::resources::{Snapshot, resident_bytes};
 
 const MIB: u64 = 1 << 20;
 /// Steps of all threads in a round: a second or two.

@@ -1,6 +1,6 @@
 """Fixtures of all tests: contexts, handles, programs in processes of their own, and the check that nothing leaks.
 
-Start pytest through ``tests/run``, which chooses the CUDA driver; ``make python`` prints the whole command.
+Start pytest through ``sim/run``, which chooses the CUDA driver; ``make python`` prints the whole command.
 """
 
 import gc
@@ -72,7 +72,7 @@ def cuda() -> libcuda.Cuda:
     try:
         return libcuda.Cuda()
     except OSError:
-        pytest.fail("there is no CUDA driver: start pytest through tests/run", pytrace=False)
+        pytest.fail("there is no CUDA driver: start pytest through sim/run", pytrace=False)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The controls of the simulated CUDA driver and of the Vulkan test layer: live objects, calls, injected failures.
 
-Both live in this process: ``tests/simcuda`` behind ``libcuda.so.1``, ``tests/vklayer`` among Vulkan's layers when
+Both live in this process: ``sim/cuda`` behind ``libcuda.so.1``, ``sim/vulkan`` among Vulkan's layers when
 ``VKGDR_TEST_LAYERS`` is ``faults`` or ``validation``. On a real driver the first is missing, and what needs it skips.
 """
 
@@ -104,7 +104,7 @@ def _open_cuda() -> Controls | _Absent:
         library = ctypes.CDLL("libcuda.so.1")
         return Controls(library, "simcuda", CUDA_NOUNS)
     except OSError:
-        return _Absent("there is no CUDA driver: start pytest through tests/run")
+        return _Absent("there is no CUDA driver: start pytest through sim/run")
     except AttributeError:
         return _Absent("needs the simulated CUDA driver, and this one is real")
 

@@ -1,6 +1,6 @@
 """Kernels of pycuda on memory of ours: compiled by nvcc, and run by a GPU or by the simulated driver.
 
-On the simulated driver nvcc is ``tests/sim/nvcc``, which makes PTX by the real one. ``scripts/python.sh nvcc``
+On the simulated driver nvcc is ``sim/cli/nvcc``, which makes PTX by the real one. ``scripts/python.sh nvcc``
 installs that.
 """
 

@@ -80,7 +80,7 @@ impl Cuda {
         Ok(Self { device: 0 })
     }
 
-    /// True for the simulated driver of tests/simcuda.
+    /// True for the simulated driver of sim/cuda.
     #[expect(clippy::unused_self, reason = "having one proves that the driver is loaded")]
     pub(crate) fn is_simulated(&self) -> bool {
         // SAFETY: the function is only looked for, never called.

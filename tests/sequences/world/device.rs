@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use support::cuda::{self, Stream};
+use support::{Result, device_read, pattern};
 use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 
 use super::World;
 use super::item::{Item, Site};
-use crate::common::{Result, device_read, pattern};
 use crate::step::{Step, What};
 
 /// The primary context as cudarc knows it, with a stream of it that memory can own.

@@ -1,9 +1,9 @@
 //! Opening and closing handles, and asking them.
 
+use support::Result;
 use vkgdr::{CopyThresholds, Error, MemoryKind, OpenFlags, Vkgdr};
 
 use super::World;
-use crate::common::Result;
 use crate::step::{Step, What};
 
 /// More are not opened.

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use support::{Result, pattern};
 use vkgdr::{CopyPolicy, Error, MapMode, Region};
 
 use super::World;
-use crate::common::{Result, pattern};
 use crate::step::Step;
 
 const MODES: [MapMode; 4] = [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard];

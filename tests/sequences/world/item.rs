@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use support::Result;
 use vkgdr::{Memory, PoolMemory, Region};
-
-use crate::common::Result;
 
 /// The context that memory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 
 use std::sync::PoisonError;
 
+use support::Result;
 use vkgdr::{Error, Memory, MemoryKind, Vkgdr};
 
 use super::World;
 use super::item::{Item, Owner, Site};
-use crate::common::Result;
 use crate::step::Step;
 
 /// More items are not made.
@@ -62,7 +62,7 @@ impl World {
     pub(super) fn adopt(&mut self, item: Item, step: Step) -> Result {
         self.items.push(item);
         let index = self.items.len() - 1;
-        let new = crate::common::pattern(self.items[index].len(), step.seed.into());
+        let new = support::pattern(self.items[index].len(), step.seed.into());
         if step.second % 4 < 2 { self.write_whole(&new, index) } else { self.upload_whole(&new, step, index) }
     }
 

@@ -13,10 +13,10 @@ mod raw;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use support::Result;
 use support::cuda::{Context, PrimaryContext};
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-use crate::common::Result;
 use crate::step::{Step, What};
 use device::Streams;
 use item::{Item, Site};

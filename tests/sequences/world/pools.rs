@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use support::Result;
 use vkgdr::{MemoryKind, Pool, PoolOptions};
 
 use super::World;
 use super::item::{Bytes, Item, Owner, Site};
-use crate::common::Result;
 use crate::step::{Step, What};
 
 /// More are not made.

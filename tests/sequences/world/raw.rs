@@ -1,11 +1,11 @@
 //! Memory that is freed by hand.
 #![expect(unsafe_code, reason = "writes through a pointer and frees by hand")]
 
+use support::{Result, device_read, pattern};
 use vkgdr::{Error, MemoryKind, RawMemory};
 
 use super::World;
 use super::item::Site;
-use crate::common::{Result, device_read, pattern};
 use crate::step::{Step, What};
 
 /// More are not made.

@@ -16,7 +16,7 @@ use crate::controls::as_function;
 pub enum DriverKind {
     /// NVIDIA's driver.
     Real,
-    /// The simulated driver of `tests/simcuda`.
+    /// The simulated driver of `sim/cuda`.
     Sim,
 }
 

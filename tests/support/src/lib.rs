@@ -1,25 +1,43 @@
-//! What the tests, benches and examples of vkgdr share.
+//! Helpers of vkgdr's tests and benches.
 //!
 //! | module | what it gives |
 //! |---|---|
+//! | [`open`], [`host_read`], [`device_read`], … | an open device, and bytes as either side sees them |
+//! | [`refused`], [`assert_says`], [`Random`], [`pattern`] | expected errors, and reproducible bytes |
+//! | [`ledger`], [`state`], [`resources`] | live objects, driver calls, descriptors and mappings: what must not leak |
+//! | [`blocking`], [`ranges`], [`logs`] | whether a call waits, ranges at the edges, captured log lines |
+//! | [`child`], [`fork`], [`socket`] | tests of several processes |
 //! | [`driver`] | which CUDA driver this process runs on, and the checked calls the helpers make |
 //! | [`cuda`] | contexts, streams and copies that clean up after themselves |
 //! | [`simcuda()`], [`vklayer()`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
-//! | [`resources`] | what the process holds: file descriptors and mappings |
 //! | [`skip!`], [`skip_without_gpu!`] | tests that cannot run here, and say why |
 //!
 //! Everything here is for tests: a call that fails panics with its name and the driver's token, at the caller's
 //! line. What is under test stays in the tests.
 
+pub mod blocking;
+mod check;
+pub mod child;
 mod controls;
 pub mod cuda;
 pub mod driver;
+pub mod fork;
+pub mod ledger;
+pub mod logs;
+mod memory;
+mod random;
+pub mod ranges;
 pub mod resources;
 mod simcuda;
 mod skip;
+pub mod socket;
+pub mod state;
 mod vklayer;
 
+pub use check::{Result, assert_says, refused};
 pub use controls::Controls;
+pub use memory::{HOST_VIEWS, device_read, host_read, host_write, open, open_coherent, supported};
+pub use random::{Random, pattern};
 pub use simcuda::{SimCuda, simcuda};
-pub use skip::{require_gpu, skip_reason_is_no_gpu};
+pub use skip::{require_gpu, skip, skip_reason_is_no_gpu};
 pub use vklayer::{VkLayer, vklayer};

@@ -16,6 +16,15 @@ pub fn skip_reason_is_no_gpu(reason: &str) {
     eprintln!("skipped: {reason}");
 }
 
+/// Reports a skip, as the last call of a test that returns a [`Result`](crate::Result).
+///
+/// # Errors
+/// None.
+pub fn skip(reason: &str) -> crate::Result {
+    eprintln!("skipped: {reason}");
+    Ok(())
+}
+
 /// Prints `skipped: reason` and returns from the test.
 ///
 /// Takes the arguments of `format!`.

@@ -1,4 +1,4 @@
-//! The controls of the Vulkan layers in `tests/vklayer`.
+//! The controls of the Vulkan layers in `sim/vulkan`.
 #![expect(unsafe_code, reason = "opens a library and calls its C functions")]
 
 use std::ffi::{CStr, c_char, c_void};

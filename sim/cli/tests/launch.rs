@@ -1,0 +1,169 @@
+//! Programs started by `vkgdr-sim`, as `make sim` built it.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// The launcher in the folder that `sim/run` names.
+struct Launcher(PathBuf);
+
+impl Launcher {
+    /// None with a real driver: the simulator is not built then, or has no lavapipe.
+    fn find() -> Result<Option<Self>> {
+        if std::env::var_os("VKGDR_CUDA_DRIVER").is_some_and(|driver| driver == "real") {
+            eprintln!("skipped: the driver is a real one");
+            return Ok(None);
+        }
+        let folder = std::env::var_os("VKGDR_SIM_DIR").ok_or("not started by sim/run, as cargo does")?;
+        Ok(Some(Self(PathBuf::from(folder).join("vkgdr-sim"))))
+    }
+
+    fn launch(&self, arguments: &[&str]) -> Result<Output> {
+        Ok(Command::new(&self.0).args(arguments).output()?)
+    }
+
+    /// Starts [`reports`] with these options.
+    fn start(&self, options: &[&str]) -> Result<Output> {
+        let this = std::env::current_exe()?;
+        let test = ["--ignored", "--exact", "reports", "--nocapture"];
+        let mut command = Command::new(&self.0);
+        command.args(options).arg("--").arg(this).args(test);
+        // What this test itself was started with.
+        command.env_remove("VK_INSTANCE_LAYERS").env_remove("VK_ADD_LAYER_PATH");
+        Ok(command.output()?)
+    }
+
+    /// What [`reports`] prints when it is started with these options.
+    fn report(&self, options: &[&str]) -> Result<String> {
+        let output = self.start(options)?;
+        assert!(output.status.success(), "{options:?}: {}", text(&output.stderr));
+        let lines = text(&output.stdout);
+        let line = lines.lines().find_map(|line| line.split_once("report: "));
+        Ok(line.ok_or_else(|| format!("no report in {lines}"))?.1.to_owned())
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+#[ignore = "what the other tests start"]
+fn reports() {
+    let opened = Vkgdr::open_primary_context(0, OpenFlags::empty());
+    let seen = match opened {
+        Err(error) => error.to_string(),
+        Ok(gpu) => {
+            let kinds = MemoryKind::ALL.map(|kind| match gpu.memory_info(kind) {
+                Ok(info) => format!("{kind} {} MiB", info.total >> 20),
+                Err(_) => format!("{kind} none"),
+            });
+            kinds.join(", ")
+        }
+    };
+    println!("\nreport: {seen}");
+}
+
+#[test]
+fn a_program_finds_the_simulated_gpu() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let plain = sim.report(&[])?;
+    assert!(plain.starts_with("mapped ") && !plain.contains("none"), "{plain}");
+    Ok(())
+}
+
+#[test]
+fn a_program_finds_the_gpu_that_a_profile_describes() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    for (profile, expected) in [
+        ("rebar", "mapped 8192 MiB, host 16384 MiB, device 8192 MiB"),
+        ("bar256", "mapped 256 MiB, host 16384 MiB, device 8192 MiB"),
+        ("no-bar", "mapped none, host 16384 MiB, device 8192 MiB"),
+    ] {
+        assert_eq!(sim.report(&["--profile", profile])?, expected, "{profile}");
+    }
+    let missing = sim.report(&["-p", "no-external-memory"])?;
+    assert!(missing.contains("VK_KHR_external_memory_fd"), "{missing}");
+    Ok(())
+}
+
+#[test]
+fn every_profile_of_the_list_is_known_to_the_layer() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let list = text(&sim.launch(&["--profiles"])?.stdout);
+    let names: Vec<_> = list.lines().skip(2).filter(|line| !line.starts_with(' ')).collect();
+    assert!(names.len() > 4, "{list}");
+    for line in names {
+        let name = line.split_whitespace().next().unwrap_or_default();
+        sim.report(&["--profile", name])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_program_sees_the_failures_that_were_asked_for() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let cuda = sim.report(&["--fail", "cuInit:CUDA_ERROR_NO_DEVICE"])?;
+    assert!(cuda.contains("cuInit failed (CUDA_ERROR_NO_DEVICE)"), "{cuda}");
+    let vulkan = sim.report(&["-p", "rebar", "--fail", "vkCreateDevice:VK_ERROR_TOO_MANY_OBJECTS"])?;
+    assert!(vulkan.contains("vkCreateDevice failed (VK_ERROR_TOO_MANY_OBJECTS)"), "{vulkan}");
+    Ok(())
+}
+
+#[test]
+fn a_failure_of_a_function_that_the_driver_does_not_have_ends_the_program() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    for (failure, named) in [("cuMemAloc:2", "cuMemAloc:1:2"), ("vkAlocateMemory:-2", "vkAlocateMemory:1:-2")] {
+        let output = sim.start(&["--fail", failure])?;
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(named), "{said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_exit_code_is_the_programs() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let output = sim.launch(&["--", "sh", "-c", "echo out; echo err >&2; exit 3"])?;
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("out\n".to_owned(), "err\n".to_owned()));
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_started_is_named_with_the_codes_of_env() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    for (arguments, code, word) in [
+        (&["no-such-program"][..], 127, "no-such-program"),
+        (&["/"], 126, "/"),
+        (&["--profile", "gtx", "true"], 125, "bar256"),
+        (&[], 125, "no program given"),
+    ] {
+        let output = sim.launch(arguments)?;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.starts_with("vkgdr-sim: ") && said.contains(word), "{arguments:?}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_link_to_the_launcher_serves_as_well_and_a_lone_copy_says_what_it_lacks() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let folder = std::env::temp_dir().join(format!("vkgdr-sim-{}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    let (link, copy) = (folder.join("link"), folder.join("copy"));
+    std::os::unix::fs::symlink(&sim.0, &link)?;
+    std::fs::copy(&sim.0, &copy)?;
+    let [link, copy] = [link, copy].map(|program| Command::new(program).arg("true").output());
+    std::fs::remove_dir_all(&folder)?;
+    assert!(link?.status.success());
+    let copy = copy?;
+    assert_eq!(copy.status.code(), Some(125));
+    assert!(text(&copy.stderr).contains("make sim"), "{}", text(&copy.stderr));
+    Ok(())
+}

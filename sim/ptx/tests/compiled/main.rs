@@ -1,0 +1,45 @@
+//! What real compilers make of the kernels in `sim/ptx/tests/fixtures`, against the same computed here.
+//!
+//! Each source was compiled in four ways by `scripts/compile-ptx.py`, and each test runs all four.
+
+#![expect(clippy::expect_used, reason = "a test that panics fails")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod atomics;
+mod control;
+mod data;
+mod half;
+mod integers;
+mod library;
+mod math;
+mod output;
+mod tiles;
+mod waiting;
+mod warps;
+
+/// The four compilations of a source, each with the name of its way.
+macro_rules! compiled {
+    ($name:literal) => {
+        [
+            ("nvrtc12-sm_70", include_str!(concat!("../fixtures/nvrtc12-sm_70/", $name, ".ptx"))),
+            ("nvrtc13-sm_90-fast", include_str!(concat!("../fixtures/nvrtc13-sm_90-fast/", $name, ".ptx"))),
+            ("nvcc13-sm_75", include_str!(concat!("../fixtures/nvcc13-sm_75/", $name, ".ptx"))),
+            ("nvcc13-sm_90-debug", include_str!(concat!("../fixtures/nvcc13-sm_90-debug/", $name, ".ptx"))),
+        ]
+    };
+}
+pub(crate) use compiled;
+
+/// Numbers that look random and are the same every time.
+pub(crate) fn numbers(count: usize) -> Vec<u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..count).map(next).collect()
+}

@@ -1,0 +1,307 @@
+//! Copies by the GPU's copy engine: what they copy, and what is left of a context that is gone.
+#![expect(unsafe_code, reason = "binds raw streams")]
+
+use std::thread;
+
+use support::cuda::{self, Context, Stream, no_context};
+use support::ledger::Calls;
+use support::{Random, Result, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
+use vkgdr::{CopyPolicy, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Region, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+/// The bytes of a slot of pinned memory, and the least piece of a copy that has several.
+const SLOT: usize = 1 << 20;
+const PIECE: usize = 64 << 10;
+
+fn dma_read(region: &Region, offset: usize, len: usize) -> vkgdr::Result<Vec<u8>> {
+    let mut bytes = vec![0xa5; len];
+    region.read_with(CopyPolicy::Dma, offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+#[test]
+fn the_copy_engine_copies_the_bytes_asked_for_and_no_others() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let size = 3 * SLOT + 200;
+    let lens = [0, 1, PIECE - 1, PIECE, PIECE + 1, SLOT - 1, SLOT, SLOT + 1, 2 * SLOT + 77, 3 * SLOT + 5];
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, size, kind)?;
+        let mut expected = pattern(size, 1);
+        memory.write_with(CopyPolicy::Dma, 0, &expected)?;
+        for (seed, len) in (2..).zip(lens) {
+            for offset in [0, 1, 63, 64, 195] {
+                let what = format!("{kind}: {len} bytes at {offset}");
+                let bytes = pattern(len, seed);
+                memory.write_with(CopyPolicy::Dma, offset, &bytes)?;
+                expected[offset..offset + len].copy_from_slice(&bytes);
+                assert!(dma_read(&memory, offset, len)? == bytes, "{what}");
+            }
+            assert!(device_read(memory.device_ptr(), size) == expected, "{kind}: {len} bytes");
+            if kind.has_host_view() {
+                assert!(host_read(&memory, 0, size)? == expected, "{kind}: {len} bytes, by the CPU");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn elements_and_parts_are_copied_in_their_own_bytes() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, 1000, kind)?;
+        memory.write_with(CopyPolicy::Dma, 0, &[7_u8; 1000])?;
+        let part = memory.region(13..113)?;
+        part.write_with(CopyPolicy::Dma, 3, &[1.5_f32, 2.5])?;
+        let mut seen = [0_f32; 2];
+        part.read_with(CopyPolicy::Dma, 3, &mut seen)?;
+        assert_eq!(seen, [1.5, 2.5]);
+        let expected = [vec![7; 16], [1.5_f32.to_ne_bytes(), 2.5_f32.to_ne_bytes()].concat(), vec![7; 976]].concat();
+        assert_eq!(dma_read(&memory, 0, 1000)?, expected);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_copy_engine_and_the_cpu_see_each_others_bytes() -> Result {
+    for flags in [NONE, FORCED] {
+        let (_context, gpu) = support::open(flags)?;
+        for kind in supported(&gpu, &support::HOST_VIEWS) {
+            let memory = Memory::allocate(&gpu, 2 * SLOT, kind)?;
+            let (one, two) = (pattern(2 * SLOT, 1), pattern(2 * SLOT, 2));
+            memory.write_with(CopyPolicy::Cpu, 0, &one)?;
+            assert!(dma_read(&memory, 0, 2 * SLOT)? == one, "{kind}: what was not flushed");
+            memory.write_with(CopyPolicy::Dma, 0, &two)?;
+            let mut seen = vec![0; 2 * SLOT];
+            memory.read_with(CopyPolicy::Cpu, 0, &mut seen)?;
+            assert!(seen == two, "{kind}: what was not invalidated");
+            cuda::memcpy_htod(memory.device_ptr(), &one);
+            cuda::synchronize();
+            memory.invalidate(..)?;
+            assert!(dma_read(&memory, 0, 2 * SLOT)? == one, "{kind}: what the device wrote");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_not_coherent_is_flushed_before_and_invalidated_after() -> Result {
+    let (forced, coherent) = (support::open(FORCED)?, support::open_coherent()?);
+    for ((_, gpu), atoms) in [(Some(&forced), 1), (coherent.as_ref(), 0)].into_iter().filter_map(|(o, n)| Some((o?, n)))
+    {
+        let memory = Memory::allocate(gpu, 4096, MAPPED)?;
+        let count = || (Calls::of("vkFlushMappedMemoryRanges"), Calls::of("vkInvalidateMappedMemoryRanges"));
+        let (flushes, invalidates) = count();
+        memory.write_with(CopyPolicy::Dma, 100, &[1_u8; 1000])?;
+        flushes.assert(atoms, "before a write");
+        invalidates.assert(atoms, "after a write");
+        let (flushes, invalidates) = count();
+        dma_read(&memory, 100, 1000)?;
+        flushes.assert(atoms, "before a read");
+        invalidates.assert(0, "after a read");
+    }
+    Ok(())
+}
+
+#[test]
+fn ranges_that_do_not_fit_are_refused_before_anything_is_asked() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, 1000, kind)?;
+        let calls = simcuda().map(|sim| sim.calls(None));
+        for policy in [CopyPolicy::Auto, CopyPolicy::Cpu, CopyPolicy::Dma] {
+            for (offset, len) in [(1001, 0), (1000, 1), (0, 1001), (usize::MAX, 1), (usize::MAX, 0)] {
+                let mut bytes = vec![0_u8; len];
+                let errors = [
+                    refused(memory.write_with(policy, offset, &bytes)),
+                    refused(memory.read_with(policy, offset, &mut bytes)),
+                ];
+                for error in errors {
+                    assert!(matches!(error, Error::OutOfRange { size: 1000, .. }), "{kind}, {policy:?}: {error}");
+                }
+            }
+        }
+        memory.write_with(CopyPolicy::Dma, 1000, &[0_u8; 0])?;
+        memory.read_with(CopyPolicy::Dma, 0, &mut [0_u8; 0])?;
+        assert_eq!(simcuda().map(|sim| sim.calls(None)), calls, "{kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn device_memory_is_the_copy_engines_alone() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, 1000, MemoryKind::Device)?;
+    let before = gpu.copy_stats();
+    memory.write_with(CopyPolicy::Auto, 1, &[5_u8; 900])?;
+    let mut seen = [0_u8; 900];
+    memory.read_with(CopyPolicy::Auto, 1, &mut seen)?;
+    assert_eq!(seen, [5; 900]);
+    let after = gpu.copy_stats();
+    assert_eq!((after.dma_writes - before.dma_writes, after.dma_reads - before.dma_reads), (1, 1));
+    let errors = [
+        refused(memory.write_with(CopyPolicy::Cpu, 0, &[1_u8])),
+        refused(memory.read_with(CopyPolicy::Cpu, 0, &mut [1_u8])),
+        refused(memory.write(0, &[1_u8])),
+        refused(memory.read(0, &mut [1_u8])),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::NoHostView { kind: MemoryKind::Device }), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn copies_of_many_threads_do_not_mix() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let share = SLOT + 4321;
+    let memory = Memory::allocate(&gpu, 4 * share, MAPPED)?;
+    let before = gpu.copy_stats();
+    let copy = |thread: usize| -> vkgdr::Result<()> {
+        let part = memory.region(thread * share..(thread + 1) * share)?;
+        let mut random = Random::new(thread as u64);
+        for _ in 0..12 {
+            let (offset, len) = random.range_within(share);
+            let bytes = random.bytes(len);
+            part.write_with(CopyPolicy::Dma, offset, &bytes)?;
+            assert!(dma_read(&part, offset, len)? == bytes, "thread {thread}: {len} bytes at {offset}");
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || copy(thread))).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let after = gpu.copy_stats();
+    assert_eq!((after.dma_writes - before.dma_writes, after.dma_reads - before.dma_reads), (48, 48));
+    assert!(after.dma_written_bytes - before.dma_written_bytes == after.dma_read_bytes - before.dma_read_bytes);
+    Ok(())
+}
+
+#[test]
+fn a_context_has_one_ring_and_copies_in_pieces() -> Result {
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, NONE)?;
+    let memory = Memory::allocate(&gpu, 4 * SLOT, MAPPED)?;
+    let (streams, pages) = (Calls::of("cuStreamCreate"), Calls::of("cuMemHostRegister"));
+    for (len, pieces) in [(1, 1), (PIECE, 1), (PIECE + 1, 2), (4 * PIECE, 4), (SLOT, 4), (4 * SLOT, 4), (3 * SLOT, 4)] {
+        let (writes, reads) = (Calls::of("cuMemcpyHtoDAsync"), Calls::of("cuMemcpyDtoHAsync"));
+        no_context(|| memory.write_with(CopyPolicy::Dma, 0, &pattern(len, 3)))?;
+        assert!(no_context(|| dma_read(&memory, 0, len))? == pattern(len, 3));
+        writes.assert(pieces, &format!("{len} bytes written"));
+        reads.assert(pieces, &format!("{len} bytes read"));
+    }
+    streams.assert(2, "for all copies");
+    pages.assert(1, "for all copies");
+    drop((memory, context));
+    Ok(())
+}
+
+#[test]
+fn a_destroyed_context_is_an_error_and_leaves_nothing() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let streams = || simcuda().map(|sim| (sim.live_objects_of("stream"), sim.live_objects_of("host")));
+    let before = streams();
+    for round in 0..3 {
+        let context = Context::create(0);
+        let memory = Memory::allocate(&gpu, SLOT, MAPPED)?;
+        memory.write_with(CopyPolicy::Dma, 0, &pattern(SLOT, round))?;
+        assert!(dma_read(&memory, 0, SLOT)? == pattern(SLOT, round));
+        context.destroy();
+        let error = refused(memory.write_with(CopyPolicy::Dma, 0, &[1_u8]));
+        assert_says(&error, &["failed (CUDA_ERROR_"]);
+        if round == 1 {
+            gpu.collect();
+        }
+        // The CPU's view is Vulkan's.
+        assert!(host_read(&memory, 0, SLOT)? == pattern(SLOT, round));
+    }
+    gpu.collect();
+    assert_eq!(streams(), before);
+    Ok(())
+}
+
+#[test]
+fn pieces_of_a_pool_are_copied_like_other_memory() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
+        let pieces = [pool.allocate(5000)?, pool.allocate(5000)?, pool.allocate(5000)?];
+        for (piece, seed) in pieces.iter().zip(1..) {
+            piece.write_with(CopyPolicy::Dma, 0, &pattern(5000, seed))?;
+        }
+        for (piece, seed) in pieces.iter().zip(1..) {
+            assert!(dma_read(piece, 0, 5000)? == pattern(5000, seed), "{kind}");
+            assert!(device_read(piece.device_ptr(), 5000) == pattern(5000, seed), "{kind}");
+        }
+    }
+    Ok(())
+}
+
+/// A copy that the device may still be at holds the memory, whatever stream that is bound to.
+#[test]
+fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SLOT, MAPPED)?;
+    // SAFETY: the stream is declared earlier.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    memory.write_with(CopyPolicy::Dma, 0, &[1_u8; 10])?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    sim.fail("cuStreamSynchronize", 1, 999);
+    assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    // SAFETY: the release waits, since the copy is not what this is about.
+    unsafe { memory.release_immediately() };
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    sim.fail("cuStreamSynchronize", 1, 999);
+    assert_says(&refused(dma_read(&memory, 0, 10)), &["cuStreamSynchronize failed"]);
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    // What could not be waited for then is now.
+    memory.write_with(CopyPolicy::Dma, 3, &[3_u8; 4])?;
+    let seen = dma_read(&memory, 0, 10)?;
+    assert_eq!(seen[3..7], [3; 4]);
+    // A copy that failed says nothing of its bytes, and on memory that is not coherent not of their neighbours'.
+    assert!(!memory.is_coherent() || seen == [2, 2, 2, 3, 3, 3, 3, 2, 2, 2], "{seen:?}");
+    Ok(())
+}
+
+#[test]
+fn a_piece_with_an_unfinished_copy_is_not_given_out_again_at_once() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
+    let piece = pool.allocate(4096)?;
+    let start = piece.host_ptr();
+    sim.fail("cuStreamSynchronize", 1, 999);
+    assert_says(&refused(piece.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
+    // SAFETY: the copy is ours, which the release does not forget.
+    unsafe { Memory::from(piece).free_idle() }?;
+    let others: Vec<_> = (0..100).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
+    assert!(others.iter().all(|other| other.host_ptr() != start));
+    Ok(())
+}
+
+#[test]
+fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Result {
+    const ALREADY_REGISTERED: i32 = 712;
+    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
+    for nth in 1..=5 {
+        sim.fail("cuMemHostRegister", nth, ALREADY_REGISTERED);
+    }
+    let error = refused(memory.write_with(CopyPolicy::Dma, 0, &[1_u8; 10]));
+    assert_says(&error, &["cuMemHostRegister failed (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)"]);
+    sim.fail("cuMemHostRegister", 1, ALREADY_REGISTERED);
+    let tries = Calls::of("cuMemHostRegister");
+    memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])?;
+    tries.assert(2, "the second pages are not the first");
+    assert_eq!(dma_read(&memory, 0, 10)?, [2; 10]);
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! Copies by the copy engine from and to private memory that the caller has page-locked.
+
+use support::cuda::{self, PinnedBytes};
+use support::ledger::Calls;
+use support::{Result, assert_says, device_read, pattern, refused, simcuda, supported};
+use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+/// More than our own pinned memory holds at a time.
+const LEN: usize = (3 << 20) + 8192;
+/// The pieces of a copy of so much that goes through our own.
+const PIECES: u64 = 4;
+const UNKNOWN: i32 = 999;
+
+/// How many copies the driver has been asked for since, to the device and from there.
+fn copies() -> impl Fn(u64, u64, &str) {
+    let (writes, reads) = (Calls::of("cuMemcpyHtoDAsync"), Calls::of("cuMemcpyDtoHAsync"));
+    move |expected_writes, expected_reads, what| {
+        writes.assert(expected_writes, what);
+        reads.assert(expected_reads, what);
+    }
+}
+
+fn write_and_read(memory: &Memory, offset: usize, bytes: &mut [u8], seed: u64) -> Result {
+    let expected = pattern(bytes.len(), seed);
+    bytes.copy_from_slice(&expected);
+    memory.write_with(CopyPolicy::Dma, offset, bytes)?;
+    cuda::synchronize();
+    assert!(device_read(memory.device_ptr() + offset as u64, bytes.len()) == expected, "written");
+    bytes.fill(0);
+    memory.read_with(CopyPolicy::Dma, offset, bytes)?;
+    assert!(bytes == expected, "read");
+    Ok(())
+}
+
+#[test]
+fn page_locked_memory_is_copied_at_once_and_other_memory_in_pieces() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (mut pinned, mut pageable) = (PinnedBytes::new(LEN), PinnedBytes::pageable(LEN));
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, LEN + 77, kind)?;
+        write_and_read(&memory, 0, &mut pageable, 1)?;
+        let direct = copies();
+        write_and_read(&memory, 77, &mut pinned, 2)?;
+        direct(1, 1, "page-locked");
+        let direct = copies();
+        write_and_read(&memory, 3, &mut pinned[1..LEN - 5], 3)?;
+        direct(1, 1, "a part of what is page-locked");
+        let staged = copies();
+        write_and_read(&memory, 3, &mut pageable, 4)?;
+        staged(PIECES, PIECES, "not page-locked");
+    }
+    Ok(())
+}
+
+#[test]
+fn copies_of_page_locked_memory_are_counted_as_others_are() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let before = gpu.copy_stats();
+    write_and_read(&memory, 0, &mut PinnedBytes::new(LEN), 1)?;
+    let after = gpu.copy_stats();
+    assert_eq!((after.dma_writes - before.dma_writes, after.dma_reads - before.dma_reads), (1, 1));
+    assert_eq!(after.dma_written_bytes - before.dma_written_bytes, LEN as u64);
+    assert_eq!(after.dma_read_bytes - before.dma_read_bytes, LEN as u64);
+    Ok(())
+}
+
+#[test]
+fn memory_of_which_only_parts_are_page_locked_is_copied_all_the_same() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let (first, middle, last) = (0..4096, 8192..LEN - 8192, LEN - 4096..LEN);
+    for (parts, seed) in [&[&first][..], &[&last], &[&first, &last], &[&middle]].into_iter().zip(1..) {
+        let mut bytes = PinnedBytes::pageable(LEN);
+        parts.iter().for_each(|&part| bytes.pin(part.clone()));
+        write_and_read(&memory, 0, &mut bytes, seed)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_driver_does_not_copy_at_once_goes_in_pieces() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let mut pinned = PinnedBytes::new(LEN);
+    write_and_read(&memory, 0, &mut pinned, 1)?;
+    for function in ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuPointerGetAttributes"] {
+        sim.fail(function, 1, 1);
+        write_and_read(&memory, 0, &mut pinned, 2)?;
+        assert_eq!(sim.last_fault().as_deref().map(|fault| fault.starts_with(function)), Some(true), "{function}");
+        sim.clear_faults();
+    }
+    Ok(())
+}
+
+/// While the device may use the caller's memory the copy does not return: the driver is asked again.
+#[test]
+fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let mut pinned = PinnedBytes::new(LEN);
+    write_and_read(&memory, 0, &mut pinned, 1)?;
+    (1..=3).for_each(|nth| sim.fail("cuStreamSynchronize", nth, UNKNOWN));
+    write_and_read(&memory, 0, &mut pinned, 2)?;
+
+    // An error that stays is one after which nothing runs.
+    (1..=100).for_each(|nth| sim.fail("cuStreamSynchronize", nth, UNKNOWN));
+    let waits = Calls::of("cuStreamSynchronize");
+    assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &pinned)), &["cuStreamSynchronize failed"]);
+    waits.assert(9, "once, and eight times again");
+    sim.clear_faults();
+    write_and_read(&memory, 0, &mut pinned, 3)
+}
+
+#[test]
+fn a_broken_context_is_not_asked_again() -> Result {
+    const ILLEGAL_ADDRESS: i32 = 700;
+    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let mut pinned = PinnedBytes::new(LEN);
+    write_and_read(&memory, 0, &mut pinned, 1)?;
+    sim.fail("cuStreamSynchronize", 1, ILLEGAL_ADDRESS);
+    let waits = Calls::of("cuStreamSynchronize");
+    assert_says(&refused(memory.read_with(CopyPolicy::Dma, 0, &mut pinned)), &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
+    waits.assert(1, "no more");
+    Ok(())
+}

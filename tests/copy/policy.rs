@@ -1,0 +1,270 @@
+//! Who copies and fills when nobody is asked for: thresholds, statistics, calibration.
+
+use support::cuda::{Context, no_context};
+use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda, supported};
+use vkgdr::{
+    CopyPolicy, CopyRoutine, CopyStats, CopyThresholds, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Vkgdr,
+};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const LARGE: usize = 1 << 20;
+/// Forces a routine, also on memory that the CPU caches. It is copied as uncached memory then.
+const ROUTINE: &str = "VKGDR_COPY";
+
+/// How often the CPU read and wrote, and the copy engine.
+fn ways(stats: CopyStats) -> [u64; 4] {
+    [stats.cpu_reads, stats.cpu_writes, stats.dma_reads, stats.dma_writes]
+}
+
+#[test]
+fn cached_memory_is_the_cpus_whatever_the_thresholds() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
+    assert_eq!(gpu.copy_thresholds(), CopyThresholds { read: 0, write: 0 });
+    for kind in supported(&gpu, &support::HOST_VIEWS) {
+        let memory = Memory::allocate(&gpu, LARGE, kind)?;
+        if memory.copy_routine() != CopyRoutine::Ordinary {
+            eprintln!("left out: {kind} memory is not cached");
+            continue;
+        }
+        let before = gpu.copy_stats();
+        host_write(&memory, 0, &pattern(LARGE, 1))?;
+        assert!(host_read(&memory, 0, LARGE)? == pattern(LARGE, 1));
+        assert_eq!(ways(gpu.copy_stats()), ways(before), "{kind}");
+        assert_eq!(gpu.copy_stats().routine, CopyRoutine::chosen());
+    }
+    Ok(())
+}
+
+/// Runs a check in a process of its own, in which all memory is copied as if the CPU did not cache it.
+fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
+    alone(test, &[(ROUTINE, "portable")], check)
+}
+
+/// Runs a check in a process of its own, with these environment variables.
+fn alone(test: &str, variables: &[(&str, &str)], check: impl FnOnce() -> Result) -> Result {
+    if child::role().is_some() {
+        check()?;
+        child::say("done");
+        return Ok(());
+    }
+    let mut command = child::command(test, "alone")?;
+    command.envs(variables.iter().copied());
+    assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+#[test]
+fn the_thresholds_say_who_copies_uncached_memory() -> Result {
+    uncached("policy::the_thresholds_say_who_copies_uncached_memory", || {
+        let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
+        assert_eq!(gpu.copy_thresholds(), CopyThresholds::default());
+        gpu.clone().set_copy_thresholds(CopyThresholds { read: 100, write: 200 });
+        let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        let mut expected = [0; 4];
+        for (len, by_dma) in [(0, [0, 0]), (99, [0, 0]), (100, [1, 0]), (199, [1, 0]), (200, [1, 1]), (1000, [1, 1])] {
+            let bytes = pattern(len, len as u64);
+            memory.write(0, &bytes)?;
+            let mut seen = vec![0; len];
+            memory.read(0, &mut seen)?;
+            assert!(seen == bytes, "{len}");
+            for (index, by_dma) in by_dma.into_iter().enumerate() {
+                expected[index] += 1 - by_dma;
+                expected[index + 2] += by_dma;
+            }
+            assert_eq!(ways(gpu.copy_stats()), expected, "{len} bytes");
+        }
+        let stats = gpu.copy_stats();
+        assert_eq!((stats.cpu_read_bytes, stats.cpu_written_bytes), (99, 99 + 100 + 199));
+        assert_eq!((stats.dma_read_bytes, stats.dma_written_bytes), (100 + 199 + 200 + 1000, 1200));
+        // Who is asked for is not asked whether it is worth it.
+        memory.write_with(CopyPolicy::Cpu, 0, &[0_u8; 1000])?;
+        memory.write_with(CopyPolicy::Dma, 0, &[0_u8; 1])?;
+        let after = gpu.copy_stats();
+        assert_eq!((after.cpu_writes, after.dma_writes), (stats.cpu_writes + 1, stats.dma_writes + 1));
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_that_is_not_coherent_is_the_cpus_unless_asked_otherwise() -> Result {
+    uncached("policy::memory_that_is_not_coherent_is_the_cpus_unless_asked_otherwise", || {
+        let (_context, gpu) = support::open(FORCED)?;
+        gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
+        let memory = Memory::allocate(&gpu, LARGE, MAPPED)?;
+        host_write(&memory, 0, &pattern(LARGE, 1))?;
+        assert!(host_read(&memory, 0, LARGE)? == pattern(LARGE, 1));
+        assert_eq!(ways(gpu.copy_stats()), [1, 1, 0, 0]);
+        Ok(())
+    })
+}
+
+#[test]
+fn the_cpu_copies_where_the_copy_engine_cannot_be_had() -> Result {
+    uncached("policy::the_cpu_copies_where_the_copy_engine_cannot_be_had", || {
+        let Some((_primary, gpu)) = support::open_coherent()? else { return Ok(()) };
+        let context = Context::create(0);
+        gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
+        let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        if let Some(sim) = simcuda() {
+            for function in ["cuMemHostRegister", "cuStreamCreate"] {
+                sim.fail(function, 1, 2);
+                memory.write(0, &[7_u8; 10])?;
+                assert_eq!(sim.last_fault().as_deref(), Some(function));
+                sim.clear_faults();
+            }
+            assert_eq!(ways(gpu.copy_stats()), [0, 2, 0, 0]);
+            // What it has begun it must end.
+            sim.fail("cuMemcpyHtoDAsync", 1, 999);
+            assert_says(&refused(memory.write(0, &[8_u8; 10])), &["cuMemcpyHtoDAsync failed (CUDA_ERROR_UNKNOWN)"]);
+        }
+        memory.write(0, &[9_u8; 10])?;
+        context.destroy();
+        let before = ways(gpu.copy_stats());
+        let mut seen = [0_u8; 10];
+        memory.read(0, &mut seen)?;
+        assert_eq!(seen, [9; 10]);
+        assert_eq!(ways(gpu.copy_stats())[0], before[0] + 1);
+        Ok(())
+    })
+}
+
+/// What all of the memory is, as the device sees it and as the CPU does.
+fn assert_is(memory: &Memory, expected: &[u8], what: &str) -> Result {
+    assert!(device_read(memory.device_ptr(), memory.len()) == expected, "{what}: the device's");
+    assert!(host_read(memory, 0, memory.len())? == expected, "{what}: the CPU's");
+    Ok(())
+}
+
+#[test]
+fn the_threshold_of_writes_says_who_fills_uncached_memory() -> Result {
+    uncached("policy::the_threshold_of_writes_says_who_fills_uncached_memory", || {
+        let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
+        gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 200 });
+        let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        let mut expected = pattern(1000, 1);
+        memory.write_with(CopyPolicy::Cpu, 0, &expected)?;
+        let (one, two, four) = ([7_u8].as_slice(), [1, 2].as_slice(), [3, 4, 5, 6].as_slice());
+        let eight = [1, 2, 3, 4, 5, 6, 7, 8].as_slice();
+        let known = [
+            (0, 199, one, false),
+            (0, 200, one, true),
+            (3, 997, one, true),
+            (2, 600, two, true),
+            (1, 600, two, false),
+            (4, 996, four, true),
+            (2, 996, four, false),
+            (8, 800, eight, false),
+            (8, 800, &[0; 8], true),
+            (5, 201, &[9; 3], true),
+            (5, 201, &[9, 9, 8], false),
+        ];
+        for (offset, len, value, by_gpu) in known {
+            let what = format!("{len} bytes of {value:?} at {offset}");
+            let before = ways(gpu.copy_stats());
+            memory.fill_pattern(offset..offset + len, value)?;
+            let after = ways(gpu.copy_stats());
+            let (cpu, dma) = (after[1] - before[1], after[3] - before[3]);
+            assert_eq!((cpu, dma), if by_gpu { (0, 1) } else { (1, 0) }, "{what}");
+            expected[offset..offset + len].copy_from_slice(&value.repeat(len / value.len()));
+            assert_is(&memory, &expected, &what)?;
+        }
+        memory.fill_pattern::<u8>(.., &[])?;
+        memory.fill(1000.., 1_u8)?;
+        assert!(matches!(memory.fill(..301, 1_u32), Err(Error::Misaligned { value: 301, unit: 4, .. })));
+        assert!(matches!(memory.fill(..1001, 1_u8), Err(Error::OutOfRange { .. })));
+        assert_is(&memory, &expected, "nothing")
+    })
+}
+
+#[test]
+fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (_forced_context, forced) = support::open(FORCED)?;
+    gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
+    for (gpu, kind) in [(&gpu, MAPPED), (&gpu, MemoryKind::Host), (&forced, MAPPED)] {
+        if !gpu.supports(kind) {
+            continue;
+        }
+        let memory = Memory::allocate(gpu, LARGE, kind)?;
+        if memory.is_coherent() && memory.copy_routine() != CopyRoutine::Ordinary {
+            eprintln!("left out: {kind} memory is neither cached nor without coherence");
+            continue;
+        }
+        let before = gpu.copy_stats().dma_writes;
+        memory.fill(.., 5_u8)?;
+        memory.flush(..)?;
+        assert!(host_read(&memory, 0, LARGE)? == vec![5; LARGE]);
+        assert_eq!(gpu.copy_stats().dma_writes, before, "{kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_fill_that_the_gpu_has_begun_it_must_end() -> Result {
+    uncached("policy::a_fill_that_the_gpu_has_begun_it_must_end", || {
+        let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
+        let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+        gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 0 });
+        let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        sim.fail("cuMemHostRegister", 1, 2);
+        memory.fill(.., 1_u8)?;
+        assert_eq!(sim.last_fault().as_deref(), Some("cuMemHostRegister"));
+        sim.clear_faults();
+        assert_eq!(ways(gpu.copy_stats()), [0, 1, 0, 0], "the CPU's");
+        type Fill = fn(&Memory) -> vkgdr::Result<()>;
+        let fills: [(&str, Fill); 4] = [
+            ("cuMemsetD8Async", |memory| memory.fill(.., 2_u8)),
+            ("cuMemsetD16Async", |memory| memory.fill(.., 0x203_u16)),
+            ("cuMemsetD32Async", |memory| memory.fill(.., 0x203_0405_u32)),
+            ("cuStreamSynchronize", |memory| memory.fill(.., 3_u8)),
+        ];
+        for (function, fill) in fills {
+            fill(&memory)?;
+            sim.fail(function, 1, 999);
+            assert_says(&refused(fill(&memory)), &[&format!("{function} failed (CUDA_ERROR_UNKNOWN)")]);
+            sim.clear_faults();
+            fill(&memory)?;
+        }
+        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "what was not waited for");
+        assert_is(&memory, &[3; 1000], "the last")
+    })
+}
+
+#[test]
+fn calibrating_measures_once_and_sets_what_it_found() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let before = simcuda().map(|sim| (sim.live_objects_of("external"), sim.live_objects_of("mapped")));
+    let found = gpu.calibrate()?;
+    assert_eq!(gpu.copy_thresholds(), found);
+    assert_eq!(simcuda().map(|sim| (sim.live_objects_of("external"), sim.live_objects_of("mapped"))), before);
+    for (which, threshold) in [("read", found.read), ("write", found.write)] {
+        assert!(threshold == usize::MAX || threshold.is_power_of_two(), "{which}: {threshold}");
+    }
+    gpu.set_copy_thresholds(CopyThresholds { read: 1, write: 2 });
+    let other = Vkgdr::open_primary_context(0, NONE)?;
+    let (again, calls) = no_context(|| {
+        let before = simcuda().map(|sim| sim.calls(None));
+        let again = other.calibrate();
+        (again, simcuda().map(|sim| sim.calls(None)).zip(before).map(|(after, before)| after - before))
+    });
+    assert_eq!((again?, calls.unwrap_or(0)), (found, 0));
+    assert_eq!(gpu.copy_thresholds(), found, "set again");
+    Ok(())
+}
+
+#[test]
+fn calibrating_without_a_context_says_so_and_changes_nothing() -> Result {
+    // A process measures once.
+    alone("policy::calibrating_without_a_context_says_so_and_changes_nothing", &[], || {
+        let gpu = Vkgdr::open(0, NONE)?;
+        let error = refused(no_context(|| gpu.calibrate()));
+        assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
+        assert_eq!(gpu.copy_thresholds(), CopyThresholds::default());
+        let (_context, gpu) = support::open(NONE)?;
+        gpu.calibrate()?;
+        Ok(())
+    })
+}

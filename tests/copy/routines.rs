@@ -1,0 +1,197 @@
+//! Copies through the public methods: every routine on the memory that the device sees, writers, large reads.
+
+use support::{
+    HOST_VIEWS, Random, Result, assert_says, child, cuda, device_read, logs, pattern, refused, skip, supported,
+};
+use vkgdr::{CopyRoutine, Error, MapMode, Memory, MemoryKind, OpenFlags, Region};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const VARIABLE: &str = "VKGDR_COPY";
+
+/// Writes and reads at every place within two lines, in every short length, and a few long ones.
+fn copy_around_lines(memory: &Memory) -> Result {
+    let mut random = Random::new(7);
+    let short = (0..128).flat_map(|offset| (0..=300).step_by(7).map(move |len| (offset, len + offset % 7)));
+    let long = [(0, 65_536), (1, 65_535), (63, 300_000), (100, 262_144)];
+    let mut expected = pattern(memory.len(), 1);
+    memory.write(0, &expected)?;
+    memory.flush(..)?;
+    for (offset, len) in short.chain(long) {
+        let bytes = random.bytes(len);
+        memory.write(offset, &bytes)?;
+        memory.flush(offset..offset + len)?;
+        expected[offset..offset + len].copy_from_slice(&bytes);
+        // With a byte of its neighbours on both sides.
+        let around = offset.saturating_sub(1)..offset + len + 1;
+        assert!(read(memory, around.start, around.len())? == expected[around], "{len} bytes at {offset}");
+    }
+    assert!(device_read(memory.device_ptr(), memory.len()) == expected, "the device sees something else");
+
+    cuda::memcpy_htod(memory.device_ptr(), &pattern(memory.len(), 2));
+    cuda::synchronize();
+    memory.invalidate(..)?;
+    assert!(read(memory, 0, memory.len())? == pattern(memory.len(), 2), "the CPU sees something else");
+    Ok(())
+}
+
+fn read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    region.read(offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+#[test]
+fn every_routine_copies_what_the_device_sees() -> Result {
+    if let Some(name) = child::role() {
+        let (_context, gpu) = support::open(NONE)?;
+        logs::capture();
+        for kind in supported(&gpu, &HOST_VIEWS) {
+            let memory = Memory::allocate(&gpu, 400_001, kind)?;
+            assert_eq!(memory.copy_routine().name(), name, "{kind}");
+            copy_around_lines(&memory)?;
+        }
+        assert_eq!(logs::captured(), [""; 0]);
+        child::say(CopyRoutine::chosen());
+        return Ok(());
+    }
+    for routine in CopyRoutine::ALL {
+        if !routine.is_supported() {
+            eprintln!("left out: this CPU has no {routine}");
+            continue;
+        }
+        let mut command = child::command("routines::every_routine_copies_what_the_device_sees", routine.name())?;
+        command.env(VARIABLE, routine.name());
+        assert_eq!(child::run(command)?, [routine.name()]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_routine_that_cannot_be_had_is_named_in_one_log_line() -> Result {
+    if child::role().is_some() {
+        let (_context, gpu) = support::open(NONE)?;
+        logs::capture();
+        let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+        for turn in 0..3 {
+            memory.write(turn, &[turn; 5])?;
+        }
+        let lines = logs::captured();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        child::say(&lines[0]);
+        child::say(format!("{} {}", memory.copy_routine(), CopyRoutine::chosen()));
+        return Ok(());
+    }
+    let run = |name: &str| {
+        let mut command = child::command("routines::a_routine_that_cannot_be_had_is_named_in_one_log_line", "copy")?;
+        command.env(VARIABLE, name);
+        child::run(command)
+    };
+    let foreign = CopyRoutine::ALL.into_iter().find(|routine| !routine.is_supported());
+    for name in ["fastest", "AVX2"].into_iter().chain(foreign.map(CopyRoutine::name)) {
+        let said = run(name)?;
+        assert!(said[0].starts_with("WARN: VKGDR_COPY=") && said[0].contains(name), "{said:?}");
+        assert!(said[0].contains("portable") && said[0].contains("ordinary"), "{said:?}");
+        // As if nothing had been asked for, which this process did not either, unless somebody forces a routine on it.
+        if std::env::var_os(VARIABLE).is_none() {
+            let (_context, gpu) = support::open(NONE)?;
+            let memory = Memory::allocate(&gpu, 1, MemoryKind::Mapped)?;
+            assert_eq!(said[1], format!("{} {}", memory.copy_routine(), CopyRoutine::chosen()));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_that_the_cpu_caches_is_copied_in_the_ordinary_way() -> Result {
+    if std::env::var_os(VARIABLE).is_some() {
+        return skip("VKGDR_COPY forces a routine");
+    }
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, 1, kind)?;
+        let cached = memory.memory_type().flags.contains(vkgdr::ash::vk::MemoryPropertyFlags::HOST_CACHED);
+        let expected = if cached { CopyRoutine::Ordinary } else { CopyRoutine::chosen() };
+        assert_eq!(memory.copy_routine(), expected, "{kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_writer_writes_is_seen_when_it_ends() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
+    for kind in supported(&gpu, &HOST_VIEWS) {
+        let memory = Memory::allocate(&gpu, 10_000, kind)?;
+        let region = memory.region(3..9000)?;
+        let mut expected = pattern(10_000, 0);
+        memory.write(0, &expected)?;
+        for finish in [true, false] {
+            let mut random = Random::new(u64::from(finish));
+            let mut writer = region.writer();
+            for _ in 0..500 {
+                let (offset, len) = random.range_within(region.len());
+                let bytes = random.bytes(len.min(97));
+                writer.write(offset, &bytes)?;
+                expected[3 + offset..][..bytes.len()].copy_from_slice(&bytes);
+            }
+            if finish {
+                writer.finish();
+            } else {
+                drop(writer);
+            }
+            memory.flush(..)?;
+            assert!(device_read(memory.device_ptr(), 10_000) == expected, "{kind}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_writer_writes_elements_within_its_region() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, 100, MemoryKind::Mapped)?;
+    memory.fill(.., 0_u8)?;
+    let region = memory.region(10..50)?;
+    let mut writer = region.writer();
+    writer.write(3, &[1.5_f32, 2.5])?;
+    for (offset, len) in [(40, 1), (39, 2), (0, 41), (usize::MAX, 1), (usize::MAX, 0)] {
+        let error = refused(writer.write(offset, &vec![1_u8; len]));
+        assert!(matches!(error, Error::OutOfRange { size: 40, .. }), "{error}");
+    }
+    assert!(format!("{writer:?}").contains("len: 40"), "{writer:?}");
+    writer.finish();
+    let mut expected = vec![0; 100];
+    expected[13..21].copy_from_slice(&[1.5_f32.to_ne_bytes(), 2.5_f32.to_ne_bytes()].concat());
+    assert_eq!(read(&memory, 0, 100)?, expected);
+    Ok(())
+}
+
+#[test]
+fn a_writer_of_device_memory_is_refused_its_writes() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, 100, MemoryKind::Device)?;
+    let error = refused(memory.writer().write(0, &[1_u8]));
+    assert!(matches!(error, Error::NoHostView { kind: MemoryKind::Device }), "{error}");
+    assert_says(&error, &["device"]);
+    Ok(())
+}
+
+/// Beyond what one thread reads where the CPU does not cache.
+#[test]
+fn large_copies_at_odd_places_are_whole() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let size = (4 << 20) + 1000;
+    for kind in supported(&gpu, &HOST_VIEWS) {
+        let memory = Memory::allocate(&gpu, size, kind)?;
+        let bytes = pattern(size - 500, 5);
+        memory.fill(.., 0x33_u8)?;
+        memory.write(77, &bytes)?;
+        memory.flush(..)?;
+        let mut seen = vec![0; bytes.len()];
+        memory.map(MapMode::Read, 77..77 + bytes.len())?.read(0, &mut seen)?;
+        assert!(seen == bytes, "{kind}");
+        let device = device_read(memory.device_ptr(), size);
+        assert!(device[77..77 + bytes.len()] == bytes, "{kind}");
+        assert!(device[..77].iter().chain(&device[77 + bytes.len()..]).all(|&byte| byte == 0x33), "{kind}");
+    }
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! The handle: opening by number, by the current context and with the primary context; what it says of a GPU.
+
+use std::ptr::null_mut;
+
+use support::cuda::{Context, PrimaryContext, current, no_context};
+use support::{Result, assert_says, driver, refused, simcuda, skip, vklayer};
+use vkgdr::{Error, Memory, MemoryInfoSource, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+
+/// A way to open device 0, and its name.
+type Opener = (&'static str, fn(OpenFlags) -> vkgdr::Result<Vkgdr>);
+
+/// The three ways, where a context is current.
+const OPENERS: [Opener; 3] = [
+    ("open", |flags| Vkgdr::open(0, flags)),
+    ("open_current_context", Vkgdr::open_current_context),
+    ("open_primary_context", |flags| Vkgdr::open_primary_context(0, flags)),
+];
+
+#[test]
+fn open_initialises_cuda_and_needs_no_context() -> Result {
+    // Nothing has called the driver in this process, when tests run one in a process.
+    let gpu = Vkgdr::open(0, NONE)?;
+    assert_eq!(current(), null_mut());
+    assert_eq!(gpu.device(), 0);
+    Ok(())
+}
+
+#[test]
+fn open_with_the_primary_context_initialises_cuda_and_needs_no_context() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    assert_eq!(current(), null_mut());
+    assert_eq!(gpu.device(), 0);
+    Ok(())
+}
+
+#[test]
+fn opening_leaves_the_stack_of_contexts_alone() -> Result {
+    driver::initialise();
+    let below = Context::create(0);
+    let above = Context::create(0);
+    for (name, open) in OPENERS {
+        let gpu = open(NONE)?;
+        assert_eq!(current(), above.raw(), "{name}");
+        drop(gpu);
+        assert_eq!(current(), above.raw(), "{name}, dropped");
+    }
+    // Pops what is on the top, which must be this context and none that was left there.
+    drop(above);
+    assert_eq!(current(), below.raw());
+    drop(below);
+    assert_eq!(current(), null_mut());
+    Ok(())
+}
+
+#[test]
+fn a_failed_open_leaves_the_stack_of_contexts_alone() {
+    driver::initialise();
+    let context = Context::create(0);
+    refused(Vkgdr::open(-1, NONE));
+    refused(Vkgdr::open_primary_context(9999, NONE));
+    assert_eq!(current(), context.raw());
+    no_context(|| {
+        refused(Vkgdr::open(-1, NONE));
+        refused(Vkgdr::open_current_context(NONE));
+        refused(Vkgdr::open_primary_context(-1, NONE));
+        assert_eq!(current(), null_mut());
+    });
+}
+
+#[test]
+fn the_current_context_says_which_device_to_open() -> Result {
+    let _context = Context::create(0);
+    let gpu = Vkgdr::open_current_context(NONE)?;
+    assert_eq!(gpu.device(), 0);
+    assert_eq!(gpu.uuid(), Vkgdr::open(0, NONE)?.uuid());
+    assert!(gpu.flags().contains(OpenFlags::CURRENT_CONTEXT));
+    Ok(())
+}
+
+#[test]
+fn the_device_number_is_ignored_with_the_current_context() -> Result {
+    let _context = Context::create(0);
+    for number in [-1, 9999, i32::MIN, i32::MAX] {
+        assert_eq!(Vkgdr::open(number, OpenFlags::CURRENT_CONTEXT)?.device(), 0, "{number}");
+        assert_eq!(Vkgdr::open_primary_context(number, OpenFlags::CURRENT_CONTEXT)?.device(), 0, "{number}");
+    }
+    Ok(())
+}
+
+#[test]
+fn each_device_of_several_is_opened_by_its_number() -> Result {
+    let count = driver::device_count();
+    if count < 2 {
+        return skip("this needs two devices");
+    }
+    let gpus: Vec<Vkgdr> = (0..count).map(|device| Vkgdr::open(device, NONE)).collect::<vkgdr::Result<_>>()?;
+    for (device, gpu) in (0..).zip(&gpus) {
+        assert_eq!(gpu.device(), device);
+        let context = Context::create(device);
+        assert_eq!(Vkgdr::open_current_context(NONE)?.uuid(), gpu.uuid());
+        drop(context);
+    }
+    assert_ne!(gpus[0].uuid(), gpus[1].uuid());
+    Ok(())
+}
+
+#[test]
+fn without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to_do() {
+    for error in [
+        refused(Vkgdr::open_current_context(NONE)),
+        refused(Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)),
+        refused(Vkgdr::open_primary_context(0, OpenFlags::CURRENT_CONTEXT)),
+    ] {
+        assert_says(&error, &["cuCtxGetDevice failed", "CUDA_ERROR_INVALID_CONTEXT", "open_primary_context"]);
+        assert_eq!(error.cuda_code(), Some(201));
+    }
+}
+
+#[test]
+fn a_number_that_no_device_has_is_invalid_device() {
+    for number in [-1, 9999, i32::MIN, i32::MAX] {
+        for error in [refused(Vkgdr::open(number, NONE)), refused(Vkgdr::open_primary_context(number, NONE))] {
+            assert_says(&error, &["failed (CUDA_ERROR_INVALID_DEVICE)", "nvidia-smi"]);
+            assert_eq!(error.cuda_code(), Some(101), "{number}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_open_retains_no_primary_context() {
+    let retains = || simcuda().map(|sim| sim.live_objects_of("primary"));
+    let before = retains();
+    refused(Vkgdr::open_primary_context(-1, NONE));
+    refused(Vkgdr::open_primary_context(0, OpenFlags::from_bits_retain(8)));
+    assert_eq!(retains(), before);
+}
+
+#[test]
+fn unknown_flags_are_refused_and_named() {
+    let _context = Context::create(0);
+    for bits in [8, 0x8000_0000, u32::MAX] {
+        for (name, open) in OPENERS {
+            let error = refused(open(OpenFlags::from_bits_retain(bits)));
+            let unknown = bits & !OpenFlags::all().bits();
+            assert!(matches!(error, Error::UnknownFlags { bits } if bits == unknown), "{name}: {error}");
+            assert_says(&error, &["unknown flag bits", &format!("{unknown:#x}")]);
+        }
+    }
+}
+
+#[test]
+fn unknown_flags_are_refused_before_the_device_is_looked_for() {
+    let error = refused(Vkgdr::open(-1, OpenFlags::from_bits_retain(8)));
+    assert!(matches!(error, Error::UnknownFlags { bits: 8 }), "{error}");
+}
+
+#[test]
+fn the_flags_have_the_values_of_vkgdr_0_1() {
+    assert_eq!(OpenFlags::CURRENT_CONTEXT.bits(), 1);
+    assert_eq!(OpenFlags::FORCE_NON_COHERENT.bits(), 2);
+    assert_eq!(OpenFlags::REQUIRE_COHERENT.bits(), 4);
+    assert_eq!(OpenFlags::all().bits(), 7);
+}
+
+#[test]
+fn a_second_open_shares_the_vulkan_device() -> Result {
+    let _context = Context::create(0);
+    let first = Vkgdr::open(0, NONE)?;
+    let live = || vklayer().map(|layer| (layer.live_objects_of("instance"), layer.live_objects_of("device")));
+    let before = live();
+    let others = OPENERS.map(|(_, open)| open(OpenFlags::FORCE_NON_COHERENT));
+    for other in others {
+        assert_eq!(other?.uuid(), first.uuid());
+    }
+    drop(first);
+    // Never unloaded: the next open finds it again.
+    Vkgdr::open(0, NONE)?;
+    assert_eq!(live(), before);
+    assert!(before.is_none_or(|live| live == (1, 1)), "{before:?}");
+    Ok(())
+}
+
+#[test]
+fn a_clone_is_the_same_handle() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::FORCE_NON_COHERENT)?;
+    let clone = gpu.clone();
+    drop(gpu);
+    assert_eq!((clone.device(), clone.flags()), (0, OpenFlags::FORCE_NON_COHERENT));
+    let memory = Memory::allocate(&clone, 4096, MemoryKind::Mapped)?;
+    assert_eq!(memory.owner().uuid(), clone.uuid());
+    Ok(())
+}
+
+#[test]
+fn a_gpu_has_a_name_and_a_uuid() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    assert!(!gpu.name().trim().is_empty());
+    assert_ne!(gpu.uuid(), [0; 16]);
+    let text = format!("{gpu:?}");
+    assert!(text.contains(gpu.name()), "{text}");
+    Ok(())
+}
+
+#[test]
+fn each_kind_has_sane_numbers_or_is_an_error_that_names_it() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    for kind in MemoryKind::ALL {
+        if !gpu.supports(kind) {
+            let error = refused(gpu.memory_info(kind));
+            assert!(matches!(error, Error::NoSuitableMemoryType { .. }), "{error}");
+            assert_says(&error, &["does not provide a suitable memory type", &format!("no {kind} memory")]);
+            continue;
+        }
+        let info = gpu.memory_info(kind)?;
+        assert!((1 << 20..1 << 50).contains(&info.total), "{kind}: {info:?}");
+        assert!((1..=info.total).contains(&info.available), "{kind}: {info:?}");
+        if info.source == MemoryInfoSource::Heap {
+            assert_eq!(info.available, info.total, "{kind}");
+        }
+    }
+    assert!(gpu.supports(MemoryKind::Device), "a GPU without memory of its own");
+    Ok(())
+}
+
+#[test]
+fn a_kind_that_the_gpu_lacks_cannot_be_allocated() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let Some(kind) = MemoryKind::ALL.into_iter().find(|kind| !gpu.supports(*kind)) else {
+        return skip("this GPU has memory of every kind");
+    };
+    for error in
+        [refused(RawMemory::allocate(&gpu, 4096, kind)), refused(Memory::allocate(&gpu, 4096, kind).map(|_| ()))]
+    {
+        assert!(matches!(error, Error::NoSuitableMemoryType { .. }), "{error}");
+        assert_says(&error, &["does not provide a suitable memory type", &format!("no {kind} memory")]);
+    }
+    Ok(())
+}
+
+#[test]
+fn required_coherent_memory_is_coherent() -> Result {
+    let _context = PrimaryContext::retain_and_push(0);
+    let Ok(gpu) = Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT) else {
+        return skip("this GPU has no coherent mapped memory");
+    };
+    for kind in support::supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, 4096, kind)?;
+        assert!(memory.is_coherent(), "{kind}");
+        assert_eq!(memory.non_coherent_atom_size(), 1, "{kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn forced_non_coherence_is_reported_with_the_devices_atom() -> Result {
+    let _context = PrimaryContext::retain_and_push(0);
+    let forced = OpenFlags::FORCE_NON_COHERENT;
+    for flags in [forced, forced | OpenFlags::REQUIRE_COHERENT] {
+        let Ok(gpu) = Vkgdr::open(0, flags) else {
+            return skip("this GPU has no coherent mapped memory");
+        };
+        for kind in support::supported(&gpu, &support::HOST_VIEWS) {
+            let memory = Memory::allocate(&gpu, 4096, kind)?;
+            assert!(!memory.is_coherent(), "{kind}, {flags:?}");
+            let atom = memory.non_coherent_atom_size();
+            assert!(atom.is_power_of_two(), "{kind}, {flags:?}: {atom}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn coherence_and_atom_agree_without_flags() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in support::supported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, 4096, kind)?;
+        assert!(!memory.is_coherent() || memory.non_coherent_atom_size() == 1, "{kind}");
+        assert!(memory.non_coherent_atom_size().is_power_of_two(), "{kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_handle_opened_with_a_current_context_allocates_in_any_context_of_its_device() -> Result {
+    let first = Context::create(0);
+    let gpu = Vkgdr::open_current_context(NONE)?;
+    drop(first);
+    let second = Context::create(0);
+    let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    assert_eq!(memory.context(), second.raw());
+    Ok(())
+}
+
+#[test]
+fn nothing_is_collected_where_nothing_waits() -> Result {
+    assert_eq!(Vkgdr::open(0, NONE)?.collect(), 0);
+    Ok(())
+}
+
+#[test]
+fn under_validation_the_instance_is_validated() -> Result {
+    if std::env::var_os("VKGDR_TEST_LAYERS").is_none_or(|layers| layers != "validation") {
+        return skip("this run is without validation");
+    }
+    let _gpu = Vkgdr::open(0, NONE)?;
+    let layer = vklayer().ok_or("the test layers are missing")?;
+    assert_eq!((layer.validated_instances(), layer.messengers_active()), (1, 1));
+    Ok(())
+}

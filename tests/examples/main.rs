@@ -1,0 +1,331 @@
+//! The built examples as a user runs them: what they print, and how they fail.
+//!
+//! They are looked for beside this test's folder (`../examples`), or in `VKGDR_EXAMPLES_DIR`.
+#![expect(unsafe_code, reason = "makes a terminal")]
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::ptr::null_mut;
+
+use support::{Result, pattern, simcuda, skip};
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+
+/// The program of an example, if it was built.
+fn find(name: &str) -> Result<Option<PathBuf>> {
+    let folder = match std::env::var_os("VKGDR_EXAMPLES_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => {
+            let test = std::env::current_exe()?;
+            let profile = test.parent().and_then(Path::parent).ok_or("the test has no folder")?;
+            profile.join("examples")
+        }
+    };
+    Ok(Some(folder.join(name)).filter(|path| path.is_file()))
+}
+
+/// The program of an example, or the end of the test.
+macro_rules! example {
+    ($name:literal) => {
+        match find($name)? {
+            Some(path) => path,
+            None => return skip(concat!($name, " is not built: cargo build --examples, or set VKGDR_EXAMPLES_DIR")),
+        }
+    };
+}
+
+fn run<A: AsRef<OsStr>>(program: &Path, arguments: &[A]) -> Result<Output> {
+    Ok(Command::new(program).args(arguments).stdin(Stdio::null()).env_remove("COLUMNS").output()?)
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect()
+}
+
+/// Fails unless the program ended well, said nothing on stderr, and kept to 80 columns.
+#[track_caller]
+fn assert_success(output: &Output, path: &Path) -> Vec<String> {
+    let (out, err) = (lines(&output.stdout), lines(&output.stderr));
+    assert!(output.status.success(), "{}: {out:#?} {err:#?}", output.status);
+    assert_eq!(err, [""; 0], "on stderr, without a terminal");
+    for line in &out {
+        // A path is as long as it is.
+        let line = line.replace(&path.display().to_string(), "");
+        assert!(line.chars().count() <= 80, "more than 80 columns: {line}");
+        assert!(!line.contains('\u{1b}') && !line.contains('\r'), "control characters without a terminal: {line:?}");
+    }
+    out
+}
+
+/// Fails unless the program ended with 1 and one line on stderr that contains all of `parts`.
+#[track_caller]
+fn assert_failure(output: &Output, parts: &[&str]) {
+    let (out, err) = (lines(&output.stdout), lines(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{out:#?} {err:#?}");
+    assert_eq!(out, [""; 0], "on stdout");
+    assert_eq!(err.len(), 1, "{err:#?}");
+    for part in parts {
+        assert!(err[0].contains(part), "{:?} does not say {part:?}", err[0]);
+    }
+}
+
+/// A folder for one test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create(test: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("vkgdr-{test}-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        fs::write(&path, content)?;
+        Ok(path)
+    }
+
+    /// A file that has a length and no content.
+    fn sparse(&self, name: &str, len: u64) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        File::create(&path)?.set_len(len)?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Fails unless the report of a file is whole and its checksums agree.
+#[track_caller]
+fn assert_report(report: &[String], path: &Path, content: &[u8]) {
+    let starts = |word: &str| report.iter().find(|line| line.starts_with(word)).cloned().unwrap_or_default();
+    assert!(starts("file ").contains(&path.display().to_string()), "{report:#?}");
+    assert!(starts("memory ").contains("mapped") && starts("memory ").contains("coherent"), "{report:#?}");
+    assert!(starts("heap").contains("iB"), "{report:#?}");
+    assert!(starts("CPU's view").contains("0x") && starts("GPU's view").contains("0x"), "{report:#?}");
+    assert_ne!(starts("CPU's view").split("0x").last(), starts("GPU's view").split("0x").last());
+    assert!(starts("copied by the GPU").contains(&format!("{:08x}", crc32fast::hash(content))), "{report:#?}");
+    let fill = crc32fast::hash(&vec![0xa5; content.len()]);
+    assert!(starts("filled by the GPU").contains(&format!("{fill:08x}")), "{report:#?}");
+    let says_simulated = report.iter().any(|line| line.contains("simulated"));
+    assert_eq!(says_simulated, simcuda().is_some(), "{report:#?}");
+    for step in ["open the GPU", "CPU: file to GPU memory", "GPU: copy", "GPU: fill", "CPU: read the second"] {
+        assert!(starts(step).contains(" ms"), "{report:#?}");
+    }
+}
+
+#[test]
+fn share_file_sends_its_own_program_without_an_argument() -> Result {
+    let program = example!("share_file");
+    let output = run::<&str>(&program, &[])?;
+    let report = assert_success(&output, &program);
+    assert_report(&report, &program, &fs::read(&program)?);
+    Ok(())
+}
+
+#[test]
+fn share_file_sends_the_file_that_it_is_given() -> Result {
+    let program = example!("share_file");
+    let folder = Folder::create("given")?;
+    for len in [1, 4095, 4097, (1 << 20) + 1, 5 << 20] {
+        let content = pattern(len, len as u64);
+        let file = folder.file("a file with spaces", &content)?;
+        let report = assert_success(&run(&program, &[&file])?, &file);
+        assert_report(&report, &file, &content);
+    }
+    Ok(())
+}
+
+#[test]
+fn share_file_explains_itself() -> Result {
+    let program = example!("share_file");
+    for flag in ["-h", "--help"] {
+        let text = assert_success(&run(&program, &[flag])?, Path::new("/"));
+        assert!(text.first().is_some_and(|line| line.starts_with("usage: share_file")), "{text:#?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn share_file_refuses_a_path_that_is_not_there_in_one_line() -> Result {
+    let program = example!("share_file");
+    let folder = Folder::create("missing")?;
+    let path = folder.0.join("nothing here");
+    assert_failure(&run(&program, &[&path])?, &["share_file: ", "nothing here", "No such file"]);
+    assert_failure(&run(&program, &[""])?, &["share_file: ", "No such file"]);
+    Ok(())
+}
+
+#[test]
+fn share_file_refuses_a_folder_and_what_is_no_file_in_one_line() -> Result {
+    let program = example!("share_file");
+    let folder = Folder::create("folder")?;
+    assert_failure(&run(&program, &[&folder.0])?, &["vkgdr-folder", "not a regular file"]);
+    assert_failure(&run(&program, &["/dev/null"])?, &["/dev/null", "not a regular file"]);
+    Ok(())
+}
+
+#[test]
+fn share_file_refuses_an_empty_file_in_one_line() -> Result {
+    let program = example!("share_file");
+    let folder = Folder::create("empty")?;
+    let file = folder.file("empty", b"")?;
+    assert_failure(&run(&program, &[&file])?, &["the file is empty"]);
+    Ok(())
+}
+
+#[test]
+fn share_file_refuses_a_file_larger_than_the_heap_in_one_line() -> Result {
+    let program = example!("share_file");
+    let folder = Folder::create("large")?;
+    // Not every file system has files of 100 TiB (ext4: 16).
+    let file = [100_u64 << 40, 15 << 40].into_iter().find_map(|len| folder.sparse("large", len).ok());
+    let Some(file) = file else {
+        return skip("the file system of the temporary folder has no files of 15 TiB");
+    };
+    assert_failure(&run(&program, &[&file])?, &["large: needs", "TiB of mapped memory", "available"]);
+    Ok(())
+}
+
+#[test]
+fn share_file_refuses_a_second_argument_in_one_line() -> Result {
+    let program = example!("share_file");
+    let arguments = [program.as_os_str(), OsStr::new("and this")];
+    assert_failure(&run(&program, &arguments)?, &["one FILE is enough", "and this"]);
+    Ok(())
+}
+
+#[test]
+fn share_file_without_a_driver_says_so_in_one_line() -> Result {
+    let program = example!("share_file");
+    if simcuda().is_none() {
+        return skip("a real driver cannot be hidden");
+    }
+    let output = Command::new(&program).env("LD_LIBRARY_PATH", "/nonexistent").stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return skip("there is a libcuda besides the simulated one");
+    }
+    assert_failure(&output, &["share_file: libcuda.so.1", "install the NVIDIA driver"]);
+    Ok(())
+}
+
+/// Both ends of a terminal of `columns` columns.
+fn terminal(columns: u16) -> Option<(File, OwnedFd)> {
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut user, mut program) = (-1, -1);
+    // SAFETY: the descriptors are valid outputs, the size is a live local, and null asks for the defaults.
+    let code = unsafe { libc::openpty(&raw mut user, &raw mut program, null_mut(), null_mut(), &raw const size) };
+    if code != 0 {
+        return None;
+    }
+    // SAFETY: the call made the descriptor, and gives it to the caller.
+    let user = unsafe { OwnedFd::from_raw_fd(user) };
+    // SAFETY: as above.
+    let program = unsafe { OwnedFd::from_raw_fd(program) };
+    Some((File::from(user), program))
+}
+
+/// What the program writes on a terminal as stderr; its stdout is a pipe. None where terminals cannot be made.
+fn run_on_terminal(program: &Path, file: &Path, columns: u16) -> Result<Option<(Output, String)>> {
+    let Some((mut user, stderr)) = terminal(columns) else { return Ok(None) };
+    let child = Command::new(program)
+        .arg(file)
+        .env("TERM", "xterm")
+        .env_remove("COLUMNS")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()?;
+    let reader = std::thread::spawn(move || {
+        let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+        // A terminal whose other end is closed reads as an error.
+        while let Ok(n @ 1..) = user.read(&mut buffer) {
+            text.extend_from_slice(&buffer[..n]);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let output = child.wait_with_output()?;
+    Ok(Some((output, reader.join().map_err(|_| "the reader panicked")?)))
+}
+
+/// The text of each line that was drawn, without control sequences (`ESC [ … letter`).
+fn drawn(text: &str) -> Vec<String> {
+    let mut plain = String::new();
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        if c == '\u{1b}' {
+            plain.push('\n');
+            let _ = rest.by_ref().find(char::is_ascii_alphabetic);
+        } else {
+            plain.push(if c == '\r' { '\n' } else { c });
+        }
+    }
+    plain.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn share_file_draws_its_progress_within_a_narrow_terminal() -> Result {
+    let program = example!("share_file");
+    if simcuda().is_none() {
+        return skip("reading 512 MiB back through a BAR takes a minute, and draws nothing else");
+    }
+    let folder = Folder::create("narrow")?;
+    let file = folder.sparse("zeros", (256 << 20) + 1)?;
+    let available = Vkgdr::open(0, OpenFlags::empty())?.memory_info(MemoryKind::Mapped)?.available;
+    if available < 1 << 30 {
+        return skip("a progress bar needs a file of 256 MiB, three of which do not fit into mapped memory");
+    }
+    // As wide as the table of steps.
+    let columns = 48;
+    let Some((output, text)) = run_on_terminal(&program, &file, columns)? else {
+        return skip("no terminal can be made here (is /dev/pts mounted?)");
+    };
+    assert!(output.status.success(), "{text}");
+    let drawn = drawn(&text);
+    assert!(drawn.iter().any(|line| line.contains("writing the file")), "no progress: {text:?}");
+    for line in drawn {
+        assert!(line.chars().count() <= usize::from(columns), "{columns} columns: {line:?}");
+    }
+    assert!(lines(&output.stdout).iter().any(|line| line.starts_with("copied by the GPU")));
+    Ok(())
+}
+
+#[test]
+fn share_file_draws_no_progress_for_a_small_file() -> Result {
+    let program = example!("share_file");
+    let folder = Folder::create("small")?;
+    let file = folder.file("small", &pattern(1000, 1))?;
+    let Some((output, text)) = run_on_terminal(&program, &file, 80)? else {
+        return skip("no terminal can be made here (is /dev/pts mounted?)");
+    };
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text, "");
+    Ok(())
+}
+
+#[test]
+fn vector_add_adds_by_a_kernel() -> Result {
+    let program = example!("vector_add");
+    let text = assert_success(&run::<&str>(&program, &[])?, &program);
+    assert!(text.iter().any(|line| line.contains("10000 sums are right, the last is 14998.5")), "{text:#?}");
+    Ok(())
+}
+
+#[test]
+fn sharing_a_file_ends_quietly_when_nobody_reads_the_report() -> Result {
+    let program = example!("share_file");
+    let mut command = Command::new(&program);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    drop(child.stdout.take());
+    let output = child.wait_with_output()?;
+    assert!(output.status.success(), "{}", output.status);
+    assert_eq!(lines(&output.stderr), [""; 0]);
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! Memory as the types of other crates.
+
+mod cudarc;

@@ -1,0 +1,391 @@
+//! Contexts: memory finds its own from any thread, leaves the current one alone, and survives its end.
+
+use std::ptr::null_mut;
+use std::thread;
+
+use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
+use support::ledger::{Calls, Live};
+use support::{Result, device_read, host_read, host_write, logs, pattern, refused, simcuda, skip};
+use vkgdr::cudarc::driver::sys;
+use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const SIZE: usize = 4097;
+
+/// Whether somebody retains the primary context of device 0. Needs an initialised driver.
+#[expect(unsafe_code, reason = "asks the driver")]
+fn primary_is_active() -> Result<bool> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: both are valid outputs.
+    let code = unsafe { sys::cuDevicePrimaryCtxGetState(0, &raw mut flags, &raw mut active) };
+    code.result()?;
+    Ok(active != 0)
+}
+
+/// Uses memory in every way that needs its context or its host view.
+fn use_it(memory: &Memory) -> Result {
+    host_write(memory, 3, b"used")?;
+    memory.map(MapMode::ReadWrite, 1..=99)?.finish()?;
+    assert_eq!(host_read(memory, 3, 4)?, b"used");
+    Ok(())
+}
+
+/// Runs on a thread of its own, which starts without a context.
+fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let result = thread::scope(|scope| scope.spawn(|| work().map_err(|error| error.to_string())).join());
+    Ok(result.map_err(|_| "the thread panicked")??)
+}
+
+#[test]
+fn memory_is_used_and_dropped_on_a_thread_without_a_context() -> Result {
+    let (_context, gpu) = support::open(FORCED)?;
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    elsewhere(move || {
+        use_it(&memory)?;
+        assert_eq!(current(), null_mut());
+        drop(memory);
+        assert_eq!(current(), null_mut());
+        Ok(())
+    })?;
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn memory_is_used_and_dropped_while_another_context_is_current() -> Result {
+    let gpu = Vkgdr::open(0, FORCED)?;
+    let owner = Context::create(0);
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let other = Context::create(0);
+    use_it(&memory)?;
+    assert_eq!((memory.context(), current()), (owner.raw(), other.raw()));
+    drop(memory);
+    assert_eq!(current(), other.raw());
+    assert_eq!(Live::now(), before);
+    drop(other);
+    assert_eq!(current(), owner.raw());
+    Ok(())
+}
+
+#[test]
+fn memory_is_freed_on_another_thread_while_another_context_is_current_there() -> Result {
+    let gpu = Vkgdr::open(0, FORCED)?;
+    let _owner = Context::create(0);
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let region = memory.region(7..)?;
+    elsewhere(move || {
+        let other = Context::create(0);
+        use_it(&memory)?;
+        memory.free()?;
+        assert_eq!(current(), other.raw());
+        drop(region);
+        assert_eq!(current(), other.raw());
+        Ok(())
+    })?;
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_stream_is_bound_and_waited_for_whichever_context_is_current() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let stream = Stream::create();
+    let other = Context::create(0);
+    bind(&memory, &stream)?;
+    use_it(&memory)?;
+    assert_eq!(current(), other.raw());
+    no_context(|| use_it(&memory))?;
+    assert_eq!(current(), other.raw());
+    drop(memory);
+    assert_eq!(current(), other.raw());
+    owner.with_current(cuda::synchronize);
+    gpu.collect();
+    assert_eq!(current(), other.raw());
+    Ok(())
+}
+
+#[expect(unsafe_code, reason = "the stream is kept alive by the caller")]
+fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
+    // SAFETY: the tests keep the stream until the memory is gone.
+    unsafe { memory.bind_raw_stream(stream.raw()) }
+}
+
+#[test]
+fn two_contexts_each_keep_their_own_memory() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let first = Context::create(0);
+    let before = Live::now();
+    let in_first = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let second = Context::create(0);
+    let in_second = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    assert_eq!((in_first.context(), in_second.context()), (first.raw(), second.raw()));
+    host_write(&in_first, 0, &pattern(SIZE, 1))?;
+    host_write(&in_second, 0, &pattern(SIZE, 2))?;
+    assert_eq!(device_read(in_second.device_ptr(), SIZE), pattern(SIZE, 2));
+    first.with_current(|| assert_eq!(device_read(in_first.device_ptr(), SIZE), pattern(SIZE, 1)));
+    // Each is freed in its own, though the other is current.
+    drop(in_first);
+    assert_eq!(Live::now(), before.plus_one(MAPPED));
+    first.with_current(|| drop(in_second));
+    assert_eq!(Live::now(), before);
+    assert_eq!(current(), second.raw());
+    Ok(())
+}
+
+#[test]
+fn the_end_of_one_context_leaves_the_memory_of_another_alone() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let _first = Context::create(0);
+    let kept = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    host_write(&kept, 0, &pattern(SIZE, 3))?;
+    let second = Context::create(0);
+    let lost = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    second.destroy();
+    drop(lost);
+    assert_eq!(device_read(kept.device_ptr(), SIZE), pattern(SIZE, 3));
+    kept.free()?;
+    Ok(())
+}
+
+#[test]
+fn memory_survives_a_context_that_was_destroyed_first() -> Result {
+    let gpu = Vkgdr::open(0, FORCED)?;
+    let context = Context::create(0);
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    host_write(&memory, 0, &pattern(SIZE, 4))?;
+    context.destroy();
+    // The CPU's side is Vulkan's, which is still there.
+    assert_eq!(host_read(&memory, 0, SIZE)?, pattern(SIZE, 4));
+    logs::capture();
+    drop(memory);
+    assert_eq!(Live::now(), before);
+    let lines = logs::captured();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in ["context", "destroyed", "4097 bytes", "mapped"] {
+        assert!(lines[0].contains(part), "{lines:?} does not say {part}");
+    }
+    assert_eq!(current(), null_mut());
+    Ok(())
+}
+
+#[test]
+fn a_destroyed_context_is_survived_on_another_thread_and_under_another_context() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let context = Context::create(0);
+    let before = Live::now();
+    let memories = (0..3).map(|_| Memory::allocate(&gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
+    context.destroy();
+    logs::capture();
+    elsewhere(move || {
+        let other = Context::create(0);
+        drop(memories);
+        assert_eq!(current(), other.raw());
+        Ok(())
+    })?;
+    assert_eq!(Live::now(), before);
+    let lines = logs::captured();
+    assert_eq!(lines.len(), 3, "one line for each memory: {lines:?}");
+    Ok(())
+}
+
+#[test]
+fn freeing_memory_of_a_destroyed_context_is_no_error() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let context = Context::create(0);
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    context.destroy();
+    memory.free()?;
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_region_survives_a_context_that_was_destroyed_first() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let context = Context::create(0);
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let region = memory.region(10..20)?;
+    drop(memory);
+    context.destroy();
+    host_write(&region, 0, b"alive")?;
+    assert_eq!(host_read(&region, 0, 5)?, b"alive");
+    logs::capture();
+    drop(region);
+    assert_eq!(Live::now(), before);
+    assert_eq!(logs::captured().len(), 1, "{:?}", logs::captured());
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_destroyed_context_says_so_where_it_needs_the_context() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let context = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    context.destroy();
+    let _other = Context::create(0);
+    let stream = Stream::create();
+    let error = refused(bind(&memory, &stream));
+    assert!(matches!(error, Error::Cuda { .. }), "{error}");
+    assert!([201, 709].map(Some).contains(&error.cuda_code()), "{error}");
+    Ok(())
+}
+
+#[test]
+fn memory_in_the_release_queue_survives_its_context() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let context = Context::create(0);
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let stream = Stream::create();
+    bind(&memory, &stream)?;
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    drop(memory);
+    assert_eq!(Live::now(), before.plus_one(MAPPED).plus_event());
+    gate.open();
+    stream.synchronize();
+    drop(stream);
+    context.destroy();
+    logs::capture();
+    assert_eq!(gpu.collect(), 1);
+    assert_eq!(Live::now(), before);
+    let lines = logs::captured();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("destroyed"), "{lines:?}");
+    Ok(())
+}
+
+#[test]
+fn a_new_context_at_the_address_of_the_old_one_is_not_confused_with_it() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let old = PrimaryContext::retain_and_push(0);
+    let address = old.raw();
+    let before = Live::now();
+    let lost = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    drop(old);
+    if primary_is_active()? {
+        return skip("somebody else retains the primary context");
+    }
+    let new = PrimaryContext::retain_and_push(0);
+    if new.raw() != address {
+        return skip("the new primary context has another address");
+    }
+    let kept = (0..4).map(|_| Memory::allocate(&gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
+    for memory in &kept {
+        host_write(memory, 0, &pattern(SIZE, 5))?;
+    }
+    logs::capture();
+    let calls = ["cuMemFree", "cuDestroyExternalMemory", "cuCtxSynchronize"].map(Calls::of);
+    drop(lost);
+    for calls in calls {
+        calls.assert(0, "in the new context, for memory of the old one");
+    }
+    let lines = logs::captured();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("destroyed"), "{lines:?}");
+    assert_eq!(current(), new.raw());
+    for memory in kept {
+        assert_eq!(device_read(memory.device_ptr(), SIZE), pattern(SIZE, 5));
+        memory.free()?;
+    }
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_primary_handle_holds_the_primary_context_until_it_is_dropped() -> Result {
+    drop(Vkgdr::open(0, NONE)?);
+    assert!(!primary_is_active()?, "an ordinary handle retains it");
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let clone = gpu.clone();
+    assert!(primary_is_active()?);
+    drop(gpu);
+    assert!(primary_is_active()?);
+    drop(clone);
+    assert!(!primary_is_active()?);
+    assert!(simcuda().is_none_or(|sim| sim.live_objects_of("primary") == 0));
+    Ok(())
+}
+
+#[test]
+fn memory_holds_the_primary_context_longer_than_its_handle() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let region = memory.region(100..)?;
+    drop(gpu);
+    use_it(&memory)?;
+    drop(memory);
+    assert!(primary_is_active()?);
+    host_write(&region, 0, b"alone")?;
+    assert_eq!(current(), null_mut());
+    logs::capture();
+    drop(region);
+    assert!(!primary_is_active()?);
+    assert_eq!(current(), null_mut());
+    assert_eq!(Live::now(), before);
+    assert_eq!(logs::captured(), [""; 0], "the context was there to the end");
+    Ok(())
+}
+
+#[test]
+fn memory_in_the_release_queue_holds_the_primary_context() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    {
+        let _primary = PrimaryContext::retain_and_push(0);
+        let stream = Stream::create();
+        bind(&memory, &stream)?;
+        let gate = stream.hold();
+        gate.wait_until_reached();
+        drop((memory, gpu));
+        gate.open();
+        stream.synchronize();
+    }
+    assert!(primary_is_active()?, "the queued memory holds it");
+    logs::capture();
+    // Any handle of the GPU looks after the queue.
+    assert_eq!(Vkgdr::open(0, NONE)?.collect(), 1);
+    assert!(!primary_is_active()?);
+    assert_eq!(Live::now(), before);
+    assert_eq!(logs::captured(), [""; 0]);
+    Ok(())
+}
+
+#[test]
+fn a_primary_handle_uses_its_context_and_leaves_the_current_one_alone() -> Result {
+    let other = Context::create(0);
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    assert_ne!(memory.context(), other.raw());
+    assert_eq!(current(), other.raw());
+    use_it(&memory)?;
+    drop(memory);
+    assert_eq!(current(), other.raw());
+    drop(other);
+    assert_eq!(current(), null_mut());
+    Ok(())
+}
+
+#[test]
+fn a_failed_allocation_leaves_the_current_context_alone() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    refused(Memory::allocate(&gpu, 0, MAPPED));
+    refused(Memory::allocate(&gpu, usize::MAX, MAPPED));
+    assert_eq!(current(), null_mut());
+    let other = Context::create(0);
+    refused(Memory::allocate(&gpu, usize::MAX, MAPPED));
+    assert_eq!(current(), other.raw());
+    Ok(())
+}

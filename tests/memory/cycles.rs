@@ -1,0 +1,177 @@
+//! Many allocations, one after the other and on many threads at once: nothing is left of them.
+#![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
+
+use std::sync::Barrier;
+use std::thread;
+
+use support::Result;
+use support::child;
+use support::cuda::{self, Context, Stream};
+use support::state::State;
+use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+
+const CYCLES: usize = 10_000;
+const THREADS: usize = 8;
+const CYCLES_A_THREAD: usize = 2_000;
+const SIZES: [usize; 5] = [1, 4095, 4096, 4097, 65_536];
+
+/// All the cycles; a tenth on a GPU under the validation layer, which judges each call by itself, where a cycle takes
+/// milliseconds and the whole run has minutes.
+fn cycles(all: usize) -> usize {
+    let validated = std::env::var("VK_INSTANCE_LAYERS").is_ok_and(|layers| layers.contains("validation"));
+    if validated && support::driver::has_gpu() { all / 10 } else { all }
+}
+
+/// Allocates and frees once: one of both types, kind and size in turn.
+fn cycle(gpu: &Vkgdr, number: usize) -> Result {
+    let kind = MemoryKind::ALL[number / 2 % MemoryKind::ALL.len()];
+    if !gpu.supports(kind) {
+        return Ok(());
+    }
+    let len = SIZES[number % SIZES.len()];
+    if number.is_multiple_of(2) {
+        let mut memory = RawMemory::allocate(gpu, len, kind)?;
+        // SAFETY: nothing uses the memory.
+        unsafe { memory.free() }?;
+    } else {
+        Memory::allocate(gpu, len, kind)?.free()?;
+    }
+    Ok(())
+}
+
+/// One cycle of everything that `cycle` does.
+fn warm_up(gpu: &Vkgdr) -> Result {
+    (0..2 * MemoryKind::ALL.len() * SIZES.len()).try_for_each(|number| cycle(gpu, number))
+}
+
+#[test]
+fn ten_thousand_cycles_leave_nothing() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    warm_up(&gpu)?;
+    let before = State::take();
+    (0..cycles(CYCLES)).try_for_each(|number| cycle(&gpu, number))?;
+    State::assert_unchanged(&before, "10,000 cycles");
+    Ok(())
+}
+
+#[test]
+fn ten_thousand_cycles_in_a_plain_context_leave_nothing() -> Result {
+    let _context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    warm_up(&gpu)?;
+    let before = State::take();
+    (0..cycles(CYCLES)).try_for_each(|number| cycle(&gpu, number))?;
+    State::assert_unchanged(&before, "10,000 cycles in a plain context");
+    Ok(())
+}
+
+#[test]
+fn ten_thousand_cycles_through_the_release_queue_leave_nothing() -> Result {
+    let _context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let stream = Stream::create();
+    let target = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    let cycle = |_: usize| -> Result {
+        let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+        // SAFETY: the memory goes before the stream.
+        unsafe { memory.bind_raw_stream(stream.raw()) }?;
+        cuda::copy_dtod_async(target.device_ptr(), memory.device_ptr(), 4096, &stream);
+        Ok(())
+    };
+    let settle = || {
+        stream.synchronize();
+        gpu.collect();
+    };
+    (0..4).try_for_each(cycle)?;
+    settle();
+    let before = State::take();
+    (0..cycles(CYCLES)).try_for_each(cycle)?;
+    settle();
+    State::assert_unchanged(&before, "10,000 cycles through the release queue");
+    Ok(())
+}
+
+#[test]
+fn ten_thousand_opens_leave_nothing() -> Result {
+    let _first = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let before = State::take();
+    for _ in 0..cycles(CYCLES) {
+        drop(Vkgdr::open(0, OpenFlags::empty())?);
+        drop(Vkgdr::open_primary_context(0, OpenFlags::FORCE_NON_COHERENT)?);
+    }
+    State::assert_unchanged(&before, "10,000 opens");
+    Ok(())
+}
+
+/// Cycles on one of the threads: half of them in the shared handle's primary context, half in one of their own.
+fn work(shared: &Vkgdr, number: usize, count: usize) -> Result {
+    let own = (!number.is_multiple_of(2)).then(|| Context::create(0));
+    let gpu = if own.is_some() { Vkgdr::open_current_context(OpenFlags::empty())? } else { shared.clone() };
+    (0..count).try_for_each(|cycle_number| cycle(&gpu, cycle_number + number))
+}
+
+fn on_threads(gpu: &Vkgdr, count: usize) {
+    let start = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                work(gpu, number, count).unwrap_or_else(|error| panic!("thread {number}: {error}"));
+            });
+        }
+    });
+}
+
+#[test]
+fn eight_threads_of_cycles_leave_nothing() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    on_threads(&gpu, 2 * MemoryKind::ALL.len() * SIZES.len());
+    let before = State::take();
+    on_threads(&gpu, cycles(CYCLES_A_THREAD));
+    State::assert_unchanged(&before, "8 threads of 2,000 cycles");
+    Ok(())
+}
+
+/// In a child: eight threads open the GPU for the first time, all at once.
+fn open_at_once() -> Result {
+    let start = Barrier::new(THREADS);
+    let uuids: Vec<_> = thread::scope(|scope| {
+        let open = || -> vkgdr::Result<[u8; 16]> {
+            start.wait();
+            let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+            Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?;
+            Ok(gpu.uuid())
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(open)).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    for uuid in uuids {
+        child::say(format!("{:?}", uuid.map_err(|_| "a thread panicked")??));
+    }
+    if let Some(layer) = support::vklayer() {
+        let objects = ["instance", "device", "memory", "mapping"].map(|noun| layer.live_objects_of(noun));
+        assert_eq!(objects, [1, 1, 0, 0], "Vulkan instances, devices, memories and mappings");
+    }
+    if let Some(sim) = support::simcuda() {
+        assert_eq!(sim.live_objects(), 0, "CUDA objects after the last handle went");
+    }
+    Ok(())
+}
+
+#[test]
+fn eight_threads_that_open_at_once_share_one_vulkan_device() -> Result {
+    if child::role().is_some() {
+        return open_at_once();
+    }
+    if support::vklayer().is_none() {
+        eprintln!("Vulkan's objects are not counted: VKGDR_TEST_LAYERS is neither faults nor validation");
+    }
+    for _ in 0..5 {
+        let said =
+            child::run(child::command("cycles::eight_threads_that_open_at_once_share_one_vulkan_device", "open")?)?;
+        assert_eq!(said.len(), THREADS);
+        assert!(said.iter().all(|uuid| *uuid == said[0]), "{said:?}");
+    }
+    Ok(())
+}

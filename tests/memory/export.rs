@@ -1,0 +1,182 @@
+//! Exported memory: descriptors that make more memory with the same bytes.
+#![expect(unsafe_code, reason = "vouches for descriptors, and asks the system about them")]
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use support::cuda::{self, current, no_context};
+use support::ledger::Live;
+use support::resources::Snapshot;
+use support::{Result, device_read, host_read, host_write, pattern, refused, skip};
+use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+/// Not whole atoms.
+const SIZE: usize = 4097;
+
+/// Memory of what `of` was exported as.
+#[track_caller]
+fn import(gpu: &Vkgdr, fd: OwnedFd, of: &Memory) -> vkgdr::Result<Memory> {
+    // SAFETY: the tests import what they exported, on the same GPU.
+    unsafe { Memory::import_fd(gpu, fd, of.len(), of.kind()) }
+}
+
+#[test]
+fn imported_memory_shares_its_bytes_on_both_sides() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in support::supported(&gpu, &support::HOST_VIEWS) {
+        let memory = Memory::allocate(&gpu, SIZE, kind)?;
+        let imports = [import(&gpu, memory.export_fd()?, &memory)?, import(&gpu, memory.export_fd()?, &memory)?];
+        let all = [&memory, &imports[0], &imports[1]];
+        for (seed, writer) in (1..).zip(all) {
+            host_write(writer, 0, &pattern(SIZE, seed))?;
+            for reader in all {
+                assert!(host_read(reader, 0, SIZE)? == pattern(SIZE, seed), "{kind}, host, written by {seed}");
+                assert!(device_read(reader.device_ptr(), SIZE) == pattern(SIZE, seed), "{kind}, device, by {seed}");
+            }
+            let bytes = pattern(SIZE, seed + 100);
+            cuda::memcpy_htod(writer.device_ptr(), &bytes);
+            cuda::synchronize();
+            for reader in all {
+                assert!(host_read(reader, 0, SIZE)? == bytes, "{kind}, host, written by the device of {seed}");
+                assert!(device_read(reader.device_ptr(), SIZE) == bytes, "{kind}, device, by the device of {seed}");
+            }
+        }
+        let addresses = all.map(|memory| (memory.host_ptr(), memory.device_ptr()));
+        assert!(addresses[0] != addresses[1] && addresses[1] != addresses[2], "nothing is shown");
+    }
+    Ok(())
+}
+
+#[test]
+fn device_memory_is_shared_too() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Device)?;
+    let imported = import(&gpu, memory.export_fd()?, &memory)?;
+    assert_eq!((imported.kind(), imported.host_ptr(), imported.len()), (MemoryKind::Device, None, SIZE));
+    cuda::memcpy_htod(memory.device_ptr(), &pattern(SIZE, 3));
+    cuda::synchronize();
+    assert!(device_read(imported.device_ptr(), SIZE) == pattern(SIZE, 3));
+    Ok(())
+}
+
+#[test]
+fn the_bytes_live_as_long_as_the_last_that_shares_them() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let before = (Live::now(), gpu.live_allocations());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    host_write(&memory, 0, &pattern(SIZE, 5))?;
+    let fd = memory.export_fd()?;
+    let first = import(&gpu, fd.try_clone()?, &memory)?;
+    assert_eq!(gpu.live_allocations(), before.1 + 2);
+    memory.free()?;
+    assert_eq!(Live::now(), before.0.plus_one(MAPPED));
+    assert!(host_read(&first, 0, SIZE)? == pattern(SIZE, 5), "the import holds the bytes");
+    let (len, kind) = (first.len(), first.kind());
+    first.free()?;
+    // SAFETY: exported from such memory above.
+    let second = unsafe { Memory::import_fd(&gpu, fd, len, kind) }?;
+    assert!(device_read(second.device_ptr(), SIZE) == pattern(SIZE, 5), "the descriptor holds the bytes");
+    second.free()?;
+    assert_eq!((Live::now(), gpu.live_allocations()), before);
+    Ok(())
+}
+
+#[test]
+fn handles_that_differ_in_coherence_share_memory() -> Result {
+    let Some((_context, plain)) = support::open_coherent()? else { return Ok(()) };
+    let forced = Vkgdr::open(0, FORCED)?;
+    for (from, to) in [(&plain, &forced), (&forced, &plain)] {
+        let memory = Memory::allocate(from, SIZE, MAPPED)?;
+        let imported = import(to, memory.export_fd()?, &memory)?;
+        assert_ne!(memory.is_coherent(), imported.is_coherent());
+        host_write(&memory, 0, &pattern(SIZE, 6))?;
+        assert!(host_read(&imported, 0, SIZE)? == pattern(SIZE, 6));
+        // Whole atoms, beyond the end that was asked for.
+        imported.flush(SIZE - 1..)?;
+        memory.invalidate(SIZE - 1..)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_is_imported_where_it_would_be_allocated() -> Result {
+    let (context, gpu) = support::open(NONE)?;
+    let primary = Vkgdr::open_primary_context(0, NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let (fd, again) = (memory.export_fd()?, memory.export_fd()?);
+    let (imported, error) = no_context(|| (import(&primary, fd, &memory), refused(import(&gpu, again, &memory))));
+    assert_eq!(imported?.context(), context.raw());
+    assert!(error.to_string().contains("CUDA_ERROR_INVALID_CONTEXT"), "{error}");
+    assert_eq!(current(), context.raw());
+    Ok(())
+}
+
+#[test]
+fn an_exported_descriptor_is_closed_in_other_programs() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    for fd in [memory.export_fd()?, memory.export_fd()?] {
+        // SAFETY: asks for the flags of an open descriptor.
+        let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
+        assert_eq!(flags, libc::FD_CLOEXEC);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refused_import_uses_its_descriptor_up_and_leaves_nothing() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    import(&gpu, memory.export_fd()?, &memory)?.free()?;
+    let (before, live) = (Snapshot::take(), Live::now());
+    // SAFETY: refused before the descriptor is looked at.
+    let error = refused(unsafe { Memory::import_fd(&gpu, memory.export_fd()?, 0, MAPPED) });
+    assert!(matches!(error, Error::ZeroSize { kind: MAPPED }), "{error}");
+    // SAFETY: as above.
+    let error = refused(unsafe { Memory::import_fd(&gpu, memory.export_fd()?, usize::MAX, MAPPED) });
+    assert!(error.to_string().contains("VK_ERROR_OUT_OF_DEVICE_MEMORY"), "{error}");
+    Snapshot::assert_unchanged(&before);
+    assert_eq!(Live::now(), live);
+    Ok(())
+}
+
+#[test]
+fn a_driver_that_closes_a_descriptor_and_then_fails_closes_no_other() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    if support::simcuda().is_none() {
+        return skip("what a driver does with a file that is no memory is only known of lavapipe");
+    }
+    let before = Snapshot::take();
+    let mut files = Vec::new();
+    for _ in 0..4 {
+        let fd = OwnedFd::from(File::open("/dev/null")?);
+        // SAFETY: lavapipe finds out that this is no memory.
+        let error = refused(unsafe { Memory::import_fd(&gpu, fd, SIZE, MAPPED) });
+        assert!(error.vulkan_code().is_some(), "{error}");
+        files.push(File::open("/dev/zero")?);
+    }
+    // Each is still open.
+    files.iter().try_for_each(|file| file.metadata().map(drop))?;
+    drop(files);
+    Snapshot::assert_unchanged(&before);
+    Ok(())
+}
+
+#[test]
+fn imported_memory_is_exported_again_or_the_driver_says_why_not() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let imported = import(&gpu, memory.export_fd()?, &memory)?;
+    match imported.export_fd() {
+        Ok(fd) => {
+            let third = import(&gpu, fd, &memory)?;
+            host_write(&third, 0, &pattern(SIZE, 8))?;
+            assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 8));
+        }
+        Err(error) => assert!(error.to_string().starts_with("vkGetMemoryFdKHR failed (VK_ERROR"), "{error}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! Pools: pieces that never overlap, what warm allocations cost, what is held and what goes back, and the end.
+
+use std::cell::RefCell;
+use std::thread;
+
+use support::cuda::{self, Context, PrimaryContext};
+use support::ledger::{Live, all_calls};
+use support::{
+    HOST_VIEWS, Random, Result, assert_says, device_read, host_read, host_write, pattern, refused, supported,
+};
+use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const MIB: usize = 1 << 20;
+
+fn open(options: PoolOptions) -> Result<(PrimaryContext, Vkgdr, Pool)> {
+    let (context, gpu) = support::open(NONE)?;
+    let pool = Pool::new(&gpu, options)?;
+    Ok((context, gpu, pool))
+}
+
+/// Small blocks, so that little memory fills several.
+fn small() -> PoolOptions {
+    PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(64 << 10)
+}
+
+/// How many pieces of one length are live, and how much the pool thinks that is.
+#[track_caller]
+fn assert_active(pool: &Pool, pieces: usize, bytes: usize) {
+    assert_eq!((pool.used_chunks(), pool.active_bytes()), (pieces, bytes), "active pieces and bytes");
+}
+
+#[test]
+fn a_pool_and_its_memory_go_to_other_threads() {
+    fn moves_and_is_shared<T: Send + Sync>() {}
+    moves_and_is_shared::<Pool>();
+    moves_and_is_shared::<PoolMemory>();
+}
+
+#[test]
+fn a_piece_does_what_memory_does() -> Result {
+    for flags in [NONE, OpenFlags::FORCE_NON_COHERENT] {
+        let (context, gpu) = support::open(flags)?;
+        for kind in supported(&gpu, &HOST_VIEWS) {
+            let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
+            let neighbours = [pool.allocate(1000)?, pool.allocate(1000)?];
+            let piece = pool.allocate(1000)?;
+            let others = [&neighbours[0], &neighbours[1]];
+            for other in others {
+                host_write(other, 0, &[0xee; 1000])?;
+            }
+            assert_eq!((piece.len(), piece.kind(), piece.is_empty()), (1000, kind, false));
+            assert_eq!((piece.context(), pool.context(), pool.kind()), (context.raw(), context.raw(), kind));
+            assert!(piece.device_ptr().is_multiple_of(64));
+            assert!(piece.host_ptr().is_some_and(|pointer| pointer.addr().get().is_multiple_of(64)));
+
+            host_write(&piece, 0, &pattern(1000, 1))?;
+            assert!(device_read(piece.device_ptr(), 1000) == pattern(1000, 1));
+            cuda::memcpy_htod(piece.device_ptr() + 1, &pattern(999, 2));
+            assert!(host_read(&piece, 1, 999)? == pattern(999, 2));
+            piece.fill(500.., 7_u8)?;
+            piece.flush(500..)?;
+            piece.map(vkgdr::MapMode::Write, ..)?.finish()?;
+            let part = piece.region(900..)?;
+            assert_eq!(part.device_ptr(), piece.device_ptr() + 900);
+            assert!(host_read(&part, 0, 100)? == [7; 100]);
+            let beyond = refused(piece.write(0, &[0_u8; 1001]));
+            assert!(matches!(beyond, Error::OutOfRange { offset: 0, len: 1001, size: 1000 }), "{beyond}");
+            for other in others {
+                assert!(host_read(other, 0, 1000)? == [0xee; 1000], "the neighbour was written to");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn device_memory_has_pieces_without_a_host_view() -> Result {
+    let (_context, _gpu, pool) = open(PoolOptions::new(MemoryKind::Device))?;
+    let pieces = [pool.allocate(1 << 12)?, pool.allocate(1 << 12)?];
+    for (piece, seed) in pieces.iter().zip(1..) {
+        assert!(piece.host_ptr().is_none());
+        assert!(matches!(refused(piece.write(0, &[1_u8])), Error::NoHostView { .. }));
+        cuda::memcpy_htod(piece.device_ptr(), &pattern(1 << 12, seed));
+    }
+    for (piece, seed) in pieces.iter().zip(1..) {
+        assert!(device_read(piece.device_ptr(), 1 << 12) == pattern(1 << 12, seed));
+    }
+    Ok(())
+}
+
+#[test]
+fn warm_pairs_call_no_driver() -> Result {
+    let (_context, _gpu, pool) = open(PoolOptions::default())?;
+    let lengths = [1, 256, 257, 1000, 4096, 10_000, 64 << 10, 300 << 10, 4 << 20];
+    let mut kept: Vec<_> = lengths.iter().map(|&len| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
+    for &len in &lengths {
+        drop(pool.allocate(len)?);
+    }
+    let before = (all_calls(), Live::now());
+    let mut random = Random::new(1);
+    for _ in 0..10_000 {
+        let place = random.below(lengths.len());
+        let piece = pool.allocate(lengths[place])?;
+        piece.write(0, &[1_u8])?;
+        kept[place] = piece;
+    }
+    assert_eq!((all_calls(), Live::now()), before, "calls and objects of the drivers");
+    Ok(())
+}
+
+#[test]
+fn a_hundred_thousand_small_pieces_need_at_most_sixteen_allocations() -> Result {
+    let (_context, gpu, pool) = open(PoolOptions::default())?;
+    let before = gpu.live_allocations();
+    let pieces: Vec<_> = (0..100_000).map(|_| pool.allocate(256)).collect::<vkgdr::Result<_>>()?;
+    let made = gpu.live_allocations() - before;
+    assert!(made <= 16, "{made} allocations");
+    assert_active(&pool, 100_000, 25_600_000);
+    let mut addresses: Vec<_> = pieces.iter().map(|piece| piece.device_ptr()).collect();
+    addresses.sort_unstable();
+    assert!(addresses.windows(2).all(|pair| pair[0] + 256 <= pair[1]), "pieces overlap");
+    Ok(())
+}
+
+#[test]
+fn pieces_are_aligned_as_the_options_say() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
+    for alignment in [64, 256, 4096] {
+        let pool = Pool::new(&gpu, PoolOptions::new(MAPPED).alignment(alignment).leading_bits(4))?;
+        let lengths = [1, 64, 257, 320, 1000, 1025, 5000, 70_000];
+        let pieces: Vec<_> = lengths.iter().map(|&len| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
+        for piece in &pieces {
+            assert!(piece.device_ptr().is_multiple_of(alignment as u64), "{piece:?}, {alignment}");
+            assert!(piece.host_ptr().is_some_and(|p| p.addr().get().is_multiple_of(alignment)), "{piece:?}");
+            assert!(pool.piece_len(piece.len()).is_some_and(|len| len >= piece.len() && len.is_multiple_of(alignment)));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_is_refused() -> Result {
+    let (_context, gpu, pool) = open(PoolOptions::default())?;
+    assert!(matches!(refused(pool.allocate(0)), Error::ZeroSize { kind: MAPPED }));
+    let error = refused(pool.allocate(1_000_000_000_000_000));
+    assert_says(&error, &["vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY)", "heap is"]);
+    let error = refused(Pool::new(&gpu, PoolOptions::default().leading_bits(9)));
+    assert_says(&error, &["leading_bits of 9", "0 to 6"]);
+    let error = refused(pool.allocate(100)?.export_fd());
+    assert_says(&error, &["export_fd", "pool"]);
+    assert_active(&pool, 0, 0);
+    Ok(())
+}
+
+#[test]
+fn without_a_context_a_pool_is_refused_but_for_a_primary_one() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let error = refused(Pool::new(&gpu, PoolOptions::default()));
+    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let piece = Pool::new(&gpu, PoolOptions::default())?.allocate(100)?;
+    assert_eq!(cuda::current(), std::ptr::null_mut());
+    drop(piece);
+    Ok(())
+}
+
+#[test]
+fn blocks_are_made_in_the_context_of_the_pool() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let pool = Pool::new(&gpu, small())?;
+    let other = Context::create(0);
+    let piece = pool.allocate(1000)?;
+    assert_eq!((piece.context(), pool.context()), (owner.raw(), owner.raw()));
+    thread::scope(|scope| scope.spawn(|| pool.allocate(60_000).map(drop)).join()).map_err(|_| "panicked")??;
+    assert_eq!(cuda::current(), other.raw());
+    drop((piece, pool));
+    Ok(())
+}
+
+#[test]
+fn what_is_held_and_what_is_in_use_is_counted() -> Result {
+    let (_context, _gpu, pool) = open(small())?;
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
+    let pieces: Vec<_> = (0..10).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
+    assert_active(&pool, 10, 10_000);
+    assert_eq!(pool.managed_bytes(), 256 << 10);
+    let held = pool.free_chunks();
+    drop(pieces);
+    assert_active(&pool, 0, 0);
+    assert_eq!(pool.free_chunks(), held + 10);
+    // An allocation of its own is managed while it is in use.
+    let large = pool.allocate(65_537)?;
+    assert_eq!(pool.managed_bytes(), (256 << 10) + 65_537);
+    assert_active(&pool, 1, 65_537);
+    drop(large);
+    assert_eq!(pool.managed_bytes(), 256 << 10);
+    assert_active(&pool, 0, 0);
+    pool.free_held();
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn held_blocks_go_back_and_those_in_use_stay() -> Result {
+    let (_context, _gpu, pool) = open(small())?;
+    let before = Live::now();
+    let mut pieces: Vec<_> = (0..16).map(|_| pool.allocate(64 << 10)).collect::<vkgdr::Result<_>>()?;
+    assert_eq!(pool.managed_bytes(), MIB);
+    host_write(&pieces[0], 0, &pattern(64 << 10, 3))?;
+    pieces.truncate(1);
+    assert_eq!(pool.trim(512 << 10), 512 << 10);
+    assert_eq!(pool.managed_bytes(), 512 << 10);
+    assert_eq!(pool.trim(0), 256 << 10);
+    assert_eq!((pool.managed_bytes(), Live::now()), (256 << 10, before.plus_one(MAPPED)));
+    assert!(host_read(&pieces[0], 0, 64 << 10)? == pattern(64 << 10, 3));
+    pieces.clear();
+    pool.free_held();
+    assert_eq!((pool.managed_bytes(), Live::now()), (0, before));
+    Ok(())
+}
+
+#[test]
+fn room_goes_from_one_class_to_another_without_a_new_block() -> Result {
+    let (_context, _gpu, pool) = open(small())?;
+    for len in [300, 64 << 10, 5000, 256, 40_000] {
+        let size = pool.piece_len(len).unwrap_or(1);
+        // Spans need not fill a block to the last byte.
+        let count = (192 << 10) / size;
+        let pieces: Vec<_> = (0..count).map(|_| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
+        assert_eq!(pool.managed_bytes(), 256 << 10, "{} pieces of {len} bytes", pieces.len());
+        drop(pieces);
+        // What a thread keeps for itself keeps its span.
+        pool.trim(usize::MAX);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pool_that_stopped_holding_gives_everything_back_at_once() -> Result {
+    let (_context, _gpu, pool) = open(small())?;
+    let before = Live::now();
+    let pieces: Vec<_> = (0..1000).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
+    drop(pool.allocate(300)?);
+    pool.stop_holding();
+    assert_active(&pool, 1000, 1_000_000);
+    drop(pieces);
+    assert_eq!((pool.free_chunks(), pool.managed_bytes(), Live::now()), (0, 0, before));
+    let piece = pool.allocate(2000)?;
+    // With an address that the device may have used.
+    assert_ne!(piece.device_ptr(), 0);
+    drop(piece);
+    assert_eq!((pool.free_chunks(), pool.managed_bytes(), Live::now()), (0, 0, before));
+    Ok(())
+}
+
+#[test]
+fn the_blocks_of_live_pieces_outlive_their_pool() -> Result {
+    let (_context, gpu, pool) = open(small())?;
+    let before = Live::now();
+    let piece = pool.allocate(1000)?;
+    let other = pool.allocate(1000)?;
+    let region = piece.region(10..20)?;
+    let large = pool.allocate(MIB)?;
+    host_write(&piece, 0, &pattern(1000, 1))?;
+    let (clone, empty) = (pool.clone(), Pool::new(&gpu, small())?);
+    drop((pool, empty));
+    drop(clone.allocate(500)?);
+    drop(clone);
+    assert_eq!(Live::now(), before.plus_one(MAPPED).plus_one(MAPPED));
+    assert!(device_read(piece.device_ptr(), 1000) == pattern(1000, 1));
+    drop((piece, large));
+    assert!(host_read(&region, 0, 10)? == pattern(1000, 1)[10..20]);
+    drop(region);
+    assert_eq!(Live::now(), before.plus_one(MAPPED));
+    let other = Memory::from(other);
+    other.free()?;
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_region_keeps_its_piece() -> Result {
+    let (_context, _gpu, pool) = open(small())?;
+    let piece = pool.allocate(256)?;
+    let address = piece.device_ptr();
+    let region: Region = piece.region(1..2)?;
+    piece.free()?;
+    assert_active(&pool, 1, 256);
+    let others: Vec<_> = (0..100).map(|_| pool.allocate(256)).collect::<vkgdr::Result<_>>()?;
+    assert!(others.iter().all(|other| other.device_ptr() != address), "the piece was given out while in use");
+    region.free()?;
+    assert_active(&pool, 100, 25_600);
+    Ok(())
+}
+
+#[test]
+fn a_thread_that_ends_leaves_its_pieces_to_the_others() -> Result {
+    let (_context, _gpu, pool) = open(small())?;
+    for _ in 0..20 {
+        let work = || {
+            let pieces: Vec<_> = (0..40).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
+            drop(pieces);
+            pool.allocate(4096)
+        };
+        let piece = thread::scope(|scope| scope.spawn(work).join()).map_err(|_| "panicked")??;
+        assert_active(&pool, 1, 4096);
+        drop(piece);
+        assert_active(&pool, 0, 0);
+    }
+    assert_eq!(pool.managed_bytes(), 256 << 10);
+    pool.free_held();
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
+    Ok(())
+}
+
+/// Destructors of a thread run from the last that was needed to the first: of those here, one before and one after that of
+/// the thread's pieces.
+#[test]
+fn memory_that_a_thread_keeps_to_its_very_end_goes_back() -> Result {
+    thread_local! {
+        static FIRST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
+        static LAST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
+    }
+    let (_context, _gpu, pool) = open(small())?;
+    let work = || -> vkgdr::Result<()> {
+        FIRST.with_borrow(Vec::len);
+        let pieces = [pool.allocate(1000)?, pool.allocate(1000)?];
+        let later = [pool.allocate(1000)?, pool.allocate(1000)?];
+        for piece in [&pieces[0], &later[0]] {
+            assert_ne!(piece.device_ptr(), 0);
+        }
+        FIRST.with_borrow_mut(|kept| kept.extend(pieces));
+        LAST.with_borrow_mut(|kept| kept.extend(later));
+        Ok(())
+    };
+    for _ in 0..3 {
+        thread::scope(|scope| scope.spawn(work).join()).map_err(|_| "panicked")??;
+        assert_active(&pool, 0, 0);
+    }
+    assert_eq!(pool.managed_bytes(), 256 << 10);
+    pool.free_held();
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn two_pools_have_nothing_in_common() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let pools = [Pool::new(&gpu, small())?, Pool::new(&gpu, PoolOptions::new(MemoryKind::Host))?];
+    let before = Live::now();
+    let pieces = [pools[0].allocate(500)?, pools[1].allocate(500)?];
+    assert_eq!((pieces[0].kind(), pieces[1].kind()), (MAPPED, MemoryKind::Host));
+    drop(pieces);
+    pools[0].free_held();
+    assert_eq!((pools[0].managed_bytes(), pools[1].managed_bytes()), (0, 32 * MIB));
+    pools[1].free_held();
+    assert_eq!(Live::now(), before);
+    Ok(())
+}

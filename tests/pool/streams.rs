@@ -1,0 +1,389 @@
+//! When a pool gives memory out again: at once, for its stream, after an event, after the whole context. Proved by gates
+//! and by the drivers' call counts, never by time.
+#![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
+
+use std::sync::Arc;
+
+use support::blocking::was_open_on_return;
+use support::cuda::{self, Context, Gate, PrimaryContext, Stream};
+use support::ledger::{Calls, Live};
+use support::{Result, host_read, host_write, pattern, refused, skip, vklayer};
+use vkgdr::cudarc::driver::{CudaContext, CudaStream};
+use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, StreamRef, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const LEN: usize = 4096;
+const BLOCK: usize = 256 << 10;
+
+fn open() -> Result<(PrimaryContext, Vkgdr, Pool)> {
+    let (context, gpu) = support::open(NONE)?;
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(64 << 10);
+    let pool = Pool::new(&gpu, options)?;
+    Ok((context, gpu, pool))
+}
+
+/// A piece whose address the device has had, and that address.
+fn exposed(pool: &Pool) -> vkgdr::Result<(PoolMemory, u64)> {
+    let piece = pool.allocate(LEN)?;
+    let address = piece.device_ptr();
+    Ok((piece, address))
+}
+
+/// A stream that cudarc keeps, and a gate that it waits for: another stream's, through an event.
+fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
+    let stream = CudaContext::new(0)?.new_stream()?;
+    let gate = other.hold();
+    // SAFETY: both streams outlive the references.
+    let event = unsafe { StreamRef::in_current_context(other.raw()) }?.record()?;
+    // SAFETY: as above.
+    unsafe { StreamRef::in_current_context(stream.cu_stream()) }?.wait(&event)?;
+    Ok((stream, gate))
+}
+
+/// Addresses of pieces that are all live together.
+fn addresses(pool: &Pool, count: usize) -> vkgdr::Result<Vec<u64>> {
+    let pieces: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    Ok(pieces.iter().map(|piece| piece.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)).collect())
+}
+
+fn host_address(piece: &PoolMemory) -> u64 {
+    piece.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
+}
+
+#[test]
+fn what_a_pool_gives_back_while_it_looks_at_events_is_counted_too() -> Result {
+    let (_context, gpu, pool) = open()?;
+    let stream = Stream::create();
+    let (piece, _) = exposed(&pool)?;
+    pool.stop_holding();
+    let gate = stream.hold();
+    // SAFETY: the stream is declared earlier.
+    unsafe { piece.bind_raw_stream(stream.raw()) }?;
+    drop(piece);
+    assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the piece");
+    gate.open();
+    stream.synchronize();
+    let live = gpu.live_allocations();
+    assert_eq!((pool.trim(0), pool.managed_bytes(), gpu.live_allocations()), (BLOCK, 0, live - 1));
+    Ok(())
+}
+
+#[test]
+fn memory_that_only_the_cpu_had_is_given_out_again_at_once() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    let piece = pool.allocate(LEN)?;
+    let address = host_address(&piece);
+    // Bound, but without an address the device could not use it.
+    // SAFETY: the stream outlives the memory.
+    unsafe { piece.bind_raw_stream(stream.raw()) }?;
+    drop(piece);
+    assert_eq!(host_address(&pool.allocate(LEN)?), address);
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn memory_that_the_device_had_is_not_given_out_while_a_stream_uses_it() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let (source, source_address) = exposed(&pool)?;
+    let (target, target_address) = exposed(&pool)?;
+    host_write(&source, 0, &pattern(LEN, 1))?;
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    cuda::copy_dtod_async(target_address, source_address, LEN, &stream);
+    drop(source);
+    let others: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    for other in &others {
+        host_write(other, 0, &[0xee; LEN])?;
+    }
+    gate.open();
+    stream.synchronize();
+    assert!(host_read(&target, 0, LEN)? == pattern(LEN, 1), "the copy took what was written after the drop");
+    drop(others);
+    pool.free_held();
+    Ok(())
+}
+
+#[test]
+fn one_wait_for_the_context_serves_many_pieces() -> Result {
+    const PAIRS: u64 = 1000;
+    let (_context, _gpu, pool) = open()?;
+    let (waits, events) = (Calls::of("cuCtxSynchronize"), Calls::of("cuEventRecord"));
+    for _ in 0..PAIRS {
+        drop(exposed(&pool)?);
+    }
+    assert_eq!(pool.managed_bytes(), BLOCK, "memory that comes back is used again");
+    if let Some(count) = waits.count() {
+        let quarter = (BLOCK / 4 / LEN) as u64;
+        assert!((1..=PAIRS / quarter).contains(&count), "{count} waits for {PAIRS} pieces");
+    }
+    events.assert(0, "without a stream");
+    Ok(())
+}
+
+#[test]
+fn an_allocation_waits_for_the_context_before_it_gives_such_memory_out() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let all: Vec<_> = (0..BLOCK / LEN).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
+    let gate = stream.hold();
+    drop(all);
+    let (was_open, piece) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
+    assert!(was_open, "memory was given out while the device may have used it");
+    assert_eq!(pool.managed_bytes(), BLOCK);
+    drop(piece);
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_stream_is_given_out_for_it_again_at_once_and_to_nobody_else() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let other = Stream::create();
+    let (stream, gate) = held_stream(&other)?;
+    let piece = pool.allocate_on(LEN, &stream)?;
+    assert_eq!(piece.bound_stream(), Some(stream.cu_stream()));
+    let address = piece.device_ptr();
+    drop(piece);
+    let calls = ["cuEventCreate", "cuEventRecord", "cuCtxSynchronize", "cuStreamSynchronize"].map(Calls::of);
+    let plain: Vec<_> = (0..8).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
+    assert!(plain.iter().all(|(_, other)| *other != address));
+    for _ in 0..10 {
+        let again = pool.allocate_on(LEN - 1, &stream)?;
+        assert_eq!((again.device_ptr(), again.len()), (address, LEN - 1));
+    }
+    // Not even asked for its address: what the stream did with it before is not over.
+    drop(pool.allocate_on(LEN, &stream)?);
+    assert!(!addresses(&pool, 8)?.contains(&host_address(&pool.allocate_on(LEN, &stream)?)));
+    for call in calls {
+        call.assert(0, "pairs on a stream");
+    }
+    gate.open();
+    stream.synchronize()?;
+    drop(plain);
+    pool.free_held();
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_stream_goes_elsewhere_after_its_event() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let other = Stream::create();
+    let (stream, gate) = held_stream(&other)?;
+    let count = BLOCK / LEN;
+    let bound: Vec<_> = (0..count).map(|_| pool.allocate_on(LEN, &stream)).collect::<vkgdr::Result<_>>()?;
+    bound.iter().for_each(|piece| assert_ne!(piece.device_ptr(), 0));
+    let block: Vec<_> = bound.iter().map(host_address).collect();
+    drop(bound);
+    assert_eq!(pool.managed_bytes(), BLOCK);
+    let events = Calls::of("cuEventRecord");
+    let meanwhile = addresses(&pool, count)?;
+    assert!(meanwhile.iter().all(|address| !block.contains(address)), "given out before the event");
+    assert_eq!(pool.managed_bytes(), 2 * BLOCK);
+    events.assert(1, "one event for all pieces");
+    gate.open();
+    stream.synchronize()?;
+    let all = addresses(&pool, 2 * count)?;
+    assert!(block.iter().all(|address| all.contains(address)), "not given out after the event");
+    assert_eq!(pool.managed_bytes(), 2 * BLOCK);
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let allocate = || {
+        // SAFETY: the stream outlives the memory.
+        unsafe { pool.allocate_on_raw(LEN, stream.raw()) }
+    };
+    let gate = stream.hold();
+    let piece = allocate()?;
+    let (address, host) = (piece.device_ptr(), host_address(&piece));
+    let recorded = Calls::of("cuEventRecord");
+    piece.free()?;
+    recorded.assert(1, "when it goes back");
+    assert_ne!(exposed(&pool)?.1, address);
+    let waits = Calls::of("cuStreamWaitEvent");
+    let again = allocate()?;
+    assert_eq!(again.device_ptr(), address, "given out for the stream at once");
+    waits.assert(1, "another stream could have the address by now");
+    drop(again);
+    gate.open();
+    stream.synchronize();
+    // But for the one that waits for the context.
+    assert!(addresses(&pool, BLOCK / LEN - 1)?.contains(&host), "given out to everybody after the event");
+    assert_eq!(pool.managed_bytes(), BLOCK);
+    pool.free_held();
+    assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn memory_that_strayed_from_its_stream_waits_for_the_context() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let (stream, stranger) = (Stream::create(), Stream::create());
+    let (piece, address) = exposed(&pool)?;
+    // SAFETY: the stream outlives the memory.
+    unsafe { piece.bind_raw_stream(stream.raw()) }?;
+    piece.record_use(stranger.raw());
+    let recorded = Calls::of("cuEventRecord");
+    let host = host_address(&piece);
+    drop(piece);
+    recorded.assert(0, "an event on the bound stream tells nothing");
+    assert!(!addresses(&pool, 8)?.contains(&host));
+    let gate = stranger.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        pool.free_held();
+        Ok(())
+    })?;
+    assert!(was_open, "free_held did not wait for the context");
+    assert_eq!((pool.managed_bytes(), address != 0), (0, true));
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_said_to_be_idle_is_given_out_at_once() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    let (piece, address) = exposed(&pool)?;
+    // SAFETY: the device does not use it.
+    unsafe { piece.release_immediately() };
+    drop(piece);
+    assert_eq!(exposed(&pool)?.1, address);
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_freed_as_idle_is_given_out_at_once_whatever_it_was_bound_to() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    for bound in [false, true] {
+        let (piece, address) = exposed(&pool)?;
+        if bound {
+            // SAFETY: the stream outlives the piece.
+            unsafe { piece.bind_raw_stream(stream.raw()) }?;
+        }
+        // SAFETY: the device does not use it.
+        unsafe { Memory::from(piece).free_idle() }?;
+        assert_eq!(exposed(&pool)?.1, address, "bound: {bound}");
+    }
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn memory_that_is_freed_as_idle_goes_back_with_its_last_region_at_once() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    let piece = pool.allocate(LEN)?;
+    let address = host_address(&piece);
+    let region = piece.region(..1)?;
+    // SAFETY: the device does not use it.
+    unsafe { Memory::from(piece).free_idle() }?;
+    assert_eq!(pool.used_chunks(), 1);
+    assert!(!addresses(&pool, 10)?.contains(&address), "the region still has it");
+    assert_ne!(region.device_ptr(), 0);
+    region.free()?;
+    assert_eq!(pool.used_chunks(), 0);
+    assert!(addresses(&pool, 10)?.contains(&address), "nobody waits for the stream");
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn a_map_of_a_piece_waits_for_its_stream() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let other = Stream::create();
+    let (stream, gate) = held_stream(&other)?;
+    let piece = pool.allocate_on(LEN, &stream)?;
+    let (was_open, guard) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(piece.map(MapMode::ReadWrite, ..)?))?;
+    assert!(was_open, "the guard began while the stream may have used the memory");
+    guard.finish()?;
+    Ok(())
+}
+
+#[test]
+fn an_allocation_of_its_own_waits_as_memory_does() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let before = Live::now();
+    let (untouched, exposed) = (pool.allocate(BLOCK)?, pool.allocate(BLOCK)?);
+    assert_ne!(exposed.device_ptr(), 0);
+    let waits = Calls::of("cuCtxSynchronize");
+    untouched.free()?;
+    waits.assert(0, "the device cannot have used it");
+    let gate = stream.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(exposed.free()?))?;
+    assert!(was_open, "freed while the device may have used it");
+    assert_eq!((Live::now(), pool.managed_bytes()), (before, 0));
+    Ok(())
+}
+
+#[test]
+fn the_stream_of_another_context_is_refused() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let _context = Context::create(0);
+    let pool = Pool::new(&gpu, PoolOptions::default())?;
+    let stream = CudaContext::new(0)?.new_stream()?;
+    for _ in 0..2 {
+        assert!(matches!(refused(pool.allocate_on(LEN, &stream)), Error::ForeignStream));
+    }
+    assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn a_pool_that_finds_no_memory_frees_what_it_holds_and_tries_once_more() -> Result {
+    const OUT_OF_DEVICE_MEMORY: i32 = -2;
+    let Some(layer) = vklayer() else { return skip("this needs VKGDR_TEST_LAYERS=faults") };
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let before = Live::now();
+    let all: Vec<_> = (0..BLOCK / LEN).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
+    let gate = stream.hold();
+    // Too little for the pool to wait for the context of its own accord.
+    let mut all = all.into_iter().map(|(piece, _)| piece);
+    all.by_ref().take(3).for_each(drop);
+    let kept: Vec<_> = all.collect();
+    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    let (was_open, piece) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
+    layer.clear_faults();
+    assert!(was_open, "what the device had was not waited for");
+    assert_eq!((Live::now(), pool.managed_bytes()), (before.plus_one(MemoryKind::Mapped), BLOCK));
+    // Nothing to free any more: a smaller block is the second try.
+    let [another, third] = [pool.allocate(LEN)?, pool.allocate(LEN)?];
+    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    let small = pool.allocate(LEN)?;
+    layer.clear_faults();
+    assert_eq!(pool.managed_bytes(), BLOCK + (64 << 10));
+    let extra: Vec<_> = (1..(64 << 10) / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 2, OUT_OF_DEVICE_MEMORY);
+    let error = refused(pool.allocate(LEN)).to_string();
+    layer.clear_faults();
+    assert!(error.contains("vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): 64 KiB of mapped"), "{error}");
+    drop((kept, piece, another, third, small, extra));
+    pool.free_held();
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn small_pieces_count_with_what_they_take_up() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let kept = pool.allocate(1)?;
+    for _ in 0..20_000 {
+        // The device may have used it.
+        let _address = pool.allocate(1)?.device_ptr();
+    }
+    assert!(pool.managed_bytes() <= 3 * BLOCK, "{} bytes managed", pool.managed_bytes());
+    drop(kept);
+    Ok(())
+}

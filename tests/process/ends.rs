@@ -1,0 +1,257 @@
+//! Processes that end badly or run short: killed at any moment, ended by a signal during copies, out of descriptors.
+#![expect(unsafe_code, reason = "sets limits and signals, and uses streams and addresses that the tests keep alive")]
+
+use std::collections::BTreeSet;
+use std::fs::read_dir;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStderr, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use support::cuda::Stream;
+use support::state::State;
+use support::{Random, Result, child, device_read, host_read, host_write, pattern, supported};
+use vkgdr::{CopyExtent, CopyPolicy, CopySide, Error, Memory, MemoryKind, OpenFlags, Place, Pool, PoolOptions, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const LARGE: usize = 3 << 20;
+
+/// The files where programs leave what outlives them, those apart that other programs may come and go with.
+fn leftovers() -> BTreeSet<String> {
+    let name = |entry: std::fs::DirEntry| entry.path().to_string_lossy().into_owned();
+    let names = |folder: &str| read_dir(folder).into_iter().flatten().flatten().map(name);
+    let ours = |name: &String| name.contains("vkgdr") || name.contains("lavapipe") || name.contains("lvp");
+    // Folders of tests that run at the same time have a process's number in them, and are not a driver's.
+    let temporary = names("/tmp").filter(ours).filter(|name| !name.contains("vkgdr-"));
+    names("/dev/shm").chain(names("/dev/mqueue")).chain(temporary).collect()
+}
+
+/// Starts `test` again in a role, and waits until it says that it is at work. What it writes from then on to its standard
+/// error is the second value's to read.
+fn start(test: &str, role: &str) -> Result<(Child, BufReader<ChildStderr>)> {
+    let mut command = child::command(test, role)?;
+    let mut started = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let errors = started.stderr.take().ok_or("no standard error")?;
+    let mut lines = BufReader::new(errors);
+    loop {
+        let mut line = String::new();
+        if lines.read_line(&mut line)? == 0 {
+            return Err(format!("{role}: the child ended: {}", started.wait()?).into());
+        }
+        if child::said(line.trim_end()) == Some("at work") {
+            return Ok((started, lines));
+        }
+    }
+}
+
+fn send(child: &Child, signal: i32) -> Result {
+    // SAFETY: a process of ours that was not waited for yet.
+    let refused = unsafe { libc::kill(libc::pid_t::try_from(child.id())?, signal) };
+    if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
+}
+
+/// Everything at once, for ever: what a child does that is killed.
+fn work_for_ever() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let pool = Pool::new(&gpu, PoolOptions::default())?;
+    child::say("at work");
+    for number in 0.. {
+        let memory = Memory::allocate(&gpu, LARGE, MemoryKind::Mapped)?;
+        host_write(&memory, 0, &pattern(4096, number))?;
+        memory.write_with(CopyPolicy::Dma, 0, &vec![3_u8; LARGE])?;
+        // SAFETY: the stream outlives the memory.
+        unsafe { memory.bind_raw_stream(stream.raw()) }?;
+        // SAFETY: as above.
+        let work = unsafe { memory.stream(stream.raw()) }?;
+        // SAFETY: within the memory, whose release waits.
+        unsafe { work.fill_u8(memory.device_ptr(), 1, LARGE) }?;
+        let pieces: Vec<_> = (1..40).map(|len| pool.allocate(len * 100)).collect::<vkgdr::Result<_>>()?;
+        drop((memory.export_fd()?, pieces, memory));
+    }
+    Ok(())
+}
+
+#[test]
+fn children_killed_at_random_moments_leave_nothing_behind() -> Result {
+    if child::role().is_some() {
+        return work_for_ever();
+    }
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, 4097, MemoryKind::Mapped)?;
+    host_write(&memory, 0, &pattern(4097, 1))?;
+    let (before, files) = (State::take(), leftovers());
+    let mut random = Random::new(u64::from(std::process::id()));
+    for _ in 0..8 {
+        let (mut child, _errors) = start("ends::children_killed_at_random_moments_leave_nothing_behind", "work")?;
+        thread::sleep(Duration::from_micros(random.below(30_000) as u64));
+        send(&child, libc::SIGKILL)?;
+        assert_eq!(child.wait()?.signal(), Some(libc::SIGKILL));
+    }
+    State::assert_unchanged(&before, "the children");
+    assert_eq!(leftovers(), files);
+    assert!(device_read(memory.device_ptr(), 4097) == pattern(4097, 1));
+    Ok(())
+}
+
+/// Copies for ever in one way.
+fn copy_for_ever(way: &str) -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LARGE, MemoryKind::Mapped)?;
+    let stream = Stream::create();
+    // SAFETY: the stream outlives its uses.
+    let work = unsafe { memory.stream(stream.raw()) }?;
+    let mut bytes = vec![5_u8; LARGE];
+    child::say("at work");
+    loop {
+        match way {
+            "cpu" => {
+                memory.write_with(CopyPolicy::Cpu, 0, &bytes)?;
+                memory.read_with(CopyPolicy::Cpu, 0, &mut bytes)?;
+            }
+            "engine" => {
+                memory.write_with(CopyPolicy::Dma, 0, &bytes)?;
+                memory.read_with(CopyPolicy::Dma, 0, &mut bytes)?;
+            }
+            _ => {
+                let (to, from) = (Place::Device(memory.device_ptr()), Place::Host(bytes.as_mut_ptr()));
+                // SAFETY: both have the bytes, and the stream is waited for.
+                unsafe { work.copy(CopySide::linear(to), CopySide::linear(from), CopyExtent::linear(LARGE)) }?;
+                // SAFETY: as above.
+                unsafe { work.fill_u8(memory.device_ptr(), 1, LARGE) }?;
+                work.synchronize()?;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_ends_by_the_signal_while_it_copies_and_prints_nothing() -> Result {
+    const NAME: &str = "ends::a_process_ends_by_the_signal_while_it_copies_and_prints_nothing";
+    if let Some(way) = child::role() {
+        return copy_for_ever(&way);
+    }
+    let mut random = Random::new(u64::from(std::process::id()));
+    for way in ["cpu", "engine", "stream"] {
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            let (mut child, mut errors) = start(NAME, way)?;
+            thread::sleep(Duration::from_micros(random.below(20_000) as u64));
+            send(&child, signal)?;
+            // A child that hangs is ended by the test runner's limit.
+            let status = child.wait()?;
+            let mut rest = String::new();
+            errors.read_to_string(&mut rest)?;
+            assert_eq!(status.signal(), Some(signal), "{way}: {status}");
+            assert!(!status.core_dumped(), "{way}");
+            assert_eq!(rest, "", "{way}");
+        }
+    }
+    Ok(())
+}
+
+/// Sets how many descriptors the process may have.
+fn limit_descriptors(most: u64) -> Result {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid output.
+    let refused = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
+    limit.rlim_cur = most.min(limit.rlim_max);
+    // SAFETY: a valid input.
+    let refused = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Allocates until it is refused, which must be for want of descriptors and say so.
+fn allocate_until_refused(gpu: &Vkgdr, kind: MemoryKind) -> Result<Vec<Memory>> {
+    let mut memories = Vec::new();
+    loop {
+        match Memory::allocate(gpu, 4096, kind) {
+            Ok(memory) => memories.push(memory),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("ulimit -n"), "{text}");
+                assert!(!text.contains('\n'), "{text}");
+                return Ok(memories);
+            }
+        }
+        if memories.len() > 200 {
+            return Err("200 allocations and no end".into());
+        }
+    }
+}
+
+#[test]
+fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
+    if child::role().is_none() {
+        let name = "ends::with_64_descriptors_errors_name_the_limit_and_leave_nothing";
+        assert_eq!(child::run(child::command(name, "64")?)?, ["done"]);
+        return Ok(());
+    }
+    let done = || child::say("done");
+    let (_context, gpu) = support::open(NONE)?;
+    if support::simcuda().is_none() {
+        done();
+        return support::skip("a real driver's allocations hold no descriptors");
+    }
+    limit_descriptors(64)?;
+    let warm_up = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    warm_up.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])?;
+    drop(warm_up);
+    let before = State::take();
+    for kind in supported(&gpu, &MemoryKind::ALL) {
+        let mut memories = allocate_until_refused(&gpu, kind)?;
+        let memory = memories.pop().ok_or("nothing could be allocated")?;
+        // What there is works on, while there is no descriptor to be had.
+        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert!(matches!(memory.export_fd(), Err(error) if error.to_string().contains("ulimit -n")));
+        if kind.has_host_view() {
+            host_write(&memory, 0, &pattern(4096, 2))?;
+            assert!(host_read(&memory, 0, 4096)? == pattern(4096, 2));
+        }
+        memory.write_with(CopyPolicy::Dma, 0, &pattern(4096, 3))?;
+        assert!(device_read(memory.device_ptr(), 4096) == pattern(4096, 3));
+        let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
+        let refused = pool.allocate(64);
+        assert!(matches!(&refused, Err(error) if error.to_string().contains("ulimit -n")), "{refused:?}");
+        drop((pool, taken));
+        // With room again, all goes on: after a free, and under another limit.
+        memory.free()?;
+        Memory::allocate(&gpu, 4096, kind)?.free()?;
+        limit_descriptors(256)?;
+        memories.extend([Memory::allocate(&gpu, 4096, kind)?, Memory::allocate(&gpu, 4096, kind)?]);
+        memories.last().ok_or("none")?.export_fd()?;
+        drop(memories);
+        limit_descriptors(64)?;
+        State::assert_unchanged(&before, &kind.to_string());
+    }
+    done();
+    Ok(())
+}
+
+#[test]
+fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> Result {
+    if child::role().is_none() {
+        let name = "ends::without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works";
+        assert_eq!(child::run(child::command(name, "none")?)?, ["done"]);
+        return Ok(());
+    }
+    let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
+    limit_descriptors(u64::try_from(lowest)?)?;
+    let refused = Vkgdr::open(0, NONE);
+    limit_descriptors(256)?;
+    match refused {
+        // Which library could not be opened, or which call failed, is the system's to say.
+        Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+        Ok(_) => eprintln!("the drivers opened all that they need before"),
+    }
+    match Vkgdr::open_primary_context(0, NONE) {
+        Ok(gpu) => Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?,
+        // cudarc and the loaders may remember that a library could not be had; that must be said again.
+        Err(error) => assert!(matches!(error, Error::Library { .. }), "{error}"),
+    }
+    child::say("done");
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! A child that was forked off reaches no driver: what needs one is refused, what it inherited is left to the parent.
+#![expect(unsafe_code, reason = "binds streams and frees raw memory")]
+
+use std::cell::RefCell;
+use std::ptr::null_mut;
+
+use support::cuda::{self, PrimaryContext, Stream};
+use support::fork::{assert_forked, in_child, in_quiet_child};
+use support::ledger::Live;
+use support::{Result, assert_says, child, device_read, host_read, host_write, pattern};
+use vkgdr::cudarc::driver::CudaContext;
+use vkgdr::{
+    CopyExtent, CopyPolicy, CopySide, DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Place, RawMemory,
+    StreamRef, Vkgdr,
+};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const SIZE: usize = 4097;
+
+#[test]
+fn the_error_says_what_to_do() {
+    assert_says(&Error::Forked, &["forked after the GPU was opened", "only after exec", "multiprocessing's \"spawn\""]);
+}
+
+#[test]
+fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
+    let (_context, gpu) = support::open(FORCED)?;
+    let primary = Vkgdr::open_primary_context(0, NONE)?;
+    let cudarc_stream = CudaContext::new(0)?.new_stream()?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let coherent = Memory::allocate(&primary, SIZE, MAPPED)?;
+    let raw = RawMemory::allocate(&gpu, SIZE, MAPPED)?;
+    // SAFETY: the stream outlives its uses.
+    let stream_ref = unsafe { memory.stream(stream.raw()) }?;
+    let event = stream_ref.record()?;
+    let fd = memory.export_fd()?;
+    let raw = RefCell::new(raw);
+    assert!(!vkgdr::is_forked());
+    in_quiet_child(|| {
+        assert!(vkgdr::is_forked());
+        assert_forked(Vkgdr::open(0, NONE), "open");
+        assert_forked(Vkgdr::open_current_context(NONE), "open_current_context");
+        assert_forked(Vkgdr::open_primary_context(0, NONE), "open_primary_context");
+        assert_forked(vkgdr::device_count(), "device_count");
+        assert_forked(vkgdr::driver_version(), "driver_version");
+        assert_forked(vkgdr::pointer_device(memory.device_ptr()), "pointer_device");
+        assert_forked(gpu.pci_bus_id(), "pci_bus_id");
+        assert_forked(gpu.memory_info(MAPPED), "memory_info");
+        assert_forked(gpu.calibrate(), "calibrate");
+
+        assert_forked(Memory::allocate(&gpu, SIZE, MAPPED), "Memory::allocate");
+        assert_forked(Memory::allocate(&primary, SIZE, MAPPED), "Memory::allocate in the primary context");
+        assert_forked(RawMemory::allocate(&gpu, SIZE, MAPPED), "RawMemory::allocate");
+        assert_forked(memory.export_fd(), "export_fd");
+        // SAFETY: refused.
+        assert_forked(unsafe { Memory::import_fd(&gpu, fd, SIZE, MAPPED) }, "import_fd");
+
+        assert_forked(memory.flush(..), "flush");
+        assert_forked(memory.invalidate(..), "invalidate");
+        assert_forked(raw.borrow().flush(0, SIZE), "RawMemory::flush");
+        assert_forked(raw.borrow().invalidate(0, SIZE), "RawMemory::invalidate");
+        for memory in [&memory, &coherent] {
+            assert_forked(memory.map(MapMode::Discard, ..), "map");
+            for len in [0, 1] {
+                assert_forked(memory.write_with(CopyPolicy::Dma, 0, &vec![1_u8; len]), "write_with");
+                assert_forked(memory.read_with(CopyPolicy::Dma, 0, &mut vec![1_u8; len]), "read_with");
+            }
+            assert_forked(memory.wait_for_stream(), "wait_for_stream");
+            assert_forked(memory.unbind_stream(), "unbind_stream");
+            assert_forked(memory.bind_stream(&cudarc_stream), "bind_stream");
+            // SAFETY: refused.
+            assert_forked(unsafe { memory.bind_raw_stream(null_mut()) }, "bind_raw_stream");
+            // SAFETY: refused.
+            assert_forked(unsafe { memory.stream(null_mut()) }, "Region::stream");
+        }
+        // SAFETY: refused.
+        assert_forked(unsafe { StreamRef::in_current_context(null_mut()) }, "in_current_context");
+        assert_forked(stream_ref.synchronize(), "synchronize");
+        assert_forked(stream_ref.pointer_device(memory.device_ptr()), "StreamRef::pointer_device");
+        assert_forked(stream_ref.record(), "record");
+        assert_forked(stream_ref.wait(&event), "wait");
+        let side = CopySide::linear(Place::Device(memory.device_ptr()));
+        for len in [0, 1] {
+            // SAFETY: refused.
+            assert_forked(unsafe { stream_ref.copy(side, side, CopyExtent::linear(len)) }, "copy");
+            // SAFETY: refused.
+            assert_forked(unsafe { stream_ref.fill_u8(memory.device_ptr(), 0, len) }, "fill_u8");
+            // SAFETY: refused.
+            assert_forked(unsafe { stream_ref.fill_u16(memory.device_ptr(), 0, len) }, "fill_u16");
+            // SAFETY: refused.
+            assert_forked(unsafe { stream_ref.fill_u32(memory.device_ptr(), 0, len) }, "fill_u32");
+            let (to, from) = (memory.device_ptr(), coherent.device_ptr());
+            // SAFETY: refused.
+            let copied = unsafe { stream_ref.copy_between_contexts(to, from, coherent.context(), len) };
+            assert_forked(copied, "copy_between_contexts");
+        }
+        assert_forked(event.is_complete(), "is_complete");
+        assert_forked(event.synchronize(), "Event::synchronize");
+        Ok(())
+    })?;
+    // SAFETY: nothing uses the memory.
+    unsafe { raw.into_inner().free() }?;
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_leaves_the_copy_engine_to_the_parent() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let mut seen = vec![0; SIZE];
+    memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
+    let stats = gpu.copy_stats();
+    in_quiet_child(|| {
+        let mut bytes = vec![0; SIZE];
+        assert_forked(memory.write_with(CopyPolicy::Dma, 0, &bytes), "write_with");
+        assert_forked(memory.read_with(CopyPolicy::Dma, 0, &mut bytes), "read_with");
+        memory.read_with(CopyPolicy::Auto, 0, &mut bytes)?;
+        assert!(bytes == pattern(SIZE, 1), "the CPU still reads");
+        assert_eq!(gpu.collect(), 0);
+        assert_eq!(gpu.copy_stats(), stats);
+        Ok(())
+    })?;
+    memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 2))?;
+    memory.read_with(CopyPolicy::Dma, 0, &mut seen)?;
+    assert!(seen == pattern(SIZE, 2), "the parent's pinned memory is not what the device reads");
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_still_knows_what_it_was_told() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let known = (gpu.name().to_owned(), gpu.uuid(), gpu.memory_types(), gpu.live_allocations());
+    let device_ptr = memory.device_ptr();
+    in_quiet_child(|| {
+        assert_eq!((gpu.name().to_owned(), gpu.uuid(), gpu.memory_types(), gpu.live_allocations()), known);
+        assert_eq!(memory.device_ptr(), device_ptr);
+        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+        if memory.is_coherent() {
+            memory.flush(..)?;
+        } else {
+            assert_forked(memory.flush(..), "flush");
+        }
+        Ok(())
+    })
+}
+
+/// What a process may hold, in slots that a child empties for itself alone.
+struct Things {
+    memory: Option<Memory>,
+    region: Option<vkgdr::Region>,
+    guard_memory: Memory,
+    owns_its_stream: Option<Memory>,
+    raw: Option<RawMemory>,
+    event: Option<vkgdr::Event>,
+    gpu: Option<Vkgdr>,
+}
+
+#[test]
+fn what_a_forked_child_releases_is_left_to_the_parent() -> Result {
+    let context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let warm_up = Memory::allocate(&Vkgdr::open(0, NONE)?, SIZE, MAPPED)?;
+    warm_up.free()?;
+    let before = Live::now();
+    let gpu = Vkgdr::open_primary_context(0, FORCED)?;
+    let bytes = pattern(SIZE, 1);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    host_write(&memory, 0, &bytes)?;
+    let owns_its_stream = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    owns_its_stream.bind_stream(&CudaContext::new(0)?.new_stream()?)?;
+    // SAFETY: the stream outlives the memory.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    // SAFETY: as above.
+    let event = unsafe { memory.stream(stream.raw()) }?.record()?;
+    let things = RefCell::new(Things {
+        region: Some(Memory::allocate(&gpu, SIZE, MAPPED)?.region(3..)?),
+        guard_memory: Memory::allocate(&gpu, SIZE, MAPPED)?,
+        memory: Some(memory),
+        owns_its_stream: Some(owns_its_stream),
+        raw: Some(RawMemory::allocate(&gpu, SIZE, MAPPED)?),
+        event: Some(event),
+        gpu: Some(gpu),
+    });
+    {
+        let shared = things.borrow();
+        let guard = RefCell::new(Some(shared.guard_memory.map(MapMode::ReadWrite, ..)?));
+        in_quiet_child(|| {
+            drop(guard.borrow_mut().take());
+            Ok(())
+        })?;
+        guard.into_inner().ok_or("the child took the parent's guard")?.finish()?;
+    }
+    for freed_by_hand in [false, true] {
+        in_quiet_child(|| {
+            let mut things = things.borrow_mut();
+            let raw = things.raw.as_mut().ok_or("taken")?;
+            // SAFETY: nothing uses the memory.
+            unsafe { raw.free() }?;
+            assert_eq!(raw.device_ptr(), 0);
+            if freed_by_hand {
+                things.memory.take().ok_or("taken")?.free()?;
+                things.region.take().ok_or("taken")?.free()?;
+                things.owns_its_stream.take().ok_or("taken")?.free()?;
+            }
+            drop((things.event.take(), things.memory.take(), things.region.take()));
+            drop((things.owns_its_stream.take(), things.raw.take(), things.gpu.take()));
+            Ok(())
+        })?;
+    }
+
+    let mut things = things.into_inner();
+    let memory = things.memory.take().ok_or("the child took the parent's memory")?;
+    assert!(host_read(&memory, 0, SIZE)? == bytes);
+    assert!(device_read(memory.device_ptr(), SIZE) == bytes);
+    things.event.take().ok_or("the child took the parent's event")?.synchronize()?;
+    memory.free()?;
+    // SAFETY: nothing uses the memory.
+    unsafe { things.raw.as_mut().ok_or("the child took the parent's memory")?.free() }?;
+    let gpu = things.gpu.clone().ok_or("the child took the parent's handle")?;
+    drop(things);
+    cuda::synchronize();
+    gpu.collect();
+    drop(gpu);
+    assert_eq!(Live::now(), before);
+    drop((stream, context));
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_leaves_the_primary_context_to_the_parent() -> Result {
+    let only = RefCell::new(Some(Vkgdr::open_primary_context(0, NONE)?));
+    in_quiet_child(|| {
+        drop(only.borrow_mut().take());
+        Ok(())
+    })?;
+    let gpu = only.into_inner().ok_or("the child took the parent's handle")?;
+    Ok(Memory::allocate(&gpu, SIZE, MAPPED)?.free()?)
+}
+
+#[test]
+fn a_forked_child_leaves_the_release_queue_alone() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    // SAFETY: the stream outlives the memory.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    drop(memory);
+    assert_eq!(gpu.pending_releases(), 1);
+    gate.open();
+    stream.synchronize();
+    in_quiet_child(|| {
+        assert_eq!((gpu.collect(), gpu.pending_releases()), (0, 1));
+        Ok(())
+    })?;
+    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn the_child_of_a_forked_child_is_refused_too() -> Result {
+    let (_context, _gpu) = support::open(NONE)?;
+    in_quiet_child(|| {
+        in_child(|| {
+            assert_forked(Vkgdr::open(0, NONE), "open");
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn the_child_of_a_process_that_has_opened_nothing_may() -> Result {
+    const NAME: &str = "fork::the_child_of_a_process_that_has_opened_nothing_may";
+    if child::role().is_none() {
+        assert_eq!(child::run(child::command(NAME, "open after a fork")?)?, ["opened"]);
+        return Ok(());
+    }
+    let use_it = || -> Result {
+        let gpu = Vkgdr::open_primary_context(0, NONE)?;
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        host_write(&memory, 0, &pattern(SIZE, 3))?;
+        assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 3));
+        Ok(memory.free()?)
+    };
+    in_child(use_it)?;
+    // The parent has not become a child.
+    use_it()?;
+    child::say("opened");
+    Ok(())
+}

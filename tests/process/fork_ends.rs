@@ -1,0 +1,255 @@
+//! A forked child ends in every way that a process can: the parent keeps what it has, and goes on.
+#![expect(unsafe_code, reason = "forks, and uses streams that the tests keep alive")]
+
+use std::ffi::CString;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use support::cuda::Stream;
+use support::fork::{End, assert_forked, end_of, in_child};
+use support::ledger::Live;
+use support::state::State;
+use support::{Random, Result, device_read, host_read, host_write, logs, pattern};
+use vkgdr::{
+    CopyPolicy, DropPolicy, Event, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr,
+};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const SIZE: usize = 4097;
+
+/// One of everything that a process can hold. Its drop releases all of it.
+struct Everything {
+    memory: Memory,
+    region: Region,
+    bound: Memory,
+    piece: PoolMemory,
+    pool: Pool,
+    event: Event,
+    gpu: Vkgdr,
+    primary: Vkgdr,
+    // Last: what is bound to it goes first.
+    stream: Stream,
+}
+
+impl Everything {
+    /// A context must be current.
+    fn make() -> Result<Self> {
+        let (gpu, primary) = (Vkgdr::open(0, NONE)?, Vkgdr::open_primary_context(0, NONE)?);
+        let stream = Stream::create();
+        let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
+        host_write(&memory, 0, &pattern(SIZE, 1))?;
+        memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
+        let region = Memory::allocate(&primary, SIZE, MemoryKind::Mapped)?.region(5..)?;
+        let bound = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
+        // SAFETY: the stream goes last.
+        unsafe { bound.bind_raw_stream(stream.raw()) }?;
+        // SAFETY: as above.
+        let event = unsafe { bound.stream(stream.raw()) }?.record()?;
+        let pool = Pool::new(&gpu, PoolOptions::default())?;
+        let piece = pool.allocate(SIZE)?;
+        assert_ne!(piece.device_ptr(), 0);
+        Ok(Self { memory, region, bound, piece, pool, event, gpu, primary, stream })
+    }
+
+    /// Whether all of it still works, as nobody else's doing may change.
+    fn check(&self) -> Result {
+        assert!(host_read(&self.memory, 0, SIZE)? == pattern(SIZE, 1));
+        assert!(device_read(self.memory.device_ptr(), SIZE) == pattern(SIZE, 1));
+        self.memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
+        self.event.synchronize()?;
+        self.bound.wait_for_stream()?;
+        host_write(&self.piece, 0, &pattern(SIZE, 2))?;
+        assert!(device_read(self.piece.device_ptr(), SIZE) == pattern(SIZE, 2));
+        assert!(self.region.host_ptr().is_some() && self.stream.is_idle());
+        drop(self.pool.allocate(100)?);
+        Memory::allocate(&self.gpu, SIZE, MemoryKind::Mapped)?.free()?;
+        Ok(Memory::allocate(&self.primary, SIZE, MemoryKind::Mapped)?.free()?)
+    }
+}
+
+/// The code of a child that comes to its end.
+const END: i32 = 99;
+
+/// Forks a child, which ends as expected, and finds everything in the parent as it was.
+fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    // What the drivers keep of a first use.
+    drop(Everything::make()?);
+    gpu.collect();
+    let before = State::take();
+    let mut all = Some(Everything::make()?);
+    let with_all = Live::now();
+    let end = end_of(|| {
+        child(&mut all);
+        END
+    })?;
+    assert!(expected.contains(&end), "{end:?}");
+    assert_eq!(Live::now(), with_all);
+    all.as_ref().ok_or("gone")?.check()?;
+    drop(all);
+    gpu.collect();
+    State::assert_unchanged(&before, "the child");
+    Ok(())
+}
+
+#[test]
+fn a_child_that_ends_without_destructors_frees_nothing_of_its_parents() -> Result {
+    // SAFETY: runs nothing of the parent's.
+    survives(&[End::Exit(3)], |_| unsafe { libc::_exit(3) })
+}
+
+#[test]
+fn a_child_that_drops_everything_frees_nothing_of_its_parents() -> Result {
+    survives(&[End::Exit(END)], |all| drop(all.take()))
+}
+
+#[test]
+fn a_child_that_runs_the_processs_destructors_frees_nothing_of_its_parents() -> Result {
+    // `exit` runs what libraries have registered with atexit. Mesa's lavapipe joins a thread there that the child does not
+    // have, and may crash, which a sanitizer turns into code 1: that is the child's end, and not the parent's.
+    let ends = [End::Exit(4), End::Signal(libc::SIGSEGV), End::Exit(1)];
+    // SAFETY: this thread is the child's only one.
+    survives(&ends, |_| unsafe { libc::exit(4) })
+}
+
+#[test]
+fn a_child_that_becomes_another_program_frees_nothing_of_its_parents() -> Result {
+    survives(&[End::Exit(0)], |_| {
+        let program = CString::new("/bin/true").unwrap_or_default();
+        let arguments = [program.as_ptr(), std::ptr::null()];
+        // SAFETY: terminated strings in a terminated list.
+        unsafe { libc::execv(program.as_ptr(), arguments.as_ptr()) };
+    })
+}
+
+#[test]
+fn a_child_that_is_ended_by_a_signal_frees_nothing_of_its_parents() -> Result {
+    for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT] {
+        survives(&[End::Signal(signal)], |_| {
+            // SAFETY: the signal's default is to end the process; no core is written.
+            unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };
+            // SAFETY: as above.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+            // SAFETY: as above.
+            unsafe { libc::raise(signal) };
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_child_that_panics_frees_nothing_of_its_parents() -> Result {
+    survives(&[End::Exit(END)], |all| {
+        let all = all.take();
+        std::panic::set_hook(Box::new(|_| {}));
+        // Unwinding drops it.
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _all = all;
+            panic!("as a program does that has a defect");
+        }));
+        if panicked.is_ok() {
+            // SAFETY: runs nothing of the parent's.
+            unsafe { libc::_exit(5) };
+        }
+    })
+}
+
+#[test]
+fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let live = Live::now();
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped).block_len(256 << 10).largest_piece(64 << 10))?;
+    let done = AtomicBool::new(false);
+    logs::capture();
+    thread::scope(|scope| -> Result {
+        let workers: Vec<_> = (0..4)
+            .map(|seed| {
+                let (pool, done) = (&pool, &done);
+                scope.spawn(move || -> vkgdr::Result<()> {
+                    let mut random = Random::new(seed);
+                    let mut pieces = Vec::new();
+                    while !done.load(Ordering::Relaxed) {
+                        pieces.push(pool.allocate(1 + random.below(60_000))?);
+                        if pieces.len() > 20 {
+                            drop(pieces.swap_remove(random.below(20)));
+                            drop(pieces.swap_remove(random.below(20)));
+                        }
+                        if random.below(50) == 0 {
+                            pool.trim(0);
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let mine = pool.allocate(SIZE)?;
+        host_write(&mine, 0, &pattern(SIZE, 4))?;
+        let checked = (0..40).try_for_each(|_| {
+            in_child(|| {
+                for len in [100, 4096, 8 << 20] {
+                    assert_forked(pool.allocate(len), "Pool::allocate");
+                }
+                assert_forked(Memory::allocate(&gpu, SIZE, MemoryKind::Mapped), "Memory::allocate");
+                pool.free_held();
+                pool.trim(0);
+                drop((pool.clone(), mine.region(1..)?));
+                Ok(())
+            })
+        });
+        done.store(true, Ordering::Relaxed);
+        for worker in workers {
+            worker.join().map_err(|_| "a thread panicked")??;
+        }
+        checked?;
+        assert!(host_read(&mine, 0, SIZE)? == pattern(SIZE, 4));
+        Ok(())
+    })?;
+    assert_eq!(pool.used_chunks(), 0);
+    drop(pool);
+    gpu.collect();
+    assert_eq!(Live::now(), live);
+    Ok(())
+}
+
+#[test]
+fn children_forked_while_threads_note_uses_give_nothing_back_and_do_not_hang() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let live = Live::now();
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let own = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
+    let shared = Memory::from(pool.allocate(SIZE)?);
+    let region = shared.region(..)?;
+    let done = AtomicBool::new(false);
+    let checked = thread::scope(|scope| {
+        for memory in [&own, &shared] {
+            let done = &done;
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    memory.record_use(ptr::null_mut());
+                }
+            });
+        }
+        let checked = (0..60).try_for_each(|_| {
+            in_child(|| {
+                for memory in [&own, &shared] {
+                    memory.record_use(ptr::null_mut());
+                    assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
+                    // SAFETY: the child uses it no more, and ends without destructors.
+                    let memory = unsafe { ptr::read(memory) };
+                    // SAFETY: the device has not had it.
+                    unsafe { memory.free_idle() }?;
+                }
+                Ok(())
+            })
+        });
+        done.store(true, Ordering::Relaxed);
+        checked
+    });
+    checked?;
+    assert_eq!(pool.used_chunks(), 1);
+    drop((own, shared, region, pool));
+    gpu.collect();
+    assert_eq!(Live::now(), live);
+    Ok(())
+}

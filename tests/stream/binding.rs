@@ -1,0 +1,372 @@
+//! Binding memory to streams: which ones, what follows for the drop, and who keeps them alive.
+#![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
+
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::Arc;
+use std::thread;
+
+use support::blocking::was_open_on_return;
+use support::cuda::{self, Context, PrimaryContext, Stream, current, no_context};
+use support::ledger::Live;
+use support::{Result, assert_says, host_read, host_write, pattern, refused};
+use vkgdr::cudarc::driver::{CudaContext, CudaStream};
+use vkgdr::{DropPolicy, Error, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const SIZE: usize = 4097;
+
+/// Binds memory to a stream that the test keeps alive for longer.
+fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
+    // SAFETY: the tests drop the stream after the memory is gone.
+    unsafe { memory.bind_raw_stream(stream.raw()) }
+}
+
+/// A stream of the primary context, made where cudarc's habit of changing the current context does no harm.
+fn stream_of_another_thread() -> Result<Arc<CudaStream>> {
+    let made = thread::spawn(|| CudaContext::new(0)?.new_stream()).join();
+    Ok(made.map_err(|_| "the thread panicked")??)
+}
+
+/// Waits for the primary context and empties the release queue.
+fn settle(gpu: &Vkgdr) -> Result {
+    let _primary = PrimaryContext::retain_and_push(0);
+    cuda::synchronize();
+    gpu.collect();
+    Ok(())
+}
+
+#[test]
+fn the_policy_follows_the_binding() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    bind(&memory, &stream)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    assert_eq!(DropPolicy::default(), DropPolicy::WaitForContext);
+    Ok(())
+}
+
+#[test]
+fn binding_to_the_same_stream_again_changes_nothing() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &stream)?;
+    bind(&memory, &stream)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    let shared = stream_of_another_thread()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    memory.bind_stream(&shared)?;
+    memory.bind_stream(&shared)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    assert_eq!(Arc::strong_count(&shared), 2);
+    Ok(())
+}
+
+#[test]
+fn binding_to_a_second_stream_makes_the_drop_wait_for_the_first_as_well() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (first, second) = (Stream::create(), Stream::create());
+    let (source, target) = (Memory::allocate(&gpu, SIZE, MAPPED)?, Memory::allocate(&gpu, SIZE, MAPPED)?);
+    host_write(&source, 0, &pattern(SIZE, 1))?;
+    bind(&source, &first)?;
+    let gate = first.hold();
+    cuda::copy_dtod_async(target.device_ptr(), source.device_ptr(), SIZE, &first);
+    bind(&source, &second)?;
+    assert_eq!(source.drop_policy(), DropPolicy::WaitForContext);
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        drop(source);
+        Ok(())
+    })?;
+    assert!(was_open, "the drop returned while the first stream used the memory");
+    first.synchronize();
+    assert_eq!(host_read(&target, 0, SIZE)?, pattern(SIZE, 1));
+    Ok(())
+}
+
+#[test]
+fn a_map_waits_for_the_stream_that_was_bound_last() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (first, second) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &first)?;
+    bind(&memory, &second)?;
+    let gate = first.hold();
+    gate.wait_until_reached();
+    // Would find the gate given up if it waited.
+    memory.map(MapMode::ReadWrite, ..)?.finish()?;
+    gate.open();
+    let gate = second.hold();
+    let (was_open, ()) =
+        was_open_on_return(gate, "cuStreamSynchronize", || Ok(memory.map(MapMode::Read, ..)?.finish()?))?;
+    assert!(was_open, "the map returned before the second stream had passed");
+    Ok(())
+}
+
+#[test]
+fn a_binding_does_not_end_immediate_release() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    // SAFETY: no work of the device uses the memory.
+    unsafe { memory.release_immediately() };
+    bind(&memory, &stream)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
+    Ok(())
+}
+
+#[test]
+fn the_per_thread_stream_is_refused_and_changes_nothing() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let context = CudaContext::new(0)?;
+    for error in [
+        // SAFETY: CU_STREAM_PER_THREAD is always there.
+        refused(unsafe { memory.bind_raw_stream(without_provenance_mut(2)) }),
+        refused(memory.bind_stream(&context.per_thread_stream())),
+    ] {
+        assert!(matches!(error, Error::PerThreadStream), "{error}");
+        assert_says(&error, &["per-thread default stream", "another stream on every thread"]);
+    }
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    Ok(())
+}
+
+#[test]
+fn a_stream_of_another_context_is_refused_and_changes_nothing() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let other = Context::create(0);
+    let foreign = Stream::create();
+    let error = refused(bind(&memory, &foreign));
+    assert!(matches!(error, Error::ForeignStream), "{error}");
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+
+    let own = owner.with_current(Stream::create);
+    bind(&memory, &own)?;
+    assert!(matches!(refused(bind(&memory, &foreign)), Error::ForeignStream));
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    assert_eq!(current(), other.raw());
+    drop(memory);
+    owner.with_current(|| own.synchronize());
+    gpu.collect();
+    Ok(())
+}
+
+#[test]
+fn the_null_stream_can_be_bound() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    // SAFETY: the default stream lives as long as the context.
+    unsafe { memory.bind_raw_stream(null_mut()) }?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    cuda::memset_d8(memory.device_ptr(), 0x77, SIZE);
+    let mut seen = vec![0_u8; SIZE];
+    memory.map(MapMode::Read, ..)?.read(0, &mut seen)?;
+    assert!(seen == [0x77; SIZE], "the map waits for the default stream");
+    no_context(|| drop(memory));
+    cuda::synchronize();
+    gpu.collect();
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_cudarc_stream_of_another_context_is_refused() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let _owner = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let stream = stream_of_another_thread()?;
+    let error = refused(memory.bind_stream(&stream));
+    assert!(matches!(error, Error::ForeignStream), "{error}");
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    assert_eq!(Arc::strong_count(&stream), 1);
+    Ok(())
+}
+
+#[test]
+fn a_bound_cudarc_stream_is_kept_alive_until_the_memory_is_gone() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (first, second) = (stream_of_another_thread()?, stream_of_another_thread()?);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    memory.bind_stream(&first)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (2, 1));
+    memory.bind_stream(&second)?;
+    assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 2));
+    memory.map(MapMode::ReadWrite, ..)?.finish()?;
+    drop(memory);
+    assert_eq!(Arc::strong_count(&second), 1);
+    second.synchronize()?;
+    gpu.collect();
+    Ok(())
+}
+
+#[test]
+fn a_drop_that_ends_a_cudarc_stream_leaves_the_current_context_alone() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let before = Live::now();
+    let other = Context::create(0);
+    let bound = || -> Result<Memory> {
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        memory.bind_stream(&stream_of_another_thread()?)?;
+        Ok(memory)
+    };
+    drop(bound()?);
+    assert_eq!(current(), other.raw());
+    bound()?.free()?;
+    assert_eq!(current(), other.raw());
+    let memory = bound()?;
+    no_context(|| {
+        drop(memory);
+        assert_eq!(current(), null_mut());
+    });
+    assert_eq!(current(), other.raw());
+    settle(&gpu)?;
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_binding_that_ends_a_cudarc_stream_leaves_the_current_context_alone() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, NONE)?;
+    let other = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let last = stream_of_another_thread()?;
+    memory.bind_stream(&stream_of_another_thread()?)?;
+    memory.bind_stream(&last)?;
+    assert_eq!(current(), other.raw());
+    no_context(|| -> Result {
+        memory.bind_stream(&stream_of_another_thread()?)?;
+        memory.bind_stream(&last)?;
+        assert_eq!(current(), null_mut());
+        Ok(())
+    })
+}
+
+#[test]
+fn unbinding_waits_for_the_stream_and_ends_the_binding() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    assert_eq!(memory.bound_stream(), None);
+    memory.unbind_stream()?;
+    bind(&memory, &stream)?;
+    assert_eq!(memory.bound_stream(), Some(stream.raw()));
+    let gate = stream.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(memory.unbind_stream()?))?;
+    assert!(was_open, "unbound while the stream used the memory");
+    assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
+
+    // Waited for, so that it counts for nothing when the memory is bound again.
+    let other = Stream::create();
+    bind(&memory, &other)?;
+    assert_eq!((memory.bound_stream(), memory.drop_policy()), (Some(other.raw()), DropPolicy::WaitForStream));
+    Ok(())
+}
+
+#[test]
+fn unbinding_lets_a_cudarc_stream_go() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = stream_of_another_thread()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    memory.bind_stream(&stream)?;
+    assert_eq!((memory.bound_stream(), Arc::strong_count(&stream)), (Some(stream.cu_stream()), 2));
+    memory.unbind_stream()?;
+    assert_eq!((memory.bound_stream(), Arc::strong_count(&stream)), (None, 1));
+
+    memory.bind_stream(&stream_of_another_thread()?)?;
+    let other = Context::create(0);
+    no_context(|| memory.unbind_stream().map(|()| assert_eq!(current(), null_mut())))?;
+    assert_eq!(current(), other.raw());
+    Ok(())
+}
+
+#[test]
+fn unbinding_does_not_end_immediate_release() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &stream)?;
+    // SAFETY: no work of the device uses the memory.
+    unsafe { memory.release_immediately() };
+    memory.unbind_stream()?;
+    assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
+    Ok(())
+}
+
+#[test]
+fn a_use_by_another_stream_makes_the_drop_wait_for_the_context() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (bound, other) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &bound)?;
+    memory.record_use(bound.raw());
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
+    memory.record_use(other.raw());
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    // For good: binding again does not make the use undone.
+    memory.unbind_stream()?;
+    bind(&memory, &bound)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+
+    let gate = other.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        drop(memory);
+        Ok(())
+    })?;
+    assert!(was_open, "the drop returned while the other stream used the memory");
+    Ok(())
+}
+
+#[test]
+fn a_use_before_the_binding_counts_too() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (early, bound) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    memory.record_use(early.raw());
+    bind(&memory, &bound)?;
+    assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    Ok(())
+}
+
+#[test]
+fn both_names_of_the_legacy_stream_are_one_stream() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let names = [null_mut(), without_provenance_mut(1)];
+    for (bound, used) in [(names[0], names[1]), (names[1], names[0])] {
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        for name in [bound, used] {
+            // SAFETY: the default stream lives as long as the context.
+            unsafe { memory.bind_raw_stream(name) }?;
+            memory.record_use(used);
+            assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream, "bound to {name:?}, used by {used:?}");
+        }
+        memory.record_use(without_provenance_mut(2));
+        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
+    }
+    Ok(())
+}
+
+#[test]
+fn waiting_for_the_stream_waits_for_the_bound_one_only() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (bound, other) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let part = memory.region(1..2)?;
+    let held = other.hold();
+    held.wait_until_reached();
+    // Would find the gate given up if they waited.
+    part.wait_for_stream()?;
+    bind(&memory, &bound)?;
+    part.wait_for_stream()?;
+    held.open();
+    let gate = bound.hold();
+    let (was_open, ()) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(part.wait_for_stream()?))?;
+    assert!(was_open, "returned before the bound stream had passed");
+    Ok(())
+}

@@ -1,0 +1,218 @@
+//! Copies and fills on streams: which bytes go where, and what is refused.
+#![expect(unsafe_code, reason = "uses streams and addresses that the tests keep alive")]
+
+use std::ptr::null_mut;
+
+use support::cuda::{Context, Stream, no_context};
+use support::ledger::Calls;
+use support::{Random, Result, assert_says, device_read, host_read, host_write, pattern, refused};
+use vkgdr::cudarc::driver::sys::CUstream;
+use vkgdr::{CopyExtent, CopySide, Error, Memory, MemoryKind, OpenFlags, Place, StreamRef, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const SIZE: usize = 1 << 14;
+/// The functions that copy.
+const COPIES: [&str; 5] =
+    ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy3DAsync", "cuMemcpyPeerAsync"];
+const FILLS: [&str; 3] = ["cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async"];
+
+/// A stream of the memory's context.
+#[track_caller]
+fn stream_of(memory: &Memory, stream: &Stream) -> vkgdr::Result<StreamRef> {
+    // SAFETY: the tests keep their streams for longer.
+    unsafe { memory.stream(stream.raw()) }
+}
+
+fn here(raw: CUstream) -> vkgdr::Result<StreamRef> {
+    // SAFETY: the tests keep their streams for longer.
+    unsafe { StreamRef::in_current_context(raw) }
+}
+
+/// Copies, and waits for it.
+fn copy(stream: StreamRef, to: CopySide, from: CopySide, extent: CopyExtent) -> vkgdr::Result<()> {
+    // SAFETY: the tests pass what they own, and nobody uses it meanwhile.
+    unsafe { stream.copy(to, from, extent) }?;
+    stream.synchronize()
+}
+
+fn on_device(memory: &Memory, offset: usize) -> Place {
+    Place::Device(memory.device_ptr() + offset as u64)
+}
+
+fn on_host(bytes: &mut [u8], offset: usize) -> Place {
+    Place::Host(bytes[offset..].as_mut_ptr())
+}
+
+#[test]
+fn a_linear_copy_takes_the_bytes_there_and_nothing_else() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let (one, two) = (Memory::allocate(&gpu, SIZE, MAPPED)?, Memory::allocate(&gpu, SIZE, MAPPED)?);
+    let stream = stream_of(&one, &stream)?;
+    let (mut bytes, mut seen) = (pattern(SIZE, 1), vec![7; SIZE]);
+    host_write(&one, 0, &[7; SIZE])?;
+    host_write(&two, 0, &[7; SIZE])?;
+    let expected = [&[7; 3], &bytes[5..1000], &[7; SIZE - 998]].concat();
+    let linear = |place| CopySide::linear(place);
+    let extent = CopyExtent::linear(995);
+
+    copy(stream, linear(on_device(&one, 3)), linear(on_host(&mut bytes, 5)), extent)?;
+    assert!(device_read(one.device_ptr(), SIZE) == expected, "host to device");
+    copy(stream, linear(on_device(&two, 3)), linear(on_device(&one, 3)), extent)?;
+    assert!(device_read(two.device_ptr(), SIZE) == expected, "device to device");
+    copy(stream, linear(on_host(&mut seen, 3)), linear(on_device(&two, 3)), extent)?;
+    assert!(seen == expected, "device to host");
+    Ok(())
+}
+
+/// The rows and slices of a copy, one byte after the other.
+fn model(to: &mut [u8], to_side: (usize, usize, usize), from: &[u8], from_side: (usize, usize, usize), e: CopyExtent) {
+    for (slice, row) in (0..e.depth).flat_map(|slice| (0..e.height).map(move |row| (slice, row))) {
+        let start = |(offset, rows, slices): (usize, usize, usize)| offset + row * rows + slice * slices;
+        let (to_start, from_start) = (start(to_side), start(from_side));
+        to[to_start..to_start + e.width].copy_from_slice(&from[from_start..from_start + e.width]);
+    }
+}
+
+/// An offset, a row pitch and a slice pitch that an extent fits into within [`SIZE`] bytes.
+fn random_side(random: &mut Random, e: CopyExtent) -> (usize, usize, usize) {
+    let row = e.width + random.below(40);
+    let slice = row * (e.height + random.below(3));
+    let span = (e.depth - 1) * slice + (e.height - 1) * row + e.width;
+    (random.below(SIZE - span), row, slice)
+}
+
+#[test]
+fn rectangles_are_copied_as_a_loop_would_whatever_their_pitches() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let (one, two) = (Memory::allocate(&gpu, SIZE, MAPPED)?, Memory::allocate(&gpu, SIZE, MAPPED)?);
+    let stream = stream_of(&one, &stream)?;
+    let mut random = Random::new(11);
+    for round in 0..40 {
+        let extent =
+            CopyExtent { width: 1 + random.below(60), height: 1 + random.below(9), depth: 1 + random.below(6) };
+        let sides = [(); 2].map(|()| random_side(&mut random, extent));
+        let [to, from] = sides.map(|(offset, row_pitch, slice_pitch)| {
+            move |place: &mut dyn FnMut(usize) -> Place| CopySide { place: place(offset), row_pitch, slice_pitch }
+        });
+        let (mut source, before) = (random.bytes(SIZE), random.bytes(SIZE));
+        let mut expected = before.clone();
+        model(&mut expected, sides[0], &source, sides[1], extent);
+
+        host_write(&two, 0, &before)?;
+        copy(stream, to(&mut |at| on_device(&two, at)), from(&mut |at| on_host(&mut source, at)), extent)?;
+        assert!(device_read(two.device_ptr(), SIZE) == expected, "round {round}, host to device: {extent:?} {sides:?}");
+
+        host_write(&one, 0, &source)?;
+        host_write(&two, 0, &before)?;
+        copy(stream, to(&mut |at| on_device(&two, at)), from(&mut |at| on_device(&one, at)), extent)?;
+        assert!(device_read(two.device_ptr(), SIZE) == expected, "round {round}, on the device: {extent:?} {sides:?}");
+
+        let mut seen = before;
+        copy(stream, to(&mut |at| on_host(&mut seen, at)), from(&mut |at| on_device(&one, at)), extent)?;
+        assert!(seen == expected, "round {round}, device to host: {extent:?} {sides:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_extent_of_zero_copies_and_fills_nothing() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let stream = here(null_mut())?;
+    let calls = COPIES.map(Calls::of).into_iter().chain(FILLS.map(Calls::of));
+    // Addresses that a call would stumble over.
+    let (device, host) = (Place::Device(1), Place::Host(null_mut()));
+    for (width, height, depth) in [(0, 1, 1), (0, 2, 2), (2, 0, 2), (2, 2, 0)] {
+        let extent = CopyExtent { width, height, depth };
+        for (to, from) in [(device, host), (host, device), (device, device)] {
+            copy(stream, CopySide::linear(to), CopySide::linear(from), extent)?;
+        }
+    }
+    // SAFETY: nothing is copied.
+    unsafe { stream.copy_between_contexts(1, 1, memory.context(), 0) }?;
+    // SAFETY: nothing is filled.
+    unsafe { stream.fill_u8(1, 0, 0) }?;
+    // SAFETY: as above.
+    unsafe { stream.fill_u16(1, 0, 0) }?;
+    // SAFETY: as above.
+    unsafe { stream.fill_u32(1, 0, 0) }?;
+    calls.into_iter().for_each(|calls| calls.assert(0, "nothing to do"));
+    Ok(())
+}
+
+#[test]
+fn a_copy_from_host_to_host_is_refused() -> Result {
+    let (_context, _gpu) = support::open(NONE)?;
+    let (mut from, mut to) = ([1_u8; 16], [2_u8; 16]);
+    for extent in [CopyExtent::linear(16), CopyExtent { width: 2, height: 2, depth: 2 }] {
+        let side = |bytes: &mut [u8]| CopySide { place: on_host(bytes, 0), row_pitch: 4, slice_pitch: 8 };
+        let error = refused(copy(here(null_mut())?, side(&mut to), side(&mut from), extent));
+        assert!(matches!(error, Error::HostToHost), "{error}");
+        assert_says(&error, &["needs device memory", "with the CPU"]);
+    }
+    assert_eq!(to, [2; 16]);
+    Ok(())
+}
+
+#[test]
+fn a_slice_pitch_that_is_no_multiple_of_the_row_pitch_is_refused() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let side = |slice_pitch| CopySide { place: on_device(&memory, 0), row_pitch: 10, slice_pitch };
+    let extent = CopyExtent { width: 8, height: 2, depth: 2 };
+    for (to, from) in [(side(25), side(30)), (side(30), side(25))] {
+        let error = refused(copy(here(null_mut())?, to, from, extent));
+        assert!(matches!(error, Error::Misaligned { value: 25, unit: 10, .. }), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn fills_repeat_values_of_every_width() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let stream = stream_of(&memory, &stream)?;
+    memory.fill(.., 0x11_u8)?;
+    memory.flush(..)?;
+    let at = |offset: u64| memory.device_ptr() + offset;
+    // SAFETY: within the memory, which nobody uses.
+    unsafe { stream.fill_u8(at(1), 0x22, 5) }?;
+    // SAFETY: as above.
+    unsafe { stream.fill_u16(at(8), 0x3344, 3) }?;
+    // SAFETY: as above.
+    unsafe { stream.fill_u32(at(16), 0x5566_7788, 2) }?;
+    stream.synchronize()?;
+    let expected = [
+        &[0x11, 0x22, 0x22, 0x22, 0x22, 0x22, 0x11, 0x11][..],
+        &[0x44, 0x33, 0x44, 0x33, 0x44, 0x33, 0x11, 0x11],
+        &[0x88, 0x77, 0x66, 0x55, 0x88, 0x77, 0x66, 0x55, 0x11],
+    ];
+    assert_eq!(host_read(&memory, 0, 25)?, expected.concat());
+    Ok(())
+}
+
+#[test]
+fn a_copy_between_contexts_goes_from_the_other_one() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let from_context = Context::create(0);
+    let from = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    host_write(&from, 0, &pattern(SIZE, 4))?;
+    let to_context = Context::create(0);
+    let to = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    host_write(&to, 0, &[9; SIZE])?;
+    assert_eq!((from.context(), to.context()), (from_context.raw(), to_context.raw()));
+    // SAFETY: the default stream lives as long as its context.
+    let stream = unsafe { to.stream(null_mut()) }?;
+    let (to_address, from_address) = (to.device_ptr() + 1, from.device_ptr() + 2);
+    // SAFETY: both memories have the bytes, and nobody uses them.
+    no_context(|| unsafe { stream.copy_between_contexts(to_address, from_address, from.context(), 100) })?;
+    stream.synchronize()?;
+    let expected = [&[9], &pattern(SIZE, 4)[2..102], &[9; SIZE - 101]].concat();
+    assert!(host_read(&to, 0, SIZE)? == expected);
+    drop((to, from));
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Streams: what a drop waits for under each policy, and what a map waits for. Proved by gates, never by time.
+#![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
+
+use std::thread;
+
+use support::blocking::was_open_on_return;
+use support::cuda::{self, Context, Stream, current};
+use support::ledger::{Calls, Live};
+use support::{Result, host_read, host_write, pattern, simcuda, skip, vklayer};
+use vkgdr::{DropPolicy, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const SIZE: usize = (1 << 16) + 1;
+
+/// Binds memory to a stream that the test keeps alive for longer.
+#[track_caller]
+fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
+    // SAFETY: the tests drop the stream after the memory is gone.
+    unsafe { memory.bind_raw_stream(stream.raw()) }
+}
+
+/// Two memories, the first of which has a pattern in it.
+fn source_and_target(gpu: &Vkgdr) -> Result<(Memory, Memory)> {
+    let (source, target) = (Memory::allocate(gpu, SIZE, MAPPED)?, Memory::allocate(gpu, SIZE, MAPPED)?);
+    host_write(&source, 0, &pattern(SIZE, 1))?;
+    host_write(&target, 0, &pattern(SIZE, 2))?;
+    Ok((source, target))
+}
+
+/// Memory full of something else, which would show in freed memory that is used again.
+fn scribble(gpu: &Vkgdr) -> Result<Vec<Memory>> {
+    let others = (0..8).map(|_| Memory::allocate(gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
+    for other in &others {
+        host_write(other, 0, &[0xee; SIZE])?;
+    }
+    Ok(others)
+}
+
+fn copy(target: &Memory, source: &Memory, stream: &Stream) {
+    cuda::copy_dtod_async(target.device_ptr(), source.device_ptr(), SIZE, stream);
+}
+
+#[test]
+fn memory_that_a_slow_stream_still_uses_is_intact_until_the_stream_has_passed() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let before = Live::now();
+    let (source, target) = source_and_target(&gpu)?;
+    bind(&source, &stream)?;
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    copy(&target, &source, &stream);
+
+    // Returns though the gate is shut: it would wait for as long as the gate does otherwise, and `open` fail.
+    drop(source);
+    assert_eq!(Live::now(), before.plus_one(MAPPED).plus_one(MAPPED).plus_event());
+    assert_eq!(gpu.collect(), 0);
+    let others = scribble(&gpu)?;
+    assert_eq!(gpu.collect(), 0);
+    assert!(!stream.is_idle());
+    gate.open();
+
+    stream.synchronize();
+    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1), "the copy took what was there before the drop");
+    assert_eq!(gpu.collect(), 1);
+    assert_eq!(gpu.collect(), 0);
+    drop((others, target));
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_queue_of_several_streams_is_collected_as_they_pass() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (slow, fast) = (Stream::create(), Stream::create());
+    let before = Live::now();
+    let memories = (0..4).map(|_| Memory::allocate(&gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
+    let gates = (slow.hold(), fast.hold());
+    for (memory, stream) in memories.iter().zip([&slow, &fast, &slow, &fast]) {
+        bind(memory, stream)?;
+    }
+    drop(memories);
+    assert_eq!(gpu.collect(), 0);
+    gates.1.open();
+    fast.synchronize();
+    // Any handle of the GPU looks after the queue.
+    assert_eq!(Vkgdr::open(0, OpenFlags::FORCE_NON_COHERENT)?.collect(), 2);
+    gates.0.open();
+    slow.synchronize();
+    assert_eq!(gpu.collect(), 2);
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn the_next_allocation_and_the_next_drop_collect_too() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let before = Live::now();
+    for next in ["allocation", "drop"] {
+        let kept = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        bind(&memory, &stream)?;
+        let gate = stream.hold();
+        drop(memory);
+        gate.open();
+        stream.synchronize();
+        if next == "allocation" {
+            let another = Memory::allocate(&gpu, SIZE, MAPPED)?;
+            assert_eq!(Live::now(), before.plus_one(MAPPED).plus_one(MAPPED));
+            assert_eq!(gpu.collect(), 0, "{next}");
+            drop((another, kept));
+        } else {
+            drop(kept);
+            assert_eq!(Live::now(), before);
+            assert_eq!(gpu.collect(), 0, "{next}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn by_default_a_drop_waits_for_the_whole_context() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let (source, target) = source_and_target(&gpu)?;
+    let gate = stream.hold();
+    copy(&target, &source, &stream);
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        drop(source);
+        Ok(())
+    })?;
+    assert!(was_open, "the drop returned while the device used the memory");
+    assert_eq!(gpu.collect(), 0, "nothing was put off");
+    stream.synchronize();
+    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
+    Ok(())
+}
+
+#[test]
+fn by_default_free_waits_for_the_whole_context() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let (source, target) = source_and_target(&gpu)?;
+    let gate = stream.hold();
+    copy(&target, &source, &stream);
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(source.free()?))?;
+    assert!(was_open, "free returned while the device used the memory");
+    stream.synchronize();
+    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
+    Ok(())
+}
+
+#[test]
+fn the_last_region_waits_as_its_memory_would() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let (source, target) = source_and_target(&gpu)?;
+    let region = source.region(1..2)?;
+    let gate = stream.hold();
+    copy(&target, &source, &stream);
+    // Not the last: nothing to wait for.
+    drop(source);
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        drop(region);
+        Ok(())
+    })?;
+    assert!(was_open, "the drop returned while the device used the memory");
+    stream.synchronize();
+    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
+    Ok(())
+}
+
+#[test]
+fn a_drop_under_another_context_waits_for_the_context_of_the_memory() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let stream = Stream::create();
+    let (source, target) = source_and_target(&gpu)?;
+    let gate = stream.hold();
+    copy(&target, &source, &stream);
+    let other = Context::create(0);
+    let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
+        drop(source);
+        Ok(())
+    })?;
+    assert!(was_open, "the drop returned while the device used the memory");
+    assert_eq!(current(), other.raw());
+    owner.with_current(|| stream.synchronize());
+    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
+    Ok(())
+}
+
+#[test]
+fn immediate_release_waits_for_nothing() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    if simcuda().is_none() {
+        return skip("NVIDIA's cuMemFree may itself wait for the device");
+    }
+    let stream = Stream::create();
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &stream)?;
+    // SAFETY: no work of the device uses the memory.
+    unsafe { memory.release_immediately() };
+    assert_eq!(memory.drop_policy(), DropPolicy::Immediate);
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    let waits = ["cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cuEventRecord"].map(Calls::of);
+    drop(memory);
+    for calls in waits {
+        calls.assert(0, "immediate release");
+    }
+    assert_eq!(Live::now(), before);
+    assert_eq!(gpu.collect(), 0);
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn a_map_waits_for_the_bound_stream_and_shows_its_work() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
+    for mode in [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard] {
+        let stream = Stream::create();
+        let (source, target) = source_and_target(&gpu)?;
+        bind(&target, &stream)?;
+        let gate = stream.hold();
+        copy(&target, &source, &stream);
+        let (was_open, guard) =
+            was_open_on_return(gate, "cuStreamSynchronize", || Ok(target.map(mode, 100..SIZE - 100)?))?;
+        assert!(was_open, "{mode:?}: the guard began while the device used the memory");
+        if mode != MapMode::Discard {
+            let mut seen = vec![0_u8; SIZE - 200];
+            guard.read(0, &mut seen)?;
+            assert!(seen == pattern(SIZE, 1)[100..SIZE - 100], "{mode:?}");
+        }
+        guard.finish()?;
+        drop(target);
+        stream.synchronize();
+        gpu.collect();
+    }
+    Ok(())
+}
+
+#[test]
+fn a_map_waits_for_no_other_stream() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (bound, other) = (Stream::create(), Stream::create());
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let gate = other.hold();
+    gate.wait_until_reached();
+    // Unbound, then bound to a stream that is idle. A map that waited would find the gate given up.
+    memory.map(MapMode::ReadWrite, ..)?.finish()?;
+    bind(&memory, &bound)?;
+    memory.map(MapMode::ReadWrite, ..)?.finish()?;
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn memory_is_dropped_into_the_queue_from_any_thread() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let stream = Stream::create();
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &stream)?;
+    let gate = stream.hold();
+    let dropped = thread::scope(|scope| scope.spawn(move || drop(memory)).join());
+    dropped.map_err(|_| "the drop panicked")?;
+    let collect = || thread::scope(|scope| scope.spawn(|| gpu.collect()).join());
+    assert_eq!(collect().map_err(|_| "collect panicked")?, 0);
+    gate.open();
+    stream.synchronize();
+    assert_eq!(collect().map_err(|_| "collect panicked")?, 1);
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn an_allocation_that_finds_no_memory_waits_for_what_the_queue_holds() -> Result {
+    const OUT_OF_DEVICE_MEMORY: i32 = -2;
+    let (_context, gpu) = support::open(NONE)?;
+    let Some(layer) = vklayer() else {
+        return skip("this needs VKGDR_TEST_LAYERS=faults");
+    };
+    let stream = Stream::create();
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    bind(&memory, &stream)?;
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    drop(memory);
+    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    let (was_open, memory) =
+        was_open_on_return(gate, "cuEventSynchronize", || Ok(Memory::allocate(&gpu, SIZE, MAPPED)?))?;
+    layer.clear_faults();
+    assert!(was_open, "the allocation did not wait for the queue");
+    assert_eq!(gpu.collect(), 0, "the queue was emptied");
+    assert_eq!(Live::now(), before.plus_one(MAPPED));
+    memory.free()?;
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! Streams of somebody else's and their events: what waits for what, whose streams fit, and on which threads.
+#![expect(unsafe_code, reason = "uses streams and addresses that the tests keep alive")]
+
+use std::ptr::{null_mut, without_provenance_mut};
+use std::thread;
+
+use support::blocking::was_open_on_return;
+use support::cuda::{self, Context, Stream, current, no_context};
+use support::ledger::Live;
+use support::{Result, assert_says, host_read, host_write, logs, refused};
+use vkgdr::cudarc::driver::sys::CUstream;
+use vkgdr::{CopyExtent, CopySide, Error, Event, Memory, MemoryKind, OpenFlags, Place, StreamRef, Vkgdr};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+const SIZE: usize = 4097;
+
+/// The default streams: null, `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+fn default_streams() -> [CUstream; 3] {
+    [0, 1, 2].map(without_provenance_mut)
+}
+
+/// A stream of the memory's context.
+#[track_caller]
+fn stream_of(memory: &Memory, stream: &Stream) -> vkgdr::Result<StreamRef> {
+    // SAFETY: the tests keep their streams for longer.
+    unsafe { memory.stream(stream.raw()) }
+}
+
+fn here(raw: CUstream) -> vkgdr::Result<StreamRef> {
+    // SAFETY: the tests keep their streams for longer.
+    unsafe { StreamRef::in_current_context(raw) }
+}
+
+#[test]
+fn streams_and_events_go_to_other_threads() {
+    fn moves_and_is_shared<T: Send + Sync>() {}
+    moves_and_is_shared::<StreamRef>();
+    moves_and_is_shared::<Event>();
+}
+
+#[test]
+fn synchronize_waits_for_the_stream_and_for_no_other() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let (held, idle) = (Stream::create(), Stream::create());
+    let gate = held.hold();
+    gate.wait_until_reached();
+    // Would find the gate given up if it waited.
+    stream_of(&memory, &idle)?.synchronize()?;
+    let stream = stream_of(&memory, &held)?;
+    let (was_open, ()) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(stream.synchronize()?))?;
+    assert!(was_open, "returned before the stream had passed");
+    Ok(())
+}
+
+#[test]
+fn an_event_is_complete_when_what_was_before_it_is_done() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let raw = Stream::create();
+    let stream = stream_of(&memory, &raw)?;
+    let before = Live::now();
+    let gate = raw.hold();
+    gate.wait_until_reached();
+    let event = stream.record()?;
+    assert_eq!(Live::now(), before.plus_event());
+    assert_ne!(event.raw(), null_mut());
+    assert_eq!(event.context(), memory.context());
+    assert!(!event.is_complete()?);
+    let (was_open, ()) = was_open_on_return(gate, "cuEventSynchronize", || Ok(event.synchronize()?))?;
+    assert!(was_open, "returned before the event had passed");
+    assert!(event.is_complete()?);
+    let later = raw.hold();
+    later.wait_until_reached();
+    assert!(event.is_complete()?, "what comes later does not count");
+    later.open();
+    drop(event);
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn a_stream_that_waits_for_an_event_goes_on_after_it() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (source, target) = (Memory::allocate(&gpu, SIZE, MAPPED)?, Memory::allocate(&gpu, SIZE, MAPPED)?);
+    let (first, second) = (Stream::create(), Stream::create());
+    let (one, two) = (stream_of(&source, &first)?, stream_of(&source, &second)?);
+    host_write(&source, 0, &[1; SIZE])?;
+    let gate = first.hold();
+    // SAFETY: within the memory, and the copy below waits for it.
+    unsafe { one.fill_u8(source.device_ptr(), 2, SIZE) }?;
+    two.wait(&one.record()?)?;
+    let linear = |memory: &Memory| CopySide::linear(Place::Device(memory.device_ptr()));
+    let (to, from) = (linear(&target), linear(&source));
+    // SAFETY: both memories have the bytes, and nobody else uses them.
+    unsafe { two.copy(to, from, CopyExtent::linear(SIZE)) }?;
+    let copied = two.record()?;
+    gate.wait_until_reached();
+    assert!(!copied.is_complete()?, "the copy did not wait");
+    gate.open();
+    copied.synchronize()?;
+    assert!(host_read(&target, 0, SIZE)? == [2; SIZE]);
+    Ok(())
+}
+
+#[test]
+fn a_stream_waits_for_another_contexts_event() -> Result {
+    let one = Context::create(0);
+    let first = Stream::create();
+    let gate = first.hold();
+    let event = here(first.raw())?.record()?;
+    let two = Context::create(0);
+    let second = Stream::create();
+    let stream = here(second.raw())?;
+    stream.wait(&event)?;
+    let after = stream.record()?;
+    gate.wait_until_reached();
+    assert!(!after.is_complete()?);
+    gate.open();
+    after.synchronize()?;
+    assert_eq!(current(), two.raw());
+    drop(second);
+    drop(two);
+    one.with_current(|| drop(first));
+    Ok(())
+}
+
+#[test]
+fn a_stream_works_on_any_thread_and_leaves_the_current_context_alone() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let raw = Stream::create();
+    let stream = here(raw.raw())?;
+    assert_eq!((stream.raw(), stream.context()), (raw.raw(), owner.raw()));
+    let other = Context::create(0);
+    let use_it = |stream: StreamRef| -> vkgdr::Result<()> {
+        // SAFETY: within the memory, which nobody uses.
+        unsafe { stream.fill_u8(memory.device_ptr(), 5, SIZE) }?;
+        let event = stream.record()?;
+        stream.wait(&event)?;
+        event.synchronize()?;
+        assert!(event.is_complete()?);
+        stream.synchronize()
+    };
+    use_it(stream)?;
+    // SAFETY: the stream is kept.
+    use_it(unsafe { memory.stream(raw.raw()) }?)?;
+    assert_eq!(current(), other.raw());
+    let elsewhere = thread::scope(|scope| {
+        scope.spawn(|| use_it(stream).map(|()| assert_eq!(current(), null_mut())).map_err(|e| e.to_string())).join()
+    });
+    elsewhere.map_err(|_| "the thread panicked")??;
+    drop(memory);
+    owner.with_current(|| drop(raw));
+    Ok(())
+}
+
+#[test]
+fn a_stream_of_another_context_is_refused() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let own = Stream::create();
+    let _other = Context::create(0);
+    let foreign = Stream::create();
+    for error in [refused(stream_of(&memory, &foreign)), refused(here(own.raw()))] {
+        assert!(matches!(error, Error::ForeignStream), "{error}");
+    }
+    stream_of(&memory, &own)?.synchronize()?;
+    here(foreign.raw())?.synchronize()?;
+    drop((memory, foreign));
+    owner.with_current(|| drop(own));
+    Ok(())
+}
+
+#[test]
+fn the_default_streams_fit_every_context() -> Result {
+    let gpu = Vkgdr::open(0, NONE)?;
+    let owner = Context::create(0);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let other = Context::create(0);
+    for (value, raw) in (1..).zip(default_streams()) {
+        // SAFETY: the default streams live as long as their context.
+        let stream = unsafe { memory.stream(raw) }?;
+        assert_eq!((stream.raw(), stream.context()), (raw, owner.raw()));
+        // SAFETY: within the memory, which nobody uses.
+        unsafe { stream.fill_u8(memory.device_ptr(), value, SIZE) }?;
+        stream.record()?.synchronize()?;
+        assert!(host_read(&memory, 0, SIZE)? == [value; SIZE]);
+        assert_eq!(here(raw)?.context(), other.raw());
+        here(raw)?.synchronize()?;
+    }
+    drop(memory);
+    Ok(())
+}
+
+#[test]
+fn without_a_context_there_is_no_stream() -> Result {
+    let (_context, _gpu) = support::open(NONE)?;
+    let error = no_context(|| refused(here(null_mut())));
+    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
+    Ok(())
+}
+
+#[test]
+fn streams_and_events_of_a_destroyed_context_are_errors_and_go_in_silence() -> Result {
+    let (_survivor, _gpu) = support::open(NONE)?;
+    let survivor = here(null_mut())?;
+    let before = Live::now();
+    let context = Context::create(0);
+    let stream = here(null_mut())?;
+    let (event, another) = (stream.record()?, stream.record()?);
+    context.destroy();
+    logs::capture();
+    for error in [
+        refused(event.is_complete()),
+        refused(event.synchronize()),
+        refused(survivor.wait(&event)),
+        refused(stream.synchronize()),
+        refused(stream.record()),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains("CONTEXT_IS_DESTROYED") || text.contains("INVALID_CONTEXT"), "{text}");
+    }
+    drop(event);
+    thread::spawn(|| drop(another)).join().map_err(|_| "the drop panicked")?;
+    survivor.synchronize()?;
+    assert_eq!(logs::captured(), [""; 0]);
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn an_event_is_dropped_on_any_thread_under_any_context() -> Result {
+    let owner = Context::create(0);
+    let stream = here(null_mut())?;
+    let before = Live::now();
+    let events = [stream.record()?, stream.record()?, stream.record()?];
+    let other = Context::create(0);
+    logs::capture();
+    let [one, two, three] = events;
+    drop(one);
+    no_context(|| drop(two));
+    thread::spawn(|| drop(three)).join().map_err(|_| "the drop panicked")?;
+    assert_eq!(logs::captured(), [""; 0]);
+    assert_eq!(Live::now(), before);
+    assert_eq!(current(), other.raw());
+    drop((other, owner));
+    Ok(())
+}
+
+#[test]
+fn the_text_of_a_stream_and_an_event_shows_their_handles() -> Result {
+    let (_context, _gpu) = support::open(NONE)?;
+    let stream = here(without_provenance_mut(2))?;
+    assert!(format!("{stream:?}").starts_with("StreamRef { raw: 0x2, context: 0x"), "{stream:?}");
+    let event = stream.record()?;
+    assert!(format!("{event:?}").contains(&format!("{:?}", event.raw())), "{event:?}");
+    cuda::synchronize();
+    Ok(())
+}
+
+#[test]
+fn an_event_is_over_when_it_has_passed_or_never_will() -> Result {
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    let event = stream_of(&memory, &stream)?.record()?;
+    assert!(!event.is_over());
+    gate.open();
+    stream.synchronize();
+    assert!(event.is_over());
+    let unfinished = stream_of(&memory, &stream)?.record()?;
+    drop((memory, stream));
+    context.destroy();
+    assert!(unfinished.is_over() && unfinished.is_complete().is_err());
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Streams: bindings, copies on them, streams of other libraries, and drops that wait for them.
+
+mod binding;
+mod copies;
+mod drops;
+mod foreign;

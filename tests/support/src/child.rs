@@ -1,0 +1,57 @@
+//! Tests that need a fresh process: they start their own binary again, in a role.
+//!
+//! What a child wants to tell goes through [`say`]; what goes wrong there is a panic, as in any test.
+
+use std::fmt::Display;
+use std::process::Command;
+
+use crate::Result;
+
+const ROLE: &str = "VKGDR_TEST_ROLE";
+/// Begins the lines that are for the parent; libtest, Vulkan's loader and the drivers write lines of their own.
+const MARK: &str = "child: ";
+
+/// The role that this process was started in; `None` in the test itself.
+#[must_use]
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// The command that runs `test` of this binary, by its full name, in a new process and in `role`.
+///
+/// # Errors
+/// When the path of this binary is not known.
+pub fn command(test: &str, role: &str) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
+    Ok(command)
+}
+
+/// Tells the parent a line.
+pub fn say(text: impl Display) {
+    eprintln!("{MARK}{text}");
+}
+
+/// The message for the parent in a line of a child's standard error, if it has one.
+#[must_use]
+pub fn said(line: &str) -> Option<&str> {
+    line.strip_prefix(MARK)
+}
+
+/// Runs a child to its end, and returns the lines that it said.
+///
+/// # Errors
+/// When the child cannot be started.
+///
+/// # Panics
+/// When the child failed, panicked or said nothing.
+#[track_caller]
+pub fn run(mut command: Command) -> Result<Vec<String>> {
+    let output = command.output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let said: Vec<_> = errors.lines().filter_map(said).map(str::to_owned).collect();
+    assert!(output.status.success(), "{command:?} ended with {}:\n{errors}", output.status);
+    assert!(!errors.contains("panicked"), "{command:?} panicked:\n{errors}");
+    assert!(!said.is_empty(), "{command:?} said nothing; is that the test's name?\n{errors}");
+    Ok(said)
+}

@@ -1,0 +1,76 @@
+//! Opening device 0, and reading and writing memory as either side.
+
+use cudarc::driver::sys::CUdeviceptr;
+use vkgdr::{Error, MemoryKind, OpenFlags, Region, Vkgdr};
+
+use crate::Result;
+use crate::cuda::{self, PrimaryContext};
+
+/// The kinds of memory that the CPU sees.
+pub const HOST_VIEWS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Host];
+
+/// Opens device 0, with its primary context current on this thread. Destructure the result as `(_context, gpu)`: the
+/// context must be dropped last.
+///
+/// # Errors
+/// Those of [`Vkgdr::open`].
+#[track_caller]
+pub fn open(flags: OpenFlags) -> Result<(PrimaryContext, Vkgdr)> {
+    let context = PrimaryContext::retain_and_push(0);
+    Ok((context, Vkgdr::open(0, flags)?))
+}
+
+/// As [`open`], with coherent mapped memory; `None`, which it reports, where the GPU has no such memory.
+///
+/// # Errors
+/// Those of [`Vkgdr::open`], except for the lack of coherent memory.
+#[track_caller]
+pub fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
+    let context = PrimaryContext::retain_and_push(0);
+    match Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT) {
+        Ok(gpu) => Ok(Some((context, gpu))),
+        Err(error @ Error::NoSuitableMemoryType { .. }) => {
+            eprintln!("left out: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The members of `kinds` that the GPU has. The others are reported as left out.
+pub fn supported(gpu: &Vkgdr, kinds: &[MemoryKind]) -> Vec<MemoryKind> {
+    let (has, lacks): (Vec<_>, Vec<_>) = kinds.iter().partition(|kind| gpu.supports(**kind));
+    for kind in lacks {
+        eprintln!("left out: {} has no {kind} memory", gpu.name());
+    }
+    has
+}
+
+/// The bytes that the device sees.
+#[track_caller]
+#[must_use]
+pub fn device_read(pointer: CUdeviceptr, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    cuda::memcpy_dtoh(&mut bytes, pointer);
+    bytes
+}
+
+/// The bytes that the CPU sees in a range, after an invalidate.
+///
+/// # Errors
+/// Those of [`Region::invalidate`] and [`Region::read`].
+pub fn host_read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
+    region.invalidate(offset..offset + len)?;
+    let mut bytes = vec![0; len];
+    region.read(offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes as the CPU, and flushes.
+///
+/// # Errors
+/// Those of [`Region::write`] and [`Region::flush`].
+pub fn host_write(region: &Region, offset: usize, bytes: &[u8]) -> Result {
+    region.write(offset, bytes)?;
+    Ok(region.flush(offset..offset + bytes.len())?)
+}

@@ -1,0 +1,65 @@
+//! Everything that a failure, or any number of cycles, must leave as it was.
+
+use std::collections::BTreeMap;
+
+use crate::resources::Snapshot;
+use crate::{cuda, simcuda, vklayer};
+
+const CUDA_NOUNS: [&str; 11] =
+    ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
+const VULKAN_NOUNS: [&str; 4] = ["instance", "device", "memory", "mapping"];
+
+/// Live objects of both drivers as far as they can be counted, the current context, descriptors and mappings.
+#[derive(Debug)]
+pub struct State {
+    objects: BTreeMap<String, usize>,
+    context: usize,
+    process: Snapshot,
+}
+
+impl State {
+    /// Counts now.
+    ///
+    /// # Panics
+    /// When `/proc` cannot be read.
+    #[must_use]
+    pub fn take() -> Self {
+        Self { objects: objects(), context: cuda::current().addr(), process: Snapshot::take() }
+    }
+
+    /// Checks that all is as it was `before`.
+    ///
+    /// # Panics
+    /// When it is not, with a list of what came and went.
+    #[track_caller]
+    pub fn assert_unchanged(before: &Self, after_what: &str) {
+        assert_eq!(objects(), before.objects, "live objects after {after_what}");
+        assert_eq!(cuda::current().addr(), before.context, "the current context after {after_what}");
+        name_on_panic(after_what, || Snapshot::assert_unchanged(&before.process));
+    }
+}
+
+fn objects() -> BTreeMap<String, usize> {
+    let cuda = simcuda()
+        .into_iter()
+        .flat_map(|sim| CUDA_NOUNS.map(|noun| (format!("CUDA {noun}"), sim.live_objects_of(noun))));
+    let vulkan = vklayer()
+        .into_iter()
+        .flat_map(|layer| VULKAN_NOUNS.map(|noun| (format!("Vulkan {noun}"), layer.live_objects_of(noun))));
+    cuda.chain(vulkan).collect()
+}
+
+/// Names what was done when `check` panics, whose own message does not know it.
+#[track_caller]
+fn name_on_panic(what: &str, check: impl FnOnce()) {
+    struct Name<'a>(&'a str);
+    impl Drop for Name<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("after {}", self.0);
+            }
+        }
+    }
+    let _name = Name(what);
+    check();
+}
