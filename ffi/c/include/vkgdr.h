@@ -54,6 +54,12 @@ typedef enum vkgdr_open_flags {
    * Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running needs.
    */
   VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
+  /**
+   * Let vkgdr_open() succeed on a GPU without mapped memory, where vkgdr 0.1 fails: for programs that ask
+   * vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
+   * vkgdr_open_primary_context(), which needs no mapped memory.
+   */
+  VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 16777216,
 } vkgdr_open_flags;
 
 /**
@@ -342,6 +348,9 @@ VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t
  * Opens a GPU.
  *
  * Initialises CUDA if need be. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
+ *
+ * Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall back on
+ * other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
  *
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.

@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use support::driver::{self, DriverKind};
+
 use super::Result;
 
 /// Warnings are errors in everything that is compiled here.
@@ -135,6 +137,19 @@ impl Workshop {
         // No folder's name has a colon: they come from a list with colons.
         command.env("LD_LIBRARY_PATH", env::join_paths(folders).unwrap_or_default());
         command
+    }
+
+    /// As [`command`](Self::command), on the simulated GPU made to look like a profile of vkgdr-sim; none, with a line
+    /// that says so, on a real driver.
+    pub(crate) fn profiled(&self, profile: &str, program: impl AsRef<Path>) -> Result<Option<Command>> {
+        if driver::kind() != Some(DriverKind::Sim) {
+            eprintln!("skipped: profiles are of the simulated driver");
+            return Ok(None);
+        }
+        let folder = env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?;
+        let mut command = self.command(Path::new(&folder).join("vkgdr-sim"));
+        command.args(["--profile", profile, "--"]).arg(program.as_ref());
+        Ok(Some(command))
     }
 
     /// Runs a program that was compiled here and says "done" when it got to its end.
