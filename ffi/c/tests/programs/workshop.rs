@@ -12,8 +12,9 @@ use super::Result;
 
 /// Warnings are errors in everything that is compiled here.
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// What a Rust static library needs on Linux (`rustc --print native-static-libs`).
-const STATIC_NEEDS: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+/// The libraries that a Rust static library needs on Linux (`rustc --print native-static-libs`), as in the installed
+/// `vkgdr.pc`: without those that compilers add to every program.
+const STATIC_NEEDS: [&str; 5] = ["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 /// A compiler and the language that it compiles.
 #[derive(Debug, Clone, Copy)]
