@@ -3,6 +3,7 @@
 # it with CMake and with pkg-config, and runs them with the driver that sim/run chooses.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+choose_driver
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -101,6 +102,38 @@ for tool in cc:c gcc:c clang:c c++:cpp g++:cpp clang++:cpp; do
         run "$program"
     done
 done
+
+# Links with libvkgdr.a, and with "static" as its first argument with nothing but archives.
+link_statically() { # STATIC|DYNAMIC PROGRAM
+    local flags
+    eval "flags=($(pkg-config --static --cflags --libs vkgdr))"
+    case $1 in
+        static) flags=(-static "${flags[@]}") ;;
+        # The archive alone, in a folder without the shared library.
+        dynamic) flags=(-L"$work/archive" "${flags[@]}") ;;
+    esac
+    quietly gcc -std=gnu11 -Wall -Wextra -Werror examples/c/share.c -o "$2" "${flags[@]}"
+}
+
+say 'pkg-config --static'
+mkdir "$work/archive"
+cp "$prefix/lib/libvkgdr.a" "$work/archive/"
+link_statically dynamic "$work/with-archive"
+if needs_shared_library "$work/with-archive"; then die 'pkg-config --static links to libvkgdr.so.1'; fi
+run "$work/with-archive"
+if [ -e "$(gcc -print-file-name=libc.a)" ]; then
+    link_statically static "$work/all-static"
+    if ldd "$work/all-static" >/dev/null 2>&1; then die 'gcc -static made a program that needs shared libraries'; fi
+    # glibc's dlopen loads drivers into such a program, but not all of them work there. That there is none it says.
+    case $VKGDR_CUDA_DRIVER in
+        sim)
+            if out=$(env -u LD_LIBRARY_PATH "$work/all-static" text 2>&1); then die "a static program said: $out"; fi
+            [[ $out == *'libcuda.so.1 could not be loaded'* ]] || die "a static program fails with: $out"
+            ;;
+    esac
+else
+    say 'skipped: gcc -static has no libc.a'
+fi
 
 say 'uninstall'
 DESTDIR=$work/stage PREFIX=/opt/vkgdr quietly scripts/install.sh

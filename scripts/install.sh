@@ -63,8 +63,10 @@ build() {
     }
     libs=$(sed -n 's/^note: native-static-libs: //p' <<<"$log" | tail -n 1)
     [ -n "$libs" ] || die 'rustc does not tell what the static library needs'
-    # Each once; what every program is linked with anyway is left out.
-    tr ' ' '\n' <<<"$libs" | awk 'NF && $0 != "-lc" && !seen[$0]++' | paste -sd ' ' >"$static_libs_file"
+    # Each once, without those that compilers add to every program: libc, and the unwinder, which is libgcc_s or, with
+    # -static, libgcc_eh.
+    tr ' ' '\n' <<<"$libs" | awk 'NF && $0 != "-lc" && $0 != "-lgcc_s" && !seen[$0]++' | paste -sd ' ' \
+        >"$static_libs_file"
 }
 
 # For root without cargo: what a user has built must be there, and newer than the sources.

@@ -76,10 +76,13 @@ impl Allocation {
         memory_type: MemoryType,
         exported: Option<&Exported>,
     ) -> Result<Self> {
-        let out_of = |error| with_sizes(error, kind, len as u64, memory_type);
+        let out_of = |error| with_sizes(error, kind, len, memory_type);
+        let Some(counted) = owner.gpu().count_allocation() else {
+            return Err(shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type));
+        };
         let memory = match exported {
-            None => DeviceMemory::allocate(owner.gpu(), &memory_type, size),
-            Some(exported) => DeviceMemory::import(owner.gpu(), &memory_type, size, exported),
+            None => DeviceMemory::allocate(counted, &memory_type, size),
+            Some(exported) => DeviceMemory::import(counted, &memory_type, size, exported),
         };
         let memory = memory.map_err(out_of)?;
         let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
@@ -173,21 +176,26 @@ fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<
     // cannot be longer than `isize::MAX`.
     match size {
         Some(size) if size <= memory_type.info.heap_size && isize::try_from(size).is_ok() => Ok(size),
-        _ => Err(Error::Allocation {
-            operation: "vkAllocateMemory",
-            code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
-            kind,
-            asked: len as u64,
-            heap: memory_type.info.heap_size,
-        }),
+        _ => Err(shortage(None, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, kind, len, memory_type)),
     }
 }
 
-/// Adds the sizes to Vulkan's word that there is no memory, or no address space to map it.
-fn with_sizes(error: Error, kind: MemoryKind, asked: u64, memory_type: MemoryType) -> Error {
+/// The error for `len` bytes that cannot be had, after a Vulkan call or without one.
+fn shortage(
+    operation: Option<&'static str>,
+    code: vk::Result,
+    kind: MemoryKind,
+    len: usize,
+    memory_type: MemoryType,
+) -> Error {
+    Error::Allocation { operation, code, kind, asked: len as u64, heap: memory_type.info.heap_size }
+}
+
+/// Adds the sizes to a Vulkan error that means a shortage of memory or address space.
+fn with_sizes(error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
     match error {
-        Error::Vulkan { operation, code } if Error::is_exhaustion(&error) => {
-            Error::Allocation { operation, code, kind, asked, heap: memory_type.info.heap_size }
+        Error::Vulkan { operation, code } if error.is_exhaustion() => {
+            shortage(Some(operation), code, kind, len, memory_type)
         }
         other => other,
     }
@@ -227,6 +235,7 @@ mod tests {
         for len in [(1 << 30) + 1, 1_000_000_000_000_000, isize::MAX as usize, usize::MAX] {
             let error = refuse(len).map_err(|e| e.to_string());
             assert!(error.as_ref().is_err_and(|e| e.contains("VK_ERROR_OUT_OF_DEVICE_MEMORY")), "{len}: {error:?}");
+            assert!(error.is_err_and(|e| !e.contains("vkAllocateMemory")), "{len}: names a call that was not made");
         }
     }
 }

@@ -60,7 +60,8 @@ fn a_forked_child_shares_memory_through_the_descriptor_alone() -> Result {
         return Ok(());
     }
     let memory_type = gpu.memory_type(MemoryKind::Mapped)?;
-    let memory = DeviceMemory::allocate(gpu.gpu(), &memory_type, LEN as u64)?;
+    let counted = gpu.gpu().count_allocation().ok_or("too many allocations")?;
+    let memory = DeviceMemory::allocate(counted, &memory_type, LEN as u64)?;
     let mapping = HostMapping::map(&memory)?;
     let fd = memory.export()?;
     for value in [0x5a, 0xc3] {

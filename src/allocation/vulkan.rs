@@ -42,18 +42,23 @@ pub(super) struct DeviceMemory {
 
 impl DeviceMemory {
     /// Allocates `size` bytes, which must be more than 0 and at most the heap's size.
-    pub(super) fn allocate(gpu: &'static Gpu, memory_type: &MemoryType, size: u64) -> Result<Self> {
+    pub(super) fn allocate(counted: CountedAllocation, memory_type: &MemoryType, size: u64) -> Result<Self> {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let counted = gpu.count_allocation()?;
+        let gpu = counted.gpu();
         // SAFETY: the type is this GPU's, `Allocation` has checked the size, and the allocation was counted.
         let handle = unsafe { gpu.vulkan().allocate_memory(memory_type.info.index, size) }?;
         Ok(Self { handle, gpu, _counted: counted })
     }
 
     /// Another object of the memory behind an exported descriptor. The same rules for `size`.
-    pub(super) fn import(gpu: &'static Gpu, memory_type: &MemoryType, size: u64, exported: &Exported) -> Result<Self> {
+    pub(super) fn import(
+        counted: CountedAllocation,
+        memory_type: &MemoryType,
+        size: u64,
+        exported: &Exported,
+    ) -> Result<Self> {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let counted = gpu.count_allocation()?;
+        let gpu = counted.gpu();
         // SAFETY: as in `allocate`, and the descriptor fits: whoever made the `Exported` has promised it.
         let handle = unsafe { gpu.vulkan().import_memory(memory_type.info.index, size, exported.fd.as_fd()) }?;
         Ok(Self { handle, gpu, _counted: counted })

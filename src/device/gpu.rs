@@ -29,9 +29,15 @@ pub(crate) struct Gpu {
     copy_engines: CopyEngines,
 }
 
-/// One of the allocations that a GPU may have at a time.
+/// A live allocation in the count of its GPU's.
 #[derive(Debug)]
 pub(crate) struct CountedAllocation(&'static Gpu);
+
+impl CountedAllocation {
+    pub(crate) const fn gpu(&self) -> &'static Gpu {
+        self.0
+    }
+}
 
 impl Drop for CountedAllocation {
     fn drop(&mut self) {
@@ -79,16 +85,13 @@ impl Gpu {
         &self.vulkan
     }
 
-    /// Counts an allocation that is about to be made. Vulkan leaves more than `maxMemoryAllocationCount` live ones
-    /// undefined (VUID-vkAllocateMemory-maxMemoryAllocationCount-04101).
-    pub(crate) fn count_allocation(&'static self) -> Result<CountedAllocation> {
+    /// Counts an allocation that is about to be made. None at the device's limit: Vulkan leaves more than
+    /// `maxMemoryAllocationCount` live allocations undefined (VUID-vkAllocateMemory-maxMemoryAllocationCount-04101).
+    pub(crate) fn count_allocation(&'static self) -> Option<CountedAllocation> {
         let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
+        // Made at the limit, too, since its drop takes the count back.
         let counted = CountedAllocation(self);
-        if before < self.vulkan.physical.max_allocations {
-            Ok(counted)
-        } else {
-            Err(Error::Vulkan { operation: "vkAllocateMemory", code: vk::Result::ERROR_TOO_MANY_OBJECTS })
-        }
+        (before < self.vulkan.physical.max_allocations).then_some(counted)
     }
 
     pub(super) fn live_allocations(&self) -> u32 {

@@ -10,8 +10,8 @@ use std::fmt;
 use ash::vk;
 
 use crate::MemoryKind;
-pub(crate) use text::{Bytes, Uuid};
-use text::{Hint, VulkanToken};
+pub(crate) use text::Uuid;
+use text::{Hint, Shortage, VulkanToken};
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -63,19 +63,22 @@ pub enum Error {
         /// What it returned.
         code: vk::Result,
     },
-    /// Memory could not be allocated, or not be mapped for the CPU.
+    /// Memory could not be allocated, or not be mapped for the CPU: there is too little of it or of address space, or
+    /// there are too many allocations.
     #[error(
-        "{operation} failed ({}): {} of {kind} memory asked, heap is {}{}",
-        VulkanToken(*code), Bytes(*asked), Bytes(*heap), hint::exhaustion(*code, *kind, *asked, *heap)
+        "{}{}",
+        Shortage { operation: *operation, code: *code, kind: *kind, asked: *asked, heap: *heap },
+        hint::exhaustion(*code, *kind, *asked, *heap)
     )]
     Allocation {
-        /// The Vulkan function.
-        operation: &'static str,
-        /// What it returned, or would by specification: a size beyond the heap is refused before the call.
+        /// The Vulkan function that failed. None if the request was refused without a call: Vulkan leaves sizes beyond
+        /// the heap, and more live allocations than the device's limit, undefined.
+        operation: Option<&'static str>,
+        /// What the function returned, or the Vulkan result that names the reason of a refusal.
         code: vk::Result,
         /// The kind of memory.
         kind: MemoryKind,
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// Bytes in the memory heap of that kind.
         heap: u64,
@@ -317,18 +320,24 @@ mod tests {
 
     #[test]
     fn an_allocation_error_names_operation_token_sizes_and_remedy() {
-        let error = Error::Allocation {
-            operation: "vkAllocateMemory",
+        let error = |operation, asked| Error::Allocation {
+            operation,
             code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
             kind: MemoryKind::Mapped,
-            asked: 2 << 30,
+            asked,
             heap: 256 << 20,
         };
         assert_eq!(
-            error.to_string(),
-            "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): 2 GiB of mapped memory asked, \
-             heap is 256 MiB; enable Resizable BAR in the firmware to map more"
+            error(Some("vkAllocateMemory"), 200 << 20).to_string(),
+            "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested 200 MiB of mapped memory; \
+             the heap has 256 MiB; enable Resizable BAR in the firmware to map more"
         );
+        assert_eq!(
+            error(None, 2 << 30).to_string(),
+            "requested 2 GiB of mapped memory; the heap has 256 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY); \
+             enable Resizable BAR in the firmware to map more"
+        );
+        assert!(error(None, 2 << 30).is_exhaustion());
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::fmt;
 
 use ash::vk;
 
+use crate::MemoryKind;
+
 /// Vulkan's own spelling of a result code.
 pub(super) struct VulkanToken(pub(super) vk::Result);
 
@@ -19,8 +21,28 @@ impl fmt::Display for VulkanToken {
     }
 }
 
+/// Why there was no memory: the call that failed with its result, or, where nothing was called, the result as the reason.
+pub(super) struct Shortage {
+    pub(super) operation: Option<&'static str>,
+    pub(super) code: vk::Result,
+    pub(super) kind: MemoryKind,
+    pub(super) asked: u64,
+    pub(super) heap: u64,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (token, asked, heap) = (VulkanToken(self.code), Bytes(self.asked), Bytes(self.heap));
+        if let Some(operation) = self.operation {
+            write!(f, "{operation} failed ({token}): ")?;
+        }
+        write!(f, "requested {asked} of {} memory; the heap has {heap}", self.kind)?;
+        if self.operation.is_none() { write!(f, " ({token})") } else { Ok(()) }
+    }
+}
+
 /// A number of bytes in the largest binary unit that leaves at least 1.
-pub(crate) struct Bytes(pub(crate) u64);
+pub(super) struct Bytes(pub(super) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -90,8 +90,11 @@ fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
         let error = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
         layer.clear_faults();
         let error = error.err().unwrap_or_default();
-        assert!(error.starts_with(&format!("{function} failed ({token}): 1 MiB of mapped memory")), "{error}");
-        assert!(error.contains("heap is "), "{error}: heap of {heap} bytes");
+        assert!(
+            error.starts_with(&format!("{function} failed ({token}): requested 1 MiB of mapped memory; ")),
+            "{error}"
+        );
+        assert!(error.contains("the heap has "), "{error}: heap of {heap} bytes");
         assert_eq!(layer.calls(Some(function)), calls + 1, "tried again though nothing was released");
     }
     Ok(())

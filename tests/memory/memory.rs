@@ -284,7 +284,7 @@ fn what_cannot_be_allocated_is_refused_with_reasons() -> Result {
         assert_says(&allocate(0, kind), &[&format!("cannot allocate 0 bytes of {kind} memory")]);
         for len in [1_000_000_000_000_000, isize::MAX as usize, usize::MAX] {
             let error = allocate(len, kind);
-            assert_says(&error, &["VK_ERROR_OUT_OF_DEVICE_MEMORY", &format!("{kind} memory asked, heap is")]);
+            assert_says(&error, &["VK_ERROR_OUT_OF_DEVICE_MEMORY", &format!("{kind} memory; the heap has ")]);
             assert_eq!((error.vulkan_code(), error.cuda_code()), (Some(-2), None));
         }
     }

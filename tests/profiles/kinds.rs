@@ -57,7 +57,12 @@ fn without_resizable_bar_mapped_memory_ends_with_its_budget() -> Result {
         let beyond = refused(Memory::allocate(&gpu, 50 * MIB, mapped));
         assert_says(
             &beyond,
-            &["VK_ERROR_OUT_OF_DEVICE_MEMORY", "50 MiB of mapped memory", "heap is 256 MiB", "enable Resizable BAR"],
+            &[
+                "VK_ERROR_OUT_OF_DEVICE_MEMORY",
+                "requested 50 MiB of mapped memory",
+                "the heap has 256 MiB",
+                "enable Resizable BAR",
+            ],
         );
         for kind in [MemoryKind::Host, MemoryKind::Device] {
             Memory::allocate(&gpu, 300 * MIB, kind)?;
@@ -87,7 +92,7 @@ fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
             }
             assert!(pieces.len() <= 246, "more than the budget");
         };
-        assert_says(&error, &["VK_ERROR_OUT_OF_DEVICE_MEMORY", "heap is 256 MiB"]);
+        assert_says(&error, &["VK_ERROR_OUT_OF_DEVICE_MEMORY", "the heap has 256 MiB"]);
         assert!(pieces.len() > 100, "{}: much of the BAR is not used", pieces.len());
         pieces.clear();
         pool.allocate(MIB)?;

@@ -87,7 +87,8 @@ struct vkgdr {
         /// Takes over a handle of the C library.
         explicit device(vkgdr_t handle) noexcept : handle_(handle) {}
 
-        /// Opens a GPU. Needs no current context; allocations do.
+        /// Opens a GPU. Needs no current context; allocations do. A GPU without mapped memory is opened only with
+        /// VKGDR_OPEN_MAPPED_OPTIONAL_BIT.
         ///
         /// @param number  The CUDA device number.
         /// @param flags   Of `enum vkgdr_open_flags`.

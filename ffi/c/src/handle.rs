@@ -31,6 +31,16 @@ pub enum vkgdr_open_flags {
     VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
     /// Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running needs.
     VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
+    /// Let vkgdr_open() succeed on a GPU without mapped memory, where vkgdr 0.1 fails: for programs that ask
+    /// vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
+    /// vkgdr_open_primary_context(), which needs no mapped memory.
+    VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 0x0100_0000,
+}
+
+/// The flags of the crate, and whether a GPU without mapped memory may be opened.
+fn open_flags(flags: u32) -> (OpenFlags, bool) {
+    let optional = vkgdr_open_flags::VKGDR_OPEN_MAPPED_OPTIONAL_BIT as u32;
+    (OpenFlags::from_bits_retain(flags & !optional), flags & optional != 0)
 }
 
 /// How much memory of a kind there is, in bytes.
@@ -53,12 +63,22 @@ fn into_handle(inner: Vkgdr) -> vkgdr_t {
 ///
 /// Initialises CUDA if need be. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
 ///
+/// Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall back on
+/// other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
+///
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
 /// @return A handle for vkgdr_close(), or NULL: see vkgdr_last_error().
 #[unsafe(no_mangle)]
 pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
-    let opened = remembered(|| Ok(Vkgdr::open(device, OpenFlags::from_bits_retain(flags))?));
+    let opened = remembered(|| {
+        let (flags, mapped_is_optional) = open_flags(flags);
+        let opened = Vkgdr::open(device, flags)?;
+        if !mapped_is_optional {
+            opened.memory_type_of(MemoryKind::Mapped)?;
+        }
+        Ok(opened)
+    });
     opened.map_or(null_mut(), into_handle)
 }
 
@@ -77,7 +97,7 @@ pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
 pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32, out: *mut vkgdr_t) -> i32 {
     let opened = remembered(|| {
         required(out)?;
-        let opened = Vkgdr::open_primary_context(device, OpenFlags::from_bits_retain(flags))?;
+        let opened = Vkgdr::open_primary_context(device, open_flags(flags).0)?;
         // SAFETY: by this function's contract.
         unsafe { put(out, into_handle(opened)) }
     });

@@ -92,9 +92,8 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let class = classes(py)?.of(error).bind(py);
     let exception = class.call1((error.to_string(),))?;
     let operation = match error {
-        Error::Cuda { operation, .. } | Error::Vulkan { operation, .. } | Error::Allocation { operation, .. } => {
-            Some(*operation)
-        }
+        Error::Cuda { operation, .. } | Error::Vulkan { operation, .. } => Some(*operation),
+        Error::Allocation { operation, .. } => *operation,
         _ => None,
     };
     exception.setattr("operation", operation)?;

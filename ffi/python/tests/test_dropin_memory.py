@@ -38,6 +38,8 @@ def test_raw_memory_larger_than_the_heap_says_so(gpu):
         vkgdr.RawMemory(gpu, 10**15)
     assert isinstance(caught.value, MemoryError)
     assert caught.value.vk_result == -2
+    assert caught.value.operation is None
+    assert "vkAllocateMemory" not in str(caught.value)
 
 
 def test_raw_memory_keeps_its_owner_until_it_is_freed(gpu):

@@ -18,11 +18,12 @@ class VkgdrError(RuntimeError):
     Attributes
     ----------
     operation : str or None
-        The driver's function that failed, such as ``"vkAllocateMemory"``.
+        The driver's function that failed, such as ``"vkAllocateMemory"``. None where none was called, as for a size
+        larger than the heap.
     cu_result : int or None
         The ``CUresult`` that a CUDA function returned.
     vk_result : int or None
-        The ``VkResult`` that a Vulkan function returned.
+        The ``VkResult`` that a Vulkan function returned, or that stands for the reason where none was called.
     """
 
     operation: str | None = None

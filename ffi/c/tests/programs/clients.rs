@@ -61,6 +61,18 @@ fn the_cpp_layer_returns_and_throws_what_it_says_in_cpp17_and_cpp20() -> Result 
 }
 
 #[test]
+fn a_gpu_without_mapped_memory_is_opened_on_request_and_its_other_kinds_work() -> Result {
+    let Some(shop) = Workshop::open("without-mapped")? else { return Ok(()) };
+    let build = Build { name: "without-mapped", sources: &[COMMON[0], COMMON[1], "without_mapped.c"], ..CLIENT };
+    for compiler in installed(&[GCC]) {
+        let program = shop.program(compiler, &build)?;
+        let Some(mut command) = shop.profiled("no-bar", program)? else { return Ok(()) };
+        done(&mut command)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_client_runs_with_the_static_library() -> Result {
     let build = Build { name: "static", linkage: Linkage::Static, ..CLIENT };
     build_and_run("static", &[GCC], &[build])

@@ -15,27 +15,39 @@ fn libcuda() -> PathBuf {
     found.unwrap_or_else(|| "-l:libcuda.so.1".into())
 }
 
-/// The old client, compiled with vkgdr 0.1's declarations, against the stub.
-fn old_client(shop: &Workshop, compiler: Compiler) -> Result<PathBuf> {
+/// A program of `tests/fixtures/old`, compiled with vkgdr 0.1's declarations, against the stub.
+fn old_program(shop: &Workshop, compiler: Compiler, source: &str) -> Result<PathBuf> {
     let stub = shop.path("libstub.so");
     let mut command = Command::new(compiler.program);
     command.args(["-shared", "-fPIC", "-Wl,-soname,libvkgdr.so.1", "-I"]).arg(fixture("old/include"));
     finish(command.arg("-I").arg(fixture("cuda")).arg(fixture("old/stub.c")).arg("-o").arg(&stub))?;
-    let client = shop.path("old-client");
+    let program = shop.path("old-program");
     let mut command = Command::new(compiler.program);
     command.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-I"]).arg(fixture("old/include"));
-    command.arg("-I").arg(fixture("cuda")).arg(fixture("old/client.c")).arg(&stub);
+    command.arg("-I").arg(fixture("cuda")).arg(fixture(source)).arg(&stub);
     // vkgdr 0.1's users link libcuda.
-    finish(command.arg(libcuda()).arg("-o").arg(&client))?;
-    Ok(client)
+    finish(command.arg(libcuda()).arg("-o").arg(&program))?;
+    Ok(program)
 }
 
 #[test]
 fn a_program_linked_against_vkgdr_0_1_runs_with_this_library() -> Result {
     let Some(shop) = Workshop::open("old")? else { return Ok(()) };
     for compiler in installed(&[GCC, CLANG]) {
-        let client = old_client(&shop, compiler)?;
+        let client = old_program(&shop, compiler, "old/client.c")?;
         shop.run(&client, &[])?;
+    }
+    Ok(())
+}
+
+/// Programs fall back on other memory where vkgdr 0.1 says that there is none that can be mapped.
+#[test]
+fn a_program_of_vkgdr_0_1_cannot_open_a_gpu_without_mapped_memory() -> Result {
+    let Some(shop) = Workshop::open("fallback")? else { return Ok(()) };
+    for compiler in installed(&[GCC]) {
+        let program = old_program(&shop, compiler, "old/fallback.c")?;
+        let Some(mut command) = shop.profiled("no-bar", program)? else { return Ok(()) };
+        done(&mut command)?;
     }
     Ok(())
 }

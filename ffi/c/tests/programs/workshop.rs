@@ -6,12 +6,15 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use support::driver::{self, DriverKind};
+
 use super::Result;
 
 /// Warnings are errors in everything that is compiled here.
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// What a Rust static library needs on Linux (`rustc --print native-static-libs`).
-const STATIC_NEEDS: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+/// The libraries that a Rust static library needs on Linux (`rustc --print native-static-libs`), as in the installed
+/// `vkgdr.pc`: without those that compilers add to every program.
+const STATIC_NEEDS: [&str; 5] = ["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 /// A compiler and the language that it compiles.
 #[derive(Debug, Clone, Copy)]
@@ -135,6 +138,19 @@ impl Workshop {
         // No folder's name has a colon: they come from a list with colons.
         command.env("LD_LIBRARY_PATH", env::join_paths(folders).unwrap_or_default());
         command
+    }
+
+    /// As [`command`](Self::command), on the simulated GPU made to look like a profile of vkgdr-sim; none, with a line
+    /// that says so, on a real driver.
+    pub(crate) fn profiled(&self, profile: &str, program: impl AsRef<Path>) -> Result<Option<Command>> {
+        if driver::kind() != Some(DriverKind::Sim) {
+            eprintln!("skipped: profiles are of the simulated driver");
+            return Ok(None);
+        }
+        let folder = env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?;
+        let mut command = self.command(Path::new(&folder).join("vkgdr-sim"));
+        command.args(["--profile", profile, "--"]).arg(program.as_ref());
+        Ok(Some(command))
     }
 
     /// Runs a program that was compiled here and says "done" when it got to its end.
