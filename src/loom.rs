@@ -6,7 +6,7 @@
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
-    cell::UnsafeCell,
+    cell::{MutPtr, UnsafeCell},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread::yield_now,
 };
@@ -28,7 +28,20 @@ impl<T> UnsafeCell<T> {
     }
 
     #[inline]
-    pub(crate) fn with_mut<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
-        work(self.0.get())
+    pub(crate) fn get_mut(&self) -> MutPtr<T> {
+        MutPtr(self.0.get())
+    }
+}
+
+/// A pointer to the content of a cell. loom's checks that nothing else reaches the content while it lives.
+#[cfg(not(all(test, loom)))]
+#[derive(Debug)]
+pub(crate) struct MutPtr<T>(*mut T);
+
+#[cfg(not(all(test, loom)))]
+impl<T> MutPtr<T> {
+    #[inline]
+    pub(crate) fn with<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
+        work(self.0)
     }
 }

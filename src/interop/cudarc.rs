@@ -62,7 +62,7 @@ fn wrap(context: Context, device: i32) -> std::result::Result<Arc<CudaContext>, 
 impl Region {
     /// The device pointer, for a use on `stream`; 0, which the driver refuses, when the memory's context is gone.
     fn cudarc_ptr<'a>(&self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        let context = self.chunk().block().context();
+        let context = self.block().context();
         if !context.is_alive() {
             return (0, SyncOnDrop::Record(None));
         }
@@ -94,7 +94,7 @@ macro_rules! device_slice {
             }
 
             fn stream(&self) -> &Arc<CudaStream> {
-                default_stream(self.chunk().block().context(), self.owner().device())
+                default_stream(self.block().context(), self.owner().device())
             }
         }
 

@@ -7,9 +7,9 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -70,8 +70,8 @@ pub(crate) struct Chunk {
     exposed: AtomicBool,
     /// Where it begins in its block, in units of [`LINE`] bytes.
     line: u32,
-    /// The bytes that were asked for when it was lent.
-    len: usize,
+    /// The bytes that were asked for, once another holder than the first may return the chunk; 0 until then.
+    len: AtomicUsize,
     binding: LazyBinding,
     block: Arc<Block>,
 }
@@ -97,7 +97,8 @@ impl Chunk {
         // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
         let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
         let (refs, exposed) = (RefCount(AtomicU32::new(0)), AtomicBool::new(false));
-        Box::new(Self { refs, span, class, cached, exposed, line, len: 0, binding: LazyBinding::default(), block })
+        let (len, binding) = (AtomicUsize::new(0), LazyBinding::default());
+        Box::new(Self { refs, span, class, cached, exposed, line, len, binding, block })
     }
 
     pub(crate) const fn span(&self) -> u32 {
@@ -113,10 +114,23 @@ impl Chunk {
         self.class == Self::DEDICATED
     }
 
-    /// The bytes that were asked for when it was lent last.
+    /// The bytes that were asked for; 0 while the chunk is free, or its first holder alone knows.
     #[inline]
-    pub(crate) const fn len(&self) -> usize {
-        self.len
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn forget_len(&self) {
+        self.len.store(0, Ordering::Relaxed);
+    }
+
+    /// Records the bytes that were asked for, before there are other holders.
+    #[inline]
+    pub(super) fn set_len(&self, len: usize) {
+        if self.len() == 0 {
+            self.len.store(len, Ordering::Relaxed);
+        }
     }
 
     #[inline]
@@ -162,10 +176,10 @@ impl Chunk {
         !self.exposed.load(Ordering::Relaxed) && self.binding.is_unset()
     }
 
-    /// Resets a free chunk to the state of a new one. Returns whether the device may use it, and its binding.
-    pub(crate) fn reset(&mut self) -> (bool, Binding) {
-        let exposed = std::mem::take(self.exposed.get_mut());
-        (exposed, self.binding.take())
+    /// Resets a free chunk to the state of a new one.
+    pub(crate) fn reset(&mut self) -> LastUse {
+        *self.len.get_mut() = 0;
+        LastUse { exposed: std::mem::take(self.exposed.get_mut()), binding: self.binding.take() }
     }
 
     pub(super) fn policy(&self) -> DropPolicy {
@@ -230,7 +244,8 @@ impl Chunk {
     #[cold]
     fn mark_idle(&mut self) {
         if !self.binding.get().has_unfinished_copy() {
-            drop(self.reset());
+            *self.exposed.get_mut() = false;
+            drop(self.binding.take());
         }
     }
 
@@ -246,7 +261,7 @@ impl Chunk {
     /// Releases a free chunk and the block that it is all of: as its binding says, or at once if the device has not had
     /// it.
     pub(crate) fn release_dedicated(mut self: Box<Self>) -> Result<()> {
-        let (exposed, mut binding) = self.reset();
+        let LastUse { exposed, mut binding, .. } = self.reset();
         if !exposed {
             binding.release_immediately();
         }
@@ -262,8 +277,16 @@ impl fmt::Debug for Chunk {
     }
 }
 
+/// How a chunk was used when it was lent last.
+#[derive(Debug)]
+pub(crate) struct LastUse {
+    /// Whether the device may use the chunk.
+    pub(crate) exposed: bool,
+    pub(crate) binding: Binding,
+}
+
 /// A reference to a lent chunk. The last one returns the chunk.
-pub(crate) struct ChunkRef(NonNull<Chunk>);
+pub(crate) struct ChunkRef(*mut Chunk);
 
 // SAFETY: a pointer to a chunk that is counted atomically, and chunks may be sent and shared.
 unsafe impl Send for ChunkRef {}
@@ -276,30 +299,35 @@ const _: () = {
 };
 
 impl ChunkRef {
-    /// Lends a free chunk for `len` bytes.
-    #[inline]
+    /// The only reference to a free chunk, which is lent for `len` bytes; 0 if that is not known yet.
     pub(crate) fn new(mut chunk: Box<Chunk>, len: usize) -> Self {
+        *chunk.len.get_mut() = len;
         chunk.refs = RefCount(AtomicU32::new(1));
-        chunk.len = len;
-        Self(NonNull::from(Box::leak(chunk)))
+        Self(Box::into_raw(chunk))
     }
 
     /// Turns the reference into a pointer.
     #[inline]
-    pub(crate) fn into_raw(self) -> NonNull<Chunk> {
+    pub(crate) fn into_raw(self) -> *mut Chunk {
         ManuallyDrop::new(self).0
     }
 
-    /// The reference of a pointer; none if the chunk is free, as far as its memory still tells.
+    /// The reference of a pointer; none if the chunk is free, which its length tells.
     ///
     /// # Safety
     ///
-    /// The pointer must come from [`into_raw`](Self::into_raw), and be used once.
+    /// The pointer must come from [`into_raw`](Self::into_raw), and one of the references made of it at most be dropped.
     #[inline]
-    pub(crate) unsafe fn from_raw(chunk: NonNull<Chunk>) -> Option<Self> {
+    pub(crate) unsafe fn from_raw(chunk: *mut Chunk) -> Option<Self> {
         // SAFETY: the chunk has the reference that the pointer stands for, by this function's contract.
-        let lent = unsafe { chunk.as_ref() }.refs.0.load(CountOrdering::Relaxed) != 0;
-        lent.then_some(Self(chunk))
+        let len = unsafe { &*chunk }.len();
+        (len != 0).then_some(Self(chunk))
+    }
+
+    /// Whether nothing but the CPU has used the chunk since it was lent, through this reference alone.
+    #[inline]
+    pub(crate) fn is_only_use(&self) -> bool {
+        self.refs.is_one() && self.is_idle()
     }
 
     /// Removes this reference; gives the chunk with the last one. In a forked child, nothing: the chunk is the parent's.
@@ -307,12 +335,12 @@ impl ChunkRef {
     pub(crate) fn release(self) -> Option<Box<Chunk>> {
         let chunk = self.into_raw();
         // SAFETY: the reference keeps the chunk, up to the removal.
-        let refs = unsafe { &(*chunk.as_ptr()).refs };
+        let refs = unsafe { &(*chunk).refs };
         if process::is_forked() || !refs.remove() {
             return None;
         }
         // SAFETY: it was a box when it was lent, and this was the last reference.
-        Some(unsafe { Box::from_raw(chunk.as_ptr()) })
+        Some(unsafe { Box::from_raw(chunk) })
     }
 
     /// Removes this reference, and reports what goes wrong when it was the last.
@@ -349,7 +377,7 @@ impl Deref for ChunkRef {
     #[inline]
     fn deref(&self) -> &Chunk {
         // SAFETY: the reference keeps the chunk, which nobody changes but through atomics.
-        unsafe { self.0.as_ref() }
+        unsafe { &*self.0 }
     }
 }
 
@@ -368,5 +396,114 @@ impl Drop for ChunkRef {
         {
             log::warn!("releasing memory: {error}");
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// A chunk with two holders: their marks, and what its last holder alone touches.
+    struct Counted {
+        refs: RefCount,
+        marks: [AtomicBool; 2],
+        content: UnsafeCell<()>,
+        taken: AtomicU32,
+    }
+
+    impl Counted {
+        fn with_two_holders() -> Arc<Self> {
+            let refs = RefCount(AtomicU32::new(1));
+            refs.add();
+            let marks = [(), ()].map(|()| AtomicBool::new(false));
+            Arc::new(Self { refs, marks, content: UnsafeCell::new(()), taken: AtomicU32::new(0) })
+        }
+
+        fn mark(&self) {
+            self.marks.iter().for_each(|mark| mark.store(true, CountOrdering::Relaxed));
+        }
+
+        fn marks(&self) -> [bool; 2] {
+            [0, 1].map(|index| self.marks[index].load(CountOrdering::Relaxed))
+        }
+
+        /// Uses the chunk and removes a reference; takes the chunk with the last.
+        fn release(&self) {
+            self.content.with(|_| ());
+            if self.refs.remove() {
+                self.content.with_mut(|_| ());
+                self.taken.fetch_add(1, CountOrdering::Relaxed);
+            }
+        }
+    }
+
+    fn spawn<T: 'static>(
+        chunk: &Arc<Counted>,
+        work: impl FnOnce(Arc<Counted>) -> T + 'static,
+    ) -> thread::JoinHandle<T> {
+        let chunk = chunk.clone();
+        thread::spawn(move || work(chunk))
+    }
+
+    fn join<T>(thread: thread::JoinHandle<T>) -> T {
+        thread.join().unwrap_or_else(|_| panic!("a thread panicked"))
+    }
+
+    #[test]
+    fn one_of_several_takes_the_chunk_after_all_others() {
+        loom::model(|| {
+            let chunk = Counted::with_two_holders();
+            let other = spawn(&chunk, |chunk| {
+                chunk.refs.add();
+                chunk.release();
+                chunk.release();
+            });
+            chunk.release();
+            join(other);
+            assert_eq!(chunk.taken.load(CountOrdering::Relaxed), 1);
+        });
+    }
+
+    /// The reference is added by way of a borrow of the holder's, and outlives it.
+    #[test]
+    fn a_reference_that_a_borrower_added_counts() {
+        loom::model(|| {
+            let chunk = Counted::with_two_holders();
+            assert!(!chunk.refs.remove());
+            let borrower = spawn(&chunk, |chunk| {
+                chunk.refs.add();
+                thread::spawn(move || chunk.release())
+            });
+            let holder_of_the_new = join(borrower);
+            chunk.release();
+            join(holder_of_the_new);
+            assert_eq!(chunk.taken.load(CountOrdering::Relaxed), 1);
+        });
+    }
+
+    #[test]
+    fn the_only_holder_sees_the_marks_of_the_others() {
+        loom::model(|| {
+            let chunk = Counted::with_two_holders();
+            // Threads both: the first to be spawned may be through before the other begins.
+            let marking = spawn(&chunk, |chunk| {
+                chunk.mark();
+                chunk.release();
+            });
+            let looking = spawn(&chunk, |chunk| {
+                if chunk.refs.is_one() {
+                    assert_eq!(chunk.marks(), [true, true]);
+                }
+                if chunk.refs.remove() {
+                    assert_eq!(chunk.marks(), [true, true]);
+                }
+            });
+            join(marking);
+            join(looking);
+        });
     }
 }

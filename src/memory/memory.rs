@@ -94,16 +94,48 @@ impl Memory {
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         let block = Block::dedicated(owner, allocate)?;
         let len = block.allocation().len();
-        Ok(Self::new(ChunkRef::new(Chunk::dedicated(block), len)))
+        Ok(Self::new(ChunkRef::new(Chunk::dedicated(block), len), len))
     }
 
-    /// All of a chunk.
+    /// The first `len` bytes of a chunk.
     #[inline]
-    pub(crate) fn new(chunk: ChunkRef) -> Self {
-        Self(Region::new(chunk))
+    pub(crate) fn new(chunk: ChunkRef, len: usize) -> Self {
+        Self(Region::new(chunk, len))
     }
 
-    /// Gives the reference to the chunk.
+    /// All of a chunk of which the length was recorded, as when it was lent first if nothing else has used it.
+    #[inline]
+    pub(crate) fn lent_again(chunk: ChunkRef) -> Self {
+        let len = chunk.len();
+        let memory = Self(Region::new(chunk, len));
+        memory.0.forget_single_use();
+        memory
+    }
+
+    /// Records the length for whatever returns the chunk.
+    pub(crate) fn record_len(&self) {
+        self.0.chunk().set_len(self.len());
+    }
+
+    /// The id of its pool and the class of its chunk.
+    #[inline]
+    pub(crate) const fn place(&self) -> (u32, u16) {
+        self.0.place()
+    }
+
+    /// Whether nothing else refers to its chunk, and only the CPU has used it.
+    #[inline]
+    pub(crate) fn is_only_use(&self) -> bool {
+        self.0.is_only_use()
+    }
+
+    /// Changes the length, for another holder of the same chunk.
+    #[inline]
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.0.set_len(len);
+    }
+
+    /// Gives up the memory for its reference to the chunk.
     #[inline]
     pub(crate) fn into_chunk(self) -> ChunkRef {
         self.0.into_chunk()
@@ -121,7 +153,7 @@ impl Memory {
     /// What `vkGetMemoryFdKHR` returns, [`Error::Pooled`] for memory of a pool, which shares an allocation with other
     /// memory, and [`Error::Forked`].
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        let block = self.0.chunk().block();
+        let block = self.0.block();
         if block.is_pooled() {
             return Err(Error::Pooled { operation: "export_fd" });
         }
@@ -149,7 +181,7 @@ impl Memory {
     /// The CUDA context that the memory belongs to.
     #[must_use]
     pub fn context(&self) -> CUcontext {
-        self.0.chunk().block().context().raw()
+        self.0.block().context().raw()
     }
 
     /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop returns at once, with the
@@ -187,7 +219,7 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
-        self.0.chunk().bound_stream()
+        self.0.bound_stream()
     }
 
     /// Waits for the bound stream, and ends the binding: the drop waits for the whole context from then on, unless it
@@ -215,7 +247,7 @@ impl Memory {
     /// What the release waits for.
     #[must_use]
     pub fn drop_policy(&self) -> DropPolicy {
-        self.0.chunk().policy()
+        self.0.policy()
     }
 
     /// Makes the release wait for nothing ([`DropPolicy::Immediate`]).

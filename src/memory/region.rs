@@ -5,10 +5,13 @@ use std::fmt;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
+use super::binding::DropPolicy;
+use super::block::Block;
 use super::chunk::ChunkRef;
 use crate::access::copy::{self, CopyRoutine};
 use crate::access::guard::{MapGuard, MapMode};
@@ -28,46 +31,113 @@ use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 ///
 /// All methods may be called from any thread; they make the memory's own CUDA context current where they need
 /// one. Offsets and ranges are in bytes from the region's start.
-#[derive(Clone)]
+#[repr(C)]
 pub struct Region {
     /// Null for device memory.
     host_ptr: Handle<*mut u8>,
     device_ptr: CUdeviceptr,
-    len: usize,
     chunk: ChunkRef,
+    /// Where a pool keeps the chunk when it is free: here too, so that neither an allocation nor a free that only the CPU
+    /// has used touches the chunk, which is often far from the CPU's caches.
+    pool_id: u32,
+    class: u16,
+    /// 1 if the CPU copies it through its cache, else 0. No `bool`: the compiler would tell `Some` from `None` by its other
+    /// values, and copy the region in pieces.
+    cached: u8,
+    /// Whether the chunk may have other references, or uses that its release has to know of.
+    shared: AtomicBool,
+    /// Last: it changes with every allocation of a pool, and the rest is then copied in two vectors.
+    len: usize,
 }
 
 impl Region {
-    /// All of a chunk.
+    /// The first `len` bytes of a chunk.
     #[inline]
-    pub(super) fn new(chunk: ChunkRef) -> Self {
-        Self { host_ptr: Handle(chunk.host_ptr()), device_ptr: chunk.device_ptr(), len: chunk.len(), chunk }
+    pub(super) fn new(chunk: ChunkRef, len: usize) -> Self {
+        Self {
+            host_ptr: Handle(chunk.host_ptr()),
+            device_ptr: chunk.device_ptr(),
+            len,
+            pool_id: chunk.block().pool_id(),
+            class: chunk.class(),
+            cached: chunk.is_cached().into(),
+            shared: AtomicBool::new(false),
+            chunk,
+        }
     }
 
-    pub(crate) const fn chunk(&self) -> &ChunkRef {
+    #[inline]
+    pub(crate) fn block(&self) -> &Block {
+        self.chunk.block()
+    }
+
+    /// The chunk, whose count and marks may change from now on.
+    #[inline]
+    pub(crate) fn chunk(&self) -> &ChunkRef {
+        self.shared.store(true, Ordering::Relaxed);
         &self.chunk
     }
 
     #[inline]
+    pub(super) fn bound_stream(&self) -> Option<CUstream> {
+        self.chunk.bound_stream()
+    }
+
+    pub(super) fn policy(&self) -> DropPolicy {
+        self.chunk.policy()
+    }
+
+    /// Whether this is the only reference to its chunk, and only the CPU has used it.
+    #[inline]
+    pub(super) fn is_only_use(&self) -> bool {
+        !self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Marks all of a chunk as shared, unless it is the only reference and only the CPU has used it: then the recorded
+    /// length is forgotten.
+    #[inline]
+    pub(super) fn forget_single_use(&self) {
+        let shared = !self.chunk.is_only_use();
+        if !shared {
+            self.chunk.forget_len();
+        }
+        self.shared.store(shared, Ordering::Relaxed);
+    }
+
+    /// The id of its pool and the class of its chunk.
+    #[inline]
+    pub(super) const fn place(&self) -> (u32, u16) {
+        (self.pool_id, self.class)
+    }
+
+    /// Changes the length of all of a chunk, for another holder.
+    #[inline]
+    pub(super) fn set_len(&mut self, len: usize) {
+        self.len = len;
+    }
+
+    /// Gives up all of a chunk for the reference to it.
+    #[inline]
     pub(super) fn into_chunk(self) -> ChunkRef {
+        self.chunk.set_len(self.len);
         self.chunk
     }
 
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
-        View::checked(self.chunk.allocation(), self.offset(), self.len)
+        View::checked(self.block().allocation(), self.offset(), self.len)
     }
 
     /// Where it begins in its allocation, in bytes.
     fn offset(&self) -> usize {
         // An allocation fits the address space.
-        usize::try_from(self.device_ptr - self.chunk.allocation().device_ptr()).unwrap_or(usize::MAX)
+        usize::try_from(self.device_ptr - self.block().allocation().device_ptr()).unwrap_or(usize::MAX)
     }
 
     /// The host address of a range within the region, if the CPU copies it through its cache.
     #[inline]
     fn cached_ptr(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        if !self.chunk.is_cached() || range::check(offset, len, self.len).is_err() {
+        if self.cached == 0 || range::check(offset, len, self.len).is_err() {
             return None;
         }
         // SAFETY: `offset` is at most the length of the mapping at `host_ptr`.
@@ -77,7 +147,7 @@ impl Region {
     /// The handle that the memory was allocated from.
     #[must_use]
     pub fn owner(&self) -> &Vkgdr {
-        self.chunk.allocation().owner()
+        self.block().allocation().owner()
     }
 
     /// The first byte's address on the device.
@@ -88,7 +158,7 @@ impl Region {
 
     #[inline]
     pub(crate) fn device_ptr_ref(&self) -> &CUdeviceptr {
-        self.chunk.expose();
+        self.chunk().expose();
         &self.device_ptr
     }
 
@@ -116,7 +186,7 @@ impl Region {
     /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
-        self.chunk.allocation().kind()
+        self.block().allocation().kind()
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
@@ -124,20 +194,20 @@ impl Region {
     /// already running needs.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
-        self.chunk.allocation().memory_type().coherent
+        self.block().allocation().memory_type().coherent
     }
 
     /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
     /// where not.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
-        self.chunk.allocation().memory_type().atom
+        self.block().allocation().memory_type().atom
     }
 
     /// The memory type that the memory came from.
     #[must_use]
     pub fn memory_type(&self) -> MemoryTypeInfo {
-        self.chunk.allocation().memory_type().info
+        self.block().allocation().memory_type().info
     }
 
     /// A stream of the memory's context, for copies, fills and events. Null and 1 are that context's legacy default
@@ -153,7 +223,7 @@ impl Region {
     /// The stream must stay alive for as long as the value and its copies are used.
     pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
         // SAFETY: by this method's contract.
-        unsafe { StreamRef::in_context(raw, self.chunk.block().context()) }
+        unsafe { StreamRef::in_context(raw, self.block().context()) }
     }
 
     /// Waits for the stream that the memory is bound to. Does nothing when it is bound to none.
@@ -339,12 +409,8 @@ impl Region {
     /// [`Error::OutOfRange`].
     pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        Ok(Self {
-            host_ptr: Handle(self.host_ptr.0.wrapping_add(offset)),
-            device_ptr: self.device_ptr + offset as u64,
-            len,
-            chunk: self.chunk.clone(),
-        })
+        let host_ptr = Handle(self.host_ptr.0.wrapping_add(offset));
+        Ok(Self { host_ptr, device_ptr: self.device_ptr + offset as u64, len, ..self.clone() })
     }
 
     /// The bytes as elements of `T`, as pointer and count.
@@ -399,6 +465,16 @@ impl Region {
         // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody else uses the bytes by this
         // method's contract.
         Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
+    }
+}
+
+impl Clone for Region {
+    fn clone(&self) -> Self {
+        let chunk = self.chunk();
+        chunk.set_len(self.len);
+        let chunk = chunk.clone();
+        let Self { host_ptr, device_ptr, len, pool_id, class, cached, .. } = *self;
+        Self { host_ptr, device_ptr, len, chunk, pool_id, class, cached, shared: AtomicBool::new(true) }
     }
 }
 

@@ -148,7 +148,7 @@ impl Region {
 
     #[inline]
     fn path(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
-        let memory_type = self.chunk().allocation().memory_type();
+        let memory_type = self.block().allocation().memory_type();
         let properties = MemoryProperties {
             host_view: self.kind().has_host_view(),
             coherent: memory_type.coherent,
@@ -156,7 +156,7 @@ impl Region {
         };
         match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
             // Setting an engine up for one copy is not worth it.
-            CopyPath::EngineOrCpu if !CopyEngines::keeps_engine(self.chunk().block().context()) => CopyPath::Cpu,
+            CopyPath::EngineOrCpu if !CopyEngines::keeps_engine(self.block().context()) => CopyPath::Cpu,
             path => path,
         }
     }
@@ -263,7 +263,7 @@ impl Region {
         }
         // SAFETY: the region keeps the bytes, and an unfinished copy is noted where the memory's release looks.
         Self::change_by_engine(part, || unsafe {
-            self.engines().write(self.chunk().block().context(), part.device_ptr(), source)
+            self.engines().write(self.block().context(), part.device_ptr(), source)
         })
     }
 
@@ -294,7 +294,7 @@ impl Region {
         }
         part.flush(0, target.len())?;
         // SAFETY: as for a write.
-        Ok(unsafe { self.engines().read(self.chunk().block().context(), part.device_ptr(), target) })
+        Ok(unsafe { self.engines().read(self.block().context(), part.device_ptr(), target) })
     }
 
     /// As [`write_by_engine`](Self::write_by_engine).
@@ -308,7 +308,7 @@ impl Region {
         let part = view.part(offset, len)?;
         // SAFETY: as for a write.
         Self::change_by_engine(part, || unsafe {
-            self.engines().fill(self.chunk().block().context(), part.device_ptr(), pattern, len)
+            self.engines().fill(self.block().context(), part.device_ptr(), pattern, len)
         })
     }
 

@@ -21,8 +21,8 @@ use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::binding::Binding;
 use crate::memory::block::{Block, ChunkPool};
-use crate::memory::chunk::Chunk;
-use crate::{DropPolicy, MemoryKind, Result, StreamRef, Vkgdr};
+use crate::memory::chunk::{Chunk, ChunkRef, LastUse};
+use crate::{DropPolicy, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 
 /// What all clones of a pool, its threads' caches and its blocks share.
 pub(super) struct PoolInner {
@@ -112,7 +112,7 @@ impl PoolInner {
         };
         let shared = Shared {
             arena: Mutex::new(Arena::new(classes)),
-            pending: PendingFrees::new(context, classes.size(0)),
+            pending: PendingFrees::new(context, classes),
             caches: Mutex::default(),
             growth: Growth::default(),
             used_chunks: AtomicIsize::new(0),
@@ -122,9 +122,9 @@ impl PoolInner {
         Ok(Self { id: next_id(), owner: owner.clone(), kind, context, classes, block_len, shared })
     }
 
-    /// A chunk for `len` bytes, where this thread's cache has none.
+    /// Memory of `len` bytes, where this thread's cache has none.
     #[cold]
-    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Box<Chunk>> {
+    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory> {
         process::check()?;
         let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
         let count = thread_cache::enrol(self, class);
@@ -139,20 +139,24 @@ impl PoolInner {
             thread_cache::stock(self.id, class, &mut chunks);
             self.put(chunks);
         }
-        self.count(1, len);
-        Ok(chunk)
+        Ok(self.lend(chunk, len))
     }
 
-    /// A chunk with an allocation of its own.
-    fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Box<Chunk>> {
+    /// Lends a free chunk, and counts it.
+    fn lend(&self, chunk: Box<Chunk>, len: usize) -> Memory {
+        self.count(1, len);
+        Memory::lent_again(ChunkRef::new(chunk, len))
+    }
+
+    /// Memory with an allocation of its own.
+    fn allocate_dedicated(self: &Arc<Self>, len: usize) -> Result<Memory> {
         let block = match self.make_block(len) {
             Err(error) if error.is_exhaustion() && self.free_held() => self.make_block(len),
             block => block,
         }?;
         let chunk = Chunk::dedicated(block);
         self.shared.dedicated_bytes.fetch_add(len.cast_signed(), Ordering::Relaxed);
-        self.count(1, len);
-        Ok(chunk)
+        Ok(self.lend(chunk, len))
     }
 
     /// Adds free chunks to `into`; makes a block for them if need be.
@@ -192,20 +196,19 @@ impl PoolInner {
         Block::pooled(&self.owner, len, self.kind, self.context, Some(self.clone()))
     }
 
-    /// A free chunk for `len` bytes that was bound to this stream before.
-    pub(super) fn allocate_for_stream(&self, len: usize, stream: CUstream) -> Option<Box<Chunk>> {
+    /// Memory of `len` bytes that was bound to this stream before.
+    pub(super) fn allocate_for_stream(&self, len: usize, stream: CUstream) -> Option<Memory> {
         let chunk = self.pending().take_for_stream(stream, self.class_of(len)?)?;
-        self.lend_again(&chunk, len);
-        Some(chunk)
+        chunk.expose();
+        Some(self.lend(chunk, len))
     }
 
-    /// A free chunk for `len` bytes that was bound to a stream at this address before. The stream waits for the chunk's
-    /// event.
+    /// Memory of `len` bytes that was bound to a stream at this address before. The stream waits for the chunk's event.
     ///
     /// # Safety
     ///
     /// The stream must be live.
-    pub(super) unsafe fn allocate_for_event(&self, len: usize, stream: CUstream) -> Result<Option<Box<Chunk>>> {
+    pub(super) unsafe fn allocate_for_event(&self, len: usize, stream: CUstream) -> Result<Option<Memory>> {
         let found = self.class_of(len).and_then(|class| self.pending().take_for_event(stream, class));
         let Some((chunk, event)) = found else { return Ok(None) };
         // SAFETY: live by this method's contract, and used before it returns only.
@@ -214,18 +217,12 @@ impl PoolInner {
             self.pending().put_back(chunk, event, stream);
             return Err(error);
         }
-        self.lend_again(&chunk, len);
-        Ok(Some(chunk))
+        chunk.expose();
+        Ok(Some(self.lend(chunk, len)))
     }
 
     fn class_of(&self, len: usize) -> Option<u16> {
         u16::try_from(self.classes.of(len)?).ok()
-    }
-
-    /// Counts a chunk that a stream may still use.
-    fn lend_again(&self, chunk: &Chunk, len: usize) {
-        chunk.expose();
-        self.count(1, len);
     }
 
     /// Keeps a chunk that the device may still use.
@@ -399,7 +396,7 @@ impl ChunkPool for PoolInner {
             self.shared.dedicated_bytes.fetch_sub(len.cast_signed(), Ordering::Relaxed);
             return chunk.release_dedicated();
         }
-        let (exposed, binding) = chunk.reset();
+        let LastUse { exposed, binding } = chunk.reset();
         if exposed && binding.policy() != DropPolicy::Immediate {
             return self.put_pending(chunk, binding);
         }

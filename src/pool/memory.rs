@@ -5,13 +5,12 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::ptr::NonNull;
 use std::slice;
 
 use bytemuck::Pod;
 
 use super::thread_cache;
-use crate::memory::chunk::{Chunk, ChunkRef};
+use crate::memory::chunk::ChunkRef;
 use crate::{Memory, Result};
 
 /// Memory from a [`Pool`](crate::Pool), which goes back there when it and its regions are gone.
@@ -25,31 +24,28 @@ use crate::{Memory, Result};
 pub struct PoolMemory {
     /// Taken by a drop.
     memory: ManuallyDrop<Memory>,
-    class: u32,
-    /// The pool's id. With the class it says where the chunk goes, before the chunk has arrived in the CPU's cache.
-    pool_id: u32,
 }
 
 impl PoolMemory {
-    /// A chunk for `len` bytes of the pool with this id.
     #[inline]
-    pub(super) fn new(pool_id: u32, chunk: Box<Chunk>, len: usize) -> Self {
-        let class = chunk.class().into();
-        Self { memory: ManuallyDrop::new(Memory::new(ChunkRef::new(chunk, len))), class, pool_id }
+    pub(super) const fn new(memory: Memory) -> Self {
+        Self { memory: ManuallyDrop::new(memory) }
     }
 
+    /// The memory, unless this thread's cache has kept it.
     #[inline]
+    fn uncached(self) -> Option<Memory> {
+        let mut memory = ManuallyDrop::new(self);
+        // SAFETY: it is used again only if it was not kept.
+        let kept = unsafe { thread_cache::put(&mut memory.memory) };
+        // SAFETY: nothing uses the field afterwards.
+        if kept { None } else { Some(unsafe { ManuallyDrop::take(&mut memory.memory) }) }
+    }
+
     fn into_memory(self) -> Memory {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: nothing uses the field afterwards.
         unsafe { ManuallyDrop::take(&mut this.memory) }
-    }
-
-    /// Keeps a chunk in this thread's cache if that is possible; gives it back if not.
-    #[inline]
-    fn cache(pool_id: u32, class: u32, chunk: Option<Box<Chunk>>) -> Option<Box<Chunk>> {
-        let chunk = chunk?;
-        if chunk.is_idle() { thread_cache::put(pool_id, class as usize, chunk) } else { Some(chunk) }
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`](crate::Region::as_mut_slice).
@@ -77,9 +73,7 @@ impl PoolMemory {
     /// again before the device is known to have finished.
     #[inline]
     pub fn free(self) -> Result<()> {
-        let (pool_id, class) = (self.pool_id, self.class);
-        let chunk = self.into_memory().into_chunk().release();
-        Self::cache(pool_id, class, chunk).map_or(Ok(()), Chunk::give_back)
+        self.uncached().map_or(Ok(()), |memory| memory.into_chunk().free())
     }
 
     /// Gives memory back that the device has finished with, see [`Memory::free_idle`].
@@ -93,15 +87,14 @@ impl PoolMemory {
     /// As [`Memory::free_idle`].
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
-        let (pool_id, class) = (self.pool_id, self.class);
-        let chunk = self.into_memory().into_chunk().release_idle();
-        Self::cache(pool_id, class, chunk).map_or(Ok(()), Chunk::give_back)
+        self.uncached().map_or(Ok(()), |memory| memory.into_chunk().free_idle())
     }
 
-    /// Turns the memory into a pointer, for [`from_raw`](Self::from_raw). What it points at is private.
+    /// Turns the memory into a pointer, for [`from_raw`](Self::from_raw) and [`borrow_raw`](Self::borrow_raw). What it
+    /// points at is private.
     #[inline]
     #[must_use]
-    pub fn into_raw(self) -> NonNull<c_void> {
+    pub fn into_raw(self) -> *mut c_void {
         self.into_memory().into_chunk().into_raw().cast()
     }
 
@@ -110,34 +103,47 @@ impl PoolMemory {
     ///
     /// # Safety
     ///
-    /// The pointer must come from [`into_raw`](Self::into_raw), and be used once, or the memory that it gives be forgotten
-    /// ([`ManuallyDrop`]) each time but the last.
+    /// The pointer must come from [`into_raw`](Self::into_raw), and not be used afterwards.
     #[inline]
     #[must_use]
-    pub unsafe fn from_raw(memory: NonNull<c_void>) -> Option<Self> {
+    pub unsafe fn from_raw(memory: *mut c_void) -> Option<Self> {
         // SAFETY: by this function's contract.
         let chunk = unsafe { ChunkRef::from_raw(memory.cast()) }?;
-        let (class, pool_id) = (chunk.class().into(), chunk.block().pool_id());
-        Some(Self { memory: ManuallyDrop::new(Memory::new(chunk)), class, pool_id })
+        Some(Self::new(Memory::lent_again(chunk)))
+    }
+
+    /// The memory of a pointer, which still stands for it; none if it was freed already, as far as that can be seen.
+    ///
+    /// # Safety
+    ///
+    /// The pointer must come from [`into_raw`](Self::into_raw), and the memory not be dropped, nor used once the pointer
+    /// was given to [`from_raw`](Self::from_raw).
+    #[inline]
+    #[must_use]
+    pub unsafe fn borrow_raw(memory: *mut c_void) -> Option<ManuallyDrop<Self>> {
+        // SAFETY: by this function's contract; the reference is not dropped.
+        let chunk = unsafe { ChunkRef::from_raw(memory.cast()) }?;
+        let len = chunk.len();
+        Some(ManuallyDrop::new(Self::new(Memory::new(chunk, len))))
     }
 }
 
 impl Drop for PoolMemory {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: nothing uses what was dropped.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        if let Some(chunk) = Self::cache(self.pool_id, self.class, memory.into_chunk().release()) {
-            drop_uncached(chunk);
+        // SAFETY: it is used again only if it was not kept.
+        if unsafe { thread_cache::put(&mut self.memory) } {
+            return;
         }
+        // SAFETY: nothing uses what was dropped.
+        drop_uncached(unsafe { ManuallyDrop::take(&mut self.memory) });
     }
 }
 
+/// Gives memory back, and logs what goes wrong.
 #[cold]
-fn drop_uncached(chunk: Box<Chunk>) {
-    if let Err(error) = chunk.give_back() {
-        log::warn!("releasing memory of a pool: {error}");
-    }
+fn drop_uncached(memory: Memory) {
+    drop(memory.into_chunk());
 }
 
 impl Deref for PoolMemory {
@@ -153,7 +159,9 @@ impl From<PoolMemory> for Memory {
     /// For code that does not care where memory comes from: it goes back to its pool all the same.
     #[inline]
     fn from(memory: PoolMemory) -> Self {
-        memory.into_memory()
+        let memory = memory.into_memory();
+        memory.record_len();
+        memory
     }
 }
 

@@ -124,11 +124,10 @@ impl Pool {
     pub fn allocate(&self, len: usize) -> Result<PoolMemory> {
         let inner = self.inner();
         let cached = if process::is_forked() { None } else { inner.classes.of(len) };
-        let chunk = match cached.and_then(|class| thread_cache::take(inner.id, class, len)) {
-            Some(chunk) => chunk,
-            None => inner.allocate(len)?,
-        };
-        Ok(PoolMemory::new(inner.id, chunk, len))
+        match cached.and_then(|class| thread_cache::take(inner.id, class, len)) {
+            Some(memory) => Ok(PoolMemory::new(memory)),
+            None => inner.allocate(len).map(PoolMemory::new),
+        }
     }
 
     /// Memory of `len` bytes, bound to a stream, see [`Memory::bind_stream`](crate::Memory::bind_stream).
@@ -144,7 +143,7 @@ impl Pool {
     pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<PoolMemory> {
         process::check()?;
         let memory = match self.inner().allocate_for_stream(len, stream.cu_stream()) {
-            Some(chunk) => PoolMemory::new(self.inner().id, chunk, len),
+            Some(memory) => PoolMemory::new(memory),
             None => self.allocate(len)?,
         };
         memory.bind_stream(stream)?;
@@ -166,7 +165,7 @@ impl Pool {
         process::check()?;
         // SAFETY: the stream is live by this method's contract.
         let memory = match unsafe { self.inner().allocate_for_event(len, stream) }? {
-            Some(chunk) => PoolMemory::new(self.inner().id, chunk, len),
+            Some(memory) => PoolMemory::new(memory),
             None => self.allocate(len)?,
         };
         // SAFETY: live for long enough by this method's contract.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUstream;
 
+use super::classes::Classes;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::memory::binding::Binding;
@@ -53,8 +54,7 @@ struct State {
 pub(super) struct PendingFrees {
     state: Mutex<State>,
     context: Context,
-    /// The bytes of the smallest chunk.
-    smallest: usize,
+    classes: Classes,
 }
 
 /// As [`Error::ends_all_work`], of an error that is only logged.
@@ -67,8 +67,8 @@ impl PendingFrees {
     /// How many events each new one polls, so that they do not pile up.
     const POLLED: usize = 2;
 
-    pub(super) fn new(context: Context, smallest: usize) -> Self {
-        Self { state: Mutex::default(), context, smallest }
+    pub(super) fn new(context: Context, classes: Classes) -> Self {
+        Self { state: Mutex::default(), context, classes }
     }
 
     /// The number of chunks here.
@@ -76,8 +76,7 @@ impl PendingFrees {
         self.lock().len
     }
 
-    /// The bytes of the chunks that wait for the whole context: as they were asked for, and at least the smallest size
-    /// for each.
+    /// The bytes of the chunks that wait for the whole context.
     pub(super) fn for_context_bytes(&self) -> usize {
         self.lock().for_context_bytes
     }
@@ -85,7 +84,7 @@ impl PendingFrees {
     /// Keeps a chunk until the whole context has finished.
     pub(super) fn add_for_context(&self, chunk: Box<Chunk>) {
         self.add(chunk, |state, chunk| {
-            state.for_context_bytes += chunk.len().max(self.smallest);
+            state.for_context_bytes += self.classes.size(chunk.class().into());
             state.for_context.push(chunk);
         });
     }

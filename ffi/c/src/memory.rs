@@ -44,24 +44,13 @@ impl Contents {
 /// A handle of a pool's memory.
 #[inline]
 pub(crate) fn pooled(memory: PoolMemory) -> vkgdr_memory_t {
-    memory.into_raw().cast::<vkgdr_memory>().as_ptr().map_addr(|address| address | POOLED)
+    memory.into_raw().cast::<vkgdr_memory>().map_addr(|address| address | POOLED)
 }
 
 /// The raw pointer in a handle of a pool's memory; none for others.
 #[inline]
-fn find_pooled(mem: vkgdr_memory_t) -> Option<NonNull<c_void>> {
-    if mem.addr() & POOLED == 0 { None } else { NonNull::new(mem.map_addr(|address| address & !POOLED).cast()) }
-}
-
-/// The pool's memory of a raw pointer; an error if it was freed already, where that can be seen.
-///
-/// # Safety
-///
-/// As of [`PoolMemory::from_raw`].
-#[inline]
-unsafe fn pool_memory(pooled: NonNull<c_void>) -> Outcome<PoolMemory> {
-    // SAFETY: by this function's contract.
-    unsafe { PoolMemory::from_raw(pooled) }.ok_or_else(|| Error::Freed.into())
+fn find_pooled(mem: vkgdr_memory_t) -> Option<*mut c_void> {
+    if mem.addr() & POOLED == 0 { None } else { Some(mem.map_addr(|address| address & !POOLED).cast()) }
 }
 
 /// The memory of a handle, for the length of a call.
@@ -104,8 +93,9 @@ impl Deref for Borrowed<'_> {
 #[inline]
 pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     if let Some(pooled) = find_pooled(mem) {
-        // SAFETY: made by `pooled`, and forgotten again.
-        return Ok(Borrowed::Pooled(ManuallyDrop::new(unsafe { pool_memory(pooled) }?)));
+        // SAFETY: made by `pooled`, and live by this function's contract.
+        let memory = unsafe { PoolMemory::borrow_raw(pooled) };
+        return memory.map(Borrowed::Pooled).ok_or_else(|| Error::Freed.into());
     }
     // SAFETY: by this function's contract.
     Ok(match &unsafe { handle(mem) }?.inner {
@@ -133,7 +123,7 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
 unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     if let Some(pooled) = find_pooled(mem) {
         // SAFETY: made by `pooled`, and not used again.
-        let memory = unsafe { pool_memory(pooled) }?;
+        let Some(memory) = (unsafe { PoolMemory::from_raw(pooled) }) else { return Err(Error::Freed.into()) };
         // SAFETY: the device has finished with memory that is not bound, by this function's contract.
         return Ok(if memory.bound_stream().is_some() { memory.free() } else { unsafe { memory.free_idle() } }?);
     }
