@@ -409,7 +409,8 @@ impl Region {
     /// [`Error::OutOfRange`].
     pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len())?;
-        let host_ptr = Handle(self.host_ptr.0.wrapping_add(offset));
+        let host_ptr = self.host_ptr.0;
+        let host_ptr = Handle(if host_ptr.is_null() { host_ptr } else { host_ptr.wrapping_add(offset) });
         Ok(Self { host_ptr, device_ptr: self.device_ptr + offset as u64, len, ..self.clone() })
     }
 
