@@ -13,7 +13,7 @@ pub enum vkgdr_status {
     /// It worked.
     VKGDR_SUCCESS = 0,
     /// A null pointer, unknown flags, a size of 0, a length that is no multiple of its pattern, a region where whole
-    /// memory is wanted, a stream that cannot be used, or an option of a pool that cannot be.
+    /// memory is wanted, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
     /// A range that is not within the memory.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
