@@ -11,7 +11,7 @@ use ash::vk;
 
 use crate::MemoryKind;
 pub(crate) use text::Uuid;
-use text::{Hint, Shortage, VulkanToken};
+use text::{Count, Hint, Shortage, VulkanToken};
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -119,7 +119,10 @@ pub enum Error {
         kind: MemoryKind,
     },
     /// A range that does not lie within the memory.
-    #[error("{len} bytes at offset {offset} are out of range: the memory has {size} bytes")]
+    #[error(
+        "{} at offset {offset} {} out of range: the memory has {}",
+        Count(*len), if *len == 1 { "is" } else { "are" }, Count(*size)
+    )]
     OutOfRange {
         /// The first byte.
         offset: usize,
@@ -128,8 +131,16 @@ pub enum Error {
         /// The size of the memory or region in bytes.
         size: usize,
     },
+    /// A range that ends before it starts.
+    #[error("the range {start}..{end} ends before it starts")]
+    ReversedRange {
+        /// The first byte.
+        start: usize,
+        /// One past the last byte.
+        end: usize,
+    },
     /// A pointer or a length that does not fit the element type or the pattern.
-    #[error("{what} {value} is not a multiple of {unit} bytes")]
+    #[error("{what} {value} is not a multiple of {}", Count(*unit))]
     Misaligned {
         /// What does not fit.
         what: &'static str,

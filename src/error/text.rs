@@ -41,6 +41,15 @@ impl fmt::Display for Shortage {
     }
 }
 
+/// A number of bytes, in bytes.
+pub(super) struct Count(pub(super) usize);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" })
+    }
+}
+
 /// A number of bytes in the largest binary unit that leaves at least 1.
 pub(super) struct Bytes(pub(super) u64);
 
@@ -48,7 +57,7 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let Some(exponent) = self.0.checked_ilog2().map(|log| log / 10).filter(|&e| e > 0) else {
-            return write!(f, "{} bytes", self.0);
+            return write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" });
         };
         let unit = UNITS[exponent as usize - 1];
         let shift = exponent * 10;
@@ -93,6 +102,7 @@ mod tests {
     fn sizes_are_shown_in_the_largest_whole_unit() {
         for (bytes, text) in [
             (0, "0 bytes"),
+            (1, "1 byte"),
             (1023, "1023 bytes"),
             (1024, "1 KiB"),
             (1536, "1.5 KiB"),

@@ -45,7 +45,7 @@ impl From<&Error> for Status {
             Error::Allocation { .. } => Self::VKGDR_ERROR_OUT_OF_MEMORY,
             Error::NoMatchingDevice { .. } | Error::WrongDevice { .. } => Self::VKGDR_ERROR_NO_DEVICE,
             Error::NoSuitableMemoryType { .. } | Error::NoHostView { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
-            Error::OutOfRange { .. } => Self::VKGDR_ERROR_OUT_OF_RANGE,
+            Error::OutOfRange { .. } | Error::ReversedRange { .. } => Self::VKGDR_ERROR_OUT_OF_RANGE,
             Error::UnknownFlags { .. }
             | Error::ZeroSize { .. }
             | Error::Misaligned { .. }

@@ -7,6 +7,7 @@ import operator
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._facts import Facts
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _from_interface(interface: Any, obj: object, within: Block | None) -> tuple[
             raise
         raise InvalidArgumentError(f"__cuda_array_interface__ is malformed ({error}): {interface}") from None
     if not 0 <= address < _ADDRESSES or not 0 <= size < _ADDRESSES:
-        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {size} bytes at address {address}")
+        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {in_bytes(size)} at address {address}")
     if stream is not None and not 0 < stream < _ADDRESSES:
         raise InvalidArgumentError(f"__cuda_array_interface__['stream'] must not be {stream}")
     found = _vkgdr.find_device(address, size) if size else None

@@ -9,6 +9,7 @@ import operator
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
+from vkgdr._words import in_bytes
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
@@ -105,7 +106,7 @@ def between(memory: Facts, offset: int, source: Block, stream: int, after: int |
 def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
     """Repeat a pattern over a range, and wait."""
     if size % len(pattern):
-        raise InvalidArgumentError(f"{size} bytes are not a multiple of the pattern's {len(pattern)}")
+        raise InvalidArgumentError(f"the size, {in_bytes(size)}, is not a multiple of the pattern's {len(pattern)}")
     block = memory._block
     if memory.host_ptr is not None:
         settle(memory, stream)
