@@ -23,15 +23,11 @@ use crate::error::CudaCode;
 use crate::{Error, Result};
 
 const LIBRARY: &str = "libcuda.so.1";
-const SUCCESS: c_int = 0;
-/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`.
-const POINTER_MEMORY_TYPE: c_uint = 2;
-const MEMORY_TYPE_HOST: c_uint = 1;
-const MEMORY_TYPE_DEVICE: c_uint = 2;
-/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
-const POINTER_DEVICE_ORDINAL: c_uint = 9;
-/// `CU_MEMHOSTREGISTER_PORTABLE`.
-const HOST_REGISTER_PORTABLE: c_uint = 1;
+// The driver writes these as integers, which may have values that today's enums lack.
+const POINTER_MEMORY_TYPE: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint;
+const POINTER_DEVICE_ORDINAL: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint;
+const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
+const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
 
 /// Declares [`Table`]: one field for each driver function, under the driver's own name.
 macro_rules! driver_functions {
@@ -167,7 +163,7 @@ fn reason(error: &libloading::Error) -> String {
 
 impl Cuda {
     fn check(&self, operation: &'static str, code: c_int) -> Result<()> {
-        if code == SUCCESS { Ok(()) } else { Err(self.error(operation, code)) }
+        if code == CudaCode::SUCCESS { Ok(()) } else { Err(self.error(operation, code)) }
     }
 
     #[cold]
@@ -347,7 +343,7 @@ impl Cuda {
     ///
     /// `len` bytes at `pages` must be mapped until then.
     pub(crate) unsafe fn host_register(&self, pages: *mut u8, len: usize) -> Result<()> {
-        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, HOST_REGISTER_PORTABLE))
+        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, sys::CU_MEMHOSTREGISTER_PORTABLE))
     }
 
     /// # Safety

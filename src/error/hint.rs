@@ -9,12 +9,9 @@ use crate::MemoryKind;
 /// Each live allocation holds a descriptor in some drivers, and needs one for a moment in all.
 const OPEN_FILES: &str = "too many open files? see ulimit -n";
 
-/// The process has no descriptor left (errno.h on Linux).
-pub(super) const EMFILE: i32 = 24;
-
 /// For the system.
 pub(super) fn system(code: i32) -> Option<&'static str> {
-    (code == EMFILE).then_some(OPEN_FILES)
+    (code == libc::EMFILE).then_some(OPEN_FILES)
 }
 
 /// For a driver's library that is missing.
@@ -28,7 +25,7 @@ pub(super) fn library(library: &str) -> &'static str {
 
 /// For a CUDA driver call that failed.
 pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
-    match (operation, code.value) {
+    match (operation, code.value()) {
         (_, CudaCode::INVALID_CONTEXT) => {
             Some("no usable CUDA context is current on this thread; make one current or open with open_primary_context")
         }

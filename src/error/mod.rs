@@ -2,6 +2,7 @@
 //! known, what to do.
 #![forbid(unsafe_code)]
 
+mod cuda_code;
 mod hint;
 mod text;
 
@@ -10,6 +11,7 @@ use std::fmt;
 use ash::vk;
 
 use crate::MemoryKind;
+pub use cuda_code::CudaCode;
 pub(crate) use text::Uuid;
 use text::{Count, Hint, Shortage, VulkanToken};
 
@@ -222,7 +224,7 @@ impl Error {
     #[must_use]
     pub const fn cuda_code(&self) -> Option<i32> {
         match self {
-            Self::Cuda { code, .. } => Some(code.value),
+            Self::Cuda { code, .. } => Some(code.value()),
             _ => None,
         }
     }
@@ -239,12 +241,7 @@ impl Error {
     /// Whether this is an error after which no work of the CUDA context runs or ever will: the sticky errors
     /// ("the context must be destroyed", CUDA driver API, CUresult).
     pub(crate) fn is_fatal_to_context(&self) -> bool {
-        matches!(
-            self.cuda_code(),
-            // ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE; ILLEGAL_ADDRESS, LAUNCH_TIMEOUT; ASSERT;
-            // HARDWARE_STACK_ERROR to LAUNCH_FAILED
-            Some(214 | 220 | 700 | 702 | 710 | 714..=719)
-        )
+        self.cuda_code().is_some_and(|code| CudaCode::STICKY.contains(&code))
     }
 
     /// Whether no work of the CUDA context runs any more, or ever will: it is broken, or gone.
@@ -265,62 +262,12 @@ impl Error {
             ]
             .contains(code),
             // The import fails so where it finds no free descriptor.
-            Self::Cuda {
-                operation: "cuImportExternalMemory",
-                code: CudaCode { value: CudaCode::OPERATING_SYSTEM, .. },
-            } => true,
-            Self::Cuda { code, .. } => code.value == CudaCode::OUT_OF_MEMORY,
-            Self::System { code, .. } => *code == hint::EMFILE,
+            Self::Cuda { operation: "cuImportExternalMemory", code } if code.value() == CudaCode::OPERATING_SYSTEM => {
+                true
+            }
+            Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
+            Self::System { code, .. } => *code == libc::EMFILE,
             _ => false,
-        }
-    }
-}
-
-/// What a CUDA driver function returned: the number, and the driver's name for it.
-///
-/// The number stays an integer, since a newer driver may return codes that this crate has never heard of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CudaCode {
-    value: i32,
-    name: Option<&'static str>,
-}
-
-impl CudaCode {
-    pub(crate) const OUT_OF_MEMORY: i32 = 2;
-    pub(crate) const DEINITIALIZED: i32 = 4;
-    pub(crate) const NO_DEVICE: i32 = 100;
-    pub(crate) const INVALID_DEVICE: i32 = 101;
-    pub(crate) const INVALID_CONTEXT: i32 = 201;
-    pub(crate) const OPERATING_SYSTEM: i32 = 304;
-    pub(crate) const NOT_READY: i32 = 600;
-    pub(crate) const CONTEXT_IS_DESTROYED: i32 = 709;
-    pub(crate) const ALREADY_REGISTERED: i32 = 712;
-
-    /// What the driver says of a context that is no more.
-    pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];
-
-    pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {
-        Self { value, name }
-    }
-
-    /// The driver's name for it, such as `CUDA_ERROR_INVALID_VALUE`; none for a code that the driver does not know.
-    #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        self.name
-    }
-
-    /// The number, a `CUresult`.
-    #[must_use]
-    pub const fn value(self) -> i32 {
-        self.value
-    }
-}
-
-impl fmt::Display for CudaCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name {
-            Some(name) => f.write_str(name),
-            None => write!(f, "unknown CUDA error {}", self.value),
         }
     }
 }
@@ -353,8 +300,18 @@ mod tests {
 
     #[test]
     fn running_out_of_descriptors_is_an_exhaustion() {
-        assert!(Error::System { operation: "dup", code: 24 }.is_exhaustion());
-        assert!(!Error::System { operation: "dup", code: 9 }.is_exhaustion());
+        assert!(Error::System { operation: "dup", code: libc::EMFILE }.is_exhaustion());
+        assert!(!Error::System { operation: "dup", code: libc::EBADF }.is_exhaustion());
+    }
+
+    #[test]
+    fn the_sticky_errors_end_a_context_and_no_other_does() {
+        let is_fatal =
+            |code| Error::Cuda { operation: "cuCtxSynchronize", code: CudaCode::new(code, None) }.is_fatal_to_context();
+        // The numbers in cuda.h.
+        let sticky = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+        let found: Vec<_> = (0..5000).filter(|code| is_fatal(*code)).collect();
+        assert_eq!(found, sticky);
     }
 
     #[test]

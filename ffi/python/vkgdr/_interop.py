@@ -8,6 +8,7 @@ from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._facts import Facts
 from vkgdr._words import in_bytes
+from vkgdr.stream import LEGACY_STREAM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["device_block"]
 
 _DLPACK_CUDA = 2
-_LEGACY_DEFAULT_STREAM = 1
 # Addresses, sizes and handles have 64 bits.
 _ADDRESSES = 1 << 64
 
@@ -98,8 +98,8 @@ def _from_dlpack(obj: Any) -> tuple[Block, int | None]:
             f"{type(obj).__name__} is on DLPack device ({int(kind)}, {device}), not on a CUDA device"
         )
     try:
-        capsule = obj.__dlpack__(stream=_LEGACY_DEFAULT_STREAM, max_version=(1, 1))
+        capsule = obj.__dlpack__(stream=LEGACY_STREAM, max_version=(1, 1))
     except TypeError:
         # From before max_version.
-        capsule = obj.__dlpack__(stream=_LEGACY_DEFAULT_STREAM)
-    return _vkgdr.dlpack_import(capsule), _LEGACY_DEFAULT_STREAM
+        capsule = obj.__dlpack__(stream=LEGACY_STREAM)
+    return _vkgdr.dlpack_import(capsule), LEGACY_STREAM

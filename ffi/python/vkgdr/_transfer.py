@@ -10,7 +10,7 @@ import operator
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._words import in_bytes
-from vkgdr.stream import handle_of
+from vkgdr.stream import NULL_STREAM, handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from vkgdr._facts import Facts
     from vkgdr._vkgdr import Block, HostBuffer
     from vkgdr.typing import StreamLike
-
-LEGACY_DEFAULT_STREAM = 0
 
 # How much of a long pattern the host repeats; the device doubles it from there on.
 _CHUNK = 64 << 10
@@ -31,7 +29,7 @@ def stream_of(block: Block, stream: StreamLike | None) -> int:
     if stream is not None:
         return handle_of(stream)
     bound = block.bound_stream
-    return LEGACY_DEFAULT_STREAM if bound is None else bound
+    return NULL_STREAM if bound is None else bound
 
 
 def settle(memory: Facts, stream: StreamLike | None) -> None:

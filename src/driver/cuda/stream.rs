@@ -4,20 +4,18 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUevent, CUstream};
+use cudarc::driver::sys::{self, CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUevent, CUstream};
 
 use super::{Cuda, call};
 use crate::Result;
 use crate::error::CudaCode;
 
-/// `CU_EVENT_DISABLE_TIMING`: an event that only orders.
-const EVENT_DISABLE_TIMING: c_uint = 2;
-/// `CU_STREAM_NON_BLOCKING`: a stream that does not wait for the legacy default stream.
-const STREAM_NON_BLOCKING: c_uint = 1;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const CAPTURE_MODE_RELAXED: c_uint = 2;
-/// `CU_EVENT_WAIT_DEFAULT`.
-const WAIT_DEFAULT: c_uint = 0;
+/// For events that only order.
+const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+/// For streams that do not wait for the legacy default stream.
+const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+const CAPTURE_MODE_RELAXED: c_uint = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
+const WAIT_DEFAULT: c_uint = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as c_uint;
 
 impl Cuda {
     /// A stream of the current context that has no order with any other.
