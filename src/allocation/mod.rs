@@ -57,8 +57,8 @@ impl Allocation {
     }
 
     fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, exported: Option<&Exported>) -> Result<Self> {
-        let queue = owner.gpu().release_queue();
-        queue.tend();
+        let queue = owner.gpu().deferred_frees();
+        queue.poll();
         let memory_type = owner.memory_type(kind)?;
         let size = padded_size(len, kind, memory_type)?;
         let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);

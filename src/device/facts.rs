@@ -137,7 +137,7 @@ impl Vkgdr {
     /// of the process. See [`collect`](Self::collect).
     #[must_use]
     pub fn pending_releases(&self) -> usize {
-        self.gpu().release_queue().len()
+        self.gpu().deferred_frees().len()
     }
 
     /// How many allocations of this GPU are alive in this process, on all its handles, those included that wait to be

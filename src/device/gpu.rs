@@ -9,9 +9,9 @@ use ash::vk;
 
 use cudarc::driver::sys::CUdevice;
 
+use super::deferred_frees::DeferredFrees;
 use super::facts::MemoryTypeInfo;
 use super::memory_type::{self, MemoryType};
-use super::release_queue::ReleaseQueue;
 use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::{Device, Instance, PhysicalDevice};
@@ -24,7 +24,7 @@ pub(crate) struct Gpu {
     name: String,
     vulkan: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
-    release_queue: ReleaseQueue,
+    deferred_frees: DeferredFrees,
     live_allocations: AtomicU32,
     copy_engines: CopyEngines,
 }
@@ -69,8 +69,8 @@ impl Gpu {
         };
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
         let memory = instance.memory_properties(&vulkan.physical);
-        let (release_queue, live_allocations) = (ReleaseQueue::default(), AtomicU32::new(0));
-        Ok(Self { uuid, name, vulkan, memory, release_queue, live_allocations, copy_engines: CopyEngines::default() })
+        let (deferred_frees, live_allocations) = (DeferredFrees::default(), AtomicU32::new(0));
+        Ok(Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines: CopyEngines::default() })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -98,8 +98,8 @@ impl Gpu {
         self.live_allocations.load(Ordering::Relaxed)
     }
 
-    pub(crate) const fn release_queue(&self) -> &ReleaseQueue {
-        &self.release_queue
+    pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
+        &self.deferred_frees
     }
 
     pub(crate) const fn copy_engines(&self) -> &CopyEngines {

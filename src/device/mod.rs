@@ -1,13 +1,13 @@
 //! The handle: one GPU, found in Vulkan by its CUDA device's UUID.
 //!
-//! [`gpu`] holds what all handles of a GPU share, [`release_queue`] among it; [`memory_type`] chooses the memory
+//! [`gpu`] holds what all handles of a GPU share, [`deferred_frees`] among it; [`memory_type`] chooses the memory
 //! type of each kind; [`facts`] tells what is known of the GPU.
 #![forbid(unsafe_code)]
 
+pub(crate) mod deferred_frees;
 mod facts;
 pub(crate) mod gpu;
 mod memory_type;
-pub(crate) mod release_queue;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -159,7 +159,7 @@ impl Vkgdr {
     /// destroyed goes, too.
     pub fn collect(&self) -> usize {
         self.gpu().copy_engines().collect();
-        self.gpu().release_queue().collect()
+        self.gpu().deferred_frees().collect()
     }
 
     pub(crate) fn gpu(&self) -> &'static Gpu {

@@ -8,9 +8,9 @@ pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod event;
 pub(crate) mod fill_pattern;
-pub(crate) mod pages;
+pub(crate) mod locked_pages;
+pub(crate) mod owned_stream;
 pub(crate) mod process;
-pub(crate) mod queue;
 pub(crate) mod vulkan;
 
 /// The handle `CU_STREAM_LEGACY`: the current context's legacy default stream, which a null handle means, too. A cast macro

@@ -13,12 +13,12 @@ use crate::Result;
 /// A stream of the context that was current when it was made, without order with any other. That context must be
 /// current in every call.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct OwnedStream {
     /// None once it is gone.
     raw: Option<Handle<CUstream>>,
 }
 
-impl Queue {
+impl OwnedStream {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self { raw: Some(Handle(cuda()?.stream_create()?)) })
     }
@@ -71,7 +71,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for OwnedStream {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         if process::is_forked() {
