@@ -1,5 +1,4 @@
-//! The one error type: which operation failed, the driver's code, the numbers involved and, where it is
-//! known, what to do.
+//! The error type: the operation that failed, the driver's code, the numbers involved and, where known, the remedy.
 #![forbid(unsafe_code)]
 
 mod cuda_code;
@@ -30,7 +29,7 @@ pub enum Error {
     Library {
         /// The library's file name.
         library: &'static str,
-        /// What the dynamic loader said.
+        /// The dynamic loader's message.
         reason: String,
     },
     /// A driver's library lacks a function.
@@ -54,7 +53,7 @@ pub enum Error {
     Cuda {
         /// The CUDA driver function.
         operation: &'static str,
-        /// What it returned.
+        /// The code that it returned.
         code: CudaCode,
     },
     /// A Vulkan call failed.
@@ -62,7 +61,7 @@ pub enum Error {
     Vulkan {
         /// The Vulkan function.
         operation: &'static str,
-        /// What it returned.
+        /// The code that it returned.
         code: vk::Result,
     },
     /// Memory could not be allocated, or not be mapped for the CPU: there is too little of it or of address space, or
@@ -92,10 +91,10 @@ pub enum Error {
         device: i32,
         /// Its UUID.
         uuid: [u8; 16],
-        /// The Vulkan devices that were found, in words.
+        /// The Vulkan devices that were found, as text.
         found: String,
     },
-    /// The GPU has no memory type for a kind.
+    /// The GPU has no memory type for a kind of memory.
     #[error(
         "Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted}){}",
         Hint(hint::memory_type(*kind, wanted))
@@ -103,18 +102,18 @@ pub enum Error {
     NoSuitableMemoryType {
         /// The Vulkan device's name.
         device: String,
-        /// The kind that was asked for.
+        /// The kind that was requested.
         kind: MemoryKind,
-        /// The property flags that were looked for.
+        /// The property flags that are required.
         wanted: String,
     },
-    /// Flags with bits that mean nothing.
+    /// Flags with unknown bits.
     #[error("unknown flag bits {bits:#x}")]
     UnknownFlags {
         /// The unknown bits.
         bits: u32,
     },
-    /// Memory of zero bytes was asked for.
+    /// Zero bytes of memory were requested.
     #[error("cannot allocate 0 bytes of {kind} memory")]
     ZeroSize {
         /// The kind of memory.
@@ -141,17 +140,17 @@ pub enum Error {
         /// One past the last byte.
         end: usize,
     },
-    /// A pointer or a length that does not fit the element type or the pattern.
+    /// A pointer or a length that is not a multiple of the element's or the pattern's size.
     #[error("{what} {value} is not a multiple of {}", Count(*unit))]
     Misaligned {
-        /// What does not fit.
+        /// The name of the value.
         what: &'static str,
-        /// Its value.
+        /// The value.
         value: usize,
-        /// What it must be a multiple of.
+        /// The size that it must be a multiple of, in bytes.
         unit: usize,
     },
-    /// The CPU cannot see this memory.
+    /// The memory has no host view.
     #[error("{kind} memory has no host view: use its device pointer with CUDA's copies")]
     NoHostView {
         /// The kind of memory.
@@ -160,7 +159,7 @@ pub enum Error {
     /// A copy on a stream with host memory on both sides.
     #[error("a copy on a stream needs device memory on one side at least: copy from host to host with the CPU")]
     HostToHost,
-    /// The system refused something.
+    /// A system call failed.
     #[error("{operation} failed ({}){}", std::io::Error::from_raw_os_error(*code), Hint(hint::system(*code)))]
     System {
         /// The C library's function.
@@ -168,32 +167,32 @@ pub enum Error {
         /// The error number, an `errno`.
         code: i32,
     },
-    /// The process was forked off one that had opened the GPU. Neither driver works in such a process.
+    /// The process is a child that was forked after the GPU was opened. Neither driver works in such a process.
     #[error(
         "the process was forked after the GPU was opened: open and use it in the child only after exec, \
          or use multiprocessing's \"spawn\""
     )]
     Forked,
-    /// The memory was freed before.
+    /// The memory has been freed.
     #[error("the memory was freed")]
     Freed,
-    /// Memory of a pool was asked for what only memory with an allocation of its own can do.
+    /// An operation that needs memory with an allocation of its own, on memory of a pool.
     #[error("{operation} needs memory of its own: this is a piece of a pool's block, which has other pieces")]
     Pooled {
-        /// What was asked for.
+        /// The operation.
         operation: &'static str,
     },
-    /// An option that a pool cannot be made with.
+    /// An impossible option of a pool.
     #[error("a pool's {option} of {value} is impossible: it must be {allowed}")]
     PoolOption {
         /// The option's name.
         option: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: usize,
-        /// What it may be set to.
+        /// The values that are allowed.
         allowed: &'static str,
     },
-    /// The current context belongs to another GPU than the handle.
+    /// The current context belongs to a different GPU than the handle.
     #[error("the current CUDA context is on device {current}, the handle is on device {expected}")]
     WrongDevice {
         /// The device of the current context.
@@ -201,18 +200,18 @@ pub enum Error {
         /// The device of the handle.
         expected: i32,
     },
-    /// A stream of another context cannot guard this memory.
+    /// The stream belongs to another context than the memory.
     #[error("the stream belongs to another CUDA context than the memory")]
     ForeignStream,
-    /// The per-thread default stream is a different stream on each thread, so that nothing can be bound to it.
+    /// The per-thread default stream, which is a different stream on each thread, so that no memory can be bound to it.
     #[error("memory cannot be bound to the per-thread default stream: it is another stream on every thread")]
     PerThreadStream,
-    /// A map guard for reading was written through.
+    /// A write through a map guard for reading.
     #[error("the memory is mapped for reading only")]
     ReadOnly,
 }
 
-/// The text, since that is what a `main` that returns the error shows: its fields alone would leave the remedy out.
+/// The same text as `Display`: a `main` that returns the error prints this, and the fields lack the remedy.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -220,7 +219,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// The CUDA driver's code, where a CUDA call failed.
+    /// The CUDA driver's code, if a CUDA call failed.
     #[must_use]
     pub const fn cuda_code(&self) -> Option<i32> {
         match self {
@@ -229,7 +228,7 @@ impl Error {
         }
     }
 
-    /// Vulkan's result code, where a Vulkan call failed or was refused.
+    /// Vulkan's result code, if a Vulkan call failed or a request was refused.
     #[must_use]
     pub const fn vulkan_code(&self) -> Option<i32> {
         match self {
@@ -238,19 +237,19 @@ impl Error {
         }
     }
 
-    /// Whether this is an error after which no work of the CUDA context runs or ever will: the sticky errors
+    /// Whether this is a sticky error, after which the CUDA context never does any work again
     /// ("the context must be destroyed", CUDA driver API, CUresult).
     pub(crate) fn is_fatal_to_context(&self) -> bool {
         self.cuda_code().is_some_and(|code| CudaCode::STICKY.contains(&code))
     }
 
-    /// Whether no work of the CUDA context runs any more, or ever will: it is broken, or gone.
+    /// Whether the CUDA context does no work any more and never will: it is broken or destroyed.
     pub(crate) fn ends_all_work(&self) -> bool {
         let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
     }
 
-    /// Whether the driver ran out of something that freeing memory may give back.
+    /// Whether a resource is exhausted that freeing memory may return.
     pub(crate) fn is_exhaustion(&self) -> bool {
         match self {
             Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
@@ -261,7 +260,7 @@ impl Error {
                 vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
             ]
             .contains(code),
-            // The import fails so where it finds no free descriptor.
+            // An import without a free descriptor fails with this code.
             Self::Cuda { operation: "cuImportExternalMemory", code } if code.value() == CudaCode::OPERATING_SYSTEM => {
                 true
             }

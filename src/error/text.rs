@@ -1,4 +1,4 @@
-//! How the parts of an error are spelled.
+//! Formatting of the parts of an error.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -21,7 +21,7 @@ impl fmt::Display for VulkanToken {
     }
 }
 
-/// Why there was no memory: the call that failed with its result, or, where nothing was called, the result as the reason.
+/// A shortage of memory: the failed call and its result, or the result as the reason where nothing was called.
 pub(super) struct Shortage {
     pub(super) operation: Option<&'static str>,
     pub(super) code: vk::Result,
@@ -41,7 +41,7 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// A number of bytes, in bytes.
+/// A number of bytes, without a larger unit.
 pub(super) struct Count(pub(super) usize);
 
 impl fmt::Display for Count {
@@ -70,7 +70,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A UUID in the usual groups.
+/// A UUID in hyphenated groups.
 pub(crate) struct Uuid(pub(crate) [u8; 16]);
 
 impl fmt::Display for Uuid {
