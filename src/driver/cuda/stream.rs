@@ -18,15 +18,15 @@ const CAPTURE_MODE_RELAXED: c_uint = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE
 const WAIT_DEFAULT: c_uint = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as c_uint;
 
 impl Cuda {
-    /// A stream of the current context that has no order with any other.
+    /// A stream of the current context that is not ordered with any other.
     pub(crate) fn stream_create(&self) -> Result<CUstream> {
         let mut stream = ptr::null_mut();
         call!(self, cuStreamCreate(&raw mut stream, STREAM_NON_BLOCKING))?;
         Ok(stream)
     }
 
-    /// Runs `work`, whose calls have nothing to do with any capture of a stream: without this CUDA would refuse some of
-    /// them, and spoil the capture, while one is under way in global mode
+    /// Runs `work` in relaxed capture mode: its calls are not part of any stream capture. While a capture in global
+    /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
     /// (`cuThreadExchangeStreamCaptureMode`).
     pub(crate) fn beside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut mode = CAPTURE_MODE_RELAXED;
@@ -80,7 +80,7 @@ impl Cuda {
         call!(self, cuEventRecord(event, stream))
     }
 
-    /// Whether everything before the event has been done.
+    /// Whether the work before the event is complete.
     ///
     /// # Safety
     ///
@@ -107,7 +107,7 @@ impl Cuda {
         call!(self, cuEventDestroy_v2(event))
     }
 
-    /// Makes the stream's later work wait for what the event was recorded behind.
+    /// Makes later work of the stream wait for the work before the event.
     ///
     /// # Safety
     ///
