@@ -6,7 +6,7 @@ use std::fmt;
 use crate::{Error, Result};
 
 bitflags::bitflags! {
-    /// How a handle is opened. The values are those of vkgdr 0.1's `enum vkgdr_open_flags`.
+    /// Options for opening a handle. The values are those of vkgdr 0.1's `enum vkgdr_open_flags`.
     ///
     /// A bit that is not listed here is refused with [`Error::UnknownFlags`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -14,11 +14,12 @@ bitflags::bitflags! {
         /// Ignore the device number and use the device of the context that is current on the calling thread.
         const CURRENT_CONTEXT = 1;
         /// Treat memory as non-coherent even where it is coherent: flush and invalidate of a range that is not
-        /// empty reach the driver. For testing that a program flushes what it must. `Device` memory, which has no
+        /// empty reach the driver. For testing that a program flushes where it must. `Device` memory, which has no
         /// host view, stays coherent.
         const FORCE_NON_COHERENT = 2;
         /// Use only memory types that are coherent, so that flush and invalidate need not reach the driver.
-        /// `flush` still orders write-combined stores, which a kernel that is already running needs. Together with `FORCE_NON_COHERENT` a coherent type is chosen and treated as non-coherent.
+        /// `flush` still orders write-combined stores, which a kernel that is already running needs. Together with
+        /// `FORCE_NON_COHERENT` a coherent type is chosen and treated as non-coherent.
         const REQUIRE_COHERENT = 4;
     }
 }
@@ -31,7 +32,7 @@ impl OpenFlags {
     }
 }
 
-/// Where memory lives and who sees it.
+/// Where memory is located, and which side can access it.
 ///
 /// | kind | Vulkan memory type | CPU | GPU | for |
 /// |---|---|---|---|---|
@@ -41,10 +42,10 @@ impl OpenFlags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MemoryKind {
-    /// Video memory that the CPU reaches through the PCIe BAR. The default, and all that vkgdr 0.1 has.
+    /// Video memory that the CPU accesses through the PCIe BAR. The default, and the only kind in vkgdr 0.1.
     #[default]
     Mapped,
-    /// Cached system memory that the GPU reaches over PCIe.
+    /// Cached system memory that the GPU accesses over PCIe.
     Host,
     /// Video memory without a host view.
     Device,

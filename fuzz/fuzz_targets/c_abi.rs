@@ -61,7 +61,7 @@ struct World<'a> {
 
 impl World<'_> {
     fn step(&mut self) {
-        match self.input.byte() % 20 {
+        match self.input.byte() % 23 {
             0 => self.open(),
             1 => self.close(),
             2 | 3 => self.allocate(),
@@ -77,6 +77,8 @@ impl World<'_> {
             16 => self.synchronise(),
             17 => self.ask(),
             18 => self.ask_gpu(),
+            19 | 20 => self.copy(),
+            21 => self.use_thresholds(),
             _ => nothing_but_null(self.input.byte()),
         }
     }
@@ -95,7 +97,9 @@ impl World<'_> {
         if self.gpus.len() >= 4 {
             return;
         }
-        let (flags, device) = (u32::from(self.input.byte() % 12), i32::from(self.input.byte() % 3) - 1);
+        let optional = vkgdr_open_flags::VKGDR_OPEN_MAPPED_OPTIONAL_BIT as u32;
+        let (known, device) = (u32::from(self.input.byte() % 12), i32::from(self.input.byte() % 3) - 1);
+        let flags = if self.input.byte() % 2 == 0 { known } else { known | optional };
         let mut gpu = null_mut();
         if self.input.byte() % 2 == 0 {
             gpu = vkgdr_open(device, flags);
@@ -105,7 +109,7 @@ impl World<'_> {
             assert_eq!(status == SUCCESS, !gpu.is_null());
         }
         check_last_error(gpu.is_null());
-        if flags & !7 != 0 {
+        if known & !7 != 0 {
             assert!(gpu.is_null(), "flags {flags:#x} were taken");
         }
         if !gpu.is_null() {
@@ -280,6 +284,56 @@ impl World<'_> {
         assert!(Self::expected(piece, offset, size).contains(&status), "{size} at {offset} of {}: {status}", piece.len);
         if status == SUCCESS {
             piece.wrote(offset, &source);
+        }
+    }
+
+    /// Copies by a policy, which may be none: to the memory and back.
+    fn copy(&mut self) {
+        let Some(index) = self.choose() else { return };
+        let policy = u32::from(self.input.byte() % 4);
+        let piece = &mut self.pieces[index];
+        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len).min(2 * LARGEST));
+        let (source, mut target) = (vec![self.input.byte(); size], vec![0; size]);
+        // SAFETY: live, and the source has the bytes.
+        let written = unsafe { vkgdr_copy_write(piece.handle, offset, source.as_ptr().cast(), size, policy) };
+        // SAFETY: live, and the target has the bytes.
+        let read = unsafe { vkgdr_copy_read(piece.handle, offset, target.as_mut_ptr().cast(), size, policy) };
+        let expected = match (policy, is_inside(offset, size, piece.len), piece.kind) {
+            (3, ..) => INVALID_ARGUMENT,
+            (_, false, _) => OUT_OF_RANGE,
+            (1, true, 2) => NOT_SUPPORTED,
+            (_, true, _) => SUCCESS,
+        };
+        assert_eq!([written, read], [expected; 2], "{size} at {offset} of {}, policy {policy}", piece.len);
+        if expected == SUCCESS {
+            assert!(source == target, "read other bytes than were written");
+            piece.wrote(offset, &source);
+        }
+    }
+
+    fn use_thresholds(&mut self) {
+        let gpu = self.gpu();
+        let expected = if gpu.is_null() { INVALID_ARGUMENT } else { SUCCESS };
+        let set = vkgdr_copy_thresholds { read: self.input.number(1 << 20), write: self.input.number(1 << 20) };
+        let mut got = vkgdr_copy_thresholds { read: 0, write: 0 };
+        let mut stats = vkgdr_copy_stats {
+            cpu_reads: 0,
+            cpu_read_bytes: 0,
+            cpu_writes: 0,
+            cpu_written_bytes: 0,
+            dma_reads: 0,
+            dma_read_bytes: 0,
+            dma_writes: 0,
+            dma_written_bytes: 0,
+        };
+        // SAFETY: null or live, and valid inputs and outputs, in all of these.
+        unsafe {
+            assert_eq!(vkgdr_copy_set_thresholds(gpu, &raw const set), expected);
+            assert_eq!(vkgdr_copy_get_thresholds(gpu, &raw mut got), expected);
+            assert_eq!(vkgdr_copy_get_stats(gpu, &raw mut stats), expected);
+        }
+        if expected == SUCCESS {
+            assert_eq!(got, set);
         }
     }
 

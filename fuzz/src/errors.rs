@@ -27,7 +27,7 @@ pub(crate) fn nothing_but_null(which: u8) {
     let (memory, gpu, pool) = (null_mut(), null_mut(), null_mut());
     // SAFETY: the header allows null everywhere.
     let status = unsafe {
-        match which % 12 {
+        match which % 15 {
             0 => vkgdr_memory_flush_checked(memory, 0, 1),
             1 => vkgdr_memory_write(memory, 0, null(), 1),
             2 => vkgdr_memory_read(memory, 0, null_mut(), 1),
@@ -39,6 +39,9 @@ pub(crate) fn nothing_but_null(which: u8) {
             8 => vkgdr_pool_get_stats(pool, null_mut()),
             9 => vkgdr_pool_create(gpu, null(), null_mut()),
             10 => vkgdr_memory_bind_stream(memory, null_mut()),
+            11 => vkgdr_copy_write(memory, 0, null(), 1, 2),
+            12 => vkgdr_copy_read(memory, 0, null_mut(), 1, 2),
+            13 => vkgdr_copy_set_thresholds(gpu, null()),
             _ => {
                 vkgdr_memory_free(memory);
                 vkgdr_pool_close(pool);

@@ -15,7 +15,7 @@ pub(crate) fn check(offset: usize, len: usize, size: usize) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Error::OutOfRange`] when the range is not within `size` or ends before it starts.
+/// [`Error::ReversedRange`] when the range ends before it starts, [`Error::OutOfRange`] when it is not within `size`.
 pub(crate) fn resolve(range: &impl RangeBounds<usize>, size: usize) -> Result<(usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),
@@ -31,6 +31,8 @@ pub(crate) fn resolve(range: &impl RangeBounds<usize>, size: usize) -> Result<(u
     let end = end.unwrap_or(usize::MAX);
     if start.is_some() && offset <= end && end <= size {
         Ok((offset, end - offset))
+    } else if offset > end && !matches!(range.end_bound(), Bound::Unbounded) {
+        Err(Error::ReversedRange { start: offset, end })
     } else {
         Err(Error::OutOfRange { offset, len: end.saturating_sub(offset), size })
     }
@@ -80,5 +82,19 @@ mod tests {
         let error = check(usize::MAX, 2, 10).map_err(|e| e.to_string());
         let text = format!("2 bytes at offset {} are out of range: the memory has 10 bytes", usize::MAX);
         assert_eq!(error, Err(text));
+        let error = check(1, 1, 1).map_err(|e| e.to_string());
+        assert_eq!(error, Err("1 byte at offset 1 is out of range: the memory has 1 byte".to_owned()));
+    }
+
+    #[test]
+    #[expect(clippy::reversed_empty_ranges, reason = "the mistake that is tested")]
+    fn a_reversed_range_is_told_from_one_that_is_beyond_the_end() {
+        let text = |range: (Bound<usize>, Bound<usize>)| resolve(&range, 10).map_err(|error| error.to_string());
+        let of = |range: std::ops::Range<usize>| (Bound::Included(range.start), Bound::Excluded(range.end));
+        assert_eq!(text(of(5..2)), Err("the range 5..2 ends before it starts".to_owned()));
+        assert_eq!(text(of(30..20)), Err("the range 30..20 ends before it starts".to_owned()));
+        let beyond = Err("0 bytes at offset 30 are out of range: the memory has 10 bytes".to_owned());
+        assert_eq!(text((Bound::Included(30), Bound::Unbounded)), beyond);
+        assert_eq!(text(of(30..30)), beyond);
     }
 }

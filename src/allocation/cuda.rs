@@ -1,6 +1,6 @@
 //! CUDA's stages of an allocation: the imported memory and its device mapping.
 //!
-//! Both belong to the context that is current when they are made, and must be released in it.
+//! Both belong to the context that is current when they are created, and must be released in it.
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
@@ -23,7 +23,7 @@ impl ExternalMemory {
     pub(super) fn import(fd: OwnedFd, size: u64) -> Result<Self> {
         // SAFETY: the descriptor was exported from an allocation of `size` bytes.
         let handle = unsafe { cuda()?.external_memory_import(fd.as_raw_fd(), size) }?;
-        // The driver owns the descriptor now (CUDA driver API, cuImportExternalMemory).
+        // After success the driver owns the descriptor (CUDA driver API, cuImportExternalMemory).
         let _ = fd.into_raw_fd();
         Ok(Self { handle: Some(Handle(handle)) })
     }
@@ -46,7 +46,7 @@ impl Drop for ExternalMemory {
     }
 }
 
-/// The device's view of all of an [`ExternalMemory`], to be released before it: whoever holds both declares the
+/// The device's mapping of a whole [`ExternalMemory`]. Must be released before it: an owner of both declares the
 /// mapping first.
 #[derive(Debug)]
 pub(super) struct DeviceMapping {
@@ -55,8 +55,8 @@ pub(super) struct DeviceMapping {
 }
 
 impl DeviceMapping {
-    /// Maps all `size` bytes. One mapping is all there is: CUDA does not promise that several see each other's
-    /// writes (CUDA driver API, cuExternalMemoryGetMappedBuffer).
+    /// Maps all `size` bytes. There is only one mapping: CUDA does not guarantee that several are coherent with each
+    /// other (CUDA driver API, cuExternalMemoryGetMappedBuffer).
     pub(super) fn map(external: &ExternalMemory, size: u64) -> Result<Self> {
         let handle = external.handle.map_or(std::ptr::null_mut(), |handle| handle.0);
         // SAFETY: the handle is live, and its memory has `size` bytes.
@@ -90,7 +90,7 @@ impl Drop for DeviceMapping {
 
 fn log_failure(result: Result<()>) {
     match result {
-        // What a forked process inherited is its parent's to release.
+        // A forked child leaves inherited memory to its parent.
         Ok(()) | Err(Error::Forked) => {}
         Err(error) => log::warn!("releasing memory: {error}"),
     }

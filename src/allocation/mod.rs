@@ -1,8 +1,8 @@
 //! One allocation, stage by stage: Vulkan memory, its host mapping, the exported file descriptor, the CUDA
 //! import and its device mapping.
 //!
-//! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing
-//! behind. What the callers do about contexts and about work that still uses the memory is not known here.
+//! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
+//! Contexts, and work that still uses the memory, are the callers' responsibility.
 
 mod cuda;
 #[cfg(test)]
@@ -22,14 +22,14 @@ use cuda::{DeviceMapping, ExternalMemory};
 pub(crate) use vulkan::Exported;
 use vulkan::{DeviceMemory, HostMapping};
 
-/// What allocations are rounded to, in bytes: the line of a CPU's cache and of its write-combining buffers. Mapped
-/// memory starts with one, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required Limits").
+/// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
+/// Mapped memory starts at a line, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required
+/// Limits").
 ///
-/// So the lines that hold any of an allocation's bytes are all its own, and a copy may load more of them than it was
-/// asked for.
+/// So no line holds bytes of two allocations, and a copy may load whole lines.
 pub(crate) const LINE: usize = 64;
 
-/// Memory that both sides see. The fields are torn down in this order.
+/// One allocation with all its stages. The order of the fields is the order of teardown.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     device_mapping: DeviceMapping,
@@ -45,25 +45,24 @@ pub(crate) struct Allocation {
 impl Allocation {
     /// Allocates `len` bytes in the current context, which must be one of the owner's device.
     ///
-    /// When a driver has run out of memory or descriptors, whatever waits to be released is waited for, and
-    /// the allocation is tried once more.
+    /// When a driver has run out of memory or descriptors, this waits for all deferred frees and tries once more.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, len, kind, None)
     }
 
-    /// As [`new`](Self::new), of the bytes behind an exported descriptor.
+    /// As [`new`](Self::new), for memory that was exported as a descriptor.
     pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, len, kind, Some(exported))
     }
 
     fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, exported: Option<&Exported>) -> Result<Self> {
-        let queue = owner.gpu().release_queue();
-        queue.tend();
+        let deferred = owner.gpu().deferred_frees();
+        deferred.poll();
         let memory_type = owner.memory_type(kind)?;
         let size = padded_size(len, kind, memory_type)?;
         let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
         match acquire() {
-            Err(error) if error.is_exhaustion() && queue.drain() => acquire(),
+            Err(error) if error.is_exhaustion() && deferred.drain() => acquire(),
             result => result,
         }
     }
@@ -87,7 +86,7 @@ impl Allocation {
         let memory = memory.map_err(out_of)?;
         let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
         debug_assert!(host_mapping.as_ref().is_none_or(|mapping| mapping.pointer().addr().get().is_multiple_of(LINE)));
-        // A driver need not export what was imported.
+        // A driver need not export imported memory: its descriptor is duplicated.
         let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
         let external = ExternalMemory::import(fd, size)?;
         let device_mapping = DeviceMapping::map(&external, size)?;
@@ -109,7 +108,7 @@ impl Allocation {
         mapping.and(external)
     }
 
-    /// Releases the Vulkan side only, after CUDA's side went with its context.
+    /// Releases only Vulkan's stages, after CUDA released its own with the context.
     pub(crate) fn release_without_cuda(mut self) {
         self.device_mapping.abandon();
         self.external.abandon();
@@ -124,7 +123,7 @@ impl Allocation {
         self.kind
     }
 
-    /// The bytes that were asked for.
+    /// The requested bytes.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.len
@@ -165,8 +164,8 @@ impl Allocation {
     }
 }
 
-/// The bytes to ask Vulkan for: whole atoms, so that a flush rounded outwards stays within the memory, and whole lines.
-/// Both are powers of two.
+/// The bytes that are requested from Vulkan: whole atoms, so that a flush that is rounded outwards stays within the
+/// memory, and whole lines. Both are powers of two.
 fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
     if len == 0 {
         return Err(Error::ZeroSize { kind });
@@ -180,7 +179,7 @@ fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<
     }
 }
 
-/// The error for `len` bytes that cannot be had, after a Vulkan call or without one.
+/// The error for a shortage: of the Vulkan call `operation`, or without a call.
 fn shortage(
     operation: Option<&'static str>,
     code: vk::Result,
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_cannot_be_are_refused_before_the_driver_is_asked() {
+    fn impossible_sizes_are_refused_before_the_driver_is_called() {
         let refuse = |len| padded_size(len, MemoryKind::Mapped, memory_type(64));
         assert!(matches!(refuse(0), Err(Error::ZeroSize { .. })));
         for len in [(1 << 30) + 1, 1_000_000_000_000_000, isize::MAX as usize, usize::MAX] {

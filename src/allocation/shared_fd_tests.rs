@@ -1,6 +1,6 @@
-//! The exported descriptor is plain shared memory to a process that was forked off, without Vulkan and CUDA there.
+//! A forked child can map the exported descriptor as plain shared memory, without Vulkan and CUDA.
 //!
-//! A test of the stages: `Memory::export_fd` and `import_fd`, which go through the drivers, have theirs in
+//! This tests the stages: `Memory::export_fd` and `import_fd`, which go through the drivers, are tested in
 //! tests/memory/export.rs.
 #![expect(unsafe_code, reason = "forks, and maps the descriptor by hand")]
 
@@ -34,8 +34,8 @@ fn write_through_descriptor(fd: i32, value: u8) -> i32 {
     0
 }
 
-/// Runs `child` in a forked process, which ends with what that returns, and waits for it. `child` may call nothing
-/// that is not async-signal-safe.
+/// Runs `child` in a forked process, which exits with its result, and waits for it. `child` may call only
+/// async-signal-safe functions.
 fn in_forked_child(child: impl FnOnce() -> i32) -> Result<i32> {
     // SAFETY: the child calls nothing that another thread may have locked.
     let pid = match unsafe { libc::fork() } {
@@ -56,7 +56,7 @@ fn a_forked_child_shares_memory_through_the_descriptor_alone() -> Result {
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let vulkan_name = &gpu.gpu().vulkan().physical.name;
     if !vulkan_name.contains("llvmpipe") {
-        eprintln!("skipped: where the memory lies in the exported file is only known of lavapipe, not {vulkan_name}");
+        eprintln!("skipped: the memory's offset in the exported file is known only for lavapipe, not {vulkan_name}");
         return Ok(());
     }
     let memory_type = gpu.memory_type(MemoryKind::Mapped)?;

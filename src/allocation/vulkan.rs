@@ -12,7 +12,7 @@ use crate::device::gpu::{CountedAllocation, Gpu};
 use crate::driver::vulkan::Device;
 use crate::driver::{Handle, descriptor};
 
-/// A descriptor of exported memory that somebody has vouched for.
+/// A descriptor of exported memory, with the caller's promise that it fits.
 #[derive(Debug)]
 pub(crate) struct Exported {
     fd: OwnedFd,
@@ -21,8 +21,8 @@ pub(crate) struct Exported {
 impl Exported {
     /// # Safety
     ///
-    /// The descriptor must come from memory of the same GPU, memory type and size as it is imported with.
-    pub(crate) unsafe fn vouched_for(fd: OwnedFd) -> Self {
+    /// The descriptor must come from memory of the GPU, memory type and size that it is imported with.
+    pub(crate) unsafe fn new(fd: OwnedFd) -> Self {
         Self { fd }
     }
 
@@ -50,7 +50,7 @@ impl DeviceMemory {
         Ok(Self { handle, gpu, _counted: counted })
     }
 
-    /// Another object of the memory behind an exported descriptor. The same rules for `size`.
+    /// Imports exported memory as another memory object. `size` as for [`allocate`](Self::allocate).
     pub(super) fn import(
         counted: CountedAllocation,
         memory_type: &MemoryType,
@@ -59,7 +59,7 @@ impl DeviceMemory {
     ) -> Result<Self> {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
         let gpu = counted.gpu();
-        // SAFETY: as in `allocate`, and the descriptor fits: whoever made the `Exported` has promised it.
+        // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
         let handle = unsafe { gpu.vulkan().import_memory(memory_type.info.index, size, exported.fd.as_fd()) }?;
         Ok(Self { handle, gpu, _counted: counted })
     }
@@ -77,13 +77,12 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the handle is live, and nobody uses it after its only owner.
+        // SAFETY: the handle is live, and this value is its only owner.
         unsafe { self.device().free_memory(self.handle) };
     }
 }
 
-/// The host's view of all of a [`DeviceMemory`], which must outlive it: whoever holds both declares the mapping
-/// first.
+/// The host's mapping of a whole [`DeviceMemory`], which must outlive it: an owner of both declares the mapping first.
 #[derive(Debug)]
 pub(super) struct HostMapping {
     pointer: Handle<*mut u8>,
@@ -124,7 +123,7 @@ impl HostMapping {
 
 impl Drop for HostMapping {
     fn drop(&mut self) {
-        // SAFETY: the memory is mapped, and nobody uses the pointer after its only owner.
+        // SAFETY: the memory is mapped, and this value is the mapping's only owner.
         unsafe { self.gpu.vulkan().unmap_memory(self.memory) };
     }
 }

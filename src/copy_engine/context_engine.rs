@@ -10,8 +10,8 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use crate::driver::cuda::cuda;
 use crate::driver::fill_pattern::FillPattern;
-use crate::driver::pages::LockedPages;
-use crate::driver::queue::Queue;
+use crate::driver::locked_pages::LockedPages;
+use crate::driver::owned_stream::OwnedStream;
 use crate::{Error, Result};
 
 /// The bytes of a slot: large enough that starting its copy costs little beside the copy.
@@ -38,14 +38,14 @@ pub(super) struct ContextEngine {
 
 #[derive(Debug)]
 struct Slot {
-    queue: Queue,
+    queue: OwnedStream,
     /// Whether the device may still use the pages.
     busy: bool,
 }
 
 impl Slot {
     fn new() -> Result<Self> {
-        Ok(Self { queue: Queue::new()?, busy: false })
+        Ok(Self { queue: OwnedStream::new()?, busy: false })
     }
 }
 
@@ -100,7 +100,7 @@ impl ContextEngine {
 
     /// Has the device copy from or to the caller's own memory, and returns when it has finished with that, also when
     /// something fails. Tells whether the driver took the copy.
-    fn directly(&mut self, start: impl FnOnce(&Queue) -> Result<()>) -> Result<bool> {
+    fn directly(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<bool> {
         let slot = &mut self.slots[0];
         // Also if the driver says that it failed: it may have begun.
         slot.busy = true;

@@ -1,4 +1,4 @@
-//! What there is to know of a GPU and its driver, beside the memory itself.
+//! Queries about a GPU and its driver: how much memory there is, memory types, PCI address, versions.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::{MemoryKind, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
-    /// The size of the heap that the kind's memory comes from. For mapped memory this is what the PCIe BAR
-    /// shows of the GPU's memory.
+    /// The size of the heap that the kind's memory comes from. For mapped memory this is the part of the GPU's memory
+    /// that the PCIe BAR exposes.
     pub total: u64,
-    /// What this process may still expect to be able to allocate from that heap.
+    /// An estimate of what this process can still allocate from that heap.
     pub available: u64,
     /// Where `available` comes from.
     pub source: MemoryInfoSource,
@@ -30,8 +30,7 @@ pub struct MemoryInfo {
 pub enum MemoryInfoSource {
     /// From `VK_EXT_memory_budget`: the heap's budget, which allows for other processes, less what this process uses.
     Budget,
-    /// From the heap's size alone: the driver has no `VK_EXT_memory_budget`, so that nothing is known of what
-    /// is in use.
+    /// From the heap's size alone: the driver has no `VK_EXT_memory_budget`, so that memory in use is unknown.
     Heap,
 }
 
@@ -54,7 +53,7 @@ pub struct MemoryTypeInfo {
     pub heap: u32,
     /// The size of that heap in bytes.
     pub heap_size: u64,
-    /// What Vulkan says of its memory.
+    /// The properties of its memory.
     pub flags: vk::MemoryPropertyFlags,
 }
 
@@ -63,16 +62,16 @@ pub struct MemoryTypeInfo {
 /// # Errors
 ///
 /// [`Error::Library`](crate::Error::Library) and [`Error::Symbol`](crate::Error::Symbol) when the driver is missing or
-/// too old, `CUDA_ERROR_NO_DEVICE` and whatever else the driver returns, and [`Error::Forked`](crate::Error::Forked).
+/// too old, the driver's errors, such as `CUDA_ERROR_NO_DEVICE`, and [`Error::Forked`](crate::Error::Forked).
 pub fn device_count() -> Result<i32> {
     let cuda = cuda()?;
     cuda.init()?;
     cuda.device_count()
 }
 
-/// The CUDA device that an address lies on; none for an address that is not one of a device's memory, as the host's.
-/// Initialises the CUDA driver. A context must be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device)
-/// needs none.
+/// The CUDA device whose memory contains an address; none for other addresses, such as the host's. Initialises the
+/// CUDA driver. A context must be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device) needs
+/// none.
 ///
 /// # Errors
 ///
@@ -94,7 +93,7 @@ pub fn driver_version() -> Result<i32> {
 }
 
 impl Vkgdr {
-    /// How much memory of a kind there is. A system call or two: not for hot loops.
+    /// How much memory of a kind there is. Makes one or two system calls: not for hot loops.
     ///
     /// # Errors
     ///
@@ -115,7 +114,7 @@ impl Vkgdr {
         self.gpu().memory_types()
     }
 
-    /// The memory type that this handle takes memory of a kind from.
+    /// The memory type that this handle allocates a kind of memory from.
     ///
     /// # Errors
     ///
@@ -124,23 +123,23 @@ impl Vkgdr {
         self.memory_type(kind).map(|memory_type| memory_type.info)
     }
 
-    /// Where the GPU sits: PCI domain, bus, device and function in hexadecimal digits, such as `0000:41:00.0`.
+    /// The GPU's PCI address: domain, bus, device and function in hexadecimal digits, such as `0000:41:00.0`.
     ///
     /// # Errors
     ///
-    /// What `cuDeviceGetPCIBusId` returns, and [`Error::Forked`](crate::Error::Forked).
+    /// The error of `cuDeviceGetPCIBusId`, and [`Error::Forked`](crate::Error::Forked).
     pub fn pci_bus_id(&self) -> Result<String> {
         cuda()?.device_pci_bus_id(self.device())
     }
 
-    /// How many allocations of this GPU were dropped and wait until the device has finished with them, on all handles
-    /// of the process. See [`collect`](Self::collect).
+    /// The number of allocations of this GPU, on all handles of the process, that were dropped and wait until the
+    /// device has finished with them. See [`collect`](Self::collect).
     #[must_use]
     pub fn pending_releases(&self) -> usize {
-        self.gpu().release_queue().len()
+        self.gpu().deferred_frees().len()
     }
 
-    /// How many allocations of this GPU are alive in this process, on all its handles, those included that wait to be
+    /// The number of live allocations of this GPU, on all handles of the process, including those that wait to be
     /// released.
     #[must_use]
     pub fn live_allocations(&self) -> u32 {

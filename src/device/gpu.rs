@@ -1,4 +1,5 @@
-//! What all handles of a GPU share: its Vulkan device, its release queue and its copy engine, for the life of the process.
+//! The state that all handles of a GPU share for the life of the process: its Vulkan device, deferred frees and copy
+//! engines.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -9,9 +10,9 @@ use ash::vk;
 
 use cudarc::driver::sys::CUdevice;
 
+use super::deferred_frees::DeferredFrees;
 use super::facts::MemoryTypeInfo;
 use super::memory_type::{self, MemoryType};
-use super::release_queue::ReleaseQueue;
 use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::{Device, Instance, PhysicalDevice};
@@ -24,12 +25,12 @@ pub(crate) struct Gpu {
     name: String,
     vulkan: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
-    release_queue: ReleaseQueue,
+    deferred_frees: DeferredFrees,
     live_allocations: AtomicU32,
     copy_engines: CopyEngines,
 }
 
-/// A live allocation in the count of its GPU's.
+/// One live allocation in its GPU's count.
 #[derive(Debug)]
 pub(crate) struct CountedAllocation(&'static Gpu);
 
@@ -62,15 +63,15 @@ impl Gpu {
         let name = cuda()?.device_name(device)?;
         let instance = Instance::get()?;
         let mut devices = instance.physical_devices()?;
-        // A driver that does not fill the UUID in leaves zeroes, which must not match each other.
+        // A driver that does not report a UUID leaves zeroes, which must not match each other.
         let matching = devices.iter().position(|d| d.uuid == uuid && uuid != [0; 16]);
         let Some(matching) = matching else {
             return Err(Error::NoMatchingDevice { device, uuid, found: describe(&devices) });
         };
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
         let memory = instance.memory_properties(&vulkan.physical);
-        let (release_queue, live_allocations) = (ReleaseQueue::default(), AtomicU32::new(0));
-        Ok(Self { uuid, name, vulkan, memory, release_queue, live_allocations, copy_engines: CopyEngines::default() })
+        let (deferred_frees, live_allocations) = (DeferredFrees::default(), AtomicU32::new(0));
+        Ok(Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines: CopyEngines::default() })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -89,7 +90,7 @@ impl Gpu {
     /// `maxMemoryAllocationCount` live allocations undefined (VUID-vkAllocateMemory-maxMemoryAllocationCount-04101).
     pub(crate) fn count_allocation(&'static self) -> Option<CountedAllocation> {
         let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
-        // Made at the limit, too, since its drop takes the count back.
+        // Also at the limit: its drop takes the count back.
         let counted = CountedAllocation(self);
         (before < self.vulkan.physical.max_allocations).then_some(counted)
     }
@@ -98,8 +99,8 @@ impl Gpu {
         self.live_allocations.load(Ordering::Relaxed)
     }
 
-    pub(crate) const fn release_queue(&self) -> &ReleaseQueue {
-        &self.release_queue
+    pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
+        &self.deferred_frees
     }
 
     pub(crate) const fn copy_engines(&self) -> &CopyEngines {
@@ -115,7 +116,7 @@ impl Gpu {
     }
 
     pub(crate) fn no_memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Error {
-        // Coherence is not what is missing where there is nothing that could be coherent.
+        // Without any such memory, coherence is not the missing property.
         let less = flags - OpenFlags::REQUIRE_COHERENT;
         let flags = if self.memory_type(kind, less).is_some() { flags } else { less };
         let wanted = format!("{:?}", memory_type::required(kind, flags));
@@ -129,7 +130,7 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// The devices that Vulkan knows, in words.
+/// The devices that Vulkan lists, for an error.
 fn describe(devices: &[PhysicalDevice]) -> String {
     if devices.is_empty() {
         return "Vulkan has no device at all; is NVIDIA's Vulkan driver installed?".to_owned();

@@ -14,17 +14,18 @@ pub(crate) struct MemoryType {
     pub(crate) coherent: bool,
     /// Whether the CPU caches this memory. If not, its stores are write-combined.
     pub(crate) cached: bool,
-    /// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+    /// The granularity of flushes in bytes: 1 where the memory is coherent.
     pub(crate) atom: usize,
-    /// What sizes are rounded to, in bytes: atoms, also where memory is coherent, so that whoever imports memory knows
-    /// its size without knowing how that handle was opened.
+    /// The granularity of sizes in bytes: an atom, also where memory is coherent, so that an importer knows the size of
+    /// memory without knowing the flags of the exporter's handle.
     pub(crate) granule: usize,
 }
 
-/// Never wanted: memory that only exists while a tile is rendered, and memory that the CPU and CUDA may not see.
+/// Excluded: memory that exists only while a tile is rendered, and protected memory, which the CPU and CUDA cannot
+/// access.
 const UNUSABLE: Property = Property::from_raw(Property::LAZILY_ALLOCATED.as_raw() | Property::PROTECTED.as_raw());
 
-/// The property flags that a kind cannot do without.
+/// The properties that a kind requires.
 pub(super) fn required(kind: MemoryKind, flags: OpenFlags) -> Property {
     let required = match kind {
         MemoryKind::Mapped => Property::DEVICE_LOCAL | Property::HOST_VISIBLE,
@@ -34,14 +35,14 @@ pub(super) fn required(kind: MemoryKind, flags: OpenFlags) -> Property {
     if flags.contains(OpenFlags::REQUIRE_COHERENT) { required | Property::HOST_COHERENT } else { required }
 }
 
-/// How many of a kind's wishes a type leaves unfulfilled.
+/// The number of a kind's preferences that a type does not meet.
 fn shortcomings(kind: MemoryKind, properties: Property) -> u32 {
     let (wanted, unwanted) = match kind {
         MemoryKind::Mapped => (Property::HOST_COHERENT, Property::empty()),
         // System memory, where there is a choice: device-local memory that the CPU caches belongs to an
         // integrated GPU.
         MemoryKind::Host => (Property::HOST_COHERENT, Property::DEVICE_LOCAL),
-        // A host-visible type would use up the BAR.
+        // A host-visible type would take space in the BAR.
         MemoryKind::Device => (Property::empty(), Property::HOST_VISIBLE),
     };
     (wanted & !properties).as_raw().count_ones() + (unwanted & properties).as_raw().count_ones()
@@ -69,7 +70,7 @@ pub(super) fn choose(
     let fits = |p: Property| p.contains(required) && !p.intersects(UNUSABLE);
     let info = list(memory).filter(|t| fits(t.flags)).min_by_key(|t| shortcomings(kind, t.flags))?;
     let coherent = match kind {
-        // Nothing to be incoherent with.
+        // Without a host view there is no second view to be incoherent with.
         MemoryKind::Device => true,
         _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
     };

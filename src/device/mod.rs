@@ -1,13 +1,13 @@
 //! The handle: one GPU, found in Vulkan by its CUDA device's UUID.
 //!
-//! [`gpu`] holds what all handles of a GPU share, [`release_queue`] among it; [`memory_type`] chooses the memory
-//! type of each kind; [`facts`] tells what is known of the GPU.
+//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`memory_type`] chooses
+//! the memory type of each kind; [`facts`] queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
+pub(crate) mod deferred_frees;
 mod facts;
 pub(crate) mod gpu;
 mod memory_type;
-pub(crate) mod release_queue;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,9 +30,9 @@ pub(crate) use memory_type::MemoryType;
 /// A handle may be used from any thread. Unless it was opened with [`Vkgdr::open_primary_context`], allocating
 /// needs a CUDA context of its device to be current on the calling thread.
 ///
-/// Neither driver works in a process that was forked off after the first `open`: everything that needs one is refused
-/// there with [`Error::Forked`], and what was inherited is left to the parent when it is dropped. A child that is to use
-/// the GPU has to `exec` first.
+/// Neither driver works in a child that was forked after the first `open`: every operation that needs one returns
+/// [`Error::Forked`] there, and drops leave inherited memory to the parent. A child that needs the GPU must `exec`
+/// first.
 #[derive(Clone)]
 pub struct Vkgdr {
     handle: Arc<HandleState>,
@@ -44,7 +44,7 @@ struct HandleState {
     types: [Option<MemoryType>; MemoryKind::ALL.len()],
     flags: OpenFlags,
     primary: Option<PrimaryContext>,
-    /// The context that was last found to be one of this device.
+    /// One-entry cache of the last context that was checked to belong to this device.
     last_context: Mutex<Option<Context>>,
 }
 
@@ -56,8 +56,8 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// When a driver is missing ([`Error::Library`], [`Error::Symbol`], [`Error::Extension`]) or refuses
-    /// (`CUDA_ERROR_INVALID_DEVICE` for a number that no device has), when Vulkan does not know the GPU
+    /// When a driver is missing ([`Error::Library`], [`Error::Symbol`], [`Error::Extension`]) or returns an error
+    /// (`CUDA_ERROR_INVALID_DEVICE` for a number without a device), when Vulkan does not know the GPU
     /// ([`Error::NoMatchingDevice`]), when [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory
     /// ([`Error::NoSuitableMemoryType`]), for unknown flags, and in a forked process ([`Error::Forked`]).
     ///
@@ -84,9 +84,9 @@ impl Vkgdr {
     /// Opens the GPU with CUDA device number `device` and retains its primary context, the one that the CUDA
     /// runtime and most libraries use.
     ///
-    /// Allocations of this handle are made in that context, whichever is current, and none needs to be. The
-    /// context is released when the handle and its memory are gone. With [`OpenFlags::CURRENT_CONTEXT`] the device is
-    /// that of the current context, which must exist.
+    /// Allocations of this handle are made in that context, whichever context is current, if any. The context is
+    /// released when the handle and its memory are gone. With [`OpenFlags::CURRENT_CONTEXT`] the device is that of
+    /// the current context, which must exist.
     ///
     /// # Errors
     ///
@@ -146,20 +146,19 @@ impl Vkgdr {
         self.handle.types[kind as usize].is_some()
     }
 
-    /// Frees what was dropped while a stream still used it and is no longer in use, on any handle of this GPU.
-    /// Returns how many allocations that were.
+    /// Releases the deferred frees that are ready: allocations, on any handle of this GPU, that were dropped while a
+    /// stream still used them and are no longer in use. Returns their number.
     ///
-    /// Every allocation and every release of a `Memory` does so for a few of the oldest, so that only a program that
-    /// does neither for a long time
-    /// needs to call this. Does not wait, but for memory whose drop could not wait for its context, as during a
-    /// stream capture. Keep a handle for as long as you drop memory that is bound to streams; without one nobody can
-    /// call this.
+    /// Every allocation and every release of a `Memory` does the same for a few of the oldest, so that only programs
+    /// that do neither for a long time need to call this. It waits only for memory whose drop could not wait for its
+    /// context, as during a stream capture. Keep a handle for as long as you drop memory that is bound to streams:
+    /// this call needs one.
     ///
-    /// What copies by the copy engine ([`CopyPolicy::CopyEngines`](crate::CopyPolicy::CopyEngines)) have set up in contexts that were
-    /// destroyed goes, too.
+    /// Also releases the copy engine's pinned memory and streams ([`CopyPolicy::Dma`](crate::CopyPolicy::Dma)) of
+    /// contexts that were destroyed.
     pub fn collect(&self) -> usize {
         self.gpu().copy_engines().collect();
-        self.gpu().release_queue().collect()
+        self.gpu().deferred_frees().collect()
     }
 
     pub(crate) fn gpu(&self) -> &'static Gpu {
@@ -171,7 +170,7 @@ impl Vkgdr {
         handle.types[kind as usize].ok_or_else(|| handle.gpu.no_memory_type(kind, handle.flags))
     }
 
-    /// The context that this handle retains, if it does.
+    /// The primary context, if this handle retains it.
     pub(crate) fn primary_context(&self) -> Option<Context> {
         self.handle.primary.as_ref().map(PrimaryContext::context)
     }
@@ -186,7 +185,7 @@ impl Vkgdr {
     /// The context that is current, which must be one of this handle's device.
     pub(crate) fn current_context(&self) -> Result<Context> {
         let mut last = self.handle.last_context.lock().unwrap_or_else(PoisonError::into_inner);
-        // One question in place of three for the context that it was last time.
+        // One driver call instead of three if the context is the last one.
         if let Some(last) = *last
             && last.is_current()?
         {

@@ -1,5 +1,5 @@
-//! CUDA contexts: capturing one, making it current for a while, and retaining a device's primary context.
-#![expect(unsafe_code, reason = "pushes contexts that outlive their owners' knowledge")]
+//! CUDA contexts: remembering one, making it current for a scope, and retaining a device's primary context.
+#![expect(unsafe_code, reason = "pushes contexts that it does not own")]
 
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
@@ -8,11 +8,11 @@ use super::{Handle, process};
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
-/// A context that belongs to somebody else, remembered so that it can be made current later, on any thread.
+/// A context that the caller owns, remembered so that it can be made current later, on any thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     raw: Handle<CUcontext>,
-    /// Tells a destroyed context from a new one at the same address.
+    /// Distinguishes a destroyed context from a new one at the same address.
     id: Option<u64>,
 }
 
@@ -22,14 +22,14 @@ impl Context {
         let cuda = cuda()?;
         let raw = cuda.context_current()?;
         if raw.is_null() {
-            // The driver's own words for it.
+            // Fails with the driver's own error.
             cuda.context_device()?;
         }
         Self::new(cuda, raw)
     }
 
     fn new(cuda: &Cuda, raw: CUcontext) -> Result<Self> {
-        // SAFETY: the driver has just handed the context out.
+        // SAFETY: the driver has just returned the context.
         let id = unsafe { cuda.context_id(raw) }?;
         Ok(Self { raw: Handle(raw), id })
     }
@@ -38,12 +38,12 @@ impl Context {
         self.raw.0
     }
 
-    /// Whether the context can be told from a later one at its address: from CUDA 12 on.
+    /// Whether the context can be distinguished from a later one at its address: from CUDA 12 on.
     pub(crate) const fn is_unmistakable(self) -> bool {
         self.id.is_some()
     }
 
-    /// Makes the context current until the guard goes, for those who must go on when the context is gone.
+    /// Makes the context current until the guard is dropped; for callers that continue when the context is gone.
     pub(crate) fn try_enter(self) -> Result<Entered> {
         let cuda = cuda()?;
         match self.is_current() {
@@ -65,7 +65,7 @@ impl Context {
         }
     }
 
-    /// Whether this context is current on this thread, and alive. False before CUDA 12, where only a push would tell.
+    /// Whether this context is current on this thread, and alive. False before CUDA 12, where only a push can tell.
     pub(crate) fn is_current(self) -> Result<bool> {
         let cuda = cuda()?;
         if self.id.is_none() {
@@ -74,7 +74,7 @@ impl Context {
         // SAFETY: null asks for the current context.
         match unsafe { cuda.context_id(std::ptr::null_mut()) } {
             Ok(current) => Ok(current == self.id),
-            // None is current, or one that was destroyed.
+            // No context is current, or a destroyed one.
             Err(error) if error.cuda_code().is_some_and(|code| CudaCode::GONE.contains(&code)) => Ok(false),
             Err(error) => Err(error),
         }
@@ -85,7 +85,7 @@ impl Context {
         matches!(self.try_enter(), Ok(Entered::Current(_)))
     }
 
-    /// Makes the context current until the guard goes.
+    /// Makes the context current until the guard is dropped.
     pub(crate) fn enter(self) -> Result<ContextGuard> {
         match self.try_enter()? {
             Entered::Current(guard) => Ok(guard),
@@ -98,7 +98,7 @@ impl Context {
         let guard = self.enter()?;
         let value = work()?;
         if let Err(error) = guard.leave() {
-            // What was made needs the context to be taken apart again.
+            // The value's drop needs the context.
             let _context = self.enter();
             drop(value);
             return Err(error);
@@ -107,18 +107,18 @@ impl Context {
     }
 }
 
-/// What became of [`Context::try_enter`].
+/// The outcome of [`Context::try_enter`].
 pub(crate) enum Entered {
     /// The context is current while the guard lives.
     Current(ContextGuard),
-    /// The context was destroyed, and what it owned with it.
+    /// The context was destroyed, and with it everything that it owned.
     Destroyed(Error),
-    /// The process is ending, and CUDA has ended before.
+    /// The process is exiting, and CUDA has shut down.
     ShutDown(Error),
 }
 
 impl Entered {
-    /// What a failure means, if the codes in `gone` mean that the context is gone.
+    /// Classifies a failure, where the codes in `gone` mean that the context is gone.
     fn failed(error: Error, gone: &[i32]) -> Result<Self> {
         match error.cuda_code() {
             Some(CudaCode::DEINITIALIZED) => Ok(Self::ShutDown(error)),
@@ -128,7 +128,7 @@ impl Entered {
     }
 }
 
-/// Runs `work` and makes the context current again that was before. For calls that change it, as cudarc's do.
+/// Runs `work` and restores the current context. For calls that change it, such as cudarc's.
 pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
     let current = || cuda().and_then(Cuda::context_current);
     let before = insist(current);
@@ -145,20 +145,20 @@ pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Calls the driver, and again when it fails: the error may be one of earlier, asynchronous work, which is reported
+/// Calls the driver, and once more when it fails: the error may be one of earlier, asynchronous work, which is reported
 /// once.
 fn insist<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     call().or_else(|_| call())
 }
 
-/// Pops the context that [`Context::enter`] pushed, if it had to.
+/// Pops the context that [`Context::enter`] pushed, if it pushed one.
 pub(crate) struct ContextGuard {
     cuda: &'static Cuda,
     pushed: bool,
 }
 
 impl ContextGuard {
-    /// Pops now, and reports what the driver says.
+    /// Pops now, and returns the driver's error.
     pub(crate) fn leave(mut self) -> Result<()> {
         if std::mem::replace(&mut self.pushed, false) { self.cuda.context_pop() } else { Ok(()) }
     }
@@ -186,7 +186,7 @@ impl PrimaryContext {
     pub(crate) fn retain(device: CUdevice) -> Result<Self> {
         let cuda = cuda()?;
         let raw = cuda.primary_context_retain(device)?;
-        // A value with `Drop` before the next call that can fail.
+        // A value with `Drop`, before the next call that can fail.
         let mut retained = Self { context: Context { raw: Handle(raw), id: None }, device };
         retained.context = Context::new(cuda, raw)?;
         Ok(retained)

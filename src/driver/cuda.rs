@@ -23,15 +23,11 @@ use crate::error::CudaCode;
 use crate::{Error, Result};
 
 const LIBRARY: &str = "libcuda.so.1";
-const SUCCESS: c_int = 0;
-/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`.
-const POINTER_MEMORY_TYPE: c_uint = 2;
-const MEMORY_TYPE_HOST: c_uint = 1;
-const MEMORY_TYPE_DEVICE: c_uint = 2;
-/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
-const POINTER_DEVICE_ORDINAL: c_uint = 9;
-/// `CU_MEMHOSTREGISTER_PORTABLE`.
-const HOST_REGISTER_PORTABLE: c_uint = 1;
+// The driver writes these as integers, which may have values that today's enums lack.
+const POINTER_MEMORY_TYPE: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint;
+const POINTER_DEVICE_ORDINAL: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint;
+const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
+const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
 
 /// Declares [`Table`]: one field for each driver function, under the driver's own name.
 macro_rules! driver_functions {
@@ -133,8 +129,8 @@ pub(crate) struct Cuda {
 /// # Errors
 ///
 /// [`Error::Library`] or [`Error::Symbol`] when the driver is missing or lacks a function. A failure is not
-/// remembered: the next call tries again. [`Error::Forked`] in a process that was forked off after the driver was
-/// loaded: every use of the driver comes by here, so that none reaches it there.
+/// remembered: the next call tries again. [`Error::Forked`] in a child that was forked after the driver was loaded:
+/// every use of the driver passes this check.
 pub(crate) fn cuda() -> Result<&'static Cuda> {
     process::check()?;
     static CUDA: OnceLock<Cuda> = OnceLock::new();
@@ -152,22 +148,22 @@ fn library() -> Result<&'static Library> {
     if let Some(library) = *loaded {
         return Ok(library);
     }
-    // SAFETY: loading libcuda runs its initialisers, which is what the caller asked for.
+    // SAFETY: loading libcuda runs its initialisers, as the caller requested.
     let library = unsafe { Library::new(LIBRARY) }
         .map_err(|error| Error::Library { library: LIBRARY, reason: reason(&error) })?;
-    // Vulkan is only loaded after CUDA.
+    // Vulkan is always loaded after CUDA, so that this covers both.
     process::watch_forks()?;
     Ok(*loaded.insert(Box::leak(Box::new(library))))
 }
 
-/// What the dynamic loader said.
+/// The dynamic loader's message.
 fn reason(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl Cuda {
     fn check(&self, operation: &'static str, code: c_int) -> Result<()> {
-        if code == SUCCESS { Ok(()) } else { Err(self.error(operation, code)) }
+        if code == CudaCode::SUCCESS { Ok(()) } else { Err(self.error(operation, code)) }
     }
 
     #[cold]
@@ -180,7 +176,7 @@ impl Cuda {
         Error::Cuda { operation: public_name(operation), code: CudaCode::new(code, name.and_then(|n| n.to_str().ok())) }
     }
 
-    /// What is said of a context that is gone, when only its number tells.
+    /// The error for a context that is gone, when only its id shows it.
     pub(crate) fn destroyed_context(&self) -> Error {
         self.error("cuCtxPushCurrent", CudaCode::CONTEXT_IS_DESTROYED)
     }
@@ -245,18 +241,18 @@ impl Cuda {
         Ok(device)
     }
 
-    /// The device of a device address; none for an address that the driver does not know, or that is the host's.
+    /// The device of a device address; none for addresses that the driver does not know, and the host's.
     pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
         let (memory_type, device) = self.pointer_attributes(address)?;
         Ok(if memory_type == MEMORY_TYPE_DEVICE { Some(device) } else { None })
     }
 
-    /// Whether the driver knows a page of the host's and has locked it, so that the copy engine reaches it.
+    /// Whether a host address is in pages that the driver has locked, so that the copy engine can access them.
     pub(crate) fn is_page_locked(&self, address: *const u8) -> Result<bool> {
         Ok(self.pointer_attributes(address.addr() as CUdeviceptr)?.0 == MEMORY_TYPE_HOST)
     }
 
-    /// The type of an address's memory and its device. An address that the driver does not know has type 0.
+    /// The memory type of an address and its device. An address that the driver does not know has type 0.
     fn pointer_attributes(&self, address: CUdeviceptr) -> Result<(c_uint, CUdevice)> {
         let (mut memory_type, mut device): (c_uint, CUdevice) = (0, 0);
         let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL];
@@ -265,7 +261,7 @@ impl Cuda {
         Ok((memory_type, device))
     }
 
-    /// The number that no other context of this process ever has; none before CUDA 12.
+    /// The context's id, which is unique in the process; none before CUDA 12.
     ///
     /// # Safety
     ///
@@ -278,7 +274,7 @@ impl Cuda {
         Ok(Some(id))
     }
 
-    /// Replaces the top of this thread's stack of contexts; null takes it off.
+    /// Replaces the top of this thread's context stack; null pops it.
     ///
     /// # Safety
     ///
@@ -340,14 +336,14 @@ impl Cuda {
         call!(self, cuDestroyExternalMemory(memory))
     }
 
-    /// Locks pages of this process into memory, for the copy engines of all contexts, until they are unregistered or the
-    /// current context is destroyed.
+    /// Page-locks memory of this process for the copy engines of all contexts, until it is unregistered or the current
+    /// context is destroyed.
     ///
     /// # Safety
     ///
     /// `len` bytes at `pages` must be mapped until then.
     pub(crate) unsafe fn host_register(&self, pages: *mut u8, len: usize) -> Result<()> {
-        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, HOST_REGISTER_PORTABLE))
+        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, sys::CU_MEMHOSTREGISTER_PORTABLE))
     }
 
     /// # Safety
@@ -371,7 +367,7 @@ fn text(buffer: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The name in the documentation: without the suffix of the ABI version.
+/// The documented name: without the suffix of the ABI version.
 fn public_name(symbol: &'static str) -> &'static str {
     symbol.strip_suffix("_v2").unwrap_or(symbol)
 }

@@ -1,4 +1,4 @@
-//! File descriptors that drivers take over.
+//! File descriptors whose ownership passes to a driver.
 #![expect(unsafe_code, reason = "asks the system about descriptors that may be closed")]
 
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use crate::{Error, Result};
 
-/// Closes the descriptor in programs that this process starts.
+/// Marks the descriptor close-on-exec.
 pub(crate) fn close_on_exec(fd: &OwnedFd) -> Result<()> {
     // SAFETY: the descriptor is open, and the call changes nothing but its flags.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) } {
@@ -21,8 +21,8 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.try_clone_to_owned().map_err(|error| system("dup", &error))
 }
 
-/// A copy of a descriptor, for a driver that takes it over on success. On failure one driver leaves it open, as Vulkan
-/// says, and another has closed it (Mesa's lavapipe), and then its number may be some other file's already.
+/// A duplicate of a descriptor, which a driver owns on success. On failure some drivers leave it open, as Vulkan
+/// specifies; others close it (Mesa's lavapipe), so that its number may already belong to another file.
 pub(crate) struct Lent<'a> {
     copy: RawFd,
     original: BorrowedFd<'a>,
@@ -33,22 +33,23 @@ impl<'a> Lent<'a> {
         Ok(Self { copy: duplicate(original)?.into_raw_fd(), original })
     }
 
-    /// The number for the driver. After success it is the driver's.
+    /// The number to pass to the driver, which owns it after success.
     pub(crate) const fn raw(&self) -> RawFd {
         self.copy
     }
 
-    /// Closes the copy after a failure, unless the driver did.
+    /// Closes the duplicate after a failure, unless the driver did.
     pub(crate) fn take_back(self) {
         let file = identity(self.copy);
         if file.is_some() && file == identity(self.original.as_raw_fd()) {
-            // SAFETY: the number is open and of the same file, so that it still is the copy, which nobody took.
+            // SAFETY: the number is open and refers to the same file, so it is still the duplicate, without another
+            // owner.
             drop(unsafe { OwnedFd::from_raw_fd(self.copy) });
         }
     }
 }
 
-/// What tells files apart; none of a number that is not open.
+/// The identity of a file; none for a number that is not open.
 fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
     let mut stat = MaybeUninit::uninit();
     // SAFETY: `stat` is a live output, and a number that is not open is refused.
@@ -95,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_the_driver_closed_and_another_file_got_stays_open() -> Result {
+    fn a_number_that_the_driver_closed_and_another_file_reuses_stays_open() -> Result {
         let original = file()?;
         let lent = Lent::new(original.as_fd())?;
         let copy = lent.raw();
         let other: OwnedFd = File::open("/dev/zero")?.into();
-        // Closed and given away in one step.
+        // Closed and reused in one step.
         // SAFETY: both numbers are open, and belong to this test.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), copy) }, copy);
         lent.take_back();

@@ -1,4 +1,4 @@
-//! CUDA events that only order.
+//! CUDA events without timing.
 #![expect(unsafe_code, reason = "hands its live handle to the driver")]
 
 use cudarc::driver::sys::{CUevent, CUstream};
@@ -7,16 +7,16 @@ use super::cuda::cuda;
 use super::{Handle, process};
 use crate::Result;
 
-/// An event, recorded on a stream. It belongs to the context that was current when it was made. The default is one that
-/// is gone.
+/// An event that is recorded on a stream. It belongs to the context that was current when it was created. The default
+/// is an event that is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    /// None once it is gone.
+    /// None once it was destroyed or abandoned.
     raw: Option<Handle<CUevent>>,
 }
 
 impl Event {
-    /// Records an event behind everything that `stream` has been given so far.
+    /// Records an event after all work that was submitted to `stream` so far.
     ///
     /// # Safety
     ///
@@ -30,18 +30,18 @@ impl Event {
         Ok(event)
     }
 
-    /// The driver's handle; null once it is gone.
+    /// The driver's handle; null once it was destroyed or abandoned.
     pub(crate) fn raw(&self) -> CUevent {
         self.raw.map_or(std::ptr::null_mut(), |raw| raw.0)
     }
 
-    /// Whether the stream has got there. Does not wait.
+    /// Whether the stream has passed the event. Does not wait.
     pub(crate) fn has_passed(&self) -> Result<bool> {
         // SAFETY: the event is live.
         self.raw.map_or(Ok(true), |raw| unsafe { cuda()?.event_passed(raw.0) })
     }
 
-    /// Waits until the stream has got there.
+    /// Waits until the stream has passed the event.
     pub(crate) fn synchronize(&self) -> Result<()> {
         // SAFETY: the event is live.
         self.raw.map_or(Ok(()), |raw| unsafe { cuda()?.event_synchronize(raw.0) })
@@ -59,7 +59,7 @@ impl Drop for Event {
         if process::is_forked() {
             return;
         }
-        // SAFETY: the event is live, and nobody uses it after its only owner.
+        // SAFETY: the event is live, and this value is its only owner.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.event_destroy(raw.0) }) {
             log::warn!("releasing a CUDA event: {error}");
         }

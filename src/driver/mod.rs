@@ -1,17 +1,23 @@
 //! The only foreign calls of this crate: the CUDA driver API ([`cuda`]) and Vulkan ([`vulkan`]).
 //!
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
-//! on first use and never unloaded. A process that is forked off afterwards never reaches them ([`process`]).
+//! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`process`]).
 
 pub(crate) mod context;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod event;
 pub(crate) mod fill_pattern;
-pub(crate) mod pages;
+pub(crate) mod locked_pages;
+pub(crate) mod owned_stream;
 pub(crate) mod process;
-pub(crate) mod queue;
 pub(crate) mod vulkan;
+
+/// The handle `CU_STREAM_LEGACY`: the current context's legacy default stream, which a null handle means, too. A cast
+/// macro in cuda.h, so that cudarc has no constant for it.
+pub(crate) const LEGACY_STREAM: usize = 1;
+/// The handle `CU_STREAM_PER_THREAD` (cuda.h): a default stream that is another one on each thread.
+pub(crate) const PER_THREAD_STREAM: usize = 2;
 
 /// A raw driver pointer that may move between threads.
 ///

@@ -1,7 +1,8 @@
-//! Whether this process was forked off one that had loaded the drivers.
+//! Detects children that were forked after the drivers were loaded.
 //!
-//! Neither driver works in such a child (CUDA C++ Programming Guide, "Initialization"), and what the child inherited
-//! is still the parent's: it must be left alone. Only `fork` is noticed, not the bare system calls beneath it.
+//! Neither driver works in such a child (CUDA C++ Programming Guide, "Initialization"), and everything that it
+//! inherited belongs to the parent and must be left alone. Only `fork` is detected, not the bare system calls beneath
+//! it.
 #![expect(unsafe_code, reason = "registers a handler with the C library")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +11,9 @@ use crate::{Error, Result};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Marks the children that are forked off from now on, and theirs. To be called once, when the drivers are loaded.
+/// Marks children that are forked from now on, and their descendants. Call once, when the drivers are loaded.
 pub(super) fn watch_forks() -> Result<()> {
-    // SAFETY: the handler is async-signal-safe; the C library forgets it when this library is unloaded.
+    // SAFETY: the handler is async-signal-safe; the C library removes it when this library is unloaded.
     match unsafe { libc::pthread_atfork(None, None, Some(mark_the_child)) } {
         0 => Ok(()),
         code => Err(Error::System { operation: "pthread_atfork", code }),
@@ -23,18 +24,18 @@ extern "C" fn mark_the_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether this process was forked off one that had loaded the CUDA driver. Then nothing that it inherited can be used,
-/// and everything here that would reach a driver is [`Error::Forked`].
+/// Whether this process was forked from one that had loaded the CUDA driver. If so, it cannot use anything that it
+/// inherited, and every operation of this crate that needs a driver returns [`Error::Forked`].
 ///
-/// One load from memory.
+/// Costs one load from memory.
 #[inline]
 #[must_use]
 pub fn is_forked() -> bool {
-    // The mark is made before the child's only thread goes on.
+    // Relaxed: the child's only thread sets it before `fork` returns.
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Fails with [`Error::Forked`] where the drivers belong to a parent of this process.
+/// Fails with [`Error::Forked`] in a child that was forked after the drivers were loaded.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     if is_forked() { Err(Error::Forked) } else { Ok(()) }

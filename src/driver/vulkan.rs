@@ -17,7 +17,7 @@ const LIBRARY: &str = "libvulkan.so.1";
 /// Below 1.1 there are no device UUIDs: `VkPhysicalDeviceIDProperties` would stay zero.
 const API_VERSION: u32 = vk::API_VERSION_1_1;
 
-/// Turns a Vulkan result into one that names the call.
+/// Adds the name of the call to a Vulkan result.
 trait Named<T> {
     fn named(self, operation: &'static str) -> Result<T>;
 }
@@ -28,8 +28,8 @@ impl<T> Named<T> for std::result::Result<T, vk::Result> {
     }
 }
 
-/// The process-wide Vulkan instance. It is never destroyed: NVIDIA's libraries run out of static TLS space when
-/// they are loaded and unloaded again and again.
+/// The process-wide Vulkan instance. It is never destroyed: NVIDIA's libraries exhaust static TLS space when they are
+/// loaded and unloaded repeatedly.
 pub(crate) struct Instance {
     raw: ash::Instance,
     /// Keeps the loader's library open.
@@ -40,15 +40,15 @@ pub(crate) struct Instance {
 pub(crate) struct PhysicalDevice {
     handle: vk::PhysicalDevice,
     pub(crate) name: String,
-    /// All zero when the driver does not say.
+    /// All zero if the driver does not report it.
     pub(crate) uuid: [u8; 16],
     /// `nonCoherentAtomSize` in bytes.
     pub(crate) atom: u64,
-    /// `maxMemoryAllocationCount`: how many allocations may be live at a time.
+    /// `maxMemoryAllocationCount`: the limit of live allocations.
     pub(crate) max_allocations: u32,
 }
 
-/// Bytes in a heap and, where `VK_EXT_memory_budget` tells, the bytes that this process may still take.
+/// The bytes of a heap that this process can still allocate, from `VK_EXT_memory_budget`.
 pub(crate) struct HeapBudget {
     pub(crate) available: u64,
 }
@@ -68,7 +68,7 @@ impl Instance {
     }
 
     fn create() -> Result<Self> {
-        // SAFETY: loading the Vulkan loader runs its initialisers, which is what the caller asked for.
+        // SAFETY: loading the Vulkan loader runs its initialisers, as the caller requested.
         let entry = unsafe { ash::Entry::load() }
             .map_err(|error| Error::Library { library: LIBRARY, reason: error.to_string() })?;
         let application =
@@ -79,7 +79,7 @@ impl Instance {
         Ok(Self { raw, _entry: entry })
     }
 
-    /// Every physical device that knows Vulkan 1.1.
+    /// Every physical device that supports Vulkan 1.1.
     pub(crate) fn physical_devices(&self) -> Result<Vec<PhysicalDevice>> {
         // SAFETY: the instance is live.
         let handles = unsafe { self.raw.enumerate_physical_devices() }.named("vkEnumeratePhysicalDevices")?;
@@ -107,7 +107,7 @@ impl Instance {
         unsafe { self.raw.get_physical_device_memory_properties(device.handle) }
     }
 
-    /// What is left of a heap. Only for devices with `VK_EXT_memory_budget`.
+    /// The remaining budget of a heap. Only for devices with `VK_EXT_memory_budget`.
     pub(crate) fn heap_budget(&self, device: &PhysicalDevice, heap: u32) -> HeapBudget {
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut properties = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
@@ -117,8 +117,7 @@ impl Instance {
         HeapBudget { available: budget.heap_budget[heap].saturating_sub(budget.heap_usage[heap]) }
     }
 
-    /// Creates the logical device, with `VK_KHR_external_memory_fd` and, where it exists,
-    /// `VK_EXT_memory_budget`.
+    /// Creates the logical device, with `VK_KHR_external_memory_fd` and, if supported, `VK_EXT_memory_budget`.
     pub(crate) fn create_device(&'static self, physical: PhysicalDevice) -> Result<Device> {
         // SAFETY: the handle comes from this instance.
         let extensions = unsafe { self.raw.enumerate_device_extension_properties(physical.handle) }
@@ -142,8 +141,8 @@ impl Instance {
     }
 }
 
-/// A logical device. Like the instance it is shared by all handles and never destroyed. In a process that was forked
-/// off, its functions fail, and those that release do nothing.
+/// A logical device. Like the instance it is shared by all handles and never destroyed. In a forked child its functions
+/// fail, and those that release do nothing.
 pub(crate) struct Device {
     raw: ash::Device,
     external_fd: khr::external_memory_fd::Device,
@@ -153,7 +152,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// What is left of a heap, where the driver tells.
+    /// The remaining budget of a heap, if the driver reports it.
     pub(crate) fn heap_budget(&self, heap: u32) -> Option<HeapBudget> {
         self.has_budget.then(|| self.instance.heap_budget(&self.physical, heap))
     }
@@ -170,7 +169,7 @@ impl Device {
         unsafe { self.allocate(info) }
     }
 
-    /// Another memory object of the memory behind an opaque file descriptor, which the caller keeps.
+    /// Imports the memory behind an opaque file descriptor, which stays the caller's, as another memory object.
     ///
     /// # Safety
     ///
@@ -190,7 +189,7 @@ impl Device {
             .allocation_size(size)
             .memory_type_index(type_index)
             .push_next(&mut import);
-        // SAFETY: by this method's contract; the copy of the descriptor is the driver's to take.
+        // SAFETY: by this method's contract; the driver may take ownership of the duplicate.
         unsafe { self.allocate(info) }.inspect_err(|_| lent.take_back())
     }
 
@@ -242,7 +241,7 @@ impl Device {
         unsafe { self.raw.unmap_memory(memory) };
     }
 
-    /// A new descriptor of the memory, which programs that this process starts do not inherit.
+    /// A new descriptor of the memory.
     ///
     /// # Safety
     ///
@@ -254,7 +253,7 @@ impl Device {
         // SAFETY: by this method's contract.
         let fd = unsafe { self.external_fd.get_memory_fd(&info) }.named("vkGetMemoryFdKHR")?;
         if fd < 0 {
-            // Seen from a driver for memory that it could not export: success, and no descriptor.
+            // A driver was seen to return success without a descriptor for memory that it could not export.
             return Err(Error::Vulkan {
                 operation: "vkGetMemoryFdKHR",
                 code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,

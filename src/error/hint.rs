@@ -1,4 +1,4 @@
-//! What to do about an error, where that is known.
+//! Remedies for errors, where known.
 #![forbid(unsafe_code)]
 
 use ash::vk;
@@ -6,15 +6,12 @@ use ash::vk;
 use super::CudaCode;
 use crate::MemoryKind;
 
-/// Each live allocation holds a descriptor in some drivers, and needs one for a moment in all.
+/// In some drivers each live allocation holds a descriptor; in all of them an allocation needs one temporarily.
 const OPEN_FILES: &str = "too many open files? see ulimit -n";
 
-/// The process has no descriptor left (errno.h on Linux).
-pub(super) const EMFILE: i32 = 24;
-
-/// For the system.
+/// For a system call that failed with an `errno`.
 pub(super) fn system(code: i32) -> Option<&'static str> {
-    (code == EMFILE).then_some(OPEN_FILES)
+    (code == libc::EMFILE).then_some(OPEN_FILES)
 }
 
 /// For a driver's library that is missing.
@@ -28,7 +25,7 @@ pub(super) fn library(library: &str) -> &'static str {
 
 /// For a CUDA driver call that failed.
 pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
-    match (operation, code.value) {
+    match (operation, code.value()) {
         (_, CudaCode::INVALID_CONTEXT) => {
             Some("no usable CUDA context is current on this thread; make one current or open with open_primary_context")
         }
@@ -43,7 +40,7 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
     }
 }
 
-/// What to do when Vulkan has no driver for the GPU.
+/// The remedy when Vulkan has no driver for the GPU.
 macro_rules! install_vulkan_driver {
     () => {
         "install NVIDIA's (nvidia_icd.json), name it in VK_DRIVER_FILES, \
@@ -67,7 +64,7 @@ pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> 
     }
 }
 
-/// For memory of a kind that the GPU does not have, with the property flags that were looked for.
+/// For a kind of memory that the GPU does not have, with the required property flags.
 pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str> {
     match kind {
         _ if wanted.contains("HOST_COHERENT") => Some("open without REQUIRE_COHERENT; then flush and invalidate"),
@@ -76,9 +73,9 @@ pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str
     }
 }
 
-/// What may help when there is no room.
+/// For a shortage of memory.
 pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u64) -> &'static str {
-    /// A BAR that was not resized shows 256 MiB (NVIDIA's BAR1 default), of which the driver keeps a part.
+    /// A BAR that was not resized exposes 256 MiB (NVIDIA's BAR1 default), of which the driver reserves a part.
     const UNRESIZED_BAR: u64 = 256 << 20;
     match code {
         vk::Result::ERROR_TOO_MANY_OBJECTS => "; the driver allows no more allocations: make fewer, larger ones",
@@ -86,7 +83,7 @@ pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u
         _ if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR => {
             "; enable Resizable BAR in the firmware to map more"
         }
-        // A driver that keeps memory in files (Mesa's lavapipe) has no other word for it.
+        // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
         vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if asked <= heap / 2 => {
             "; something else has the heap, or there are too many open files: see ulimit -n"
         }

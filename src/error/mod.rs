@@ -1,7 +1,7 @@
-//! The one error type: which operation failed, the driver's code, the numbers involved and, where it is
-//! known, what to do.
+//! The error type: the operation that failed, the driver's code, the numbers involved and, where known, the remedy.
 #![forbid(unsafe_code)]
 
+mod cuda_code;
 mod hint;
 mod text;
 
@@ -10,8 +10,9 @@ use std::fmt;
 use ash::vk;
 
 use crate::MemoryKind;
+pub use cuda_code::CudaCode;
 pub(crate) use text::Uuid;
-use text::{Hint, Shortage, VulkanToken};
+use text::{Count, Hint, Shortage, VulkanToken};
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -28,7 +29,7 @@ pub enum Error {
     Library {
         /// The library's file name.
         library: &'static str,
-        /// What the dynamic loader said.
+        /// The dynamic loader's message.
         reason: String,
     },
     /// A driver's library lacks a function.
@@ -52,7 +53,7 @@ pub enum Error {
     Cuda {
         /// The CUDA driver function.
         operation: &'static str,
-        /// What it returned.
+        /// The code that it returned.
         code: CudaCode,
     },
     /// A Vulkan call failed.
@@ -60,7 +61,7 @@ pub enum Error {
     Vulkan {
         /// The Vulkan function.
         operation: &'static str,
-        /// What it returned.
+        /// The code that it returned.
         code: vk::Result,
     },
     /// Memory could not be allocated, or not be mapped for the CPU: there is too little of it or of address space, or
@@ -90,10 +91,10 @@ pub enum Error {
         device: i32,
         /// Its UUID.
         uuid: [u8; 16],
-        /// The Vulkan devices that were found, in words.
+        /// The Vulkan devices that were found, as text.
         found: String,
     },
-    /// The GPU has no memory type for a kind.
+    /// The GPU has no memory type for a kind of memory.
     #[error(
         "Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted}){}",
         Hint(hint::memory_type(*kind, wanted))
@@ -101,25 +102,28 @@ pub enum Error {
     NoSuitableMemoryType {
         /// The Vulkan device's name.
         device: String,
-        /// The kind that was asked for.
+        /// The kind that was requested.
         kind: MemoryKind,
-        /// The property flags that were looked for.
+        /// The property flags that are required.
         wanted: String,
     },
-    /// Flags with bits that mean nothing.
+    /// Flags with unknown bits.
     #[error("unknown flag bits {bits:#x}")]
     UnknownFlags {
         /// The unknown bits.
         bits: u32,
     },
-    /// Memory of zero bytes was asked for.
+    /// Zero bytes of memory were requested.
     #[error("cannot allocate 0 bytes of {kind} memory")]
     ZeroSize {
         /// The kind of memory.
         kind: MemoryKind,
     },
     /// A range that does not lie within the memory.
-    #[error("{len} bytes at offset {offset} are out of range: the memory has {size} bytes")]
+    #[error(
+        "{} at offset {offset} {} out of range: the memory has {}",
+        Count(*len), if *len == 1 { "is" } else { "are" }, Count(*size)
+    )]
     OutOfRange {
         /// The first byte.
         offset: usize,
@@ -128,17 +132,25 @@ pub enum Error {
         /// The size of the memory or region in bytes.
         size: usize,
     },
-    /// A pointer or a length that does not fit the element type or the pattern.
-    #[error("{what} {value} is not a multiple of {unit} bytes")]
+    /// A range that ends before it starts.
+    #[error("the range {start}..{end} ends before it starts")]
+    ReversedRange {
+        /// The first byte.
+        start: usize,
+        /// One past the last byte.
+        end: usize,
+    },
+    /// A pointer or a length that is not a multiple of the element's or the pattern's size.
+    #[error("{what} {value} is not a multiple of {}", Count(*unit))]
     Misaligned {
-        /// What does not fit.
+        /// The name of the value.
         what: &'static str,
-        /// Its value.
+        /// The value.
         value: usize,
-        /// What it must be a multiple of.
+        /// The size that it must be a multiple of, in bytes.
         unit: usize,
     },
-    /// The CPU cannot see this memory.
+    /// The memory has no host view.
     #[error("{kind} memory has no host view: use its device pointer with CUDA's copies")]
     NoHostView {
         /// The kind of memory.
@@ -147,7 +159,7 @@ pub enum Error {
     /// A copy on a stream with host memory on both sides.
     #[error("a copy on a stream needs device memory on one side at least: copy from host to host with the CPU")]
     HostToHost,
-    /// The system refused something.
+    /// A system call failed.
     #[error("{operation} failed ({}){}", std::io::Error::from_raw_os_error(*code), Hint(hint::system(*code)))]
     System {
         /// The C library's function.
@@ -155,32 +167,32 @@ pub enum Error {
         /// The error number, an `errno`.
         code: i32,
     },
-    /// The process was forked off one that had opened the GPU. Neither driver works in such a process.
+    /// The process is a child that was forked after the GPU was opened. Neither driver works in such a process.
     #[error(
         "the process was forked after the GPU was opened: open and use it in the child only after exec, \
          or use multiprocessing's \"spawn\""
     )]
     Forked,
-    /// The memory was freed before.
+    /// The memory has been freed.
     #[error("the memory was freed")]
     Freed,
-    /// Memory of a pool was asked for what only memory with an allocation of its own can do.
+    /// An operation that needs memory with an allocation of its own, on memory of a pool.
     #[error("{operation} needs memory of its own: this is a piece of a pool's block, which has other pieces")]
     Pooled {
-        /// What was asked for.
+        /// The operation.
         operation: &'static str,
     },
-    /// An option that a pool cannot be made with.
+    /// An impossible option of a pool.
     #[error("a pool's {option} of {value} is impossible: it must be {allowed}")]
     PoolOption {
         /// The option's name.
         option: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: usize,
-        /// What it may be set to.
+        /// The values that are allowed.
         allowed: &'static str,
     },
-    /// The current context belongs to another GPU than the handle.
+    /// The current context belongs to a different GPU than the handle.
     #[error("the current CUDA context is on device {current}, the handle is on device {expected}")]
     WrongDevice {
         /// The device of the current context.
@@ -188,18 +200,18 @@ pub enum Error {
         /// The device of the handle.
         expected: i32,
     },
-    /// A stream of another context cannot guard this memory.
+    /// The stream belongs to another context than the memory.
     #[error("the stream belongs to another CUDA context than the memory")]
     ForeignStream,
-    /// The per-thread default stream is a different stream on each thread, so that nothing can be bound to it.
+    /// The per-thread default stream, which is a different stream on each thread, so that no memory can be bound to it.
     #[error("memory cannot be bound to the per-thread default stream: it is another stream on every thread")]
     PerThreadStream,
-    /// A map guard for reading was written through.
+    /// A write through a map guard for reading.
     #[error("the memory is mapped for reading only")]
     ReadOnly,
 }
 
-/// The text, since that is what a `main` that returns the error shows: its fields alone would leave the remedy out.
+/// The same text as `Display`: a `main` that returns the error prints this, and the fields lack the remedy.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -207,16 +219,16 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// The CUDA driver's code, where a CUDA call failed.
+    /// The CUDA driver's code, if a CUDA call failed.
     #[must_use]
     pub const fn cuda_code(&self) -> Option<i32> {
         match self {
-            Self::Cuda { code, .. } => Some(code.value),
+            Self::Cuda { code, .. } => Some(code.value()),
             _ => None,
         }
     }
 
-    /// Vulkan's result code, where a Vulkan call failed or was refused.
+    /// Vulkan's result code, if a Vulkan call failed or a request was refused.
     #[must_use]
     pub const fn vulkan_code(&self) -> Option<i32> {
         match self {
@@ -225,24 +237,19 @@ impl Error {
         }
     }
 
-    /// Whether this is an error after which no work of the CUDA context runs or ever will: the sticky errors
+    /// Whether this is a sticky error, after which the CUDA context never does any work again
     /// ("the context must be destroyed", CUDA driver API, CUresult).
     pub(crate) fn is_fatal_to_context(&self) -> bool {
-        matches!(
-            self.cuda_code(),
-            // ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE; ILLEGAL_ADDRESS, LAUNCH_TIMEOUT; ASSERT;
-            // HARDWARE_STACK_ERROR to LAUNCH_FAILED
-            Some(214 | 220 | 700 | 702 | 710 | 714..=719)
-        )
+        self.cuda_code().is_some_and(|code| CudaCode::STICKY.contains(&code))
     }
 
-    /// Whether no work of the CUDA context runs any more, or ever will: it is broken, or gone.
+    /// Whether the CUDA context does no work any more and never will: it is broken or destroyed.
     pub(crate) fn ends_all_work(&self) -> bool {
         let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
     }
 
-    /// Whether the driver ran out of something that freeing memory may give back.
+    /// Whether a resource is exhausted that freeing memory may return.
     pub(crate) fn is_exhaustion(&self) -> bool {
         match self {
             Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
@@ -253,63 +260,13 @@ impl Error {
                 vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
             ]
             .contains(code),
-            // The import fails so where it finds no free descriptor.
-            Self::Cuda {
-                operation: "cuImportExternalMemory",
-                code: CudaCode { value: CudaCode::OPERATING_SYSTEM, .. },
-            } => true,
-            Self::Cuda { code, .. } => code.value == CudaCode::OUT_OF_MEMORY,
-            Self::System { code, .. } => *code == hint::EMFILE,
+            // An import without a free descriptor fails with this code.
+            Self::Cuda { operation: "cuImportExternalMemory", code } if code.value() == CudaCode::OPERATING_SYSTEM => {
+                true
+            }
+            Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
+            Self::System { code, .. } => *code == libc::EMFILE,
             _ => false,
-        }
-    }
-}
-
-/// What a CUDA driver function returned: the number, and the driver's name for it.
-///
-/// The number stays an integer, since a newer driver may return codes that this crate has never heard of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CudaCode {
-    value: i32,
-    name: Option<&'static str>,
-}
-
-impl CudaCode {
-    pub(crate) const OUT_OF_MEMORY: i32 = 2;
-    pub(crate) const DEINITIALIZED: i32 = 4;
-    pub(crate) const NO_DEVICE: i32 = 100;
-    pub(crate) const INVALID_DEVICE: i32 = 101;
-    pub(crate) const INVALID_CONTEXT: i32 = 201;
-    pub(crate) const OPERATING_SYSTEM: i32 = 304;
-    pub(crate) const NOT_READY: i32 = 600;
-    pub(crate) const CONTEXT_IS_DESTROYED: i32 = 709;
-    pub(crate) const ALREADY_REGISTERED: i32 = 712;
-
-    /// What the driver says of a context that is no more.
-    pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];
-
-    pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {
-        Self { value, name }
-    }
-
-    /// The driver's name for it, such as `CUDA_ERROR_INVALID_VALUE`; none for a code that the driver does not know.
-    #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        self.name
-    }
-
-    /// The number, a `CUresult`.
-    #[must_use]
-    pub const fn value(self) -> i32 {
-        self.value
-    }
-}
-
-impl fmt::Display for CudaCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name {
-            Some(name) => f.write_str(name),
-            None => write!(f, "unknown CUDA error {}", self.value),
         }
     }
 }
@@ -342,8 +299,18 @@ mod tests {
 
     #[test]
     fn running_out_of_descriptors_is_an_exhaustion() {
-        assert!(Error::System { operation: "dup", code: 24 }.is_exhaustion());
-        assert!(!Error::System { operation: "dup", code: 9 }.is_exhaustion());
+        assert!(Error::System { operation: "dup", code: libc::EMFILE }.is_exhaustion());
+        assert!(!Error::System { operation: "dup", code: libc::EBADF }.is_exhaustion());
+    }
+
+    #[test]
+    fn the_sticky_errors_end_a_context_and_no_other_does() {
+        let is_fatal =
+            |code| Error::Cuda { operation: "cuCtxSynchronize", code: CudaCode::new(code, None) }.is_fatal_to_context();
+        // The numbers in cuda.h.
+        let sticky = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+        let found: Vec<_> = (0..5000).filter(|code| is_fatal(*code)).collect();
+        assert_eq!(found, sticky);
     }
 
     #[test]

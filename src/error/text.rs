@@ -1,4 +1,4 @@
-//! How the parts of an error are spelled.
+//! Formatting of the parts of an error.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -21,7 +21,7 @@ impl fmt::Display for VulkanToken {
     }
 }
 
-/// Why there was no memory: the call that failed with its result, or, where nothing was called, the result as the reason.
+/// A shortage of memory: the failed call and its result, or the result as the reason where nothing was called.
 pub(super) struct Shortage {
     pub(super) operation: Option<&'static str>,
     pub(super) code: vk::Result,
@@ -41,6 +41,15 @@ impl fmt::Display for Shortage {
     }
 }
 
+/// A number of bytes, without a larger unit.
+pub(super) struct Count(pub(super) usize);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" })
+    }
+}
+
 /// A number of bytes in the largest binary unit that leaves at least 1.
 pub(super) struct Bytes(pub(super) u64);
 
@@ -48,7 +57,7 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let Some(exponent) = self.0.checked_ilog2().map(|log| log / 10).filter(|&e| e > 0) else {
-            return write!(f, "{} bytes", self.0);
+            return write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" });
         };
         let unit = UNITS[exponent as usize - 1];
         let shift = exponent * 10;
@@ -61,7 +70,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A UUID in the usual groups.
+/// A UUID in hyphenated groups.
 pub(crate) struct Uuid(pub(crate) [u8; 16]);
 
 impl fmt::Display for Uuid {
@@ -93,6 +102,7 @@ mod tests {
     fn sizes_are_shown_in_the_largest_whole_unit() {
         for (bytes, text) in [
             (0, "0 bytes"),
+            (1, "1 byte"),
             (1023, "1023 bytes"),
             (1024, "1 KiB"),
             (1536, "1.5 KiB"),

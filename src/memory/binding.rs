@@ -9,17 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
-use crate::driver::Handle;
 use crate::driver::context::{Context, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::process;
+use crate::driver::{Handle, LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::{Error, Result, StreamRef};
-
-/// `CU_STREAM_LEGACY` (cuda.h): the default stream that null means, too.
-const LEGACY_STREAM: usize = 1;
-/// `CU_STREAM_PER_THREAD` (cuda.h): a default stream that is another one on each thread.
-const PER_THREAD_STREAM: usize = 2;
 
 /// What the release of memory waits for.
 ///

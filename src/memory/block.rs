@@ -13,7 +13,7 @@ use super::binding::{Binding, DropPolicy};
 use super::chunk::Chunk;
 use crate::access::view::View;
 use crate::allocation::Allocation;
-use crate::device::release_queue::Retired;
+use crate::device::deferred_frees::Deferred;
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
@@ -120,7 +120,7 @@ impl Block {
                 Err(error)
             }
         };
-        owner.gpu().release_queue().tend();
+        owner.gpu().deferred_frees().poll();
         result
     }
 
@@ -155,7 +155,7 @@ impl Block {
     }
 
     fn defer(&self, allocation: Allocation, pending: Pending) {
-        let queue = allocation.owner().gpu().release_queue();
+        let queue = allocation.owner().gpu().deferred_frees();
         queue.push(Box::new(DeferredFree { pending, allocation, context: self.context }));
     }
 }
@@ -266,7 +266,7 @@ impl DeferredFree {
     }
 }
 
-impl Retired for DeferredFree {
+impl Deferred for DeferredFree {
     fn is_ready(&self) -> bool {
         self.ask(Pending::has_passed)
     }

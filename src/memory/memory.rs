@@ -87,7 +87,7 @@ impl Memory {
     /// ([`Vkgdr::memory_type_of`]; so they do when they were opened alike). The drivers check none of this.
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
-        let exported = unsafe { Exported::vouched_for(fd) };
+        let exported = unsafe { Exported::new(fd) };
         Self::make(owner, || Allocation::import(owner, &exported, len, kind))
     }
 

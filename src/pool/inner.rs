@@ -338,7 +338,7 @@ impl PoolInner {
     /// drivers any memory.
     pub(super) fn free_held(&self) -> bool {
         let freed = self.put(self.wait_for_pending()) + self.trim(0) > 0;
-        self.owner.gpu().release_queue().drain() | freed
+        self.owner.gpu().deferred_frees().drain() | freed
     }
 
     /// Keeps no free chunk from now on.

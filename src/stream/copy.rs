@@ -1,20 +1,20 @@
-//! What is copied where, and which of the driver's functions does it. Pure.
+//! Descriptions of copies, and the choice of the driver's function for each. Pure.
 #![forbid(unsafe_code)]
 
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};
 
 use crate::{Error, Result};
 
-/// An address, on one side or the other.
+/// An address on one of the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// For the CPU.
+    /// A host address.
     Host(*mut u8),
-    /// On the device.
+    /// A device address.
     Device(CUdeviceptr),
 }
 
-/// One side of a copy: where its first byte is, and how far its rows and slices are apart.
+/// One side of a copy: the address of its first byte, and the pitches of its rows and slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopySide {
     /// The first byte.
@@ -33,7 +33,7 @@ impl CopySide {
     }
 }
 
-/// How much is copied.
+/// The extent of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyExtent {
     /// The bytes of a row.
@@ -52,7 +52,7 @@ impl CopyExtent {
     }
 }
 
-/// The call that makes a copy; the addresses are the target's and the source's, the number is of bytes.
+/// The driver call for a copy, with the target's address, the source's address and the number of bytes.
 pub(super) enum Plan {
     Nothing,
     ToDevice(CUdeviceptr, *const u8, usize),
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// A copy of rows and slices as the driver wants it told.
+/// The driver's description of a copy of rows and slices.
 fn rows(to: CopySide, from: CopySide, extent: CopyExtent) -> Result<CUDA_MEMCPY3D> {
     let (to_kind, to_host, to_device) = address(to.place);
     let (from_kind, from_host, from_device) = address(from.place);
@@ -122,7 +122,7 @@ fn address(place: Place) -> (CUmemorytype, *mut u8, CUdeviceptr) {
     }
 }
 
-/// The rows from a slice to the next, which is how the driver counts slices. One slice needs no pitch.
+/// The slice pitch in rows, which is the driver's unit. One slice needs no pitch.
 fn slice_height(side: CopySide, extent: CopyExtent) -> Result<usize> {
     let CopySide { row_pitch, slice_pitch, .. } = side;
     if extent.depth == 1 {

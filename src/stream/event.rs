@@ -1,4 +1,4 @@
-//! A point in a stream's work that can be asked about and waited for.
+//! A point in a stream's work that can be queried and waited for.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -10,11 +10,11 @@ use crate::driver::event::Event as DriverEvent;
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
-/// An event that [`StreamRef::record`](crate::StreamRef::record) made: it has passed when everything that the stream
-/// had been given by then is done.
+/// An event from [`StreamRef::record`](crate::StreamRef::record). It has passed once all work that was submitted to the
+/// stream before it is done.
 ///
-/// It belongs to the stream's context and does not need the stream any more. It may be used and dropped on any thread,
-/// whichever context is current there. Dropping it destroys it, unless its context was destroyed before; work that
+/// It belongs to the stream's context and does not need the stream any more. It may be used and dropped on any
+/// thread, with any context current. Dropping it destroys it, unless its context was destroyed before; work that
 /// waits for it is not affected.
 pub struct Event {
     event: DriverEvent,
@@ -30,14 +30,14 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// What the driver returns: also errors of earlier, asynchronous work, and `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    /// The driver's errors, including those of earlier, asynchronous work, and `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn is_complete(&self) -> Result<bool> {
         self.context.run(|| self.event.has_passed())
     }
 
-    /// Whether the event has passed, or never will: its context was destroyed or has failed for good, or this process is a
-    /// forked child. Errors that may pass, such as those during a stream capture, are no end.
+    /// Whether the event has passed or never will: its context was destroyed or is broken, or this process is a forked
+    /// child. False for temporary errors, such as those during a stream capture.
     #[must_use]
     pub fn is_over(&self) -> bool {
         const ENDED: &[i32] = &[CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
@@ -56,7 +56,7 @@ impl Event {
         self.context.run(|| self.event.synchronize())
     }
 
-    /// The driver's handle. It lives as long as this value and its context.
+    /// The driver's handle, valid while this value and its context live.
     #[must_use]
     pub fn raw(&self) -> CUevent {
         self.event.raw()
@@ -68,7 +68,7 @@ impl Event {
         self.context.raw()
     }
 
-    /// Fails unless the event's context is alive. That `here` is, is found out when it is entered.
+    /// Fails unless the event's context is alive. `here` is not checked, since the caller enters it.
     pub(super) fn check_alive_from(&self, here: Context) -> Result<()> {
         if self.context == here { Ok(()) } else { self.context.run(|| Ok(())) }
     }
@@ -80,7 +80,7 @@ impl Drop for Event {
         if let Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) = entered {
             self.event.abandon();
         }
-        // Where the context lets nobody in, the driver destroys the event all the same, whatever is current.
+        // If the context cannot be entered, the driver destroys the event with any context current.
         drop(std::mem::take(&mut self.event));
     }
 }

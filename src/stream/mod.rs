@@ -1,7 +1,7 @@
-//! CUDA streams that belong to somebody else: copies, fills, events and waiting, each in the stream's own context.
+//! CUDA streams that the caller owns: copies, fills, events and waiting, each in the stream's own context.
 //!
-//! [`copy`] describes copies; [`event`] is a point in a stream's work.
-#![expect(unsafe_code, reason = "uses streams and addresses that the caller vouches for")]
+//! [`copy`] describes copies; [`event`] marks a point in a stream's work.
+#![expect(unsafe_code, reason = "uses streams and addresses that the caller guarantees")]
 
 mod copy;
 mod event;
@@ -19,14 +19,14 @@ use copy::Plan;
 pub use copy::{CopyExtent, CopySide, Place};
 pub use event::Event;
 
-/// A stream that somebody else keeps alive, with its context.
+/// A stream that the caller keeps alive, with its context.
 ///
-/// Every method makes the stream's context current for its duration, so that all of them may be called from any
-/// thread, whichever context is current there. The methods that give the stream work return before it is done, apart
-/// from copies to and from pageable host memory, which CUDA may wait for.
+/// Every method makes the stream's context current for its duration: all of them may be called from any thread, with
+/// any context current. Methods that submit work return before it is done, except for copies to and from pageable
+/// host memory, which CUDA may wait for.
 ///
-/// Whoever makes one promises that the stream lives while the value and its copies are used. What that covers are the
-/// safe methods too.
+/// The unsafe constructors require that the stream lives while the value and its copies are used; the safe methods rely
+/// on that.
 #[derive(Clone, Copy)]
 pub struct StreamRef {
     context: Context,
@@ -37,12 +37,12 @@ impl StreamRef {
     /// A stream of the context that is current on this thread.
     ///
     /// Null and 1 (`CU_STREAM_LEGACY`) are the context's legacy default stream, 2 (`CU_STREAM_PER_THREAD`) is the
-    /// default stream of whichever thread calls a method.
+    /// default stream of the calling thread.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::ForeignStream`] when the stream belongs to
-    /// another, [`Error::Forked`], and what else the driver returns.
+    /// another, [`Error::Forked`], and other errors of the driver.
     ///
     /// # Safety
     ///
@@ -81,45 +81,45 @@ impl StreamRef {
         self.context.raw()
     }
 
-    /// Waits until the stream has done all that it was given.
+    /// Waits for all work of the stream.
     ///
     /// # Errors
     ///
-    /// What the driver returns: also errors of earlier, asynchronous work, and `CUDA_ERROR_CONTEXT_IS_DESTROYED` (the
+    /// The driver's errors, including those of earlier, asynchronous work, and `CUDA_ERROR_CONTEXT_IS_DESTROYED` (the
     /// same for every method here). [`Error::Forked`].
     pub fn synchronize(&self) -> Result<()> {
-        // SAFETY: live by the promise of whoever made this value.
+        // SAFETY: live by the constructors' contract.
         self.within(|cuda| unsafe { cuda.stream_synchronize(self.raw()) })
     }
 
-    /// As [`pointer_device`](crate::pointer_device), asked in the stream's context, so that none need be current.
+    /// As [`pointer_device`](crate::pointer_device), in the stream's context, so that none needs to be current.
     ///
     /// # Errors
     ///
-    /// What the driver returns, and [`Error::Forked`].
+    /// The driver's errors, and [`Error::Forked`].
     pub fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
         self.context.run(|| cuda()?.pointer_device(address))
     }
 
-    /// An event behind everything that the stream was given so far.
+    /// Records an event after all work that was submitted to the stream so far.
     ///
     /// # Errors
     ///
-    /// What the driver returns, and [`Error::Forked`].
+    /// The driver's errors, and [`Error::Forked`].
     pub fn record(&self) -> Result<Event> {
-        // SAFETY: live by the promise of whoever made this value, and its context is current.
+        // SAFETY: live by the constructors' contract, and its context is current.
         let event = self.context.run(|| unsafe { DriverEvent::record(self.raw()) })?;
         Ok(Event::new(event, self.context))
     }
 
-    /// Makes the stream's later work wait for an event, which may be another context's. The CPU does not wait.
+    /// Makes later work of the stream wait for an event, which may belong to another context. The CPU does not wait.
     ///
     /// # Errors
     ///
-    /// What the driver returns, `CUDA_ERROR_CONTEXT_IS_DESTROYED` also for the event's context, and [`Error::Forked`].
+    /// The driver's errors, `CUDA_ERROR_CONTEXT_IS_DESTROYED` also for the event's context, and [`Error::Forked`].
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_alive_from(self.context)?;
-        // SAFETY: the event's context is alive, and so the event; the stream is by the promise of whoever made this.
+        // SAFETY: the event's context is alive, and so is the event; the stream is by the constructors' contract.
         self.within(|cuda| unsafe { cuda.stream_wait_event(self.raw(), event.raw()) })
     }
 
@@ -130,27 +130,26 @@ impl StreamRef {
     /// the slice pitches must be multiples of the row pitches. If the width, the height or the depth is 0, nothing is
     /// copied.
     ///
-    /// Host memory that CUDA does not know as pinned is copied in the driver's own time: from such memory the bytes
-    /// may be read before the call returns, to such memory the call may wait until they are written. The CPU's writes
-    /// to memory of this crate must be flushed before they are copied on the device's side, see
-    /// [`Region::flush`](crate::Region::flush).
+    /// The driver copies host memory that is not page-locked at a time of its own: it may read the source before the
+    /// call returns, and the call may wait until the target is written. The CPU's writes to memory of this crate must
+    /// be flushed before the device copies them, see [`Region::flush`](crate::Region::flush).
     ///
     /// # Errors
     ///
     /// [`Error::HostToHost`], [`Error::Misaligned`] for a slice pitch that is not a multiple of the row pitch,
-    /// `CUDA_ERROR_INVALID_VALUE` for pitches that do not fit and addresses that CUDA does not know, what else the
-    /// driver returns, and [`Error::Forked`].
+    /// `CUDA_ERROR_INVALID_VALUE` for pitches that do not fit and addresses that CUDA does not know, other errors of
+    /// the driver, and [`Error::Forked`].
     ///
     /// # Safety
     ///
     /// The stream must be alive. On both sides all the bytes that the extent and the pitches span must be valid, the
-    /// device's in the stream's context, until the stream has passed the copy, and nobody else may use the target or
+    /// device's in the stream's context, until the stream has passed the copy, and nothing else may use the target or
     /// write to the source meanwhile.
     pub unsafe fn copy(&self, to: CopySide, from: CopySide, extent: CopyExtent) -> Result<()> {
         let plan = Plan::new(to, from, extent)?;
         let stream = self.raw();
         match plan {
-            // Not from a process that may not copy, even so.
+            // Still refused in a forked child.
             Plan::Nothing => crate::driver::process::check(),
             // SAFETY: by this method's contract.
             Plan::ToDevice(to, from, len) => self.within(|c| unsafe { c.copy_host_to_device(to, from, len, stream) }),
@@ -163,12 +162,12 @@ impl StreamRef {
         }
     }
 
-    /// Copies `len` bytes from memory of another context, be it on another GPU, to memory of the stream's context.
+    /// Copies `len` bytes from memory of another context, possibly on another GPU, to memory of the stream's context.
     /// 0 bytes copy nothing.
     ///
     /// # Errors
     ///
-    /// What the driver returns, and [`Error::Forked`].
+    /// The driver's errors, and [`Error::Forked`].
     ///
     /// # Safety
     ///
@@ -186,26 +185,26 @@ impl StreamRef {
         self.unless_empty(len, |c| unsafe { c.copy_between_contexts(to, (from, from_context), len, self.raw()) })
     }
 
-    /// Repeats a byte `count` times.
+    /// Writes a byte `count` times.
     ///
     /// # Errors
     ///
-    /// What the driver returns, and [`Error::Forked`].
+    /// The driver's errors, and [`Error::Forked`].
     ///
     /// # Safety
     ///
     /// The stream must be alive. `count` values must be valid at `to` in the stream's context until the stream has
-    /// passed the fill, and nobody else may use them meanwhile.
+    /// passed the fill, and nothing else may use them meanwhile.
     pub unsafe fn fill_u8(&self, to: CUdeviceptr, value: u8, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
         self.unless_empty(count, |cuda| unsafe { cuda.fill_u8(to, value, count, self.raw()) })
     }
 
-    /// Repeats a value of two bytes `count` times, from an address that is a multiple of 2 on.
+    /// Writes a 2-byte value `count` times, starting at an address that is a multiple of 2.
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for another address, what else the driver returns, and [`Error::Forked`].
+    /// `CUDA_ERROR_INVALID_VALUE` for another address, other errors of the driver, and [`Error::Forked`].
     ///
     /// # Safety
     ///
@@ -215,7 +214,7 @@ impl StreamRef {
         self.unless_empty(count, |cuda| unsafe { cuda.fill_u16(to, value, count, self.raw()) })
     }
 
-    /// Repeats a value of four bytes `count` times, from an address that is a multiple of 4 on.
+    /// Writes a 4-byte value `count` times, starting at an address that is a multiple of 4.
     ///
     /// # Errors
     ///
@@ -234,7 +233,7 @@ impl StreamRef {
         self.context.run(|| work(cuda()?))
     }
 
-    /// As [`within`](Self::within), for work on `count` things, of which there may be none.
+    /// As [`within`](Self::within), for work on `count` elements; nothing is submitted for 0.
     fn unless_empty(&self, count: usize, work: impl FnOnce(&Cuda) -> Result<()>) -> Result<()> {
         if count == 0 { crate::driver::process::check() } else { self.within(work) }
     }

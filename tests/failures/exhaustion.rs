@@ -49,7 +49,7 @@ fn survives(controls: &'static Controls, function: &'static str, code: i32) -> R
 }
 
 #[test]
-fn vulkan_running_out_drains_the_release_queue_and_tries_again() -> Result {
+fn vulkan_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
     let Some(layer) = support::vklayer() else {
         eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
         return Ok(());
@@ -62,7 +62,7 @@ fn vulkan_running_out_drains_the_release_queue_and_tries_again() -> Result {
 }
 
 #[test]
-fn cuda_running_out_drains_the_release_queue_and_tries_again() -> Result {
+fn cuda_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
     let Some(sim) = support::simcuda() else {
         eprintln!("skipped: needs the simulated CUDA driver");
         return Ok(());

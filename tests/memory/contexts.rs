@@ -241,7 +241,7 @@ fn memory_of_a_destroyed_context_says_so_where_it_needs_the_context() -> Result 
 }
 
 #[test]
-fn memory_in_the_release_queue_survives_its_context() -> Result {
+fn memory_whose_free_is_deferred_survives_its_context() -> Result {
     let gpu = Vkgdr::open(0, NONE)?;
     let context = Context::create(0);
     let before = Live::now();
@@ -339,7 +339,7 @@ fn memory_holds_the_primary_context_longer_than_its_handle() -> Result {
 }
 
 #[test]
-fn memory_in_the_release_queue_holds_the_primary_context() -> Result {
+fn memory_whose_free_is_deferred_holds_the_primary_context() -> Result {
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
     let before = Live::now();
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;

@@ -66,7 +66,7 @@ fn ten_thousand_cycles_in_a_plain_context_leave_nothing() -> Result {
 }
 
 #[test]
-fn ten_thousand_cycles_through_the_release_queue_leave_nothing() -> Result {
+fn ten_thousand_cycles_of_deferred_frees_leave_nothing() -> Result {
     let _context = Context::create(0);
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let stream = Stream::create();
@@ -87,7 +87,7 @@ fn ten_thousand_cycles_through_the_release_queue_leave_nothing() -> Result {
     let before = State::take();
     (0..cycles(CYCLES)).try_for_each(cycle)?;
     settle();
-    State::assert_unchanged(&before, "10,000 cycles through the release queue");
+    State::assert_unchanged(&before, "10,000 cycles of deferred frees");
     Ok(())
 }
 

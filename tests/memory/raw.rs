@@ -298,7 +298,7 @@ fn ranges_outside_the_memory_are_refused_and_named() -> Result {
             for (offset, len) in ranges::offsets_outside(size) {
                 for error in [refused(memory.flush(offset, len)), refused(memory.invalidate(offset, len))] {
                     assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
-                    assert_says(&error, &[&format!("{len} bytes at offset {offset}"), "has 4097 bytes"]);
+                    assert_says(&error, &[&format!("{len} byte"), &format!(" at offset {offset} "), "has 4097 bytes"]);
                 }
             }
             for calls in calls {

@@ -242,7 +242,7 @@ fn a_forked_child_leaves_the_primary_context_to_the_parent() -> Result {
 }
 
 #[test]
-fn a_forked_child_leaves_the_release_queue_alone() -> Result {
+fn a_forked_child_leaves_the_deferred_frees_alone() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     let before = Live::now();

@@ -28,7 +28,7 @@ fn stream_of_another_thread() -> Result<Arc<CudaStream>> {
     Ok(made.map_err(|_| "the thread panicked")??)
 }
 
-/// Waits for the primary context and empties the release queue.
+/// Waits for the primary context and releases what is deferred.
 fn settle(gpu: &Vkgdr) -> Result {
     let _primary = PrimaryContext::retain_and_push(0);
     cuda::synchronize();

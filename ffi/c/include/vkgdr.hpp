@@ -54,6 +54,13 @@ struct vkgdr {
         device = VKGDR_MEMORY_DEVICE,  ///< Memory of the GPU that the CPU does not see.
     };
 
+    /// Who copies, for memory::write_with() and memory::read_with().
+    enum class copy_policy : std::uint32_t {
+        automatic = VKGDR_COPY_AUTO,  ///< The copy engine from the thresholds on, the CPU below them.
+        cpu = VKGDR_COPY_CPU,         ///< The CPU's loads and stores.
+        dma = VKGDR_COPY_DMA,         ///< The GPU's copy engine, whatever the size.
+    };
+
     /// What every failure is thrown as. `what()` names the operation and, after open and allocate, the remedy.
     class error : public std::runtime_error {
     public:
@@ -167,6 +174,38 @@ struct vkgdr {
             std::size_t count = 0;
             check("vkgdr_device_collect", vkgdr_device_collect(get(), &count));
             return count;
+        }
+
+        /// From how many bytes on copies are left to the copy engine; see `struct vkgdr_copy_thresholds`.
+        vkgdr_copy_thresholds copy_thresholds() const {
+            vkgdr_copy_thresholds thresholds{};
+            check("vkgdr_copy_get_thresholds", vkgdr_copy_get_thresholds(get(), &thresholds));
+            return thresholds;
+        }
+
+        /// Sets from how many bytes on copies are left to the copy engine, for all handles of this GPU.
+        ///
+        /// @param thresholds  In bytes; 0 leaves every copy to the copy engine, SIZE_MAX none.
+        void set_copy_thresholds(const vkgdr_copy_thresholds &thresholds) const {
+            check("vkgdr_copy_set_thresholds", vkgdr_copy_set_thresholds(get(), &thresholds));
+        }
+
+        /// Measures from how many bytes on the copy engine is faster, and sets the thresholds so; see
+        /// vkgdr_copy_calibrate(). A context must be current, as for memory::allocate().
+        ///
+        /// @return The thresholds.
+        /// @throw error  VKGDR_ERROR_NOT_SUPPORTED if the GPU has no mapped memory, or the drivers' error.
+        vkgdr_copy_thresholds calibrate() const {
+            vkgdr_copy_thresholds thresholds{};
+            check("vkgdr_copy_calibrate", vkgdr_copy_calibrate(get(), &thresholds));
+            return thresholds;
+        }
+
+        /// How many copies the CPU and the copy engine made.
+        vkgdr_copy_stats copy_stats() const {
+            vkgdr_copy_stats stats{};
+            check("vkgdr_copy_get_stats", vkgdr_copy_get_stats(get(), &stats));
+            return stats;
         }
 
         /// The handle for the C functions, still owned by this object.
@@ -307,7 +346,8 @@ struct vkgdr {
         /// Invalidates all.
         void invalidate() const { invalidate(0, size()); }
 
-        /// Copies bytes to the memory. Does not flush.
+        /// Copies bytes to the memory. Does not flush. Returns when the copy is done; vkgdr.h says when the GPU's copy
+        /// engine makes it, and in which order with the device's other work.
         ///
         /// @param offset  The first byte in the memory.
         /// @param source  What is copied; may be null if `size` is 0.
@@ -345,6 +385,42 @@ struct vkgdr {
         template <typename Target>
         void read(std::size_t offset, Target &&target) const {
             read(offset, std::data(target), byte_count(target));
+        }
+
+        /// As write(), by the side that the policy names; to device memory, too, unless the CPU is to copy.
+        ///
+        /// @param policy  Who copies.
+        /// @param offset  The first byte in the memory.
+        /// @param source  The bytes to copy; may be null if `size` is 0.
+        /// @param size    Bytes.
+        /// @throw error   As write(), and VKGDR_ERROR_CUDA from the copy engine.
+        void write_with(copy_policy policy, std::size_t offset, const void *source, std::size_t size) const {
+            const auto value = static_cast<std::uint32_t>(policy);
+            check("vkgdr_copy_write", vkgdr_copy_write(get(), offset, source, size, value));
+        }
+
+        /// As the other write_with(), of the elements of an array, vector, string or span.
+        template <typename Source>
+        void write_with(copy_policy policy, std::size_t offset, const Source &source) const {
+            write_with(policy, offset, std::data(source), byte_count(source));
+        }
+
+        /// As read(), by the side that the policy names; from device memory, too, unless the CPU is to copy.
+        ///
+        /// @param policy  Who copies.
+        /// @param offset  The first byte in the memory.
+        /// @param target  Where the bytes go; may be null if `size` is 0.
+        /// @param size    Bytes.
+        /// @throw error   As write_with().
+        void read_with(copy_policy policy, std::size_t offset, void *target, std::size_t size) const {
+            const auto value = static_cast<std::uint32_t>(policy);
+            check("vkgdr_copy_read", vkgdr_copy_read(get(), offset, target, size, value));
+        }
+
+        /// As the other read_with(), to the elements of an array, vector, string or span.
+        template <typename Target>
+        void read_with(copy_policy policy, std::size_t offset, Target &&target) const {
+            read_with(policy, offset, std::data(target), byte_count(target));
         }
 
         /// Repeats a pattern over a range. Does not flush.

@@ -94,6 +94,10 @@ unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome
 
 /// Copies `size` bytes to the memory. Does not flush.
 ///
+/// Returns when the copy is done. Large copies of memory that the CPU does not cache are made by the GPU's copy
+/// engine, which the call waits for; see "Copies and the device's other work" above. vkgdr_copy_write() chooses who
+/// copies.
+///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
 /// @param source  What is copied; may be NULL if `size` is 0.
@@ -122,6 +126,10 @@ pub unsafe extern "C" fn vkgdr_memory_write(
 
 /// Copies `size` bytes from the memory. Does not invalidate.
 ///
+/// Returns when the copy is done. Large copies of memory that the CPU does not cache are made by the GPU's copy
+/// engine, which the call waits for; see "Copies and the device's other work" above. vkgdr_copy_read() chooses who
+/// copies.
+///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
 /// @param target  Where they are copied; may be NULL if `size` is 0.
@@ -142,17 +150,17 @@ pub unsafe extern "C" fn vkgdr_memory_read(
         // SAFETY: by this function's contract.
         let memory = unsafe { region(mem) }?;
         let range = range(&memory, offset, size)?;
-        let target = match (target.is_null(), size) {
-            (_, 0) => &mut [][..],
-            (true, _) => return Err(Failure::Null("target")),
-            // SAFETY: by this function's contract.
-            (false, _) => unsafe { slice::from_raw_parts_mut(target.cast::<u8>(), size) },
-        };
+        // SAFETY: by this function's contract.
+        let target = unsafe { bytes_mut(target, size) }?;
         Ok(memory.read(range.start, target)?)
     })
 }
 
 /// Repeats a pattern over a range. Does not flush.
+///
+/// Returns when the range is filled. Large ranges of memory that the CPU does not cache are filled by the GPU's copy
+/// engine, if the pattern is one that it can repeat: 1, 2 or 4 bytes at an address that is a multiple of that, or
+/// made of such, zeros for example. See "Copies and the device's other work" above.
 ///
 /// @param mem           The memory, or a region of it.
 /// @param offset        The first byte.
@@ -185,18 +193,33 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
     })
 }
 
-/// The caller's bytes.
+/// The caller's bytes, to read.
 ///
 /// # Safety
 ///
 /// `pointer` must be null or good for reading `size` bytes that nobody writes meanwhile.
-unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Outcome<&'a [u8]> {
+pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Outcome<&'a [u8]> {
     check_len(size)?;
     match (pointer.is_null(), size) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(Failure::Null("source")),
         // SAFETY: by this function's contract.
         (false, _) => Ok(unsafe { slice::from_raw_parts(pointer.cast::<u8>(), size) }),
+    }
+}
+
+/// The caller's bytes, to write.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for writing `size` bytes that nobody else uses meanwhile.
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, size: usize) -> Outcome<&'a mut [u8]> {
+    check_len(size)?;
+    match (pointer.is_null(), size) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(Failure::Null("target")),
+        // SAFETY: by this function's contract.
+        (false, _) => Ok(unsafe { slice::from_raw_parts_mut(pointer.cast::<u8>(), size) }),
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     Null(&'static str),
     /// Options that are larger than this library knows, or smaller than they ever were.
     OptionsSize(usize),
+    /// A policy of copies that this library does not know.
+    CopyPolicy(u32),
     /// A region where only whole memory will do.
     Region,
     /// The library's own error.
@@ -29,7 +31,9 @@ impl From<Error> for Failure {
 impl Failure {
     pub(crate) fn status(&self) -> Status {
         match self {
-            Self::Null(_) | Self::OptionsSize(_) | Self::Region => Status::VKGDR_ERROR_INVALID_ARGUMENT,
+            Self::Null(_) | Self::OptionsSize(_) | Self::CopyPolicy(_) | Self::Region => {
+                Status::VKGDR_ERROR_INVALID_ARGUMENT
+            }
             Self::Library(error) => error.into(),
             Self::Panic => Status::VKGDR_ERROR_INTERNAL,
         }

@@ -29,7 +29,8 @@ pub enum vkgdr_open_flags {
     VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,
     /// Treat memory as non-coherent even where it is coherent, for testing.
     VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
-    /// Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running needs.
+    /// Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running
+    /// needs.
     VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
     /// Let vkgdr_open() succeed on a GPU without mapped memory, where vkgdr 0.1 fails: for programs that ask
     /// vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
@@ -63,8 +64,9 @@ fn into_handle(inner: Vkgdr) -> vkgdr_t {
 ///
 /// Initialises CUDA if need be. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
 ///
-/// Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall back on
-/// other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
+/// Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall
+/// back on other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be
+/// used.
 ///
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.

@@ -65,6 +65,7 @@ fn describe(failure: &Failure) -> LastError {
     let (text, cuda, vulkan) = match failure {
         Failure::Null(what) => (format!("the {what} is NULL"), None, None),
         Failure::OptionsSize(size) => (format!("this library knows no options of {size} bytes"), None, None),
+        Failure::CopyPolicy(value) => (format!("unknown copy policy {value}"), None, None),
         Failure::Region => ("a region cannot be bound to a stream".to_owned(), None, None),
         Failure::Library(error) => (error.to_string(), error.cuda_code(), error.vulkan_code()),
         Failure::Panic => ("internal error in vkgdr: see stderr".to_owned(), None, None),

@@ -9,6 +9,7 @@
 //! | `handle` | `vkgdr_t`: open, close, and what it knows of the GPU |
 //! | `memory` | `vkgdr_memory_t`: alloc, free, pointers, streams, regions |
 //! | `access` | flush, invalidate, write, read, fill |
+//! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: memory in nanoseconds |
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
@@ -18,6 +19,7 @@ compile_error!("a panic must become an error: build with panic = \"unwind\"");
 
 mod access;
 mod boundary;
+mod copy;
 mod errors;
 mod failure;
 mod handle;
@@ -28,6 +30,7 @@ mod pool;
 mod status;
 
 pub use access::*;
+pub use copy::*;
 pub use errors::*;
 pub use handle::*;
 pub use kind::*;

@@ -30,19 +30,19 @@ pub type vkgdr_pool_t = *mut vkgdr_pool;
 pub struct vkgdr_pool_options {
     /// `sizeof(struct vkgdr_pool_options)`: a later version may have more members.
     pub size: usize,
-    /// The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default. Less than 4 MiB
-    /// needs a smaller `largest_piece`, too.
+    /// The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default. Less than 4
+    /// MiB needs a smaller `largest_piece`, too.
     pub block_len: usize,
     /// The bytes of the largest piece of a block, from 256 to a block and 1 GiB; 4 MiB by default. What is larger gets
     /// an allocation of its own.
     pub largest_piece: usize,
-    /// What addresses are multiples of, on both sides: a power of two from 64 to 4096; 64 by default. On the host no more
-    /// than Vulkan's mapping has.
+    /// What addresses are multiples of, on both sides: a power of two from 64 to 4096; 64 by default. On the host no
+    /// more than Vulkan's mapping has.
     pub alignment: usize,
     /// The kind of memory, of `enum vkgdr_memory_flags`; VKGDR_MEMORY_MAPPED by default.
     pub kind: u32,
-    /// How finely sizes are told apart, 1 to 6; 2 by default. They are rounded up to numbers of which at most so many bits
-    /// after the first are set: 4 sizes for each doubling by default.
+    /// How finely sizes are told apart, 1 to 6; 2 by default. They are rounded up to numbers of which at most so many
+    /// bits after the first are set: 4 sizes for each doubling by default.
     pub leading_bits: u32,
 }
 
@@ -159,9 +159,9 @@ pub unsafe extern "C" fn vkgdr_pool_close(pool: vkgdr_pool_t) {
 
 /// Memory of a pool, for every function that takes memory. The contents are undefined.
 ///
-/// vkgdr_memory_free() gives it back, and it is given out again at once: **the device must have finished with it**, as
-/// with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or free it with
-/// vkgdr_memory_free_on_stream().
+/// vkgdr_memory_free() gives it back, and it is given out again at once: **the device must have finished with it**,
+/// as with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or free
+/// it with vkgdr_memory_free_on_stream().
 ///
 /// @param pool  The pool.
 /// @param size  Bytes, more than 0.
@@ -205,8 +205,8 @@ pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, st
     allocated.unwrap_or(null_mut())
 }
 
-/// Gives blocks that nobody uses back to the drivers, until the pool has no more than `keep` bytes. Does not wait: memory
-/// that the device may still use stays.
+/// Gives blocks that nobody uses back to the drivers, until the pool has no more than `keep` bytes. Does not wait:
+/// memory that the device may still use stays.
 ///
 /// @param pool   The pool.
 /// @param keep   Bytes.
@@ -226,8 +226,8 @@ pub unsafe extern "C" fn vkgdr_pool_trim(pool: vkgdr_pool_t, keep: usize, freed:
     })
 }
 
-/// Waits for the pool's context and gives back every block that nobody uses. Free memory that shares a block with memory
-/// in use stays.
+/// Waits for the pool's context and gives back every block that nobody uses. Free memory that shares a block with
+/// memory in use stays.
 ///
 /// @param pool  The pool.
 /// @return A `vkgdr_status`.
@@ -244,8 +244,8 @@ pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
     })
 }
 
-/// As vkgdr_pool_free_held(), and from now on gives every block back as soon as nobody uses it: for a pool that is about
-/// to fall out of use.
+/// As vkgdr_pool_free_held(), and from now on gives every block back as soon as nobody uses it: for a pool that is
+/// about to fall out of use.
 ///
 /// @param pool  The pool.
 /// @return A `vkgdr_status`.

@@ -13,7 +13,7 @@ pub enum vkgdr_status {
     /// It worked.
     VKGDR_SUCCESS = 0,
     /// A null pointer, unknown flags, a size of 0, a length that is no multiple of its pattern, a region where whole
-    /// memory is wanted, a stream that cannot be used, or an option of a pool that cannot be.
+    /// memory is wanted, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
     /// A range that is not within the memory.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
@@ -45,7 +45,7 @@ impl From<&Error> for Status {
             Error::Allocation { .. } => Self::VKGDR_ERROR_OUT_OF_MEMORY,
             Error::NoMatchingDevice { .. } | Error::WrongDevice { .. } => Self::VKGDR_ERROR_NO_DEVICE,
             Error::NoSuitableMemoryType { .. } | Error::NoHostView { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
-            Error::OutOfRange { .. } => Self::VKGDR_ERROR_OUT_OF_RANGE,
+            Error::OutOfRange { .. } | Error::ReversedRange { .. } => Self::VKGDR_ERROR_OUT_OF_RANGE,
             Error::UnknownFlags { .. }
             | Error::ZeroSize { .. }
             | Error::Misaligned { .. }

@@ -14,11 +14,11 @@ use support::cuda::{PrimaryContext, Stream};
 use support::{SimCuda, simcuda, skip};
 use vkgdr_c::vkgdr_status::{VKGDR_ERROR_INTERNAL, VKGDR_SUCCESS};
 use vkgdr_c::*;
+use vkgdr_rs::cudarc::driver::sys::CUresult;
 
 const INTERNAL: i32 = VKGDR_ERROR_INTERNAL as i32;
 const SUCCESS: i32 = VKGDR_SUCCESS as i32;
-/// `CUDA_ERROR_UNKNOWN` (cuda.h).
-const UNKNOWN: i32 = 999;
+const UNKNOWN: i32 = CUresult::CUDA_ERROR_UNKNOWN as i32;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
 

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::block::Block;
+use crate::block::{Block, LEGACY_STREAM, NULL_STREAM};
 use crate::error::{Failure, Result, Size};
 
 /// The base of every memory object.
@@ -134,11 +134,10 @@ impl Base {
     /// The CUDA Array Interface, version 3, over the device bytes.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: Slf<'_, 'py>) -> Result<Bound<'py, PyDict>> {
-        const LEGACY_DEFAULT_STREAM: u64 = 1;
         let block = block_of(slf)?;
         let (block, interface) = (block.get(), PyDict::new(slf.py()));
-        // The interface forbids 0, which is the same stream as 1.
-        let stream = block.bound_handle()?.map(|stream| if stream == 0 { LEGACY_DEFAULT_STREAM } else { stream });
+        // The interface forbids 0.
+        let stream = block.bound_handle()?.map(|stream| if stream == NULL_STREAM { LEGACY_STREAM } else { stream });
         interface.set_item("shape", (block.len(),))?;
         interface.set_item("typestr", "|u1")?;
         interface.set_item("data", (block.shown_address()?, block.is_readonly()))?;

@@ -70,7 +70,7 @@ impl Classes {
         match error {
             Error::Allocation { .. } => &self.allocation,
             Error::Freed => &self.freed,
-            Error::OutOfRange { .. } => &self.out_of_range,
+            Error::OutOfRange { .. } | Error::ReversedRange { .. } => &self.out_of_range,
             Error::NoHostView { .. } => &self.no_host_view,
             Error::ZeroSize { .. }
             | Error::UnknownFlags { .. }
@@ -120,6 +120,11 @@ impl From<Failure> for PyErr {
             .unwrap_or_else(|error| error)
         })
     }
+}
+
+/// Spells a number of bytes.
+pub(crate) fn in_bytes(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "byte" } else { "bytes" })
 }
 
 /// A number of bytes: anything with `__index__`, from 0 to `usize::MAX`.

@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 
-use crate::block::{Block, LEGACY_DEFAULT_STREAM};
+use crate::block::{Block, NULL_STREAM};
 use crate::error::{Failure, Result, number};
 use crate::shared::Shared;
 
@@ -32,7 +32,7 @@ pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<Block>> {
 /// The CUDA device of an address, asked in the context of `within`, or else in the current one.
 fn device_of(address: u64, within: Option<&Block>) -> Result<Option<i32>> {
     Ok(match within {
-        Some(block) => block.stream(LEGACY_DEFAULT_STREAM)?.pointer_device(address)?,
+        Some(block) => block.stream(NULL_STREAM)?.pointer_device(address)?,
         None => vkgdr::pointer_device(address)?,
     })
 }

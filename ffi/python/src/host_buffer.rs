@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, in_bytes};
 
 /// A buffer as its exporter gave it, released when it goes.
 struct Buffer(Box<ffi::Py_buffer>);
@@ -59,7 +59,7 @@ impl HostBuffer {
             return Err(Failure::Invalid("the destination is read-only".into()));
         }
         if len > self.len() {
-            let text = format!("the destination has {} bytes, {len} are needed", self.len());
+            let text = format!("the destination has {}, the copy needs {len}", in_bytes(self.len()));
             return Err(Failure::Invalid(text));
         }
         if len == 0 {

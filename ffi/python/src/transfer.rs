@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 
 use crate::block::Block;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::shared::Backing;
 
@@ -79,13 +79,15 @@ fn check_layout(what: &str, side: &Side<'_, '_>, layout: Layout, extent: Extent)
     let (width, height, depth) = extent;
     if height > 1 && row_pitch < width {
         return Err(Failure::Invalid(format!(
-            "the {what}'s row pitch {row_pitch} is less than the {width} bytes of a row"
+            "the {what}'s row pitch {row_pitch} is less than the {} of a row",
+            in_bytes(width)
         )));
     }
     if depth > 1 && slice_pitch < row_pitch.saturating_mul(height) {
         let least = row_pitch.saturating_mul(height);
         return Err(Failure::Invalid(format!(
-            "the {what}'s slice pitch {slice_pitch} is less than {height} rows: {least} bytes"
+            "the {what}'s slice pitch {slice_pitch} is less than {height} rows: {}",
+            in_bytes(least)
         )));
     }
     let (size, len) = (side.len(), span(layout, extent).unwrap_or(usize::MAX));
@@ -245,7 +247,10 @@ pub(crate) fn fill(
     let to = block.device_address()? + offset as u64;
     let width = pattern.len() as u64;
     if width > 0 && !to.is_multiple_of(width) {
-        return Err(Failure::Invalid(format!("the address {to:#x} is not a multiple of the pattern's {width} bytes")));
+        return Err(Failure::Invalid(format!(
+            "the address {to:#x} is not a multiple of the pattern's {}",
+            in_bytes(pattern.len())
+        )));
     }
     let held = block.live()?.backing()?;
     py.detach(move || {
@@ -259,7 +264,9 @@ pub(crate) fn fill(
             [a, b] => unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) },
             // SAFETY: as above.
             [a, b, c, d] => unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) },
-            _ => return Err(Failure::Invalid(format!("a pattern of {width} bytes: CUDA has 1, 2 and 4"))),
+            _ => {
+                return Err(Failure::Invalid(format!("a pattern of {}: CUDA has 1, 2 and 4", in_bytes(pattern.len()))));
+            }
         };
         end(queue, &held, wait, queued.map_err(Into::into))
     })

@@ -55,7 +55,7 @@ def test_an_empty_buffer_can_be_used_as_any_other(gpu, kind):
     buffer.invalidate()
     buffer.flush(0, 0)
     for use in (lambda: buffer.copy_from_host(b"a"), lambda: buffer.copy_from_device(Buffer(gpu, size=1))):
-        with pytest.raises(ValueError, match=r"too large.* 1 bytes"):
+        with pytest.raises(ValueError, match=r"too large.* 1 byte[.,]"):
             use()
     with pytest.raises(vkgdr.OutOfRangeError):
         buffer.flush(0, 1)

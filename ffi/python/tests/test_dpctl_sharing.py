@@ -206,7 +206,7 @@ def test_an_object_with_the_protocol_of_this_package_is_shared(gpu):
         ((1 << 70, 0, 1), f"no live memory has the handle {1 << 70}"),
         ((None, 0, 101), "101"),
         ((None, 101, 0), "101"),
-        ((None, -1, 1), "1 bytes at -1"),
+        ((None, -1, 1), "1 byte at -1"),
         ((None, 0, -1), "-1 bytes at 0"),
         ((None, 0, 1 << 70), str(1 << 70)),
     ],

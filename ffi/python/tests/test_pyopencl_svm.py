@@ -225,7 +225,7 @@ def test_an_array_over_memory_leads_back_to_it(visible):
     row = vkgdr.device_view(array[3])
     assert row.device_ptr == visible.device_ptr + 3 * 256
     assert len(row) == 256
-    with pytest.raises(vkgdr.InvalidArgumentError, match="not memory of vkgdr"):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="no memory of vkgdr"):
         vkgdr.device_view(np.zeros(4))
     with pytest.raises(vkgdr.InvalidArgumentError, match="contiguous"):
         vkgdr.device_view(array[:, 0])

@@ -9,6 +9,7 @@ from vkgdr import _transfer, _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._handle import Vkgdr
 from vkgdr._object import MemoryObject, Region
+from vkgdr._words import in_bytes
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
@@ -84,9 +85,11 @@ class Buffer(MemoryObject):
                 raise InvalidArgumentError(f"the contents are to come from address {address:#x}, and from hostbuf")
             count = count or source.nbytes
             if count > source.nbytes:
-                raise InvalidArgumentError(f"the size {count} is larger than hostbuf, which has {source.nbytes} bytes")
+                raise InvalidArgumentError(
+                    f"the size {count} is larger than hostbuf, which has {in_bytes(source.nbytes)}"
+                )
         if not 0 <= address <= (1 << 64) - max(count, 1):
-            raise InvalidArgumentError(f"there are no {count} bytes at address {address:#x}")
+            raise InvalidArgumentError(f"the address space does not hold {in_bytes(count)} at address {address:#x}")
         if owner is None:
             from vkgdr._default import default_owner
 
@@ -234,7 +237,7 @@ class Buffer(MemoryObject):
     def _check_no_views(self, wanted: int) -> None:
         views = self.pending_views
         if views:
-            text = f"the buffer of {len(self)} bytes cannot become one of {wanted}: there are {views} views of it"
+            text = f"the buffer of {in_bytes(len(self))} cannot become one of {wanted}: there are {views} views of it"
             raise BufferError(text)
 
     def _show(self, size: int) -> None:
@@ -294,7 +297,7 @@ class Buffer(MemoryObject):
             ary = np.empty(size, np.uint8)
         room = _vkgdr.HostBuffer(ary, True).nbytes
         if room < size:
-            raise InvalidArgumentError(f"Argument `ary` is too small. Need space for {size} bytes. It has {room}")
+            raise InvalidArgumentError(f"Argument `ary` is too small. Need space for {in_bytes(size)}. It has {room}")
         return super().copy_to_host(ary, offset=offset, stream=stream) if size else ary
 
     def copy_from_host(self, ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
@@ -309,7 +312,9 @@ class Buffer(MemoryObject):
         """
         room, size = self._size_from(offset), _vkgdr.HostBuffer(ary, False).nbytes
         if size > room:
-            raise InvalidArgumentError(f"Argument `ary` is too large. Need space for {size} bytes. There are {room}")
+            raise InvalidArgumentError(
+                f"Argument `ary` is too large. Need space for {in_bytes(size)}. There are {room}"
+            )
         super().copy_from_host(ary, offset=offset, stream=stream)
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:

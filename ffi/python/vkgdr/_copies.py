@@ -7,6 +7,7 @@ import operator
 from vkgdr import _transfer, _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._facts import Facts
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Copies(Facts):
             obj = np.empty(size, np.uint8)
         target = _vkgdr.HostBuffer(obj, True)
         if target.nbytes < size:
-            text = f"Destination object is too small: {target.nbytes} bytes, {size} are needed"
+            text = f"Destination object is too small: {in_bytes(target.nbytes)}, {size} are needed"
             raise InvalidArgumentError(text)
         _transfer.to_host(self, offset, target, size, stream)
         return obj
@@ -81,7 +82,9 @@ class Copies(Facts):
         source = _vkgdr.HostBuffer(obj, False)
         room = self._size_from(offset)
         if source.nbytes > room:
-            raise InvalidArgumentError(f"Source object is too large: {source.nbytes} bytes, there is room for {room}")
+            raise InvalidArgumentError(
+                f"Source object is too large: {in_bytes(source.nbytes)}, there is room for {room}"
+            )
         if source.nbytes:
             _transfer.from_host(self, offset, source, stream)
 
@@ -110,7 +113,9 @@ class Copies(Facts):
         source, ready = device_block(obj, self._block)
         room = self._size_from(offset)
         if source.nbytes > room:
-            raise InvalidArgumentError(f"Source object is too large: {source.nbytes} bytes, there is room for {room}")
+            raise InvalidArgumentError(
+                f"Source object is too large: {in_bytes(source.nbytes)}, there is room for {room}"
+            )
         if source.nbytes:
             queue = _transfer.stream_of(self._block, stream)
             _transfer.between(self, offset, source, queue, after=ready)

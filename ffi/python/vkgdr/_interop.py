@@ -7,6 +7,8 @@ import operator
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._facts import Facts
+from vkgdr._words import in_bytes
+from vkgdr.stream import LEGACY_STREAM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["device_block"]
 
 _DLPACK_CUDA = 2
-_LEGACY_DEFAULT_STREAM = 1
 # Addresses, sizes and handles have 64 bits.
 _ADDRESSES = 1 << 64
 
@@ -63,7 +64,7 @@ def _from_interface(interface: Any, obj: object, within: Block | None) -> tuple[
             raise
         raise InvalidArgumentError(f"__cuda_array_interface__ is malformed ({error}): {interface}") from None
     if not 0 <= address < _ADDRESSES or not 0 <= size < _ADDRESSES:
-        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {size} bytes at address {address}")
+        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {in_bytes(size)} at address {address}")
     if stream is not None and not 0 < stream < _ADDRESSES:
         raise InvalidArgumentError(f"__cuda_array_interface__['stream'] must not be {stream}")
     found = _vkgdr.find_device(address, size) if size else None
@@ -97,8 +98,8 @@ def _from_dlpack(obj: Any) -> tuple[Block, int | None]:
             f"{type(obj).__name__} is on DLPack device ({int(kind)}, {device}), not on a CUDA device"
         )
     try:
-        capsule = obj.__dlpack__(stream=_LEGACY_DEFAULT_STREAM, max_version=(1, 1))
+        capsule = obj.__dlpack__(stream=LEGACY_STREAM, max_version=(1, 1))
     except TypeError:
         # From before max_version.
-        capsule = obj.__dlpack__(stream=_LEGACY_DEFAULT_STREAM)
-    return _vkgdr.dlpack_import(capsule), _LEGACY_DEFAULT_STREAM
+        capsule = obj.__dlpack__(stream=LEGACY_STREAM)
+    return _vkgdr.dlpack_import(capsule), LEGACY_STREAM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vkgdr._errors import InvalidArgumentError
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[
     if shape is not None:
         extents, kind, size = shaped(shape, dtype)
         if size > room:
-            text = f"shape {extents} of {kind} needs {size} bytes, there are {room}"
+            text = f"shape {extents} of {kind} needs {in_bytes(size)}, there are {room}"
             raise InvalidArgumentError(f"Resulting array is larger than memory object: {text}")
         return extents, kind, size
     _, kind, itemsize = shaped((), dtype)
     if room % itemsize:
-        raise InvalidArgumentError(f"{room} bytes are not a multiple of the {itemsize} of dtype {kind}")
+        raise InvalidArgumentError(f"the size, {in_bytes(room)}, is not a multiple of the {itemsize} of dtype {kind}")
     return (room // itemsize,), kind, room
 
 

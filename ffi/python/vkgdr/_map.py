@@ -9,6 +9,7 @@ from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError
 from vkgdr._facts import Facts
 from vkgdr._layout import checked_order, fitted, fortran_strides, strided_size
 from vkgdr._transfer import invalidate_edges, settle, stream_of
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Map:
 
     def __repr__(self) -> str:
         state = "mapped" if self._open else "released"
-        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {self._region._block.nbytes} bytes>"
+        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._region._block.nbytes)}>"
 
 
 # What users read in messages is what they import.

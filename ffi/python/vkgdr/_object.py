@@ -7,6 +7,7 @@ import operator
 from vkgdr._errors import FreedError, InvalidArgumentError
 from vkgdr._lifetime import Lifetime
 from vkgdr._vkgdr import Block, dlpack_import, find_id
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class MemoryObject(Lifetime):
         if self._block.freed:
             return f"<{name}{named}: freed>"
         host = "no host view" if self.host_ptr is None else f"host_ptr={self.host_ptr:#x}"
-        notes = [f"{len(self)} bytes", self.kind, f"device_ptr={self.device_ptr:#x}", host]
+        notes = [in_bytes(len(self)), self.kind, f"device_ptr={self.device_ptr:#x}", host]
         if not self.is_coherent:
             notes.append("not coherent")
         if self.readonly:
@@ -270,7 +271,7 @@ class Memory(MemoryObject):
             textures (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
         """
         if width <= 0 or height <= 0 or itemsize <= 0:
-            raise InvalidArgumentError(f"{height} rows of {width} elements of {itemsize} bytes are nothing")
+            raise InvalidArgumentError(f"{height} rows of {width} elements of {in_bytes(itemsize)} are nothing")
         alignment = 512
         pitch = -(-width * itemsize // alignment) * alignment
         return cls(owner, pitch * height, kind=kind), pitch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError
+from vkgdr._words import beyond, in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def linear(
 
 def _check_range(what: str, offset: int, size: int, room: int) -> None:
     if offset > room or size > room - offset:
-        raise OutOfRangeError(f"{size} bytes at {offset} do not lie within the {room} bytes of the {what}")
+        raise OutOfRangeError(beyond(size, offset, room, what))
 
 
 def rectangle(
@@ -102,7 +103,7 @@ def _layout(
     row_pitch, slice_pitch = _pitches(f"{side}_pitches", pitches)
     row_pitch = row_pitch or width
     if row_pitch < width:
-        raise InvalidArgumentError(f"{side}_pitches: rows of {width} bytes do not fit the row pitch {row_pitch}")
+        raise InvalidArgumentError(f"{side}_pitches: rows of {in_bytes(width)} do not fit the row pitch {row_pitch}")
     slice_pitch = slice_pitch or row_pitch * height
     if slice_pitch < row_pitch * height:
         need = f"{height} rows at the row pitch {row_pitch} need {row_pitch * height} bytes"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from vkgdr import _vkgdr
 from vkgdr._interop import device_block
 from vkgdr._object import MemoryObject, Region
-from vkgdr._transfer import LEGACY_DEFAULT_STREAM, stream_of
-from vkgdr.stream import handle_of, order_after
+from vkgdr._transfer import stream_of
+from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, handle_of, order_after
 from vkgdr.stream import wait_for as wait_for_all
 
 TYPE_CHECKING = False
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["DeviceSide", "HostSide", "Queue", "device_side", "side"]
 
 _DLPACK_CUDA = 2
-# The two numbers of the legacy default stream.
-_LEGACY = frozenset({LEGACY_DEFAULT_STREAM, 1})
+# The two handles of the legacy default stream.
+_LEGACY = frozenset({NULL_STREAM, LEGACY_STREAM})
 
 
 class DeviceSide:

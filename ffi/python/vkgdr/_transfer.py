@@ -9,7 +9,8 @@ import operator
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
-from vkgdr.stream import handle_of
+from vkgdr._words import in_bytes
+from vkgdr.stream import NULL_STREAM, handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from vkgdr._facts import Facts
     from vkgdr._vkgdr import Block, HostBuffer
     from vkgdr.typing import StreamLike
-
-LEGACY_DEFAULT_STREAM = 0
 
 # How much of a long pattern the host repeats; the device doubles it from there on.
 _CHUNK = 64 << 10
@@ -30,7 +29,7 @@ def stream_of(block: Block, stream: StreamLike | None) -> int:
     if stream is not None:
         return handle_of(stream)
     bound = block.bound_stream
-    return LEGACY_DEFAULT_STREAM if bound is None else bound
+    return NULL_STREAM if bound is None else bound
 
 
 def settle(memory: Facts, stream: StreamLike | None) -> None:
@@ -105,7 +104,7 @@ def between(memory: Facts, offset: int, source: Block, stream: int, after: int |
 def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
     """Repeat a pattern over a range, and wait."""
     if size % len(pattern):
-        raise InvalidArgumentError(f"{size} bytes are not a multiple of the pattern's {len(pattern)}")
+        raise InvalidArgumentError(f"the size, {in_bytes(size)}, is not a multiple of the pattern's {len(pattern)}")
     block = memory._block
     if memory.host_ptr is not None:
         settle(memory, stream)

@@ -6,6 +6,7 @@ from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._interop import device_block
 from vkgdr._object import Region
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def device_view(array: Any) -> Region:
     buffer = _vkgdr.HostBuffer(array, False, True)
     block = _vkgdr.find_host(buffer.address, buffer.nbytes)
     if block is None:
-        text = f"the {buffer.nbytes} bytes at host address {buffer.address:#x} are not memory of vkgdr"
+        text = f"no memory of vkgdr has the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
         raise InvalidArgumentError(text)
     return Region._over(block)
 

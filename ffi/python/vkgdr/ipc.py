@@ -11,6 +11,7 @@ import struct
 from vkgdr._errors import VkgdrError
 from vkgdr._handle import Vkgdr
 from vkgdr._object import Memory, Region
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def recv(connection: socket.socket, owner: Vkgdr) -> Memory:
             raise EOFError("the other process has closed the connection")
         if len(message) != _MESSAGE.size or not descriptors or not message.startswith(_MAGIC):
             raise VkgdrError(
-                f"the other process sent no memory, but {len(message)} bytes and {len(descriptors)} descriptors"
+                f"the other process sent no memory, but {in_bytes(len(message))} and {len(descriptors)} descriptors"
             )
         _, size, kind = _MESSAGE.unpack(message)
         return Memory.import_fd(owner, descriptors[0], size, kind=_kind(kind))

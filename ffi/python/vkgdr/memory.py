@@ -11,6 +11,7 @@ from vkgdr._handle import Vkgdr
 from vkgdr._interop import device_block
 from vkgdr._object import MemoryObject, Region
 from vkgdr._vkgdr import Block, find_id, stream_synchronize
+from vkgdr._words import in_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def _from_protocol(protocol: Any) -> Block:
     if whole is None:
         raise InvalidArgumentError(f"no live memory has the handle {handle}")
     if offset < 0 or size < 0 or offset + size > whole.nbytes:
-        text = f"the part of {size} bytes at {offset} does not lie within the memory's {whole.nbytes}"
+        text = f"the part of {in_bytes(size)} at {offset} does not lie within the memory's {whole.nbytes}"
         raise OutOfRangeError(text)
     return whole.part(offset, size, False, False)
 

@@ -18,6 +18,7 @@ from vkgdr._errors import InvalidArgumentError, OutOfRangeError
 from vkgdr._object import MemoryObject
 from vkgdr._rectangle import linear, natural, rectangle
 from vkgdr._sides import DeviceSide, HostSide, Queue, device_side, side
+from vkgdr._words import beyond, in_bytes
 from vkgdr.stream import handle_of, order_after
 from vkgdr.stream import wait_for as wait_for_all
 
@@ -213,10 +214,10 @@ def fill(
     start = natural("offset", offset)
     count = max(to.nbytes - start, 0) if size is None else natural("size", size)
     if start > to.nbytes or count > to.nbytes - start:
-        raise OutOfRangeError(f"{count} bytes at {start} do not lie within the {to.nbytes} bytes of the destination")
+        raise OutOfRangeError(beyond(count, start, to.nbytes, "destination"))
     for name, number in (("size", count), ("offset", start)):
         if number % len(unit):
-            raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {len(unit)} bytes")
+            raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {in_bytes(len(unit))}")
     queue = Queue([to], stream)
     to.flush_host_view()
     value = _value(unit, to.region().device_ptr + start)

@@ -5,9 +5,12 @@ The shapes are pyopencl's: an `Allocator` says what memory to make, a `Pool` mak
 
 from __future__ import annotations
 
+import operator
+
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._object import Memory, MemoryObject
+from vkgdr._words import in_bytes
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
@@ -77,7 +80,7 @@ class PooledMemory(MemoryObject):
         if self.freed:
             return "<vkgdr.pool.PooledMemory: freed>"
         host = "no host view" if self.host_ptr is None else f"host_ptr={self.host_ptr:#x}"
-        return f"<vkgdr.pool.PooledMemory: {len(self)} bytes, {self.kind}, {host}>"
+        return f"<vkgdr.pool.PooledMemory: {in_bytes(len(self))}, {self.kind}, {host}>"
 
 
 class Pool:
@@ -221,7 +224,7 @@ class Pool:
         """
         piece = self._pool.piece_size(size)
         if piece is None:
-            raise InvalidArgumentError(f"{size} bytes are no piece of this pool")
+            raise InvalidArgumentError(f"no piece of this pool has {in_bytes(operator.index(size))}")
         return piece
 
     def alloc_size(self, bin_number: int) -> int:
@@ -230,6 +233,6 @@ class Pool:
 
     def __repr__(self) -> str:
         return (
-            f"<vkgdr.pool.Pool: {self.active_blocks} pieces of {self.active_bytes} bytes in use, "
-            f"{self.held_blocks} held, {self.managed_bytes} bytes managed>"
+            f"<vkgdr.pool.Pool: {self.active_blocks} pieces of {in_bytes(self.active_bytes)} in use, "
+            f"{self.held_blocks} held, {in_bytes(self.managed_bytes)} managed>"
         )

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "handle_of"]
 
+# The legacy default stream has two handles: null, and CU_STREAM_LEGACY of cuda.h.
+NULL_STREAM = 0
+LEGACY_STREAM = 1
+
 
 def handle_of(stream: StreamLike) -> int:
     """Give the ``CUstream`` of a stream as a number.

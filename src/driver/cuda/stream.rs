@@ -4,31 +4,29 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUevent, CUstream};
+use cudarc::driver::sys::{self, CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUevent, CUstream};
 
 use super::{Cuda, call};
 use crate::Result;
 use crate::error::CudaCode;
 
-/// `CU_EVENT_DISABLE_TIMING`: an event that only orders.
-const EVENT_DISABLE_TIMING: c_uint = 2;
-/// `CU_STREAM_NON_BLOCKING`: a stream that does not wait for the legacy default stream.
-const STREAM_NON_BLOCKING: c_uint = 1;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const CAPTURE_MODE_RELAXED: c_uint = 2;
-/// `CU_EVENT_WAIT_DEFAULT`.
-const WAIT_DEFAULT: c_uint = 0;
+/// For events that only order.
+const EVENT_DISABLE_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+/// For streams that do not wait for the legacy default stream.
+const STREAM_NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+const CAPTURE_MODE_RELAXED: c_uint = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
+const WAIT_DEFAULT: c_uint = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as c_uint;
 
 impl Cuda {
-    /// A stream of the current context that has no order with any other.
+    /// A stream of the current context that is not ordered with any other.
     pub(crate) fn stream_create(&self) -> Result<CUstream> {
         let mut stream = ptr::null_mut();
         call!(self, cuStreamCreate(&raw mut stream, STREAM_NON_BLOCKING))?;
         Ok(stream)
     }
 
-    /// Runs `work`, whose calls have nothing to do with any capture of a stream: without this CUDA would refuse some of
-    /// them, and spoil the capture, while one is under way in global mode
+    /// Runs `work` in relaxed capture mode: its calls are not part of any stream capture. While a capture in global
+    /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
     /// (`cuThreadExchangeStreamCaptureMode`).
     pub(crate) fn beside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut mode = CAPTURE_MODE_RELAXED;
@@ -82,7 +80,7 @@ impl Cuda {
         call!(self, cuEventRecord(event, stream))
     }
 
-    /// Whether everything before the event has been done.
+    /// Whether the work before the event is complete.
     ///
     /// # Safety
     ///
@@ -109,7 +107,7 @@ impl Cuda {
         call!(self, cuEventDestroy_v2(event))
     }
 
-    /// Makes the stream's later work wait for what the event was recorded behind.
+    /// Makes later work of the stream wait for the work before the event.
     ///
     /// # Safety
     ///

@@ -47,6 +47,32 @@ pub fn outside(size: usize) -> Vec<Range> {
     ]
 }
 
+/// Fails unless the error says what is wrong with a range of [`outside`]: it is reversed, or beyond `size` bytes.
+#[track_caller]
+pub fn assert_refused(error: &vkgdr::Error, range: Range, size: usize) {
+    let start = match range.0 {
+        Included(start) => start,
+        Excluded(start) => start.saturating_add(1),
+        Unbounded => 0,
+    };
+    let end = match range.1 {
+        Included(end) => Some(end.saturating_add(1)),
+        Excluded(end) => Some(end),
+        Unbounded => None,
+    };
+    match (error, end) {
+        (vkgdr::Error::ReversedRange { start: found, end: before }, Some(end)) if start > end => {
+            assert_eq!((*found, *before), (start, end), "{range:?}");
+            crate::assert_says(error, &["ends before it starts"]);
+        }
+        (vkgdr::Error::OutOfRange { size: found, .. }, end) if end.is_none_or(|end| start <= end) => {
+            assert_eq!(*found, size, "{range:?}");
+            crate::assert_says(error, &["out of range", &format!("has {size} bytes")]);
+        }
+        _ => panic!("{range:?} of {size} bytes: {error}"),
+    }
+}
+
 /// Ranges without bytes that lie within `size` bytes.
 #[must_use]
 pub fn empty(size: usize) -> Vec<Range> {

@@ -21,6 +21,7 @@ const CLIENT: Build<'_> = Build {
         "client/main.c",
         "client/device.c",
         "client/memory.c",
+        "client/copies.c",
         "client/pool.c",
         "client/streams.c",
     ],
@@ -47,6 +48,18 @@ fn build_and_run(name: &str, compilers: &[Compiler], builds: &[Build<'_>]) -> Re
 #[test]
 fn a_c_client_of_every_function_runs_with_the_shared_library() -> Result {
     build_and_run("c", &[GCC, CLANG], &[CLIENT])
+}
+
+/// On a GPU whose mapped memory the CPU does not cache, so that the thresholds apply.
+#[test]
+fn a_c_client_runs_on_a_discrete_gpu_whose_copy_engine_makes_large_copies() -> Result {
+    let Some(shop) = Workshop::open("discrete")? else { return Ok(()) };
+    for compiler in installed(&[GCC]) {
+        let program = shop.program(compiler, &Build { name: "discrete", flags: &["-DUNCACHED"], ..CLIENT })?;
+        let Some(mut command) = shop.profiled("rebar", program)? else { return Ok(()) };
+        done(&mut command)?;
+    }
+    Ok(())
 }
 
 #[test]

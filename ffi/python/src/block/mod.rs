@@ -32,8 +32,10 @@ pub(crate) struct Block {
     by_hand: bool,
 }
 
-/// The default stream that every context has.
-pub(crate) const LEGACY_DEFAULT_STREAM: u64 = 0;
+/// The null handle of a stream: the legacy default stream of the context that is current.
+pub(crate) const NULL_STREAM: u64 = 0;
+/// The handle `CU_STREAM_LEGACY` (cuda.h), the same stream as the null handle.
+pub(crate) const LEGACY_STREAM: u64 = 1;
 
 /// A stream's handle as CUDA has it.
 pub(crate) fn raw_stream(handle: u64) -> CUstream {
@@ -175,7 +177,7 @@ impl Block {
     /// Checks that the memory's context was not destroyed.
     pub(crate) fn check_context(&self) -> Result<()> {
         // Making a stream of it enters it.
-        self.stream(LEGACY_DEFAULT_STREAM).map(drop)
+        self.stream(NULL_STREAM).map(drop)
     }
 
     /// A stream of the memory's context, or else of the current one.

@@ -13,7 +13,7 @@ use super::abi::{
 };
 use super::export;
 use crate::block::Block;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, in_bytes};
 use crate::shared::Shared;
 
 /// A tensor that was taken out of its capsule.
@@ -117,7 +117,8 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
     let len = contiguous_bytes(tensor)?;
     let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
     let address = start.filter(|start| start.checked_add(len as u64).is_some());
-    let address = address.ok_or_else(|| Failure::Buffer(format!("a tensor of {len} bytes beyond all addresses")))?;
+    let address =
+        address.ok_or_else(|| Failure::Buffer(format!("a tensor of {} beyond all addresses", in_bytes(len))))?;
     let ours = taken.is_ours();
     let device = tensor.device.id;
     rename(capsule, used)?;

@@ -1,5 +1,5 @@
-//! CUDA streams of our own.
-#![expect(unsafe_code, reason = "hands its live handle and addresses that are vouched for to the driver")]
+//! CUDA streams that this crate creates.
+#![expect(unsafe_code, reason = "passes its live handle and the callers' addresses to the driver")]
 
 use std::ptr::NonNull;
 
@@ -10,27 +10,27 @@ use super::fill_pattern::FillPattern;
 use super::{Handle, process};
 use crate::Result;
 
-/// A stream of the context that was current when it was made, without order with any other. That context must be
-/// current in every call.
+/// A stream of the context that was current when it was created, not ordered with any other stream. That context must
+/// be current in every call.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    /// None once it is gone.
+pub(crate) struct OwnedStream {
+    /// None once it was destroyed or abandoned.
     raw: Option<Handle<CUstream>>,
 }
 
-impl Queue {
+impl OwnedStream {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self { raw: Some(Handle(cuda()?.stream_create()?)) })
     }
 
     fn raw(&self) -> CUstream {
-        // Never used once it is gone.
+        // Null is never used: `raw` is None only after `abandon` or in `drop`.
         self.raw.map_or(std::ptr::null_mut(), |raw| raw.0)
     }
 
     /// # Safety
     ///
-    /// `len` bytes must be valid at both addresses until the queue is done.
+    /// `len` bytes must be valid at both addresses until the stream has passed the work.
     pub(crate) unsafe fn copy_to_device(&self, to: CUdeviceptr, from: NonNull<u8>, len: usize) -> Result<()> {
         // SAFETY: by this method's contract, and the stream is live.
         unsafe { cuda()?.copy_host_to_device(to, from.as_ptr(), len, self.raw()) }
@@ -46,7 +46,7 @@ impl Queue {
 
     /// # Safety
     ///
-    /// `count` values must be valid at `to` until the queue is done.
+    /// `count` values must be valid at `to` until the stream has passed the work.
     pub(crate) unsafe fn fill(&self, to: CUdeviceptr, pattern: FillPattern, count: usize) -> Result<()> {
         let (cuda, stream) = (cuda()?, self.raw());
         match pattern {
@@ -59,7 +59,7 @@ impl Queue {
         }
     }
 
-    /// Waits until everything that it was given is done.
+    /// Waits for all work of the stream.
     pub(crate) fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream is live.
         unsafe { cuda()?.stream_synchronize(self.raw()) }
@@ -71,13 +71,13 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for OwnedStream {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         if process::is_forked() {
             return;
         }
-        // SAFETY: the stream is live, and nobody uses it after its only owner.
+        // SAFETY: the stream is live, and this value is its only owner.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.stream_destroy(raw.0) }) {
             log::warn!("releasing a CUDA stream: {error}");
         }

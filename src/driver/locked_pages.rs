@@ -1,4 +1,4 @@
-//! Pages of this process that a copy engine may use.
+//! Page-locked memory of this process for a copy engine.
 #![expect(unsafe_code, reason = "maps pages and hands them to the driver")]
 
 use std::ptr::{self, NonNull};
@@ -8,14 +8,14 @@ use super::{Handle, process};
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
-/// Pages that are locked into memory, registered with the context that was current when they were made.
+/// Page-locked memory, registered with the context that was current when it was created.
 ///
-/// They are our own and not the driver's (`cuMemHostAlloc`), so that they are still there when somebody destroys the
-/// context while the CPU copies to them. Children that are forked off do not get them: a copy on write would take the
-/// page away from under the copy engine (madvise(2), `MADV_DONTFORK`).
+/// The pages are mapped here and not by the driver (`cuMemHostAlloc`), so that they stay mapped when the context is
+/// destroyed while the CPU copies to them. Forked children do not inherit them: after a fork a copy-on-write would move
+/// the parent's page to a frame that the copy engine does not use (madvise(2), `MADV_DONTFORK`).
 #[derive(Debug)]
 pub(crate) struct LockedPages {
-    // In this order: unregistered, then unmapped.
+    // The order of teardown: unregistered, then unmapped.
     registration: Registration,
     pages: Pages,
 }
@@ -23,10 +23,10 @@ pub(crate) struct LockedPages {
 impl LockedPages {
     /// `len` bytes, a multiple of the page size, in the current context.
     ///
-    /// The driver may still have a registration at an address where nothing has been mapped since: of somebody who
-    /// unmapped what was registered, or of a context that another thread is destroying. Then other pages are taken.
+    /// The driver may still have a stale registration at the new address: of pages that were unmapped without being
+    /// unregistered, or of a context that another thread is destroying. Then this takes other pages.
     pub(crate) fn new(len: usize) -> Result<Self> {
-        // Kept, so that the next pages are not the same.
+        // Kept mapped, so that the next pages are different ones.
         let mut refused = Vec::new();
         loop {
             let pages = Pages::map(len)?;
@@ -43,24 +43,24 @@ impl LockedPages {
 
     const TRIES: usize = 4;
 
-    /// The first byte. Valid as long as this value.
+    /// The first byte. Valid while this value lives.
     pub(crate) fn start(&self) -> NonNull<u8> {
         NonNull::new(self.pages.start.0).unwrap_or(NonNull::dangling())
     }
 
-    /// Leaves the pages, locked, to the end of the process: a copy engine may still use them.
+    /// Leaks the pages, still locked: a copy engine may still use them.
     pub(crate) fn leave(&mut self) {
         self.registration.0 = None;
         self.pages.left = true;
     }
 
-    /// Forgets the registration, which CUDA ended with the context.
+    /// Forgets the registration, which CUDA removed with the context.
     pub(crate) fn abandon(&mut self) {
         self.registration.0 = None;
     }
 }
 
-/// Ends the registration when it goes.
+/// Unregisters the pages when dropped.
 #[derive(Debug)]
 struct Registration(Option<Handle<*mut u8>>);
 
@@ -70,14 +70,14 @@ impl Drop for Registration {
         if process::is_forked() {
             return;
         }
-        // SAFETY: registered when this value was made, and no copy uses the pages: see `leave`.
+        // SAFETY: registered when this value was created, and no copy uses the pages: see `leave`.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.host_unregister(pages.0) }) {
             log::warn!("releasing locked pages: {error}");
         }
     }
 }
 
-/// Private pages.
+/// Anonymous private pages.
 #[derive(Debug)]
 struct Pages {
     start: Handle<*mut u8>,
@@ -89,13 +89,13 @@ impl Pages {
     fn map(len: usize) -> Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: new pages, at an address that the system chooses.
+        // SAFETY: a new mapping at an address that the system chooses.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, access, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(last_error("mmap"));
         }
         let pages = Self { start: Handle(start.cast()), len, left: false };
-        // SAFETY: the pages that were just mapped.
+        // SAFETY: the pages were just mapped.
         if unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) } == 0 {
             Ok(pages)
         } else {
@@ -113,11 +113,11 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // In a child that was forked off they are not there, and something else may be.
+        // A forked child does not have these pages, and may have mapped others there.
         if process::is_forked() || self.left {
             return;
         }
-        // SAFETY: mapped when this value was made, and nobody uses them after their only owner.
+        // SAFETY: mapped when this value was created, which is their only owner.
         unsafe { libc::munmap(self.start.0.cast(), self.len) };
     }
 }

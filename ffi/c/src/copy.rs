@@ -1,0 +1,244 @@
+//! Copies by a chosen side, the CPU or the GPU's copy engine; from which size on it is the engine, and statistics.
+#![expect(unsafe_code, reason = "exports C symbols")]
+#![expect(non_camel_case_types, reason = "C's spelling")]
+
+use std::ffi::c_void;
+
+use vkgdr_rs::{CopyPolicy, CopyStats, CopyThresholds};
+
+use crate::access::{bytes, bytes_mut};
+use crate::boundary::{self, handle, put};
+use crate::failure::{Failure, Outcome};
+use crate::handle::{gpu, vkgdr_t};
+use crate::memory::{range, region, vkgdr_memory_t};
+
+/// Who copies, for vkgdr_copy_write() and vkgdr_copy_read().
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub enum vkgdr_copy_policy {
+    /// The copy engine from the thresholds on, the CPU below them, as vkgdr_memory_write() and vkgdr_memory_read()
+    /// have it; always the copy engine for device memory, which those functions refuse.
+    VKGDR_COPY_AUTO = 0,
+    /// The CPU's loads and stores. Refused for device memory.
+    VKGDR_COPY_CPU = 1,
+    /// The GPU's copy engine, whatever the size: straight from and to memory that is page-locked (cuMemHostAlloc,
+    /// cuMemHostRegister), by way of pinned memory of this library otherwise. On memory that is not coherent it flushes
+    /// before and invalidates afterwards, in whole atoms, which nobody else may write to meanwhile.
+    VKGDR_COPY_DMA = 2,
+}
+
+/// From how many bytes on VKGDR_COPY_AUTO leaves copies to the copy engine. They apply to coherent memory that the
+/// CPU does not cache, such as mapped memory behind PCIe; the CPU copies all other memory that it sees. 0 leaves
+/// every copy to the engine, SIZE_MAX none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct vkgdr_copy_thresholds {
+    /// Bytes of a read; 8 KiB by default.
+    pub read: usize,
+    /// Bytes of a write or a fill; 1 MiB by default.
+    pub write: usize,
+}
+
+/// How many copies of a GPU's memory the CPU and the copy engine made since the process began, through all handles.
+///
+/// Copies by the copy engine are counted, and copies by the CPU of memory that it does not cache; fills count as
+/// writes. Copies of cached memory, and accesses through host pointers, are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct vkgdr_copy_stats {
+    /// Reads by the CPU.
+    pub cpu_reads: u64,
+    /// Bytes of these.
+    pub cpu_read_bytes: u64,
+    /// Writes by the CPU.
+    pub cpu_writes: u64,
+    /// Bytes of these.
+    pub cpu_written_bytes: u64,
+    /// Reads by the copy engine.
+    pub dma_reads: u64,
+    /// Bytes of these.
+    pub dma_read_bytes: u64,
+    /// Writes by the copy engine.
+    pub dma_writes: u64,
+    /// Bytes of these.
+    pub dma_written_bytes: u64,
+}
+
+fn policy(value: u32) -> Outcome<CopyPolicy> {
+    match value {
+        0 => Ok(CopyPolicy::Auto),
+        1 => Ok(CopyPolicy::Cpu),
+        2 => Ok(CopyPolicy::Dma),
+        _ => Err(Failure::CopyPolicy(value)),
+    }
+}
+
+impl From<CopyThresholds> for vkgdr_copy_thresholds {
+    fn from(CopyThresholds { read, write }: CopyThresholds) -> Self {
+        Self { read, write }
+    }
+}
+
+impl From<CopyStats> for vkgdr_copy_stats {
+    fn from(stats: CopyStats) -> Self {
+        Self {
+            cpu_reads: stats.cpu_reads,
+            cpu_read_bytes: stats.cpu_read_bytes,
+            cpu_writes: stats.cpu_writes,
+            cpu_written_bytes: stats.cpu_written_bytes,
+            dma_reads: stats.dma_reads,
+            dma_read_bytes: stats.dma_read_bytes,
+            dma_writes: stats.dma_writes,
+            dma_written_bytes: stats.dma_written_bytes,
+        }
+    }
+}
+
+/// Copies `size` bytes to the memory, as vkgdr_memory_write(), by the side that the policy names. Returns when the
+/// copy is done. Does not flush.
+///
+/// @param mem     The memory, or a region of it; device memory, too.
+/// @param offset  The first byte in the memory.
+/// @param source  The bytes to copy; may be NULL if `size` is 0.
+/// @param size    Bytes.
+/// @param policy  Of `enum vkgdr_copy_policy`.
+/// @return A `vkgdr_status`: VKGDR_ERROR_INVALID_ARGUMENT for an unknown policy, VKGDR_ERROR_OUT_OF_RANGE,
+///         VKGDR_ERROR_NOT_SUPPORTED for a copy by the CPU of device memory, or VKGDR_ERROR_CUDA from the copy
+///         engine, also for an error of earlier, asynchronous work; which of the bytes were written is unknown then.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live, `source` good for reading `size` bytes that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_copy_write(
+    mem: vkgdr_memory_t,
+    offset: usize,
+    source: *const c_void,
+    size: usize,
+    policy: u32,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let memory = unsafe { region(mem) }?;
+        let (policy, range) = (self::policy(policy)?, range(&memory, offset, size)?);
+        // SAFETY: by this function's contract.
+        let source = unsafe { bytes(source, size) }?;
+        Ok(memory.write_with(policy, range.start, source)?)
+    })
+}
+
+/// Copies `size` bytes from the memory, as vkgdr_memory_read(), by the side that the policy names. Returns when the
+/// copy is done. Does not invalidate.
+///
+/// @param mem     The memory, or a region of it; device memory, too.
+/// @param offset  The first byte in the memory.
+/// @param target  Where the bytes go; may be NULL if `size` is 0.
+/// @param size    Bytes.
+/// @param policy  Of `enum vkgdr_copy_policy`.
+/// @return A `vkgdr_status`, as of vkgdr_copy_write(). The contents of `target` are unspecified unless it is
+///         VKGDR_SUCCESS.
+///
+/// # Safety
+///
+/// `mem` must be NULL or live, `target` good for writing `size` bytes that nobody else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_copy_read(
+    mem: vkgdr_memory_t,
+    offset: usize,
+    target: *mut c_void,
+    size: usize,
+    policy: u32,
+) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let memory = unsafe { region(mem) }?;
+        let (policy, range) = (self::policy(policy)?, range(&memory, offset, size)?);
+        // SAFETY: by this function's contract.
+        let target = unsafe { bytes_mut(target, size) }?;
+        Ok(memory.read_with(policy, range.start, target)?)
+    })
+}
+
+/// The thresholds of a GPU, which all its handles in this process share.
+///
+/// @param g    The GPU.
+/// @param out  Where the thresholds are written, in bytes.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_copy_get_thresholds(g: vkgdr_t, out: *mut vkgdr_copy_thresholds) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let thresholds = unsafe { gpu(g) }?.copy_thresholds();
+        // SAFETY: by this function's contract.
+        unsafe { put(out, thresholds.into()) }
+    })
+}
+
+/// Sets the thresholds of a GPU, for all its handles in this process.
+///
+/// @param g           The GPU.
+/// @param thresholds  The thresholds, in bytes.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `thresholds` NULL or good for reading.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *const vkgdr_copy_thresholds) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let gpu = unsafe { gpu(g) }?;
+        // SAFETY: by this function's contract.
+        let vkgdr_copy_thresholds { read, write } = *unsafe { handle(thresholds) }?;
+        gpu.set_copy_thresholds(CopyThresholds { read, write });
+        Ok(())
+    })
+}
+
+/// Measures from how many bytes on the copy engine is faster than the CPU on mapped memory, and sets the thresholds
+/// of the GPU so.
+///
+/// Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls set what was measured then.
+/// Allocates 4 MiB of mapped memory meanwhile, for which a context must be current as for vkgdr_memory_alloc(). Other
+/// work of the GPU, the CPU or the bus makes the result worse, never wrong.
+///
+/// @param g    The GPU.
+/// @param out  Where the thresholds are written, in bytes; may be NULL.
+/// @return A `vkgdr_status`, as of vkgdr_memory_alloc() and vkgdr_copy_write(). The thresholds stay as they were
+///         unless it is VKGDR_SUCCESS.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_copy_calibrate(g: vkgdr_t, out: *mut vkgdr_copy_thresholds) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let measured = unsafe { gpu(g) }?.calibrate()?;
+        // SAFETY: by this function's contract.
+        if out.is_null() { Ok(()) } else { unsafe { put(out, measured.into()) } }
+    })
+}
+
+/// How many copies the CPU and the copy engine made.
+///
+/// @param g    The GPU.
+/// @param out  Where the numbers are written.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_copy_get_stats(g: vkgdr_t, out: *mut vkgdr_copy_stats) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let stats = unsafe { gpu(g) }?.copy_stats();
+        // SAFETY: by this function's contract.
+        unsafe { put(out, stats.into()) }
+    })
+}

@@ -1,0 +1,225 @@
+//! Memory that was freed while the device still used it, released once the device has finished.
+//!
+//! This file decides when something is released; `memory/block.rs` implements how.
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::driver::process;
+
+/// Something that is released once the device has finished with it.
+pub(crate) trait Deferred: Send {
+    /// Whether the device has finished.
+    fn is_ready(&self) -> bool;
+    /// Waits until the device has finished. False when that cannot be known yet.
+    fn wait(&self) -> bool;
+    /// Releases it, and logs errors.
+    fn release(self: Box<Self>);
+}
+
+/// The deferred frees of a GPU, oldest first. There is no background thread: allocations and drops poll some of them,
+/// [`Vkgdr::collect`](crate::Vkgdr::collect) all.
+///
+/// The lock is held only to move entries: entries call the drivers and the log, which may call back.
+#[derive(Default)]
+pub(crate) struct DeferredFrees {
+    entries: Mutex<VecDeque<Box<dyn Deferred>>>,
+    /// The number of entries, including those that a thread has taken out to scan.
+    len: AtomicUsize,
+    draining: Mutex<()>,
+}
+
+thread_local! {
+    /// Whether this thread is scanning entries of any GPU.
+    static SCANNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as scanning while it lives, also when a log line panics.
+struct Scanning;
+
+impl Scanning {
+    /// None when the thread is scanning already.
+    fn begin() -> Option<Self> {
+        (!SCANNING.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Scanning {
+    fn drop(&mut self) {
+        SCANNING.set(false);
+    }
+}
+
+/// Subtracts an entry from the count when dropped: after its release, or when its release panics.
+struct Uncount<'a>(&'a AtomicUsize);
+
+impl Drop for Uncount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl DeferredFrees {
+    /// Entries that one poll scans, so that many deferred frees make neither an allocation nor a drop slow.
+    const SCANNED_PER_POLL: usize = 8;
+
+    pub(crate) fn push(&self, entry: Box<dyn Deferred>) {
+        self.len.fetch_add(1, Ordering::Relaxed);
+        self.put(entry);
+    }
+
+    /// The number of entries, including those that a thread is scanning.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Scans some of the oldest entries and releases those that are ready.
+    pub(crate) fn poll(&self) {
+        self.scan(Self::SCANNED_PER_POLL, |entry| entry.is_ready());
+    }
+
+    /// Releases every entry that is ready. Returns their number.
+    pub(crate) fn collect(&self) -> usize {
+        self.scan(usize::MAX, |entry| entry.is_ready())
+    }
+
+    /// Waits for every entry and releases it. Returns whether there was any, including those that another thread
+    /// released meanwhile.
+    pub(crate) fn drain(&self) -> bool {
+        if self.len() == 0 || SCANNING.get() || process::is_forked() {
+            return false;
+        }
+        // A second thread would find the entries taken out: it waits for the first thread instead.
+        let _turn = self.draining.lock().unwrap_or_else(PoisonError::into_inner);
+        self.scan(usize::MAX, |entry| entry.wait());
+        true
+    }
+
+    /// Releases those of the first `most` entries that are finished, and moves the others to the end. Does nothing when
+    /// a log line of a scan calls it again on the same thread, nor in a forked process, which does not own the entries.
+    fn scan(&self, most: usize, finished: impl Fn(&dyn Deferred) -> bool) -> usize {
+        if process::is_forked() {
+            return 0;
+        }
+        let Some(_scanning) = Scanning::begin() else { return 0 };
+        let mut released = 0;
+        for _ in 0..self.len().min(most) {
+            let Some(entry) = self.take() else { break };
+            if finished(&*entry) {
+                let _uncount = Uncount(&self.len);
+                entry.release();
+                released += 1;
+            } else {
+                self.put(entry);
+            }
+        }
+        released
+    }
+
+    fn take(&self) -> Option<Box<dyn Deferred>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn put(&self, entry: Box<dyn Deferred>) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push_back(entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Work {
+        finished: AtomicBool,
+        released: AtomicBool,
+    }
+
+    struct Entry(Arc<Work>);
+
+    impl Deferred for Entry {
+        fn is_ready(&self) -> bool {
+            self.0.finished.load(Ordering::SeqCst)
+        }
+        fn wait(&self) -> bool {
+            self.0.finished.store(true, Ordering::SeqCst);
+            true
+        }
+        fn release(self: Box<Self>) {
+            assert!(self.is_ready(), "released while in use");
+            self.0.released.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn deferred(entries: usize) -> (DeferredFrees, Vec<Arc<Work>>) {
+        let frees = DeferredFrees::default();
+        let work: Vec<_> = (0..entries).map(|_| Arc::new(Work::default())).collect();
+        work.iter().for_each(|w| frees.push(Box::new(Entry(w.clone()))));
+        (frees, work)
+    }
+
+    fn released(work: &[Arc<Work>]) -> Vec<bool> {
+        work.iter().map(|w| w.released.load(Ordering::SeqCst)).collect()
+    }
+
+    #[test]
+    fn only_what_is_ready_is_collected() {
+        let (frees, work) = deferred(3);
+        assert_eq!(frees.collect(), 0);
+        work[1].finished.store(true, Ordering::SeqCst);
+        assert_eq!(frees.collect(), 1);
+        assert_eq!(released(&work), [false, true, false]);
+        assert_eq!(frees.collect(), 0);
+    }
+
+    #[test]
+    fn a_panic_while_releasing_does_not_stop_later_releases() {
+        struct Panics;
+        impl Deferred for Panics {
+            fn is_ready(&self) -> bool {
+                true
+            }
+            fn wait(&self) -> bool {
+                true
+            }
+            fn release(self: Box<Self>) {
+                panic!("a logger's panic");
+            }
+        }
+        let frees = DeferredFrees::default();
+        frees.push(Box::new(Panics));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| frees.collect()));
+        assert!(caught.is_err());
+        assert!(!frees.drain(), "the entry is still counted");
+        let work = Arc::new(Work::default());
+        frees.push(Box::new(Entry(work.clone())));
+        work.finished.store(true, Ordering::SeqCst);
+        assert_eq!(frees.collect(), 1, "the thread still counts as scanning");
+    }
+
+    #[test]
+    fn draining_waits_for_everything() {
+        let (frees, work) = deferred(4);
+        assert!(frees.drain());
+        assert_eq!(released(&work), [true; 4]);
+        assert!(!frees.drain());
+    }
+
+    #[test]
+    fn polls_go_through_many_entries_in_turn() {
+        let (frees, work) = deferred(3 * DeferredFrees::SCANNED_PER_POLL);
+        let last = work.len() - 1;
+        work[last].finished.store(true, Ordering::SeqCst);
+        frees.poll();
+        frees.poll();
+        assert!(!released(&work)[last], "seen too early");
+        frees.poll();
+        assert!(released(&work)[last]);
+    }
+}
