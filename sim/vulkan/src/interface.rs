@@ -242,13 +242,3 @@ pub(crate) unsafe fn write_text(text: &str, buffer: *mut c_char, capacity: usize
 pub(crate) fn address(function: vk::PFN_vkVoidFunction) -> *const c_void {
     function.map_or(std::ptr::null(), |function| function as *const c_void)
 }
-
-/// A function of this layer in the type that `vkGetInstanceProcAddr` returns, checked against its Vulkan type.
-macro_rules! entry {
-    ($function:ident as $signature:ident) => {{
-        let function: ash::vk::$signature = $function;
-        // SAFETY: function pointers have one size; the caller casts it back, as Vulkan rules.
-        Some(unsafe { std::mem::transmute::<ash::vk::$signature, unsafe extern "system" fn()>(function) })
-    }};
-}
-pub(crate) use entry;
