@@ -68,8 +68,7 @@ pub(crate) trait Link: Copy {
 }
 
 impl Link for InstanceLink {
-    /// `VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO`
-    const STRUCTURE: vk::StructureType = vk::StructureType::from_raw(47);
+    const STRUCTURE: vk::StructureType = vk::StructureType::LOADER_INSTANCE_CREATE_INFO;
 
     fn next(&self) -> *mut Self {
         self.next
@@ -77,8 +76,7 @@ impl Link for InstanceLink {
 }
 
 impl Link for DeviceLink {
-    /// `VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO`
-    const STRUCTURE: vk::StructureType = vk::StructureType::from_raw(48);
+    const STRUCTURE: vk::StructureType = vk::StructureType::LOADER_DEVICE_CREATE_INFO;
 
     fn next(&self) -> *mut Self {
         self.next
