@@ -9,7 +9,7 @@ choose_driver
 work=$target/mutations
 copy=$work/source
 # Modules of tests/memory.
-tests=(access:: memory:: sharing::)
+tests=(access:: map:: memory:: sharing::)
 export VKGDR_TEST_PROFILE=non-coherent VKGDR_TEST_LAYERS=none
 
 for patch in tests/mutations/*.patch; do

@@ -69,7 +69,7 @@ profiled() { # PROFILE COMMAND...
 
 profiles() {
     profiled non-coherent "${crate[@]}"
-    profiled rebar selected memory::access memory::memory copy::routines copy::engine copy::policy
+    profiled rebar selected memory::access memory::map memory::memory copy::routines copy::engine copy::policy
     profiled bar256 selected memory::cycles failures pool
     profiled two-gpus-swapped selected device stream interop memory::contexts copy::engine pool::pool
     stage 'a broken flush is found' scripts/broken-flush.sh

@@ -3,6 +3,7 @@
 
 use std::thread;
 
+use support::codes;
 use support::cuda::{self, Context, Stream, no_context};
 use support::ledger::Calls;
 use support::{Random, Result, assert_says, device_read, host_read, pattern, refused, simcuda, supported};
@@ -253,13 +254,13 @@ fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
     unsafe { memory.bind_raw_stream(stream.raw()) }?;
     memory.write_with(CopyPolicy::Dma, 0, &[1_u8; 10])?;
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
-    sim.fail("cuStreamSynchronize", 1, 999);
+    sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
     assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     // SAFETY: the release waits, since the copy is not what this is about.
     unsafe { memory.release_immediately() };
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
-    sim.fail("cuStreamSynchronize", 1, 999);
+    sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
     assert_says(&refused(dma_read(&memory, 0, 10)), &["cuStreamSynchronize failed"]);
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     // What could not be waited for then is now.
@@ -278,7 +279,7 @@ fn a_piece_with_an_unfinished_copy_is_not_given_out_again_at_once() -> Result {
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
     let piece = pool.allocate(4096)?;
     let start = piece.host_ptr();
-    sim.fail("cuStreamSynchronize", 1, 999);
+    sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
     assert_says(&refused(piece.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
     // SAFETY: the copy is ours, which the release does not forget.
     unsafe { Memory::from(piece).free_idle() }?;
@@ -289,16 +290,15 @@ fn a_piece_with_an_unfinished_copy_is_not_given_out_again_at_once() -> Result {
 
 #[test]
 fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Result {
-    const ALREADY_REGISTERED: i32 = 712;
     let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     for nth in 1..=5 {
-        sim.fail("cuMemHostRegister", nth, ALREADY_REGISTERED);
+        sim.fail("cuMemHostRegister", nth, codes::HOST_MEMORY_ALREADY_REGISTERED);
     }
     let error = refused(memory.write_with(CopyPolicy::Dma, 0, &[1_u8; 10]));
     assert_says(&error, &["cuMemHostRegister failed (CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)"]);
-    sim.fail("cuMemHostRegister", 1, ALREADY_REGISTERED);
+    sim.fail("cuMemHostRegister", 1, codes::HOST_MEMORY_ALREADY_REGISTERED);
     let tries = Calls::of("cuMemHostRegister");
     memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])?;
     tries.assert(2, "the second pages are not the first");

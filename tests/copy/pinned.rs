@@ -1,5 +1,6 @@
 //! Copies by the copy engine from and to private memory that the caller has page-locked.
 
+use support::codes;
 use support::cuda::{self, PinnedBytes};
 use support::ledger::Calls;
 use support::{Result, assert_says, device_read, pattern, refused, simcuda, supported};
@@ -11,7 +12,6 @@ const MAPPED: MemoryKind = MemoryKind::Mapped;
 const LEN: usize = (3 << 20) + 8192;
 /// The pieces of a copy of so much that goes through our own.
 const PIECES: u64 = 4;
-const UNKNOWN: i32 = 999;
 
 /// How many copies the driver has been asked for since, to the device and from there.
 fn copies() -> impl Fn(u64, u64, &str) {
@@ -104,11 +104,11 @@ fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
     let mut pinned = PinnedBytes::new(LEN);
     write_and_read(&memory, 0, &mut pinned, 1)?;
-    (1..=3).for_each(|nth| sim.fail("cuStreamSynchronize", nth, UNKNOWN));
+    (1..=3).for_each(|nth| sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN));
     write_and_read(&memory, 0, &mut pinned, 2)?;
 
     // An error that stays is one after which nothing runs.
-    (1..=100).for_each(|nth| sim.fail("cuStreamSynchronize", nth, UNKNOWN));
+    (1..=100).for_each(|nth| sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN));
     let waits = Calls::of("cuStreamSynchronize");
     assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &pinned)), &["cuStreamSynchronize failed"]);
     waits.assert(9, "once, and eight times again");
@@ -118,13 +118,12 @@ fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
 
 #[test]
 fn a_broken_context_is_not_asked_again() -> Result {
-    const ILLEGAL_ADDRESS: i32 = 700;
     let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
     let mut pinned = PinnedBytes::new(LEN);
     write_and_read(&memory, 0, &mut pinned, 1)?;
-    sim.fail("cuStreamSynchronize", 1, ILLEGAL_ADDRESS);
+    sim.fail("cuStreamSynchronize", 1, codes::ILLEGAL_ADDRESS);
     let waits = Calls::of("cuStreamSynchronize");
     assert_says(&refused(memory.read_with(CopyPolicy::Dma, 0, &mut pinned)), &["CUDA_ERROR_ILLEGAL_ADDRESS"]);
     waits.assert(1, "no more");

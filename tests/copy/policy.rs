@@ -1,5 +1,6 @@
 //! Who copies and fills when nobody is asked for: thresholds, statistics, calibration.
 
+use support::codes;
 use support::cuda::{Context, no_context};
 use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda, supported};
 use vkgdr::{
@@ -117,7 +118,7 @@ fn the_cpu_copies_where_the_copy_engine_cannot_be_had() -> Result {
             }
             assert_eq!(ways(gpu.copy_stats()), [0, 2, 0, 0]);
             // What it has begun it must end.
-            sim.fail("cuMemcpyHtoDAsync", 1, 999);
+            sim.fail("cuMemcpyHtoDAsync", 1, codes::UNKNOWN);
             assert_says(&refused(memory.write(0, &[8_u8; 10])), &["cuMemcpyHtoDAsync failed (CUDA_ERROR_UNKNOWN)"]);
         }
         memory.write(0, &[9_u8; 10])?;
@@ -223,7 +224,7 @@ fn a_fill_that_the_gpu_has_begun_it_must_end() -> Result {
         ];
         for (function, fill) in fills {
             fill(&memory)?;
-            sim.fail(function, 1, 999);
+            sim.fail(function, 1, codes::UNKNOWN);
             assert_says(&refused(fill(&memory)), &[&format!("{function} failed (CUDA_ERROR_UNKNOWN)")]);
             sim.clear_faults();
             fill(&memory)?;

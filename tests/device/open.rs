@@ -2,6 +2,7 @@
 
 use std::ptr::null_mut;
 
+use support::codes;
 use support::cuda::{Context, PrimaryContext, current, no_context};
 use support::{Result, assert_says, driver, refused, simcuda, skip, vklayer};
 use vkgdr::{Error, Memory, MemoryInfoSource, MemoryKind, OpenFlags, RawMemory, Vkgdr};
@@ -114,7 +115,7 @@ fn without_a_context_opening_the_current_one_is_invalid_context_and_says_what_to
         refused(Vkgdr::open_primary_context(0, OpenFlags::CURRENT_CONTEXT)),
     ] {
         assert_says(&error, &["cuCtxGetDevice failed", "CUDA_ERROR_INVALID_CONTEXT", "open_primary_context"]);
-        assert_eq!(error.cuda_code(), Some(201));
+        assert_eq!(error.cuda_code(), Some(codes::INVALID_CONTEXT));
     }
 }
 

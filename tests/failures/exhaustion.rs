@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
 use support::Controls;
+use support::codes;
 use support::cuda::Stream;
 use support::state::State;
 use vkgdr::{Memory, MemoryKind, OpenFlags};
@@ -11,14 +12,6 @@ use crate::gate::open_during;
 use crate::place::Place;
 
 const LEN: usize = 1 << 20;
-const OUT_OF_HOST_MEMORY: i32 = -1;
-const OUT_OF_DEVICE_MEMORY: i32 = -2;
-const MEMORY_MAP_FAILED: i32 = -5;
-const TOO_MANY_OBJECTS: i32 = -10;
-const INVALID_EXTERNAL_HANDLE: i32 = -1_000_072_003;
-const CUDA_OUT_OF_MEMORY: i32 = 2;
-/// What an import answers that finds no free descriptor.
-const CUDA_OPERATING_SYSTEM: i32 = 304;
 
 /// Drops memory that a held stream uses, makes the next call of `function` fail, and allocates: that must succeed,
 /// and the dropped memory be gone.
@@ -54,11 +47,11 @@ fn vulkan_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
         eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
         return Ok(());
     };
-    survives(layer, "vkAllocateMemory", OUT_OF_DEVICE_MEMORY)?;
-    survives(layer, "vkAllocateMemory", OUT_OF_HOST_MEMORY)?;
-    survives(layer, "vkMapMemory", MEMORY_MAP_FAILED)?;
-    survives(layer, "vkGetMemoryFdKHR", TOO_MANY_OBJECTS)?;
-    survives(layer, "vkGetMemoryFdKHR", INVALID_EXTERNAL_HANDLE)
+    survives(layer, "vkAllocateMemory", codes::vulkan::OUT_OF_DEVICE_MEMORY)?;
+    survives(layer, "vkAllocateMemory", codes::vulkan::OUT_OF_HOST_MEMORY)?;
+    survives(layer, "vkMapMemory", codes::vulkan::MEMORY_MAP_FAILED)?;
+    survives(layer, "vkGetMemoryFdKHR", codes::vulkan::TOO_MANY_OBJECTS)?;
+    survives(layer, "vkGetMemoryFdKHR", codes::vulkan::INVALID_EXTERNAL_HANDLE)
 }
 
 #[test]
@@ -67,9 +60,9 @@ fn cuda_running_out_drains_the_deferred_frees_and_tries_again() -> Result {
         eprintln!("skipped: needs the simulated CUDA driver");
         return Ok(());
     };
-    survives(sim, "cuImportExternalMemory", CUDA_OUT_OF_MEMORY)?;
-    survives(sim, "cuImportExternalMemory", CUDA_OPERATING_SYSTEM)?;
-    survives(sim, "cuExternalMemoryGetMappedBuffer", CUDA_OUT_OF_MEMORY)
+    survives(sim, "cuImportExternalMemory", codes::OUT_OF_MEMORY)?;
+    survives(sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM)?;
+    survives(sim, "cuExternalMemoryGetMappedBuffer", codes::OUT_OF_MEMORY)
 }
 
 #[test]
@@ -81,9 +74,9 @@ fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
     let place = Place::primary(OpenFlags::empty())?;
     let heap = place.gpu.memory_info(MemoryKind::Mapped)?.total;
     for (function, code, token) in [
-        ("vkAllocateMemory", OUT_OF_DEVICE_MEMORY, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
-        ("vkAllocateMemory", OUT_OF_HOST_MEMORY, "VK_ERROR_OUT_OF_HOST_MEMORY"),
-        ("vkMapMemory", MEMORY_MAP_FAILED, "VK_ERROR_MEMORY_MAP_FAILED"),
+        ("vkAllocateMemory", codes::vulkan::OUT_OF_DEVICE_MEMORY, "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
+        ("vkAllocateMemory", codes::vulkan::OUT_OF_HOST_MEMORY, "VK_ERROR_OUT_OF_HOST_MEMORY"),
+        ("vkMapMemory", codes::vulkan::MEMORY_MAP_FAILED, "VK_ERROR_MEMORY_MAP_FAILED"),
     ] {
         let calls = layer.calls(Some(function));
         layer.fail(function, 1, code);
@@ -114,8 +107,8 @@ fn a_driver_that_stays_out_of_memory_is_asked_twice_and_then_believed() -> Resul
     let gate = stream.hold();
     drop(memory);
     let calls = layer.calls(Some("vkAllocateMemory"));
-    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
-    layer.fail("vkAllocateMemory", 2, OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 2, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let allocate = || Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());
     let error = open_during(gate, Some(layer), "vkAllocateMemory", allocate);
     layer.clear_faults();
@@ -138,9 +131,9 @@ fn running_out_of_descriptors_says_which_limit_to_look_at() -> Result {
         error.err().unwrap_or_default()
     };
     for error in [
-        refused(layer, "vkGetMemoryFdKHR", TOO_MANY_OBJECTS),
-        refused(layer, "vkGetMemoryFdKHR", INVALID_EXTERNAL_HANDLE),
-        refused(sim, "cuImportExternalMemory", CUDA_OPERATING_SYSTEM),
+        refused(layer, "vkGetMemoryFdKHR", codes::vulkan::TOO_MANY_OBJECTS),
+        refused(layer, "vkGetMemoryFdKHR", codes::vulkan::INVALID_EXTERNAL_HANDLE),
+        refused(sim, "cuImportExternalMemory", codes::OPERATING_SYSTEM),
     ] {
         assert!(error.contains("ulimit -n"), "{error}");
     }

@@ -1,6 +1,7 @@
 //! Pools: whatever fails while a block is made, used or given back, nothing stays behind and nothing is given out twice.
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
+use support::codes;
 use support::cuda::Stream;
 use support::simcuda;
 use vkgdr::cudarc::driver::CudaContext;
@@ -144,7 +145,6 @@ fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
 
 #[test]
 fn an_event_that_cannot_be_asked_is_given_up_for_a_wait_for_the_context() -> Result {
-    const CAPTURED_EVENT: i32 = 907;
     let Some(simcuda) = simcuda() else {
         eprintln!("skipped: needs the simulated CUDA driver");
         return Ok(());
@@ -158,7 +158,7 @@ fn an_event_that_cannot_be_asked_is_given_up_for_a_wait_for_the_context() -> Res
     assert_ne!(piece.device_ptr(), 0);
     let gate = stream.hold();
     // The glance that follows the return of the piece.
-    simcuda.fail("cuEventQuery", 1, CAPTURED_EVENT);
+    simcuda.fail("cuEventQuery", 1, codes::CAPTURED_EVENT);
     piece.free()?;
     let asked = calls("cuEventQuery");
     pool.trim(usize::MAX);

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use crate::Result;
 use support::Controls;
+use support::codes;
 use support::state::State;
 
-/// `CUDA_ERROR_UNKNOWN` and `CUDA_ERROR_OUT_OF_MEMORY`.
-///
-/// Not among them: the codes that say that a context is gone (4, 201, 709). After those CUDA's side of memory is
+/// Without the codes that say that a context is gone (DEINITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED): after
+/// those CUDA's side of memory is
 /// rightly left to CUDA.
-const CUDA_CODES: [i32; 2] = [999, 2];
-/// `VK_ERROR_OUT_OF_HOST_MEMORY`, `VK_ERROR_OUT_OF_DEVICE_MEMORY` and `VK_ERROR_INITIALIZATION_FAILED`.
-const VULKAN_CODES: [i32; 3] = [-1, -2, -3];
+const CUDA_CODES: [i32; 2] = [codes::UNKNOWN, codes::OUT_OF_MEMORY];
+const VULKAN_CODES: [i32; 3] =
+    [codes::vulkan::OUT_OF_HOST_MEMORY, codes::vulkan::OUT_OF_DEVICE_MEMORY, codes::vulkan::INITIALIZATION_FAILED];
 /// Vulkan's loader calls the first of each pair inside the second, and passes the failure on as the second's.
 const INSIDE: [(&str, &str); 1] = [("vkEnumerateDeviceExtensionProperties", "vkCreateDevice")];
 /// More calls than any operation makes.

@@ -6,6 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use support::codes;
 use support::state::State;
 use support::{simcuda, vklayer};
 use vkgdr::{Memory, MemoryKind, OpenFlags};
@@ -52,9 +53,9 @@ fn an_allocation_is_taken_apart_in_the_opposite_order_of_its_making() -> Result 
     log::set_max_level(LevelFilter::Warn);
 
     // Leaving the context fails after the allocation was made, so that it is dropped.
-    sim.fail("cuCtxPopCurrent", 1, 999);
-    sim.fail("cuMemFree", 1, 999);
-    sim.fail("cuDestroyExternalMemory", 1, 999);
+    sim.fail("cuCtxPopCurrent", 1, codes::UNKNOWN);
+    sim.fail("cuMemFree", 1, codes::UNKNOWN);
+    sim.fail("cuDestroyExternalMemory", 1, codes::UNKNOWN);
     let refused = Memory::allocate(&place.gpu, 4096, MemoryKind::Mapped).map(drop);
     sim.clear_faults();
     log::set_max_level(LevelFilter::Off);

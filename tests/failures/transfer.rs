@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use support::codes;
 use support::cuda::{Context, PinnedBytes, no_context};
 use support::simcuda;
 use vkgdr::{CopyPolicy, CopyThresholds, Memory, MemoryKind, OpenFlags, Vkgdr};
@@ -108,7 +109,7 @@ fn a_calibration_that_failed_can_be_done_again() -> Result {
         [&SET_UP[..], &WRITE, &READ, &["cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"]].concat();
     for function in functions {
         let live = sim.live_objects_of("external");
-        sim.fail(function, 1, 999);
+        sim.fail(function, 1, codes::UNKNOWN);
         match place.gpu.calibrate() {
             Err(error) => assert!(error.to_string().starts_with(&format!("{function} failed (")), "{error}"),
             Ok(found) => panic!("{found:?} although {function} failed"),

@@ -16,7 +16,7 @@ trap 'exit 143' TERM
 nextest() { # VKGDR_TEST_LAYERS
     mkdir -p "$scratch/$1"
     VKGDR_TEST_LAYERS=$1 "$scratch/bin/cargo-nextest" nextest run --profile gpu --no-fail-fast \
-        --filterset 'not (package(ptx) + package(vkgdr-sim))' --success-output immediate \
+        --filterset 'not (package(ptx) + package(simcuda) + package(vkgdr-sim))' --success-output immediate \
         --archive-file "$bundle/tests.tar.zst" --extract-to "$scratch/$1" --workspace-remap "$PWD" 2>&1 |
         (trap '' TERM && exec grep --text --line-buffered -vE \
             '^ *$|^ *std(out|err) [^ a-z]*$|^ *running 1 test$|^ *test .* \.\.\. ok$|^ *test result: ok\.')

@@ -6,12 +6,7 @@ use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use support::cuda::Stream;
-use vkgdr::cudarc::driver::sys;
-
-pub(crate) const INVALID_VALUE: i32 = 1;
-pub(crate) const INVALID_CONTEXT: i32 = 201;
-pub(crate) const INVALID_HANDLE: i32 = 400;
-pub(crate) const NOT_FOUND: i32 = 500;
+use vkgdr::cudarc::driver::sys::{self, CUfunction_attribute};
 
 /// What a call gave, or its code.
 pub(crate) type Call<T = ()> = std::result::Result<T, i32>;
@@ -147,6 +142,11 @@ impl Shape {
 }
 
 /// A kernel's handle: a function, or a library's kernel in its place.
+/// The keys of a launch's buffer of arguments.
+const BUFFER_POINTER: *const c_void = ptr::without_provenance(sys::CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize);
+pub(crate) const BUFFER_SIZE: *const c_void = ptr::without_provenance(sys::CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize);
+pub(crate) const PARAMETERS_END: *const c_void = ptr::without_provenance(sys::CU_LAUNCH_PARAM_END_AS_INT as usize);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Function(pub(crate) usize);
 
@@ -160,14 +160,8 @@ impl Function {
     /// Launches with a buffer of all arguments.
     pub(crate) fn launch_with_buffer(self, shape: Shape, stream: usize, buffer: &[u8]) -> Call {
         let size = buffer.len();
-        // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
-        let mut extra: [*const c_void; 5] = [
-            ptr::without_provenance(1),
-            buffer.as_ptr().cast(),
-            ptr::without_provenance(2),
-            (&raw const size).cast(),
-            ptr::null(),
-        ];
+        let mut extra: [*const c_void; 5] =
+            [BUFFER_POINTER, buffer.as_ptr().cast(), BUFFER_SIZE, (&raw const size).cast(), PARAMETERS_END];
         self.launch_raw(shape, stream, null_mut(), extra.as_mut_ptr().cast())
     }
 
@@ -189,12 +183,12 @@ impl Function {
         ))
     }
 
-    pub(crate) fn attribute(self, attribute: c_uint) -> Call<c_int> {
-        given(|out| call!(cuFuncGetAttribute(out => *mut c_int, attribute => c_uint, self.0 => usize)))
+    pub(crate) fn attribute(self, attribute: CUfunction_attribute) -> Call<c_int> {
+        given(|out| call!(cuFuncGetAttribute(out => *mut c_int, attribute as c_uint => c_uint, self.0 => usize)))
     }
 
-    pub(crate) fn set_attribute(self, attribute: c_uint, value: c_int) -> Call {
-        call!(cuFuncSetAttribute(self.0 => usize, attribute => c_uint, value => c_int))
+    pub(crate) fn set_attribute(self, attribute: CUfunction_attribute, value: c_int) -> Call {
+        call!(cuFuncSetAttribute(self.0 => usize, attribute as c_uint => c_uint, value => c_int))
     }
 }
 

@@ -1,17 +1,13 @@
 //! Kernels that do what they must not: the launch fails, the context with it, and the message names the instruction,
 //! the address and what is allocated near it. On the simulated driver: a GPU names nothing, and is left in a bad state.
 
+use support::codes;
 use support::cuda::{self, Context, Stream};
 use support::{SimCuda, simcuda};
 use vkgdr::{MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use crate::driver::{Buffer, Call, Module, Pinned, Shape, call, handle, synchronize};
 use crate::{KERNELS, Result, assert_says, bytes_of, device_words, good};
-
-const ILLEGAL_ADDRESS: i32 = 700;
-const LAUNCH_TIMEOUT: i32 = 702;
-const MISALIGNED_ADDRESS: i32 = 716;
-const LAUNCH_FAILED: i32 = 719;
 
 /// A context of its own, to be failed.
 struct Doomed {
@@ -55,7 +51,7 @@ fn line_of(kernel: &str, instruction: &str) -> String {
 fn a_store_one_past_the_end_names_the_instruction_and_the_allocation() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let buffer = good(Buffer::new(100))?;
-    let text = doomed.run("store", &[buffer.0 + 100, 1], ILLEGAL_ADDRESS)?;
+    let text = doomed.run("store", &[buffer.0 + 100, 1], codes::ILLEGAL_ADDRESS)?;
     let (address, start) = (format!("{:#x}", buffer.0 + 100), format!("100 bytes at {:#x}", buffer.0));
     let line = line_of("store", "st.global.u32");
     assert_says(&text, &["st.global.u32", &line, &address, &start, "ended 0 bytes before"]);
@@ -66,7 +62,7 @@ fn a_store_one_past_the_end_names_the_instruction_and_the_allocation() -> Result
 fn an_access_that_only_begins_inside_an_allocation_is_one_outside() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let buffer = good(Buffer::new(102))?;
-    let text = doomed.run("store", &[buffer.0 + 100, 1], ILLEGAL_ADDRESS)?;
+    let text = doomed.run("store", &[buffer.0 + 100, 1], codes::ILLEGAL_ADDRESS)?;
     assert_says(&text, &["st.global.u32", "4 bytes at", &format!("it leaves 102 bytes at {:#x}", buffer.0)]);
     Ok(())
 }
@@ -77,7 +73,7 @@ fn memory_that_was_freed_is_said_to_be() -> Result {
     let buffer = good(Buffer::new(4096))?;
     let address = buffer.0;
     drop(buffer);
-    let text = doomed.run("add_one", &[address + 64, 1], ILLEGAL_ADDRESS)?;
+    let text = doomed.run("add_one", &[address + 64, 1], codes::ILLEGAL_ADDRESS)?;
     let (start, line) = (format!("4096 bytes at {address:#x}"), line_of("add_one", "ld.global.u32"));
     assert_says(&text, &["ld.global.u32", &line, &start, "which were freed"]);
     Ok(())
@@ -89,7 +85,7 @@ fn the_cpus_pointer_is_no_address_of_the_devices() -> Result {
     let gpu = Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)?;
     let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     let host = memory.host_ptr().ok_or("no host view")?;
-    doomed.run("store", &[host.as_ptr().expose_provenance() as u64, 1], ILLEGAL_ADDRESS)?;
+    doomed.run("store", &[host.as_ptr().expose_provenance() as u64, 1], codes::ILLEGAL_ADDRESS)?;
     // SAFETY: nothing runs in a context that has failed, which this may say again.
     unsafe { memory.free() }.unwrap_or_default();
     Ok(())
@@ -98,7 +94,7 @@ fn the_cpus_pointer_is_no_address_of_the_devices() -> Result {
 #[test]
 fn nothing_is_at_null() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
-    assert_says(&doomed.run("store", &[0, 1], ILLEGAL_ADDRESS)?, &["4 bytes at 0x0"]);
+    assert_says(&doomed.run("store", &[0, 1], codes::ILLEGAL_ADDRESS)?, &["4 bytes at 0x0"]);
     Ok(())
 }
 
@@ -106,7 +102,7 @@ fn nothing_is_at_null() -> Result {
 fn an_address_that_is_not_aligned_is_another_fault() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let buffer = good(Buffer::new(100))?;
-    let text = doomed.run("store", &[buffer.0 + 2, 1], MISALIGNED_ADDRESS)?;
+    let text = doomed.run("store", &[buffer.0 + 2, 1], codes::MISALIGNED_ADDRESS)?;
     assert_says(&text, &["misaligned", "st.global.u32", &line_of("store", "st.global.u32")]);
     Ok(())
 }
@@ -114,14 +110,14 @@ fn an_address_that_is_not_aligned_is_another_fault() -> Result {
 #[test]
 fn a_trap_is_a_launch_failure() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
-    assert_says(&doomed.run("stop", &[], LAUNCH_FAILED)?, &["trap", &line_of("stop", "trap")]);
+    assert_says(&doomed.run("stop", &[], codes::LAUNCH_FAILED)?, &["trap", &line_of("stop", "trap")]);
     Ok(())
 }
 
 #[test]
 fn threads_that_all_wait_for_ever_are_noticed() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
-    assert_says(&doomed.run("stuck", &[], LAUNCH_TIMEOUT)?, &["deadlock", &line_of("stuck", "bar.sync")]);
+    assert_says(&doomed.run("stuck", &[], codes::LAUNCH_TIMEOUT)?, &["deadlock", &line_of("stuck", "bar.sync")]);
     Ok(())
 }
 
@@ -130,8 +126,8 @@ fn the_error_stays_with_the_context_and_goes_with_it() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let sim = doomed.sim;
     let (before, buffer) = (sim.live_objects(), good(Buffer::new(16))?);
-    doomed.run("stop", &[], LAUNCH_FAILED)?;
-    let refused = |call: Call| assert_eq!(call, Err(LAUNCH_FAILED));
+    doomed.run("stop", &[], codes::LAUNCH_FAILED)?;
+    let refused = |call: Call| assert_eq!(call, Err(codes::LAUNCH_FAILED));
     refused(synchronize(0));
     refused(doomed.module.function("nothing").map(drop));
     refused(Module::load(KERNELS).map(drop));
@@ -158,9 +154,9 @@ fn a_fault_ends_the_other_kernels_of_its_context() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
     good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
-    let text = doomed.run("stop", &[], LAUNCH_FAILED);
+    let text = doomed.run("stop", &[], codes::LAUNCH_FAILED);
     // The legacy default stream does not wait for this one, which is non-blocking.
-    assert_eq!(synchronize(handle(&stream)), Err(LAUNCH_FAILED));
+    assert_eq!(synchronize(handle(&stream)), Err(codes::LAUNCH_FAILED));
     assert_says(&text?, &["trap"]);
     assert_eq!(doomed.sim.last_kernel_fault().as_deref().map(|text| text.contains("stop")), Some(true));
     // The driver reports the context's error for each of these.
@@ -176,7 +172,7 @@ fn imported_memory_that_is_freed_under_a_kernel_is_gone_for_it() -> Result {
     good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, 0, &[memory.device_ptr(), 1]))?;
     // SAFETY: the kernel still uses it, and is to fail by that.
     unsafe { memory.free() }?;
-    assert_eq!(synchronize(0), Err(ILLEGAL_ADDRESS));
+    assert_eq!(synchronize(0), Err(codes::ILLEGAL_ADDRESS));
     let text = doomed.sim.last_kernel_fault().unwrap_or_default();
     assert_says(&text, &["wait_for", "ld.volatile.global.u32", "4 bytes at", "which were freed"]);
     Ok(())
@@ -205,7 +201,7 @@ fn the_drivers_own_memory_stays_for_work_that_was_queued_before_it_was_freed() -
     stream.synchronize();
     assert_eq!(device_words(sum.0, 1), [700], "by a kernel");
     assert_eq!(device_words(copy.0, 100), [7; 100], "by a copy");
-    assert_says(&doomed.run("add_one", &[address, 1], ILLEGAL_ADDRESS)?, &["which were freed"]);
+    assert_says(&doomed.run("add_one", &[address, 1], codes::ILLEGAL_ADDRESS)?, &["which were freed"]);
     Ok(())
 }
 
@@ -223,14 +219,14 @@ fn registered_memory_may_be_unmapped_as_soon_as_it_is_unregistered() -> Result {
     // SAFETY: nothing in this process uses the mapping: the kernel must not any more.
     unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(page), len) };
     // And not a crash.
-    assert_eq!(synchronize(0), Err(ILLEGAL_ADDRESS));
+    assert_eq!(synchronize(0), Err(codes::ILLEGAL_ADDRESS));
     Ok(())
 }
 
 #[test]
 fn clearing_the_faults_forgets_the_message() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
-    doomed.run("stop", &[], LAUNCH_FAILED)?;
+    doomed.run("stop", &[], codes::LAUNCH_FAILED)?;
     doomed.sim.clear_faults();
     assert_eq!(doomed.sim.last_kernel_fault(), None);
     Ok(())

@@ -2,15 +2,10 @@
 
 use std::ffi::{c_char, c_uint};
 
-use crate::driver::{Call, INVALID_CONTEXT, INVALID_VALUE, Module, Shape, c_string, call, given, synchronize};
+use crate::driver::{Call, Module, Shape, c_string, call, given, synchronize};
 use crate::{KERNELS, Result, assert_says, child, good, open};
+use support::codes;
 use support::simcuda;
-
-const INVALID_IMAGE: i32 = 200;
-const NO_BINARY_FOR_GPU: i32 = 209;
-const INVALID_PTX: i32 = 218;
-const UNSUPPORTED_PTX_VERSION: i32 = 222;
-const FILE_NOT_FOUND: i32 = 301;
 
 /// A module of one kernel with that body.
 fn with_body(body: &str) -> String {
@@ -31,7 +26,7 @@ fn an_instruction_that_is_not_supported_fails_the_load_with_its_name_and_line() 
     // On the seventh line.
     let text = with_body("    .reg .b32 %r<4>;\n    sured.b.1d.add.u32.trap [%r0, {%r1}], %r2;");
     let (result, log) = Module::load_with_log(&text);
-    assert_eq!(result.map(drop), Err(INVALID_PTX));
+    assert_eq!(result.map(drop), Err(codes::INVALID_PTX));
     assert_says(&log, &["line 7", "sured.b.1d.add.u32.trap", "not supported"]);
     assert_eq!(simcuda().map(|sim| sim.live_objects_of("module")), Some(0));
     Ok(())
@@ -42,7 +37,7 @@ fn ptx_that_is_wrong_fails_the_load_and_the_log_says_where() -> Result {
     let (_context, _gpu) = open()?;
     for body in ["    add.u32 %r0, %r1, %r2;", "    nonsense;", "    bra nowhere;", "    .reg .u32 %r0"] {
         let (result, log) = Module::load_with_log(&with_body(body));
-        assert_eq!(result.map(drop), Err(INVALID_PTX), "{body}");
+        assert_eq!(result.map(drop), Err(codes::INVALID_PTX), "{body}");
         assert!(log.contains("line"), "{body}: {log:?}");
     }
     let (good_module, log) = Module::load_with_log(KERNELS);
@@ -55,10 +50,10 @@ fn ptx_that_is_wrong_fails_the_load_and_the_log_says_where() -> Result {
 fn ptx_for_newer_drivers_and_for_newer_gpus_is_refused() -> Result {
     let (_context, _gpu) = open()?;
     let newer = with_body("").replace(".version 6.3", ".version 99.0");
-    assert_eq!(Module::load(&newer).map(drop), Err(UNSUPPORTED_PTX_VERSION));
+    assert_eq!(Module::load(&newer).map(drop), Err(codes::UNSUPPORTED_PTX_VERSION));
     if simcuda().is_some() {
         let (result, log) = Module::load_with_log(&with_body("").replace("sm_50", "sm_90"));
-        assert_eq!(result.map(drop), Err(INVALID_PTX));
+        assert_eq!(result.map(drop), Err(codes::INVALID_PTX));
         assert_says(&log, &["sm_90", "80"]);
     }
     Ok(())
@@ -69,13 +64,13 @@ fn what_is_no_code_is_an_invalid_image() -> Result {
     let (_context, _gpu) = open()?;
     let mut module = 0;
     let null = call!(cuModuleLoadData(&raw mut module => *mut usize, 0 => usize));
-    assert_eq!(null, Err(INVALID_VALUE));
+    assert_eq!(null, Err(codes::INVALID_VALUE));
     if simcuda().is_none() {
         eprintln!("left out: a real driver has other codes for what is no code");
         return Ok(());
     }
     for image in [&b"\0"[..], b"hello\0", b"\x7fEL\0", b"\xb1\x43\x62\0"] {
-        assert_eq!(load_image(image), Err(INVALID_IMAGE), "{image:?}");
+        assert_eq!(load_image(image), Err(codes::INVALID_IMAGE), "{image:?}");
     }
     Ok(())
 }
@@ -88,7 +83,7 @@ fn compiled_code_is_refused_with_a_hint() -> Result {
         return Ok(());
     }
     let (result, log) = Module::load_with_log("\u{7f}ELF is how a cubin starts");
-    assert_eq!(result.map(drop), Err(NO_BINARY_FOR_GPU));
+    assert_eq!(result.map(drop), Err(codes::NO_BINARY_FOR_GPU));
     assert_says(&log, &["a cubin", "--ptx"]);
     Ok(())
 }
@@ -128,8 +123,8 @@ fn the_ptx_of_a_fat_binary_is_used_where_it_is_not_compressed() -> Result {
     wrapper.extend((fat.as_ptr().expose_provenance() as u64).to_le_bytes());
     wrapper.extend([0; 8]);
     good(load_image(&wrapper))?;
-    assert_eq!(load_image(&fat_binary(1, 0x2011, &text)), Err(NO_BINARY_FOR_GPU), "compressed");
-    assert_eq!(load_image(&fat_binary(2, 0x11, b"\x7fELF")), Err(NO_BINARY_FOR_GPU), "a cubin");
+    assert_eq!(load_image(&fat_binary(1, 0x2011, &text)), Err(codes::NO_BINARY_FOR_GPU), "compressed");
+    assert_eq!(load_image(&fat_binary(2, 0x11, b"\x7fELF")), Err(codes::NO_BINARY_FOR_GPU), "a cubin");
     Ok(())
 }
 
@@ -145,7 +140,7 @@ fn a_module_is_loaded_from_a_file() -> Result {
     let module = good(loaded)?;
     good(good(module.function("nothing"))?.launch(Shape::ONE, 0, &[]))?;
     good(synchronize(0))?;
-    assert_eq!(load().map(drop), Err(FILE_NOT_FOUND));
+    assert_eq!(load().map(drop), Err(codes::FILE_NOT_FOUND));
     Ok(())
 }
 
@@ -165,14 +160,14 @@ fn options_that_nobody_knows_are_refused() -> Result {
     };
     good(load(14, 1))?;
     good(load(1000, 0))?;
-    assert_eq!(load(1000, 1).map(drop), Err(INVALID_VALUE));
+    assert_eq!(load(1000, 1).map(drop), Err(codes::INVALID_VALUE));
     Ok(())
 }
 
 #[test]
 fn nothing_is_loaded_without_a_context() -> Result {
     let (_context, _gpu) = open()?;
-    assert_eq!(support::cuda::no_context(|| Module::load(KERNELS).map(drop)), Err(INVALID_CONTEXT));
+    assert_eq!(support::cuda::no_context(|| Module::load(KERNELS).map(drop)), Err(codes::INVALID_CONTEXT));
     let mode = good(given(|out| call!(cuModuleGetLoadingMode(out => *mut c_uint))))?;
     assert!(mode == 1 || mode == 2, "{mode}");
     Ok(())
@@ -187,7 +182,7 @@ fn the_reason_is_also_on_stderr() -> Result {
     }
     if child::role().is_some() {
         let (_context, _gpu) = open()?;
-        assert_eq!(Module::load(&with_body("    nonsense;")).map(drop), Err(INVALID_PTX));
+        assert_eq!(Module::load(&with_body("    nonsense;")).map(drop), Err(codes::INVALID_PTX));
         return Ok(());
     }
     let output = child::command(TEST, "loads")?.output()?;

@@ -2,17 +2,15 @@
 
 use std::ffi::c_uint;
 
+use support::codes;
 use support::cuda::{self, Stream};
 use support::{driver, simcuda};
+use vkgdr::cudarc::driver::sys::CUfunction_attribute;
 use vkgdr::{Memory, MemoryKind, Region};
 
-use crate::driver::{Buffer, Call, Function, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, Module, Pinned, Shape};
+use crate::driver::{BUFFER_SIZE, Buffer, Call, Function, Module, PARAMETERS_END, Pinned, Shape};
 use crate::driver::{call, handle, synchronize};
 use crate::{KERNELS, Result, bytes_of, device_words, good, open, words_of};
-
-const OUT_OF_RESOURCES: i32 = 701;
-const COOPERATIVE_TOO_LARGE: i32 = 720;
-const NOT_SUPPORTED: i32 = 801;
 
 fn kernel(module: &Module, name: &str) -> Result<Function> {
     good(module.function(name))
@@ -149,14 +147,14 @@ fn parameters_that_are_missing_or_given_twice_are_refused() -> Result {
     let module = good(Module::load(KERNELS))?;
     let store = kernel(&module, "store")?;
     let null = std::ptr::null_mut;
-    assert_eq!(store.launch_raw(Shape::ONE, 0, null(), null()), Err(INVALID_VALUE), "none");
-    assert_eq!(store.launch_with_buffer(Shape::ONE, 0, &[0; 11]), Err(INVALID_VALUE), "a buffer too short");
+    assert_eq!(store.launch_raw(Shape::ONE, 0, null(), null()), Err(codes::INVALID_VALUE), "none");
+    assert_eq!(store.launch_with_buffer(Shape::ONE, 0, &[0; 11]), Err(codes::INVALID_VALUE), "a buffer too short");
     let target = good(Buffer::new(4))?;
     let (argument, value, size) = (target.0, 5_u32, 12_usize);
     let mut pointers = [(&raw const argument).cast::<u8>(), (&raw const value).cast()];
-    let mut extra = [std::ptr::without_provenance(2), (&raw const size).cast::<u8>(), std::ptr::null()];
+    let mut extra = [BUFFER_SIZE, (&raw const size).cast(), PARAMETERS_END];
     let both = store.launch_raw(Shape::ONE, 0, pointers.as_mut_ptr().cast(), extra.as_mut_ptr().cast());
-    assert_eq!(both, Err(INVALID_VALUE), "both");
+    assert_eq!(both, Err(codes::INVALID_VALUE), "both");
     good(kernel(&module, "nothing")?.launch_raw(Shape::ONE, 0, null(), null()))?;
     good(synchronize(0))
 }
@@ -173,24 +171,32 @@ fn a_launch_of_an_impossible_shape_is_refused() -> Result {
             sizes[axis] = size;
             sizes
         };
-        assert_eq!(launch(with(0), [1; 3]), Err(INVALID_VALUE), "no blocks, axis {axis}");
-        assert_eq!(launch([1; 3], with(0)), Err(INVALID_VALUE), "no threads, axis {axis}");
-        assert_eq!(launch([1; 3], with([1025, 1025, 65][axis])), Err(INVALID_VALUE), "a large block, axis {axis}");
+        assert_eq!(launch(with(0), [1; 3]), Err(codes::INVALID_VALUE), "no blocks, axis {axis}");
+        assert_eq!(launch([1; 3], with(0)), Err(codes::INVALID_VALUE), "no threads, axis {axis}");
+        assert_eq!(
+            launch([1; 3], with([1025, 1025, 65][axis])),
+            Err(codes::INVALID_VALUE),
+            "a large block, axis {axis}"
+        );
         good(launch([1; 3], with([1024, 1024, 64][axis])))?;
-        assert_eq!(launch(with([1 << 31, 65_536, 65_536][axis]), [1; 3]), Err(INVALID_VALUE), "a large grid");
+        assert_eq!(launch(with([1 << 31, 65_536, 65_536][axis]), [1; 3]), Err(codes::INVALID_VALUE), "a large grid");
     }
-    assert_eq!(launch([1; 3], [32, 33, 1]), Err(INVALID_VALUE), "1056 threads");
+    assert_eq!(launch([1; 3], [32, 33, 1]), Err(codes::INVALID_VALUE), "1056 threads");
     good(synchronize(0))?;
     let bounded = kernel(&module, "bounded")?;
     good(bounded.launch(Shape::block(64), 0, &[]))?;
     let refusal = bounded.launch(Shape::block(65), 0, &[]);
-    assert!(matches!(refusal, Err(OUT_OF_RESOURCES | INVALID_VALUE)), "more than .maxntid: {refusal:?}");
+    assert!(
+        matches!(refusal, Err(codes::LAUNCH_OUT_OF_RESOURCES | codes::INVALID_VALUE)),
+        "more than .maxntid: {refusal:?}"
+    );
     good(synchronize(0))
 }
 
 #[test]
 fn shared_memory_beyond_48_kib_is_for_those_who_asked() -> Result {
-    const MAX_DYNAMIC_SHARED: c_uint = 8;
+    const MAX_DYNAMIC_SHARED: CUfunction_attribute =
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
     let reverse = kernel(&module, "reverse")?;
@@ -205,12 +211,12 @@ fn shared_memory_beyond_48_kib_is_for_those_who_asked() -> Result {
     let reversed: Vec<u32> = words.iter().rev().copied().collect();
     assert_eq!(launch(400), Ok(reversed.clone()));
     assert_eq!(launch(48 << 10), Ok(reversed.clone()));
-    assert_eq!(launch((48 << 10) + 4), Err(INVALID_VALUE));
+    assert_eq!(launch((48 << 10) + 4), Err(codes::INVALID_VALUE));
     good(reverse.set_attribute(MAX_DYNAMIC_SHARED, 64 << 10))?;
     assert_eq!(reverse.attribute(MAX_DYNAMIC_SHARED), Ok(64 << 10));
     assert_eq!(launch(64 << 10), Ok(reversed));
-    assert_eq!(launch((64 << 10) + 4), Err(INVALID_VALUE));
-    assert_eq!(reverse.set_attribute(MAX_DYNAMIC_SHARED, 1 << 20), Err(INVALID_VALUE), "more than there is");
+    assert_eq!(launch((64 << 10) + 4), Err(codes::INVALID_VALUE));
+    assert_eq!(reverse.set_attribute(MAX_DYNAMIC_SHARED, 1 << 20), Err(codes::INVALID_VALUE), "more than there is");
     Ok(())
 }
 
@@ -220,14 +226,14 @@ fn a_launch_without_a_context_or_with_a_stale_handle_is_refused() -> Result {
     let module = good(Module::load(KERNELS))?;
     let nothing = kernel(&module, "nothing")?;
     let without = cuda::no_context(|| nothing.launch(Shape::ONE, 0, &[]));
-    assert_eq!(without, Err(INVALID_CONTEXT));
+    assert_eq!(without, Err(codes::INVALID_CONTEXT));
     if simcuda().is_none() {
         // A real driver follows stale handles.
         return Ok(());
     }
     drop(module);
-    assert_eq!(nothing.launch(Shape::ONE, 0, &[]), Err(INVALID_HANDLE));
-    assert_eq!(Function(0).launch(Shape::ONE, 0, &[]), Err(INVALID_HANDLE));
+    assert_eq!(nothing.launch(Shape::ONE, 0, &[]), Err(codes::INVALID_HANDLE));
+    assert_eq!(Function(0).launch(Shape::ONE, 0, &[]), Err(codes::INVALID_HANDLE));
     Ok(())
 }
 
@@ -238,7 +244,7 @@ fn a_launch_on_a_stream_of_another_context_is_refused() -> Result {
     let nothing = kernel(&module, "nothing")?;
     let other = cuda::Context::create(0);
     let stream = Stream::create();
-    assert_eq!(nothing.launch(Shape::ONE, handle(&stream), &[]), Err(INVALID_HANDLE));
+    assert_eq!(nothing.launch(Shape::ONE, handle(&stream), &[]), Err(codes::INVALID_HANDLE));
     drop(stream);
     other.destroy();
     Ok(())
@@ -282,11 +288,11 @@ fn attributes_of_a_launch_are_honoured_harmless_or_refused() -> Result {
         good(launch_extended(nothing, attribute, [value, 0, 0], 1))?;
     }
     good(launch_extended(nothing, 4, [1, 1, 1], 1))?;
-    assert_eq!(launch_extended(nothing, 2, [1, 0, 0], 1 << 20), Err(COOPERATIVE_TOO_LARGE));
-    assert_eq!(launch_extended(nothing, 1000, [0; 3], 1), Err(INVALID_VALUE));
+    assert_eq!(launch_extended(nothing, 2, [1, 0, 0], 1 << 20), Err(codes::COOPERATIVE_LAUNCH_TOO_LARGE));
+    assert_eq!(launch_extended(nothing, 1000, [0; 3], 1), Err(codes::INVALID_VALUE));
     if simcuda().is_some() {
-        assert_eq!(launch_extended(nothing, 4, [2, 1, 1], 2), Err(NOT_SUPPORTED), "a cluster");
-        assert_eq!(launch_extended(nothing, 12, [0; 3], 1), Err(NOT_SUPPORTED), "an event in the middle");
+        assert_eq!(launch_extended(nothing, 4, [2, 1, 1], 2), Err(codes::NOT_SUPPORTED), "a cluster");
+        assert_eq!(launch_extended(nothing, 12, [0; 3], 1), Err(codes::NOT_SUPPORTED), "an event in the middle");
     }
     Ok(())
 }
@@ -312,9 +318,9 @@ fn the_blocks_of_a_cooperative_launch_wait_for_each_other_and_must_fit_on_the_de
         good(launch(blocks))?;
         assert_eq!(device_words(seen.0, blocks as usize), vec![blocks; blocks as usize]);
     }
-    assert_eq!(launch(1 << 20), Err(COOPERATIVE_TOO_LARGE));
+    assert_eq!(launch(1 << 20), Err(codes::COOPERATIVE_LAUNCH_TOO_LARGE));
     if simcuda().is_some() {
-        assert_eq!(launch(33), Err(NOT_SUPPORTED), "more than run at the same time here");
+        assert_eq!(launch(33), Err(codes::NOT_SUPPORTED), "more than run at the same time here");
     }
     Ok(())
 }
@@ -332,8 +338,8 @@ fn the_old_way_to_launch_still_works() -> Result {
     cuda::memset_d8(values.0, 0, 400);
     let set_block = |x: i32| call!(cuFuncSetBlockShape(add_one.0 => usize, x => i32, 1 => i32, 1 => i32));
     good(set_block(10))?;
-    assert_eq!(set_block(0), Err(INVALID_VALUE));
-    assert_eq!(call!(cuLaunch(add_one.0 => usize)), Err(INVALID_VALUE), "before it has parameters");
+    assert_eq!(set_block(0), Err(codes::INVALID_VALUE));
+    assert_eq!(call!(cuLaunch(add_one.0 => usize)), Err(codes::INVALID_VALUE), "before it has parameters");
     good(call!(cuParamSetv(add_one.0 => usize, 0 => i32, &raw const values.0 => *const u64, 8 => c_uint)))?;
     good(call!(cuParamSeti(add_one.0 => usize, 8 => i32, 95 => c_uint)))?;
     good(call!(cuParamSetSize(add_one.0 => usize, 12 => c_uint)))?;

@@ -2,16 +2,13 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr::null;
+use vkgdr::cudarc::driver::sys::{CUfunction_attribute, CUjitInputType};
 
-use crate::driver::{
-    Buffer, Call, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, c_string, call, given, synchronize,
-};
+use crate::driver::{Buffer, Call, Function, Module, Shape, c_string, call, given, synchronize};
 use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
+use support::codes;
 use support::cuda::{self, Context};
 use support::simcuda;
-
-const NOT_PERMITTED: i32 = 800;
-const NO_BINARY_FOR_GPU: i32 = 209;
 
 struct Library(usize);
 
@@ -60,7 +57,7 @@ fn a_librarys_kernel_runs_in_the_context_that_is_current() -> Result {
     let (_context, _gpu) = open()?;
     let library = good(Library::load(KERNELS))?;
     let add_one = good(library.kernel("add_one"))?;
-    assert_eq!(library.kernel("add_two"), Err(NOT_FOUND));
+    assert_eq!(library.kernel("add_two"), Err(codes::NOT_FOUND));
     let launch_twice = || -> Result {
         let values = good(Buffer::new(400))?;
         cuda::memset_d8(values.0, 0, 400);
@@ -85,7 +82,7 @@ fn a_librarys_variables_are_another_in_each_context() -> Result {
     let library = good(Library::load(KERNELS))?;
     let (here, size) = good(library.variable("factors"))?;
     assert_eq!((device_words(here, 4), size), (vec![1, 10, 100, 1000], 16));
-    assert_eq!(library.variable("factor").map(drop), Err(NOT_FOUND));
+    assert_eq!(library.variable("factor").map(drop), Err(codes::NOT_FOUND));
     cuda::memcpy_htod(here, &bytes_of(&[9, 9, 9, 9]));
     let other = Context::create(0);
     let (there, _) = good(library.variable("factors"))?;
@@ -122,12 +119,15 @@ fn a_kernel_of_a_library_says_what_it_is() -> Result {
 
 #[test]
 fn what_is_set_of_a_librarys_kernel_holds_in_every_context() -> Result {
-    const MAX_DYNAMIC_SHARED: c_uint = 8;
+    const MAX_DYNAMIC_SHARED: CUfunction_attribute =
+        CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     let (_context, _gpu) = open()?;
     let library = good(Library::load(KERNELS))?;
     let reverse = good(library.kernel("reverse"))?;
     let function = good(function_of(reverse))?;
-    good(call!(cuKernelSetAttribute(MAX_DYNAMIC_SHARED => c_uint, 60_000 => c_int, reverse => usize, 0 => c_int)))?;
+    good(
+        call!(cuKernelSetAttribute(MAX_DYNAMIC_SHARED as c_uint => c_uint, 60_000 => c_int, reverse => usize, 0 => c_int)),
+    )?;
     assert_eq!(function.attribute(MAX_DYNAMIC_SHARED), Ok(60_000));
     let other = Context::create(0);
     assert_eq!(good(function_of(reverse))?.attribute(MAX_DYNAMIC_SHARED), Ok(60_000));
@@ -140,17 +140,17 @@ fn a_librarys_module_is_the_librarys_to_unload() -> Result {
     let (_context, _gpu) = open()?;
     let library = good(Library::load(KERNELS))?;
     let module = good(given(|out| call!(cuLibraryGetModule(out => *mut usize, library.0 => usize))))?;
-    assert_eq!(call!(cuModuleUnload(module => usize)), Err(NOT_PERMITTED));
+    assert_eq!(call!(cuModuleUnload(module => usize)), Err(codes::NOT_PERMITTED));
     let Some(sim) = simcuda() else { return Ok(()) };
     assert_eq!((sim.live_objects_of("library"), sim.live_objects_of("module")), (1, 0));
     let (kernel, raw) = (good(library.kernel("nothing"))?, library.0);
     let function = good(function_of(kernel))?;
     drop(library);
     assert_eq!(sim.live_objects_of("library"), 0);
-    assert_eq!(call!(cuLibraryUnload(raw => usize)), Err(INVALID_HANDLE));
-    assert_eq!(function_of(kernel), Err(INVALID_HANDLE));
-    assert_eq!(Function(kernel).launch(Shape::ONE, 0, &[]), Err(INVALID_HANDLE));
-    assert_eq!(function.launch(Shape::ONE, 0, &[]), Err(INVALID_HANDLE));
+    assert_eq!(call!(cuLibraryUnload(raw => usize)), Err(codes::INVALID_HANDLE));
+    assert_eq!(function_of(kernel), Err(codes::INVALID_HANDLE));
+    assert_eq!(Function(kernel).launch(Shape::ONE, 0, &[]), Err(codes::INVALID_HANDLE));
+    assert_eq!(function.launch(Shape::ONE, 0, &[]), Err(codes::INVALID_HANDLE));
     Ok(())
 }
 
@@ -185,7 +185,7 @@ fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
 
 #[test]
 fn what_the_linker_makes_of_ptx_can_be_loaded() -> Result {
-    const PTX: c_uint = 1;
+    const PTX: c_uint = CUjitInputType::CU_JIT_INPUT_PTX as c_uint;
     let (_context, _gpu) = open()?;
     let first = [KERNELS.as_bytes(), b"\0"].concat();
     let image = good(link(&[(PTX, &first)]))?;
@@ -208,12 +208,13 @@ fn what_the_linker_makes_of_ptx_can_be_loaded() -> Result {
 
 #[test]
 fn the_linker_takes_nothing_that_is_compiled() -> Result {
-    const CUBIN: c_uint = 0;
+    const CUBIN: c_uint = CUjitInputType::CU_JIT_INPUT_CUBIN as c_uint;
+    const LIBRARY: c_uint = CUjitInputType::CU_JIT_INPUT_LIBRARY as c_uint;
     let (_context, _gpu) = open()?;
-    assert_eq!(link(&[(1000, b"")]), Err(INVALID_VALUE));
+    assert_eq!(link(&[(1000, b"")]), Err(codes::INVALID_VALUE));
     if simcuda().is_some() {
-        assert_eq!(link(&[(CUBIN, b"\x7fELF")]), Err(NO_BINARY_FOR_GPU));
-        assert_eq!(link(&[(4, b"!<arch>\n")]), Err(NO_BINARY_FOR_GPU));
+        assert_eq!(link(&[(CUBIN, b"\x7fELF")]), Err(codes::NO_BINARY_FOR_GPU));
+        assert_eq!(link(&[(LIBRARY, b"!<arch>\n")]), Err(codes::NO_BINARY_FOR_GPU));
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! What a module has: kernels, variables, and what they say about themselves.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use vkgdr::cudarc::driver::sys::{CUfunc_cache, CUfunction_attribute as Attribute};
 
-use crate::driver::{Buffer, Function, INVALID_HANDLE, INVALID_VALUE, Module, NOT_FOUND, Shape, call, given, handle};
+use crate::driver::{Buffer, Function, Module, Shape, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, device_words, good, kernels, open};
+use support::codes;
 use support::{cuda, simcuda};
 
 #[test]
@@ -12,8 +14,8 @@ fn a_module_finds_its_kernels_by_name_and_counts_them() -> Result {
     let module = good(Module::load(KERNELS))?;
     let add_one = good(module.function("add_one"))?;
     assert_eq!(good(module.function("add_one"))?, add_one, "a kernel has one handle");
-    assert_eq!(module.function("add_two").map(drop), Err(NOT_FOUND));
-    assert_eq!(module.function("counter").map(drop), Err(NOT_FOUND), "a variable is no kernel");
+    assert_eq!(module.function("add_two").map(drop), Err(codes::NOT_FOUND));
+    assert_eq!(module.function("counter").map(drop), Err(codes::NOT_FOUND), "a variable is no kernel");
 
     let count = good(given(|out| call!(cuModuleGetFunctionCount(out => *mut c_uint, module.0 => usize))))?;
     assert_eq!(count as usize, kernels());
@@ -53,7 +55,7 @@ fn a_kernel_knows_its_name_its_module_and_its_parameters() -> Result {
     };
     let all: Vec<_> = (0..7).map(info).collect();
     assert_eq!(all, [(0, 1), (2, 2), (4, 4), (8, 8), (16, 8), (24, 12), (40, 8)].map(Ok));
-    assert_eq!(info(7), Err(INVALID_VALUE));
+    assert_eq!(info(7), Err(codes::INVALID_VALUE));
     if simcuda().is_some() {
         assert_eq!(given(|out| call!(cuFuncGetParamCount(take.0 => usize, out => *mut usize))), Ok(7));
     }
@@ -62,19 +64,24 @@ fn a_kernel_knows_its_name_its_module_and_its_parameters() -> Result {
 
 #[test]
 fn a_kernels_attributes_are_those_of_its_code_and_of_the_device() -> Result {
+    const CARVEOUT: Attribute = Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
     let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
     let (bounded, scale) = (good(module.function("bounded"))?, good(module.function("scale"))?);
-    assert_eq!(bounded.attribute(0), Ok(64), "threads");
-    assert_eq!(scale.attribute(0), Ok(1024), "threads");
-    assert_eq!(scale.attribute(2), Ok(16), "constant bytes");
-    assert_eq!(scale.attribute(3), Ok(0), "local bytes");
-    assert_eq!(scale.attribute(18), Err(INVALID_VALUE), "no attribute");
-    assert_eq!(scale.set_attribute(0, 5), Err(INVALID_VALUE), "not to be set");
-    good(scale.set_attribute(9, 50))?;
-    assert_eq!(scale.attribute(9), Ok(50), "carve-out");
-    assert_eq!(scale.set_attribute(9, 101), Err(INVALID_VALUE));
-    good(call!(cuFuncSetCacheConfig(scale.0 => usize, 1 => c_uint)))
+    assert_eq!(bounded.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), Ok(64), "threads");
+    assert_eq!(scale.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), Ok(1024), "threads");
+    assert_eq!(scale.attribute(Attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES), Ok(16), "constant bytes");
+    assert_eq!(scale.attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES), Ok(0), "local bytes");
+    assert_eq!(scale.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX), Err(codes::INVALID_VALUE), "no attribute");
+    assert_eq!(
+        scale.set_attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 5),
+        Err(codes::INVALID_VALUE),
+        "not to be set"
+    );
+    good(scale.set_attribute(CARVEOUT, 50))?;
+    assert_eq!(scale.attribute(CARVEOUT), Ok(50), "carve-out");
+    assert_eq!(scale.set_attribute(CARVEOUT, 101), Err(codes::INVALID_VALUE));
+    good(call!(cuFuncSetCacheConfig(scale.0 => usize, CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED as c_uint => c_uint)))
 }
 
 #[test]
@@ -86,8 +93,8 @@ fn the_host_reads_and_writes_the_variables_that_kernels_use() -> Result {
     assert_eq!((counter_size, factors_size), (4, 16));
     assert_eq!(device_words(counter, 1), [3]);
     assert_eq!(device_words(factors, 4), [1, 10, 100, 1000]);
-    assert_eq!(module.variable("factor").map(drop), Err(NOT_FOUND));
-    assert_eq!(module.variable("scale").map(drop), Err(NOT_FOUND), "a kernel is no variable");
+    assert_eq!(module.variable("factor").map(drop), Err(codes::NOT_FOUND));
+    assert_eq!(module.variable("scale").map(drop), Err(codes::NOT_FOUND), "a kernel is no variable");
 
     let (scale, target) = (good(module.function("scale"))?, good(Buffer::new(16))?);
     good(scale.launch(Shape::block(4), 0, &[target.0]))?;
@@ -117,12 +124,16 @@ fn a_module_that_is_unloaded_is_gone_with_its_handles_and_variables() -> Result 
     let (function, (counter, _)) = (good(module.function("scale"))?, good(module.variable("counter"))?);
     good(module.unload())?;
     assert_eq!(sim.live_objects(), before);
-    assert_eq!(module.unload(), Err(INVALID_HANDLE));
-    assert_eq!(module.function("scale").map(drop), Err(INVALID_HANDLE));
-    assert_eq!(function.attribute(0), Err(INVALID_HANDLE));
-    assert_eq!(Function(module.0).attribute(0), Err(INVALID_HANDLE), "a module is no function");
+    assert_eq!(module.unload(), Err(codes::INVALID_HANDLE));
+    assert_eq!(module.function("scale").map(drop), Err(codes::INVALID_HANDLE));
+    assert_eq!(function.attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), Err(codes::INVALID_HANDLE));
+    assert_eq!(
+        Function(module.0).attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        Err(codes::INVALID_HANDLE),
+        "a module is no function"
+    );
     let copied = call!(cuMemsetD8_v2(counter => u64, 0 => u8, 4 => usize));
-    assert_eq!(copied, Err(INVALID_VALUE), "its variables are no memory any more");
+    assert_eq!(copied, Err(codes::INVALID_VALUE), "its variables are no memory any more");
     Ok(())
 }
 
@@ -149,7 +160,7 @@ fn variables_are_not_freed_as_memory_is() -> Result {
     let (_context, _gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
     let (counter, _) = good(module.variable("counter"))?;
-    assert_eq!(call!(cuMemFree_v2(counter => u64)), Err(INVALID_VALUE));
+    assert_eq!(call!(cuMemFree_v2(counter => u64)), Err(codes::INVALID_VALUE));
     assert_eq!(device_words(counter, 1), [3]);
     Ok(())
 }
@@ -172,7 +183,7 @@ fn as_many_blocks_fit_on_a_multiprocessor_as_its_limits_say() -> Result {
     }
     assert!(good(active(32, 0))? >= 16);
     assert!(good(active(32, 40 << 10))? < 8, "shared memory is the limit");
-    assert_eq!(active(0, 0), Err(INVALID_VALUE));
+    assert_eq!(active(0, 0), Err(codes::INVALID_VALUE));
 
     let (mut grid, mut block): (c_int, c_int) = (0, 0);
     good(call!(cuOccupancyMaxPotentialBlockSize(

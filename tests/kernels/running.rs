@@ -4,14 +4,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use support::codes;
 use support::cuda::{self, Stream};
 use support::{driver, simcuda};
 use vkgdr::{Memory, MemoryKind, RawMemory};
 
 use crate::driver::{Buffer, Module, Pinned, Shape, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
-
-const NOT_READY: i32 = 600;
 
 #[test]
 fn a_launch_does_not_wait_for_its_kernel() -> Result {
@@ -20,7 +19,7 @@ fn a_launch_does_not_wait_for_its_kernel() -> Result {
     let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
     good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 7]))?;
     assert!(!stream.is_idle(), "the kernel waits for 7");
-    assert_eq!(call!(cuStreamQuery(handle(&stream) => usize)), Err(NOT_READY));
+    assert_eq!(call!(cuStreamQuery(handle(&stream) => usize)), Err(codes::NOT_READY));
     flag.word().store(7, Ordering::Release);
     stream.synchronize();
     assert!(stream.is_idle());
@@ -46,7 +45,7 @@ fn another_streams_work_waits_for_a_kernel_behind_an_event_only() -> Result {
 
     good(call!(cuStreamWaitEvent(handle(&two) => usize, event => usize, 0 => u32)))?;
     good(store.launch(Shape::ONE, handle(&two), &[good(target.device())?, 22]))?;
-    assert_eq!(call!(cuEventQuery(event => usize)), Err(NOT_READY));
+    assert_eq!(call!(cuEventQuery(event => usize)), Err(codes::NOT_READY));
     assert!(!two.is_idle());
     assert_eq!(target.word().load(Ordering::Acquire), 5);
     flag.word().store(1, Ordering::Release);

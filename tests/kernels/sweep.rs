@@ -2,9 +2,8 @@
 
 use crate::driver::{Module, Shape, outcome, symbol, synchronize};
 use crate::{KERNELS, Result, good, open};
+use support::codes;
 use support::simcuda;
-
-const UNKNOWN: i32 = 999;
 
 /// Every function, by one of its symbols.
 const FUNCTIONS: [&str; 61] = [
@@ -86,10 +85,10 @@ fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
         // SAFETY: no driver function but those with a float has other arguments than integers and pointers.
         let function = unsafe { symbol::<Function>(name) };
         sim.clear_faults();
-        sim.fail(name, 1, UNKNOWN);
+        sim.fail(name, 1, codes::UNKNOWN);
         // SAFETY: a function that fails on request does nothing, or finds that 0 is no handle.
         let code = outcome(unsafe { function(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) });
-        assert_eq!(code, Err(UNKNOWN), "{name}");
+        assert_eq!(code, Err(codes::UNKNOWN), "{name}");
         let base = sim.last_fault().unwrap_or_default();
         assert!(name.starts_with(&base) && !base.is_empty(), "{name}: {base:?}");
     }
@@ -106,8 +105,8 @@ fn a_module_is_unloaded_though_its_unloading_is_made_to_fail() -> Result {
         return Ok(());
     };
     let module = good(Module::load(KERNELS))?;
-    sim.fail("cuModuleUnload", 1, UNKNOWN);
-    assert_eq!(module.unload(), Err(UNKNOWN));
+    sim.fail("cuModuleUnload", 1, codes::UNKNOWN);
+    assert_eq!(module.unload(), Err(codes::UNKNOWN));
     assert_eq!(sim.live_objects_of("module"), 0);
     Ok(())
 }
@@ -121,7 +120,7 @@ fn a_launch_that_is_made_to_fail_does_nothing() -> Result {
     };
     let module = good(Module::load(KERNELS))?;
     let stop = good(module.function("stop"))?;
-    sim.fail("cuLaunchKernel", 1, UNKNOWN);
-    assert_eq!(stop.launch(Shape::ONE, 0, &[]), Err(UNKNOWN));
+    sim.fail("cuLaunchKernel", 1, codes::UNKNOWN);
+    assert_eq!(stop.launch(Shape::ONE, 0, &[]), Err(codes::UNKNOWN));
     good(synchronize(0))
 }

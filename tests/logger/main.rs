@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, mpsc};
 use std::thread;
 
 use log::{LevelFilter, Log, Metadata, Record};
+use support::codes;
 use support::{Result, child, simcuda, skip};
 use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const MAPPED: MemoryKind = MemoryKind::Mapped;
-const INVALID_HANDLE: i32 = 400;
-const OUT_OF_MEMORY: i32 = 2;
 
 /// Does what a test asks for at each line of the library's, but not for lines that come of that.
 struct Logger;
@@ -87,8 +86,8 @@ fn a_logger_may_copy_when_the_copy_engine_says_something() -> Result {
     let other = Memory::allocate(&gpu, 4096, MAPPED)?;
     let _logging = log_with(move || panic_on_error(other.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])));
     // The engine's first stream is made, its second not, and the first is not destroyed either.
-    simcuda.fail("cuStreamCreate", 2, OUT_OF_MEMORY);
-    simcuda.fail("cuStreamDestroy", 1, INVALID_HANDLE);
+    simcuda.fail("cuStreamCreate", 2, codes::OUT_OF_MEMORY);
+    simcuda.fail("cuStreamDestroy", 1, codes::INVALID_HANDLE);
     assert!(memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 64]).is_err());
     assert_eq!(lines(), 1);
     memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 64])?;
@@ -103,7 +102,7 @@ fn a_logger_may_calibrate_when_a_calibration_says_something() -> Result {
     let _logging = log_with(move || {
         panic_on_error(handle.calibrate());
     });
-    simcuda.fail("cuMemFree", 1, INVALID_HANDLE);
+    simcuda.fail("cuMemFree", 1, codes::INVALID_HANDLE);
     let thresholds = gpu.calibrate()?;
     assert_eq!(lines(), 1);
     assert_eq!(gpu.calibrate()?, thresholds, "the first that was measured holds");
@@ -136,7 +135,7 @@ fn a_logger_that_another_thread_holds_may_wait_for_a_pool_that_logs() -> Result 
             pool.allocate(PIECE)
         });
         is_held.recv()?;
-        simcuda.fail("cuCtxSynchronize", 1, OUT_OF_MEMORY);
+        simcuda.fail("cuCtxSynchronize", 1, codes::OUT_OF_MEMORY);
         let mine = pool.allocate(PIECE)?;
         let his = other.join().map_err(|_| "the other thread panicked")??;
         Ok::<_, Box<dyn std::error::Error>>((mine, his))

@@ -4,6 +4,7 @@ mod access;
 mod contexts;
 mod cycles;
 mod export;
+mod map;
 mod memory;
 mod raw;
 mod region;

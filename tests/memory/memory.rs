@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::ptr::null_mut;
 
 use bytemuck::Pod;
+use support::codes;
 use support::cuda::{self, Context, Stream, current};
 use support::ledger::Live;
 use support::{
@@ -297,7 +298,7 @@ fn without_a_context_allocating_is_invalid_context_and_says_what_to_do() -> Resu
     let gpu = Vkgdr::open(0, NONE)?;
     let error = refused(Memory::allocate(&gpu, 4096, MemoryKind::Device));
     assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT", "open_primary_context"]);
-    assert_eq!((error.cuda_code(), error.vulkan_code()), (Some(201), None));
+    assert_eq!((error.cuda_code(), error.vulkan_code()), (Some(codes::INVALID_CONTEXT), None));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use std::ptr::null_mut;
 
+use support::codes;
 use support::cuda::{self, Context, current, no_context};
 use support::ledger::{Calls, Live};
 use support::{
@@ -173,7 +174,7 @@ fn without_a_context_allocating_is_invalid_context() -> Result {
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let error = refused(RawMemory::allocate(&gpu, 4096, kind));
         assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT", "open_primary_context"]);
-        assert_eq!(error.cuda_code(), Some(201));
+        assert_eq!(error.cuda_code(), Some(codes::INVALID_CONTEXT));
     }
     assert_eq!(Live::now(), before);
     Ok(())

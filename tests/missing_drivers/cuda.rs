@@ -2,6 +2,7 @@
 
 use crate::folder::{Folder, simulator};
 use crate::{OPEN, Result, USE, child, is_child, refused};
+use support::codes;
 
 /// The source that lists the driver's functions, so that none is forgotten here.
 const SOURCE: &str = include_str!("../../src/driver/cuda.rs");
@@ -94,10 +95,10 @@ fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
     }
     let name = "cuda::a_driver_that_does_not_start_is_an_error_with_its_code";
     for (code, parts) in [
-        (100, ["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]),
-        (999, ["cuInit failed (CUDA_ERROR_UNKNOWN)", "nvidia-smi"]),
+        (codes::NO_DEVICE, ["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]),
+        (codes::UNKNOWN, ["cuInit failed (CUDA_ERROR_UNKNOWN)", "nvidia-smi"]),
         // What a driver newer than its kernel module says.
-        (803, ["cuInit failed (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)", "nvidia-smi"]),
+        (codes::SYSTEM_DRIVER_MISMATCH, ["cuInit failed (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)", "nvidia-smi"]),
         (123_456, ["cuInit failed (unknown CUDA error 123456)", "nvidia-smi"]),
     ] {
         // Each of the child's four calls fails.

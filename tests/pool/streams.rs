@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use support::blocking::was_open_on_return;
+use support::codes;
 use support::cuda::{self, Context, Gate, PrimaryContext, Stream};
 use support::ledger::{Calls, Live};
 use support::{Result, host_read, host_write, pattern, refused, skip, vklayer};
@@ -341,7 +342,6 @@ fn the_stream_of_another_context_is_refused() -> Result {
 
 #[test]
 fn a_pool_that_finds_no_memory_frees_what_it_holds_and_tries_once_more() -> Result {
-    const OUT_OF_DEVICE_MEMORY: i32 = -2;
     let Some(layer) = vklayer() else { return skip("this needs VKGDR_TEST_LAYERS=faults") };
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
@@ -352,20 +352,20 @@ fn a_pool_that_finds_no_memory_frees_what_it_holds_and_tries_once_more() -> Resu
     let mut all = all.into_iter().map(|(piece, _)| piece);
     all.by_ref().take(3).for_each(drop);
     let kept: Vec<_> = all.collect();
-    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let (was_open, piece) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
     layer.clear_faults();
     assert!(was_open, "what the device had was not waited for");
     assert_eq!((Live::now(), pool.managed_bytes()), (before.plus_one(MemoryKind::Mapped), BLOCK));
     // Nothing to free any more: a smaller block is the second try.
     let [another, third] = [pool.allocate(LEN)?, pool.allocate(LEN)?];
-    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let small = pool.allocate(LEN)?;
     layer.clear_faults();
     assert_eq!(pool.managed_bytes(), BLOCK + (64 << 10));
     let extra: Vec<_> = (1..(64 << 10) / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
-    layer.fail("vkAllocateMemory", 2, OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 2, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let error = refused(pool.allocate(LEN)).to_string();
     layer.clear_faults();
     assert!(

@@ -1,7 +1,7 @@
 //! Binding memory to streams: which ones, what follows for the drop, and who keeps them alive.
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
-use std::ptr::{null_mut, without_provenance_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::thread;
 
@@ -124,7 +124,7 @@ fn the_per_thread_stream_is_refused_and_changes_nothing() -> Result {
     let context = CudaContext::new(0)?;
     for error in [
         // SAFETY: CU_STREAM_PER_THREAD is always there.
-        refused(unsafe { memory.bind_raw_stream(without_provenance_mut(2)) }),
+        refused(unsafe { memory.bind_raw_stream(cuda::PER_THREAD_STREAM) }),
         refused(memory.bind_stream(&context.per_thread_stream())),
     ] {
         assert!(matches!(error, Error::PerThreadStream), "{error}");
@@ -337,7 +337,7 @@ fn a_use_before_the_binding_counts_too() -> Result {
 #[test]
 fn both_names_of_the_legacy_stream_are_one_stream() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    let names = [null_mut(), without_provenance_mut(1)];
+    let names = [null_mut(), cuda::LEGACY_STREAM];
     for (bound, used) in [(names[0], names[1]), (names[1], names[0])] {
         let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
         for name in [bound, used] {
@@ -346,7 +346,7 @@ fn both_names_of_the_legacy_stream_are_one_stream() -> Result {
             memory.record_use(used);
             assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream, "bound to {name:?}, used by {used:?}");
         }
-        memory.record_use(without_provenance_mut(2));
+        memory.record_use(cuda::PER_THREAD_STREAM);
         assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     }
     Ok(())

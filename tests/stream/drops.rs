@@ -4,6 +4,7 @@
 use std::thread;
 
 use support::blocking::was_open_on_return;
+use support::codes;
 use support::cuda::{self, Context, Stream, current};
 use support::ledger::{Calls, Live};
 use support::{Result, host_read, host_write, pattern, simcuda, skip, vklayer};
@@ -279,7 +280,6 @@ fn memory_is_dropped_into_the_queue_from_any_thread() -> Result {
 
 #[test]
 fn an_allocation_that_finds_no_memory_waits_for_what_the_queue_holds() -> Result {
-    const OUT_OF_DEVICE_MEMORY: i32 = -2;
     let (_context, gpu) = support::open(NONE)?;
     let Some(layer) = vklayer() else {
         return skip("this needs VKGDR_TEST_LAYERS=faults");
@@ -291,7 +291,7 @@ fn an_allocation_that_finds_no_memory_waits_for_what_the_queue_holds() -> Result
     let gate = stream.hold();
     gate.wait_until_reached();
     drop(memory);
-    layer.fail("vkAllocateMemory", 1, OUT_OF_DEVICE_MEMORY);
+    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let (was_open, memory) =
         was_open_on_return(gate, "cuEventSynchronize", || Ok(Memory::allocate(&gpu, SIZE, MAPPED)?))?;
     layer.clear_faults();

@@ -1,7 +1,7 @@
 //! Streams of somebody else's and their events: what waits for what, whose streams fit, and on which threads.
 #![expect(unsafe_code, reason = "uses streams and addresses that the tests keep alive")]
 
-use std::ptr::{null_mut, without_provenance_mut};
+use std::ptr::null_mut;
 use std::thread;
 
 use support::blocking::was_open_on_return;
@@ -17,7 +17,7 @@ const SIZE: usize = 4097;
 
 /// The default streams: null, `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 fn default_streams() -> [CUstream; 3] {
-    [0, 1, 2].map(without_provenance_mut)
+    [null_mut(), cuda::LEGACY_STREAM, cuda::PER_THREAD_STREAM]
 }
 
 /// A stream of the memory's context.
@@ -254,7 +254,7 @@ fn an_event_is_dropped_on_any_thread_under_any_context() -> Result {
 #[test]
 fn the_text_of_a_stream_and_an_event_shows_their_handles() -> Result {
     let (_context, _gpu) = support::open(NONE)?;
-    let stream = here(without_provenance_mut(2))?;
+    let stream = here(cuda::PER_THREAD_STREAM)?;
     assert!(format!("{stream:?}").starts_with("StreamRef { raw: 0x2, context: 0x"), "{stream:?}");
     let event = stream.record()?;
     assert!(format!("{event:?}").contains(&format!("{:?}", event.raw())), "{event:?}");

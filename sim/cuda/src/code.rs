@@ -1,41 +1,51 @@
 //! The result codes that the simulator itself returns. `errors` has the complete table with names.
 
+use cudarc::driver::sys;
+
 /// A `CUresult`. An integer, because a value outside a Rust enum would be undefined behaviour.
 pub(crate) type Code = i32;
 
 /// What an exported function's body returns: nothing, or the code to hand to the caller.
 pub(crate) type Outcome = Result<(), Code>;
 
-pub(crate) const SUCCESS: Code = 0;
-pub(crate) const INVALID_VALUE: Code = 1;
-pub(crate) const OUT_OF_MEMORY: Code = 2;
-pub(crate) const NOT_INITIALIZED: Code = 3;
-pub(crate) const NO_DEVICE: Code = 100;
-pub(crate) const INVALID_DEVICE: Code = 101;
-pub(crate) const INVALID_IMAGE: Code = 200;
-pub(crate) const INVALID_CONTEXT: Code = 201;
-pub(crate) const MAP_FAILED: Code = 205;
-pub(crate) const NO_BINARY_FOR_GPU: Code = 209;
-pub(crate) const UNSUPPORTED_LIMIT: Code = 215;
-pub(crate) const INVALID_PTX: Code = 218;
-pub(crate) const UNSUPPORTED_PTX_VERSION: Code = 222;
-pub(crate) const FILE_NOT_FOUND: Code = 301;
-pub(crate) const OPERATING_SYSTEM: Code = 304;
-pub(crate) const INVALID_HANDLE: Code = 400;
-pub(crate) const NOT_FOUND: Code = 500;
-pub(crate) const NOT_READY: Code = 600;
-pub(crate) const ILLEGAL_ADDRESS: Code = 700;
-pub(crate) const LAUNCH_OUT_OF_RESOURCES: Code = 701;
-pub(crate) const LAUNCH_TIMEOUT: Code = 702;
-pub(crate) const CONTEXT_IS_DESTROYED: Code = 709;
-pub(crate) const ASSERT: Code = 710;
-pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: Code = 712;
-pub(crate) const HOST_MEMORY_NOT_REGISTERED: Code = 713;
-pub(crate) const HARDWARE_STACK_ERROR: Code = 714;
-pub(crate) const MISALIGNED_ADDRESS: Code = 716;
-pub(crate) const INVALID_PC: Code = 718;
-pub(crate) const LAUNCH_FAILED: Code = 719;
-pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: Code = 720;
-pub(crate) const NOT_PERMITTED: Code = 800;
-pub(crate) const NOT_SUPPORTED: Code = 801;
-pub(crate) const UNKNOWN: Code = 999;
+macro_rules! codes {
+    ($($name:ident = $token:ident;)+) => {
+        $(pub(crate) const $name: Code = sys::CUresult::$token as Code;)+
+    };
+}
+
+codes! {
+    SUCCESS = CUDA_SUCCESS;
+    INVALID_VALUE = CUDA_ERROR_INVALID_VALUE;
+    OUT_OF_MEMORY = CUDA_ERROR_OUT_OF_MEMORY;
+    NOT_INITIALIZED = CUDA_ERROR_NOT_INITIALIZED;
+    NO_DEVICE = CUDA_ERROR_NO_DEVICE;
+    INVALID_DEVICE = CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IMAGE = CUDA_ERROR_INVALID_IMAGE;
+    INVALID_CONTEXT = CUDA_ERROR_INVALID_CONTEXT;
+    MAP_FAILED = CUDA_ERROR_MAP_FAILED;
+    NO_BINARY_FOR_GPU = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    UNSUPPORTED_LIMIT = CUDA_ERROR_UNSUPPORTED_LIMIT;
+    INVALID_PTX = CUDA_ERROR_INVALID_PTX;
+    UNSUPPORTED_PTX_VERSION = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    FILE_NOT_FOUND = CUDA_ERROR_FILE_NOT_FOUND;
+    OPERATING_SYSTEM = CUDA_ERROR_OPERATING_SYSTEM;
+    INVALID_HANDLE = CUDA_ERROR_INVALID_HANDLE;
+    NOT_FOUND = CUDA_ERROR_NOT_FOUND;
+    NOT_READY = CUDA_ERROR_NOT_READY;
+    ILLEGAL_ADDRESS = CUDA_ERROR_ILLEGAL_ADDRESS;
+    LAUNCH_OUT_OF_RESOURCES = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    LAUNCH_TIMEOUT = CUDA_ERROR_LAUNCH_TIMEOUT;
+    CONTEXT_IS_DESTROYED = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    ASSERT = CUDA_ERROR_ASSERT;
+    HOST_MEMORY_ALREADY_REGISTERED = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    HOST_MEMORY_NOT_REGISTERED = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    HARDWARE_STACK_ERROR = CUDA_ERROR_HARDWARE_STACK_ERROR;
+    MISALIGNED_ADDRESS = CUDA_ERROR_MISALIGNED_ADDRESS;
+    INVALID_PC = CUDA_ERROR_INVALID_PC;
+    LAUNCH_FAILED = CUDA_ERROR_LAUNCH_FAILED;
+    COOPERATIVE_LAUNCH_TOO_LARGE = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    NOT_PERMITTED = CUDA_ERROR_NOT_PERMITTED;
+    NOT_SUPPORTED = CUDA_ERROR_NOT_SUPPORTED;
+    UNKNOWN = CUDA_ERROR_UNKNOWN;
+}

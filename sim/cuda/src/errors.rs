@@ -7,6 +7,7 @@ use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, Outcome};
 use crate::ffi::Out;
 
+// Numbers, since CUDA 13.5, whose table this is, has codes that cudarc does not know.
 #[rustfmt::skip]
 const TABLE: &[(Code, &CStr, &CStr)] = &[
     (0, c"CUDA_SUCCESS", c"no error"),

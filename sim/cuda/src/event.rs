@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Instant;
 
+use cudarc::driver::sys::CUevent_flags;
+
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
 use crate::context::{self, Health, Owner};
@@ -12,9 +14,9 @@ use crate::handle;
 use crate::stream::{Marker, Placement, table as streams};
 use crate::sync::lock;
 
-const BLOCKING_SYNC: u32 = 1;
-const DISABLE_TIMING: u32 = 2;
-const INTERPROCESS: u32 = 4;
+const BLOCKING_SYNC: u32 = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+const DISABLE_TIMING: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+const INTERPROCESS: u32 = CUevent_flags::CU_EVENT_INTERPROCESS as u32;
 
 struct Record {
     marker: Marker,

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
+
 use crate::boundary::exports;
 use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context::{self, Owner};
@@ -13,8 +15,9 @@ use crate::sync::lock;
 use crate::vulkan::{self, Import};
 use crate::{fd, handle};
 
-const OPAQUE_FD: u32 = 1;
-const DEDICATED: u32 = 1;
+const LAST_KIND: u32 = CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD as u32;
+const OPAQUE_FD: u32 = CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD as u32;
+const DEDICATED: u32 = sys::CUDA_EXTERNAL_MEMORY_DEDICATED;
 
 struct External {
     import: Arc<Import>,
@@ -41,7 +44,7 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
     let context = context::usable()?;
     match description.kind {
         OPAQUE_FD => {}
-        2..=9 => return Err(NOT_SUPPORTED),
+        kind if (OPAQUE_FD..=LAST_KIND).contains(&kind) => return Err(NOT_SUPPORTED),
         _ => return Err(INVALID_VALUE),
     }
     let size = usize::try_from(description.size).map_err(|_| INVALID_VALUE)?;

@@ -5,8 +5,6 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::code::{Code, INVALID_VALUE, OPERATING_SYSTEM};
 
-const EBADF: i32 = 9;
-
 /// A duplicate of the caller's descriptor.
 pub(crate) fn duplicate(fd: RawFd) -> Result<OwnedFd, Code> {
     if fd < 0 {
@@ -15,7 +13,7 @@ pub(crate) fn duplicate(fd: RawFd) -> Result<OwnedFd, Code> {
     // SAFETY: the caller lends an open descriptor for the length of the call; duplicating a closed one only fails.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     borrowed.try_clone_to_owned().map_err(|error| match error.raw_os_error() {
-        Some(EBADF) => INVALID_VALUE,
+        Some(libc::EBADF) => INVALID_VALUE,
         _ => OPERATING_SYSTEM,
     })
 }

@@ -10,8 +10,6 @@ use crate::memory::bytes::{self, Pattern};
 use crate::memory::table::Queued;
 use crate::stream::{Placement, table as streams};
 
-const LEGACY: usize = 0;
-
 struct Fill {
     start: usize,
     pitch: usize,
@@ -61,15 +59,15 @@ impl Fill {
 }
 
 fn set8(start: usize, value: u8, count: usize) -> Outcome {
-    Fill::line(start, Pattern::Byte(value), count).run(LEGACY, true)
+    Fill::line(start, Pattern::Byte(value), count).run(streams::DEFAULT, true)
 }
 
 fn set16(start: usize, value: u16, count: usize) -> Outcome {
-    Fill::line(start, Pattern::Half(value), count).run(LEGACY, true)
+    Fill::line(start, Pattern::Half(value), count).run(streams::DEFAULT, true)
 }
 
 fn set32(start: usize, value: u32, count: usize) -> Outcome {
-    Fill::line(start, Pattern::Word(value), count).run(LEGACY, true)
+    Fill::line(start, Pattern::Word(value), count).run(streams::DEFAULT, true)
 }
 
 fn set8_async(start: usize, value: u8, count: usize, stream: usize) -> Outcome {
@@ -85,15 +83,15 @@ fn set32_async(start: usize, value: u32, count: usize, stream: usize) -> Outcome
 }
 
 fn rows8(start: usize, pitch: usize, value: u8, width: usize, height: usize) -> Outcome {
-    Fill { start, pitch, pattern: Pattern::Byte(value), width, height }.run(LEGACY, true)
+    Fill { start, pitch, pattern: Pattern::Byte(value), width, height }.run(streams::DEFAULT, true)
 }
 
 fn rows16(start: usize, pitch: usize, value: u16, width: usize, height: usize) -> Outcome {
-    Fill { start, pitch, pattern: Pattern::Half(value), width, height }.run(LEGACY, true)
+    Fill { start, pitch, pattern: Pattern::Half(value), width, height }.run(streams::DEFAULT, true)
 }
 
 fn rows32(start: usize, pitch: usize, value: u32, width: usize, height: usize) -> Outcome {
-    Fill { start, pitch, pattern: Pattern::Word(value), width, height }.run(LEGACY, true)
+    Fill { start, pitch, pattern: Pattern::Word(value), width, height }.run(streams::DEFAULT, true)
 }
 
 fn rows8_async(start: usize, pitch: usize, value: u8, width: usize, height: usize, stream: usize) -> Outcome {

@@ -1,18 +1,18 @@
 //! Pointer attributes: what an address belongs to.
 
+use cudarc::driver::sys::{CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS, CUmemorytype};
+
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
 use crate::ffi::{In, Out};
 use crate::memory::table::{self, Found, Kind};
 
-const MEMORY_TYPE_HOST: u32 = 1;
-const MEMORY_TYPE_DEVICE: u32 = 2;
+const MEMORY_TYPE_HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
+const MEMORY_TYPE_DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
 // What the plural function reports as the device of an address that it does not know.
 const INVALID_ORDINAL: i32 = -2;
-const READ_WRITE: u32 = 3;
-
-const SYNC_MEMOPS: u32 = 6;
+const READ_WRITE: u32 = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS::CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE as u32;
 
 /// A value of the type that the attribute is documented to have.
 enum Value {
@@ -35,31 +35,63 @@ impl Value {
     }
 }
 
-// The numbers are those of CUpointer_attribute.
+/// The attributes, as the integers that callers pass.
+mod attribute {
+    use cudarc::driver::sys::CUpointer_attribute;
+
+    pub(super) const CONTEXT: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT as u32;
+    pub(super) const MEMORY_TYPE: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as u32;
+    pub(super) const DEVICE_POINTER: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER as u32;
+    pub(super) const HOST_POINTER: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER as u32;
+    pub(super) const P2P_TOKENS: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_P2P_TOKENS as u32;
+    pub(super) const SYNC_MEMOPS: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as u32;
+    pub(super) const BUFFER_ID: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as u32;
+    pub(super) const IS_MANAGED: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as u32;
+    pub(super) const DEVICE_ORDINAL: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as u32;
+    pub(super) const IS_LEGACY_CUDA_IPC_CAPABLE: u32 =
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as u32;
+    pub(super) const RANGE_START_ADDR: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as u32;
+    pub(super) const RANGE_SIZE: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as u32;
+    pub(super) const MAPPED: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED as u32;
+    pub(super) const ALLOWED_HANDLE_TYPES: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES as u32;
+    pub(super) const IS_GPU_DIRECT_RDMA_CAPABLE: u32 =
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE as u32;
+    pub(super) const ACCESS_FLAGS: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS as u32;
+    pub(super) const MEMPOOL_HANDLE: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE as u32;
+    pub(super) const MAPPING_SIZE: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE as u32;
+    pub(super) const MAPPING_BASE_ADDR: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR as u32;
+    pub(super) const MEMORY_BLOCK_ID: u32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID as u32;
+    pub(super) const IS_HW_DECOMPRESS_CAPABLE: u32 =
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE as u32;
+    pub(super) const LOCALITY_DOMAIN_ORDINAL: u32 =
+        CUpointer_attribute::CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL as u32;
+}
+use attribute::*;
+
 fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
     let window = &found.window;
     let device_side = found.kind.is_device();
     Ok(match attribute {
-        1 => Value::Pointer(window.owner.context),
-        2 if device_side || found.kind == Kind::Managed => Value::Uint(MEMORY_TYPE_DEVICE),
-        2 => Value::Uint(MEMORY_TYPE_HOST),
-        3 => Value::Pointer(address),
-        4 if device_side => return Err(INVALID_VALUE),
-        4 => Value::Pointer(address),
-        5 => return Err(NOT_SUPPORTED),
+        CONTEXT => Value::Pointer(window.owner.context),
+        MEMORY_TYPE if device_side || found.kind == Kind::Managed => Value::Uint(MEMORY_TYPE_DEVICE),
+        MEMORY_TYPE => Value::Uint(MEMORY_TYPE_HOST),
+        DEVICE_POINTER => Value::Pointer(address),
+        HOST_POINTER if device_side => return Err(INVALID_VALUE),
+        HOST_POINTER => Value::Pointer(address),
+        P2P_TOKENS => return Err(NOT_SUPPORTED),
         SYNC_MEMOPS => Value::Uint(0),
-        7 => Value::Wide(window.id),
-        8 => Value::Bool(found.kind == Kind::Managed),
-        9 => Value::Int(window.owner.device),
-        10 | 15 | 21 => Value::Bool(false),
-        11 | 19 => Value::Pointer(window.address),
-        12 | 18 => Value::Pointer(window.size),
-        13 => Value::Bool(true),
-        14 => Value::Wide(0),
-        16 => Value::Uint(READ_WRITE),
-        17 => Value::Pointer(0),
-        20 => Value::Wide(window.id),
-        22 => Value::Int(0),
+        BUFFER_ID => Value::Wide(window.id),
+        IS_MANAGED => Value::Bool(found.kind == Kind::Managed),
+        DEVICE_ORDINAL => Value::Int(window.owner.device),
+        IS_LEGACY_CUDA_IPC_CAPABLE | IS_GPU_DIRECT_RDMA_CAPABLE | IS_HW_DECOMPRESS_CAPABLE => Value::Bool(false),
+        RANGE_START_ADDR | MAPPING_BASE_ADDR => Value::Pointer(window.address),
+        RANGE_SIZE | MAPPING_SIZE => Value::Pointer(window.size),
+        MAPPED => Value::Bool(true),
+        ALLOWED_HANDLE_TYPES => Value::Wide(0),
+        ACCESS_FLAGS => Value::Uint(READ_WRITE),
+        MEMPOOL_HANDLE => Value::Pointer(0),
+        MEMORY_BLOCK_ID => Value::Wide(window.id),
+        LOCALITY_DOMAIN_ORDINAL => Value::Int(0),
         _ => return Err(INVALID_VALUE),
     })
 }
@@ -67,12 +99,15 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
 // What the plural function writes where an attribute has no value.
 fn nothing(attribute: u32) -> Option<Value> {
     Some(match attribute {
-        1 | 3 | 4 | 11 | 12 | 17 | 18 | 19 => Value::Pointer(0),
-        2 | SYNC_MEMOPS | 16 => Value::Uint(0),
-        7 | 14 | 20 => Value::Wide(0),
-        8 | 10 | 13 | 15 | 21 => Value::Bool(false),
-        9 => Value::Int(INVALID_ORDINAL),
-        22 => Value::Int(0),
+        CONTEXT | DEVICE_POINTER | HOST_POINTER | RANGE_START_ADDR | RANGE_SIZE | MEMPOOL_HANDLE | MAPPING_SIZE
+        | MAPPING_BASE_ADDR => Value::Pointer(0),
+        MEMORY_TYPE | SYNC_MEMOPS | ACCESS_FLAGS => Value::Uint(0),
+        BUFFER_ID | ALLOWED_HANDLE_TYPES | MEMORY_BLOCK_ID => Value::Wide(0),
+        IS_MANAGED | IS_LEGACY_CUDA_IPC_CAPABLE | MAPPED | IS_GPU_DIRECT_RDMA_CAPABLE | IS_HW_DECOMPRESS_CAPABLE => {
+            Value::Bool(false)
+        }
+        DEVICE_ORDINAL => Value::Int(INVALID_ORDINAL),
+        LOCALITY_DOMAIN_ORDINAL => Value::Int(0),
         _ => return None,
     })
 }

@@ -68,8 +68,7 @@ pub(crate) trait Link: Copy {
 }
 
 impl Link for InstanceLink {
-    /// `VK_STRUCTURE_TYPE_LOADER_INSTANCE_CREATE_INFO`
-    const STRUCTURE: vk::StructureType = vk::StructureType::from_raw(47);
+    const STRUCTURE: vk::StructureType = vk::StructureType::LOADER_INSTANCE_CREATE_INFO;
 
     fn next(&self) -> *mut Self {
         self.next
@@ -77,8 +76,7 @@ impl Link for InstanceLink {
 }
 
 impl Link for DeviceLink {
-    /// `VK_STRUCTURE_TYPE_LOADER_DEVICE_CREATE_INFO`
-    const STRUCTURE: vk::StructureType = vk::StructureType::from_raw(48);
+    const STRUCTURE: vk::StructureType = vk::StructureType::LOADER_DEVICE_CREATE_INFO;
 
     fn next(&self) -> *mut Self {
         self.next
@@ -242,13 +240,3 @@ pub(crate) unsafe fn write_text(text: &str, buffer: *mut c_char, capacity: usize
 pub(crate) fn address(function: vk::PFN_vkVoidFunction) -> *const c_void {
     function.map_or(std::ptr::null(), |function| function as *const c_void)
 }
-
-/// A function of this layer in the type that `vkGetInstanceProcAddr` returns, checked against its Vulkan type.
-macro_rules! entry {
-    ($function:ident as $signature:ident) => {{
-        let function: ash::vk::$signature = $function;
-        // SAFETY: function pointers have one size; the caller casts it back, as Vulkan rules.
-        Some(unsafe { std::mem::transmute::<ash::vk::$signature, unsafe extern "system" fn()>(function) })
-    }};
-}
-pub(crate) use entry;

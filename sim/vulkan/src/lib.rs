@@ -34,6 +34,7 @@
 //! layer should do.
 
 mod controls;
+mod dispatch;
 mod faults;
 mod interface;
 mod messages;

@@ -21,63 +21,66 @@ pub(crate) struct Next<H, Functions> {
 pub(crate) type NextInstance = Next<vk::Instance, ash::Instance>;
 pub(crate) type NextDevice = Next<vk::Device, ash::Device>;
 
-impl NextInstance {
-    /// Passes `vkCreateInstance` on.
+/// A call of `vkCreateInstance`.
+pub(crate) struct CreateInstance<'a> {
+    pub(crate) info: &'a vk::InstanceCreateInfo<'a>,
+    pub(crate) allocator: *const vk::AllocationCallbacks<'a>,
+    pub(crate) instance: *mut vk::Instance,
+    /// Whether the instance is the simulated CUDA driver's own, which layers leave alone.
+    pub(crate) passive: bool,
+}
+
+impl CreateInstance<'_> {
+    /// Passes the call on, with this create info or another one with the same links.
     ///
     /// # Safety
-    /// The arguments are those of the loader's call of this layer; the create info may be another with the same links.
-    pub(crate) unsafe fn create(
-        info: *const vk::InstanceCreateInfo<'_>,
-        allocator: *const vk::AllocationCallbacks<'_>,
-        instance: *mut vk::Instance,
-    ) -> Result<Self, vk::Result> {
-        // SAFETY: Vulkan asks for a valid create info.
-        let chain = unsafe { (*info).p_next };
+    /// The call is the loader's.
+    pub(crate) unsafe fn pass_on(&self, info: &vk::InstanceCreateInfo<'_>) -> Result<NextInstance, vk::Result> {
         // SAFETY: the loader's call of this layer.
-        let link = unsafe { take_link::<InstanceLink>(chain) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
-        let create = link.create_instance();
+        let link = unsafe { take_link::<InstanceLink>(info.p_next) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
         // SAFETY: the caller's arguments, passed on.
-        unsafe { create(info, allocator, instance) }.result()?;
+        unsafe { link.create_instance()(info, self.allocator, self.instance) }.result()?;
         // SAFETY: success means that it was written.
-        let handle = unsafe { *instance };
+        let handle = unsafe { *self.instance };
         let get_proc_addr = link.get_instance_proc_addr;
         // SAFETY: the new instance, and the next layer's function.
         let load = |name: &CStr| unsafe { find(get_proc_addr, handle, name) };
         // SAFETY: these are the functions of the instance.
         let functions = unsafe { ash::Instance::load_with(load, handle) };
-        Ok(Self { handle, get_proc_addr, functions })
+        Ok(Next { handle, get_proc_addr, functions })
     }
 }
 
-impl NextDevice {
-    /// Passes `vkCreateDevice` on.
+/// A call of `vkCreateDevice`.
+pub(crate) struct CreateDevice<'a> {
+    /// The instance of the physical device.
+    pub(crate) instance: vk::Instance,
+    pub(crate) physical: vk::PhysicalDevice,
+    pub(crate) info: &'a vk::DeviceCreateInfo<'a>,
+    pub(crate) allocator: *const vk::AllocationCallbacks<'a>,
+    pub(crate) device: *mut vk::Device,
+}
+
+impl CreateDevice<'_> {
+    /// Passes the call on, with this create info or another one with the same links.
     ///
     /// # Safety
-    /// The arguments are those of the loader's call of this layer, after the instance of the physical device; the create
-    /// info may be another with the same links.
-    pub(crate) unsafe fn create(
-        instance: &NextInstance,
-        physical: vk::PhysicalDevice,
-        info: *const vk::DeviceCreateInfo<'_>,
-        allocator: *const vk::AllocationCallbacks<'_>,
-        device: *mut vk::Device,
-    ) -> Result<Self, vk::Result> {
-        // SAFETY: Vulkan asks for a valid create info.
-        let chain = unsafe { (*info).p_next };
+    /// The call is the loader's.
+    pub(crate) unsafe fn pass_on(&self, info: &vk::DeviceCreateInfo<'_>) -> Result<NextDevice, vk::Result> {
         // SAFETY: the loader's call of this layer.
-        let link = unsafe { take_link::<DeviceLink>(chain) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
+        let link = unsafe { take_link::<DeviceLink>(info.p_next) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
         // SAFETY: the instance of the physical device, which the link belongs to.
-        let create = unsafe { link.create_device(instance.handle) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
+        let create = unsafe { link.create_device(self.instance) }.ok_or(vk::Result::ERROR_INITIALIZATION_FAILED)?;
         // SAFETY: the caller's arguments, passed on.
-        unsafe { create(physical, info, allocator, device) }.result()?;
+        unsafe { create(self.physical, info, self.allocator, self.device) }.result()?;
         // SAFETY: success means that it was written.
-        let handle = unsafe { *device };
+        let handle = unsafe { *self.device };
         let get_proc_addr = link.get_device_proc_addr;
         // SAFETY: the new device, and the next layer's function.
         let load = |name: &CStr| unsafe { find(get_proc_addr, handle, name) };
         // SAFETY: these are the functions of the device.
         let functions = unsafe { ash::Device::load_with(load, handle) };
-        Ok(Self { handle, get_proc_addr, functions })
+        Ok(Next { handle, get_proc_addr, functions })
     }
 }
 

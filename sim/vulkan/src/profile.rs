@@ -34,13 +34,14 @@ mod range;
 mod requirements;
 mod shadow;
 
-use std::ffi::c_char;
+use std::ffi::CStr;
 
 use ash::vk;
 
-use crate::interface::{NegotiateInterface, entry, negotiate, text};
-use device::{DEVICES, create_device, destroy_device};
-use instance::{INSTANCES, create_instance, destroy_instance};
+use crate::dispatch::{DeviceLayer, Layer, device_life, function_named, get_device_proc_addr, get_instance_proc_addr};
+use crate::interface::{NegotiateInterface, negotiate};
+use device::Device;
+use instance::Instance;
 use memory::{
     allocate_memory, flush_mapped_memory_ranges, free_memory, invalidate_mapped_memory_ranges, map_memory, unmap_memory,
 };
@@ -50,6 +51,50 @@ use physical::{
 };
 use requirements::{buffer, buffer2, device_buffer, device_image, image, image2, memory_fd_properties};
 
+/// The layer.
+struct ProfileLayer;
+
+impl Layer for ProfileLayer {
+    type Instance = Instance;
+
+    fn instance_function(name: &CStr) -> vk::PFN_vkVoidFunction {
+        let own = function_named! { name;
+            PFN_vkGetPhysicalDeviceProperties => get_physical_device_properties,
+            PFN_vkGetPhysicalDeviceProperties2 => get_physical_device_properties2,
+            PFN_vkGetPhysicalDeviceMemoryProperties => get_physical_device_memory_properties,
+            PFN_vkGetPhysicalDeviceMemoryProperties2 => get_physical_device_memory_properties2,
+            PFN_vkEnumerateDeviceExtensionProperties => enumerate_device_extension_properties,
+        };
+        own.or_else(|| Self::device_function(name))
+    }
+
+    fn device_life(name: &CStr) -> vk::PFN_vkVoidFunction {
+        device_life::<Self>(name)
+    }
+}
+
+impl DeviceLayer for ProfileLayer {
+    type Device = Device;
+
+    fn device_function(name: &CStr) -> vk::PFN_vkVoidFunction {
+        function_named! { name;
+            PFN_vkAllocateMemory => allocate_memory,
+            PFN_vkFreeMemory => free_memory,
+            PFN_vkMapMemory => map_memory,
+            PFN_vkUnmapMemory => unmap_memory,
+            PFN_vkFlushMappedMemoryRanges => flush_mapped_memory_ranges,
+            PFN_vkInvalidateMappedMemoryRanges => invalidate_mapped_memory_ranges,
+            PFN_vkGetBufferMemoryRequirements => buffer,
+            PFN_vkGetImageMemoryRequirements => image,
+            PFN_vkGetBufferMemoryRequirements2 => buffer2,
+            PFN_vkGetImageMemoryRequirements2 => image2,
+            PFN_vkGetDeviceBufferMemoryRequirements => device_buffer,
+            PFN_vkGetDeviceImageMemoryRequirements => device_image,
+            PFN_vkGetMemoryFdPropertiesKHR => memory_fd_properties,
+        }
+    }
+}
+
 /// The loader's first call.
 ///
 /// # Safety
@@ -57,95 +102,5 @@ use requirements::{buffer, buffer2, device_buffer, device_image, image, image2, 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "system" fn vklayer_profile_negotiate(interface: *mut NegotiateInterface) -> vk::Result {
     // SAFETY: the caller's promise.
-    unsafe { negotiate(interface, get_instance_proc_addr, Some(get_device_proc_addr)) }
-}
-
-/// The functions that come and go with instances and devices: this layer's also where it is passive.
-fn life_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
-    match name {
-        b"vkGetInstanceProcAddr" => entry!(get_instance_proc_addr as PFN_vkGetInstanceProcAddr),
-        b"vkCreateInstance" => entry!(create_instance as PFN_vkCreateInstance),
-        b"vkDestroyInstance" => entry!(destroy_instance as PFN_vkDestroyInstance),
-        b"vkCreateDevice" => entry!(create_device as PFN_vkCreateDevice),
-        b"vkGetDeviceProcAddr" => entry!(get_device_proc_addr as PFN_vkGetDeviceProcAddr),
-        b"vkDestroyDevice" => entry!(destroy_device as PFN_vkDestroyDevice),
-        _ => None,
-    }
-}
-
-/// This layer's functions of a physical device.
-fn physical_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
-    match name {
-        b"vkGetPhysicalDeviceProperties" => {
-            entry!(get_physical_device_properties as PFN_vkGetPhysicalDeviceProperties)
-        }
-        b"vkGetPhysicalDeviceProperties2" | b"vkGetPhysicalDeviceProperties2KHR" => {
-            entry!(get_physical_device_properties2 as PFN_vkGetPhysicalDeviceProperties2)
-        }
-        b"vkGetPhysicalDeviceMemoryProperties" => {
-            entry!(get_physical_device_memory_properties as PFN_vkGetPhysicalDeviceMemoryProperties)
-        }
-        b"vkGetPhysicalDeviceMemoryProperties2" | b"vkGetPhysicalDeviceMemoryProperties2KHR" => {
-            entry!(get_physical_device_memory_properties2 as PFN_vkGetPhysicalDeviceMemoryProperties2)
-        }
-        b"vkEnumerateDeviceExtensionProperties" => {
-            entry!(enumerate_device_extension_properties as PFN_vkEnumerateDeviceExtensionProperties)
-        }
-        _ => None,
-    }
-}
-
-/// This layer's functions of a device.
-fn device_function(name: &[u8]) -> vk::PFN_vkVoidFunction {
-    match name.strip_suffix(b"KHR").unwrap_or(name) {
-        b"vkAllocateMemory" => entry!(allocate_memory as PFN_vkAllocateMemory),
-        b"vkFreeMemory" => entry!(free_memory as PFN_vkFreeMemory),
-        b"vkMapMemory" => entry!(map_memory as PFN_vkMapMemory),
-        b"vkUnmapMemory" => entry!(unmap_memory as PFN_vkUnmapMemory),
-        b"vkFlushMappedMemoryRanges" => {
-            entry!(flush_mapped_memory_ranges as PFN_vkFlushMappedMemoryRanges)
-        }
-        b"vkInvalidateMappedMemoryRanges" => {
-            entry!(invalidate_mapped_memory_ranges as PFN_vkInvalidateMappedMemoryRanges)
-        }
-        b"vkGetBufferMemoryRequirements" => entry!(buffer as PFN_vkGetBufferMemoryRequirements),
-        b"vkGetImageMemoryRequirements" => entry!(image as PFN_vkGetImageMemoryRequirements),
-        b"vkGetBufferMemoryRequirements2" => entry!(buffer2 as PFN_vkGetBufferMemoryRequirements2),
-        b"vkGetImageMemoryRequirements2" => entry!(image2 as PFN_vkGetImageMemoryRequirements2),
-        b"vkGetDeviceBufferMemoryRequirements" => {
-            entry!(device_buffer as PFN_vkGetDeviceBufferMemoryRequirements)
-        }
-        b"vkGetDeviceImageMemoryRequirements" => {
-            entry!(device_image as PFN_vkGetDeviceImageMemoryRequirements)
-        }
-        b"vkGetMemoryFdProperties" => entry!(memory_fd_properties as PFN_vkGetMemoryFdPropertiesKHR),
-        _ => None,
-    }
-}
-
-unsafe extern "system" fn get_instance_proc_addr(
-    instance: vk::Instance,
-    name: *const c_char,
-) -> vk::PFN_vkVoidFunction {
-    // SAFETY: Vulkan asks for a terminated name.
-    let name = unsafe { text(name) }?;
-    let bytes = name.to_bytes();
-    life_function(bytes).or_else(|| {
-        // SAFETY: null or a live instance of the caller's.
-        let known = unsafe { INSTANCES.get(instance) }?;
-        let own = if known.passive { None } else { physical_function(bytes).or_else(|| device_function(bytes)) };
-        // SAFETY: a live instance of the caller's.
-        unsafe { known.next.answer(name, own) }
-    })
-}
-
-unsafe extern "system" fn get_device_proc_addr(device: vk::Device, name: *const c_char) -> vk::PFN_vkVoidFunction {
-    // SAFETY: Vulkan asks for a terminated name.
-    let name = unsafe { text(name) }?;
-    let bytes = name.to_bytes();
-    // SAFETY: a live device of the caller's.
-    let known = unsafe { DEVICES.get(device) }?;
-    let own = if known.passive { None } else { device_function(bytes) };
-    // SAFETY: as above.
-    unsafe { known.next.answer(name, life_function(bytes).or(own)) }
+    unsafe { negotiate(interface, get_instance_proc_addr::<ProfileLayer>, Some(get_device_proc_addr::<ProfileLayer>)) }
 }

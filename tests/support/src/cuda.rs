@@ -10,4 +10,4 @@ pub use context::{Context, PrimaryContext, current, no_context, synchronize};
 pub use copy::{copy_dtod_async, memcpy_dtoh, memcpy_htod, memset_d8};
 pub use gate::Gate;
 pub use pinned::PinnedBytes;
-pub use stream::Stream;
+pub use stream::{LEGACY_STREAM, PER_THREAD_STREAM, Stream};

@@ -5,6 +5,7 @@
 //! | [`open`], [`host_read`], [`device_read`], … | an open device, and bytes as either side sees them |
 //! | [`refused`], [`assert_says`], [`Random`], [`pattern`] | expected errors, and reproducible bytes |
 //! | [`ledger`], [`state`], [`resources`] | live objects, driver calls, descriptors and mappings: what must not leak |
+//! | [`codes`] | result codes of both drivers |
 //! | [`blocking`], [`ranges`], [`logs`] | whether a call waits, ranges at the edges, captured log lines |
 //! | [`child`], [`fork`], [`socket`] | tests of several processes |
 //! | [`driver`] | which CUDA driver this process runs on, and the checked calls the helpers make |
@@ -18,6 +19,7 @@
 pub mod blocking;
 mod check;
 pub mod child;
+pub mod codes;
 mod controls;
 pub mod cuda;
 pub mod driver;

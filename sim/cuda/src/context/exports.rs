@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cudarc::driver::sys::CUctx_flags;
+
 use super::{Context, current, primary, stack, table};
+
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::device;
@@ -11,14 +14,20 @@ use crate::ffi::{In, Out};
 use crate::handle;
 use crate::layout::ContextParameters;
 
-const SCHEDULE_MASK: u32 = 0b111;
-const KNOWN_FLAGS: u32 = 0xff;
+const SCHEDULES: [u32; 4] = [
+    CUctx_flags::CU_CTX_SCHED_AUTO as u32,
+    CUctx_flags::CU_CTX_SCHED_SPIN as u32,
+    CUctx_flags::CU_CTX_SCHED_YIELD as u32,
+    CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as u32,
+];
+const SCHEDULE_MASK: u32 = CUctx_flags::CU_CTX_SCHED_MASK as u32;
+const KNOWN_FLAGS: u32 = CUctx_flags::CU_CTX_FLAGS_MASK as u32;
 // What cuCtxGetApiVersion says on every driver since CUDA 3.2.
 const API_VERSION: u32 = 3020;
 
 /// Refuses unknown flags and impossible schedules.
 pub(super) fn check_flags(flags: u32) -> Outcome {
-    let schedule = matches!(flags & SCHEDULE_MASK, 0 | 1 | 2 | 4);
+    let schedule = SCHEDULES.contains(&(flags & SCHEDULE_MASK));
     if schedule && flags & !KNOWN_FLAGS == 0 { Ok(()) } else { Err(INVALID_VALUE) }
 }
 

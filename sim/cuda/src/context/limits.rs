@@ -3,15 +3,20 @@
 
 use std::sync::Mutex;
 
+use cudarc::driver::sys::{CUfunc_cache, CUlimit, CUsharedconfig};
+
 use super::{current, usable};
+
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, Outcome, UNSUPPORTED_LIMIT};
 use crate::ffi::Out;
 use crate::stream::{GREATEST_PRIORITY, LEAST_PRIORITY};
 use crate::sync::lock;
 
-// CU_LIMIT_PER_BLOCK_MEMORY_SIZE: the largest limit there is, supported or not.
-const LAST_LIMIT: usize = 10;
+// Supported or not.
+const LIMITS: usize = CUlimit::CU_LIMIT_MAX as usize;
+const LAST_CACHE: u32 = CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL as u32;
+const LAST_BANK_SIZE: u32 = CUsharedconfig::CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE as u32;
 // Stack, printf buffer, malloc heap, synchronisation depth, pending launches, L2 fetch granularity, persisting L2.
 const DEFAULT_LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 
@@ -30,7 +35,7 @@ impl Default for Limits {
 fn index(limit: u32) -> Result<usize, i32> {
     match usize::try_from(limit) {
         Ok(index) if index < DEFAULT_LIMITS.len() => Ok(index),
-        Ok(..=LAST_LIMIT) => Err(UNSUPPORTED_LIMIT),
+        Ok(..LIMITS) => Err(UNSUPPORTED_LIMIT),
         _ => Err(INVALID_VALUE),
     }
 }
@@ -57,7 +62,7 @@ fn get_cache(out: Out<u32>) -> Outcome {
 
 fn set_cache(value: u32) -> Outcome {
     let context = usable()?;
-    if value > 3 {
+    if value > LAST_CACHE {
         return Err(INVALID_VALUE);
     }
     *lock(&context.limits.cache) = value;
@@ -73,7 +78,7 @@ fn get_bank_size(out: Out<u32>) -> Outcome {
 
 fn set_bank_size(value: u32) -> Outcome {
     let context = usable()?;
-    if value > 2 {
+    if value > LAST_BANK_SIZE {
         return Err(INVALID_VALUE);
     }
     *lock(&context.limits.bank_size) = value;

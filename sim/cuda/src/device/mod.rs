@@ -7,6 +7,8 @@ mod attributes;
 
 use std::sync::LazyLock;
 
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
 use crate::boundary::exports;
 use crate::code::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_SUPPORTED, Outcome};
 use crate::ffi::{Out, Text, write_text};
@@ -36,9 +38,9 @@ fn bus_id(device: i32) -> String {
     format!("0000:{device:02x}:00.0")
 }
 
-/// A device attribute that is a limit, by its number.
-pub(crate) fn limit(attribute: u32) -> u64 {
-    attributes::value(attribute).and_then(|value| u64::try_from(value).ok()).unwrap_or_default()
+/// A device attribute that is a limit.
+pub(crate) fn limit(attribute: Attribute) -> u64 {
+    attributes::value(attribute as u32).and_then(|value| u64::try_from(value).ok()).unwrap_or_default()
 }
 
 fn get(out: Out<i32>, ordinal: i32) -> Outcome {

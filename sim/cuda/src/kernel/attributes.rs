@@ -1,6 +1,9 @@
 //! What functions and kernels say about themselves, and what can be set of them.
 
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUfunction_attribute};
+
 use super::function::{self, Settings};
+
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
@@ -9,15 +12,26 @@ use crate::ffi::Out;
 use crate::module::library;
 use crate::sync::lock;
 
-// CUfunction_attribute.
-const MAX_DYNAMIC_SHARED: u32 = 8;
-const CARVEOUT: u32 = 9;
-const REQUIRED_CLUSTER: std::ops::RangeInclusive<u32> = 11..=13;
-const ANY_CLUSTER_SIZE: u32 = 14;
-const CLUSTER_POLICY: u32 = 15;
+const MAX_THREADS: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK as u32;
+const SHARED_BYTES: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES as u32;
+const CONSTANT_BYTES: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES as u32;
+const LOCAL_BYTES: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES as u32;
+const NUMBER_OF_REGISTERS: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS as u32;
+const PTX_VERSION: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION as u32;
+const BINARY_VERSION: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION as u32;
+const CACHE_MODE: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CACHE_MODE_CA as u32;
+const CLUSTER_SIZE_MUST_BE_SET: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET as u32;
+const DEVICE_NODE_UPDATE: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_DEVICE_NODE_UPDATE_SUPPORTED as u32;
+const SHARED_MEMORY_MODE: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE as u32;
+const MAX_DYNAMIC_SHARED: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as u32;
+const CARVEOUT: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT as u32;
+const REQUIRED_CLUSTER: std::ops::RangeInclusive<u32> = CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
+    as u32
+    ..=CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH as u32;
+const ANY_CLUSTER_SIZE: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as u32;
+const CLUSTER_POLICY: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE as u32;
 
-// A device attribute.
-const MAX_SHARED_OPT_IN: u32 = 97;
+const MAX_SHARED_OPT_IN: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
 
 /// Nothing here has registers. So many is what kernels use that compilers make.
 pub(super) const REGISTERS: u64 = 32;
@@ -26,14 +40,15 @@ fn value(attribute: u32, kernel: &ptx::Kernel, settings: &Settings, constant_byt
     let settings = settings.get();
     let capability = device::COMPUTE_CAPABILITY;
     let value = match attribute {
-        0 => function::most_threads(kernel),
-        1 => kernel.shared_bytes(),
-        2 => constant_bytes,
-        3 => kernel.local_bytes(),
-        4 => REGISTERS,
-        5 => u64::from(kernel.target()),
-        6 => return Ok(capability.0 * 10 + capability.1),
-        7 | 10 | 11..=13 | 16 | 17 => 0,
+        MAX_THREADS => function::most_threads(kernel),
+        SHARED_BYTES => kernel.shared_bytes(),
+        CONSTANT_BYTES => constant_bytes,
+        LOCAL_BYTES => kernel.local_bytes(),
+        NUMBER_OF_REGISTERS => REGISTERS,
+        PTX_VERSION => u64::from(kernel.target()),
+        BINARY_VERSION => return Ok(capability.0 * 10 + capability.1),
+        CACHE_MODE | CLUSTER_SIZE_MUST_BE_SET | DEVICE_NODE_UPDATE | SHARED_MEMORY_MODE => 0,
+        _ if REQUIRED_CLUSTER.contains(&attribute) => 0,
         MAX_DYNAMIC_SHARED => settings.max_dynamic_shared,
         CARVEOUT => return Ok(settings.carveout),
         ANY_CLUSTER_SIZE => return Ok(settings.any_cluster_size),

@@ -2,14 +2,17 @@
 
 use std::ffi::c_char;
 
+use cudarc::driver::sys::CUfunctionLoadingState;
+
 use super::function;
+
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, Outcome};
 use crate::context;
 use crate::ffi::Out;
 use crate::module::library;
 
-const LOADED: u32 = 1;
+const LOADED: u32 = CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED as u32;
 
 fn name(out: Out<*const c_char>, function: usize) -> Outcome {
     out.required()?;

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
 use super::old::Prepared;
+
 use crate::code::Code;
 use crate::context::Owner;
 use crate::device;
@@ -12,9 +15,8 @@ use crate::handle;
 use crate::module::{Variables, library};
 use crate::sync::lock;
 
-// Device attributes.
-pub(super) const MAX_THREADS: u32 = 1;
-const MAX_SHARED_PER_BLOCK: u32 = 8;
+pub(super) const MAX_THREADS: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+const MAX_SHARED_PER_BLOCK: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK;
 
 /// What a program can set of a kernel.
 pub(crate) struct Settings {

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+
 use super::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
 use super::{fault, occupancy};
+
 use crate::code::{
     COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, Outcome,
 };
@@ -12,8 +15,16 @@ use crate::memory::view::View;
 use crate::stream::{Placement, Stream, table as streams};
 
 // Device attributes.
-const MAX_BLOCK: [u32; 3] = [2, 3, 4];
-const MAX_GRID: [u32; 3] = [5, 6, 7];
+const MAX_BLOCK: [Attribute; 3] = [
+    Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+    Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+    Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+];
+const MAX_GRID: [Attribute; 3] = [
+    Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+    Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+    Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+];
 
 /// The shape of a launch.
 #[derive(Clone, Copy)]
@@ -27,7 +38,7 @@ fn product(sizes: [u32; 3]) -> u64 {
     sizes.iter().fold(1, |product, size| product.saturating_mul(u64::from(*size)))
 }
 
-fn fits(sizes: [u32; 3], limits: [u32; 3]) -> bool {
+fn fits(sizes: [u32; 3], limits: [Attribute; 3]) -> bool {
     sizes.iter().zip(limits).all(|(size, limit)| (1..=device::limit(limit)).contains(&u64::from(*size)))
 }
 

@@ -1,7 +1,10 @@
 //! How many blocks of a kernel fit on a multiprocessor: the device's limits, with 32 registers a thread.
 
+use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUoccupancy_flags};
+
 use super::attributes::REGISTERS;
 use super::function::{self, Function, most_threads};
+
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
@@ -9,16 +12,15 @@ use crate::device;
 use crate::ffi::{BlockToShared, In, Out};
 use crate::layout::LaunchConfig;
 
-// Device attributes.
-const WARP: u32 = 10;
-const MULTIPROCESSORS: u32 = 16;
-const THREADS_PER_MULTIPROCESSOR: u32 = 39;
-const SHARED_PER_MULTIPROCESSOR: u32 = 81;
-const REGISTERS_PER_MULTIPROCESSOR: u32 = 82;
-const BLOCKS_PER_MULTIPROCESSOR: u32 = 106;
-const RESERVED_SHARED_PER_BLOCK: u32 = 111;
+const WARP: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE;
+const MULTIPROCESSORS: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+const THREADS_PER_MULTIPROCESSOR: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR;
+const SHARED_PER_MULTIPROCESSOR: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR;
+const REGISTERS_PER_MULTIPROCESSOR: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR;
+const BLOCKS_PER_MULTIPROCESSOR: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR;
+const RESERVED_SHARED_PER_BLOCK: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK;
 
-const KNOWN_FLAGS: u32 = 1;
+const KNOWN_FLAGS: u32 = CUoccupancy_flags::CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE as u32;
 
 // Those that fit by threads, registers and number alone.
 fn by_threads(threads: u64) -> u64 {

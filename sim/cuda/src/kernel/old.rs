@@ -6,9 +6,9 @@ use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, Outcome};
 use crate::context;
 use crate::ffi::In;
+use crate::stream::table as streams;
 use crate::sync::lock;
 
-const LEGACY: usize = 0;
 // What a kernel's parameters may take at most, since CUDA 12.1.
 const MOST_PARAMETER_BYTES: usize = 32_764;
 
@@ -83,7 +83,7 @@ fn run(function: usize) -> Outcome {
 }
 
 fn run_grid(function: usize, width: i32, height: i32) -> Outcome {
-    run_grid_on(function, width, height, LEGACY)
+    run_grid_on(function, width, height, streams::DEFAULT)
 }
 
 fn run_grid_on(function: usize, width: i32, height: i32, stream: usize) -> Outcome {

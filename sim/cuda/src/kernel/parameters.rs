@@ -1,12 +1,14 @@
 //! The parameter block of a launch, from the two forms in which a program hands it over.
 
+use cudarc::driver::sys;
+
 use crate::code::{Code, INVALID_VALUE};
 use crate::ffi::In;
 
-// The keys of `extra`: CU_LAUNCH_PARAM_…
-const END: usize = 0;
-const BUFFER_POINTER: usize = 1;
-const BUFFER_SIZE: usize = 2;
+// The keys of `extra`.
+const END: usize = sys::CU_LAUNCH_PARAM_END_AS_INT as usize;
+const BUFFER_POINTER: usize = sys::CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize;
+const BUFFER_SIZE: usize = sys::CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize;
 
 // More keys than there are: an array without an end is not read for ever.
 const MOST_KEYS: usize = 16;

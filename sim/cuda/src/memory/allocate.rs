@@ -1,14 +1,17 @@
 //! Device and managed memory: allocate, free.
 
+use cudarc::driver::sys::CUmemAttach_flags;
+
 use super::heap::Block;
 use super::table::{self, Backing, Kind};
+
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use crate::context;
 use crate::ffi::Out;
 
-const MANAGED_GLOBAL: u32 = 1;
-const MANAGED_HOST: u32 = 2;
+const MANAGED_GLOBAL: u32 = CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL as u32;
+const MANAGED_HOST: u32 = CUmemAttach_flags::CU_MEM_ATTACH_HOST as u32;
 const PITCH: usize = 512;
 
 fn allocate(out: Out<usize>, size: usize) -> Outcome {

@@ -1,7 +1,10 @@
 //! Page-locked host memory: allocated here, or registered by the caller. The device sees it at the same address.
 
+use cudarc::driver::sys;
+
 use super::heap::Block;
 use super::table::{self, Backing, Found, Kind};
+
 use crate::boundary::exports;
 use crate::code::{
     Code, HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, OUT_OF_MEMORY, Outcome,
@@ -9,10 +12,13 @@ use crate::code::{
 use crate::context;
 use crate::ffi::Out;
 
-const PORTABLE: u32 = 1;
-const DEVICEMAP: u32 = 2;
-const ALLOCATE_FLAGS: u32 = 0b111;
-const REGISTER_FLAGS: u32 = 0b1111;
+const PORTABLE: u32 = sys::CU_MEMHOSTALLOC_PORTABLE;
+const DEVICEMAP: u32 = sys::CU_MEMHOSTALLOC_DEVICEMAP;
+const ALLOCATE_FLAGS: u32 = PORTABLE | DEVICEMAP | sys::CU_MEMHOSTALLOC_WRITECOMBINED;
+const REGISTER_FLAGS: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE
+    | sys::CU_MEMHOSTREGISTER_DEVICEMAP
+    | sys::CU_MEMHOSTREGISTER_IOMEMORY
+    | sys::CU_MEMHOSTREGISTER_READ_ONLY;
 
 fn allocate(out: Out<usize>, size: usize, flags: u32) -> Outcome {
     out.required()?;

@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use cudarc::driver::sys::CUmoduleLoadingMode;
+
 use super::image::{self, Refusal};
 use super::loaded::Module;
 use super::options::Options;
 use super::table;
+
 use crate::boundary::exports;
 use crate::code::{Code, FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED, Outcome};
 use crate::context;
 use crate::ffi::{In, Out, Text};
 
 // Everything is checked and ready when the load returns.
-const EAGER_LOADING: u32 = 1;
+const EAGER_LOADING: u32 = CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING as u32;
 
 /// Writes the reason to the log and to stderr, and gives the code.
 pub(super) fn report(options: &Options, (code, reason): Refusal) -> Code {

@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
+use cudarc::driver::sys::CUlibraryOption;
+
 use super::image::{self, Refusal};
 use super::loaded::{self, Module};
 use super::options::Options;
 use super::{exports as modules, table};
+
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
 use crate::context::{self, Owner};
@@ -17,9 +20,9 @@ use crate::kernel::Function;
 use crate::kernel::function::Settings;
 use crate::sync::lock;
 
-// CUlibraryOption: a table for host functions, which only the CUDA runtime passes, and a promise about the code.
-const HOST_TABLE: u32 = 0;
-const IS_PRESERVED: u32 = 1;
+// A table for host functions, which only the CUDA runtime passes, and a promise about the code.
+const HOST_TABLE: u32 = CUlibraryOption::CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE as u32;
+const IS_PRESERVED: u32 = CUlibraryOption::CU_LIBRARY_BINARY_IS_PRESERVED as u32;
 
 /// A kernel of a library.
 pub(crate) struct Kernel {

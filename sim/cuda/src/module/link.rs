@@ -4,9 +4,12 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use cudarc::driver::sys::CUjitInputType;
+
 use super::image::{self, Refusal};
 use super::options::Options;
 use super::{exports as modules, loaded};
+
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NO_BINARY_FOR_GPU, Outcome};
 use crate::context;
@@ -14,10 +17,9 @@ use crate::ffi::{In, Out, Text};
 use crate::handle;
 use crate::sync::lock;
 
-// CUjitInputType.
-const PTX: u32 = 1;
-const FAT_BINARY: u32 = 2;
-const KNOWN: u32 = 6;
+const PTX: u32 = CUjitInputType::CU_JIT_INPUT_PTX as u32;
+const FAT_BINARY: u32 = CUjitInputType::CU_JIT_INPUT_FATBINARY as u32;
+const KNOWN: u32 = CUjitInputType::CU_JIT_NUM_INPUT_TYPES as u32;
 
 // What a module has once, at its start.
 const HEADER: [&str; 3] = [".version", ".target", ".address_size"];

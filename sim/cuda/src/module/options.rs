@@ -3,16 +3,17 @@
 
 use std::time::Instant;
 
+use cudarc::driver::sys::CUjit_option;
+
 use crate::code::{Code, INVALID_VALUE};
 use crate::ffi::{In, Out, write_text};
 
-// CUjit_option.
-const WALL_TIME: u32 = 2;
-const INFO_BUFFER: u32 = 3;
-const INFO_SIZE: u32 = 4;
-const ERROR_BUFFER: u32 = 5;
-const ERROR_SIZE: u32 = 6;
-const KNOWN: u32 = 36;
+const WALL_TIME: u32 = CUjit_option::CU_JIT_WALL_TIME as u32;
+const INFO_BUFFER: u32 = CUjit_option::CU_JIT_INFO_LOG_BUFFER as u32;
+const INFO_SIZE: u32 = CUjit_option::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES as u32;
+const ERROR_BUFFER: u32 = CUjit_option::CU_JIT_ERROR_LOG_BUFFER as u32;
+const ERROR_SIZE: u32 = CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as u32;
+const KNOWN: u32 = CUjit_option::CU_JIT_NUM_OPTIONS as u32;
 
 // The caller's buffer and the option that holds its size, which becomes that of the text.
 #[derive(Clone, Copy, Default)]

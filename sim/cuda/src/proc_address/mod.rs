@@ -5,6 +5,8 @@ mod versions;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use cudarc::driver::sys::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult};
+
 use crate::boundary::{Export, exports};
 use crate::code::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
 use crate::control::base_name;
@@ -13,12 +15,12 @@ use crate::{
     context, copy, device, errors, event, external, init, kernel, memory, memset, module, pointer, stream, stubs,
 };
 
-const LEGACY_STREAM: u64 = 1;
-const PER_THREAD_STREAM: u64 = 2;
+const LEGACY_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_LEGACY_STREAM as u64;
+const PER_THREAD_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM as u64;
 
-const FOUND: u32 = 0;
-const SYMBOL_NOT_FOUND: u32 = 1;
-const VERSION_NOT_SUFFICIENT: u32 = 2;
+const FOUND: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS as u32;
+const SYMBOL_NOT_FOUND: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND as u32;
+const VERSION_NOT_SUFFICIENT: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT as u32;
 
 static SYMBOLS: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
     let files: [Vec<Export>; 15] = [

@@ -1,6 +1,9 @@
 //! Create, destroy, synchronize and query streams, and what they say about themselves.
 
+use cudarc::driver::sys::{CUevent_wait_flags, CUstreamCaptureStatus};
+
 use super::{GREATEST_PRIORITY, LEAST_PRIORITY, Placement, Stream, table};
+
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_READY, Outcome};
 use crate::context;
@@ -8,7 +11,8 @@ use crate::event;
 use crate::ffi::Out;
 
 const KNOWN_FLAGS: u32 = super::queue::NON_BLOCKING;
-const NOT_CAPTURING: u32 = 0;
+const WAIT_FLAGS: u32 = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL as u32;
+const NOT_CAPTURING: u32 = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32;
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
     create_with_priority(out, flags, LEAST_PRIORITY)
@@ -46,7 +50,7 @@ fn query(stream: usize) -> Outcome {
 
 fn wait_event(stream: usize, event: usize, flags: u32) -> Outcome {
     let stream = table::usable(stream)?;
-    if flags & !1 != 0 {
+    if flags & !WAIT_FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
     let after = Vec::from_iter(event::marker(event)?);

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Weak};
 
+use cudarc::driver::sys::CUstream_flags;
+
 use crate::code::{Code, OPERATING_SYSTEM, Outcome, UNKNOWN};
 use crate::context::{Context, Health, Owner};
 use crate::handle;
@@ -77,7 +79,7 @@ impl Marker {
     }
 }
 
-pub(crate) const NON_BLOCKING: u32 = 1;
+pub(crate) const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
 
 impl Stream {
     /// A stream of the context, blocking or not as `flags` say.

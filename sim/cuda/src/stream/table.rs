@@ -3,22 +3,28 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use cudarc::driver::sys::CUstream_flags;
+
 use super::Stream;
+
 use crate::code::{Code, INVALID_HANDLE};
 use crate::context::{self, Owner};
 use crate::handle;
 use crate::sync::lock;
 
+/// The default stream of the functions that name none: a null handle.
+pub(crate) const DEFAULT: usize = CUstream_flags::CU_STREAM_DEFAULT as usize;
+// `((CUstream)0x1)` and `((CUstream)0x2)` in cuda.h, which cudarc does not have.
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 static STREAMS: LazyLock<Mutex<HashMap<usize, Arc<Stream>>>> = LazyLock::new(Mutex::default);
 
-/// The stream of that handle. Null and `CU_STREAM_LEGACY` are the current context's default stream,
+/// The stream of that handle. [`DEFAULT`] and `CU_STREAM_LEGACY` are the current context's default stream,
 /// `CU_STREAM_PER_THREAD` the calling thread's.
 pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
     match handle {
-        0 | LEGACY => Ok(context::current()?.legacy()),
+        DEFAULT | LEGACY => Ok(context::current()?.legacy()),
         PER_THREAD => Ok(context::current()?.per_thread()),
         _ => lock(&STREAMS).get(&handle).cloned().ok_or(INVALID_HANDLE),
     }

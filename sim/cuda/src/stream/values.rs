@@ -3,14 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cudarc::driver::sys::{CUstreamWaitValue_flags, CUstreamWriteValue_flags};
+
 use super::{Placement, table};
+
 use crate::boundary::exports;
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::memory::bytes;
 use crate::memory::table::{Queued, Span, pin, span};
 
-const FLUSH: u32 = 1 << 30;
-const NO_MEMORY_BARRIER: u32 = 1;
+const GEQ: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as u32;
+const EQ: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as u32;
+const AND: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_AND as u32;
+const NOR: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_NOR as u32;
+const FLUSH: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH as u32;
+const NO_MEMORY_BARRIER: u32 = CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER as u32;
 const PAUSE: Duration = Duration::from_micros(50);
 
 #[derive(Clone, Copy)]
@@ -63,10 +70,10 @@ fn wait(stream: usize, address: usize, value: u64, width: usize, flags: u32) -> 
         return Err(NOT_SUPPORTED);
     }
     let condition = match flags {
-        0 => Condition::Reached,
-        1 => Condition::Equal,
-        2 => Condition::And,
-        3 => Condition::Nor,
+        GEQ => Condition::Reached,
+        EQ => Condition::Equal,
+        AND => Condition::And,
+        NOR => Condition::Nor,
         _ => return Err(INVALID_VALUE),
     };
     let word = word(address, width)?;

@@ -2,55 +2,54 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use ash::khr::external_memory_fd;
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
-use super::fault;
-use super::ledger::{Noun, born, died};
-use super::tables::{DEVICES, DeviceTable, INSTANCES, Identity};
-use crate::next::NextDevice;
+use super::identity::Identity;
+use super::instance::Instance;
+use super::ledger::Noun;
+use crate::dispatch::DeviceState;
+use crate::next::{CreateDevice, NextDevice};
+use crate::tables::Tables;
 
-pub(super) unsafe extern "system" fn create_device(
-    physical: vk::PhysicalDevice,
-    info: *const vk::DeviceCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    device: *mut vk::Device,
-) -> vk::Result {
-    // SAFETY: a live physical device of the caller's.
-    let Some(instance) = (unsafe { INSTANCES.get(physical) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    if let Some(result) = fault(instance.identity.counted, "vkCreateDevice") {
-        return result;
-    }
-    // SAFETY: the loader's call of this layer.
-    match unsafe { NextDevice::create(&instance.next, physical, info, allocator, device) } {
-        Ok(next) => {
-            // SAFETY: as above.
-            unsafe { remember(next, instance.identity.counted) };
-            vk::Result::SUCCESS
-        }
-        Err(result) => result,
-    }
+/// All devices of the process.
+pub(super) static DEVICES: Tables<Device> = Tables::new();
+
+/// A device beneath this layer.
+pub(super) struct Device {
+    pub(super) identity: Identity,
+    pub(super) next: NextDevice,
+    pub(super) external_memory_fd: external_memory_fd::DeviceFn,
 }
 
-/// # Safety
-/// The device was just created.
-unsafe fn remember(next: NextDevice, counted: bool) {
-    let (handle, identity) = (next.handle, Identity::new(counted));
-    if counted {
-        born(Noun::Device, identity.serial, handle.as_raw());
-    }
-    // SAFETY: the caller's promise.
-    let external_memory_fd = external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) });
-    // SAFETY: as above.
-    unsafe { DEVICES.insert(handle, DeviceTable { identity, next, external_memory_fd }) };
-}
+impl DeviceState for Device {
+    type Instance = Instance;
 
-pub(super) unsafe extern "system" fn destroy_device(device: vk::Device, allocator: *const vk::AllocationCallbacks<'_>) {
-    // SAFETY: null or a live device of the caller's.
-    let Some(table) = (unsafe { DEVICES.remove(device) }) else { return };
-    fault(table.identity.counted, "vkDestroyDevice");
-    died(Noun::Device, table.identity.serial, device.as_raw());
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.next.fp_v1_0().destroy_device)(device, allocator) };
+    fn all() -> &'static Tables<Self> {
+        &DEVICES
+    }
+
+    unsafe fn create(instance: &Instance, call: &CreateDevice<'_>) -> Result<Self, vk::Result> {
+        let identity = Identity::new(instance.identity.is_passive());
+        identity.enter("vkCreateDevice")?;
+        // SAFETY: the caller's promise.
+        let next = unsafe { call.pass_on(call.info) }?;
+        identity.born(Noun::Device, next.handle);
+        // SAFETY: a live device: it was just created.
+        let external_memory_fd = external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) });
+        Ok(Self { identity, next, external_memory_fd })
+    }
+
+    fn before_destroying(&self) {
+        // A fault only shows in the count: the function returns nothing.
+        let _ = self.identity.enter("vkDestroyDevice");
+        self.identity.died(Noun::Device, self.next.handle);
+    }
+
+    fn next(&self) -> &NextDevice {
+        &self.next
+    }
+
+    fn is_passive(&self) -> bool {
+        self.identity.is_passive()
+    }
 }

@@ -3,90 +3,58 @@
 
 use std::ffi::c_char;
 
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
-use super::fault;
-use super::ledger::{Noun, born, died};
-use super::tables::{INSTANCES, Identity, InstanceTable};
-use crate::interface::is_simulator;
-use crate::next::NextInstance;
+use super::identity::Identity;
+use super::ledger::Noun;
+use super::passing::passed_on;
+use crate::dispatch::InstanceState;
+use crate::next::{CreateInstance, NextInstance};
+use crate::tables::Tables;
 
-pub(super) unsafe extern "system" fn create_instance(
-    info: *const vk::InstanceCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    instance: *mut vk::Instance,
-) -> vk::Result {
-    // SAFETY: Vulkan asks for a valid create info.
-    let valid = unsafe { &*info };
-    // SAFETY: as above.
-    let counted = !unsafe { is_simulator(valid) };
-    if let Some(result) = fault(counted, "vkCreateInstance") {
-        return result;
+/// All instances of the process.
+pub(super) static INSTANCES: Tables<Instance> = Tables::new();
+
+/// An instance beneath this layer.
+pub(super) struct Instance {
+    pub(super) identity: Identity,
+    pub(super) next: NextInstance,
+}
+
+impl InstanceState for Instance {
+    fn all() -> &'static Tables<Self> {
+        &INSTANCES
     }
-    // SAFETY: the loader's call of this layer.
-    match unsafe { NextInstance::create(info, allocator, instance) } {
-        Ok(next) => {
-            // SAFETY: as above.
-            unsafe { remember(next, counted) };
-            vk::Result::SUCCESS
-        }
-        Err(result) => result,
+
+    unsafe fn create(call: &CreateInstance<'_>) -> Result<Self, vk::Result> {
+        let identity = Identity::new(call.passive);
+        identity.enter("vkCreateInstance")?;
+        // SAFETY: the caller's promise.
+        let next = unsafe { call.pass_on(call.info) }?;
+        identity.born(Noun::Instance, next.handle);
+        Ok(Self { identity, next })
+    }
+
+    fn before_destroying(&self) {
+        // A fault only shows in the count: the function returns nothing.
+        let _ = self.identity.enter("vkDestroyInstance");
+        self.identity.died(Noun::Instance, self.next.handle);
+    }
+
+    fn next(&self) -> &NextInstance {
+        &self.next
+    }
+
+    fn is_passive(&self) -> bool {
+        self.identity.is_passive()
     }
 }
 
-/// # Safety
-/// The instance was just created.
-unsafe fn remember(next: NextInstance, counted: bool) {
-    let (handle, identity) = (next.handle, Identity::new(counted));
-    if counted {
-        born(Noun::Instance, identity.serial, handle.as_raw());
-    }
-    // SAFETY: the caller's promise.
-    unsafe { INSTANCES.insert(handle, InstanceTable { identity, next }) };
-}
-
-pub(super) unsafe extern "system" fn destroy_instance(
-    instance: vk::Instance,
-    allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    // SAFETY: null or a live instance of the caller's.
-    let Some(table) = (unsafe { INSTANCES.remove(instance) }) else { return };
-    fault(table.identity.counted, "vkDestroyInstance");
-    died(Noun::Instance, table.identity.serial, instance.as_raw());
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.next.fp_v1_0().destroy_instance)(instance, allocator) };
-}
-
-pub(super) unsafe extern "system" fn enumerate_physical_devices(
-    instance: vk::Instance,
-    count: *mut u32,
-    devices: *mut vk::PhysicalDevice,
-) -> vk::Result {
-    // SAFETY: a live instance of the caller's.
-    let Some(table) = (unsafe { INSTANCES.get(instance) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    if let Some(result) = fault(table.identity.counted, "vkEnumeratePhysicalDevices") {
-        return result;
-    }
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.next.fp_v1_0().enumerate_physical_devices)(instance, count, devices) }
-}
-
-pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
-    device: vk::PhysicalDevice,
-    layer: *const c_char,
-    count: *mut u32,
-    properties: *mut vk::ExtensionProperties,
-) -> vk::Result {
-    // SAFETY: a live physical device of the caller's.
-    let Some(table) = (unsafe { INSTANCES.get(device) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    if let Some(result) = fault(table.identity.counted, "vkEnumerateDeviceExtensionProperties") {
-        return result;
-    }
-    let next = table.next.fp_v1_0().enumerate_device_extension_properties;
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { next(device, layer, count, properties) }
+passed_on! {
+    enumerate_physical_devices = "vkEnumeratePhysicalDevices"(
+        instance: vk::Instance, count: *mut u32, devices: *mut vk::PhysicalDevice
+    ) of INSTANCES else ERROR_INITIALIZATION_FAILED => |kept| kept.next.fp_v1_0().enumerate_physical_devices;
+    enumerate_device_extension_properties = "vkEnumerateDeviceExtensionProperties"(
+        device: vk::PhysicalDevice, layer: *const c_char, count: *mut u32, properties: *mut vk::ExtensionProperties
+    ) of INSTANCES else ERROR_INITIALIZATION_FAILED => |kept| kept.next.fp_v1_0().enumerate_device_extension_properties;
 }

@@ -4,34 +4,21 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use ash::vk::{self, Handle as _};
+use ash::vk;
 
-use super::fault;
-use super::ledger::{Noun, born, died};
-use super::tables::{DEVICES, DeviceTable};
+use super::device::{DEVICES, Device};
+use super::ledger::Noun;
+use super::passing::passed_on;
 
-/// The device's table, after counting the call; `Err` is what the call must return.
+/// The device, after counting the call; `Err` is what the call must return.
 ///
 /// # Safety
 /// `device` is a live device.
-unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<DeviceTable>, vk::Result> {
+unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<Device>, vk::Result> {
     // SAFETY: the caller's promise.
-    let table = unsafe { DEVICES.get(device) }.ok_or(vk::Result::ERROR_DEVICE_LOST)?;
-    fault(table.identity.counted, function).map_or(Ok(table), Err)
-}
-
-impl DeviceTable {
-    /// Enters an object of this device in the ledger, if the call that made it succeeded.
-    fn born(&self, noun: Noun, memory: vk::DeviceMemory, result: vk::Result) -> vk::Result {
-        if self.identity.counted && result == vk::Result::SUCCESS {
-            born(noun, self.identity.serial, memory.as_raw());
-        }
-        result
-    }
-
-    fn died(&self, noun: Noun, memory: vk::DeviceMemory) {
-        died(noun, self.identity.serial, memory.as_raw());
-    }
+    let kept = unsafe { DEVICES.get(device) }.ok_or(vk::Result::ERROR_DEVICE_LOST)?;
+    kept.identity.enter(function)?;
+    Ok(kept)
 }
 
 pub(super) unsafe extern "system" fn allocate_memory(
@@ -41,17 +28,17 @@ pub(super) unsafe extern "system" fn allocate_memory(
     memory: *mut vk::DeviceMemory,
 ) -> vk::Result {
     // SAFETY: a live device of the caller's.
-    let table = match unsafe { enter(device, "vkAllocateMemory") } {
-        Ok(table) => table,
+    let kept = match unsafe { enter(device, "vkAllocateMemory") } {
+        Ok(kept) => kept,
         Err(result) => return result,
     };
     // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (table.next.fp_v1_0().allocate_memory)(device, info, allocator, memory) };
-    if result != vk::Result::SUCCESS {
-        return result;
+    let result = unsafe { (kept.next.fp_v1_0().allocate_memory)(device, info, allocator, memory) };
+    if result == vk::Result::SUCCESS {
+        // SAFETY: success means that it was written.
+        kept.identity.born(Noun::Memory, unsafe { *memory });
     }
-    // SAFETY: success means that it was written.
-    table.born(Noun::Memory, unsafe { *memory }, result)
+    result
 }
 
 pub(super) unsafe extern "system" fn free_memory(
@@ -60,14 +47,14 @@ pub(super) unsafe extern "system" fn free_memory(
     allocator: *const vk::AllocationCallbacks<'_>,
 ) {
     // SAFETY: a live device of the caller's.
-    let Ok(table) = (unsafe { enter(device, "vkFreeMemory") }) else {
+    let Ok(kept) = (unsafe { enter(device, "vkFreeMemory") }) else {
         return;
     };
     // Freeing unmaps. Before the call: after it, the same handle may be another memory's.
-    table.died(Noun::Mapping, memory);
-    table.died(Noun::Memory, memory);
+    kept.identity.died(Noun::Mapping, memory);
+    kept.identity.died(Noun::Memory, memory);
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.next.fp_v1_0().free_memory)(device, memory, allocator) };
+    unsafe { (kept.next.fp_v1_0().free_memory)(device, memory, allocator) };
 }
 
 pub(super) unsafe extern "system" fn map_memory(
@@ -79,60 +66,36 @@ pub(super) unsafe extern "system" fn map_memory(
     pointer: *mut *mut c_void,
 ) -> vk::Result {
     // SAFETY: a live device of the caller's.
-    let table = match unsafe { enter(device, "vkMapMemory") } {
-        Ok(table) => table,
+    let kept = match unsafe { enter(device, "vkMapMemory") } {
+        Ok(kept) => kept,
         Err(result) => return result,
     };
     // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (table.next.fp_v1_0().map_memory)(device, memory, offset, size, flags, pointer) };
-    table.born(Noun::Mapping, memory, result)
+    let result = unsafe { (kept.next.fp_v1_0().map_memory)(device, memory, offset, size, flags, pointer) };
+    if result == vk::Result::SUCCESS {
+        kept.identity.born(Noun::Mapping, memory);
+    }
+    result
 }
 
 pub(super) unsafe extern "system" fn unmap_memory(device: vk::Device, memory: vk::DeviceMemory) {
     // SAFETY: a live device of the caller's.
-    let Ok(table) = (unsafe { enter(device, "vkUnmapMemory") }) else {
+    let Ok(kept) = (unsafe { enter(device, "vkUnmapMemory") }) else {
         return;
     };
-    table.died(Noun::Mapping, memory);
+    kept.identity.died(Noun::Mapping, memory);
     // SAFETY: the caller's arguments, passed on.
-    unsafe { (table.next.fp_v1_0().unmap_memory)(device, memory) };
+    unsafe { (kept.next.fp_v1_0().unmap_memory)(device, memory) };
 }
 
-pub(super) unsafe extern "system" fn flush_mapped_memory_ranges(
-    device: vk::Device,
-    count: u32,
-    ranges: *const vk::MappedMemoryRange<'_>,
-) -> vk::Result {
-    // SAFETY: a live device of the caller's.
-    match unsafe { enter(device, "vkFlushMappedMemoryRanges") } {
-        // SAFETY: the caller's arguments, passed on.
-        Ok(table) => unsafe { (table.next.fp_v1_0().flush_mapped_memory_ranges)(device, count, ranges) },
-        Err(result) => result,
-    }
-}
-
-pub(super) unsafe extern "system" fn invalidate_mapped_memory_ranges(
-    device: vk::Device,
-    count: u32,
-    ranges: *const vk::MappedMemoryRange<'_>,
-) -> vk::Result {
-    // SAFETY: a live device of the caller's.
-    match unsafe { enter(device, "vkInvalidateMappedMemoryRanges") } {
-        // SAFETY: the caller's arguments, passed on.
-        Ok(table) => unsafe { (table.next.fp_v1_0().invalidate_mapped_memory_ranges)(device, count, ranges) },
-        Err(result) => result,
-    }
-}
-
-pub(super) unsafe extern "system" fn get_memory_fd(
-    device: vk::Device,
-    info: *const vk::MemoryGetFdInfoKHR<'_>,
-    fd: *mut c_int,
-) -> vk::Result {
-    // SAFETY: a live device of the caller's.
-    match unsafe { enter(device, "vkGetMemoryFdKHR") } {
-        // SAFETY: the caller's arguments, passed on.
-        Ok(table) => unsafe { (table.external_memory_fd.get_memory_fd_khr)(device, info, fd) },
-        Err(result) => result,
-    }
+passed_on! {
+    flush_mapped_memory_ranges = "vkFlushMappedMemoryRanges"(
+        device: vk::Device, count: u32, ranges: *const vk::MappedMemoryRange<'_>
+    ) of DEVICES else ERROR_DEVICE_LOST => |kept| kept.next.fp_v1_0().flush_mapped_memory_ranges;
+    invalidate_mapped_memory_ranges = "vkInvalidateMappedMemoryRanges"(
+        device: vk::Device, count: u32, ranges: *const vk::MappedMemoryRange<'_>
+    ) of DEVICES else ERROR_DEVICE_LOST => |kept| kept.next.fp_v1_0().invalidate_mapped_memory_ranges;
+    get_memory_fd = "vkGetMemoryFdKHR"(
+        device: vk::Device, info: *const vk::MemoryGetFdInfoKHR<'_>, fd: *mut c_int
+    ) of DEVICES else ERROR_DEVICE_LOST => |kept| kept.external_memory_fd.get_memory_fd_khr;
 }

@@ -10,10 +10,11 @@ use ash::khr::external_memory_fd;
 use ash::vk;
 
 use super::catalog::profile;
-use super::instance::{INSTANCES, Instance};
+use super::instance::Instance;
 use super::memory::Memory;
+use crate::dispatch::DeviceState;
 use crate::interface::{extension_names, text};
-use crate::next::NextDevice;
+use crate::next::{CreateDevice, NextDevice};
 use crate::tables::Tables;
 
 /// All devices of the process.
@@ -39,32 +40,42 @@ impl Device {
     }
 }
 
-pub(super) unsafe extern "system" fn create_device(
-    physical: vk::PhysicalDevice,
-    info: *const vk::DeviceCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    device: *mut vk::Device,
-) -> vk::Result {
-    // SAFETY: a live physical device of the caller's.
-    let Some(instance) = (unsafe { INSTANCES.get(physical) }) else {
-        return vk::Result::ERROR_INITIALIZATION_FAILED;
-    };
-    // SAFETY: Vulkan asks for a valid create info.
-    let mut info = unsafe { *info };
-    // SAFETY: as above.
-    let names = unsafe { extensions(&info) };
-    if !instance.passive {
-        let Some(names) = &names else { return vk::Result::ERROR_EXTENSION_NOT_PRESENT };
-        info = info.enabled_extension_names(names);
+impl DeviceState for Device {
+    type Instance = Instance;
+
+    fn all() -> &'static Tables<Self> {
+        &DEVICES
     }
-    // SAFETY: the loader's call of this layer, with fewer extensions, which are alive during the call.
-    match unsafe { NextDevice::create(&instance.next, physical, &raw const info, allocator, device) } {
-        Ok(next) => {
-            // SAFETY: the new device, and the physical device of this call.
-            unsafe { remember(next, &instance, physical) };
-            vk::Result::SUCCESS
-        }
-        Err(result) => result,
+
+    unsafe fn create(instance: &Instance, call: &CreateDevice<'_>) -> Result<Self, vk::Result> {
+        let passive = instance.passive;
+        let next = if passive {
+            // SAFETY: the caller's promise.
+            unsafe { call.pass_on(call.info) }
+        } else {
+            // SAFETY: the caller's create info.
+            let names = unsafe { extensions(call.info) }.ok_or(vk::Result::ERROR_EXTENSION_NOT_PRESENT)?;
+            // SAFETY: the caller's promise; the fewer extensions are alive during the call.
+            unsafe { call.pass_on(&call.info.enabled_extension_names(&names)) }
+        }?;
+        Ok(Self {
+            passive,
+            place: if passive { 0 } else { instance.place(call.physical).unwrap_or_default() },
+            // SAFETY: the caller's promise.
+            driver_type: unsafe { host_visible_type(instance, call.physical) },
+            // SAFETY: a live device: it was just created.
+            external_memory_fd: external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) }),
+            next,
+            memories: Mutex::default(),
+        })
+    }
+
+    fn next(&self) -> &NextDevice {
+        &self.next
+    }
+
+    fn is_passive(&self) -> bool {
+        self.passive
     }
 }
 
@@ -85,24 +96,6 @@ unsafe fn extensions(info: &vk::DeviceCreateInfo<'_>) -> Option<Vec<*const c_cha
     Some(names)
 }
 
-/// # Safety
-/// The device was just created on `physical`, which is the instance's.
-unsafe fn remember(next: NextDevice, instance: &Instance, physical: vk::PhysicalDevice) {
-    let handle = next.handle;
-    let known = Device {
-        passive: instance.passive,
-        place: if instance.passive { 0 } else { instance.place(physical).unwrap_or_default() },
-        // SAFETY: the caller's promise.
-        driver_type: unsafe { host_visible_type(instance, physical) },
-        // SAFETY: the caller's promise: a live device.
-        external_memory_fd: external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) }),
-        next,
-        memories: Mutex::default(),
-    };
-    // SAFETY: as above.
-    unsafe { DEVICES.insert(handle, known) };
-}
-
 /// The driver's first memory type that the CPU can see.
 ///
 /// # Safety
@@ -113,11 +106,4 @@ unsafe fn host_visible_type(instance: &Instance, physical: vk::PhysicalDevice) -
     let visible = |kind: &vk::MemoryType| kind.property_flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
     let place = memory.memory_types_as_slice().iter().position(visible);
     place.and_then(|place| u32::try_from(place).ok()).unwrap_or_default()
-}
-
-pub(super) unsafe extern "system" fn destroy_device(device: vk::Device, allocator: *const vk::AllocationCallbacks<'_>) {
-    // SAFETY: null or a live device of the caller's.
-    let Some(known) = (unsafe { DEVICES.remove(device) }) else { return };
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (known.next.fp_v1_0().destroy_device)(device, allocator) };
 }

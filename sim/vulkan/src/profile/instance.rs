@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use ash::vk;
 
 use super::catalog::profile;
-use crate::interface::is_simulator;
-use crate::next::NextInstance;
+use crate::dispatch::InstanceState;
+use crate::next::{CreateInstance, NextInstance};
 use crate::tables::Tables;
 
 /// All instances of the process.
@@ -38,33 +38,22 @@ impl Instance {
     }
 }
 
-pub(super) unsafe extern "system" fn create_instance(
-    info: *const vk::InstanceCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    instance: *mut vk::Instance,
-) -> vk::Result {
-    // SAFETY: Vulkan asks for a valid create info.
-    let valid = unsafe { &*info };
-    // SAFETY: as above.
-    let passive = unsafe { is_simulator(valid) };
-    // SAFETY: the loader's call of this layer.
-    match unsafe { NextInstance::create(info, allocator, instance) } {
-        Ok(next) => {
-            let (handle, devices) = (next.handle, OnceLock::new());
-            // SAFETY: a live instance: it was just created.
-            unsafe { INSTANCES.insert(handle, Instance { passive, next, devices }) };
-            vk::Result::SUCCESS
-        }
-        Err(result) => result,
+impl InstanceState for Instance {
+    fn all() -> &'static Tables<Self> {
+        &INSTANCES
     }
-}
 
-pub(super) unsafe extern "system" fn destroy_instance(
-    instance: vk::Instance,
-    allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    // SAFETY: null or a live instance of the caller's.
-    let Some(known) = (unsafe { INSTANCES.remove(instance) }) else { return };
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (known.next.fp_v1_0().destroy_instance)(instance, allocator) };
+    unsafe fn create(call: &CreateInstance<'_>) -> Result<Self, vk::Result> {
+        // SAFETY: the caller's promise.
+        let next = unsafe { call.pass_on(call.info) }?;
+        Ok(Self { passive: call.passive, next, devices: OnceLock::new() })
+    }
+
+    fn next(&self) -> &NextInstance {
+        &self.next
+    }
+
+    fn is_passive(&self) -> bool {
+        self.passive
+    }
 }

@@ -3,6 +3,7 @@
 
 use ash::vk;
 use vkgdr::MemoryKind;
+use vkgdr::cudarc::driver::sys::CUdevice_attribute;
 
 use super::mib;
 use crate::Probe;
@@ -52,31 +53,45 @@ pub(super) fn memory_types(probe: &Probe) -> Answer<String> {
 }
 
 pub(super) fn attributes(probe: &Probe) -> Answer<String> {
-    /// `CUdevice_attribute` values of cuda.h.
     const ATTRIBUTES: [(i32, &str); 23] = [
-        (75, "compute capability, major"),
-        (76, "compute capability, minor"),
-        (16, "multiprocessors"),
-        (38, "L2 cache bytes"),
-        (18, "integrated"),
-        (19, "can map host memory"),
-        (40, "async engines"),
-        (41, "unified addressing"),
-        (83, "managed memory"),
-        (86, "host native atomics"),
-        (88, "pageable memory access"),
-        (89, "concurrent managed access"),
-        (91, "host pointer for registered memory"),
-        (92, "stream waits and writes"),
-        (98, "can flush remote writes"),
-        (99, "host register"),
-        (100, "pageable access by host page tables"),
-        (103, "POSIX descriptors for VMM"),
-        (113, "read-only host register"),
-        (116, "GPUDirect RDMA"),
-        (117, "GPUDirect RDMA: ways to flush writes"),
-        (118, "GPUDirect RDMA: ordering of writes"),
-        (124, "dma-buf"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as i32, "compute capability, major"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as i32, "compute capability, minor"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as i32, "multiprocessors"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE as i32, "L2 cache bytes"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED as i32, "integrated"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY as i32, "can map host memory"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT as i32, "async engines"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING as i32, "unified addressing"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY as i32, "managed memory"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED as i32, "host native atomics"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS as i32, "pageable memory access"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS as i32, "concurrent managed access"),
+        (
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM as i32,
+            "host pointer for registered memory",
+        ),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 as i32, "stream waits and writes"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES as i32, "can flush remote writes"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED as i32, "host register"),
+        (
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as i32,
+            "pageable access by host page tables",
+        ),
+        (
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED as i32,
+            "POSIX descriptors for VMM",
+        ),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED as i32, "read-only host register"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED as i32, "GPUDirect RDMA"),
+        (
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS as i32,
+            "GPUDirect RDMA: ways to flush writes",
+        ),
+        (
+            CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING as i32,
+            "GPUDirect RDMA: ordering of writes",
+        ),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as i32, "dma-buf"),
     ];
     let mut known = 0;
     for (attribute, name) in ATTRIBUTES {

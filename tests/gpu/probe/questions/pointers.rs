@@ -5,31 +5,30 @@ use std::fs;
 use std::path::Path;
 
 use vkgdr::MemoryKind;
+use vkgdr::cudarc::driver::sys::{CUdevice_attribute, CUpointer_attribute};
 
 use super::yes_no;
 use crate::cuda::{self, Answer, Buffer};
 use crate::{Probe, allocate};
 
 const LEN: usize = 2 << 20;
-
-/// `CUpointer_attribute` values of cuda.h.
-const MEMORY_TYPE: i32 = 2;
+const MEMORY_TYPE: i32 = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as i32;
 const ATTRIBUTES: [(i32, &str); 15] = [
     (MEMORY_TYPE, "memory type"),
-    (9, "device ordinal"),
-    (1, "context"),
-    (3, "device pointer"),
-    (4, "host pointer"),
-    (7, "buffer id"),
-    (8, "managed"),
-    (10, "IPC capable"),
-    (11, "range start"),
-    (12, "range size"),
-    (13, "mapped"),
-    (14, "allowed handle types"),
-    (15, "GPUDirect RDMA capable"),
-    (16, "access flags"),
-    (6, "sync memops"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as i32, "device ordinal"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT as i32, "context"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER as i32, "device pointer"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER as i32, "host pointer"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as i32, "buffer id"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as i32, "managed"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE as i32, "IPC capable"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as i32, "range start"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as i32, "range size"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MAPPED as i32, "mapped"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES as i32, "allowed handle types"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE as i32, "GPUDirect RDMA capable"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS as i32, "access flags"),
+    (CUpointer_attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS as i32, "sync memops"),
 ];
 
 fn print_attributes(what: &str, pointer: u64) {
@@ -86,7 +85,7 @@ pub(super) fn ipc(probe: &Probe) -> Answer<String> {
 }
 
 pub(super) fn dma_buf(probe: &Probe) -> Answer<String> {
-    const DMA_BUF_SUPPORTED: i32 = 124;
+    const DMA_BUF_SUPPORTED: i32 = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as i32;
     println!("CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: {:?}", probe.cuda.attribute(DMA_BUF_SUPPORTED));
     each_kind(probe, |name, pointer| {
         println!("{name}, with the PCIe mapping flag: {}", yes_no(&cuda::dma_buf(pointer, LEN, 1)));
@@ -114,9 +113,11 @@ pub(super) fn peer(probe: &Probe) -> Answer<String> {
     for module in ["nvidia_peermem", "nv_peer_mem", "ib_uverbs", "gdrdrv", "nvidia_fs"] {
         println!("kernel module {module}: {}", modules.lines().any(|line| line.starts_with(&format!("{module} "))));
     }
-    for (attribute, name) in
-        [(116, "GPU_DIRECT_RDMA_SUPPORTED"), (117, "FLUSH_WRITES_OPTIONS"), (118, "WRITES_ORDERING")]
-    {
+    for (attribute, name) in [
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED as i32, "GPU_DIRECT_RDMA_SUPPORTED"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS as i32, "FLUSH_WRITES_OPTIONS"),
+        (CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING as i32, "WRITES_ORDERING"),
+    ] {
         println!("{name}: {:?}", probe.cuda.attribute(attribute));
     }
     let sync_memops = each_kind(probe, |_, pointer| cuda::set_sync_memops(pointer))?;

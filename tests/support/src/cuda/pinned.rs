@@ -3,11 +3,11 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
+use cudarc::driver::sys;
+
 use crate::driver::{call, check};
 
 const PAGE: usize = 4096;
-/// `CU_MEMHOSTREGISTER_PORTABLE`.
-const PORTABLE: u32 = 1;
 
 /// Bytes that begin at a page. Whatever is page-locked of them is released when they go, for which a context must be
 /// current.
@@ -50,7 +50,9 @@ impl PinnedBytes {
     pub fn pin(&mut self, range: Range<usize>) {
         let part = &mut self[range.clone()];
         // SAFETY: the bytes stay in their place until they are released.
-        let code = unsafe { call::cuMemHostRegister_v2(part.as_mut_ptr().cast(), part.len(), PORTABLE) };
+        let code = unsafe {
+            call::cuMemHostRegister_v2(part.as_mut_ptr().cast(), part.len(), sys::CU_MEMHOSTREGISTER_PORTABLE)
+        };
         check("cuMemHostRegister_v2", code);
         self.pinned.push(range.start);
     }

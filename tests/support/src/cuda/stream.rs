@@ -2,21 +2,23 @@
 #![expect(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
+use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::{CUstream, CUstream_flags};
 
 use super::gate::{self, Gate};
+use crate::codes;
 use crate::driver::{call, check, error_name, report};
 
-/// `CU_STREAM_NON_BLOCKING`
-const NON_BLOCKING: u32 = 1;
+/// `CU_STREAM_LEGACY`: the default stream by a name of its own. `((CUstream)0x1)` in cuda.h; cudarc does not have it.
+pub const LEGACY_STREAM: CUstream = without_provenance_mut(1);
+/// `CU_STREAM_PER_THREAD`: each thread's own default stream. `((CUstream)0x2)` in cuda.h.
+pub const PER_THREAD_STREAM: CUstream = without_provenance_mut(2);
+const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
 /// How long [`Stream::delay`] keeps a stream: many calls of the CPU's.
 const MOMENT: Duration = Duration::from_micros(500);
-/// `CUDA_ERROR_NOT_READY`
-const NOT_READY: i32 = 600;
 
 /// A stream's handle.
 #[derive(Debug)]
@@ -73,7 +75,7 @@ impl Stream {
     pub fn is_idle(&self) -> bool {
         // SAFETY: the stream lives as long as `self`.
         let code = unsafe { call::cuStreamQuery(self.raw()) };
-        assert!(code == 0 || code == NOT_READY, "cuStreamQuery failed: {} ({code})", error_name(code));
+        assert!(code == 0 || code == codes::NOT_READY, "cuStreamQuery failed: {} ({code})", error_name(code));
         code == 0
     }
 

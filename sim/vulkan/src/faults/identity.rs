@@ -1,0 +1,47 @@
+//! Whose an instance or device is: its entries in the ledger, and whether its calls count.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ash::vk::{self, Handle};
+
+use super::injection;
+use super::ledger::{self, Noun};
+
+/// The identity of an instance or device.
+#[derive(Clone, Copy)]
+pub(super) struct Identity {
+    /// Never used twice in a process.
+    serial: u64,
+    /// The simulated CUDA driver's: nothing is counted and nothing fails.
+    passive: bool,
+}
+
+impl Identity {
+    pub(super) fn new(passive: bool) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        Self { serial: SERIAL.fetch_add(1, Ordering::Relaxed), passive }
+    }
+
+    pub(super) fn is_passive(self) -> bool {
+        self.passive
+    }
+
+    /// Counts a call; `Err` is what it must return.
+    pub(super) fn enter(self, function: &'static str) -> Result<(), vk::Result> {
+        let fault = if self.passive { None } else { injection::enter(function) };
+        fault.map_or(Ok(()), |code| Err(vk::Result::from_raw(code)))
+    }
+
+    /// Enters an object in the ledger.
+    pub(super) fn born(self, noun: Noun, object: impl Handle) {
+        if !self.passive {
+            ledger::born(noun, self.serial, object.as_raw());
+        }
+    }
+
+    /// Strikes an object out. One that is not there is ignored, as Vulkan ignores null.
+    pub(super) fn died(self, noun: Noun, object: impl Handle) {
+        ledger::died(noun, self.serial, object.as_raw());
+    }
+}

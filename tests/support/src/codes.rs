@@ -1,0 +1,64 @@
+//! Result codes of the CUDA driver as the integers that it returns, for tests that inject or expect them.
+
+use cudarc::driver::sys::CUresult;
+
+macro_rules! codes {
+    ($($name:ident = $token:ident;)+) => {
+        $(
+            #[doc = concat!("`", stringify!($token), "`")]
+            pub const $name: i32 = CUresult::$token as i32;
+        )+
+    };
+}
+
+codes! {
+    INVALID_VALUE = CUDA_ERROR_INVALID_VALUE;
+    OUT_OF_MEMORY = CUDA_ERROR_OUT_OF_MEMORY;
+    NO_DEVICE = CUDA_ERROR_NO_DEVICE;
+    INVALID_IMAGE = CUDA_ERROR_INVALID_IMAGE;
+    INVALID_CONTEXT = CUDA_ERROR_INVALID_CONTEXT;
+    NO_BINARY_FOR_GPU = CUDA_ERROR_NO_BINARY_FOR_GPU;
+    INVALID_PTX = CUDA_ERROR_INVALID_PTX;
+    UNSUPPORTED_PTX_VERSION = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    FILE_NOT_FOUND = CUDA_ERROR_FILE_NOT_FOUND;
+    OPERATING_SYSTEM = CUDA_ERROR_OPERATING_SYSTEM;
+    INVALID_HANDLE = CUDA_ERROR_INVALID_HANDLE;
+    NOT_FOUND = CUDA_ERROR_NOT_FOUND;
+    NOT_READY = CUDA_ERROR_NOT_READY;
+    ILLEGAL_ADDRESS = CUDA_ERROR_ILLEGAL_ADDRESS;
+    LAUNCH_OUT_OF_RESOURCES = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    LAUNCH_TIMEOUT = CUDA_ERROR_LAUNCH_TIMEOUT;
+    CONTEXT_IS_DESTROYED = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    HOST_MEMORY_ALREADY_REGISTERED = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    MISALIGNED_ADDRESS = CUDA_ERROR_MISALIGNED_ADDRESS;
+    LAUNCH_FAILED = CUDA_ERROR_LAUNCH_FAILED;
+    COOPERATIVE_LAUNCH_TOO_LARGE = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    NOT_PERMITTED = CUDA_ERROR_NOT_PERMITTED;
+    NOT_SUPPORTED = CUDA_ERROR_NOT_SUPPORTED;
+    SYSTEM_DRIVER_MISMATCH = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+    CAPTURED_EVENT = CUDA_ERROR_CAPTURED_EVENT;
+    UNKNOWN = CUDA_ERROR_UNKNOWN;
+}
+
+/// Vulkan's.
+pub mod vulkan {
+    use vkgdr::ash::vk::Result;
+
+    macro_rules! codes {
+        ($($name:ident = $token:ident;)+) => {
+            $(
+                #[doc = concat!("`VK_", stringify!($token), "`")]
+                pub const $name: i32 = Result::$token.as_raw();
+            )+
+        };
+    }
+
+    codes! {
+        OUT_OF_HOST_MEMORY = ERROR_OUT_OF_HOST_MEMORY;
+        OUT_OF_DEVICE_MEMORY = ERROR_OUT_OF_DEVICE_MEMORY;
+        INITIALIZATION_FAILED = ERROR_INITIALIZATION_FAILED;
+        MEMORY_MAP_FAILED = ERROR_MEMORY_MAP_FAILED;
+        TOO_MANY_OBJECTS = ERROR_TOO_MANY_OBJECTS;
+        INVALID_EXTERNAL_HANDLE = ERROR_INVALID_EXTERNAL_HANDLE;
+    }
+}
