@@ -30,6 +30,7 @@ mod loom;
 mod memory;
 mod pool;
 mod stream;
+mod sync;
 
 pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};

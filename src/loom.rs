@@ -1,7 +1,6 @@
-//! The atomics and cells of what loom model-checks: the standard library's, or loom's under `--cfg loom`.
+//! The atomics and cells of `sync`: the standard library's, or loom's under `--cfg loom`.
 //!
-//! `RUSTFLAGS='--cfg loom' cargo test --release --lib --target-dir target/loom loom` runs the models, which stand in a
-//! module `loom_tests` of each file that uses this one.
+//! `RUSTFLAGS='--cfg loom' cargo test --release --lib --target-dir target/loom loom_tests` runs the models.
 #![cfg_attr(not(all(test, loom)), forbid(unsafe_code))]
 
 #[cfg(all(test, loom))]

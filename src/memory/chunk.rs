@@ -19,42 +19,7 @@ use super::block::Block;
 use crate::Result;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
-use crate::loom::{AtomicU32, Ordering as CountOrdering};
-
-/// A count of references, 0 while there are none.
-#[derive(Debug)]
-struct RefCount(AtomicU32);
-
-impl RefCount {
-    /// More references than threads can make before this one aborts.
-    const LIMIT: u32 = u32::MAX / 2;
-
-    /// Whether the caller's reference is the only one. If so it stays the only one, and what the others did before they
-    /// went is visible.
-    #[inline]
-    fn is_one(&self) -> bool {
-        self.0.load(CountOrdering::Acquire) == 1
-    }
-
-    /// Adds a reference. The caller holds one.
-    fn add(&self) {
-        // Relaxed: a new holder gets its reference from the caller.
-        if self.0.fetch_add(1, CountOrdering::Relaxed) > Self::LIMIT {
-            std::process::abort();
-        }
-    }
-
-    /// Removes the caller's reference. Tells whether it was the last: then what the others did before is visible.
-    #[inline]
-    fn remove(&self) -> bool {
-        if self.is_one() {
-            // Nobody else looks at the count any more.
-            self.0.store(0, CountOrdering::Relaxed);
-            return true;
-        }
-        self.0.fetch_sub(1, CountOrdering::AcqRel) == 1
-    }
-}
+use crate::sync::RefCount;
 
 /// Part of a block, lent again and again.
 ///
@@ -96,7 +61,7 @@ impl Chunk {
         debug_assert!(offset.is_multiple_of(LINE));
         // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
         let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
-        let (refs, exposed) = (RefCount(AtomicU32::new(0)), AtomicBool::new(false));
+        let (refs, exposed) = (RefCount::new(0), AtomicBool::new(false));
         let (len, binding) = (AtomicUsize::new(0), LazyBinding::default());
         Box::new(Self { refs, span, class, cached, exposed, line, len, binding, block })
     }
@@ -302,7 +267,7 @@ impl ChunkRef {
     /// The only reference to a free chunk, which is lent for `len` bytes; 0 if that is not known yet.
     pub(crate) fn new(mut chunk: Box<Chunk>, len: usize) -> Self {
         *chunk.len.get_mut() = len;
-        chunk.refs = RefCount(AtomicU32::new(1));
+        chunk.refs = RefCount::new(1);
         Self(Box::into_raw(chunk))
     }
 
@@ -396,114 +361,5 @@ impl Drop for ChunkRef {
         {
             log::warn!("releasing memory: {error}");
         }
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use loom::cell::UnsafeCell;
-    use loom::sync::Arc;
-    use loom::thread;
-
-    use super::*;
-
-    /// A chunk with two holders: their marks, and what its last holder alone touches.
-    struct Counted {
-        refs: RefCount,
-        marks: [AtomicBool; 2],
-        content: UnsafeCell<()>,
-        taken: AtomicU32,
-    }
-
-    impl Counted {
-        fn with_two_holders() -> Arc<Self> {
-            let refs = RefCount(AtomicU32::new(1));
-            refs.add();
-            let marks = [(), ()].map(|()| AtomicBool::new(false));
-            Arc::new(Self { refs, marks, content: UnsafeCell::new(()), taken: AtomicU32::new(0) })
-        }
-
-        fn mark(&self) {
-            self.marks.iter().for_each(|mark| mark.store(true, CountOrdering::Relaxed));
-        }
-
-        fn marks(&self) -> [bool; 2] {
-            [0, 1].map(|index| self.marks[index].load(CountOrdering::Relaxed))
-        }
-
-        /// Uses the chunk and removes a reference; takes the chunk with the last.
-        fn release(&self) {
-            self.content.with(|_| ());
-            if self.refs.remove() {
-                self.content.with_mut(|_| ());
-                self.taken.fetch_add(1, CountOrdering::Relaxed);
-            }
-        }
-    }
-
-    fn spawn<T: 'static>(
-        chunk: &Arc<Counted>,
-        work: impl FnOnce(Arc<Counted>) -> T + 'static,
-    ) -> thread::JoinHandle<T> {
-        let chunk = chunk.clone();
-        thread::spawn(move || work(chunk))
-    }
-
-    fn join<T>(thread: thread::JoinHandle<T>) -> T {
-        thread.join().unwrap_or_else(|_| panic!("a thread panicked"))
-    }
-
-    #[test]
-    fn one_of_several_takes_the_chunk_after_all_others() {
-        loom::model(|| {
-            let chunk = Counted::with_two_holders();
-            let other = spawn(&chunk, |chunk| {
-                chunk.refs.add();
-                chunk.release();
-                chunk.release();
-            });
-            chunk.release();
-            join(other);
-            assert_eq!(chunk.taken.load(CountOrdering::Relaxed), 1);
-        });
-    }
-
-    /// The reference is added by way of a borrow of the holder's, and outlives it.
-    #[test]
-    fn a_reference_that_a_borrower_added_counts() {
-        loom::model(|| {
-            let chunk = Counted::with_two_holders();
-            assert!(!chunk.refs.remove());
-            let borrower = spawn(&chunk, |chunk| {
-                chunk.refs.add();
-                thread::spawn(move || chunk.release())
-            });
-            let holder_of_the_new = join(borrower);
-            chunk.release();
-            join(holder_of_the_new);
-            assert_eq!(chunk.taken.load(CountOrdering::Relaxed), 1);
-        });
-    }
-
-    #[test]
-    fn the_only_holder_sees_the_marks_of_the_others() {
-        loom::model(|| {
-            let chunk = Counted::with_two_holders();
-            // Threads both: the first to be spawned may be through before the other begins.
-            let marking = spawn(&chunk, |chunk| {
-                chunk.mark();
-                chunk.release();
-            });
-            let looking = spawn(&chunk, |chunk| {
-                if chunk.refs.is_one() {
-                    assert_eq!(chunk.marks(), [true, true]);
-                }
-                if chunk.refs.remove() {
-                    assert_eq!(chunk.marks(), [true, true]);
-                }
-            });
-            join(marking);
-            join(looking);
-        });
     }
 }

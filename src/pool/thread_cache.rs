@@ -5,11 +5,10 @@
 //!
 //! The lock word is ours and not a `Mutex`, which needs a second atomic exchange to unlock: to replace one of 1,000 live
 //! chunks takes 12.5 ns, with a `Mutex` 15.0 ns (`benches/pool.rs`, one run on an AMD EPYC of family 25).
-#![expect(unsafe_code, reason = "a lock word, and a pointer to the cache that was used last")]
+#![expect(unsafe_code, reason = "keeps a pointer to the cache that was used last")]
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Weak};
 
@@ -17,8 +16,8 @@ use super::classes::Classes;
 use super::inner::PoolInner;
 use crate::Memory;
 use crate::driver::process;
-use crate::loom::{AtomicBool, MutPtr, Ordering, UnsafeCell, yield_now};
 use crate::memory::chunk::{Chunk, ChunkRef};
+use crate::sync::{Locked, TryLock};
 
 /// Bytes of a class that a thread keeps at most. Classes of more than half of it are not kept.
 const MAX_BYTES: usize = 512 << 10;
@@ -37,80 +36,6 @@ const fn capacity(size: usize) -> usize {
         MAX_CHUNKS
     } else {
         count
-    }
-}
-
-/// A value that one thread uses at a time: a spin lock whose owner never spins.
-#[derive(Debug)]
-struct TryLock<T> {
-    locked: AtomicBool,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: the value is reached by the thread that set `locked` alone, which may be any thread if `T` may be sent.
-unsafe impl<T: Send> Sync for TryLock<T> {}
-
-/// The value while it is locked.
-#[derive(Debug)]
-struct Locked<'a, T> {
-    value: MutPtr<T>,
-    // After the value: a drop unlocks.
-    _unlock: Unlock<'a>,
-}
-
-#[derive(Debug)]
-struct Unlock<'a>(&'a AtomicBool);
-
-impl Drop for Unlock<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // Release: the next holder sees what was done to the value.
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-impl<T> Deref for Locked<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: the value outlives the lock, and only the holder of the lock reaches it.
-        self.value.with(|value| unsafe { &*value })
-    }
-}
-
-impl<T> DerefMut for Locked<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`, and this is borrowed exclusively.
-        self.value.with(|value| unsafe { &mut *value })
-    }
-}
-
-impl<T> TryLock<T> {
-    fn new(value: T) -> Self {
-        Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
-    }
-
-    /// The value; none while it is locked, by this thread or another.
-    #[inline]
-    fn try_lock(&self) -> Option<Locked<'_, T>> {
-        // Acquire: what the last holder did to the value is visible.
-        if self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            return None;
-        }
-        let _unlock = Unlock(&self.locked);
-        Some(Locked { value: self.value.get_mut(), _unlock })
-    }
-
-    /// The value, after whoever holds the lock: for nanoseconds, since no holder calls out.
-    fn lock(&self) -> Locked<'_, T> {
-        loop {
-            if let Some(locked) = self.try_lock() {
-                return locked;
-            }
-            yield_now();
-        }
     }
 }
 
@@ -329,78 +254,7 @@ pub(super) fn enrol(pool: &Arc<PoolInner>, class: usize) -> usize {
     (most / 2).max(1)
 }
 
-#[cfg(all(test, loom))]
-mod loom_tests {
-    use loom::sync::Arc;
-    use loom::thread;
-
-    use super::*;
-
-    /// A cache, as far as a lock is concerned: what it keeps, and whether it is open.
-    fn cache(chunks: Vec<u32>) -> Arc<TryLock<(Vec<u32>, bool)>> {
-        Arc::new(TryLock::new((chunks, true)))
-    }
-
-    #[test]
-    fn a_chunk_is_never_in_two_places_and_never_lost() {
-        loom::model(|| {
-            let lock = cache(vec![1, 2]);
-            let owner = thread::spawn({
-                let lock = lock.clone();
-                move || {
-                    let chunk = lock.try_lock()?.0.pop()?;
-                    match lock.try_lock() {
-                        Some(mut cache) if cache.1 => cache.0.push(chunk),
-                        _ => return Some(chunk),
-                    }
-                    None
-                }
-            });
-            let drained = std::mem::take(&mut lock.lock().0);
-            let kept = owner.join().unwrap_or_else(|_| panic!("the owner panicked"));
-            let rest = std::mem::take(&mut lock.lock().0);
-            let mut all: Vec<_> = drained.into_iter().chain(kept).chain(rest).collect();
-            all.sort_unstable();
-            assert_eq!(all, [1, 2]);
-        });
-    }
-
-    #[test]
-    fn a_cache_that_was_closed_stays_empty() {
-        loom::model(|| {
-            let lock = cache(Vec::new());
-            let owner = thread::spawn({
-                let lock = lock.clone();
-                move || {
-                    for chunk in [1, 2] {
-                        if let Some(mut cache) = lock.try_lock().filter(|cache| cache.1) {
-                            cache.0.push(chunk);
-                        }
-                    }
-                }
-            });
-            *lock.lock() = (Vec::new(), false);
-            assert!(owner.join().is_ok(), "the owner panicked");
-            assert!(lock.lock().0.is_empty(), "kept after it was closed");
-        });
-    }
-
-    #[test]
-    fn threads_that_wait_for_the_lock_hold_it_one_at_a_time() {
-        loom::model(|| {
-            let lock = Arc::new(TryLock::new(0_u32));
-            let visitor = thread::spawn({
-                let lock = lock.clone();
-                move || *lock.lock() += 1
-            });
-            *lock.lock() += 1;
-            assert!(visitor.join().is_ok(), "a visitor panicked");
-            assert_eq!(*lock.lock(), 2);
-        });
-    }
-}
-
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
