@@ -286,7 +286,7 @@ impl ChunkRef {
     pub(crate) unsafe fn from_raw(chunk: *mut Chunk) -> Option<Self> {
         // SAFETY: the chunk has the reference that the pointer stands for, by this function's contract.
         let len = unsafe { &*chunk }.len();
-        (len != 0).then_some(Self(chunk))
+        (len != 0).then(|| Self(chunk))
     }
 
     /// Whether nothing but the CPU has used the chunk since it was lent, through this reference alone.

@@ -1,5 +1,6 @@
 //! Pools: what they lend, when they lend it again, and a model that they are compared with.
 
+mod bookkeeping;
 mod model;
 mod pool;
 mod streams;

@@ -656,6 +656,9 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
  * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
  * is waited for, and a pool gives it out again at once.
  *
+ * Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
+ * ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.
+ *
  * @param mem  The memory or region, which must not be used afterwards.
  *
  * `mem` must be NULL, or memory that neither the CPU nor the device uses any more.
@@ -666,7 +669,8 @@ VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
  * As vkgdr_memory_free(), and reports what the drivers say. The memory is gone whatever is returned.
  *
  * @param mem  The memory or region, which must not be used afterwards.
- * @return A `vkgdr_status`.
+ * @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is
+ *         noticed.
  *
  * As for vkgdr_memory_free().
  */

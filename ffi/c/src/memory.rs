@@ -3,6 +3,7 @@
 #![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_void;
+use std::io::Write as _;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
 use std::ptr::{NonNull, null_mut};
@@ -148,9 +149,17 @@ unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
     Ok(())
 }
 
+/// Reports a failed free: a double free on standard error, since it is a bug of the program that would otherwise go
+/// unnoticed, and others to the log.
 #[cold]
-fn warn(what: &str, failure: &Failure) {
-    log::warn!("{what}: {failure:?}");
+fn report(failure: &Failure) {
+    match failure {
+        Failure::Library(Error::Freed) => {
+            // Nothing can be done where standard error is closed.
+            let _ = writeln!(std::io::stderr(), "vkgdr: vkgdr_memory_free: this memory of a pool was freed before");
+        }
+        failure => log::warn!("freeing memory: {failure:?}"),
+    }
 }
 
 /// Allocates memory.
@@ -182,6 +191,9 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
 /// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
 /// is waited for, and a pool gives it out again at once.
 ///
+/// Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
+/// ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.
+///
 /// @param mem  The memory or region, which must not be used afterwards.
 ///
 /// # Safety
@@ -195,7 +207,7 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
         }
         // The prototype of vkgdr 0.1 has no room for an error.
         // SAFETY: by this function's contract.
-        unsafe { free(mem) }.unwrap_or_else(|failure| warn("freeing memory", &failure));
+        unsafe { free(mem) }.unwrap_or_else(|failure| report(&failure));
         Ok(())
     });
 }
@@ -203,7 +215,8 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
 /// As vkgdr_memory_free(), and reports what the drivers say. The memory is gone whatever is returned.
 ///
 /// @param mem  The memory or region, which must not be used afterwards.
-/// @return A `vkgdr_status`.
+/// @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is
+///         noticed.
 ///
 /// # Safety
 ///
@@ -236,7 +249,7 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
         unsafe { bind(mem, stream) }?;
         // From here on the memory is gone for the caller, whatever the drivers say.
         // SAFETY: as above.
-        unsafe { free(mem) }.unwrap_or_else(|failure| warn("freeing memory on a stream", &failure));
+        unsafe { free(mem) }.unwrap_or_else(|failure| report(&failure));
         Ok(())
     })
 }

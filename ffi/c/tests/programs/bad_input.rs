@@ -81,6 +81,11 @@ fn unknown_and_impossible_options_of_pools_are_refused() -> Result {
 }
 
 #[test]
+fn a_pools_memory_that_is_freed_twice_is_lent_once() -> Result {
+    run("double-frees-of-pool-memory")
+}
+
+#[test]
 fn a_pool_can_be_used_and_closed_while_a_thread_ends() -> Result {
     run("pools-at-the-end-of-thread")
 }
