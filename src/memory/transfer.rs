@@ -147,12 +147,12 @@ impl Region {
     }
 
     #[inline]
-    fn path(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
+    fn path(&self, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
         let memory_type = self.chunk().allocation().memory_type();
         let properties = MemoryProperties {
             host_view: self.kind().has_host_view(),
             coherent: memory_type.coherent,
-            write_combined: view.is_write_combined(),
+            write_combined: !memory_type.cached,
         };
         match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
             // Setting an engine up for one copy is not worth it.
@@ -168,7 +168,7 @@ impl Region {
 
     fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
         let view = self.view();
-        match self.path(view, policy, Direction::Write, source.len()) {
+        match self.path(policy, Direction::Write, source.len()) {
             CopyPath::Cpu => self.write_by_cpu(view, offset, source),
             CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.after(failure)),
             CopyPath::EngineOrCpu => {
@@ -179,7 +179,7 @@ impl Region {
 
     fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
         let view = self.view();
-        match self.path(view, policy, Direction::Read, target.len()) {
+        match self.path(policy, Direction::Read, target.len()) {
             CopyPath::Cpu => self.read_by_cpu(view, offset, target),
             CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.after(failure)),
             CopyPath::EngineOrCpu => {
@@ -206,7 +206,7 @@ impl Region {
         len: usize,
         pattern: &[u8],
     ) -> Option<FillPattern> {
-        let path = self.path(view, CopyPolicy::Auto, Direction::Write, len);
+        let path = self.path(CopyPolicy::Auto, Direction::Write, len);
         let is_whole = len > 0 && len.is_multiple_of(pattern.len().max(1));
         if path == CopyPath::EngineOrCpu && is_whole {
             FillPattern::of(pattern, view.device_ptr() + offset as u64)
@@ -228,7 +228,7 @@ impl Region {
 
     fn write_by_cpu(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<()> {
         view.write(offset, source)?;
-        if view.is_write_combined() {
+        if !self.chunk().allocation().memory_type().cached {
             self.engines().counters().count_cpu(Direction::Write, source.len());
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Region {
 
     fn read_by_cpu(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<()> {
         view.read(offset, target)?;
-        if view.is_write_combined() {
+        if !self.chunk().allocation().memory_type().cached {
             self.engines().counters().count_cpu(Direction::Read, target.len());
         }
         Ok(())
@@ -244,7 +244,7 @@ impl Region {
 
     fn fill_by_cpu(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
         view.fill(offset, len, pattern)?;
-        if view.is_write_combined() {
+        if !self.chunk().allocation().memory_type().cached {
             self.engines().counters().count_cpu(Direction::Write, len);
         }
         Ok(())
