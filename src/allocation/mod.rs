@@ -115,6 +115,7 @@ impl Allocation {
         self.external.abandon();
     }
 
+    #[inline]
     pub(crate) fn owner(&self) -> &Vkgdr {
         &self.owner
     }

@@ -102,6 +102,7 @@ impl Gpu {
         &self.release_queue
     }
 
+    #[inline]
     pub(crate) const fn copy_engines(&self) -> &CopyEngines {
         &self.copy_engines
     }

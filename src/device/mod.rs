@@ -162,6 +162,7 @@ impl Vkgdr {
         self.gpu().release_queue().collect()
     }
 
+    #[inline]
     pub(crate) fn gpu(&self) -> &'static Gpu {
         self.handle.gpu
     }

@@ -10,7 +10,7 @@ use bytemuck::{AnyBitPattern, NoUninit, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::chunk::ChunkRef;
-use crate::access::copy::{self, CopyRoutine};
+use crate::access::copy::{self, CopyRoutine, HostAccess};
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
@@ -55,7 +55,7 @@ impl Region {
 
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
-        View::checked(self.chunk.allocation(), self.offset(), self.len)
+        View::checked(self.chunk.allocation(), self.offset(), self.len, self.chunk.host_access())
     }
 
     /// Where it begins in its allocation, in bytes.
@@ -64,18 +64,18 @@ impl Region {
         usize::try_from(self.device_ptr - self.chunk.allocation().device_ptr()).unwrap_or(usize::MAX)
     }
 
-    /// The host address of a range within the region, if the CPU copies it through its cache.
+    /// The host address of a range.
     #[inline]
-    fn cached_ptr(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        if !self.chunk.is_cached() || range::check(offset, len, self.len).is_err() {
-            return None;
-        }
+    pub(super) fn host_range(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
+        range::check(offset, len, self.len)?;
+        let first = NonNull::new(self.host_ptr.0).ok_or_else(|| Error::NoHostView { kind: self.kind() })?;
         // SAFETY: `offset` is at most the length of the mapping at `host_ptr`.
-        NonNull::new(unsafe { self.host_ptr.0.add(offset) })
+        Ok(unsafe { first.add(offset) })
     }
 
     /// The handle that the memory was allocated from.
     #[must_use]
+    #[inline]
     pub fn owner(&self) -> &Vkgdr {
         self.chunk.allocation().owner()
     }
@@ -227,11 +227,11 @@ impl Region {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
-        let Some(to) = self.cached_ptr(offset, source.len()) else {
-            return self.write_otherwise(offset, source);
-        };
+        let access = self.chunk.host_access();
+        let HostAccess::Cached(_) = access else { return self.write_uncached(access, offset, source) };
+        let to = self.host_range(offset, source.len())?;
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
-        unsafe { copy::write_cached(to, source) };
+        unsafe { copy::write(access, to, source) };
         Ok(())
     }
 
@@ -270,11 +270,11 @@ impl Region {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
-        let Some(from) = self.cached_ptr(offset, target.len()) else {
-            return self.read_otherwise(offset, target);
-        };
+        let access = self.chunk.host_access();
+        let HostAccess::Cached(_) = access else { return self.read_uncached(access, offset, target) };
+        let from = self.host_range(offset, target.len())?;
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
-        unsafe { copy::read_cached(from, target) };
+        unsafe { copy::read(access, from, target) };
         Ok(())
     }
 
