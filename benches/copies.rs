@@ -1,24 +1,32 @@
-//! Copies in memory that the CPU caches against libc's `memcpy`: as they are made by default, and with each routine
-//! forced, which is meant for memory that the CPU does not cache.
+//! Copies by the CPU, in two parts.
 //!
-//! The choice is made once for a process, so that each routine is measured in a process of its own. Both sides copy
-//! between the same places, in turns in one run.
-#![expect(unsafe_code, reason = "calls libc's memcpy to compare with")]
+//! Cached memory against libc's `memcpy`, as copies are made by default.
+//!
+//! Write-combined memory, with each routine forced, against a straightforward loop ([`ramps`]), through `Region` and through a
+//! map guard. The choice is made once for a process, so that each routine is measured in a process of its own. On the
+//! simulated driver such memory is ordinary memory that is treated as write-combined: this measures what a copy costs the
+//! CPU, not the bus.
+//!
+//! Both sides copy between the same places, in turns in one run.
+#![expect(unsafe_code, reason = "calls libc's memcpy and loops of its own to compare with")]
 
 mod pairs;
+mod ramps;
 #[allow(dead_code, reason = "differences are for other benches")]
 mod report;
 
 use std::error::Error;
-use std::ffi::c_void;
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use pairs::{Effort, Pairs, minimum};
+use ramps::{Copy, Ramps};
 use report::{Goal, Report};
 use support::cuda::Context;
-use vkgdr::{CopyRoutine, Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::ash::vk::MemoryPropertyFlags;
+use vkgdr::{CopyRoutine, CopyThresholds, MapGuard, MapMode, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -27,6 +35,8 @@ const VARIABLE: &str = "VKGDR_COPY";
 
 const SIZES: [usize; 20] =
     [1, 2, 3, 4, 8, 13, 16, 31, 32, 64, 100, 128, 256, 1024, 4096, 16_384, 65_536, 1_048_576, 8_388_608, 67_108_864];
+/// Below the size from which reads are spread over threads.
+const WRITE_COMBINED_SIZES: [usize; 17] = [1, 2, 3, 4, 8, 13, 16, 31, 32, 63, 64, 100, 128, 256, 4096, 16_384, 65_536];
 
 const PAGE: usize = 4096;
 /// Where private memory lies in its page, while the other side starts with one: aligned as by malloc, and so far that
@@ -41,11 +51,11 @@ fn main() -> Result {
         return Ok(());
     }
     if std::env::var_os(VARIABLE).is_some() {
-        return measure();
+        return write_combined();
     }
-    measure()?;
+    cached()?;
     for routine in CopyRoutine::ALL.into_iter().filter(|routine| routine.is_supported()) {
-        let status = Command::new(std::env::current_exe()?).arg("--bench").env(VARIABLE, routine.name()).status()?;
+        let status = again()?.arg("--bench").env(VARIABLE, routine.name()).status()?;
         if !status.success() {
             return Err(format!("with {routine}: {status}").into());
         }
@@ -53,36 +63,96 @@ fn main() -> Result {
     Ok(())
 }
 
-fn measure() -> Result {
+/// The command that runs this program again: on the simulated driver with a GPU whose mapped memory is not cached.
+fn again() -> Result<Command> {
+    let program = std::env::current_exe()?;
+    let run = std::env::var_os("CARGO_MANIFEST_DIR").map(|root| PathBuf::from(root).join("sim/run"));
+    match run.filter(|run| support::simcuda().is_some() && run.is_file()) {
+        None => Ok(Command::new(program)),
+        Some(run) => {
+            let mut command = Command::new(run);
+            command.arg(program).env("VKGDR_TEST_PROFILE", "rebar");
+            Ok(command)
+        }
+    }
+}
+
+/// Private memory of `len` bytes, in its place.
+fn private(len: usize) -> (Vec<u8>, usize) {
+    let bytes = vec![2_u8; 2 * PAGE + len];
+    let start = bytes.as_ptr().align_offset(PAGE) + APART;
+    (bytes, start)
+}
+
+fn cached() -> Result {
     let _context = Context::create(0);
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let most = SIZES.into_iter().max().unwrap_or(0);
     // Cached memory, which this kind is by definition.
     let memory = Memory::allocate(&gpu, most, MemoryKind::Host)?;
     memory.fill(.., 1_u8)?;
-    let mut private = vec![2_u8; PAGE + most];
-    let start = private.as_ptr().align_offset(PAGE) + APART;
-    let private = &mut private[start % PAGE..][..most];
+    let (mut bytes, start) = private(most);
+    let private = &mut bytes[start..][..most];
     let routine = memory.copy_routine();
-
-    if std::env::var_os(VARIABLE).is_some() {
-        println!("\n{routine}, ratio to libc memcpy: of minima, median; write | read");
-        for len in SIZES {
-            let (write, read) = (write(&memory, &private[..len]), read(&memory, &mut private[..len]));
-            let ratios =
-                |pairs: &Pairs| format!("{:7.3} {:7.3}", minimum(&pairs.ours) / minimum(&pairs.peer), pairs.ratio());
-            println!("{len:>9} B  {} | {}", ratios(&write), ratios(&read));
-        }
-        return Ok(());
-    }
     let mut report = Report::default();
     for len in SIZES {
         let goal = if len > 4096 { Goal::Ratio(1.05) } else { Goal::Ratio(1.2) };
-        report.add(format!("write, {len} B, {routine}"), "libc memcpy", write(&memory, &private[..len]), goal);
-        report.add(format!("read, {len} B, {routine}"), "libc memcpy", read(&memory, &mut private[..len]), goal);
+        let written = write(&memory, &private[..len], memcpy);
+        report.add(format!("write, {len} B, {routine}"), "libc memcpy", written, goal);
+        let seen = read(&memory, &mut private[..len], memcpy);
+        report.add(format!("read, {len} B, {routine}"), "libc memcpy", seen, goal);
     }
     report.publish("copies", gpu.name());
     println!("\nCached memory only: nothing here tells how fast the PCIe BAR is.");
+    Ok(())
+}
+
+/// Measures the routine that is forced on this process. The best one that the CPU has is judged.
+fn write_combined() -> Result {
+    let _context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    // The CPU is to copy everything.
+    gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: usize::MAX });
+    let most = WRITE_COMBINED_SIZES.into_iter().max().unwrap_or(0);
+    let is_cached = |memory: &Memory| memory.memory_type().flags.contains(MemoryPropertyFlags::HOST_CACHED);
+    let mapped = Memory::allocate(&gpu, most + PAGE, MemoryKind::Mapped).ok().filter(|memory| !is_cached(memory));
+    let memory = match mapped {
+        Some(memory) => memory,
+        None => Memory::allocate(&gpu, most + PAGE, MemoryKind::Host)?,
+    };
+    memory.fill(.., 1_u8)?;
+    let mut guard = memory.map(MapMode::ReadWrite, ..)?;
+    let (mut bytes, start) = private(most);
+    let private = &mut bytes[start..][..most];
+    let routine = memory.copy_routine();
+    let is_best = CopyRoutine::ALL.into_iter().rfind(|found| found.is_supported() && *found != CopyRoutine::Ordinary);
+    let judged = is_best == Some(routine);
+    let ramps = Ramps::of(routine);
+    let (store, load, in_order, peer) = match ramps {
+        Some(Ramps { store, load, load_in_order }) => (store, load, load_in_order, "ramps"),
+        None => (memcpy as Copy, memcpy as Copy, memcpy as Copy, "libc memcpy"),
+    };
+    let mut report = Report::default();
+    println!("\n{routine}, ratio to {peer}: of minima, median");
+    for len in WRITE_COMBINED_SIZES {
+        let goal = if len > 256 { Goal::Ratio(1.05) } else { Goal::Ratio(1.3) };
+        let rows = [
+            ("write-combined write", write(&memory, &private[..len], store), goal),
+            ("write-combined guard's write", guard_write(&mut guard, host(&memory), &private[..len], store), goal),
+            ("write-combined read", read(&memory, &mut private[..len], in_order), goal),
+            ("write-combined guard's read", guard_read(&guard, host(&memory), &mut private[..len], in_order), goal),
+            ("write-combined read to one without order", read(&memory, &mut private[..len], load), Goal::None),
+        ];
+        let mut line = format!("{len:>9} B");
+        for (what, pairs, goal) in rows {
+            line += &format!(" | {:6.3} {:6.3}", minimum(&pairs.ours) / minimum(&pairs.peer), pairs.ratio());
+            report.add(format!("{what}, {len} B, {routine}"), peer, pairs, goal);
+        }
+        println!("{line}");
+    }
+    if judged {
+        report.publish("copies-write-combined", gpu.name());
+    }
     Ok(())
 }
 
@@ -92,26 +162,44 @@ fn effort(len: usize) -> Effort {
     Effort { batch, rounds: 400, at_most: Duration::from_millis(600) }
 }
 
-fn write(memory: &Memory, private: &[u8]) -> Pairs {
+/// As the peers.
+unsafe fn memcpy(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: by the type's contract.
+    unsafe { libc::memcpy(to.cast(), from.cast(), len) };
+}
+
+fn write(memory: &Memory, private: &[u8], peer: Copy) -> Pairs {
     let to = host(memory);
-    let len = private.len();
-    effort(len).measure(
+    effort(private.len()).measure(
         || {
             let (memory, offset, private) = black_box((memory, 0, private));
             must(memory.write(offset, private));
         },
         || {
-            let (to, from, len) = black_box((to, private.as_ptr(), len));
-            // SAFETY: both sides have `len` bytes, and nobody else uses them.
-            unsafe { libc::memcpy(to, from.cast(), len) }
+            let (to, from, len) = black_box((to, private.as_ptr(), private.len()));
+            // SAFETY: both sides have `len` bytes, which nothing else uses.
+            unsafe { peer(to, from, len) }
         },
     )
 }
 
-fn read(memory: &Memory, private: &mut [u8]) -> Pairs {
+fn guard_write(guard: &mut MapGuard<'_>, to: *mut u8, private: &[u8], peer: Copy) -> Pairs {
+    effort(private.len()).measure(
+        || {
+            let (offset, private) = black_box((0, private));
+            must(guard.write(offset, private));
+        },
+        || {
+            let (to, from, len) = black_box((to, private.as_ptr(), private.len()));
+            // SAFETY: both sides have `len` bytes, which nothing else uses.
+            unsafe { peer(to, from, len) }
+        },
+    )
+}
+
+fn read(memory: &Memory, private: &mut [u8], peer: Copy) -> Pairs {
     let from = host(memory);
-    let len = private.len();
-    let to = private.as_mut_ptr().cast::<c_void>();
+    let (to, len) = (private.as_mut_ptr(), private.len());
     effort(len).measure(
         || {
             let (memory, offset, private) = black_box((memory, 0, &mut *private));
@@ -119,14 +207,29 @@ fn read(memory: &Memory, private: &mut [u8]) -> Pairs {
         },
         || {
             let (to, from, len) = black_box((to, from, len));
-            // SAFETY: both sides have `len` bytes, and nobody else uses them.
-            unsafe { libc::memcpy(to, from, len) }
+            // SAFETY: both sides have `len` bytes, which nothing else uses.
+            unsafe { peer(to, from, len) }
         },
     )
 }
 
-fn host(memory: &Memory) -> *mut c_void {
-    memory.host_ptr().map_or(std::ptr::null_mut(), |pointer| pointer.as_ptr().cast())
+fn guard_read(guard: &MapGuard<'_>, from: *const u8, private: &mut [u8], peer: Copy) -> Pairs {
+    let (to, len) = (private.as_mut_ptr(), private.len());
+    effort(len).measure(
+        || {
+            let (guard, offset, private) = black_box((guard, 0, &mut *private));
+            must(guard.read(offset, private));
+        },
+        || {
+            let (to, from, len) = black_box((to, from, len));
+            // SAFETY: both sides have `len` bytes, which nothing else uses.
+            unsafe { peer(to, from, len) }
+        },
+    )
+}
+
+fn host(memory: &Memory) -> *mut u8 {
+    memory.host_ptr().map_or(std::ptr::null_mut(), |pointer| pointer.as_ptr())
 }
 
 /// Stops at the first error: a measurement of failures means nothing.

@@ -1,4 +1,4 @@
-//! Scopes in which the CPU uses memory, with the invalidate before and the flush after.
+//! Scopes in which the CPU uses memory, with an invalidate before and a flush after.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -9,19 +9,19 @@ use bytemuck::{NoUninit, Pod};
 use super::view::View;
 use crate::{Error, Result};
 
-/// What the CPU does with mapped memory.
+/// How the CPU uses mapped memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MapMode {
     /// Reads only: invalidated on entry, not flushed.
     Read,
-    /// Writes some of the bytes and reads none: flushed at the end. The bytes that are not written keep their
-    /// values, so that the range is invalidated on entry too: a flush writes whole atoms.
+    /// Writes some of the bytes and reads none: flushed at the end. Invalidated on entry too, so that the bytes that are
+    /// not written keep their values: a flush writes whole atoms.
     Write,
     /// Reads and writes: invalidated on entry, flushed at the end.
     ReadWrite,
-    /// Writes every byte and reads none: flushed at the end. What was there before is undefined on
-    /// non-coherent memory.
+    /// Writes every byte and reads none: flushed at the end. On non-coherent memory the bytes are undefined until they
+    /// are written.
     Discard,
 }
 
@@ -31,11 +31,11 @@ impl MapMode {
     }
 }
 
-/// The CPU's use of a range of memory, from [`Region::map`](crate::Region::map) to the guard's end.
+/// The CPU's use of a range of memory, begun by [`Region::map`](crate::Region::map).
 ///
-/// Dropping the guard flushes what the mode says; [`MapGuard::finish`] does the same and reports failure. All
-/// offsets are in bytes from the start of the mapped range.
-#[must_use = "the guard flushes when it goes; dropped at once it guards nothing"]
+/// Dropping the guard flushes if the mode says so; [`MapGuard::finish`] does the same and reports errors. Offsets are in
+/// bytes from the start of the mapped range.
+#[must_use = "the guard flushes when it is dropped; dropped at once it guards nothing"]
 pub struct MapGuard<'a> {
     view: View<'a>,
     mode: MapMode,
@@ -70,8 +70,8 @@ impl<'a> MapGuard<'a> {
         self.mode
     }
 
-    /// The first byte; there always is one. Valid while the guard lives; the device may change the bytes at any time.
-    /// What is written through it in mode [`MapMode::Read`] is not flushed.
+    /// The host address of the first byte, never none. Valid while the guard lives; the device may change the bytes at any
+    /// time. Writes through it in mode [`MapMode::Read`] are not flushed.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         self.view.host_ptr()
@@ -126,7 +126,7 @@ impl fmt::Debug for MapGuard<'_> {
 impl Drop for MapGuard<'_> {
     fn drop(&mut self) {
         match self.end() {
-            // What a forked process inherited is its parent's to flush.
+            // In a forked child the memory is the parent's.
             Ok(()) | Err(Error::Forked) => {}
             Err(error) => log::error!("the end of a map guard: {error}"),
         }

@@ -1,7 +1,7 @@
-//! How the CPU reaches memory: checked ranges, flush and invalidate, copies, map guards.
+//! The CPU's access to memory: checked ranges, flush and invalidate, copies, map guards.
 //!
-//! [`range`] is pure; [`view`] applies it to an allocation; [`copy`] holds the copy routines; [`guard`] ties
-//! flush and invalidate to a scope; [`writer`] ties one fence to many writes.
+//! [`range`] is pure; [`view`] applies it to an allocation; [`copy`] holds the copy routines; [`guard`] ties flush and
+//! invalidate to a scope; [`writer`] shares one fence among many writes.
 
 pub(crate) mod copy;
 pub(crate) mod guard;

@@ -1,4 +1,4 @@
-//! A range of an allocation, and what may be done to it.
+//! A checked range of an allocation: flush, invalidate and copies by the CPU.
 #![expect(unsafe_code, reason = "copies through the host pointer")]
 
 use std::ptr::NonNull;
@@ -7,30 +7,31 @@ use std::sync::atomic::{Ordering, fence};
 use bytemuck::{NoUninit, Pod};
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::copy::{self, CopyRoutine};
+use super::copy::{self, CopyRoutine, HostAccess};
 use super::range;
 use crate::allocation::Allocation;
 use crate::{Error, Result};
 
-/// Bytes `offset..offset + len` of an allocation. Every offset below is relative to that range.
+/// Bytes `offset..offset + len` of an allocation. Offsets of the methods count from the start of that range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     allocation: &'a Allocation,
     offset: usize,
     len: usize,
+    access: HostAccess,
 }
 
 impl<'a> View<'a> {
-    #[inline]
-    pub(crate) const fn whole(allocation: &'a Allocation) -> Self {
-        Self { allocation, offset: 0, len: allocation.len() }
+    pub(crate) fn whole(allocation: &'a Allocation) -> Self {
+        let access = HostAccess::of(allocation.kind().has_host_view(), allocation.memory_type().cached);
+        Self { allocation, offset: 0, len: allocation.len(), access }
     }
 
-    /// A range that has been checked before.
+    /// A range that the caller has checked, of an allocation whose [`access`](Self::access) it knows.
     #[inline]
-    pub(crate) fn checked(allocation: &'a Allocation, offset: usize, len: usize) -> Self {
+    pub(crate) fn checked(allocation: &'a Allocation, offset: usize, len: usize, access: HostAccess) -> Self {
         debug_assert!(range::check(offset, len, allocation.len()).is_ok());
-        Self { allocation, offset, len }
+        Self { allocation, offset, len, access }
     }
 
     /// A part of this view.
@@ -48,7 +49,7 @@ impl<'a> View<'a> {
         self.allocation.device_ptr() + self.offset as u64
     }
 
-    /// The first byte as the CPU sees it; none for device memory.
+    /// The host address of the first byte; none for device memory.
     #[inline]
     pub(crate) fn host_ptr(self) -> Option<NonNull<u8>> {
         // SAFETY: `offset` is at most the allocation's length.
@@ -61,7 +62,7 @@ impl<'a> View<'a> {
         range::check(offset, len, self.len)?;
         let memory_type = self.allocation.memory_type();
         fence(Ordering::Release);
-        copy::order_writes(memory_type.cached);
+        copy::order_writes(self.access);
         if memory_type.coherent || len == 0 {
             return Ok(());
         }
@@ -75,12 +76,12 @@ impl<'a> View<'a> {
         if !self.allocation.memory_type().coherent && len > 0 {
             self.allocation.invalidate(self.offset + offset, len)?;
         }
-        copy::order_reads(self.allocation.memory_type().cached);
+        copy::order_reads(self.access);
         fence(Ordering::Acquire);
         Ok(())
     }
 
-    /// Invalidates the atoms at the start and the end that are only partly within this view.
+    /// Invalidates the first and the last atom, if they are only partly within this view.
     pub(crate) fn invalidate_edges(self) -> Result<()> {
         let atom = self.allocation.memory_type().atom;
         let partial = |boundary: usize| !boundary.is_multiple_of(atom);
@@ -93,15 +94,15 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// The routine that copies to and from this memory.
-    pub(crate) fn copy_routine(self) -> CopyRoutine {
-        copy::routine(self.allocation.memory_type().cached)
+    /// How the CPU copies this memory.
+    #[inline]
+    pub(crate) const fn access(self) -> HostAccess {
+        self.access
     }
 
-    /// Whether the CPU's copies go past its cache.
-    #[inline]
-    pub(crate) fn is_write_combined(self) -> bool {
-        copy::is_write_combined(self.allocation.memory_type().cached)
+    /// The routine that copies this memory.
+    pub(crate) fn copy_routine(self) -> CopyRoutine {
+        HostAccess::of(true, self.allocation.memory_type().cached).routine()
     }
 
     /// Copies `source` to `offset`.
@@ -110,7 +111,7 @@ impl<'a> View<'a> {
         let source = bytemuck::cast_slice(source);
         let to = self.host_range(offset, source.len())?;
         // SAFETY: `to` has room for `source.len()` bytes, which this view keeps mapped.
-        unsafe { copy::write(self.allocation.memory_type().cached, to, source) };
+        unsafe { copy::write(self.access, to, source) };
         Ok(())
     }
 
@@ -120,14 +121,14 @@ impl<'a> View<'a> {
         let source = bytemuck::cast_slice(source);
         let to = self.host_range(offset, source.len())?;
         // SAFETY: as in `write`.
-        unsafe { copy::write_unordered(self.allocation.memory_type().cached, to, source) };
+        unsafe { copy::write_unordered(self.access, to, source) };
         Ok(())
     }
 
-    /// Orders this thread's earlier writes to this memory before its later stores, as the device sees them.
+    /// Orders this thread's earlier writes before its later stores, as the device sees them.
     #[inline]
     pub(crate) fn order_writes(self) {
-        copy::order_writes(self.allocation.memory_type().cached);
+        copy::order_writes(self.access);
     }
 
     /// Copies from `offset` to `target`.
@@ -136,7 +137,7 @@ impl<'a> View<'a> {
         let target = bytemuck::cast_slice_mut(target);
         let from = self.host_range(offset, target.len())?;
         // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped, and an allocation is whole lines.
-        unsafe { copy::read(self.allocation.memory_type().cached, from, target) };
+        unsafe { copy::read(self.access, from, target) };
         Ok(())
     }
 
@@ -149,11 +150,11 @@ impl<'a> View<'a> {
         }
         let to = self.host_range(offset, len)?;
         // SAFETY: `to` has room for `len` bytes, which this view keeps mapped.
-        unsafe { copy::fill(self.allocation.memory_type().cached, to, len, pattern) };
+        unsafe { copy::fill(self.access, to, len, pattern) };
         Ok(())
     }
 
-    /// The host pointer to a range that has been checked.
+    /// The host address of a range, which is checked.
     #[inline]
     fn host_range(self, offset: usize, len: usize) -> Result<NonNull<u8>> {
         let part = self.part(offset, len)?;

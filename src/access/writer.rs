@@ -8,18 +8,17 @@ use bytemuck::NoUninit;
 use super::view::View;
 use crate::Result;
 
-/// Writes to a region, from [`Region::writer`](crate::Region::writer) on, that are ordered together.
+/// Writes to a region that share one fence, made by [`Region::writer`](crate::Region::writer).
 ///
-/// [`Region::write`](crate::Region::write) ends with a fence, which waits until the CPU's write-combining buffers have
-/// been drained. A writer has one for all of its writes, when it is finished or dropped: whatever this thread stores
-/// afterwards comes after all of them, as the device sees it. Among themselves they have no order, and the device may see
-/// each of them before the end or only after it. A flag that tells a running kernel that the bytes are there must be
-/// written after the writer is finished.
+/// [`Region::write`](crate::Region::write) ends with a fence, which waits until the CPU's write-combining buffers are
+/// drained. A writer has one fence for all of its writes, when it is finished or dropped: this thread's later stores
+/// come after all of them, as the device sees it. The writes have no order among themselves, and the device may see each
+/// of them before or after the end. Write a flag that tells a running kernel that the bytes are there after the writer is
+/// finished.
 ///
-/// On memory that the CPU caches, writes need no fence, and a writer is as good as `Region::write`. Where memory is not
-/// coherent, [`Region::flush`](crate::Region::flush) must follow; it fences too, so that a flush makes the writer's own
-/// fence superfluous but not wrong.
-#[must_use = "the writer fences when it goes; dropped at once it orders nothing"]
+/// Cached memory needs no fence: a writer does the same as `Region::write`. Where memory is not coherent,
+/// [`Region::flush`](crate::Region::flush) must follow, which includes a fence.
+#[must_use = "the fence comes when the writer is dropped; dropped at once it orders nothing"]
 pub struct Writer<'a> {
     view: View<'a>,
     unordered: bool,

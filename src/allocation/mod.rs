@@ -114,6 +114,7 @@ impl Allocation {
         self.external.abandon();
     }
 
+    #[inline]
     pub(crate) fn owner(&self) -> &Vkgdr {
         &self.owner
     }

@@ -1,6 +1,6 @@
-//! Copies by the GPU's copy engine, for callers that wait: straight from and to memory of theirs that is pinned, through
-//! pinned memory of ours otherwise.
-#![expect(unsafe_code, reason = "copies through pages that the device uses too")]
+//! Copies by the copy engine in one context, for callers that wait: directly from and to their page-locked memory,
+//! otherwise through pinned slots.
+#![expect(unsafe_code, reason = "copies through pages that the device uses")]
 
 use std::ptr::{self, NonNull};
 use std::thread;
@@ -14,22 +14,22 @@ use crate::driver::locked_pages::LockedPages;
 use crate::driver::owned_stream::OwnedStream;
 use crate::{Error, Result};
 
-/// The bytes of a slot: large enough that starting its copy costs little beside the copy.
+/// The bytes of a slot: enough that a copy takes much longer than its start.
 const SLOT: usize = 1 << 20;
-/// While one is copied by the device, the CPU copies to or from the other.
+/// The CPU copies to or from one while the device copies the other.
 const SLOTS: usize = 2;
-/// The least that is copied at a time, if there is more: at 20 GB/s, a few µs, what a call of the driver takes.
+/// The shortest segment of a longer copy: 3 µs at 20 GB/s, about the time of a driver call.
 const SEGMENT: usize = 64 << 10;
-/// A copy has at least so many segments, as far as they are not too small, so that both sides work at once.
+/// The fewest segments of a copy, unless they would be too short, so that CPU and device work at once.
 const SEGMENTS: usize = 4;
-/// How often a driver is asked again whether it has finished with a caller's memory, a millisecond apart. An error that
-/// stays is that of a broken context, whose work has ended ("any further CUDA work will return the same error", CUDA
-/// driver API, CUresult).
-const ASKED_AGAIN: usize = 8;
+/// How often a failed wait for a copy of a caller's memory is repeated, a millisecond apart. An error that stays is that
+/// of a broken context, whose work has ended ("any further CUDA work will return the same error", CUDA driver API,
+/// CUresult).
+const WAIT_RETRIES: usize = 8;
 
-/// A ring of slots of pinned memory, each with a stream of one context. That context must be current in every call.
+/// Slots of pinned memory, each with a stream of one context, which must be current in every call.
 ///
-/// A slot's pages belong to the CPU while the slot is not busy.
+/// The pages of a slot belong to the CPU while the slot is not busy.
 #[derive(Debug)]
 pub(super) struct ContextEngine {
     slots: [Slot; SLOTS],
@@ -49,29 +49,28 @@ impl Slot {
     }
 }
 
-/// A part of a copy, within one slot.
+/// A part of a copy that goes through one slot.
 struct Segment {
     slot: usize,
     start: usize,
     len: usize,
 }
 
-/// `len` bytes in segments, one slot after the other.
+/// Splits `len` bytes into segments, alternating between the slots.
 fn segments(len: usize) -> impl Iterator<Item = Segment> {
     let most = len.div_ceil(SEGMENTS).next_multiple_of(4096).clamp(SEGMENT, SLOT);
     let starts = (0..len).step_by(most);
     starts.enumerate().map(move |(index, start)| Segment { slot: index % SLOTS, start, len: most.min(len - start) })
 }
 
-/// Whether both ends of a copy are in pinned memory. Between them may be memory that is not, if somebody pinned parts of
-/// a buffer: then the driver refuses to copy it.
+/// Whether both ends of a buffer are page-locked. If memory between them is not, the driver refuses the copy.
 fn is_pinned(bytes: &[u8]) -> bool {
     let is_locked = |byte: &u8| cuda().and_then(|cuda| cuda.is_page_locked(byte)).unwrap_or(false);
     [bytes.first(), bytes.last()].into_iter().all(|end| end.is_some_and(is_locked))
 }
 
 impl ContextEngine {
-    /// In the current context.
+    /// An engine of the current context.
     pub(super) fn new() -> Result<Self> {
         cuda()?.beside_captures(|| {
             let pages = LockedPages::new(SLOTS * SLOT)?;
@@ -86,27 +85,27 @@ impl ContextEngine {
     ///
     /// `source.len()` bytes must be valid at `to`, also for a while when this fails.
     pub(super) unsafe fn write(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
-        self.settle()?;
+        self.wait_for_all()?;
         let from = NonNull::from(source).cast();
         // SAFETY: by this method's contract; the caller's bytes stay as they are until this returns.
-        if is_pinned(source) && self.directly(|queue| unsafe { queue.copy_to_device(to, from, source.len()) })? {
+        if is_pinned(source) && self.copy_directly(|queue| unsafe { queue.copy_to_device(to, from, source.len()) })? {
             return Ok(());
         }
         // SAFETY: by this method's contract.
-        let given = unsafe { self.give(to, source) };
-        let settled = self.settle();
-        given.and(settled)
+        let written = unsafe { self.write_through_slots(to, source) };
+        let waited = self.wait_for_all();
+        written.and(waited)
     }
 
-    /// Has the device copy from or to the caller's own memory, and returns when it has finished with that, also when
-    /// something fails. Tells whether the driver took the copy.
-    fn directly(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<bool> {
+    /// Starts a copy from or to the caller's memory, and returns when the device has finished with that, also after a
+    /// failure. Returns whether the driver accepted the copy.
+    fn copy_directly(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<bool> {
         let slot = &mut self.slots[0];
-        // Also if the driver says that it failed: it may have begun.
+        // Also if the start fails: the device may have begun.
         slot.busy = true;
         let started = start(&slot.queue);
         let mut finished = self.wait(0);
-        for _ in 0..ASKED_AGAIN {
+        for _ in 0..WAIT_RETRIES {
             if finished.as_ref().err().is_none_or(Error::ends_all_work) {
                 break;
             }
@@ -118,15 +117,15 @@ impl ContextEngine {
 
     /// # Safety
     ///
-    /// As of [`write`](Self::write), and until the engine has settled.
-    unsafe fn give(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
+    /// As of [`write`](Self::write), until [`wait_for_all`](Self::wait_for_all).
+    unsafe fn write_through_slots(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
         for Segment { slot, start, len } in segments(source.len()) {
             self.wait(slot)?;
             let (page, from) = (self.page(slot), &source[start..start + len]);
             // SAFETY: the slot has room, and is not busy.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), page.as_ptr(), len) };
             let slot = &mut self.slots[slot];
-            // Also if the driver says that it failed: it may have begun.
+            // Also if the start fails: the device may have begun.
             slot.busy = true;
             // SAFETY: the slot stays as it is until it has been waited for, and the bytes at `to` by this method's contract.
             unsafe { slot.queue.copy_to_device(to + start as u64, page, len) }?;
@@ -140,27 +139,27 @@ impl ContextEngine {
     ///
     /// `target.len()` bytes must be valid at `from`, also for a while when this fails.
     pub(super) unsafe fn read(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
-        self.settle()?;
+        self.wait_for_all()?;
         let (to, len) = (NonNull::from(&mut *target).cast(), target.len());
         // SAFETY: by this method's contract; nobody uses the caller's bytes until this returns.
-        if is_pinned(target) && self.directly(|queue| unsafe { queue.copy_to_host(to, from, len) })? {
+        if is_pinned(target) && self.copy_directly(|queue| unsafe { queue.copy_to_host(to, from, len) })? {
             return Ok(());
         }
         // SAFETY: by this method's contract.
-        let taken = unsafe { self.take(from, target) };
-        let settled = self.settle();
-        taken.and(settled)
+        let copied = unsafe { self.read_through_slots(from, target) };
+        let waited = self.wait_for_all();
+        copied.and(waited)
     }
 
     /// # Safety
     ///
-    /// As of [`read`](Self::read), and until the engine has settled.
-    unsafe fn take(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
-        let mut asked = segments(target.len());
-        // As many as there are slots are under way ahead of the one that is taken out.
-        for Segment { slot, start, len } in asked.by_ref().take(SLOTS) {
+    /// As of [`read`](Self::read), until [`wait_for_all`](Self::wait_for_all).
+    unsafe fn read_through_slots(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
+        let mut ahead = segments(target.len());
+        // A copy to each slot is under way before the first is emptied.
+        for Segment { slot, start, len } in ahead.by_ref().take(SLOTS) {
             // SAFETY: the slot is free at the start, and the bytes at `from` valid by this method's contract.
-            unsafe { self.ask(slot, from + start as u64, len) }?;
+            unsafe { self.start_read(slot, from + start as u64, len) }?;
         }
         for Segment { slot, start, len } in segments(target.len()) {
             self.wait(slot)?;
@@ -168,34 +167,34 @@ impl ContextEngine {
             let to = &mut target[start..start + len];
             // SAFETY: the slot has the bytes, and is not busy.
             unsafe { ptr::copy_nonoverlapping(page.as_ptr(), to.as_mut_ptr(), len) };
-            // The next to be asked for has the slot that has just been taken out.
-            if let Some(Segment { slot, start, len }) = asked.next() {
+            // The next segment goes to the slot that was just emptied.
+            if let Some(Segment { slot, start, len }) = ahead.next() {
                 // SAFETY: as above.
-                unsafe { self.ask(slot, from + start as u64, len) }?;
+                unsafe { self.start_read(slot, from + start as u64, len) }?;
             }
         }
         Ok(())
     }
 
-    /// Repeats a value over `len` bytes of the device's, and waits.
+    /// Fills `len` bytes on the device, and waits.
     ///
     /// # Safety
     ///
     /// `len` bytes must be valid at `to`, also for a while when this fails.
     pub(super) unsafe fn fill(&mut self, to: CUdeviceptr, pattern: FillPattern, len: usize) -> Result<()> {
-        self.settle()?;
+        self.wait_for_all()?;
         let slot = &mut self.slots[0];
         slot.busy = true;
         // SAFETY: by this method's contract.
         let begun = unsafe { slot.queue.fill(to, pattern, len / pattern.size()) };
-        let settled = self.settle();
-        begun.and(settled)
+        let waited = self.wait_for_all();
+        begun.and(waited)
     }
 
     /// # Safety
     ///
     /// The slot must not be busy, and `len` bytes be valid at `from` until it is waited for.
-    unsafe fn ask(&mut self, slot: usize, from: CUdeviceptr, len: usize) -> Result<()> {
+    unsafe fn start_read(&mut self, slot: usize, from: CUdeviceptr, len: usize) -> Result<()> {
         let page = self.page(slot);
         let slot = &mut self.slots[slot];
         slot.busy = true;
@@ -219,7 +218,7 @@ impl ContextEngine {
     }
 
     /// Waits for all slots, and returns the first error.
-    fn settle(&mut self) -> Result<()> {
+    fn wait_for_all(&mut self) -> Result<()> {
         (0..SLOTS).map(|slot| self.wait(slot)).fold(Ok(()), Result::and)
     }
 
@@ -228,7 +227,7 @@ impl ContextEngine {
         self.slots.iter().any(|slot| slot.busy)
     }
 
-    /// Forgets what CUDA destroyed with the context.
+    /// Forgets the CUDA objects that were destroyed with the context.
     pub(super) fn abandon(&mut self) {
         for slot in &mut self.slots {
             slot.queue.abandon();

@@ -1,14 +1,15 @@
-//! How many copies went which way, without slowing down the small ones.
+//! Counts the copies by the CPU and by the copy engine, cheaply enough for small ones.
 #![forbid(unsafe_code)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::policy::Direction;
 use crate::driver::process;
 
-/// Copies and their bytes, in one direction each.
+/// Numbers of copies and of their bytes, for each direction.
 #[derive(Debug, Default)]
 struct Tally {
     reads: AtomicU64,
@@ -17,7 +18,7 @@ struct Tally {
     written_bytes: AtomicU64,
 }
 
-/// What a tally says.
+/// The values of a tally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Totals {
     pub(crate) reads: u64,
@@ -34,19 +35,19 @@ impl Tally {
         }
     }
 
-    /// Adds from any thread.
+    /// Adds, from any thread.
     fn add(&self, direction: Direction, copies: u64, bytes: u64) {
         let (total, total_bytes) = self.of(direction);
         total.fetch_add(copies, Ordering::Relaxed);
         total_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Adds from the only thread that does: plain loads and stores.
+    /// Adds, from the only thread that does, by plain loads and stores.
     #[inline]
-    fn add_alone(&self, direction: Direction, bytes: u64) {
+    fn add_alone(&self, direction: Direction, len: usize) {
         let (total, total_bytes) = self.of(direction);
         total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        total_bytes.store(total_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+        total_bytes.store(total_bytes.load(Ordering::Relaxed) + len as u64, Ordering::Relaxed);
     }
 
     fn totals(&self) -> Totals {
@@ -67,85 +68,115 @@ impl Tally {
 
 /// The copies of a GPU.
 ///
-/// Those of the copy engine take microseconds: an atomic addition is nothing beside that. Those of the CPU to memory that
-/// it does not cache take some tens of nanoseconds, of which a locked instruction, 5 ns each, would be seen: every thread
-/// has a tally of its own for them, which costs loads and stores. Copies of cached memory are not counted.
+/// The copy engine's take microseconds, beside which an atomic addition costs nothing. The CPU's copies of write-combined
+/// memory take nanoseconds, and a locked instruction five: each thread has a tally of its own for them, and adds to it by
+/// plain loads and stores. Copies of cached memory are not counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    dma: Tally,
-    /// Of threads that are gone, and of whom had no tally.
-    cpu: Tally,
-    threads: Mutex<Vec<Arc<Tally>>>,
+    engine: Tally,
+    /// Copies by the CPU of threads without a tally.
+    others: Tally,
+    /// One for each thread that has copied, never freed. That of a thread that has ended goes to a new one.
+    tallies: Mutex<Tallies>,
 }
 
-/// A thread's tally for each GPU that it has copied to or from.
-type Mine = Vec<(usize, Arc<Tally>)>;
+#[derive(Debug, Default)]
+struct Tallies {
+    all: Vec<&'static Tally>,
+    unused: Vec<&'static Tally>,
+}
+
+/// This thread's tallies, which go back when it ends.
+struct OwnTallies(RefCell<Vec<(&'static Counters, &'static Tally)>>);
 
 thread_local! {
-    static MINE: RefCell<Mine> = const { RefCell::new(Vec::new()) };
+    static OWN: OwnTallies = const { OwnTallies(RefCell::new(Vec::new())) };
+    /// The tally that was used last.
+    static LATEST: Cell<Option<(&'static Counters, &'static Tally)>> = const { Cell::new(None) };
+}
+
+impl Drop for OwnTallies {
+    fn drop(&mut self) {
+        LATEST.set(None);
+        // In a forked child, another thread of the parent may hold the lock for ever.
+        if !process::is_forked() {
+            for (counters, tally) in self.0.get_mut().drain(..) {
+                counters.lock().unused.push(tally);
+            }
+        }
+    }
 }
 
 impl Counters {
-    pub(super) fn count_dma(&self, direction: Direction, len: usize) {
-        self.dma.add(direction, 1, len as u64);
+    pub(super) fn count_engine(&self, direction: Direction, len: usize) {
+        self.engine.add(direction, 1, len as u64);
     }
 
-    /// To be called on a GPU's counters, which are there for ever.
+    /// Counts a copy by the CPU if this thread's last one was of the same GPU. Tells whether it has.
     #[inline]
-    pub(crate) fn count_cpu(&'static self, direction: Direction, len: usize) {
-        let key = std::ptr::from_ref(self).addr();
-        let counted = MINE.try_with(|mine| {
-            let mine = mine.try_borrow().ok()?;
-            let (_, tally) = mine.iter().find(|(gpu, _)| *gpu == key)?;
-            tally.add_alone(direction, len as u64);
-            Some(())
-        });
-        if !matches!(counted, Ok(Some(()))) {
-            self.count_first(key, direction, len);
-        }
-    }
-
-    /// The first copy of a thread.
-    #[cold]
-    fn count_first(&self, key: usize, direction: Direction, len: usize) {
-        self.cpu.add(direction, 1, len as u64);
-        // There, another thread of the parent may have the lock for ever.
-        if process::is_forked() {
-            return;
-        }
-        let tally = Arc::new(Tally::default());
-        // A thread that is ending has no tally any more.
-        let kept = MINE.try_with(|mine| mine.try_borrow_mut().map(|mut mine| mine.push((key, tally.clone()))));
-        if let Ok(Ok(())) = kept {
-            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-            self.retire(&mut threads);
-            threads.push(tally);
-        }
-    }
-
-    /// Adds up what threads that are gone have counted.
-    fn retire(&self, threads: &mut Vec<Arc<Tally>>) {
-        threads.retain_mut(|tally| match Arc::get_mut(tally) {
-            None => true,
-            Some(tally) => {
-                self.cpu.add_all(tally.totals());
-                false
+    pub(crate) fn count_cpu_again(&self, direction: Direction, len: usize) -> bool {
+        match LATEST.get() {
+            Some((counters, tally)) if ptr::eq(counters, self) => {
+                tally.add_alone(direction, len);
+                true
             }
-        });
+            _ => false,
+        }
     }
 
-    pub(crate) fn dma(&self) -> Totals {
-        self.dma.totals()
+    /// Counts a copy by the CPU. A GPU's counters exist for ever.
+    pub(crate) fn count_cpu(&'static self, direction: Direction, len: usize) {
+        match self.own_tally() {
+            Some(tally) => {
+                LATEST.set(Some((self, tally)));
+                tally.add_alone(direction, len);
+            }
+            None => self.others.add(direction, 1, len as u64),
+        }
+    }
+
+    /// This thread's tally; none in a forked child, and for a thread that is ending.
+    fn own_tally(&'static self) -> Option<&'static Tally> {
+        if process::is_forked() {
+            return None;
+        }
+        let find = |own: &OwnTallies| {
+            let mut own = own.0.try_borrow_mut().ok()?;
+            if let Some((_, tally)) = own.iter().find(|(counters, _)| ptr::eq(*counters, self)) {
+                return Some(*tally);
+            }
+            let tally = self.lock().take();
+            own.push((self, tally));
+            Some(tally)
+        };
+        OWN.try_with(find).ok().flatten()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tallies> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn engine(&self) -> Totals {
+        self.engine.totals()
     }
 
     pub(crate) fn cpu(&self) -> Totals {
         let sum = Tally::default();
         if !process::is_forked() {
-            let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-            threads.iter().for_each(|tally| sum.add_all(tally.totals()));
-            sum.add_all(self.cpu.totals());
+            self.lock().all.iter().for_each(|tally| sum.add_all(tally.totals()));
+            sum.add_all(self.others.totals());
         }
         sum.totals()
+    }
+}
+
+impl Tallies {
+    fn take(&mut self) -> &'static Tally {
+        self.unused.pop().unwrap_or_else(|| {
+            let tally: &Tally = Box::leak(Box::default());
+            self.all.push(tally);
+            tally
+        })
     }
 }
 
@@ -173,9 +204,9 @@ mod tests {
             assert_eq!(counters.cpu(), Totals { reads: n, read_bytes: 5 * n, writes: n, written_bytes: 3 * n });
             assert_eq!(other.cpu(), Totals { reads: 8 * round, read_bytes: 56 * round, ..Totals::default() });
         }
-        assert_eq!(counters.dma(), Totals::default());
-        // Those of threads that were gone when the next ones came are not kept.
-        let threads = counters.threads.lock().map_or(usize::MAX, |threads| threads.len());
-        assert!(threads <= 16, "{threads}");
+        assert_eq!(counters.engine(), Totals::default());
+        // Threads that have ended leave their tallies to the next ones.
+        let tallies = counters.lock().all.len();
+        assert!(tallies <= 16, "{tallies}");
     }
 }

@@ -1,8 +1,8 @@
-//! The GPU's copy engine: copies between private memory and the device, and when they are worth it.
+//! Copies between private memory and the device by a GPU's copy engine.
 //!
-//! [`policy`] decides (pure), [`engine`] copies, [`counters`] counts. What is kept here is one GPU's. Callers know the
-//! context, and the addresses.
-#![expect(unsafe_code, reason = "copies to and from addresses that are vouched for")]
+//! [`policy`] chooses between CPU and engine, [`calibration`] measures the thresholds (both pure), [`context_engine`]
+//! copies, [`counters`] counts. Contexts and addresses are the callers'.
+#![expect(unsafe_code, reason = "copies to and from device addresses that callers vouch for")]
 
 pub(crate) mod calibration;
 mod context_engine;
@@ -21,18 +21,18 @@ use context_engine::ContextEngine;
 use counters::Counters;
 use policy::{CopyThresholds, Direction, SharedThresholds};
 
-/// What all contexts of a GPU share.
+/// A GPU's engines, one per context, with its thresholds and statistics.
 #[derive(Debug, Default)]
 pub(crate) struct CopyEngines {
     thresholds: SharedThresholds,
     counters: Counters,
-    /// None until they were measured.
+    /// None until the first calibration.
     measured: Mutex<Option<CopyThresholds>>,
-    /// Each made when it is first needed.
+    /// Made on first use.
     engines: Mutex<Vec<Shared>>,
 }
 
-/// A context's engine. One copy at a time uses it.
+/// The engine of a context, used by one copy at a time.
 #[derive(Debug, Clone)]
 struct Shared {
     context: Context,
@@ -42,11 +42,11 @@ struct Shared {
 /// Why a copy failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It has not begun.
+    /// The copy has not begun.
     Unavailable(crate::Error),
     /// Some of the bytes may have been copied.
     Copy(crate::Error),
-    /// As `Copy`, and the device may still be at it: waiting failed, too.
+    /// As `Copy`, and the device may still be copying: the wait failed, too.
     Unfinished(crate::Error),
 }
 
@@ -59,6 +59,7 @@ impl From<Failure> for crate::Error {
 }
 
 impl CopyEngines {
+    #[inline]
     pub(crate) const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -76,14 +77,14 @@ impl CopyEngines {
         self.thresholds.of(direction)
     }
 
-    /// The thresholds that were measured, or those that `measure` finds now. They hold from here on. Of threads that
-    /// measure at once, the first to be done is right.
+    /// Sets and returns the measured thresholds; `measure` finds them on the first call. Of concurrent measurements, the
+    /// first to end counts.
     pub(crate) fn measured(&self, measure: impl FnOnce() -> Result<CopyThresholds>) -> Result<CopyThresholds> {
         let known = *lock(&self.measured);
         let thresholds = match known {
             Some(thresholds) => thresholds,
             None => {
-                // Unlocked: the drivers' side may log, and the logger come here.
+                // Without the lock: a driver may log, and the logger call this.
                 let found = measure()?;
                 *lock(&self.measured).get_or_insert(found)
             }
@@ -106,7 +107,7 @@ impl CopyEngines {
     ) -> std::result::Result<(), Failure> {
         // SAFETY: by this method's contract.
         self.within(context, |engine| unsafe { engine.write(to, source) })?;
-        self.counters.count_dma(Direction::Write, source.len());
+        self.counters.count_engine(Direction::Write, source.len());
         Ok(())
     }
 
@@ -124,11 +125,11 @@ impl CopyEngines {
         let len = target.len();
         // SAFETY: by this method's contract.
         self.within(context, |engine| unsafe { engine.read(from, target) })?;
-        self.counters.count_dma(Direction::Read, len);
+        self.counters.count_engine(Direction::Read, len);
         Ok(())
     }
 
-    /// Repeats a value over `len` bytes of the device's in `context`, and waits. `len` is a multiple of the value's size.
+    /// Fills `len` bytes on the device in `context`, and waits. `len` is a multiple of the pattern's size.
     ///
     /// # Safety
     ///
@@ -142,11 +143,11 @@ impl CopyEngines {
     ) -> std::result::Result<(), Failure> {
         // SAFETY: by this method's contract.
         self.within(context, |engine| unsafe { engine.fill(to, pattern, len) })?;
-        self.counters.count_dma(Direction::Write, len);
+        self.counters.count_engine(Direction::Write, len);
         Ok(())
     }
 
-    /// Uses the context's engine, with the context current. No copy of nothing begins: that needs no driver.
+    /// Runs `copy` with the context's engine, in that context.
     fn within(
         &self,
         context: Context,
@@ -154,7 +155,7 @@ impl CopyEngines {
     ) -> std::result::Result<(), Failure> {
         let mut failed = Failure::Unavailable as fn(_) -> _;
         let result = context.run(|| {
-            // No lock is touched in a process that was forked off: entering the context fails there.
+            // A forked child gets no further than entering the context: its locks may be held for ever.
             let engine = self.engine(context)?;
             let mut engine = lock(&engine);
             let copied = copy(&mut engine);
@@ -169,8 +170,8 @@ impl CopyEngines {
         context.is_unmistakable()
     }
 
-    /// The engine of the context, which must be current. One that cannot be told from a later context at its address has
-    /// one for each copy: the driver would not survive a stream of the earlier.
+    /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine
+    /// for each copy: the driver would crash on a stream of the earlier one.
     fn engine(&self, context: Context) -> Result<Arc<Mutex<ContextEngine>>> {
         if !Self::keeps_engine(context) {
             return Ok(Arc::new(Mutex::new(ContextEngine::new()?)));
@@ -179,12 +180,12 @@ impl CopyEngines {
         if let Some(found) = find(&lock(&self.engines)) {
             return Ok(found.engine);
         }
-        // Each new context pays for looking whether others are gone.
+        // A new context is the time to free the engines of destroyed ones.
         self.collect();
-        // Unlocked, as is dropping it again: the drivers' side may log, and the logger copy.
+        // Made, and dropped, without the lock: a driver may log, and the logger copy.
         let made = Shared { context, engine: Arc::new(Mutex::new(ContextEngine::new()?)) };
         let mut engines = lock(&self.engines);
-        // Another thread may have been faster.
+        // Another thread may have added one meanwhile.
         let kept = find(&engines).unwrap_or_else(|| {
             engines.push(made.clone());
             made.clone()
@@ -193,12 +194,12 @@ impl CopyEngines {
         Ok(kept.engine)
     }
 
-    /// Lets the engines of contexts go that were destroyed. Nothing in a process that was forked off.
+    /// Frees the engines of destroyed contexts. In a forked child, nothing.
     pub(crate) fn collect(&self) {
         if process::is_forked() {
             return;
         }
-        // Not with the lock held, since the driver is asked.
+        // Without the lock, since this asks the driver.
         let engines = lock(&self.engines).clone();
         for shared in engines.into_iter().filter(|shared| shared.is_orphaned()) {
             lock(&self.engines).retain(|other| !Arc::ptr_eq(&other.engine, &shared.engine));
@@ -208,7 +209,7 @@ impl CopyEngines {
 }
 
 impl Shared {
-    /// Whether the context is gone, and with it what CUDA has of the engine.
+    /// Whether the context, and CUDA's part of the engine with it, has been destroyed.
     fn is_orphaned(&self) -> bool {
         matches!(self.context.try_enter(), Ok(Entered::Destroyed(_)))
     }

@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {
-    /// Whichever is faster, as far as that is known, see [`CopyThresholds`]; the copy engine, where the CPU has no view of
-    /// the memory. The default, and what `Region::write` and `Region::read` do, which refuse memory without a view.
+    /// The faster of the two by [`CopyThresholds`]; the copy engine for memory without a host view. The default, and what
+    /// `Region::write` and `Region::read` do, except that these refuse memory without a view.
     #[default]
     Auto,
     /// The CPU's loads and stores.
     Cpu,
-    /// The GPU's copy engine: straight from or to private memory that is page-locked, by way of pinned memory otherwise.
+    /// The GPU's copy engine: directly from or to page-locked private memory, otherwise through pinned memory.
     Dma,
 }
 
-/// From how many bytes on [`CopyPolicy::Auto`] leaves a copy to the GPU's copy engine.
+/// The lengths from which [`CopyPolicy::Auto`] uses the GPU's copy engine.
 ///
-/// They hold for memory that the CPU does not cache and that is coherent, which is what `Mapped` memory is on a GPU
-/// behind PCIe. Cached memory the CPU copies itself, whatever the size.
-/// 0 leaves every copy to the copy engine, `usize::MAX` none.
+/// They apply to coherent memory that the CPU does not cache, such as `Mapped` memory of a GPU behind PCIe. Cached memory
+/// is always copied by the CPU, also where `VKGDR_COPY` forces a routine. 0 leaves every copy to the engine, `usize::MAX`
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyThresholds {
     /// Bytes of a read.
@@ -31,18 +31,17 @@ pub struct CopyThresholds {
 }
 
 impl Default for CopyThresholds {
-    /// What is used until [`Vkgdr::calibrate`](crate::Vkgdr::calibrate) has measured.
+    /// The thresholds before [`Vkgdr::calibrate`](crate::Vkgdr::calibrate).
     ///
     /// The CPU reads through the BAR at 0.53 to 0.72 GB/s and writes at 9.6 to 17 GB/s (gdrcopy on a V100 and an H20),
-    /// while a copy engine takes 5 to 10 µs to start and be waited for and then moves 20 to 57 GB/s, which the CPU's
-    /// copy to or from the pinned memory holds up. So reads break even at 5 to 8 KiB; writes are much the same either way
-    /// once the start no longer counts.
+    /// while a copy engine takes 5 to 10 µs for start and wait and then moves 20 to 57 GB/s, limited by the CPU's copy to or
+    /// from pinned memory. So reads break even at 5 to 8 KiB; long writes take about the same time either way.
     fn default() -> Self {
         Self { read: 8 << 10, write: 1 << 20 }
     }
 }
 
-/// Thresholds that may be changed at any time.
+/// Thresholds that any thread may change at any time.
 #[derive(Debug)]
 pub(super) struct SharedThresholds {
     read: AtomicUsize,
@@ -75,7 +74,7 @@ impl Default for SharedThresholds {
     }
 }
 
-/// Which way the bytes go.
+/// The direction of a copy, as seen from private memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the memory.
@@ -113,8 +112,8 @@ impl CopyPath {
             CopyPolicy::Cpu => Self::Cpu,
             CopyPolicy::Dma => Self::Engine,
             CopyPolicy::Auto if !memory.host_view => Self::Engine,
-            // A flush after the copy engine's write, by somebody who wrote to the same atom, would undo part of it, which
-            // must not depend on the size.
+            // Not where memory is not coherent: a flush by another thread that wrote to the same atom would undo part of
+            // the engine's write, which must not depend on the length.
             CopyPolicy::Auto if memory.write_combined && memory.coherent && len >= threshold => Self::EngineOrCpu,
             CopyPolicy::Auto => Self::Cpu,
         }
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_was_asked_for_is_taken() {
+    fn a_path_that_was_asked_for_is_taken() {
         for memory in [
             BAR,
             MemoryProperties { host_view: false, ..BAR },

@@ -103,6 +103,7 @@ impl Gpu {
         &self.deferred_frees
     }
 
+    #[inline]
     pub(crate) const fn copy_engines(&self) -> &CopyEngines {
         &self.copy_engines
     }

@@ -161,6 +161,7 @@ impl Vkgdr {
         self.gpu().deferred_frees().collect()
     }
 
+    #[inline]
     pub(crate) fn gpu(&self) -> &'static Gpu {
         self.handle.gpu
     }

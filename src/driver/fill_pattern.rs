@@ -10,8 +10,8 @@ pub(crate) enum FillPattern {
 }
 
 impl FillPattern {
-    /// The smallest value whose repetition is the pattern; none if there is none, or if the address is not a multiple
-    /// of its size, as CUDA requires (`cuMemsetD16Async`, `cuMemsetD32Async`).
+    /// The smallest value that repeats to `pattern`; none if CUDA cannot fill with it at this address, which must be a
+    /// multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
     pub(crate) fn of(pattern: &[u8], address: u64) -> Option<Self> {
         let one = || repeated(pattern).map(|[byte]| Self::One(byte));
         let two = || repeated(pattern).map(u16::from_ne_bytes).map(Self::Two);
@@ -29,7 +29,7 @@ impl FillPattern {
     }
 }
 
-/// The bytes whose repetition is the pattern.
+/// The bytes that repeat to the pattern.
 fn repeated<const SIZE: usize>(pattern: &[u8]) -> Option<[u8; SIZE]> {
     let (units, rest) = pattern.as_chunks();
     let first = units.first()?;

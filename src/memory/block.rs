@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use super::binding::{Binding, DropPolicy};
 use super::chunk::Chunk;
+use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::allocation::Allocation;
+use crate::copy_engine::CopyEngines;
 use crate::device::deferred_frees::Deferred;
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
@@ -35,6 +37,8 @@ pub(crate) struct Block {
     allocation: ManuallyDrop<Allocation>,
     released: bool,
     context: Context,
+    /// Those of its GPU, which every small copy counts itself at.
+    engines: &'static CopyEngines,
     pool: Option<Arc<dyn ChunkPool>>,
     pool_id: u32,
 }
@@ -65,7 +69,8 @@ impl Block {
 
     fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
         let pool_id = pool.as_ref().map_or(u32::MAX, |pool| pool.id());
-        Self { allocation: ManuallyDrop::new(allocation), released: false, context, pool, pool_id }
+        let engines = allocation.owner().gpu().copy_engines();
+        Self { allocation: ManuallyDrop::new(allocation), released: false, context, engines, pool, pool_id }
     }
 
     #[inline]
@@ -75,6 +80,11 @@ impl Block {
 
     pub(crate) const fn context(&self) -> Context {
         self.context
+    }
+
+    #[inline]
+    pub(super) const fn engines(&self) -> &'static CopyEngines {
+        self.engines
     }
 
     pub(super) const fn is_pooled(&self) -> bool {
@@ -92,10 +102,9 @@ impl Block {
         self.pool_id
     }
 
-    /// Whether the CPU copies this memory through its cache. The first call of the process may log.
-    pub(crate) fn is_cached(&self) -> bool {
-        let view = View::whole(&self.allocation);
-        view.host_ptr().is_some() && !view.is_write_combined()
+    /// How the CPU copies this memory. The first call of the process may log.
+    pub(crate) fn host_access(&self) -> HostAccess {
+        View::whole(&self.allocation).access()
     }
 
     /// Releases the memory as the binding says, now or by way of the deferred frees. Returns the first error. In a forked

@@ -17,6 +17,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use super::binding::{Binding, DropPolicy, LazyBinding};
 use super::block::Block;
 use crate::Result;
+use crate::access::copy::HostAccess;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
 use crate::sync::RefCount;
@@ -29,8 +30,8 @@ pub(crate) struct Chunk {
     /// The index of its span in the pool's arena.
     span: u32,
     class: u16,
-    /// Whether the CPU copies it through its cache; false where there is no host view.
-    cached: bool,
+    /// How the CPU copies it.
+    host_access: HostAccess,
     /// Whether the device address was given out since it was lent, so that the device may use the bytes.
     exposed: AtomicBool,
     /// Where it begins in its block, in units of [`LINE`] bytes.
@@ -50,20 +51,20 @@ impl Chunk {
 
     /// All of a block. If that is no pool's, the device may use it from the start.
     pub(crate) fn dedicated(block: Block) -> Box<Self> {
-        let (cached, exposed) = (block.is_cached(), block.pool().is_none());
-        let mut chunk = Self::new(Arc::new(block), 0, cached, 0, Self::DEDICATED);
+        let (host_access, exposed) = (block.host_access(), block.pool().is_none());
+        let mut chunk = Self::new(Arc::new(block), 0, host_access, 0, Self::DEDICATED);
         *chunk.exposed.get_mut() = exposed;
         chunk
     }
 
-    /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block whose memory is `cached`.
-    pub(crate) fn new(block: Arc<Block>, offset: usize, cached: bool, span: u32, class: u16) -> Box<Self> {
+    /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
+    pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> Box<Self> {
         debug_assert!(offset.is_multiple_of(LINE));
         // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
         let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
         let (refs, exposed) = (RefCount::new(0), AtomicBool::new(false));
         let (len, binding) = (AtomicUsize::new(0), LazyBinding::default());
-        Box::new(Self { refs, span, class, cached, exposed, line, len, binding, block })
+        Box::new(Self { refs, span, class, host_access, exposed, line, len, binding, block })
     }
 
     pub(crate) const fn span(&self) -> u32 {
@@ -99,8 +100,8 @@ impl Chunk {
     }
 
     #[inline]
-    pub(super) const fn is_cached(&self) -> bool {
-        self.cached
+    pub(super) const fn host_access(&self) -> HostAccess {
+        self.host_access
     }
 
     #[inline]
@@ -251,6 +252,9 @@ pub(crate) struct LastUse {
 }
 
 /// A reference to a lent chunk. The last one returns the chunk.
+///
+/// No `NonNull`: `Option<Memory>` would be told from `None` by this field, and copied in pieces that a processor cannot
+/// forward from its stores to the next loads.
 pub(crate) struct ChunkRef(*mut Chunk);
 
 // SAFETY: a pointer to a chunk that is counted atomically, and chunks may be sent and shared.

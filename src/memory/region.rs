@@ -13,7 +13,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use super::binding::DropPolicy;
 use super::block::Block;
 use super::chunk::ChunkRef;
-use crate::access::copy::{self, CopyRoutine};
+use crate::access::copy::{self, CopyRoutine, HostAccess};
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
@@ -41,9 +41,6 @@ pub struct Region {
     /// has used touches the chunk, which is often far from the CPU's caches.
     pool_id: u32,
     class: u16,
-    /// 1 if the CPU copies it through its cache, else 0. No `bool`: the compiler would tell `Some` from `None` by its other
-    /// values, and copy the region in pieces.
-    cached: u8,
     /// Whether the chunk may have other references, or uses that its release has to know of.
     shared: AtomicBool,
     /// Last: it changes with every allocation of a pool, and the rest is then copied in two vectors.
@@ -60,7 +57,6 @@ impl Region {
             len,
             pool_id: chunk.block().pool_id(),
             class: chunk.class(),
-            cached: chunk.is_cached().into(),
             shared: AtomicBool::new(false),
             chunk,
         }
@@ -69,6 +65,11 @@ impl Region {
     #[inline]
     pub(crate) fn block(&self) -> &Block {
         self.chunk.block()
+    }
+
+    #[inline]
+    pub(super) fn host_access(&self) -> HostAccess {
+        self.chunk.host_access()
     }
 
     /// The chunk, whose count and marks may change from now on.
@@ -125,7 +126,7 @@ impl Region {
 
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
-        View::checked(self.block().allocation(), self.offset(), self.len)
+        View::checked(self.block().allocation(), self.offset(), self.len, self.chunk.host_access())
     }
 
     /// Where it begins in its allocation, in bytes.
@@ -134,18 +135,18 @@ impl Region {
         usize::try_from(self.device_ptr - self.block().allocation().device_ptr()).unwrap_or(usize::MAX)
     }
 
-    /// The host address of a range within the region, if the CPU copies it through its cache.
+    /// The host address of a range.
     #[inline]
-    fn cached_ptr(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
-        if self.cached == 0 || range::check(offset, len, self.len).is_err() {
-            return None;
-        }
+    pub(super) fn host_range(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
+        range::check(offset, len, self.len)?;
+        let first = NonNull::new(self.host_ptr.0).ok_or_else(|| Error::NoHostView { kind: self.kind() })?;
         // SAFETY: `offset` is at most the length of the mapping at `host_ptr`.
-        NonNull::new(unsafe { self.host_ptr.0.add(offset) })
+        Ok(unsafe { first.add(offset) })
     }
 
     /// The handle that the memory was allocated from.
     #[must_use]
+    #[inline]
     pub fn owner(&self) -> &Vkgdr {
         self.block().allocation().owner()
     }
@@ -297,11 +298,11 @@ impl Region {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
-        let Some(to) = self.cached_ptr(offset, source.len()) else {
-            return self.write_otherwise(offset, source);
-        };
+        let access = self.chunk.host_access();
+        let HostAccess::Cached(_) = access else { return self.write_uncached(access, offset, source) };
+        let to = self.host_range(offset, source.len())?;
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
-        unsafe { copy::write_cached(to, source) };
+        unsafe { copy::write(access, to, source) };
         Ok(())
     }
 
@@ -340,11 +341,11 @@ impl Region {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
-        let Some(from) = self.cached_ptr(offset, target.len()) else {
-            return self.read_otherwise(offset, target);
-        };
+        let access = self.chunk.host_access();
+        let HostAccess::Cached(_) = access else { return self.read_uncached(access, offset, target) };
+        let from = self.host_range(offset, target.len())?;
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
-        unsafe { copy::read_cached(from, target) };
+        unsafe { copy::read(access, from, target) };
         Ok(())
     }
 
@@ -474,8 +475,8 @@ impl Clone for Region {
         let chunk = self.chunk();
         chunk.set_len(self.len);
         let chunk = chunk.clone();
-        let Self { host_ptr, device_ptr, len, pool_id, class, cached, .. } = *self;
-        Self { host_ptr, device_ptr, len, chunk, pool_id, class, cached, shared: AtomicBool::new(true) }
+        let Self { host_ptr, device_ptr, len, pool_id, class, .. } = *self;
+        Self { host_ptr, device_ptr, len, chunk, pool_id, class, shared: AtomicBool::new(true) }
     }
 }
 

@@ -4,7 +4,7 @@
 use bytemuck::{NoUninit, Pod};
 
 use super::region::Region;
-use crate::access::copy::CopyRoutine;
+use crate::access::copy::{self, CopyRoutine, HostAccess};
 use crate::access::view::View;
 use crate::copy_engine::policy::{CopyPath, Direction, MemoryProperties};
 use crate::copy_engine::{CopyEngines, Failure};
@@ -67,16 +67,16 @@ impl Vkgdr {
     #[must_use]
     pub fn copy_stats(&self) -> CopyStats {
         let counters = self.gpu().copy_engines().counters();
-        let (cpu, dma) = (counters.cpu(), counters.dma());
+        let (cpu, engine) = (counters.cpu(), counters.engine());
         CopyStats {
             cpu_reads: cpu.reads,
             cpu_read_bytes: cpu.read_bytes,
             cpu_writes: cpu.writes,
             cpu_written_bytes: cpu.written_bytes,
-            dma_reads: dma.reads,
-            dma_read_bytes: dma.read_bytes,
-            dma_writes: dma.writes,
-            dma_written_bytes: dma.written_bytes,
+            dma_reads: engine.reads,
+            dma_read_bytes: engine.read_bytes,
+            dma_writes: engine.writes,
+            dma_written_bytes: engine.written_bytes,
             routine: CopyRoutine::chosen(),
         }
     }
@@ -133,26 +133,63 @@ impl Region {
         self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
     }
 
-    /// [`write`](Self::write) to memory that is not copied as cached memory.
-    pub(super) fn write_otherwise(&self, offset: usize, source: &[u8]) -> Result<()> {
+    /// [`write`](Self::write) to memory that is not copied as cached memory. Inlined, since access to thread-local storage
+    /// from another crate's code is a call. Rare cases go to another function, so that this one saves no registers.
+    #[inline]
+    pub(super) fn write_uncached(&self, access: HostAccess, offset: usize, source: &[u8]) -> Result<()> {
+        if access != HostAccess::WriteCombined {
+            return self.write_unusual(offset, source);
+        }
+        let engines = self.engines();
+        let (direction, len) = (Direction::Write, source.len());
+        let to = self.host_range(offset, len)?;
+        if len >= engines.threshold(direction) || !engines.counters().count_cpu_again(direction, len) {
+            return self.write_unusual(offset, source);
+        }
+        // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
+        unsafe { copy::write(access, to, source) };
+        Ok(())
+    }
+
+    /// As [`write_uncached`](Self::write_uncached), for [`read`](Self::read).
+    #[inline]
+    pub(super) fn read_uncached(&self, access: HostAccess, offset: usize, target: &mut [u8]) -> Result<()> {
+        if access != HostAccess::WriteCombined {
+            return self.read_unusual(offset, target);
+        }
+        // First: the fence would wait for the loads below.
+        copy::order_reads(access);
+        let engines = self.engines();
+        let (direction, len) = (Direction::Read, target.len());
+        let from = self.host_range(offset, len)?;
+        if len >= engines.threshold(direction) || !engines.counters().count_cpu_again(direction, len) {
+            return self.read_unusual(offset, target);
+        }
+        // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped, and an allocation is whole lines.
+        unsafe { copy::read_unordered(access, from, target) };
+        Ok(())
+    }
+
+    /// Writes by the copy engine, by a routine to cached memory, the first of a thread, and those that are refused.
+    #[cold]
+    fn write_unusual(&self, offset: usize, source: &[u8]) -> Result<()> {
         // Memory without a host view is refused.
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.write_bytes(policy, offset, source)
     }
 
-    /// [`read`](Self::read) from memory that is not copied as cached memory.
-    pub(super) fn read_otherwise(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+    /// As [`write_unusual`](Self::write_unusual).
+    #[cold]
+    fn read_unusual(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.read_bytes(policy, offset, target)
     }
 
-    #[inline]
-    fn path(&self, view: View<'_>, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
-        let memory_type = self.block().allocation().memory_type();
+    fn path(&self, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
         let properties = MemoryProperties {
             host_view: self.kind().has_host_view(),
-            coherent: memory_type.coherent,
-            write_combined: view.is_write_combined(),
+            coherent: self.is_coherent(),
+            write_combined: self.host_access() == HostAccess::WriteCombined,
         };
         match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
             // Setting an engine up for one copy is not worth it.
@@ -163,12 +200,12 @@ impl Region {
 
     #[inline]
     fn engines(&self) -> &'static CopyEngines {
-        self.owner().gpu().copy_engines()
+        self.block().engines()
     }
 
     fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
         let view = self.view();
-        match self.path(view, policy, Direction::Write, source.len()) {
+        match self.path(policy, Direction::Write, source.len()) {
             CopyPath::Cpu => self.write_by_cpu(view, offset, source),
             CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.after(failure)),
             CopyPath::EngineOrCpu => {
@@ -179,7 +216,7 @@ impl Region {
 
     fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
         let view = self.view();
-        match self.path(view, policy, Direction::Read, target.len()) {
+        match self.path(policy, Direction::Read, target.len()) {
             CopyPath::Cpu => self.read_by_cpu(view, offset, target),
             CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.after(failure)),
             CopyPath::EngineOrCpu => {
@@ -206,7 +243,7 @@ impl Region {
         len: usize,
         pattern: &[u8],
     ) -> Option<FillPattern> {
-        let path = self.path(view, CopyPolicy::Auto, Direction::Write, len);
+        let path = self.path(CopyPolicy::Auto, Direction::Write, len);
         let is_whole = len > 0 && len.is_multiple_of(pattern.len().max(1));
         if path == CopyPath::EngineOrCpu && is_whole {
             FillPattern::of(pattern, view.device_ptr() + offset as u64)
@@ -228,7 +265,7 @@ impl Region {
 
     fn write_by_cpu(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<()> {
         view.write(offset, source)?;
-        if view.is_write_combined() {
+        if view.access() == HostAccess::WriteCombined {
             self.engines().counters().count_cpu(Direction::Write, source.len());
         }
         Ok(())
@@ -236,7 +273,7 @@ impl Region {
 
     fn read_by_cpu(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<()> {
         view.read(offset, target)?;
-        if view.is_write_combined() {
+        if view.access() == HostAccess::WriteCombined {
             self.engines().counters().count_cpu(Direction::Read, target.len());
         }
         Ok(())
@@ -244,7 +281,7 @@ impl Region {
 
     fn fill_by_cpu(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
         view.fill(offset, len, pattern)?;
-        if view.is_write_combined() {
+        if view.access() == HostAccess::WriteCombined {
             self.engines().counters().count_cpu(Direction::Write, len);
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::classes::Classes;
+use crate::access::copy::HostAccess;
 use crate::memory::binding::Binding;
 use crate::memory::block::Block;
 use crate::memory::chunk::Chunk;
@@ -91,7 +92,7 @@ impl FreeRanges {
 #[derive(Debug)]
 struct ArenaBlock {
     block: Arc<Block>,
-    cached: bool,
+    host_access: HostAccess,
     free: FreeRanges,
     len: usize,
 }
@@ -215,7 +216,7 @@ impl Arena {
         self.idle_spans -= usize::from(span.is_idle());
         for _ in 0..count {
             let offset = span.offset + span.carved * size;
-            into.push(Chunk::new(block.block.clone(), offset, block.cached, as_u32(place), as_u16(class)));
+            into.push(Chunk::new(block.block.clone(), offset, block.host_access, as_u32(place), as_u16(class)));
             span.carved += 1;
         }
         if span.carved == span.capacity {
@@ -249,10 +250,10 @@ impl Arena {
         true
     }
 
-    /// Adds a block, of which every byte is free. `cached` is [`Block::is_cached`] of it, which may log.
-    pub(super) fn add_block(&mut self, block: Arc<Block>, cached: bool) {
+    /// Adds a block, of which every byte is free. `host_access` is [`Block::host_access`] of it, which may log.
+    pub(super) fn add_block(&mut self, block: Arc<Block>, host_access: HostAccess) {
         let len = block.allocation().len();
-        let block = Some(ArenaBlock { block, cached, free: FreeRanges::new(len), len });
+        let block = Some(ArenaBlock { block, host_access, free: FreeRanges::new(len), len });
         match self.blocks.iter_mut().find(|block| block.is_none()) {
             Some(vacant) => *vacant = block,
             None => self.blocks.push(block),

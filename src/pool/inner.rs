@@ -186,8 +186,8 @@ impl PoolInner {
             }
             block => block,
         }?;
-        let cached = block.is_cached();
-        self.arena().add_block(Arc::new(block), cached);
+        let host_access = block.host_access();
+        self.arena().add_block(Arc::new(block), host_access);
         self.take(class, count, into);
         Ok(())
     }

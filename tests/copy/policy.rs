@@ -1,8 +1,13 @@
 //! Who copies and fills when nobody is asked for: thresholds, statistics, calibration.
 
+use std::process::Command;
+
 use support::codes;
 use support::cuda::{Context, no_context};
-use support::{Result, assert_says, child, device_read, host_read, host_write, pattern, refused, simcuda, supported};
+use support::driver::{self, DriverKind};
+use support::{
+    Result, assert_says, child, device_read, host_read, host_write, pattern, profile, refused, simcuda, supported,
+};
 use vkgdr::{
     CopyPolicy, CopyRoutine, CopyStats, CopyThresholds, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Vkgdr,
 };
@@ -11,7 +16,7 @@ const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const LARGE: usize = 1 << 20;
-/// Forces a routine, also on memory that the CPU caches. It is copied as uncached memory then.
+/// Forces a routine, also on memory that the CPU caches.
 const ROUTINE: &str = "VKGDR_COPY";
 
 /// How often the CPU read and wrote, and the copy engine.
@@ -39,21 +44,55 @@ fn cached_memory_is_the_cpus_whatever_the_thresholds() -> Result {
     Ok(())
 }
 
-/// Runs a check in a process of its own, in which all memory is copied as if the CPU did not cache it.
+/// Runs a check in a process of its own, in which the CPU does not cache mapped memory: under a profile of the simulated
+/// GPU.
 fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
-    alone(test, &[(ROUTINE, "portable")], check)
+    in_child(check, || match driver::kind() {
+        Some(DriverKind::Real) => Ok(Some(child::command(test, "uncached")?)),
+        _ => {
+            let given = std::env::var("VKGDR_TEST_PROFILE");
+            profile::command(given.as_deref().unwrap_or("rebar"), test, "uncached")
+        }
+    })
 }
 
-/// Runs a check in a process of its own, with these environment variables.
-fn alone(test: &str, variables: &[(&str, &str)], check: impl FnOnce() -> Result) -> Result {
+/// Runs a check in a process of its own.
+fn alone(test: &str, check: impl FnOnce() -> Result) -> Result {
+    in_child(check, || Ok(Some(child::command(test, "alone")?)))
+}
+
+/// Runs a check in the process that a command starts, if there is one.
+fn in_child(check: impl FnOnce() -> Result, command: impl FnOnce() -> Result<Option<Command>>) -> Result {
     if child::role().is_some() {
         check()?;
         child::say("done");
         return Ok(());
     }
-    let mut command = child::command(test, "alone")?;
-    command.envs(variables.iter().copied());
+    let Some(command) = command()? else { return Ok(()) };
     assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+#[test]
+fn a_forced_routine_leaves_cached_memory_to_the_cpu() -> Result {
+    if child::role().is_some() {
+        let (_context, gpu) = support::open(NONE)?;
+        gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
+        let memory = Memory::allocate(&gpu, 2 * LARGE, MemoryKind::Host)?;
+        let before = ways(gpu.copy_stats());
+        for len in [0, 1, 2 * LARGE] {
+            host_write(&memory, 0, &pattern(len, 1))?;
+            assert!(host_read(&memory, 0, len)? == pattern(len, 1));
+        }
+        memory.fill(.., 1_u8)?;
+        // The copy engine copies nothing, and the CPU's copies of cached memory are not counted.
+        assert_eq!(ways(gpu.copy_stats()), before);
+        child::say(memory.copy_routine());
+        return Ok(());
+    }
+    let mut command = child::command("policy::a_forced_routine_leaves_cached_memory_to_the_cpu", "forced")?;
+    command.env(ROUTINE, "portable");
+    assert_eq!(child::run(command)?, ["portable"]);
     Ok(())
 }
 
@@ -259,7 +298,7 @@ fn calibrating_measures_once_and_sets_what_it_found() -> Result {
 #[test]
 fn calibrating_without_a_context_says_so_and_changes_nothing() -> Result {
     // A process measures once.
-    alone("policy::calibrating_without_a_context_says_so_and_changes_nothing", &[], || {
+    alone("policy::calibrating_without_a_context_says_so_and_changes_nothing", || {
         let gpu = Vkgdr::open(0, NONE)?;
         let error = refused(no_context(|| gpu.calibrate()));
         assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);

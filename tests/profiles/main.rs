@@ -11,43 +11,19 @@ mod non_coherent;
 mod raw;
 mod rules;
 
-use std::path::PathBuf;
-use std::process::Command;
-use support::driver::{self, DriverKind};
-use support::{Result, child};
+use support::{Result, child, profile};
 
 /// What the child of a test says at its end.
 const DONE: &str = "done";
 
 /// Runs a check under a profile: in a child that runs `test` of this binary again, or here if this is the child.
-fn under(profile: &str, test: &str, check: impl FnOnce() -> Result) -> Result {
-    if child::role().as_deref() == Some(profile) {
+fn under(name: &str, test: &str, check: impl FnOnce() -> Result) -> Result {
+    if child::role().as_deref() == Some(name) {
         check()?;
         child::say(DONE);
         return Ok(());
     }
-    let Some(command) = command(profile, test, profile)? else { return Ok(()) };
+    let Some(command) = profile::command(name, test, name)? else { return Ok(()) };
     assert_eq!(child::run(command)?, [DONE]);
     Ok(())
-}
-
-/// The command that runs `test` in `role` under a profile; none, which it says, where there are no profiles.
-fn command(profile: &str, test: &str, role: &str) -> Result<Option<Command>> {
-    let Some(run) = run() else { return Ok(None) };
-    let child = child::command(test, role)?;
-    let mut command = Command::new(run);
-    command.arg(child.get_program()).args(child.get_args());
-    command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.env("VKGDR_TEST_PROFILE", profile);
-    Ok(Some(command))
-}
-
-/// `sim/run`, which starts programs under profiles.
-fn run() -> Option<PathBuf> {
-    let run = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("sim/run");
-    let usable = driver::kind() == Some(DriverKind::Sim) && run.is_file();
-    if !usable {
-        eprintln!("skipped: profiles are of the simulated driver, and sim/run starts them");
-    }
-    usable.then_some(run)
 }

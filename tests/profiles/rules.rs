@@ -2,11 +2,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use support::{Result, skip};
+use support::profile::command;
+use support::{Result, child, skip};
 use vkgdr::ash::vk;
 
 use crate::raw::Raw;
-use crate::{child, command, under};
+use crate::under;
 
 const VISIBLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::HOST_VISIBLE;
 /// The type of mapped memory.

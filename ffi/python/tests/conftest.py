@@ -255,6 +255,8 @@ def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None 
         prelude = LEDGER_AT_EXIT.format(tests=str(Path(__file__).parent), library=ledger, fd=writer)
         program = (prelude if ledger else "") + textwrap.dedent(code)
         command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+        if "VKGDR_TEST_PROFILE" in env:
+            command.insert(0, str(Path(__file__).parents[3] / "sim" / "run"))
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | env
         done = subprocess.run(
             command, env=environment, pass_fds=[writer], capture_output=True, text=True, timeout=45, check=False

@@ -1,22 +1,19 @@
-//! Copies of memory that the CPU caches: a few overlapping moves for small sizes, libc's `memcpy` for all
-//! others.
+//! Copies of cached memory: a few overlapping moves for small sizes, libc's `memcpy` for others.
 //!
-//! Like assembly written here, `memcpy` may access bytes that race: its address comes out of assembly, so that the
-//! compiler can neither recognise it nor look into it, and has to take it for a function that accesses byte by byte.
-//! What it does to the bytes is up to libc's machine code, which knows nothing of Rust's rules.
+//! Like assembly in this file, `memcpy` may access bytes that race: its address passes through assembly, so that the
+//! compiler cannot recognise the function and must assume that it accesses byte by byte.
 #![expect(unsafe_code, reason = "copies by assembly and by libc")]
 
 use std::arch::asm;
 use std::ffi::c_void;
 
-/// Copies `len` bytes, which must not overlap, and orders nothing. `vectors` tells what this CPU has; small copies do
-/// not ask.
+/// Copies `len` bytes, which must not overlap, and orders nothing. The CPU must have `vectors`.
 ///
 /// # Safety
 ///
 /// The bytes on both sides must be mapped.
 #[inline]
-pub(super) unsafe fn copy(vectors: impl FnOnce() -> Vectors, target: *mut u8, source: *const u8, len: usize) {
+pub(super) unsafe fn copy(vectors: Vectors, target: *mut u8, source: *const u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len <= 32 {
         // SAFETY: by this function's contract.
@@ -24,7 +21,7 @@ pub(super) unsafe fn copy(vectors: impl FnOnce() -> Vectors, target: *mut u8, so
     } else if len <= 64 {
         // SAFETY: by this function's contract; the length is within both bounds.
         return unsafe { narrow(target, source, len) };
-    } else if len <= 256 && vectors() == Vectors::Wide {
+    } else if len <= 256 && vectors == Vectors::Wide {
         // SAFETY: by this function's contract; the length is within both bounds, and the CPU has them.
         return unsafe { wide(target, source, len) };
     }
@@ -36,17 +33,16 @@ pub(super) unsafe fn copy(vectors: impl FnOnce() -> Vectors, target: *mut u8, so
 
 /// The registers for medium sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Vectors {
+pub(crate) enum Vectors {
     /// 16 bytes.
-    Narrow = 1,
+    Narrow,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "other architectures leave it to memcpy"))]
     /// 64 bytes, of those that AVX-512 added: SSE code afterwards pays no transition penalty for them.
-    Wide = 2,
+    Wide,
 }
 
 impl Vectors {
-    /// What this CPU has. The CPUs that lower their clock for wide registers have no VBMI2, which is otherwise not
-    /// needed.
+    /// Those of this CPU. VBMI2 is asked for since the CPUs that lower their clock for wide registers lack it.
     pub(super) fn here() -> Self {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx512vl") && std::is_x86_feature_detected!("avx512vbmi2") {

@@ -4,24 +4,36 @@
 //! that for atomic accesses of one size, so every access to shared bytes counts as one to single bytes: it is made by
 //! assembly, or by libc's, whose wider accesses are invisible to the compiler, elsewhere by relaxed byte atomics.
 //!
-//! Memory that the CPU caches is copied by [`mod@cached`]. Where it does not, stores are write-combined and loads wait for
-//! the bus: [`plan`] says which accesses a copy makes, [`by_plan`] makes them with those of an instruction set, each of
-//! which has a file, and [`mod@routine`] chooses one.
+//! [`HostAccess`] says how memory is copied, and is decided once per allocation. Cached memory is copied by [`cached`];
+//! write-combined memory by the routine that [`mod@routine`] chose for the process: [`accesses`] makes a copy of the
+//! accesses of an instruction set, each of which has a file.
 //!
 //! # Order
 //!
-//! The accesses of one copy have no order among themselves. A write ends with a fence: its bytes come before whatever
-//! this thread stores later, as the device sees it. A read begins with one: its bytes are loaded after whatever this
-//! thread has loaded before, such as a flag that says that they are there. Nothing comes after a read: a later load, other
-//! than by a read, may be carried out before it. The fences of memory that the CPU caches are lighter: x86-64 keeps its
-//! plain stores in order, and its plain loads, so that there are none.
+//! The accesses of one copy have no order among themselves. A write ends with a store fence: its bytes come before
+//! this thread's later stores, as the device sees them. A read begins with a load fence: its bytes are loaded after this
+//! thread's earlier loads, such as that of a flag that says that they are there. Nothing is ordered after a read: a later
+//! load, other than by a read, may be carried out before it.
+//!
+//! Cached memory needs no instruction for this on x86-64, which keeps plain stores in order, and plain loads (Intel's
+//! Software Developer's Manual, volume 3, "Memory Ordering in P6 and More Recent Processor Families"). Write-combined
+//! memory does: it is weakly ordered and read speculatively, and since a device's stores to its own memory are not snooped,
+//! the CPU cannot repeat a load that it carried out too early.
+//!
+//! * The load fence is LFENCE. Loads do not pass it ("Reads cannot pass earlier LFENCE and MFENCE instructions", ibid.), nor
+//!   does any other instruction begin before it. A locked instruction is cheaper but may let loads of write-combined
+//!   memory pass (ibid., "Strengthening or Weakening the Memory-Ordering Model").
+//! * MFENCE, 10 ns more, would also order earlier stores, which a read does not need: loads see this thread's own stores.
+//! * Streaming loads (MOVNTDQA) could find data that was fetched before the fence: the first of a line may fetch all of it
+//!   into a buffer that only streaming loads of its *unread* portions are served from (volume 2, "MOVNTDQA"; volume 1,
+//!   "Streaming Load Hint Instruction"). So only whole lines are read by streaming loads, all of a line side by side, and
+//!   parts of lines by plain loads, which drop such a buffer: no copy leaves an unread portion behind.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
-mod by_plan;
+mod accesses;
 mod cached;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-mod plan;
 mod portable;
 mod routine;
 #[cfg(test)]
@@ -30,10 +42,10 @@ mod threads;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use by_plan::Accesses;
+use accesses::Accesses;
 use cached::Vectors;
 use routine::Choice;
 pub use routine::CopyRoutine;
@@ -61,21 +73,66 @@ mod fences {
     pub(super) use store_fence as cached_store_fence;
 }
 
+/// How the CPU copies an allocation's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostAccess {
+    /// Not at all: it is not mapped.
+    None,
+    /// As cached memory, with these registers.
+    Cached(Vectors),
+    /// By the routine that `VKGDR_COPY` forces, although the CPU caches it.
+    CachedByRoutine,
+    /// By the process's routine for write-combined memory.
+    WriteCombined,
+}
+
+const _: () = assert!(size_of::<HostAccess>() == 1);
+
+impl HostAccess {
+    /// Of memory that is mapped, or not, and that the CPU caches, or not. The first call may log.
+    pub(crate) fn of(mapped: bool, cached: bool) -> Self {
+        match (mapped, cached) {
+            (false, _) => Self::None,
+            (true, false) => Self::WriteCombined,
+            (true, true) if Choice::made().forced => Self::CachedByRoutine,
+            (true, true) => Self::Cached(Vectors::here()),
+        }
+    }
+
+    /// The routine that copies.
+    pub(super) fn routine(self) -> CopyRoutine {
+        match self {
+            Self::Cached(_) => CopyRoutine::Ordinary,
+            _ => CopyRoutine::chosen(),
+        }
+    }
+}
+
+/// The functions for write-combined memory, from the choice of a routine on.
+static CHOSEN: AtomicPtr<Table> = AtomicPtr::new(ptr::from_ref(Table::PORTABLE).cast_mut());
+
 /// The functions of a routine.
 #[derive(Debug)]
 struct Table {
-    /// As [`by_plan::write`], with its contract.
+    /// As [`accesses::write`], with its contract.
     write: unsafe fn(*mut u8, &[u8]),
-    /// As [`by_plan::read`], with its contract, after everything that this thread has loaded before.
+    /// As [`accesses::read`], with its contract.
     read: unsafe fn(*const u8, &mut [u8]),
 }
 
 impl Table {
-    const PORTABLE: &Self = &Self::planned::<portable::Portable>();
-    const ORDINARY: &Self = &Self { write: write_cached_memory, read: read_cached_memory };
+    /// The functions for memory whose [`HostAccess`] is known, and with it the choice.
+    #[inline(always)]
+    fn chosen() -> &'static Self {
+        // SAFETY: a reference to a constant each time that it is set. Relaxed, since nobody changes constants.
+        unsafe { &*CHOSEN.load(Ordering::Relaxed) }
+    }
 
-    const fn planned<A: Accesses>() -> Self {
-        Self { write: by_plan::write::<A>, read: read_by_plan::<A> }
+    const PORTABLE: &Self = &Self::of_accesses::<portable::Portable>();
+    const ORDINARY: &Self = &Self { write: write_by_memcpy, read: read_by_memcpy };
+
+    const fn of_accesses<A: Accesses>() -> Self {
+        Self { write: accesses::write::<A>, read: accesses::read::<A> }
     }
 
     /// The routine's functions, if this CPU has its instructions.
@@ -84,7 +141,7 @@ impl Table {
             CopyRoutine::Portable => Some(Self::PORTABLE),
             CopyRoutine::Ordinary => Some(Self::ORDINARY),
             #[cfg(target_arch = "aarch64")]
-            CopyRoutine::Neon => Some(&const { Self::planned::<neon::Neon>() }),
+            CopyRoutine::Neon => Some(&const { Self::of_accesses::<neon::Neon>() }),
             #[cfg(target_arch = "x86_64")]
             CopyRoutine::Sse41 | CopyRoutine::Avx2 | CopyRoutine::Avx512 | CopyRoutine::Movdir64b => {
                 x86_64::table(routine)
@@ -97,81 +154,18 @@ impl Table {
 
 /// # Safety
 ///
-/// As of [`by_plan::read`].
-unsafe fn read_by_plan<A: Accesses>(source: *const u8, target: &mut [u8]) {
-    fences::load_fence();
+/// As of [`cached::copy`].
+unsafe fn write_by_memcpy(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { by_plan::read::<A>(source, target) };
+    unsafe { cached::copy(Vectors::here(), target, source.as_ptr(), source.len()) };
 }
 
 /// # Safety
 ///
 /// As of [`cached::copy`].
-unsafe fn write_cached_memory(target: *mut u8, source: &[u8]) {
+unsafe fn read_by_memcpy(source: *const u8, target: &mut [u8]) {
     // SAFETY: by this function's contract.
-    unsafe { cached::copy(Vectors::here, target, source.as_ptr(), source.len()) };
-}
-
-/// # Safety
-///
-/// As of [`cached::copy`].
-unsafe fn read_cached_memory(source: *const u8, target: &mut [u8]) {
-    fences::load_fence();
-    // SAFETY: by this function's contract.
-    unsafe { cached::copy(Vectors::here, target.as_mut_ptr(), source, target.len()) };
-}
-
-/// The routine for memory that the CPU caches, or does not.
-pub(super) fn routine(cached: bool) -> CopyRoutine {
-    let choice = Choice::made();
-    if cached && !choice.forced { CopyRoutine::Ordinary } else { choice.routine }
-}
-
-/// How cached memory is copied, as far as that is known: `Vectors` where no routine is forced.
-static ORDINARY: AtomicU8 = AtomicU8::new(0);
-
-/// The vectors for cached memory.
-#[inline]
-fn vectors() -> Vectors {
-    if ORDINARY.load(Ordering::Relaxed) == Vectors::Wide as u8 { Vectors::Wide } else { Vectors::Narrow }
-}
-
-/// Whether memory is copied as write-combined memory: where the CPU does not cache it, or a routine was forced.
-#[inline]
-pub(super) fn is_write_combined(cached: bool) -> bool {
-    #[cold]
-    fn find_out() -> bool {
-        if Choice::made().forced {
-            return true;
-        }
-        ORDINARY.store(Vectors::here() as u8, Ordering::Relaxed);
-        false
-    }
-    !cached || (ORDINARY.load(Ordering::Relaxed) == 0 && find_out())
-}
-
-/// As [`write()`], to cached memory.
-///
-/// # Safety
-///
-/// As of [`write()`].
-#[inline]
-pub(crate) unsafe fn write_cached(target: NonNull<u8>, source: &[u8]) {
-    // SAFETY: by this function's contract.
-    unsafe { cached::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
-    fences::cached_store_fence();
-}
-
-/// As [`read`], from cached memory.
-///
-/// # Safety
-///
-/// As of [`read`].
-#[inline]
-pub(crate) unsafe fn read_cached(source: NonNull<u8>, target: &mut [u8]) {
-    fences::cached_load_fence();
-    // SAFETY: by this function's contract.
-    unsafe { cached::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
+    unsafe { cached::copy(Vectors::here(), target.as_mut_ptr(), source, target.len()) };
 }
 
 /// Copies `source` to the shared bytes at `target`, and orders them before this thread's later stores.
@@ -180,10 +174,10 @@ pub(crate) unsafe fn read_cached(source: NonNull<u8>, target: &mut [u8]) {
 ///
 /// `source.len()` bytes at `target` must be mapped, and no Rust reference to them exist.
 #[inline]
-pub(super) unsafe fn write(cached: bool, target: NonNull<u8>, source: &[u8]) {
+pub(crate) unsafe fn write(access: HostAccess, target: NonNull<u8>, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { write_unordered(cached, target, source) };
-    order_writes(cached);
+    unsafe { write_unordered(access, target, source) };
+    order_writes(access);
 }
 
 /// As [`write()`], but orders nothing: [`order_writes`] must follow.
@@ -191,35 +185,33 @@ pub(super) unsafe fn write(cached: bool, target: NonNull<u8>, source: &[u8]) {
 /// # Safety
 ///
 /// As of [`write()`].
-#[inline]
-pub(super) unsafe fn write_unordered(cached: bool, target: NonNull<u8>, source: &[u8]) {
-    if is_write_combined(cached) {
-        // SAFETY: by this function's contract; whatever was chosen the CPU has.
-        unsafe { (Choice::made().table.write)(target.as_ptr(), source) };
-    } else {
+#[inline(always)]
+pub(super) unsafe fn write_unordered(access: HostAccess, target: NonNull<u8>, source: &[u8]) {
+    if let HostAccess::Cached(vectors) = access {
         // SAFETY: by this function's contract.
         unsafe { cached::copy(vectors, target.as_ptr(), source.as_ptr(), source.len()) };
+    } else {
+        // SAFETY: by this function's contract; the CPU has the chosen routine.
+        unsafe { (Table::chosen().write)(target.as_ptr(), source) };
     }
 }
 
 /// Orders this thread's earlier writes before its later stores, as the device sees them.
 #[inline]
-pub(super) fn order_writes(cached: bool) {
-    if is_write_combined(cached) {
-        fences::store_fence();
-    } else {
-        fences::cached_store_fence();
+pub(super) fn order_writes(access: HostAccess) {
+    match access {
+        HostAccess::Cached(_) => fences::cached_store_fence(),
+        _ => fences::store_fence(),
     }
 }
 
 /// Orders this thread's later loads of shared bytes after its earlier ones, also against the device's stores. What a
 /// [`read`] begins with.
 #[inline]
-pub(super) fn order_reads(cached: bool) {
-    if is_write_combined(cached) {
-        fences::load_fence();
-    } else {
-        fences::cached_load_fence();
+pub(crate) fn order_reads(access: HostAccess) {
+    match access {
+        HostAccess::Cached(_) => fences::cached_load_fence(),
+        _ => fences::load_fence(),
     }
 }
 
@@ -230,27 +222,28 @@ pub(super) fn order_reads(cached: bool) {
 /// All of the [lines](crate::allocation::LINE) that hold the `target.len()` bytes at `source` must be mapped, and no
 /// mutable Rust reference to those bytes exist.
 #[inline]
-pub(super) unsafe fn read(cached: bool, source: NonNull<u8>, target: &mut [u8]) {
-    if is_write_combined(cached) {
-        // SAFETY: by this function's contract.
-        unsafe { read_uncached(!cached, source, target) };
-    } else {
-        // SAFETY: by this function's contract.
-        unsafe { read_cached(source, target) };
-    }
+pub(crate) unsafe fn read(access: HostAccess, source: NonNull<u8>, target: &mut [u8]) {
+    order_reads(access);
+    // SAFETY: by this function's contract.
+    unsafe { read_unordered(access, source, target) };
 }
 
+/// As [`read`], but orders nothing: [`order_reads`] must come before.
+///
 /// # Safety
 ///
 /// As of [`read`].
-unsafe fn read_uncached(spread: bool, source: NonNull<u8>, target: &mut [u8]) {
-    let read = Choice::made().table.read;
-    if spread && threads::are_worth_it(target.len()) {
-        // SAFETY: by this function's contract; whatever was chosen the CPU has.
-        unsafe { threads::read(read, source.as_ptr(), target) };
+#[inline(always)]
+pub(crate) unsafe fn read_unordered(access: HostAccess, source: NonNull<u8>, target: &mut [u8]) {
+    if let HostAccess::Cached(vectors) = access {
+        // SAFETY: by this function's contract.
+        unsafe { cached::copy(vectors, target.as_mut_ptr(), source.as_ptr(), target.len()) };
+    } else if access == HostAccess::WriteCombined && threads::are_worth_it(target.len()) {
+        // SAFETY: by this function's contract; the CPU has the chosen routine.
+        unsafe { threads::read(Table::chosen().read, source.as_ptr(), target) };
     } else {
         // SAFETY: as above.
-        unsafe { read(source.as_ptr(), target) };
+        unsafe { (Table::chosen().read)(source.as_ptr(), target) };
     }
 }
 
@@ -259,7 +252,7 @@ unsafe fn read_uncached(spread: bool, source: NonNull<u8>, target: &mut [u8]) {
 /// # Safety
 ///
 /// `len` bytes at `target` must be mapped, and no Rust reference to them exist.
-pub(super) unsafe fn fill(cached: bool, target: NonNull<u8>, len: usize, pattern: &[u8]) {
+pub(super) unsafe fn fill(access: HostAccess, target: NonNull<u8>, len: usize, pattern: &[u8]) {
     /// Large enough that the repetition costs nothing, small enough to stay in the first-level cache.
     const STEP: usize = 4096;
     if pattern.is_empty() {
@@ -276,8 +269,8 @@ pub(super) unsafe fn fill(cached: bool, target: NonNull<u8>, len: usize, pattern
         // SAFETY: `done` is within the bytes at `target`.
         let to = unsafe { target.add(done) };
         // SAFETY: `part` ends within the bytes at `target`.
-        unsafe { write_unordered(cached, to, part) };
+        unsafe { write_unordered(access, to, part) };
         done += part.len();
     }
-    order_writes(cached);
+    order_writes(access);
 }

@@ -3,7 +3,7 @@
 
 use std::arch::asm;
 
-use super::by_plan::Accesses;
+use super::accesses::Accesses;
 
 pub(super) struct Neon;
 
@@ -11,44 +11,24 @@ impl Accesses for Neon {
     const LOAD: usize = 16;
     const STORE: usize = 16;
 
+    #[inline(always)]
     unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
+        macro_rules! moved {
+            ($class:ident, $load:literal, $store:literal) => {
+                // SAFETY: by the trait's contract.
+                unsafe {
+                    asm!($load, $store, v = out($class) _, s = in(reg) source, t = in(reg) target,
+                        options(nostack, preserves_flags));
+                }
+            };
+        }
+        debug_assert!(width.is_power_of_two() && width <= 16);
         match width {
-            1 => {
-                // SAFETY: by the trait's contract; so are those below.
-                unsafe {
-                    asm!("ldrb {v:w}, [{s}]", "strb {v:w}, [{t}]", v = out(reg) _, s = in(reg) source,
-                        t = in(reg) target, options(nostack, preserves_flags));
-                }
-            }
-            2 => {
-                // SAFETY: as above.
-                unsafe {
-                    asm!("ldrh {v:w}, [{s}]", "strh {v:w}, [{t}]", v = out(reg) _, s = in(reg) source,
-                        t = in(reg) target, options(nostack, preserves_flags));
-                }
-            }
-            4 => {
-                // SAFETY: as above.
-                unsafe {
-                    asm!("ldr {v:w}, [{s}]", "str {v:w}, [{t}]", v = out(reg) _, s = in(reg) source,
-                        t = in(reg) target, options(nostack, preserves_flags));
-                }
-            }
-            8 => {
-                // SAFETY: as above.
-                unsafe {
-                    asm!("ldr {v}, [{s}]", "str {v}, [{t}]", v = out(reg) _, s = in(reg) source,
-                        t = in(reg) target, options(nostack, preserves_flags));
-                }
-            }
-            _ => {
-                debug_assert_eq!(width, 16);
-                // SAFETY: as above.
-                unsafe {
-                    asm!("ldr {v:q}, [{s}]", "str {v:q}, [{t}]", v = out(vreg) _, s = in(reg) source,
-                        t = in(reg) target, options(nostack, preserves_flags));
-                }
-            }
+            1 => moved!(reg, "ldrb {v:w}, [{s}]", "strb {v:w}, [{t}]"),
+            2 => moved!(reg, "ldrh {v:w}, [{s}]", "strh {v:w}, [{t}]"),
+            4 => moved!(reg, "ldr {v:w}, [{s}]", "str {v:w}, [{t}]"),
+            8 => moved!(reg, "ldr {v}, [{s}]", "str {v}, [{t}]"),
+            _ => moved!(vreg, "ldr {v:q}, [{s}]", "str {v:q}, [{t}]"),
         }
     }
 
@@ -72,6 +52,7 @@ impl Accesses for Neon {
         }
     }
 
+    #[inline(always)]
     unsafe fn load(target: *mut u8, source: *const u8) {
         // SAFETY: by the trait's contract.
         unsafe {

@@ -1,9 +1,9 @@
-//! Accesses for every architecture: byte atomics, since Rust has no other that may race with those of any width.
+//! Accesses for every architecture: byte atomics, the only ones in Rust that may race with accesses of any width.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::by_plan::Accesses;
+use super::accesses::Accesses;
 use crate::allocation::LINE;
 
 pub(super) struct Portable;

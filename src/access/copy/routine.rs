@@ -1,20 +1,22 @@
-//! Which routine copies between private memory and memory that the device uses: chosen once, by what the CPU has.
+//! The routine for write-combined memory, chosen once per process from the CPU's features or `VKGDR_COPY`.
 #![forbid(unsafe_code)]
 
 use std::env;
 use std::fmt;
+use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
-use super::Table;
+use super::{CHOSEN, Table};
 
 /// Forces a routine, by name.
 const VARIABLE: &str = "VKGDR_COPY";
 
 /// How the CPU copies to and from memory that it shares with the device.
 ///
-/// Memory that the CPU caches is copied with libc's `memcpy`. Memory that it does not cache, which is
-/// mapped through the PCIe BAR, is written and read by the widest accesses that the CPU has. The environment variable
-/// `VKGDR_COPY` forces one routine, by its [`name`](Self::name), on all memory of the process.
+/// Memory that the CPU caches is copied with libc's `memcpy`. Memory that it does not cache, such as that behind the PCIe
+/// BAR, is copied with the widest accesses that the CPU has. The environment variable `VKGDR_COPY` forces one routine, by
+/// its [`name`](Self::name), on all memory that the CPU copies.
 ///
 /// # Examples
 ///
@@ -28,7 +30,7 @@ const VARIABLE: &str = "VKGDR_COPY";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CopyRoutine {
-    /// Single bytes, for CPUs with none of the others.
+    /// Single bytes, for CPUs without the others' instructions.
     Portable,
     /// x86-64, 16 bytes at a time: MOVNTDQA, MOVNTDQ.
     Sse41,
@@ -45,7 +47,7 @@ pub enum CopyRoutine {
 }
 
 impl CopyRoutine {
-    /// Every routine: first those for memory that the CPU does not cache, from the worst to the best.
+    /// Every routine: first those for write-combined memory, from worst to best.
     pub const ALL: [Self; 7] =
         [Self::Portable, Self::Sse41, Self::Avx2, Self::Avx512, Self::Movdir64b, Self::Neon, Self::Ordinary];
 
@@ -69,8 +71,7 @@ impl CopyRoutine {
         Table::of(self).is_some()
     }
 
-    /// The routine for memory that the CPU does not cache: what `VKGDR_COPY` says, otherwise the best that this CPU
-    /// supports.
+    /// The routine for memory that the CPU does not cache: that of `VKGDR_COPY`, otherwise the best that this CPU supports.
     #[must_use]
     pub fn chosen() -> Self {
         Choice::made().routine
@@ -83,12 +84,12 @@ impl fmt::Display for CopyRoutine {
     }
 }
 
-/// What was chosen for the process.
+/// The choice of the process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choice {
     pub(super) routine: CopyRoutine,
     pub(super) table: &'static Table,
-    /// Whether cached memory is copied by it too.
+    /// Whether it copies cached memory too.
     pub(super) forced: bool,
 }
 
@@ -99,7 +100,7 @@ impl Choice {
         CHOICE.get().unwrap_or_else(|| Self::make())
     }
 
-    /// Chooses, and says once why it cannot be what was asked for.
+    /// Chooses, and logs once if the requested routine cannot be used.
     #[cold]
     fn make() -> &'static Self {
         let mut complaint = None;
@@ -107,6 +108,7 @@ impl Choice {
             let asked = env::var_os(VARIABLE);
             let (choice, reason) = choose(asked.as_ref().map(|name| name.to_string_lossy()).as_deref(), Table::of);
             complaint = reason;
+            CHOSEN.store(ptr::from_ref(choice.table).cast_mut(), Ordering::Relaxed);
             choice
         });
         // After the choice was made, since a logger may copy.
@@ -117,8 +119,7 @@ impl Choice {
     }
 }
 
-/// The routine that was asked for by name, or the best. An empty name asks for nothing. Also why it is not the one that
-/// was asked for.
+/// The routine of that name, or the best; and a complaint if it is not the named one. An empty name requests none.
 fn choose(asked: Option<&str>, table: impl Fn(CopyRoutine) -> Option<&'static Table>) -> (Choice, Option<String>) {
     let best = || {
         let uncached = CopyRoutine::ALL.into_iter().filter(|routine| *routine != CopyRoutine::Ordinary).rev();

@@ -49,7 +49,7 @@ const NARROW: &Table = &Table { write: write_narrowly, read: read_narrowly };
 /// As of [`cached::copy`].
 unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
-    unsafe { cached::copy(|| Vectors::Narrow, target, source.as_ptr(), source.len()) };
+    unsafe { cached::copy(Vectors::Narrow, target, source.as_ptr(), source.len()) };
 }
 
 /// # Safety
@@ -57,7 +57,7 @@ unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
 /// As of [`cached::copy`].
 unsafe fn read_narrowly(source: *const u8, target: &mut [u8]) {
     // SAFETY: by this function's contract.
-    unsafe { cached::copy(|| Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };
+    unsafe { cached::copy(Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };
 }
 
 /// The routines that this CPU has.
@@ -120,7 +120,7 @@ proptest! {
     }
 }
 
-/// Between two pages that nobody may touch.
+/// A page between two inaccessible ones.
 struct Fenced {
     base: *mut u8,
 }
@@ -141,7 +141,7 @@ impl Fenced {
         Self { base }
     }
 
-    /// Within the page that may be touched.
+    /// A place in the accessible page.
     fn at(&self, offset: usize) -> *mut u8 {
         self.base.wrapping_add(PAGE + offset)
     }
@@ -149,7 +149,7 @@ impl Fenced {
 
 impl Drop for Fenced {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, used by nobody else.
+        // SAFETY: the mapping of `new`, which nothing else uses.
         unsafe { libc::munmap(self.base.cast(), 3 * PAGE) };
     }
 }
@@ -174,7 +174,8 @@ fn no_access_leaves_the_lines_that_hold_the_bytes() {
 
 #[test]
 fn fills_repeat_the_pattern_across_steps() {
-    for cached in [true, false] {
+    Choice::made();
+    for access in ACCESSES {
         for (len, unit) in [(0, 1), (1, 1), (9, 3), (4096, 8), (12_288, 12), (12_300, 12), (5000, 5000), (15_000, 5000)]
         {
             for offset in [0, 1, 60, 64] {
@@ -183,7 +184,7 @@ fn fills_repeat_the_pattern_across_steps() {
                 let to = NonNull::new(target.at_mut(offset));
                 if let Some(to) = to {
                     // SAFETY: the buffer has `len` bytes from there.
-                    unsafe { fill(cached, to, len, &pattern) };
+                    unsafe { fill(access, to, len, &pattern) };
                 }
                 let expected: Vec<_> = pattern.iter().copied().cycle().take(len).collect();
                 let found: Vec<_> = target.bytes().collect();
@@ -195,25 +196,39 @@ fn fills_repeat_the_pattern_across_steps() {
     }
 }
 
+/// Every way in which the CPU copies.
+const ACCESSES: [HostAccess; 3] =
+    [HostAccess::Cached(Vectors::Narrow), HostAccess::CachedByRoutine, HostAccess::WriteCombined];
+
 #[test]
 fn cached_memory_is_copied_by_memcpy_unless_a_routine_is_forced() {
     let forced = Choice::made().forced;
-    assert_eq!(routine(false), CopyRoutine::chosen());
-    assert_eq!(routine(true), if forced { CopyRoutine::chosen() } else { CopyRoutine::Ordinary });
+    assert_eq!(HostAccess::of(true, false).routine(), CopyRoutine::chosen());
+    let cached = HostAccess::of(true, true);
+    assert_eq!(cached.routine(), if forced { CopyRoutine::chosen() } else { CopyRoutine::Ordinary });
+    assert_eq!(matches!(cached, HostAccess::Cached(_)), !forced);
 }
 
 #[test]
-fn both_kinds_of_memory_are_written_and_read_through_the_door() {
-    for cached in [true, false] {
+fn a_forced_routine_makes_no_memory_write_combined_that_is_cached() {
+    assert_eq!(HostAccess::of(true, false), HostAccess::WriteCombined);
+    assert_ne!(HostAccess::of(true, true), HostAccess::WriteCombined);
+    assert_eq!([true, false].map(|cached| HostAccess::of(false, cached)), [HostAccess::None; 2]);
+}
+
+#[test]
+fn every_access_writes_and_reads_any_length() {
+    Choice::made();
+    for access in ACCESSES {
         for len in [0, 1, 100, 5000, 300_000] {
             let mut memory = Aligned::new(&vec![GUARD; len + 2 * LINE]);
             let place = NonNull::new(memory.at_mut(13));
             let mut seen = vec![GUARD; len];
             if let Some(place) = place {
                 // SAFETY: the buffer has the bytes.
-                unsafe { write(cached, place, &pattern(len)) };
+                unsafe { write(access, place, &pattern(len)) };
                 // SAFETY: the buffer has the bytes, and is whole lines.
-                unsafe { read(cached, place, &mut seen) };
+                unsafe { read(access, place, &mut seen) };
             }
             assert!(seen == pattern(len), "{len} bytes");
         }

@@ -1,6 +1,6 @@
-//! Large reads from memory that the CPU does not cache, spread over threads.
+//! Large reads of write-combined memory, spread over threads.
 //!
-//! How fast one core reads through the BAR is bounded by how many loads it keeps in flight, so that several cores read
+//! The rate at which a core reads through the BAR is limited by the loads that it keeps in flight: several cores read
 //! several times as fast.
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
@@ -8,25 +8,26 @@ use std::num::NonZero;
 use std::sync::OnceLock;
 use std::thread;
 
+use super::fences;
 use crate::allocation::LINE;
 use crate::driver::Handle;
 
-/// The least that is worth a thread, in bytes.
+/// The fewest bytes for which a thread is started.
 ///
 /// A core reads 0.5 to 0.7 GB/s through the BAR (gdrcopy measured 0.53 on a V100, 0.72 on an H20), which makes this some
 /// 200 µs, several times what starting and joining a thread takes.
 const SHARE: usize = 128 << 10;
 
-/// Eight cores reach what the bus gives in the direction of reads, and a copy should not take a whole machine.
+/// The most threads: eight cores saturate the bus, and a copy should not occupy a whole machine.
 const MOST: usize = 8;
 
-/// Whether a read of `len` bytes is worth more than one thread.
+/// Whether a read of `len` bytes is spread over several threads.
 #[inline]
 pub(super) const fn are_worth_it(len: usize) -> bool {
     len >= 2 * SHARE
 }
 
-/// Reads with `piece`, by as many threads as [`SHARE`], [`MOST`] and the machine allow, this one included.
+/// Reads with `piece` on as many threads as [`SHARE`], [`MOST`] and the machine allow, including this one.
 ///
 /// # Safety
 ///
@@ -39,8 +40,8 @@ pub(super) unsafe fn read(piece: unsafe fn(*const u8, &mut [u8]), source: *const
     unsafe { spread(threads, piece, source, target) };
 }
 
-/// Reads with `piece` by at most `threads` threads, each from a line's start on. Those that cannot be started leave their
-/// share to this one.
+/// Reads with `piece` on at most `threads` threads, each from the start of a line. This thread reads the share of any that
+/// cannot be started.
 ///
 /// # Safety
 ///
@@ -61,6 +62,7 @@ unsafe fn spread(threads: usize, piece: unsafe fn(*const u8, &mut [u8]), source:
             let (to, len) = (Handle(theirs.as_mut_ptr()), theirs.len());
             let read = move || {
                 let (to, at) = (to, at);
+                fences::load_fence();
                 // SAFETY: a share of its own of the target, borrowed until the scope ends.
                 let theirs = unsafe { std::slice::from_raw_parts_mut(to.0, len) };
                 // SAFETY: the shared bytes of that share, by this function's contract.

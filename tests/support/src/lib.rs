@@ -7,7 +7,7 @@
 //! | [`ledger`], [`state`], [`resources`] | live objects, driver calls, descriptors and mappings: what must not leak |
 //! | [`codes`] | result codes of both drivers |
 //! | [`blocking`], [`ranges`], [`logs`] | whether a call waits, ranges at the edges, captured log lines |
-//! | [`child`], [`fork`], [`socket`] | tests of several processes |
+//! | [`child`], [`profile`], [`fork`], [`socket`] | tests of several processes |
 //! | [`driver`] | which CUDA driver this process runs on, and the checked calls the helpers make |
 //! | [`cuda`] | contexts, streams and copies that clean up after themselves |
 //! | [`simcuda()`], [`vklayer()`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
@@ -27,6 +27,7 @@ pub mod fork;
 pub mod ledger;
 pub mod logs;
 mod memory;
+pub mod profile;
 mod random;
 pub mod ranges;
 pub mod resources;

@@ -1,9 +1,9 @@
-//! AVX2: VMOVNTDQA and VMOVNTDQ, 32 bytes at a time.
+//! AVX2: VMOVNTDQA and VMOVNTDQ for whole lines, 32 bytes at a time.
 #![expect(unsafe_code, reason = "accesses by assembly")]
 
 use std::arch::asm;
 
-use super::super::by_plan::Accesses;
+use super::super::accesses::Accesses;
 
 pub(in crate::access::copy) struct Avx2;
 
@@ -25,21 +25,12 @@ macro_rules! avx {
 
 impl Accesses for Avx2 {
     const LOAD: usize = 32;
-    const STORE: usize = 32;
+    const STORE: usize = 16;
 
+    #[inline(always)]
     unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
-        if width < 32 {
-            // SAFETY: by the trait's contract.
-            return unsafe { super::store(width, target, source) };
-        }
         // SAFETY: by the trait's contract.
-        unsafe {
-            avx!(
-                "vmovups ymm0, [{s}]",
-                "vmovaps [{t}], ymm0",
-                ; s = in(reg) source, t = in(reg) target,
-            );
-        }
+        unsafe { super::store(width, target, source) };
     }
 
     unsafe fn store_lines(target: *mut u8, source: *const u8, lines: usize) {
@@ -60,11 +51,12 @@ impl Accesses for Avx2 {
         }
     }
 
+    #[inline(always)]
     unsafe fn load(target: *mut u8, source: *const u8) {
         // SAFETY: by the trait's contract.
         unsafe {
             avx!(
-                "vmovntdqa ymm0, [{s}]",
+                "vmovdqa ymm0, [{s}]",
                 "vmovups [{t}], ymm0",
                 ; s = in(reg) source, t = in(reg) target,
             );

@@ -1,12 +1,12 @@
-//! AVX-512F: VMOVNTDQA and VMOVNTDQ, a line at a time.
+//! AVX-512F and BW: VMOVNTDQA and VMOVNTDQ, a line at a time.
 //!
 //! Only the registers that AVX-512 added are used: they cause the SSE code afterwards no transition penalty.
 #![expect(unsafe_code, reason = "accesses by assembly")]
 
 use std::arch::asm;
 
-use super::super::by_plan::Accesses;
-use super::avx2::Avx2;
+use super::super::accesses::Accesses;
+use crate::allocation::LINE;
 
 pub(in crate::access::copy) struct Avx512;
 
@@ -26,11 +26,12 @@ macro_rules! avx512 {
 
 impl Accesses for Avx512 {
     const LOAD: usize = 64;
-    const STORE: usize = 32;
+    const STORE: usize = 16;
 
+    #[inline(always)]
     unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
-        // SAFETY: by the trait's contract; whatever has AVX-512 has AVX2.
-        unsafe { Avx2::store(width, target, source) };
+        // SAFETY: by the trait's contract.
+        unsafe { super::store(width, target, source) };
     }
 
     unsafe fn store_lines(target: *mut u8, source: *const u8, lines: usize) {
@@ -49,47 +50,57 @@ impl Accesses for Avx512 {
         }
     }
 
+    #[inline(always)]
     unsafe fn load(target: *mut u8, source: *const u8) {
         // SAFETY: by the trait's contract.
         unsafe {
             avx512!(
-                "vmovntdqa zmm16, [{s}]",
+                "vmovdqa64 zmm16, [{s}]",
                 "vmovups [{t}], zmm16",
                 ; s = in(reg) source, t = in(reg) target,
             );
         }
     }
 
-    /// Eight lines in flight.
+    /// One load, and one store under a mask of the wanted bytes. The bytes around them may be unmapped: masked bytes cause
+    /// no fault (Software Developer's Manual, volume 2, "VMOVDQU8", exceptions type E4).
+    #[inline(always)]
+    unsafe fn load_part(target: *mut u8, line: *const u8, skip: usize, len: usize) {
+        debug_assert!(len > 0 && skip + len <= LINE);
+        let mask = (u64::MAX >> (LINE - len)) << skip;
+        // SAFETY: by the trait's contract.
+        unsafe {
+            avx512!(
+                "kmovq k1, {mask}",
+                "vmovdqa64 zmm16, [{s}]",
+                "vmovdqu8 [{t}] {{k1}}, zmm16",
+                ; s = in(reg) line, t = in(reg) target.wrapping_sub(skip), mask = in(reg) mask, out("k1") _,
+            );
+        }
+    }
+
+    /// Four lines side by side; the CPU runs ahead and has more in flight.
     unsafe fn load_lines(target: *mut u8, source: *const u8, lines: usize) {
         // SAFETY: the lines are mapped on both sides.
         unsafe {
             avx512!(
-                "sub {lines}, 8",
+                "sub {lines}, 4",
                 "jb 3f",
                 "2:",
                 "vmovntdqa zmm16, [{s}]",
                 "vmovntdqa zmm17, [{s} + 64]",
                 "vmovntdqa zmm18, [{s} + 128]",
                 "vmovntdqa zmm19, [{s} + 192]",
-                "vmovntdqa zmm20, [{s} + 256]",
-                "vmovntdqa zmm21, [{s} + 320]",
-                "vmovntdqa zmm22, [{s} + 384]",
-                "vmovntdqa zmm23, [{s} + 448]",
                 "vmovups [{t}], zmm16",
                 "vmovups [{t} + 64], zmm17",
                 "vmovups [{t} + 128], zmm18",
                 "vmovups [{t} + 192], zmm19",
-                "vmovups [{t} + 256], zmm20",
-                "vmovups [{t} + 320], zmm21",
-                "vmovups [{t} + 384], zmm22",
-                "vmovups [{t} + 448], zmm23",
-                "add {s}, 512",
-                "add {t}, 512",
-                "sub {lines}, 8",
+                "add {s}, 256",
+                "add {t}, 256",
+                "sub {lines}, 4",
                 "jae 2b",
                 "3:",
-                "add {lines}, 8",
+                "add {lines}, 4",
                 "jz 5f",
                 "4:",
                 "vmovntdqa zmm16, [{s}]",

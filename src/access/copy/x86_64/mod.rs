@@ -1,5 +1,5 @@
-//! Copies for x86-64: what its instruction sets share, and which of them this CPU has.
-#![expect(unsafe_code, reason = "stores by assembly, and asks the CPU what it has")]
+//! x86-64: the stores and fences that its instruction sets share, and the routines that this CPU supports.
+#![expect(unsafe_code, reason = "stores by assembly, and asks the CPU for its features")]
 
 pub(super) mod avx2;
 pub(super) mod avx512;
@@ -18,24 +18,21 @@ use sse41::Sse41;
 
 /// The functions of a routine for x86-64, if this CPU has its instructions and the system keeps its registers.
 pub(super) fn table(routine: CopyRoutine) -> Option<&'static Table> {
-    const SSE41: &Table = &Table::planned::<Sse41>();
-    const AVX2: &Table = &Table::planned::<Avx2>();
-    const AVX512: &Table = &Table::planned::<Avx512>();
-    const DIRECT_SSE41: &Table = &Table::planned::<Movdir64b<Sse41>>();
-    const DIRECT_AVX2: &Table = &Table::planned::<Movdir64b<Avx2>>();
-    const DIRECT_AVX512: &Table = &Table::planned::<Movdir64b<Avx512>>();
+    const SSE41: &Table = &Table::of_accesses::<Sse41>();
+    const AVX2: &Table = &Table::of_accesses::<Avx2>();
+    const AVX512: &Table = &Table::of_accesses::<Avx512>();
+    const DIRECT_SSE41: &Table = &Table::of_accesses::<Movdir64b<Sse41>>();
+    const DIRECT_AVX2: &Table = &Table::of_accesses::<Movdir64b<Avx2>>();
+    const DIRECT_AVX512: &Table = &Table::of_accesses::<Movdir64b<Avx512>>();
 
-    let loads = [
-        (has!("sse4.1"), SSE41, DIRECT_SSE41),
-        (has!("avx2"), AVX2, DIRECT_AVX2),
-        (has!("avx512f") && has!("avx2"), AVX512, DIRECT_AVX512),
-    ];
-    let table = |index: usize| loads[index].0.then_some(loads[index].1);
     match routine {
-        CopyRoutine::Sse41 => table(0),
-        CopyRoutine::Avx2 => table(1),
-        CopyRoutine::Avx512 => table(2),
-        CopyRoutine::Movdir64b if has_movdir64b() => loads.iter().rev().find(|loads| loads.0).map(|loads| loads.2),
+        CopyRoutine::Sse41 if has!("sse4.1") => Some(SSE41),
+        CopyRoutine::Avx2 if has!("avx2") => Some(AVX2),
+        CopyRoutine::Avx512 if has!("avx512bw") => Some(AVX512),
+        CopyRoutine::Movdir64b if !has_movdir64b() => None,
+        CopyRoutine::Movdir64b if has!("avx512bw") => Some(DIRECT_AVX512),
+        CopyRoutine::Movdir64b if has!("avx2") => Some(DIRECT_AVX2),
+        CopyRoutine::Movdir64b if has!("sse4.1") => Some(DIRECT_SSE41),
         _ => None,
     }
 }
@@ -53,45 +50,24 @@ fn has_movdir64b() -> bool {
 /// # Safety
 ///
 /// The bytes must be mapped on both sides, and `target` be aligned to `width`.
-#[inline]
+#[inline(always)]
 unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
+    macro_rules! moved {
+        ($class:ident, $load:literal, $store:literal) => {
+            // SAFETY: by this function's contract.
+            unsafe {
+                asm!($load, $store, v = out($class) _, s = in(reg) source, t = in(reg) target,
+                    options(nostack, preserves_flags));
+            }
+        };
+    }
+    debug_assert!(width.is_power_of_two() && width <= 16);
     match width {
-        1 => {
-            // SAFETY: by this function's contract; so are those below.
-            unsafe {
-                asm!("mov {v}, byte ptr [{s}]", "mov byte ptr [{t}], {v}", v = out(reg_byte) _, s = in(reg) source,
-                    t = in(reg) target, options(nostack, preserves_flags));
-            }
-        }
-        2 => {
-            // SAFETY: as above.
-            unsafe {
-                asm!("mov {v:x}, word ptr [{s}]", "mov word ptr [{t}], {v:x}", v = out(reg) _, s = in(reg) source,
-                    t = in(reg) target, options(nostack, preserves_flags));
-            }
-        }
-        4 => {
-            // SAFETY: as above.
-            unsafe {
-                asm!("mov {v:e}, dword ptr [{s}]", "mov dword ptr [{t}], {v:e}", v = out(reg) _, s = in(reg) source,
-                    t = in(reg) target, options(nostack, preserves_flags));
-            }
-        }
-        8 => {
-            // SAFETY: as above.
-            unsafe {
-                asm!("mov {v}, qword ptr [{s}]", "mov qword ptr [{t}], {v}", v = out(reg) _, s = in(reg) source,
-                    t = in(reg) target, options(nostack, preserves_flags));
-            }
-        }
-        _ => {
-            debug_assert_eq!(width, 16);
-            // SAFETY: as above.
-            unsafe {
-                asm!("movups {v}, [{s}]", "movaps [{t}], {v}", v = out(xmm_reg) _, s = in(reg) source,
-                    t = in(reg) target, options(nostack, preserves_flags));
-            }
-        }
+        1 => moved!(reg_byte, "mov {v}, byte ptr [{s}]", "mov byte ptr [{t}], {v}"),
+        2 => moved!(reg, "mov {v:x}, word ptr [{s}]", "mov word ptr [{t}], {v:x}"),
+        4 => moved!(reg, "mov {v:e}, dword ptr [{s}]", "mov dword ptr [{t}], {v:e}"),
+        8 => moved!(reg, "mov {v}, qword ptr [{s}]", "mov qword ptr [{t}], {v}"),
+        _ => moved!(xmm_reg, "movups {v}, [{s}]", "movaps [{t}], {v}"),
     }
 }
 
@@ -102,15 +78,14 @@ pub(super) fn store_fence() {
     unsafe { asm!("sfence", options(nostack, preserves_flags)) };
 }
 
-/// Orders whatever the CPU did earlier before its later loads, streaming ones included.
-///
-/// Streaming loads from write-combined memory may be carried out before earlier loads, and find what an earlier one
-/// left in a buffer: MFENCE is what Intel names to order them after another agent's writes (Software Developer's Manual,
-/// volume 1, "Streaming Load Hint Instruction").
+/// Orders this thread's earlier loads before its later ones, streaming ones included: no later instruction begins before
+/// it, and it ends when the earlier ones have their data (Software Developer's Manual, volume 2, "LFENCE"). Loads of
+/// write-combined memory may otherwise be speculative and out of order (volume 3, "Methods of Caching Available"; AMD64
+/// Architecture Programmer's Manual, volume 2, "Read Ordering").
 #[inline]
 pub(super) fn load_fence() {
     // SAFETY: as in `store_fence`.
-    unsafe { asm!("mfence", options(nostack, preserves_flags)) };
+    unsafe { asm!("lfence", options(nostack, preserves_flags)) };
 }
 
 /// Nothing: plain stores to cached memory are seen in the order of the program (Software Developer's Manual, volume 3,

@@ -5,7 +5,7 @@
 use std::arch::asm;
 use std::marker::PhantomData;
 
-use super::super::by_plan::Accesses;
+use super::super::accesses::Accesses;
 
 /// With the loads, and the stores to parts of lines, of `L`.
 pub(in crate::access::copy) struct Movdir64b<L>(PhantomData<L>);
@@ -14,6 +14,7 @@ impl<L: Accesses> Accesses for Movdir64b<L> {
     const LOAD: usize = L::LOAD;
     const STORE: usize = L::STORE;
 
+    #[inline(always)]
     unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
         // SAFETY: by the trait's contract.
         unsafe { L::store(width, target, source) };
@@ -35,9 +36,16 @@ impl<L: Accesses> Accesses for Movdir64b<L> {
         }
     }
 
+    #[inline(always)]
     unsafe fn load(target: *mut u8, source: *const u8) {
         // SAFETY: by the trait's contract.
         unsafe { L::load(target, source) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(target: *mut u8, line: *const u8, skip: usize, len: usize) {
+        // SAFETY: by the trait's contract.
+        unsafe { L::load_part(target, line, skip, len) };
     }
 
     unsafe fn load_lines(target: *mut u8, source: *const u8, lines: usize) {

@@ -1,9 +1,9 @@
-//! SSE4.1: MOVNTDQA and MOVNTDQ, 16 bytes at a time.
+//! SSE4.1: MOVNTDQA and MOVNTDQ for whole lines, 16 bytes at a time.
 #![expect(unsafe_code, reason = "accesses by assembly")]
 
 use std::arch::asm;
 
-use super::super::by_plan::Accesses;
+use super::super::accesses::Accesses;
 
 pub(in crate::access::copy) struct Sse41;
 
@@ -11,6 +11,7 @@ impl Accesses for Sse41 {
     const LOAD: usize = 16;
     const STORE: usize = 16;
 
+    #[inline(always)]
     unsafe fn store(width: usize, target: *mut u8, source: *const u8) {
         // SAFETY: by the trait's contract.
         unsafe { super::store(width, target, source) };
@@ -40,10 +41,11 @@ impl Accesses for Sse41 {
         }
     }
 
+    #[inline(always)]
     unsafe fn load(target: *mut u8, source: *const u8) {
         // SAFETY: by the trait's contract.
         unsafe {
-            asm!("movntdqa {v}, [{s}]", "movups [{t}], {v}", v = out(xmm_reg) _, s = in(reg) source,
+            asm!("movdqa {v}, [{s}]", "movups [{t}], {v}", v = out(xmm_reg) _, s = in(reg) source,
                 t = in(reg) target, options(nostack, preserves_flags));
         }
     }

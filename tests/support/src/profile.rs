@@ -1,0 +1,31 @@
+//! Children that see another GPU: under a profile of the simulated one (`sim/vulkan/src/profile.rs`).
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::driver::{self, DriverKind};
+use crate::{Result, child};
+
+/// The command that runs `test` in `role` under a profile; none, which it says, where there are no profiles.
+///
+/// # Errors
+/// When the path of this binary is not known.
+pub fn command(profile: &str, test: &str, role: &str) -> Result<Option<Command>> {
+    let Some(run) = run() else { return Ok(None) };
+    let child = child::command(test, role)?;
+    let mut command = Command::new(run);
+    command.arg(child.get_program()).args(child.get_args());
+    command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("VKGDR_TEST_PROFILE", profile);
+    Ok(Some(command))
+}
+
+/// `sim/run`, which starts programs under profiles.
+fn run() -> Option<PathBuf> {
+    let run = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("sim/run");
+    let usable = driver::kind() == Some(DriverKind::Sim) && run.is_file();
+    if !usable {
+        eprintln!("skipped: profiles are of the simulated driver, and sim/run starts them");
+    }
+    usable.then_some(run)
+}
