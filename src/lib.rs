@@ -20,6 +20,7 @@ compile_error!("vkgdr needs Linux: memory travels from Vulkan to CUDA as a file 
 
 mod access;
 mod allocation;
+mod copies;
 mod copy_engine;
 mod device;
 mod driver;
@@ -35,12 +36,13 @@ mod sync;
 pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;
+pub use copies::CopyStats;
 pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
-pub use memory::{CopyStats, DropPolicy, Memory, RawMemory, Region};
+pub use memory::{DropPolicy, Memory, RawMemory, Region};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 

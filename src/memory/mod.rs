@@ -3,7 +3,6 @@
 
 pub(crate) mod binding;
 pub(crate) mod block;
-mod calibrate;
 pub(crate) mod chunk;
 #[expect(clippy::module_inception, reason = "a file bears the name of the type in it")]
 mod memory;
@@ -15,4 +14,3 @@ pub use binding::DropPolicy;
 pub use memory::Memory;
 pub use raw::RawMemory;
 pub use region::Region;
-pub use transfer::CopyStats;

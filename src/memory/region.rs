@@ -7,17 +7,16 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bytemuck::{AnyBitPattern, NoUninit, Pod};
+use bytemuck::{AnyBitPattern, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::binding::DropPolicy;
 use super::block::Block;
 use super::chunk::ChunkRef;
-use crate::access::copy::{self, CopyRoutine, HostAccess};
+use crate::access::copy::{CopyRoutine, HostAccess};
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
-use crate::access::writer::Writer;
 use crate::driver::Handle;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
@@ -271,118 +270,6 @@ impl Region {
     #[must_use]
     pub fn copy_routine(&self) -> CopyRoutine {
         self.view().copy_routine()
-    }
-
-    /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
-    ///
-    /// Whatever this thread stores later comes after all of these bytes, as the device sees it; among themselves they
-    /// have no order. [`writer`](Self::writer) makes many small writes faster, and
-    /// [`write_with`](Self::write_with) says who copies: here it is the CPU, and for large writes of mapped memory the
-    /// GPU's copy engine where that is faster ([`CopyPolicy::Auto`](crate::CopyPolicy::Auto)). Either way this returns
-    /// when it is done.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfRange`], [`Error::NoHostView`], and what the driver says of a copy that the copy engine has begun,
-    /// which may be an error of earlier, asynchronous work.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
-    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
-    /// memory.write(16, &[1.0_f32, 2.0, 3.0])?;
-    /// memory.flush(16..28)?;
-    /// # Ok::<(), vkgdr::Error>(())
-    /// ```
-    #[inline]
-    pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
-        let source = bytemuck::cast_slice(source);
-        let access = self.chunk.host_access();
-        let HostAccess::Cached(_) = access else { return self.write_uncached(access, offset, source) };
-        let to = self.host_range(offset, source.len())?;
-        // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
-        unsafe { copy::write(access, to, source) };
-        Ok(())
-    }
-
-    /// Begins writes that are ordered together, with one fence at the end instead of one each.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
-    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
-    /// let mut writer = memory.writer();
-    /// for packet in 0..8 {
-    ///     writer.write(packet * 256, &[packet as f32; 16])?;
-    /// }
-    /// writer.finish();
-    /// memory.write(4000, &[1_u32])?; // tells a running kernel that the packets are there
-    /// # Ok::<(), vkgdr::Error>(())
-    /// ```
-    pub fn writer(&self) -> Writer<'_> {
-        Writer::new(self.view())
-    }
-
-    /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
-    ///
-    /// Reading mapped memory through the PCIe BAR is slow; memory of kind `Host` is made for that. Reads of mapped memory
-    /// of more than a few KiB are left to the GPU's copy engine ([`CopyPolicy::Auto`](crate::CopyPolicy::Auto)), which
-    /// [`read_with`](Self::read_with) can choose. Where that cannot be had, large reads are spread over at most eight
-    /// threads, which are gone when this returns.
-    ///
-    /// The bytes are loaded after whatever this thread has loaded before, such as a flag. A load other than by this
-    /// method that follows may be carried out before them.
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write).
-    #[inline]
-    pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
-        let target = bytemuck::cast_slice_mut(target);
-        let access = self.chunk.host_access();
-        let HostAccess::Cached(_) = access else { return self.read_uncached(access, offset, target) };
-        let from = self.host_range(offset, target.len())?;
-        // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
-        unsafe { copy::read(access, from, target) };
-        Ok(())
-    }
-
-    /// Repeats `value` over a range of bytes, whose length must be a multiple of the value's size. Does not
-    /// flush.
-    ///
-    /// The GPU fills ranges of mapped memory that are as large as writes that are left to its copy engine
-    /// ([`CopyThresholds`](crate::CopyThresholds)), with values that it can repeat: of one, two or four bytes, at an
-    /// address that is a multiple of that, and larger ones that are made of such, zeros for example. Either way this
-    /// returns when it is done.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Misaligned`], and as [`write`](Self::write).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
-    /// let memory = vkgdr::Memory::allocate(&gpu, 4096, vkgdr::MemoryKind::Mapped)?;
-    /// memory.fill(.., 0_u8)?;
-    /// memory.fill(1024..2048, f32::NAN)?;
-    /// # Ok::<(), vkgdr::Error>(())
-    /// ```
-    pub fn fill<T: NoUninit>(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
-        self.fill_pattern(range, &[value])
-    }
-
-    /// Repeats several values over a range of bytes, whose length must be a multiple of the values' size together. Does
-    /// not flush. No values fill nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`fill`](Self::fill).
-    pub fn fill_pattern<T: NoUninit>(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
-        let (offset, len) = range::resolve(&range, self.len())?;
-        self.fill_bytes(offset, len, bytemuck::cast_slice(pattern))
     }
 
     /// Begins a scope in which the CPU uses a range.

@@ -1,16 +1,67 @@
-//! `Vkgdr::calibrate`: times copies of an allocation for [`calibration`](crate::copy_engine::calibration).
+//! How the copies of a GPU's memory are divided between the CPU and the copy engine: thresholds, statistics, calibration.
 #![expect(unsafe_code, reason = "has the device copy bytes that the memory keeps")]
 
 use std::time::Instant;
 
-use super::binding::Binding;
-use super::block::Block;
+use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
 use crate::driver::process;
+use crate::memory::binding::Binding;
+use crate::memory::block::Block;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
 
+/// How many copies of a GPU's memory went which way since the process began, on all handles, from
+/// [`Vkgdr::copy_stats`].
+///
+/// Counted are copies by the copy engine, and those by the CPU of memory that it does not cache, each when it is done.
+/// Fills count as writes. Copies of cached memory, and those through a [`Writer`](crate::Writer) or a
+/// [`MapGuard`](crate::MapGuard), are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyStats {
+    /// Reads by the CPU.
+    pub cpu_reads: u64,
+    /// The bytes of these.
+    pub cpu_read_bytes: u64,
+    /// Writes by the CPU.
+    pub cpu_writes: u64,
+    /// The bytes of these.
+    pub cpu_written_bytes: u64,
+    /// Reads by the copy engine.
+    pub dma_reads: u64,
+    /// The bytes of these.
+    pub dma_read_bytes: u64,
+    /// Writes by the copy engine.
+    pub dma_writes: u64,
+    /// The bytes of these.
+    pub dma_written_bytes: u64,
+    /// The routine by which the CPU copies.
+    pub routine: CopyRoutine,
+}
+
 impl Vkgdr {
+    /// From how many bytes on copies of this GPU's memory are left to its copy engine.
+    #[must_use]
+    pub fn copy_thresholds(&self) -> CopyThresholds {
+        self.gpu().copy_engines().thresholds()
+    }
+
+    /// Sets from how many bytes on copies of this GPU's memory are left to its copy engine, on all handles of the
+    /// process. [`CopyThresholds`] says which memory that concerns.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// // The CPU is to copy everything.
+    /// gpu.set_copy_thresholds(vkgdr::CopyThresholds { read: usize::MAX, write: usize::MAX });
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn set_copy_thresholds(&self, thresholds: CopyThresholds) {
+        self.gpu().copy_engines().set_thresholds(thresholds);
+    }
+
     /// Measures from how many bytes on copies of mapped memory are faster by the copy engine than by the CPU, and sets
     /// [`copy_thresholds`](Self::copy_thresholds) so, for all handles of this GPU.
     ///
@@ -34,6 +85,24 @@ impl Vkgdr {
     pub fn calibrate(&self) -> Result<CopyThresholds> {
         process::check()?;
         self.gpu().copy_engines().measured(|| measure(self))
+    }
+
+    /// Which way copies of this GPU's memory went. In a process that was forked off, the CPU's are 0.
+    #[must_use]
+    pub fn copy_stats(&self) -> CopyStats {
+        let counters = self.gpu().copy_engines().counters();
+        let (cpu, engine) = (counters.cpu(), counters.engine());
+        CopyStats {
+            cpu_reads: cpu.reads,
+            cpu_read_bytes: cpu.read_bytes,
+            cpu_writes: cpu.writes,
+            cpu_written_bytes: cpu.written_bytes,
+            dma_reads: engine.reads,
+            dma_read_bytes: engine.read_bytes,
+            dma_writes: engine.writes,
+            dma_written_bytes: engine.written_bytes,
+            routine: CopyRoutine::chosen(),
+        }
     }
 }
 
