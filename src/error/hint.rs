@@ -85,7 +85,7 @@ pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u
         }
         // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
         vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if asked <= heap / 2 => {
-            "; something else has the heap, or there are too many open files: see ulimit -n"
+            "; other allocations use the heap, or too many files are open: see ulimit -n"
         }
         _ => "",
     }

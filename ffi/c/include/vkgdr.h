@@ -15,9 +15,9 @@
  * vkgdr_copy_set_thresholds() has set other thresholds: the call then waits for the engine, some microseconds at
  * least, and may return VKGDR_ERROR_CUDA, also for an error of earlier, asynchronous work. The engine works on streams
  * of this library that have no order with any other stream, the default streams included, and is never part of a
- * stream capture. So, whoever copies: wait for earlier work of the device that uses the bytes before the call; work
- * that is launched after it has returned sees them. VKGDR_COPY_CPU keeps a copy off the engine, SIZE_MAX as a
- * threshold all of them.
+ * stream capture. So, for copies by the CPU as by the engine: wait for earlier work of the device that uses the bytes
+ * before the call; work that is launched after it has returned sees them. VKGDR_COPY_CPU keeps a copy off the engine,
+ * SIZE_MAX as a threshold all of them.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -50,7 +50,7 @@ typedef struct CUstream_st *CUstream;
 #endif
 
 /**
- * Flags for vkgdr_open(), to be or-ed together.
+ * Flags for vkgdr_open(), combined by bitwise or.
  */
 typedef enum vkgdr_open_flags {
   /**
@@ -79,15 +79,15 @@ typedef enum vkgdr_open_flags {
  */
 typedef enum vkgdr_memory_flags {
   /**
-   * Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
+   * GPU memory that the CPU accesses through the PCIe BAR: the memory of vkgdr 0.1.
    */
   VKGDR_MEMORY_MAPPED = 0,
   /**
-   * Cached system memory that the GPU reaches over PCIe.
+   * Cached system memory that the GPU accesses over PCIe.
    */
   VKGDR_MEMORY_HOST = 1,
   /**
-   * Memory of the GPU that the CPU does not see.
+   * GPU memory without a host view.
    */
   VKGDR_MEMORY_DEVICE = 2,
 } vkgdr_memory_flags;
@@ -108,22 +108,22 @@ typedef enum vkgdr_copy_policy {
   /**
    * The GPU's copy engine, whatever the size: straight from and to memory that is page-locked (cuMemHostAlloc,
    * cuMemHostRegister), by way of pinned memory of this library otherwise. On memory that is not coherent it flushes
-   * before and invalidates afterwards, in whole atoms, which nobody else may write to meanwhile.
+   * before and invalidates afterwards, in whole atoms, which must not be written otherwise meanwhile.
    */
   VKGDR_COPY_DMA = 2,
 } vkgdr_copy_policy;
 
 /**
- * What the functions that vkgdr 0.1 did not have return, as `int32_t`.
+ * The results of the functions that vkgdr 0.1 does not have, as `int32_t`.
  */
 typedef enum vkgdr_status {
   /**
-   * It worked.
+   * Success.
    */
   VKGDR_SUCCESS = 0,
   /**
-   * A null pointer, unknown flags, a size of 0, a length that is no multiple of its pattern, a region where whole
-   * memory is wanted, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
+   * A null pointer, unknown flags, a size of 0, a length that is not a multiple of its pattern, a region where whole
+   * memory is required, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
    */
   VKGDR_ERROR_INVALID_ARGUMENT = 1,
   /**
@@ -131,8 +131,8 @@ typedef enum vkgdr_status {
    */
   VKGDR_ERROR_OUT_OF_RANGE = 2,
   /**
-   * The GPU has no such memory, or the memory cannot do that: device memory has no host view. Or this process was
-   * forked off one that had opened the GPU.
+   * The GPU has no such memory, the memory does not support the operation, such as host access to device memory, or
+   * this process is a child that was forked after the GPU was opened.
    */
   VKGDR_ERROR_NOT_SUPPORTED = 3,
   /**
@@ -156,7 +156,7 @@ typedef enum vkgdr_status {
    */
   VKGDR_ERROR_VULKAN = 8,
   /**
-   * A defect of this library.
+   * A bug in this library.
    */
   VKGDR_ERROR_INTERNAL = 9,
 } vkgdr_status;
@@ -172,7 +172,7 @@ struct vkgdr;
 struct vkgdr_memory;
 
 /**
- * Gives small memory in nanoseconds, without a driver call.
+ * Allocates small memory in nanoseconds, without a driver call.
  */
 struct vkgdr_pool;
 
@@ -244,7 +244,7 @@ typedef struct vkgdr_copy_stats {
 } vkgdr_copy_stats;
 
 /**
- * How much memory of a kind there is, in bytes.
+ * The amount of memory of a kind, in bytes.
  */
 typedef struct vkgdr_memory_info {
   /**
@@ -252,17 +252,17 @@ typedef struct vkgdr_memory_info {
    */
   uint64_t total;
   /**
-   * What this process may still expect to be able to allocate.
+   * An estimate of what this process can still allocate.
    */
   uint64_t available;
   /**
-   * Whether `available` comes from the driver's budget (`VK_EXT_memory_budget`) rather than from the heap's size.
+   * Whether `available` is the driver's budget (`VK_EXT_memory_budget`); otherwise it is the heap's size.
    */
   bool from_budget;
 } vkgdr_memory_info;
 
 /**
- * What a pool is made with. Set all to 0 and then `size`: 0 is the default of each of the others.
+ * The options of a pool. Set all members to 0, then `size`: 0 selects the default of each of the others.
  */
 typedef struct vkgdr_pool_options {
   /**
@@ -270,18 +270,18 @@ typedef struct vkgdr_pool_options {
    */
   size_t size;
   /**
-   * The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default. Less than 4
-   * MiB needs a smaller `largest_piece`, too.
+   * The size of the blocks that the pool allocates, in bytes, from 64 KiB to 128 GiB; 32 MiB by default. Less than
+   * 4 MiB requires a smaller `largest_piece`, too.
    */
   size_t block_len;
   /**
-   * The bytes of the largest piece of a block, from 256 to a block and 1 GiB; 4 MiB by default. What is larger gets
-   * an allocation of its own.
+   * The size of the largest chunk of a block, in bytes, from 256 to the smaller of a block and 1 GiB; 4 MiB by
+   * default. Larger requests get an allocation of their own.
    */
   size_t largest_piece;
   /**
-   * What addresses are multiples of, on both sides: a power of two from 64 to 4096; 64 by default. On the host no
-   * more than Vulkan's mapping has.
+   * The alignment of addresses on both sides, in bytes: a power of two from 64 to 4096; 64 by default. On the host
+   * it is at most the alignment of Vulkan's mapping.
    */
   size_t alignment;
   /**
@@ -289,8 +289,8 @@ typedef struct vkgdr_pool_options {
    */
   uint32_t kind;
   /**
-   * How finely sizes are told apart, 1 to 6; 2 by default. They are rounded up to numbers of which at most so many
-   * bits after the first are set: 4 sizes for each doubling by default.
+   * The resolution of size classes, 1 to 6; 2 by default. A size is rounded up to a number with at most this many
+   * significant bits after the leading one: 4 sizes for each doubling by default.
    */
   uint32_t leading_bits;
 } vkgdr_pool_options;
@@ -301,23 +301,23 @@ typedef struct vkgdr_pool_options {
 typedef struct vkgdr_pool *vkgdr_pool_t;
 
 /**
- * What a pool has.
+ * The state of a pool.
  */
 typedef struct vkgdr_pool_stats {
   /**
-   * The free pieces that it keeps, those included that wait for the device.
+   * Free chunks, including those that wait for the device.
    */
   size_t free_chunks;
   /**
-   * The pieces that are in use.
+   * Chunks in use.
    */
   size_t used_chunks;
   /**
-   * The bytes that it has from the drivers: in use, free, or lost between pieces.
+   * Bytes of the pool's blocks: in use, free, or lost between chunks.
    */
   size_t managed_bytes;
   /**
-   * The bytes that are in use, as they were asked for.
+   * Requested bytes of the chunks in use.
    */
   size_t active_bytes;
 } vkgdr_pool_stats;
@@ -327,8 +327,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes the CPU's writes to a range visible to the device. Any range within the memory will do: it is rounded
- * outwards to whole atoms. A range that is not within the memory is ignored.
+ * Makes the CPU's writes to a range visible to the device. The range may start and end anywhere within the memory,
+ * and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
@@ -339,7 +339,7 @@ extern "C" {
 VKGDR_API void vkgdr_memory_flush(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
- * As vkgdr_memory_flush(), and reports what goes wrong.
+ * As vkgdr_memory_flush(), and returns errors.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
@@ -351,8 +351,8 @@ VKGDR_API void vkgdr_memory_flush(vkgdr_memory_t mem, size_t offset, size_t size
 VKGDR_API int32_t vkgdr_memory_flush_checked(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
- * Makes the device's writes to a range visible to the CPU. Any range within the memory will do: it is rounded
- * outwards to whole atoms. A range that is not within the memory is ignored.
+ * Makes the device's writes to a range visible to the CPU. The range may start and end anywhere within the memory,
+ * and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
@@ -363,7 +363,7 @@ VKGDR_API int32_t vkgdr_memory_flush_checked(vkgdr_memory_t mem, size_t offset, 
 VKGDR_API void vkgdr_memory_invalidate(vkgdr_memory_t mem, size_t offset, size_t size);
 
 /**
- * As vkgdr_memory_invalidate(), and reports what goes wrong.
+ * As vkgdr_memory_invalidate(), and returns errors.
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte.
@@ -383,11 +383,11 @@ VKGDR_API int32_t vkgdr_memory_invalidate_checked(vkgdr_memory_t mem, size_t off
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.
- * @param source  What is copied; may be NULL if `size` is 0.
+ * @param source  The bytes to copy; may be NULL if `size` is 0.
  * @param size    Bytes.
  * @return A `vkgdr_status`.
  *
- * `mem` must be NULL or live, `source` good for reading `size` bytes that nobody writes meanwhile.
+ * `mem` must be NULL or live, `source` good for reading `size` bytes that are not written meanwhile.
  */
 VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const void *source, size_t size);
 
@@ -400,16 +400,16 @@ VKGDR_API int32_t vkgdr_memory_write(vkgdr_memory_t mem, size_t offset, const vo
  *
  * @param mem     The memory, or a region of it.
  * @param offset  The first byte in the memory.
- * @param target  Where they are copied; may be NULL if `size` is 0.
+ * @param target  Where the bytes go; may be NULL if `size` is 0.
  * @param size    Bytes.
  * @return A `vkgdr_status`.
  *
- * `mem` must be NULL or live, `target` good for writing `size` bytes that nobody else uses meanwhile.
+ * `mem` must be NULL or live, `target` good for writing `size` bytes that are not used otherwise meanwhile.
  */
 VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *target, size_t size);
 
 /**
- * Repeats a pattern over a range. Does not flush.
+ * Fills a range with a repeated pattern. Does not flush.
  *
  * Returns when the range is filled. Large ranges of memory that the CPU does not cache are filled by the GPU's copy
  * engine, if the pattern is one that it can repeat: 1, 2 or 4 bytes at an address that is a multiple of that, or
@@ -422,7 +422,7 @@ VKGDR_API int32_t vkgdr_memory_read(vkgdr_memory_t mem, size_t offset, void *tar
  * @param pattern_size  Bytes of the pattern, more than 0.
  * @return A `vkgdr_status`.
  *
- * `mem` must be NULL or live, `pattern` good for reading `pattern_size` bytes that nobody writes meanwhile.
+ * `mem` must be NULL or live, `pattern` good for reading `pattern_size` bytes that are not written meanwhile.
  */
 VKGDR_API int32_t vkgdr_memory_fill(vkgdr_memory_t mem, size_t offset, size_t size, const void *pattern, size_t pattern_size);
 
@@ -439,7 +439,7 @@ VKGDR_API int32_t vkgdr_memory_fill(vkgdr_memory_t mem, size_t offset, size_t si
  *         VKGDR_ERROR_NOT_SUPPORTED for a copy by the CPU of device memory, or VKGDR_ERROR_CUDA from the copy
  *         engine, also for an error of earlier, asynchronous work; which of the bytes were written is unknown then.
  *
- * `mem` must be NULL or live, `source` good for reading `size` bytes that nobody writes meanwhile.
+ * `mem` must be NULL or live, `source` good for reading `size` bytes that are not written meanwhile.
  */
 VKGDR_API int32_t vkgdr_copy_write(vkgdr_memory_t mem, size_t offset, const void *source, size_t size, uint32_t policy);
 
@@ -455,7 +455,7 @@ VKGDR_API int32_t vkgdr_copy_write(vkgdr_memory_t mem, size_t offset, const void
  * @return A `vkgdr_status`, as of vkgdr_copy_write(). The contents of `target` are unspecified unless it is
  *         VKGDR_SUCCESS.
  *
- * `mem` must be NULL or live, `target` good for writing `size` bytes that nobody else uses meanwhile.
+ * `mem` must be NULL or live, `target` good for writing `size` bytes that are not used otherwise meanwhile.
  */
 VKGDR_API int32_t vkgdr_copy_read(vkgdr_memory_t mem, size_t offset, void *target, size_t size, uint32_t policy);
 
@@ -532,7 +532,7 @@ VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t
 /**
  * Opens a GPU.
  *
- * Initialises CUDA if need be. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
+ * Initialises CUDA if necessary. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
  *
  * Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall
  * back on other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be
@@ -545,8 +545,8 @@ VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t
 VKGDR_API vkgdr_t vkgdr_open(CUdevice device, uint32_t flags);
 
 /**
- * Opens a GPU and retains its primary context, the one that the CUDA runtime uses. Memory of this handle is allocated
- * in that context, and none needs to be current.
+ * Opens a GPU and retains its primary context, which the CUDA runtime uses. Memory of this handle is allocated in that
+ * context, and no context needs to be current.
  *
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -558,7 +558,7 @@ VKGDR_API vkgdr_t vkgdr_open(CUdevice device, uint32_t flags);
 VKGDR_API int32_t vkgdr_open_primary_context(CUdevice device, uint32_t flags, vkgdr_t *out);
 
 /**
- * Closes a handle. NULL is allowed. Memory that is still allocated stays valid: it keeps what it needs.
+ * Closes a handle. NULL is allowed. Memory that is still allocated stays valid.
  *
  * @param g  The handle, which must not be used afterwards.
  *
@@ -581,8 +581,8 @@ VKGDR_API int32_t vkgdr_device_get_number(vkgdr_t g, CUdevice *out);
  * The name of the GPU.
  *
  * @param g         The GPU.
- * @param buffer    Where the name is written, ended by a zero byte, and cut if it does not fit.
- * @param capacity  Bytes in `buffer`, at least 1. 256 hold every name.
+ * @param buffer    Where the name is written, with a terminating zero byte, truncated if it does not fit.
+ * @param capacity  Bytes in `buffer`, at least 1. 256 are enough for every name.
  * @return A `vkgdr_status`.
  *
  * `g` must be NULL or a live handle, `buffer` NULL or good for writing `capacity` bytes.
@@ -590,7 +590,7 @@ VKGDR_API int32_t vkgdr_device_get_number(vkgdr_t g, CUdevice *out);
 VKGDR_API int32_t vkgdr_device_get_name(vkgdr_t g, char *buffer, size_t capacity);
 
 /**
- * The UUID of the GPU, on which CUDA and Vulkan agree.
+ * The UUID of the GPU, the same in CUDA and Vulkan.
  *
  * @param g     The GPU.
  * @param uuid  Where its 16 bytes are written.
@@ -625,10 +625,11 @@ VKGDR_API int32_t vkgdr_device_supports(vkgdr_t g, uint32_t kind, bool *out);
 VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct vkgdr_memory_info *out);
 
 /**
- * Frees what was freed on a stream that has got there since. Every alloc and free does the same for a few.
+ * Frees memory whose free was deferred until a stream had passed it, where the stream has. Every alloc and free does
+ * the same for a few allocations.
  *
  * @param g      The GPU.
- * @param count  Where the number of allocations that were freed is written; may be NULL.
+ * @param count  Where the number of freed allocations is written; may be NULL.
  * @return A `vkgdr_status`.
  *
  * `g` must be NULL or a live handle, `count` NULL or good for writing.
@@ -651,10 +652,11 @@ VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
 VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t flags);
 
 /**
- * Frees memory or a region. NULL is allowed. Memory goes with its last region; a pool's memory goes back there.
+ * Frees memory or a region. NULL is allowed. Memory is freed with its last region; memory of a pool returns to the
+ * pool.
  *
- * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
- * is waited for, and a pool gives it out again at once.
+ * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
+ * call does not wait, and a pool reuses the memory immediately.
  *
  * Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
  * ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.
@@ -666,7 +668,7 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
 VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
 
 /**
- * As vkgdr_memory_free(), and reports what the drivers say. The memory is gone whatever is returned.
+ * As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case.
  *
  * @param mem  The memory or region, which must not be used afterwards.
  * @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is
@@ -677,11 +679,11 @@ VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
 VKGDR_API int32_t vkgdr_memory_free_checked(vkgdr_memory_t mem);
 
 /**
- * Frees memory once a stream has done the work that it was given before this call. Does not wait, unless the memory
- * was bound to another stream before: then it waits for the whole context. Memory of a pool waits in the pool instead,
- * and vkgdr_pool_alloc_on() of the same stream gives it out again at once.
+ * Frees memory once a stream has finished the work that was submitted before this call. Does not wait, unless the
+ * memory was bound to another stream before: then it waits for the whole context. Memory of a pool returns to the
+ * pool, where vkgdr_pool_alloc_on() of the same stream reuses it immediately.
  *
- * @param mem     The memory. It is gone for the caller if this succeeds, and stays if not. Not a region.
+ * @param mem     The memory, not a region. On failure it is not freed, and stays the caller's.
  * @param stream  A stream of the memory's context; NULL is its legacy default stream.
  * @return A `vkgdr_status`.
  *
@@ -691,7 +693,7 @@ VKGDR_API int32_t vkgdr_memory_free_checked(vkgdr_memory_t mem);
 VKGDR_API int32_t vkgdr_memory_free_on_stream(vkgdr_memory_t mem, CUstream stream);
 
 /**
- * Binds memory to a stream: vkgdr_memory_free() then frees it once the stream has done the work that it was given
+ * Binds memory to a stream: vkgdr_memory_free() then frees it once the stream has finished the work that was submitted
  * before.
  *
  * @param mem     The memory, not a region.
@@ -704,7 +706,7 @@ VKGDR_API int32_t vkgdr_memory_free_on_stream(vkgdr_memory_t mem, CUstream strea
 VKGDR_API int32_t vkgdr_memory_bind_stream(vkgdr_memory_t mem, CUstream stream);
 
 /**
- * A part of memory or of a region, with pointers of its own. It keeps the memory alive.
+ * Creates a region: a part of memory or of another region, with pointers of its own. It keeps the memory alive.
  *
  * @param mem     The memory or region.
  * @param offset  The first byte, from the start of `mem`.
@@ -717,7 +719,7 @@ VKGDR_API int32_t vkgdr_memory_bind_stream(vkgdr_memory_t mem, CUstream stream);
 VKGDR_API int32_t vkgdr_memory_create_region(vkgdr_memory_t mem, size_t offset, size_t size, vkgdr_memory_t *out);
 
 /**
- * The address for the CPU, valid until the memory is freed. NULL for device memory.
+ * The host address, valid until the memory is freed. NULL for device memory.
  *
  * @param mem  The memory, or a region of it.
  * @return A pointer to the first byte.
@@ -727,7 +729,7 @@ VKGDR_API int32_t vkgdr_memory_create_region(vkgdr_memory_t mem, size_t offset, 
 VKGDR_API void *vkgdr_memory_get_host_ptr(vkgdr_memory_t mem);
 
 /**
- * The address on the device, valid until the memory is freed.
+ * The device address, valid until the memory is freed.
  *
  * @param mem  The memory, or a region of it.
  * @return The address of the first byte.
@@ -737,7 +739,7 @@ VKGDR_API void *vkgdr_memory_get_host_ptr(vkgdr_memory_t mem);
 VKGDR_API CUdeviceptr vkgdr_memory_get_device_ptr(vkgdr_memory_t mem);
 
 /**
- * The bytes that were asked for.
+ * The requested size in bytes.
  *
  * @param mem  The memory, or a region of it.
  * @return Bytes.
@@ -762,14 +764,14 @@ VKGDR_API int32_t vkgdr_memory_get_kind(vkgdr_memory_t mem, uint32_t *out);
  * the CPU's stores, which a kernel that is already running needs.
  *
  * @param mem  The memory, or a region of it.
- * @return True where they do.
+ * @return Whether the memory is coherent.
  *
  * `mem` must be NULL or live.
  */
 VKGDR_API bool vkgdr_memory_is_coherent(vkgdr_memory_t mem);
 
 /**
- * What flushes are rounded to, in bytes: 1 where the memory is coherent.
+ * The granularity of flushes in bytes: 1 where the memory is coherent.
  *
  * @param mem  The memory, or a region of it.
  * @return Bytes.
@@ -779,13 +781,13 @@ VKGDR_API bool vkgdr_memory_is_coherent(vkgdr_memory_t mem);
 VKGDR_API size_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
 
 /**
- * Makes a pool, which has no block yet.
+ * Creates a pool, without a block at first.
  *
  * Its memory belongs to the primary context if the handle was opened with vkgdr_open_primary_context(), else to the
  * context that is current now. Afterwards any context may be current, on any thread.
  *
  * @param g        The GPU. It may be closed before the pool.
- * @param options  How it is to be; NULL for the defaults.
+ * @param options  The options; NULL for the defaults.
  * @param out      Where the pool is written; for vkgdr_pool_close().
  * @return A `vkgdr_status`; vkgdr_last_error() says more.
  *
@@ -795,8 +797,8 @@ VKGDR_API size_t vkgdr_memory_non_coherent_atom_size(vkgdr_memory_t mem);
 VKGDR_API int32_t vkgdr_pool_create(vkgdr_t g, const struct vkgdr_pool_options *options, vkgdr_pool_t *out);
 
 /**
- * Closes a pool. NULL is allowed. Its free memory goes back to the drivers; memory that is in use stays valid until it
- * is freed, and with the last of its block the block goes, which waits for the device then.
+ * Closes a pool. NULL is allowed. Its free memory is released; memory in use stays valid until it is freed, and its
+ * block is released with the last chunk in use, which waits for the device.
  *
  * @param pool  The pool, which must not be used afterwards.
  *
@@ -805,11 +807,11 @@ VKGDR_API int32_t vkgdr_pool_create(vkgdr_t g, const struct vkgdr_pool_options *
 VKGDR_API void vkgdr_pool_close(vkgdr_pool_t pool);
 
 /**
- * Memory of a pool, for every function that takes memory. The contents are undefined.
+ * Allocates memory from a pool, for every function that takes memory. The contents are undefined.
  *
- * vkgdr_memory_free() gives it back, and it is given out again at once: **the device must have finished with it**,
- * as with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or free
- * it with vkgdr_memory_free_on_stream().
+ * vkgdr_memory_free() returns it to the pool, which reuses it immediately: **the device must have finished with
+ * it**, as with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or
+ * free it with vkgdr_memory_free_on_stream().
  *
  * @param pool  The pool.
  * @param size  Bytes, more than 0.
@@ -822,8 +824,8 @@ VKGDR_API vkgdr_memory_t vkgdr_pool_alloc(vkgdr_pool_t pool, size_t size);
 /**
  * As vkgdr_pool_alloc(), and bound to a stream as by vkgdr_memory_bind_stream().
  *
- * Earlier work of the stream may still use the memory; work that the stream is given from now on comes after that. The
- * CPU has to wait for the stream before it writes or reads.
+ * Earlier work of the stream may still use the memory; work that is submitted to the stream from now on runs after
+ * it. The CPU must wait for the stream before it writes or reads.
  *
  * @param pool    The pool.
  * @param size    Bytes, more than 0.
@@ -836,12 +838,12 @@ VKGDR_API vkgdr_memory_t vkgdr_pool_alloc(vkgdr_pool_t pool, size_t size);
 VKGDR_API vkgdr_memory_t vkgdr_pool_alloc_on(vkgdr_pool_t pool, size_t size, CUstream stream);
 
 /**
- * Gives blocks that nobody uses back to the drivers, until the pool has no more than `keep` bytes. Does not wait:
- * memory that the device may still use stays.
+ * Releases unused blocks until the pool has at most `keep` bytes. Does not wait: memory that the device may still use
+ * stays.
  *
  * @param pool   The pool.
  * @param keep   Bytes.
- * @param freed  Where the number of bytes that went back is written; may be NULL.
+ * @param freed  Where the number of released bytes is written; may be NULL.
  * @return A `vkgdr_status`.
  *
  * `pool` must be NULL or live, `freed` NULL or good for writing.
@@ -849,8 +851,8 @@ VKGDR_API vkgdr_memory_t vkgdr_pool_alloc_on(vkgdr_pool_t pool, size_t size, CUs
 VKGDR_API int32_t vkgdr_pool_trim(vkgdr_pool_t pool, size_t keep, size_t *freed);
 
 /**
- * Waits for the pool's context and gives back every block that nobody uses. Free memory that shares a block with
- * memory in use stays.
+ * Waits for the pool's context and releases every unused block. Free memory that shares a block with memory in use
+ * stays.
  *
  * @param pool  The pool.
  * @return A `vkgdr_status`.
@@ -860,8 +862,8 @@ VKGDR_API int32_t vkgdr_pool_trim(vkgdr_pool_t pool, size_t keep, size_t *freed)
 VKGDR_API int32_t vkgdr_pool_free_held(vkgdr_pool_t pool);
 
 /**
- * As vkgdr_pool_free_held(), and from now on gives every block back as soon as nobody uses it: for a pool that is
- * about to fall out of use.
+ * As vkgdr_pool_free_held(), and from now on releases every block as soon as it is unused: for a pool that will soon
+ * not be needed any more.
  *
  * @param pool  The pool.
  * @return A `vkgdr_status`.
@@ -871,7 +873,7 @@ VKGDR_API int32_t vkgdr_pool_free_held(vkgdr_pool_t pool);
 VKGDR_API int32_t vkgdr_pool_stop_holding(vkgdr_pool_t pool);
 
 /**
- * What a pool has at the moment.
+ * The current state of a pool.
  *
  * @param pool  The pool.
  * @param out   Where the numbers are written.
@@ -882,7 +884,7 @@ VKGDR_API int32_t vkgdr_pool_stop_holding(vkgdr_pool_t pool);
 VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stats *out);
 
 /**
- * What a status means, in a few words: a static string, never NULL.
+ * A short description of a status.
  *
  * @param status  A `vkgdr_status`.
  * @return A static string, never NULL.

@@ -3,7 +3,7 @@
  * vkgdr for C++17: handles that close themselves, and errors as exceptions.
  *
  * A thin layer over vkgdr.h, header only. Everything is in the scope `vkgdr`, which is a struct rather than a
- * namespace: the C header has given that name to a type. So there is no `using namespace vkgdr`.
+ * namespace: the C header uses that name for a type. So `using namespace vkgdr` is not possible.
  *
  * Objects may be used by several threads at a time, but not while one of them moves, frees or destroys the object.
  *
@@ -47,11 +47,11 @@ struct vkgdr {
     class memory;
     class pool;
 
-    /// Where memory is, and who sees it.
+    /// Where memory is located, and which side can access it.
     enum class memory_kind : std::uint32_t {
-        mapped = VKGDR_MEMORY_MAPPED,  ///< Memory of the GPU that the CPU reaches through the PCIe BAR.
-        host = VKGDR_MEMORY_HOST,      ///< Cached system memory that the GPU reaches over PCIe.
-        device = VKGDR_MEMORY_DEVICE,  ///< Memory of the GPU that the CPU does not see.
+        mapped = VKGDR_MEMORY_MAPPED,  ///< GPU memory that the CPU accesses through the PCIe BAR.
+        host = VKGDR_MEMORY_HOST,      ///< Cached system memory that the GPU accesses over PCIe.
+        device = VKGDR_MEMORY_DEVICE,  ///< GPU memory without a host view.
     };
 
     /// Who copies, for memory::write_with() and memory::read_with().
@@ -61,7 +61,7 @@ struct vkgdr {
         dma = VKGDR_COPY_DMA,         ///< The GPU's copy engine, whatever the size.
     };
 
-    /// What every failure is thrown as. `what()` names the operation and, after open and allocate, the remedy.
+    /// The exception for every failure. `what()` names the operation and, after open and allocate, the remedy.
     class error : public std::runtime_error {
     public:
         /// @param what    The message.
@@ -114,8 +114,8 @@ struct vkgdr {
             return open(0, flags | std::uint32_t{VKGDR_OPEN_CURRENT_CONTEXT_BIT});
         }
 
-        /// Opens a GPU and retains its primary context, the one that the CUDA runtime uses. Memory is allocated in
-        /// that context, and none needs to be current.
+        /// Opens a GPU and retains its primary context, which the CUDA runtime uses. Memory is allocated in that
+        /// context, and no context needs to be current.
         ///
         /// @param number  The CUDA device number.
         /// @param flags   Of `enum vkgdr_open_flags`.
@@ -142,7 +142,7 @@ struct vkgdr {
             return buffer.data();
         }
 
-        /// The UUID of the GPU, on which CUDA and Vulkan agree.
+        /// The UUID of the GPU, the same in CUDA and Vulkan.
         std::array<std::uint8_t, 16> uuid() const {
             std::array<std::uint8_t, 16> uuid{};
             check("vkgdr_device_get_uuid", vkgdr_device_get_uuid(get(), uuid.data()));
@@ -167,9 +167,9 @@ struct vkgdr {
             return info;
         }
 
-        /// Frees what was freed on a stream that has got there since; see vkgdr_device_collect().
+        /// Frees memory whose free was deferred until a stream had passed it; see vkgdr_device_collect().
         ///
-        /// @return How many allocations that were.
+        /// @return The number of freed allocations.
         std::size_t collect() const {
             std::size_t count = 0;
             check("vkgdr_device_collect", vkgdr_device_collect(get(), &count));
@@ -226,8 +226,8 @@ struct vkgdr {
     /// The bytes of memory as the CPU sees them.
     using byte_span = std::span<std::byte>;
 #else
-    /// The bytes of memory as the CPU sees them: as much of C++20's `std::span<std::byte>` as is needed to pass
-    /// them on. Owns nothing.
+    /// The bytes of memory as the CPU sees them: the part of C++20's `std::span<std::byte>` that is needed to pass
+    /// them on. Does not own them.
     class byte_span {
     public:
         using element_type = std::byte;          ///< As in `std::span`.
@@ -260,9 +260,9 @@ struct vkgdr {
     /// Memory that the CPU and the device share, or a region of it. Move-only; empty after it was moved from, and
     /// then the methods that can throw do.
     ///
-    /// **It does not wait for the device.** When it goes, the device must have finished with it, unless it is bound to
-    /// a stream: then it is freed once that stream has done its work. Any context may be current. Memory goes with its
-    /// last region.
+    /// **It does not wait for the device.** When it is destroyed, the device must have finished with it, unless it is
+    /// bound to a stream: then it is freed once that stream has finished its work. Any context may be current. Memory
+    /// is freed with its last region.
     class memory {
     public:
         /// An empty one.
@@ -283,13 +283,13 @@ struct vkgdr {
             return allocated;
         }
 
-        /// The address on the device, 0 if empty.
+        /// The device address, 0 if empty.
         CUdeviceptr device_ptr() const noexcept { return vkgdr_memory_get_device_ptr(get()); }
 
-        /// The address for the CPU; null for device memory. See bytes() for what may happen behind it.
+        /// The host address; null for device memory. See bytes() about races with the device.
         void *host_ptr() const noexcept { return vkgdr_memory_get_host_ptr(get()); }
 
-        /// Bytes, as they were asked for.
+        /// The requested size in bytes.
         std::size_t size() const noexcept { return vkgdr_memory_get_size(get()); }
 
         /// The kind of memory.
@@ -303,17 +303,17 @@ struct vkgdr {
         /// orders the CPU's stores, which a kernel that is already running needs.
         bool is_coherent() const noexcept { return vkgdr_memory_is_coherent(get()); }
 
-        /// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+        /// The granularity of flushes in bytes: 1 where the memory is coherent.
         std::size_t non_coherent_atom_size() const noexcept { return vkgdr_memory_non_coherent_atom_size(get()); }
 
         /// The bytes as the CPU sees them, without a copy.
         ///
-        /// **Every access races with the device**, which may write the same bytes at any time, and the compiler does
-        /// not know it: it may read a byte once and remember it, or write it late. Use this only while the device is
-        /// known not to touch the range, as after a synchronisation; flush() and invalidate() as with any access.
+        /// **Every access races with the device**, which may write the same bytes at any time without the compiler's
+        /// knowledge: the compiler may keep a byte in a register, or delay a store. Use this only while the device is
+        /// known not to access the range, as after a synchronisation; flush() and invalidate() as with any access.
         /// write() and read() are safe at any time. Reading mapped memory in this way is slow.
         ///
-        /// @tparam Span  What is made of a `std::byte *` and a size; by default byte_span, which is
+        /// @tparam Span  A type that is constructed from a `std::byte *` and a size; by default byte_span, which is
         ///               `std::span<std::byte>` from C++20 on.
         /// @throw error  VKGDR_ERROR_NOT_SUPPORTED for device memory.
         template <typename Span = byte_span>
@@ -350,7 +350,7 @@ struct vkgdr {
         /// engine makes it, and in which order with the device's other work.
         ///
         /// @param offset  The first byte in the memory.
-        /// @param source  What is copied; may be null if `size` is 0.
+        /// @param source  The bytes to copy; may be null if `size` is 0.
         /// @param size    Bytes.
         /// @throw error   VKGDR_ERROR_OUT_OF_RANGE, or VKGDR_ERROR_NOT_SUPPORTED for device memory.
         void write(std::size_t offset, const void *source, std::size_t size) const {
@@ -370,7 +370,7 @@ struct vkgdr {
         /// Copies bytes from the memory. Does not invalidate.
         ///
         /// @param offset  The first byte in the memory.
-        /// @param target  Where they are copied; may be null if `size` is 0.
+        /// @param target  Where the bytes go; may be null if `size` is 0.
         /// @param size    Bytes.
         /// @throw error   As write().
         void read(std::size_t offset, void *target, std::size_t size) const {
@@ -380,7 +380,7 @@ struct vkgdr {
         /// Fills an array, vector, string or span from the memory. Does not invalidate.
         ///
         /// @param offset  The first byte in the memory.
-        /// @param target  Where the elements are copied; its size says how many.
+        /// @param target  Where the elements go; its size is their number.
         /// @throw error   As write().
         template <typename Target>
         void read(std::size_t offset, Target &&target) const {
@@ -423,7 +423,7 @@ struct vkgdr {
             read_with(policy, offset, std::data(target), byte_count(target));
         }
 
-        /// Repeats a pattern over a range. Does not flush.
+        /// Fills a range with a repeated pattern. Does not flush.
         ///
         /// @param offset        The first byte.
         /// @param size          Bytes; a multiple of `pattern_size`.
@@ -440,7 +440,7 @@ struct vkgdr {
         /// @throw error  As write().
         void fill(std::uint8_t value) const { fill(0, size(), &value, 1); }
 
-        /// A part of this memory, with pointers of its own. It keeps the memory alive.
+        /// Creates a region: a part of this memory, with pointers of its own. It keeps the memory alive.
         ///
         /// @param offset  The first byte.
         /// @param size    Bytes.
@@ -451,29 +451,29 @@ struct vkgdr {
             return memory(part);
         }
 
-        /// Binds the memory to a stream: when it goes, it is freed once the stream has done the work that it was given
-        /// before. Nobody waits.
+        /// Binds the memory to a stream: when it is destroyed, it is freed once the stream has finished the work that
+        /// was submitted before. The CPU does not wait.
         ///
         /// @param stream  A stream of the memory's context, null for its legacy default stream. It must stay alive
-        ///                until the memory is gone or bound to another stream.
+        ///                until the memory is freed or bound to another stream.
         /// @throw error   VKGDR_ERROR_INVALID_ARGUMENT for a region or a foreign stream.
         void bind_stream(CUstream stream) const {
             check("vkgdr_memory_bind_stream", vkgdr_memory_bind_stream(get(), stream));
         }
 
-        /// Frees the memory once a stream has done the work that it was given before. Does not wait, unless the memory
-        /// was bound to another stream before: then it waits for the whole context.
+        /// Frees the memory once a stream has finished the work that was submitted before. Does not wait, unless the
+        /// memory was bound to another stream before: then it waits for the whole context.
         ///
         /// @param stream  A stream of the memory's context, null for its legacy default stream.
-        /// @throw error   As bind_stream(); the memory then stays.
+        /// @throw error   As bind_stream(); the memory is not freed then.
         void free_on_stream(CUstream stream) {
             check("vkgdr_memory_free_on_stream", vkgdr_memory_free_on_stream(get(), stream));
             static_cast<void>(handle_.release());
         }
 
-        /// Frees the memory, as its destructor does, and reports what the drivers say. Empty memory is left alone.
+        /// Frees the memory, as its destructor does, and reports the drivers' error. Does nothing if empty.
         ///
-        /// @throw error  The driver's error. The memory is gone all the same.
+        /// @throw error  The drivers' first error. The memory is freed in any case.
         void free() {
             if (handle_) check("vkgdr_memory_free", vkgdr_memory_free_checked(handle_.release()));
         }
@@ -502,8 +502,8 @@ struct vkgdr {
         std::unique_ptr<vkgdr_memory, release_memory> handle_;
     };
 
-    /// Gives small memory in nanoseconds, without a driver call. Move-only; empty after it was moved from, and then every
-    /// method throws. May be destroyed before its memory.
+    /// Allocates small memory in nanoseconds, without a driver call. Move-only; empty after it was moved from, and then
+    /// every method throws. May be destroyed before its memory.
     class pool {
     public:
         /// An empty one.
@@ -511,10 +511,10 @@ struct vkgdr {
         /// Takes over a pool of the C library.
         explicit pool(vkgdr_pool_t handle) noexcept : handle_(handle) {}
 
-        /// Makes a pool, which has no block yet. A context must be current, as for memory::allocate().
+        /// Creates a pool, without a block at first. A context must be current, as for memory::allocate().
         ///
         /// @param owner    The GPU.
-        /// @param options  How it is to be; members that are 0 have their defaults. `size` is seen to.
+        /// @param options  The options; members that are 0 have their defaults. `size` is set by this function.
         /// @throw error    See vkgdr_pool_create().
         static pool create(const device &owner, vkgdr_pool_options options) {
             vkgdr_pool_t handle = nullptr;
@@ -525,15 +525,15 @@ struct vkgdr {
             return pool(handle);
         }
 
-        /// As the other create(), with the defaults but for the kind of memory.
+        /// As the other create(), with the default options except for the kind of memory.
         static pool create(const device &owner, memory_kind kind = memory_kind::mapped) {
             vkgdr_pool_options options{};
             options.kind = static_cast<std::uint32_t>(kind);
             return create(owner, options);
         }
 
-        /// Memory, which goes back to the pool instead of being freed, and is given out again at once: the device must
-        /// have finished with it, unless it is bound to a stream. The contents are undefined.
+        /// Allocates memory, which returns to the pool when it is freed and is reused immediately: the device must have
+        /// finished with it, unless it is bound to a stream. The contents are undefined.
         ///
         /// @param size   Bytes, more than 0.
         /// @throw error  See vkgdr_pool_alloc().
@@ -543,7 +543,7 @@ struct vkgdr {
             return allocated;
         }
 
-        /// Memory that is bound to a stream, earlier work of which may still use it.
+        /// Allocates memory that is bound to a stream, whose earlier work may still use it.
         ///
         /// @param size    Bytes, more than 0.
         /// @param stream  As for memory::bind_stream().
@@ -554,24 +554,23 @@ struct vkgdr {
             return allocated;
         }
 
-        /// Gives blocks that nobody uses back to the drivers, until the pool has no more than so many bytes. Does not
-        /// wait.
+        /// Releases unused blocks until the pool has at most `keep` bytes. Does not wait.
         ///
         /// @param keep  Bytes.
-        /// @return The bytes that went back.
+        /// @return The released bytes.
         std::size_t trim(std::size_t keep = 0) const {
             std::size_t freed = 0;
             check("vkgdr_pool_trim", vkgdr_pool_trim(get(), keep, &freed));
             return freed;
         }
 
-        /// Waits for the pool's context and gives back every block that nobody uses.
+        /// Waits for the pool's context and releases every unused block.
         void free_held() const { check("vkgdr_pool_free_held", vkgdr_pool_free_held(get())); }
 
-        /// As free_held(), and from now on gives every block back as soon as nobody uses it.
+        /// As free_held(), and from now on releases every block as soon as it is unused.
         void stop_holding() const { check("vkgdr_pool_stop_holding", vkgdr_pool_stop_holding(get())); }
 
-        /// What the pool has at the moment.
+        /// The current state of the pool.
         vkgdr_pool_stats stats() const {
             vkgdr_pool_stats stats{};
             check("vkgdr_pool_get_stats", vkgdr_pool_get_stats(get(), &stats));
@@ -592,34 +591,34 @@ struct vkgdr {
         std::unique_ptr<vkgdr_pool, close> handle_;
     };
 
-    /// The deleter that allocate_unique() puts into its pointers. Copies share the memory, which is freed when the
-    /// deleter is called, and at the latest with its last copy.
+    /// The deleter of pointers from allocate_unique(). Copies share the memory, which is freed when the deleter is
+    /// called, and at the latest with its last copy.
     class unique_deleter {
     public:
-        /// @param owned  The memory that the pointer points at.
+        /// @param owned  The memory that the pointer points to.
         explicit unique_deleter(memory owned) : memory_(std::make_shared<memory>(std::move(owned))) {}
-        /// Frees the memory. It need not be told which.
+        /// Frees the memory, and ignores its argument.
         void operator()(std::uint8_t *) const noexcept { memory_->reset(); }
-        /// The memory that the pointer points at.
+        /// The memory that the pointer points to.
         memory &get() const noexcept { return *memory_; }
 
     private:
         std::shared_ptr<memory> memory_;
     };
 
-    /// A pointer to memory's bytes that frees it.
+    /// A pointer to the bytes of memory that frees the memory.
     using unique_bytes = std::unique_ptr<std::uint8_t[], std::function<void(std::uint8_t *)>>;
 
-    /// Allocates memory that goes with a `std::unique_ptr` to its first byte, the shape that allocators of other
-    /// libraries ask for. The memory keeps the GPU open. As for class memory, nobody waits for the device when it goes.
+    /// Allocates memory that a `std::unique_ptr` to its first byte owns, the form that allocators of other libraries
+    /// expect. The memory keeps the GPU open. As for class memory, freeing it does not wait for the device.
     ///
-    /// An allocator for spead2 needs no more than
+    /// An allocator for spead2 needs only
     ///
     ///     pointer allocate(std::size_t size, void *) override { return vkgdr::allocate_unique<pointer>(gpu, size); }
     ///
-    /// and finds the device's address of a heap with `vkgdr::memory_of(heap.get_payload()).device_ptr()`.
+    /// and gets the device address of a heap by `vkgdr::memory_of(heap.get_payload()).device_ptr()`.
     ///
-    /// @tparam Pointer  A `std::unique_ptr` of bytes whose deleter can be made of a unique_deleter.
+    /// @tparam Pointer  A `std::unique_ptr` of bytes whose deleter can be constructed from a unique_deleter.
     /// @param owner     The GPU.
     /// @param size      Bytes, more than 0.
     /// @param kind      The kind of memory.
@@ -634,7 +633,8 @@ struct vkgdr {
 
     /// The memory behind a pointer from allocate_unique().
     ///
-    /// @throw error  VKGDR_ERROR_INVALID_ARGUMENT for a pointer that is not, or that has another deleter around it.
+    /// @throw error  VKGDR_ERROR_INVALID_ARGUMENT for any other pointer, or if another deleter wraps the
+    /// unique_deleter.
     template <typename Pointer>
     static memory &memory_of(const Pointer &pointer) {
         const auto *deleter = pointer.get_deleter().template target<unique_deleter>();
@@ -654,7 +654,7 @@ private:
         if (status != VKGDR_SUCCESS) throw_status(operation, status);
     }
 
-    /// Throws what the last open or allocate on this thread left.
+    /// Throws the last error of this thread.
     [[noreturn]] static void throw_last_error(const char *operation) {
         struct free_string {
             void operator()(char *text) const noexcept { std::free(text); }

@@ -10,8 +10,8 @@ use crate::boundary;
 use crate::failure::{Failure, Outcome};
 use crate::memory::{range, region, vkgdr_memory_t};
 
-/// Makes the CPU's writes to a range visible to the device. Any range within the memory will do: it is rounded
-/// outwards to whole atoms. A range that is not within the memory is ignored.
+/// Makes the CPU's writes to a range visible to the device. The range may start and end anywhere within the memory,
+/// and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn vkgdr_memory_flush(mem: vkgdr_memory_t, offset: usize, 
     boundary::value((), || unsafe { flush(mem, offset, size) });
 }
 
-/// As vkgdr_memory_flush(), and reports what goes wrong.
+/// As vkgdr_memory_flush(), and returns errors.
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
@@ -51,8 +51,8 @@ unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     Ok(memory.flush(range(&memory, offset, size)?)?)
 }
 
-/// Makes the device's writes to a range visible to the CPU. Any range within the memory will do: it is rounded
-/// outwards to whole atoms. A range that is not within the memory is ignored.
+/// Makes the device's writes to a range visible to the CPU. The range may start and end anywhere within the memory,
+/// and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate(mem: vkgdr_memory_t, offset: us
     boundary::value((), || unsafe { invalidate(mem, offset, size) });
 }
 
-/// As vkgdr_memory_invalidate(), and reports what goes wrong.
+/// As vkgdr_memory_invalidate(), and returns errors.
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte.
@@ -100,13 +100,13 @@ unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
-/// @param source  What is copied; may be NULL if `size` is 0.
+/// @param source  The bytes to copy; may be NULL if `size` is 0.
 /// @param size    Bytes.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
 ///
-/// `mem` must be NULL or live, `source` good for reading `size` bytes that nobody writes meanwhile.
+/// `mem` must be NULL or live, `source` good for reading `size` bytes that are not written meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_write(
     mem: vkgdr_memory_t,
@@ -132,13 +132,13 @@ pub unsafe extern "C" fn vkgdr_memory_write(
 ///
 /// @param mem     The memory, or a region of it.
 /// @param offset  The first byte in the memory.
-/// @param target  Where they are copied; may be NULL if `size` is 0.
+/// @param target  Where the bytes go; may be NULL if `size` is 0.
 /// @param size    Bytes.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
 ///
-/// `mem` must be NULL or live, `target` good for writing `size` bytes that nobody else uses meanwhile.
+/// `mem` must be NULL or live, `target` good for writing `size` bytes that are not used otherwise meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_read(
     mem: vkgdr_memory_t,
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn vkgdr_memory_read(
     })
 }
 
-/// Repeats a pattern over a range. Does not flush.
+/// Fills a range with a repeated pattern. Does not flush.
 ///
 /// Returns when the range is filled. Large ranges of memory that the CPU does not cache are filled by the GPU's copy
 /// engine, if the pattern is one that it can repeat: 1, 2 or 4 bytes at an address that is a multiple of that, or
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn vkgdr_memory_read(
 ///
 /// # Safety
 ///
-/// `mem` must be NULL or live, `pattern` good for reading `pattern_size` bytes that nobody writes meanwhile.
+/// `mem` must be NULL or live, `pattern` good for reading `pattern_size` bytes that are not written meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_fill(
     mem: vkgdr_memory_t,
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn vkgdr_memory_fill(
 ///
 /// # Safety
 ///
-/// `pointer` must be null or good for reading `size` bytes that nobody writes meanwhile.
+/// `pointer` must be null or good for reading `size` bytes that are not written meanwhile.
 pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Outcome<&'a [u8]> {
     check_len(size)?;
     match (pointer.is_null(), size) {
@@ -212,7 +212,7 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, size: usize) -> Outcome<&
 ///
 /// # Safety
 ///
-/// `pointer` must be null or good for writing `size` bytes that nobody else uses meanwhile.
+/// `pointer` must be null or good for writing `size` bytes that are not used otherwise meanwhile.
 pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, size: usize) -> Outcome<&'a mut [u8]> {
     check_len(size)?;
     match (pointer.is_null(), size) {

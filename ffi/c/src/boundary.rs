@@ -1,5 +1,5 @@
-//! What every export goes through: a panic becomes an error, a null pointer is refused, and results are written only
-//! on success.
+//! The boundary around every export: a panic becomes an error, null pointers are refused, and results are written
+//! only on success.
 #![expect(unsafe_code, reason = "turns C pointers into references")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,11 +8,12 @@ use crate::failure::{Failure, Outcome};
 use crate::last_error;
 use crate::status::vkgdr_status as Status;
 
-/// Runs the body of an export. What it gives is small: an outcome is told apart before it gets here, since copying
-/// one costs more than many an export does.
+/// Runs the body of an export. The result is small: bodies reduce an [`Outcome`] first, since copying one costs more
+/// than most exports do.
 #[inline]
 fn catch<T>(body: impl FnOnce() -> T, after_panic: impl FnOnce() -> T) -> T {
-    // After a panic nothing is used that the body may have left half done: its locks are released by unwinding.
+    // Unwind-safe: nothing that the body may have left half done is used after a panic, and unwinding releases its
+    // locks.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| after_panic())
 }
 
@@ -23,26 +24,26 @@ pub(crate) fn status(body: impl FnOnce() -> Outcome) -> i32 {
     code(catch(told, || Err(Failure::Panic.status())))
 }
 
-/// For exports of vkgdr 0.1 that return a value, and `otherwise` when they cannot.
+/// For exports of vkgdr 0.1 that return a value; on failure it is `otherwise`.
 #[inline]
 pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
     catch(|| body().ok(), || None).unwrap_or(otherwise)
 }
 
-/// For exports that open, create or allocate: the last error of this thread tells how it went.
+/// For exports that open, create or allocate: sets or clears this thread's last error.
 #[inline]
 pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
     let told = || body().inspect(|_| last_error::clear()).map_err(|failure| last_error::set(&failure));
     catch(told, || Err(last_error::set(&Failure::Panic)))
 }
 
-/// What an export returns for a status.
+/// The return value of an export for a status.
 #[inline]
 pub(crate) fn code(outcome: Result<(), Status>) -> i32 {
     outcome.map_or_else(|status| status as i32, |()| Status::VKGDR_SUCCESS as i32)
 }
 
-/// What a handle points at.
+/// The value that a handle points to.
 ///
 /// # Safety
 ///
@@ -66,7 +67,7 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// Fails for a null result pointer, before anything is done that would have to be undone.
+/// Fails for a null result pointer, before any work that would have to be undone.
 pub(crate) fn required<T>(pointer: *mut T) -> Outcome {
     if pointer.is_null() { Err(Failure::Null("result")) } else { Ok(()) }
 }

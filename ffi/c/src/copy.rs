@@ -23,7 +23,7 @@ pub enum vkgdr_copy_policy {
     VKGDR_COPY_CPU = 1,
     /// The GPU's copy engine, whatever the size: straight from and to memory that is page-locked (cuMemHostAlloc,
     /// cuMemHostRegister), by way of pinned memory of this library otherwise. On memory that is not coherent it flushes
-    /// before and invalidates afterwards, in whole atoms, which nobody else may write to meanwhile.
+    /// before and invalidates afterwards, in whole atoms, which must not be written otherwise meanwhile.
     VKGDR_COPY_DMA = 2,
 }
 
@@ -108,7 +108,7 @@ impl From<CopyStats> for vkgdr_copy_stats {
 ///
 /// # Safety
 ///
-/// `mem` must be NULL or live, `source` good for reading `size` bytes that nobody writes meanwhile.
+/// `mem` must be NULL or live, `source` good for reading `size` bytes that are not written meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_copy_write(
     mem: vkgdr_memory_t,
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn vkgdr_copy_write(
 ///
 /// # Safety
 ///
-/// `mem` must be NULL or live, `target` good for writing `size` bytes that nobody else uses meanwhile.
+/// `mem` must be NULL or live, `target` good for writing `size` bytes that are not used otherwise meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_copy_read(
     mem: vkgdr_memory_t,

@@ -1,4 +1,4 @@
-//! What this thread's last open, create or alloc said.
+//! Exports that return this thread's last error.
 #![expect(unsafe_code, reason = "exports C symbols, and memory that C frees")]
 
 use std::ffi::c_char;

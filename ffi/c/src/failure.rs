@@ -8,15 +8,15 @@ use crate::status::vkgdr_status as Status;
 /// Why an export failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// A pointer that must not be null is.
+    /// A null pointer where null is not allowed; the name of the parameter.
     Null(&'static str),
-    /// Options that are larger than this library knows, or smaller than they ever were.
+    /// Options of a size that no version of this library's header has.
     OptionsSize(usize),
-    /// A policy of copies that this library does not know.
+    /// An unknown copy policy.
     CopyPolicy(u32),
-    /// A region where only whole memory will do.
+    /// A region where whole memory is required.
     Region,
-    /// The library's own error.
+    /// An error of the crate.
     Library(Error),
     /// A panic: a defect of this library.
     Panic,

@@ -21,7 +21,7 @@ pub struct vkgdr {
 /// A handle of a GPU.
 pub type vkgdr_t = *mut vkgdr;
 
-/// Flags for vkgdr_open(), to be or-ed together.
+/// Flags for vkgdr_open(), combined by bitwise or.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_open_flags {
@@ -44,15 +44,15 @@ fn open_flags(flags: u32) -> (OpenFlags, bool) {
     (OpenFlags::from_bits_retain(flags & !optional), flags & optional != 0)
 }
 
-/// How much memory of a kind there is, in bytes.
+/// The amount of memory of a kind, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct vkgdr_memory_info {
     /// The size of the heap that the kind's memory comes from.
     pub total: u64,
-    /// What this process may still expect to be able to allocate.
+    /// An estimate of what this process can still allocate.
     pub available: u64,
-    /// Whether `available` comes from the driver's budget (`VK_EXT_memory_budget`) rather than from the heap's size.
+    /// Whether `available` is the driver's budget (`VK_EXT_memory_budget`); otherwise it is the heap's size.
     pub from_budget: bool,
 }
 
@@ -62,7 +62,7 @@ fn into_handle(inner: Vkgdr) -> vkgdr_t {
 
 /// Opens a GPU.
 ///
-/// Initialises CUDA if need be. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
+/// Initialises CUDA if necessary. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
 ///
 /// Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall
 /// back on other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be
@@ -84,8 +84,8 @@ pub extern "C" fn vkgdr_open(device: CUdevice, flags: u32) -> vkgdr_t {
     opened.map_or(null_mut(), into_handle)
 }
 
-/// Opens a GPU and retains its primary context, the one that the CUDA runtime uses. Memory of this handle is allocated
-/// in that context, and none needs to be current.
+/// Opens a GPU and retains its primary context, which the CUDA runtime uses. Memory of this handle is allocated in that
+/// context, and no context needs to be current.
 ///
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32
     boundary::code(opened)
 }
 
-/// Closes a handle. NULL is allowed. Memory that is still allocated stays valid: it keeps what it needs.
+/// Closes a handle. NULL is allowed. Memory that is still allocated stays valid.
 ///
 /// @param g  The handle, which must not be used afterwards.
 ///
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn vkgdr_open_primary_context(device: CUdevice, flags: u32
 pub unsafe extern "C" fn vkgdr_close(g: vkgdr_t) {
     boundary::value((), || {
         if !g.is_null() {
-            // SAFETY: the handle was made by `into_handle` and is not used again.
+            // SAFETY: the handle comes from `into_handle` and is not used again.
             drop(unsafe { Box::from_raw(g) });
         }
         Ok(())
@@ -146,8 +146,8 @@ pub unsafe extern "C" fn vkgdr_device_get_number(g: vkgdr_t, out: *mut CUdevice)
 /// The name of the GPU.
 ///
 /// @param g         The GPU.
-/// @param buffer    Where the name is written, ended by a zero byte, and cut if it does not fit.
-/// @param capacity  Bytes in `buffer`, at least 1. 256 hold every name.
+/// @param buffer    Where the name is written, with a terminating zero byte, truncated if it does not fit.
+/// @param capacity  Bytes in `buffer`, at least 1. 256 are enough for every name.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn vkgdr_device_get_name(g: vkgdr_t, buffer: *mut c_char, 
     })
 }
 
-/// The UUID of the GPU, on which CUDA and Vulkan agree.
+/// The UUID of the GPU, the same in CUDA and Vulkan.
 ///
 /// @param g     The GPU.
 /// @param uuid  Where its 16 bytes are written.
@@ -231,10 +231,11 @@ pub unsafe extern "C" fn vkgdr_device_get_memory_info(g: vkgdr_t, kind: u32, out
     })
 }
 
-/// Frees what was freed on a stream that has got there since. Every alloc and free does the same for a few.
+/// Frees memory whose free was deferred until a stream had passed it, where the stream has. Every alloc and free does
+/// the same for a few allocations.
 ///
 /// @param g      The GPU.
-/// @param count  Where the number of allocations that were freed is written; may be NULL.
+/// @param count  Where the number of freed allocations is written; may be NULL.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety

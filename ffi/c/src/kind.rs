@@ -10,15 +10,15 @@ use crate::failure::Outcome;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_memory_flags {
-    /// Memory of the GPU that the CPU reaches through the PCIe BAR: what vkgdr 0.1 allocates.
+    /// GPU memory that the CPU accesses through the PCIe BAR: the memory of vkgdr 0.1.
     VKGDR_MEMORY_MAPPED = 0,
-    /// Cached system memory that the GPU reaches over PCIe.
+    /// Cached system memory that the GPU accesses over PCIe.
     VKGDR_MEMORY_HOST = 1,
-    /// Memory of the GPU that the CPU does not see.
+    /// GPU memory without a host view.
     VKGDR_MEMORY_DEVICE = 2,
 }
 
-/// The kind that flags name.
+/// The kind that the flags stand for.
 pub(crate) fn kind(flags: u32) -> Outcome<MemoryKind> {
     match flags {
         0 => Ok(MemoryKind::Mapped),

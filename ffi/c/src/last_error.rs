@@ -1,4 +1,4 @@
-//! The error of this thread's last open, create or alloc.
+//! Storage for the error of this thread's last open, create or alloc.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::failure::Failure;
 use crate::status::vkgdr_status as Status;
 
-/// What is known of it.
+/// The text and the codes of an error.
 pub(crate) struct LastError {
     text: CString,
     status: Status,
@@ -31,10 +31,10 @@ thread_local! {
     static LAST: RefCell<Option<LastError>> = const { RefCell::new(None) };
 }
 
-/// Whether any thread ever had one. Beside it, what is a thread's own takes long to reach from a shared library.
+/// Whether any thread ever had a last error. Checked first: thread-local storage is slow to access in a shared library.
 static EVER: AtomicBool = AtomicBool::new(false);
 
-/// Sets this thread's last error, and gives its status.
+/// Sets this thread's last error, and returns its status.
 #[cold]
 pub(crate) fn set(failure: &Failure) -> Status {
     EVER.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ pub(crate) fn set(failure: &Failure) -> Status {
     failure.status()
 }
 
-/// Makes this thread have no last error, which mostly is so: then it costs nanoseconds.
+/// Clears this thread's last error. Takes nanoseconds if there is none, as in most calls.
 #[inline]
 pub(crate) fn clear() {
     if EVER.load(Ordering::Relaxed) && LAST.try_with(|slot| slot.borrow().is_some()).unwrap_or(false) {
@@ -52,13 +52,13 @@ pub(crate) fn clear() {
 
 #[cold]
 fn replace(last: Option<LastError>) {
-    // A thread that is ending has no last error any more.
+    // A thread that is exiting has no last error any more.
     let _ = LAST.try_with(|slot| slot.replace(last));
 }
 
-/// Hands this thread's last error to `look`; none if there is none, or the thread is ending.
-pub(crate) fn with<T>(look: impl FnOnce(&LastError) -> T) -> Option<T> {
-    LAST.try_with(|slot| slot.borrow().as_ref().map(look)).ok().flatten()
+/// Passes this thread's last error to `read`; none if there is none, or the thread is exiting.
+pub(crate) fn with<T>(read: impl FnOnce(&LastError) -> T) -> Option<T> {
+    LAST.try_with(|slot| slot.borrow().as_ref().map(read)).ok().flatten()
 }
 
 fn describe(failure: &Failure) -> LastError {

@@ -1,16 +1,16 @@
-//! The C library `libvkgdr`: every function of vkgdr 0.1, and more beside it.
+//! The C library `libvkgdr`: every function of vkgdr 0.1, and more.
 //!
-//! | file | what is in it |
+//! | file | contents |
 //! |---|---|
-//! | `boundary` | what every export goes through: panics, null pointers, statuses |
-//! | `status`, `failure` | the statuses of the new functions, and what they come from |
-//! | `last_error`, `errors` | this thread's last error: kept, and told |
+//! | `boundary` | the boundary around every export: panics, null pointers, statuses |
+//! | `status`, `failure` | the statuses of the new functions, and the failures that they stand for |
+//! | `last_error`, `errors` | this thread's last error: its storage, and its exports |
 //! | `kind` | the kinds of memory |
-//! | `handle` | `vkgdr_t`: open, close, and what it knows of the GPU |
+//! | `handle` | `vkgdr_t`: open, close, queries |
 //! | `memory` | `vkgdr_memory_t`: alloc, free, pointers, streams, regions |
 //! | `access` | flush, invalidate, write, read, fill |
 //! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
-//! | `pool` | `vkgdr_pool_t`: memory in nanoseconds |
+//! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
 
@@ -44,7 +44,7 @@ pub type CUdevice = std::ffi::c_int;
 pub type CUdeviceptr = std::ffi::c_ulonglong;
 /// A stream, as in `cuda.h`.
 pub type CUstream = *mut CUstream_st;
-/// What a stream points at.
+/// The type that a stream handle points to, opaque as in `cuda.h`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct CUstream_st {

@@ -94,7 +94,7 @@ impl Deref for Borrowed<'_> {
 #[inline]
 pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     if let Some(pooled) = find_pooled(mem) {
-        // SAFETY: made by `pooled`, and live by this function's contract.
+        // SAFETY: from `pooled`, and live by this function's contract.
         let memory = unsafe { PoolMemory::borrow_raw(pooled) };
         return memory.map(Borrowed::Pooled).ok_or_else(|| Error::Freed.into());
     }
@@ -105,8 +105,7 @@ pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     })
 }
 
-/// The range of `size` bytes at `offset`, which must be within the memory: before anything is made of the caller's
-/// numbers.
+/// The range of `size` bytes at `offset`, checked without overflow to be within the memory.
 pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
     match offset.checked_add(size) {
         Some(end) if end <= whole.len() => Ok(offset..end),
@@ -114,7 +113,7 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
     }
 }
 
-/// Frees what a handle points at: at once, as vkgdr 0.1 does, unless it is bound to a stream.
+/// Frees the memory of a handle: immediately, as vkgdr 0.1 does, unless it is bound to a stream.
 ///
 /// # Safety
 ///
@@ -123,7 +122,7 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
 #[inline]
 unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     if let Some(pooled) = find_pooled(mem) {
-        // SAFETY: made by `pooled`, and not used again.
+        // SAFETY: from `pooled`, and not used again.
         let Some(memory) = (unsafe { PoolMemory::from_raw(pooled) }) else { return Err(Error::Freed.into()) };
         // SAFETY: the device has finished with memory that is not bound, by this function's contract.
         return Ok(if memory.bound_stream().is_some() { memory.free() } else { unsafe { memory.free_idle() } }?);
@@ -132,13 +131,13 @@ unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     unsafe { free_boxed(mem) }
 }
 
-/// As [`free`], of what is not a pool's.
+/// As [`free`], for memory that is not from a pool.
 ///
 /// # Safety
 ///
 /// As of [`free`].
 unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
-    // SAFETY: made by `into_handle`, and not used again.
+    // SAFETY: from `into_handle`, and not used again.
     let mem = unsafe { Box::from_raw(mem) };
     match mem.inner {
         Contents::Part(region) => region.free(),
@@ -186,10 +185,11 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
     allocated.unwrap_or(null_mut())
 }
 
-/// Frees memory or a region. NULL is allowed. Memory goes with its last region; a pool's memory goes back there.
+/// Frees memory or a region. NULL is allowed. Memory is freed with its last region; memory of a pool returns to the
+/// pool.
 ///
-/// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: nothing
-/// is waited for, and a pool gives it out again at once.
+/// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
+/// call does not wait, and a pool reuses the memory immediately.
 ///
 /// Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
 /// ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.
@@ -205,14 +205,14 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
         if mem.is_null() {
             return Ok(());
         }
-        // The prototype of vkgdr 0.1 has no room for an error.
+        // The prototype of vkgdr 0.1 returns nothing.
         // SAFETY: by this function's contract.
         unsafe { free(mem) }.unwrap_or_else(|failure| report(&failure));
         Ok(())
     });
 }
 
-/// As vkgdr_memory_free(), and reports what the drivers say. The memory is gone whatever is returned.
+/// As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case.
 ///
 /// @param mem  The memory or region, which must not be used afterwards.
 /// @return A `vkgdr_status`; VKGDR_ERROR_INVALID_ARGUMENT for memory of a pool that was freed before, where that is
@@ -230,11 +230,11 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
     })
 }
 
-/// Frees memory once a stream has done the work that it was given before this call. Does not wait, unless the memory
-/// was bound to another stream before: then it waits for the whole context. Memory of a pool waits in the pool instead,
-/// and vkgdr_pool_alloc_on() of the same stream gives it out again at once.
+/// Frees memory once a stream has finished the work that was submitted before this call. Does not wait, unless the
+/// memory was bound to another stream before: then it waits for the whole context. Memory of a pool returns to the
+/// pool, where vkgdr_pool_alloc_on() of the same stream reuses it immediately.
 ///
-/// @param mem     The memory. It is gone for the caller if this succeeds, and stays if not. Not a region.
+/// @param mem     The memory, not a region. On failure it is not freed, and stays the caller's.
 /// @param stream  A stream of the memory's context; NULL is its legacy default stream.
 /// @return A `vkgdr_status`.
 ///
@@ -247,14 +247,14 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
     boundary::status(|| {
         // SAFETY: by this function's contract.
         unsafe { bind(mem, stream) }?;
-        // From here on the memory is gone for the caller, whatever the drivers say.
+        // From here on the memory is freed for the caller: later errors of the drivers are only logged.
         // SAFETY: as above.
         unsafe { free(mem) }.unwrap_or_else(|failure| report(&failure));
         Ok(())
     })
 }
 
-/// Binds memory to a stream: vkgdr_memory_free() then frees it once the stream has done the work that it was given
+/// Binds memory to a stream: vkgdr_memory_free() then frees it once the stream has finished the work that was submitted
 /// before.
 ///
 /// @param mem     The memory, not a region.
@@ -283,7 +283,7 @@ unsafe fn bind(mem: vkgdr_memory_t, stream: CUstream) -> Outcome {
     Ok(())
 }
 
-/// A part of memory or of a region, with pointers of its own. It keeps the memory alive.
+/// Creates a region: a part of memory or of another region, with pointers of its own. It keeps the memory alive.
 ///
 /// @param mem     The memory or region.
 /// @param offset  The first byte, from the start of `mem`.
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
     })
 }
 
-/// The address for the CPU, valid until the memory is freed. NULL for device memory.
+/// The host address, valid until the memory is freed. NULL for device memory.
 ///
 /// @param mem  The memory, or a region of it.
 /// @return A pointer to the first byte.
@@ -329,7 +329,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut 
     })
 }
 
-/// The address on the device, valid until the memory is freed.
+/// The device address, valid until the memory is freed.
 ///
 /// @param mem  The memory, or a region of it.
 /// @return The address of the first byte.
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUd
     boundary::value(0, || Ok(unsafe { region(mem) }?.device_ptr()))
 }
 
-/// The bytes that were asked for.
+/// The requested size in bytes.
 ///
 /// @param mem  The memory, or a region of it.
 /// @return Bytes.
@@ -380,7 +380,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u3
 /// the CPU's stores, which a kernel that is already running needs.
 ///
 /// @param mem  The memory, or a region of it.
-/// @return True where they do.
+/// @return Whether the memory is coherent.
 ///
 /// # Safety
 ///
@@ -391,7 +391,7 @@ pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
     boundary::value(true, || Ok(unsafe { region(mem) }?.is_coherent()))
 }
 
-/// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+/// The granularity of flushes in bytes: 1 where the memory is coherent.
 ///
 /// @param mem  The memory, or a region of it.
 /// @return Bytes.

@@ -1,6 +1,6 @@
-//! `vkgdr_pool_t`: memory in nanoseconds, from blocks that the drivers gave before.
+//! `vkgdr_pool_t`: small memory without driver calls, from blocks that were allocated before.
 //!
-//! What a pool gives is a `vkgdr_memory_t` like any other: `memory` and `access` have its functions.
+//! Memory of a pool is a `vkgdr_memory_t` like any other: `memory`, `access` and `copy` have its functions.
 #![expect(unsafe_code, reason = "exports C symbols")]
 #![expect(non_camel_case_types, reason = "C's spelling")]
 
@@ -15,7 +15,7 @@ use crate::handle::{gpu, vkgdr_t};
 use crate::kind::kind;
 use crate::memory::{pooled, vkgdr_memory_t};
 
-/// Gives small memory in nanoseconds, without a driver call.
+/// Allocates small memory in nanoseconds, without a driver call.
 #[derive(Debug)]
 pub struct vkgdr_pool {
     inner: Pool,
@@ -24,39 +24,39 @@ pub struct vkgdr_pool {
 /// A handle of a pool.
 pub type vkgdr_pool_t = *mut vkgdr_pool;
 
-/// What a pool is made with. Set all to 0 and then `size`: 0 is the default of each of the others.
+/// The options of a pool. Set all members to 0, then `size`: 0 selects the default of each of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct vkgdr_pool_options {
     /// `sizeof(struct vkgdr_pool_options)`: a later version may have more members.
     pub size: usize,
-    /// The bytes of the blocks that the drivers are asked for, from 64 KiB to 128 GiB; 32 MiB by default. Less than 4
-    /// MiB needs a smaller `largest_piece`, too.
+    /// The size of the blocks that the pool allocates, in bytes, from 64 KiB to 128 GiB; 32 MiB by default. Less than
+    /// 4 MiB requires a smaller `largest_piece`, too.
     pub block_len: usize,
-    /// The bytes of the largest piece of a block, from 256 to a block and 1 GiB; 4 MiB by default. What is larger gets
-    /// an allocation of its own.
+    /// The size of the largest chunk of a block, in bytes, from 256 to the smaller of a block and 1 GiB; 4 MiB by
+    /// default. Larger requests get an allocation of their own.
     pub largest_piece: usize,
-    /// What addresses are multiples of, on both sides: a power of two from 64 to 4096; 64 by default. On the host no
-    /// more than Vulkan's mapping has.
+    /// The alignment of addresses on both sides, in bytes: a power of two from 64 to 4096; 64 by default. On the host
+    /// it is at most the alignment of Vulkan's mapping.
     pub alignment: usize,
     /// The kind of memory, of `enum vkgdr_memory_flags`; VKGDR_MEMORY_MAPPED by default.
     pub kind: u32,
-    /// How finely sizes are told apart, 1 to 6; 2 by default. They are rounded up to numbers of which at most so many
-    /// bits after the first are set: 4 sizes for each doubling by default.
+    /// The resolution of size classes, 1 to 6; 2 by default. A size is rounded up to a number with at most this many
+    /// significant bits after the leading one: 4 sizes for each doubling by default.
     pub leading_bits: u32,
 }
 
-/// What a pool has.
+/// The state of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct vkgdr_pool_stats {
-    /// The free pieces that it keeps, those included that wait for the device.
+    /// Free chunks, including those that wait for the device.
     pub free_chunks: usize,
-    /// The pieces that are in use.
+    /// Chunks in use.
     pub used_chunks: usize,
-    /// The bytes that it has from the drivers: in use, free, or lost between pieces.
+    /// Bytes of the pool's blocks: in use, free, or lost between chunks.
     pub managed_bytes: usize,
-    /// The bytes that are in use, as they were asked for.
+    /// Requested bytes of the chunks in use.
     pub active_bytes: usize,
 }
 
@@ -78,7 +78,7 @@ fn options(given: &vkgdr_pool_options) -> Outcome<PoolOptions> {
     Ok(options)
 }
 
-/// The crate's options, from what the caller's version of the header calls so.
+/// The crate's options, from the struct of the caller's version of the header.
 ///
 /// # Safety
 ///
@@ -106,13 +106,13 @@ unsafe fn pool_of<'a>(pool: vkgdr_pool_t) -> Outcome<&'a Pool> {
     Ok(&unsafe { handle(pool) }?.inner)
 }
 
-/// Makes a pool, which has no block yet.
+/// Creates a pool, without a block at first.
 ///
 /// Its memory belongs to the primary context if the handle was opened with vkgdr_open_primary_context(), else to the
 /// context that is current now. Afterwards any context may be current, on any thread.
 ///
 /// @param g        The GPU. It may be closed before the pool.
-/// @param options  How it is to be; NULL for the defaults.
+/// @param options  The options; NULL for the defaults.
 /// @param out      Where the pool is written; for vkgdr_pool_close().
 /// @return A `vkgdr_status`; vkgdr_last_error() says more.
 ///
@@ -138,8 +138,8 @@ pub unsafe extern "C" fn vkgdr_pool_create(
     boundary::code(opened)
 }
 
-/// Closes a pool. NULL is allowed. Its free memory goes back to the drivers; memory that is in use stays valid until it
-/// is freed, and with the last of its block the block goes, which waits for the device then.
+/// Closes a pool. NULL is allowed. Its free memory is released; memory in use stays valid until it is freed, and its
+/// block is released with the last chunk in use, which waits for the device.
 ///
 /// @param pool  The pool, which must not be used afterwards.
 ///
@@ -150,18 +150,18 @@ pub unsafe extern "C" fn vkgdr_pool_create(
 pub unsafe extern "C" fn vkgdr_pool_close(pool: vkgdr_pool_t) {
     boundary::value((), || {
         if !pool.is_null() {
-            // SAFETY: the pool was made by `vkgdr_pool_create` and is not used again.
+            // SAFETY: the pool comes from `vkgdr_pool_create` and is not used again.
             drop(unsafe { Box::from_raw(pool) });
         }
         Ok(())
     });
 }
 
-/// Memory of a pool, for every function that takes memory. The contents are undefined.
+/// Allocates memory from a pool, for every function that takes memory. The contents are undefined.
 ///
-/// vkgdr_memory_free() gives it back, and it is given out again at once: **the device must have finished with it**,
-/// as with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or free
-/// it with vkgdr_memory_free_on_stream().
+/// vkgdr_memory_free() returns it to the pool, which reuses it immediately: **the device must have finished with
+/// it**, as with any memory that is not bound to a stream. Where the device may still use it, bind it to a stream or
+/// free it with vkgdr_memory_free_on_stream().
 ///
 /// @param pool  The pool.
 /// @param size  Bytes, more than 0.
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn vkgdr_pool_alloc(pool: vkgdr_pool_t, size: usize) -> vk
 
 /// As vkgdr_pool_alloc(), and bound to a stream as by vkgdr_memory_bind_stream().
 ///
-/// Earlier work of the stream may still use the memory; work that the stream is given from now on comes after that. The
-/// CPU has to wait for the stream before it writes or reads.
+/// Earlier work of the stream may still use the memory; work that is submitted to the stream from now on runs after
+/// it. The CPU must wait for the stream before it writes or reads.
 ///
 /// @param pool    The pool.
 /// @param size    Bytes, more than 0.
@@ -205,12 +205,12 @@ pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, st
     allocated.unwrap_or(null_mut())
 }
 
-/// Gives blocks that nobody uses back to the drivers, until the pool has no more than `keep` bytes. Does not wait:
-/// memory that the device may still use stays.
+/// Releases unused blocks until the pool has at most `keep` bytes. Does not wait: memory that the device may still use
+/// stays.
 ///
 /// @param pool   The pool.
 /// @param keep   Bytes.
-/// @param freed  Where the number of bytes that went back is written; may be NULL.
+/// @param freed  Where the number of released bytes is written; may be NULL.
 /// @return A `vkgdr_status`.
 ///
 /// # Safety
@@ -226,8 +226,8 @@ pub unsafe extern "C" fn vkgdr_pool_trim(pool: vkgdr_pool_t, keep: usize, freed:
     })
 }
 
-/// Waits for the pool's context and gives back every block that nobody uses. Free memory that shares a block with
-/// memory in use stays.
+/// Waits for the pool's context and releases every unused block. Free memory that shares a block with memory in use
+/// stays.
 ///
 /// @param pool  The pool.
 /// @return A `vkgdr_status`.
@@ -244,8 +244,8 @@ pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
     })
 }
 
-/// As vkgdr_pool_free_held(), and from now on gives every block back as soon as nobody uses it: for a pool that is
-/// about to fall out of use.
+/// As vkgdr_pool_free_held(), and from now on releases every block as soon as it is unused: for a pool that will soon
+/// not be needed any more.
 ///
 /// @param pool  The pool.
 /// @return A `vkgdr_status`.
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn vkgdr_pool_stop_holding(pool: vkgdr_pool_t) -> i32 {
     })
 }
 
-/// What a pool has at the moment.
+/// The current state of a pool.
 ///
 /// @param pool  The pool.
 /// @param out   Where the numbers are written.

@@ -5,20 +5,20 @@ use std::ffi::{CStr, c_char};
 
 use vkgdr_rs::Error;
 
-/// What the functions that vkgdr 0.1 did not have return, as `int32_t`.
+/// The results of the functions that vkgdr 0.1 does not have, as `int32_t`.
 #[expect(non_camel_case_types, reason = "C's spelling")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub enum vkgdr_status {
-    /// It worked.
+    /// Success.
     VKGDR_SUCCESS = 0,
-    /// A null pointer, unknown flags, a size of 0, a length that is no multiple of its pattern, a region where whole
-    /// memory is wanted, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
+    /// A null pointer, unknown flags, a size of 0, a length that is not a multiple of its pattern, a region where whole
+    /// memory is required, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
     /// A range that is not within the memory.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
-    /// The GPU has no such memory, or the memory cannot do that: device memory has no host view. Or this process was
-    /// forked off one that had opened the GPU.
+    /// The GPU has no such memory, the memory does not support the operation, such as host access to device memory, or
+    /// this process is a child that was forked after the GPU was opened.
     VKGDR_ERROR_NOT_SUPPORTED = 3,
     /// There is not enough memory of that kind, it cannot be mapped, or there are too many allocations.
     VKGDR_ERROR_OUT_OF_MEMORY = 4,
@@ -30,7 +30,7 @@ pub enum vkgdr_status {
     VKGDR_ERROR_CUDA = 7,
     /// A Vulkan call failed.
     VKGDR_ERROR_VULKAN = 8,
-    /// A defect of this library.
+    /// A bug in this library.
     VKGDR_ERROR_INTERNAL = 9,
 }
 
@@ -74,7 +74,7 @@ const TEXTS: [&CStr; 10] = [
     c"internal error",
 ];
 
-/// What a status means, in a few words: a static string, never NULL.
+/// A short description of a status.
 ///
 /// @param status  A `vkgdr_status`.
 /// @return A static string, never NULL.

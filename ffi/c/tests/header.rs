@@ -1,6 +1,6 @@
-//! `include/vkgdr.h` is what cbindgen makes of the sources.
+//! `include/vkgdr.h` equals cbindgen's output for the sources.
 //!
-//! `VKGDR_BLESS=1 cargo test -p vkgdr-c --test header` writes it anew.
+//! `VKGDR_BLESS=1 cargo test -p vkgdr-c --test header` regenerates it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn generate(crate_folder: &Path) -> Result<String> {
     let mut header = Vec::new();
     bindings.write(&mut header);
     let header = String::from_utf8(header)?;
-    // Rust's heading for what the caller must see to.
+    // Rust's heading for the caller's obligations.
     let header = header.replace(" * # Safety\n *\n", "");
     // vkgdr 0.1 left such names to programs, which may have variables of these names.
     Ok(["vkgdr", "vkgdr_memory", "vkgdr_pool"].iter().fold(header, |header, name| {

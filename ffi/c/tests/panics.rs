@@ -1,7 +1,7 @@
 //! A panic inside an export becomes an error, not an abort, and the library works on.
 //!
-//! The library calls one thing in the process that may panic: the program's logger. Here it panics on the first line
-//! that is logged after it was armed, and the simulated driver fails a call whose failure is logged.
+//! The library calls one function of the program that may panic: the logger. Here it panics on the first line after
+//! it was armed, and the simulated driver fails a call whose failure is logged.
 #![expect(unsafe_code, reason = "calls the exports")]
 
 use std::ffi::CStr;

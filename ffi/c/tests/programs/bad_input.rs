@@ -1,4 +1,4 @@
-//! Programs that call every function as it must not be called, under AddressSanitizer where there is one.
+//! Programs that misuse every function, under AddressSanitizer.
 
 use super::Result;
 use super::clients::sanitized;

@@ -1,5 +1,5 @@
-//! The sources: every export goes through the boundary, where a panic becomes an error. That it does is what the
-//! boundary's own tests show; this one reads what the exports consist of.
+//! The sources: every export is one call of the boundary, where a panic becomes an error. The boundary has unit tests
+//! of its own; this test reads the exports' bodies.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use super::Result;
 use super::symbols::declared;
 use super::workshop::sources;
 
-/// Exports that give a static string, and have nothing in them that could panic.
+/// Exports that return a static string and cannot panic.
 const EXCEPTIONS: [&str; 2] = ["vkgdr_status_string", "vkgdr_version"];
 
-/// What a body may be, with the arguments of each call as `_`.
+/// The allowed bodies, with the arguments of each call as `_`.
 const SHAPES: [&str; 5] = [
     "boundary::status(_)",
     "boundary::value(_)",
@@ -33,7 +33,7 @@ fn exports(source: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// A body without comments, line breaks and what is in parentheses.
+/// A body without comments, line breaks and the contents of parentheses.
 fn shape(body: &str) -> String {
     let lines = body.lines().map(str::trim).filter(|line| !line.starts_with("//"));
     let text = lines.collect::<Vec<_>>().join(" ");

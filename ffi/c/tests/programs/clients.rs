@@ -1,4 +1,4 @@
-//! Programs that call every function of the header, and compare what is copied.
+//! Programs that call every function of the header, and compare the bytes that are copied.
 
 use std::fs;
 use std::io;
@@ -102,9 +102,9 @@ fn the_clients_call_every_function_of_the_header() -> Result {
     Ok(())
 }
 
-/// Runs a program that was built with AddressSanitizer: memory errors of the program, leaks of the program and of the
-/// library, and frees that do not fit their allocation. The library is not instrumented: what it does to its own memory
-/// is Valgrind's to see.
+/// Runs a program that was built with AddressSanitizer: it detects memory errors of the program, leaks of the program
+/// and of the library, and mismatched frees. The library is not instrumented: errors in its own memory are left to
+/// Valgrind.
 pub(crate) fn sanitized(shop: &Workshop, program: &Path) -> Command {
     let mut command = shop.command(program);
     command.env("ASAN_OPTIONS", "detect_leaks=1:detect_stack_use_after_return=1");
@@ -136,7 +136,7 @@ fn the_clients_have_no_error_and_no_leak_under_valgrind() -> Result {
         for compiler in installed(&[compiler]) {
             let program = shop.program(compiler, &build)?;
             let mut command = shop.command("valgrind");
-            // The validation layer takes a minute under Valgrind, and is what the other tests are run with.
+            // The validation layer takes a minute under Valgrind, and the other tests run with it.
             command.env_remove("VK_INSTANCE_LAYERS");
             command.args(["--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
             command.arg("--show-leak-kinds=definite");
@@ -153,7 +153,7 @@ fn the_library_can_be_loaded_and_unloaded_at_run_time() -> Result {
     let build = Build { name: "unload", sources: &["unload.c"], linkage: Linkage::None, ..CLIENT };
     for compiler in installed(&[GCC]) {
         let program = shop.program(compiler, &build)?;
-        // It has no symbol of the library, so that the dynamic linker has not loaded it before main.
+        // It uses no symbol of the library, so that the dynamic linker does not load it before main.
         let symbols = finish(Command::new("nm").arg("--undefined-only").arg(&program))?;
         assert!(!String::from_utf8_lossy(&symbols.stdout).contains("vkgdr"), "linked to the library");
         shop.run(program, &[])?;

@@ -1,5 +1,4 @@
-//! Programs written for vkgdr 0.1: linked against its library and run with this one, and compiled anew with this
-//! header.
+//! Programs written for vkgdr 0.1: linked against its library and run with this one, and compiled with this header.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,7 @@ use std::process::Command;
 use super::Result;
 use super::workshop::{CLANG, CLANGXX, Compiler, GCC, GXX, Workshop, done, finish, fixture, has, installed};
 
-/// The libcuda.so.1 that programs here run with, as an argument of the linker.
+/// The libcuda.so.1 that the programs run with, as an argument of the linker.
 fn libcuda() -> PathBuf {
     let folders = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let found = env::split_paths(&folders).map(|folder| folder.join("libcuda.so.1")).find(|file| file.is_file());
@@ -66,7 +65,7 @@ fn a_program_written_for_vkgdr_0_1_compiles_with_this_header() -> Result {
     Ok(())
 }
 
-/// A Python with cffi in cargo's folder for tests; none, with the reason, where it cannot be had. Made once.
+/// A Python with cffi in cargo's folder for tests, created once; none, with the reason, if that fails.
 fn python_with_cffi() -> Result<Option<PathBuf>> {
     if !has("python3") {
         return Ok(None);
@@ -78,7 +77,7 @@ fn python_with_cffi() -> Result<Option<PathBuf>> {
     if works() {
         return Ok(Some(python));
     }
-    // With the system's packages, so that an installed cffi is enough and the network is not asked.
+    // With the system's packages, so that an installed cffi is enough and the network is not needed.
     let venv = finish(Command::new("python3").args(["-m", "venv", "--system-site-packages"]).arg(&folder));
     let install = || {
         let options = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1", "cffi"];

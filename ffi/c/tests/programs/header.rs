@@ -9,7 +9,7 @@ use super::workshop::{CLANG, CLANGXX, Compiler, GCC, GXX, Workshop, finish, fixt
 const C: [&str; 3] = ["c99", "c11", "c17"];
 const CPP: [&str; 2] = ["c++11", "c++17"];
 
-/// A use of what the header takes from `cuda.h` or declares in its place.
+/// A use of the types that the header takes from `cuda.h` or declares itself.
 const USE: &str = "
 CUdeviceptr pointer_of(vkgdr_memory_t mem, CUdevice *device, CUstream stream);
 CUdeviceptr pointer_of(vkgdr_memory_t mem, CUdevice *device, CUstream stream) {

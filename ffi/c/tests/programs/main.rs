@@ -1,17 +1,17 @@
 //! C and C++ programs (`tests/fixtures`) against the header and the library, compiled here and run on whatever driver
 //! the environment selects.
 //!
-//! | file | what it shows |
+//! | file | subject |
 //! |---|---|
 //! | `header` | the header compiles in every dialect, with and without `cuda.h` |
 //! | `clients` | programs that call every function: shared, static, under AddressSanitizer and Valgrind |
-//! | `bad_input` | programs that call every function as it must not be called |
+//! | `bad_input` | programs that misuse every function |
 //! | `compatibility` | programs written for vkgdr 0.1, in C and through cffi |
-//! | `symbols` | what the library exports and needs |
-//! | `boundary` | every export of the sources goes through the boundary |
-//! | `workshop` | compilers, temporary folders, and running what was compiled |
+//! | `symbols` | the library's exports, soname and dependencies |
+//! | `boundary` | every export in the sources goes through the boundary |
+//! | `workshop` | compilers, temporary folders, and running the programs |
 //!
-//! A tool that is not installed is a skip with its name; the library is the one that cargo built with this test, or
+//! A missing tool is a skip that names it. The library is the one that cargo built with this test, or
 //! `VKGDR_C_LIBRARY`.
 #![forbid(unsafe_code)]
 

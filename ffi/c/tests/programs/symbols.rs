@@ -1,4 +1,4 @@
-//! What the shared library exports, needs and is called.
+//! The shared library's exports, dependencies and soname.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 use super::Result;
 use super::workshop::{finish, has, library, sources};
 
-/// The functions of vkgdr 0.1: none of them may ever go.
+/// The functions of vkgdr 0.1, none of which may be removed.
 const OLD: [&str; 12] = [
     "vkgdr_close",
     "vkgdr_last_error",

@@ -1,4 +1,4 @@
-//! Compilers, a temporary folder with the library in it, and running what was compiled.
+//! Compilers, a temporary folder with the library, and running the compiled programs.
 
 use std::env;
 use std::fs;
@@ -28,7 +28,7 @@ pub(crate) const CLANG: Compiler = Compiler { program: "clang", language: "c" };
 pub(crate) const GXX: Compiler = Compiler { program: "g++", language: "c++" };
 pub(crate) const CLANGXX: Compiler = Compiler { program: "clang++", language: "c++" };
 
-/// Whether a tool can be started; says so if not.
+/// Whether a tool can be started; prints a skip if not.
 pub(crate) fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
@@ -37,12 +37,12 @@ pub(crate) fn has(tool: &str) -> bool {
     found
 }
 
-/// Those of the compilers that are installed; says which are not.
+/// The installed ones of the compilers; prints a skip for each other.
 pub(crate) fn installed(compilers: &[Compiler]) -> Vec<Compiler> {
     compilers.iter().copied().filter(|compiler| has(compiler.program)).collect()
 }
 
-/// The crate's folder; none, with a line that says so, where only the compiled tests are.
+/// The crate's folder; none, with a printed skip, where only the compiled tests exist.
 pub(crate) fn sources() -> Option<&'static Path> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     if !folder.join("tests/fixtures").is_dir() {
@@ -68,25 +68,25 @@ pub(crate) fn library() -> Result<PathBuf> {
     if path.is_file() { Ok(path) } else { Err(format!("there is no {}", path.display()).into()) }
 }
 
-/// How a program gets the library.
+/// How a program is linked with the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linkage {
     /// `libvkgdr.so`, found again at run time by its soname.
     Shared,
     /// `libvkgdr.a`.
     Static,
-    /// Not at link time.
+    /// Not linked.
     None,
 }
 
-/// A temporary folder: `dev` as a development package has it, `lib` as a machine that only runs programs has it.
+/// A temporary folder with the files of a development package in `dev`, and those of a runtime package in `lib`.
 #[derive(Debug)]
 pub(crate) struct Workshop {
     folder: PathBuf,
 }
 
 impl Workshop {
-    /// None, with a line that says so, where the sources are not.
+    /// None, with a printed skip, where the sources do not exist.
     pub(crate) fn open(name: &str) -> Result<Option<Self>> {
         if sources().is_none() {
             return Ok(None);
@@ -108,7 +108,7 @@ impl Workshop {
     pub(crate) fn compile(&self, compiler: Compiler, standard: &str) -> Command {
         let mut command = Command::new(compiler.program);
         command.args(WARNINGS).arg(format!("-std={standard}")).args(["-g", "-O1", "-pthread"]);
-        // What C99 and C++11 without GNU extensions hide: semaphores and barriers.
+        // For semaphores and barriers, which C99 and C++11 without GNU extensions hide.
         command.arg("-D_POSIX_C_SOURCE=200809L");
         command.arg("-I").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"));
         command.args(["-x", compiler.language]);
@@ -130,7 +130,7 @@ impl Workshop {
         Ok(program)
     }
 
-    /// A command that finds the library, and libcuda as before, at run time.
+    /// A command whose program finds the library, and libcuda as before, at run time.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         let inherited = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -140,8 +140,8 @@ impl Workshop {
         command
     }
 
-    /// As [`command`](Self::command), on the simulated GPU made to look like a profile of vkgdr-sim; none, with a line
-    /// that says so, on a real driver.
+    /// As [`command`](Self::command), on the simulated GPU made to look like a profile of vkgdr-sim; none, with a
+    /// printed skip, on a real driver.
     pub(crate) fn profiled(&self, profile: &str, program: impl AsRef<Path>) -> Result<Option<Command>> {
         if driver::kind() != Some(DriverKind::Sim) {
             eprintln!("skipped: profiles are of the simulated driver");
@@ -153,7 +153,7 @@ impl Workshop {
         Ok(Some(command))
     }
 
-    /// Runs a program that was compiled here and says "done" when it got to its end.
+    /// Runs a program of the fixtures, which must print "done" at its end.
     pub(crate) fn run(&self, program: impl AsRef<Path>, arguments: &[&str]) -> Result {
         done(self.command(program).args(arguments))
     }
@@ -161,12 +161,12 @@ impl Workshop {
 
 impl Drop for Workshop {
     fn drop(&mut self) {
-        // What is left over is the system's temporary folder's to clear.
+        // Leftovers are in the system's temporary folder.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// What a program is made of.
+/// The parts of a program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Build<'a> {
     pub(crate) name: &'a str,
@@ -176,7 +176,7 @@ pub(crate) struct Build<'a> {
     pub(crate) linkage: Linkage,
 }
 
-/// Runs a command to its end, which must be a good one.
+/// Runs a command, which must succeed.
 pub(crate) fn finish(command: &mut Command) -> Result<Output> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if output.status.success() {
@@ -186,7 +186,7 @@ pub(crate) fn finish(command: &mut Command) -> Result<Output> {
     Err(format!("{command:?} ended with {}:\n{out}\n{err}", output.status).into())
 }
 
-/// Runs a program of the fixtures, which must come to its last line, "done".
+/// Runs a program of the fixtures, which must print "done" at its end.
 pub(crate) fn done(command: &mut Command) -> Result {
     let output = finish(command)?;
     let said = String::from_utf8_lossy(&output.stdout);
