@@ -47,7 +47,7 @@ const VULKAN: &[(&str, i32)] = vulkan! {
     ERROR_INVALID_EXTERNAL_HANDLE
 };
 
-/// The driver's code that the text means.
+/// The driver's code for a name or a number.
 pub(crate) fn parse(driver: Driver, text: &str) -> Result<i32, String> {
     let names = match driver {
         Driver::Cuda => CUDA,

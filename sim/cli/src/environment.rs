@@ -1,4 +1,4 @@
-//! The variables by which a program finds the simulated GPU.
+//! The environment variables by which a program finds the simulated GPU.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -9,12 +9,12 @@ use crate::fault::{Driver, Fault};
 use crate::installation::Installation;
 use crate::options::Options;
 
-/// A GPU that the simulated one can look like. The layer `VK_LAYER_VKGDR_profile` makes it so.
+/// A kind of GPU to simulate, implemented by the layer `VK_LAYER_VKGDR_profile`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
     summary: &'static str,
-    /// How many GPUs there are.
+    /// The number of GPUs.
     gpus: usize,
 }
 
@@ -32,9 +32,9 @@ const PROFILES: &[Profile] = &[
     Profile::new("rebar", "all of the GPU's memory can be mapped (Resizable BAR)"),
     Profile::new("bar256", "256 MiB of it can be mapped"),
     Profile::new("no-bar", "none of it can be mapped"),
-    Profile::new("non-coherent", "the CPU and the GPU see each other's bytes only\nafter a flush or an invalidate"),
+    Profile::new("non-coherent", "the CPU and the GPU see each other's writes only\nafter a flush or an invalidate"),
     Profile::of_two("two-gpus", "two GPUs"),
-    Profile::of_two("two-gpus-swapped", "two GPUs, which Vulkan lists the other way round"),
+    Profile::of_two("two-gpus-swapped", "two GPUs, which Vulkan lists in reverse order"),
     Profile::new("foreign-uuid", "Vulkan does not have the GPU that CUDA has"),
     Profile::new("no-external-memory", "Vulkan cannot export memory"),
 ];
@@ -48,9 +48,9 @@ pub(crate) fn profile(name: &str) -> Result<&'static Profile, String> {
         .ok_or_else(|| format!("there is no profile '{name}', only {}", known()))
 }
 
-/// A list of the profiles, for people.
+/// The text of `--profiles`.
 pub(crate) fn profiles() -> String {
-    let mut text = String::from("Without a profile the GPU is lavapipe as it is: all memory can be mapped.\n\n");
+    let mut text = String::from("Without a profile, the GPU has lavapipe's memory, all of which can be mapped.\n\n");
     for Profile { name, summary, .. } in PROFILES {
         let summary = summary.replace('\n', &format!("\n{:20}", ""));
         writeln!(text, "{name:20}{summary}").unwrap_or_default();
@@ -58,12 +58,12 @@ pub(crate) fn profiles() -> String {
     text
 }
 
-/// Variables for a program.
+/// Environment variables for a program.
 #[derive(Debug)]
 pub(crate) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
-    /// What the options ask for, on top of what is set already.
+    /// The variables for these options. Values that are already set stay behind ours.
     pub(crate) fn new(
         options: &Options,
         installation: &Installation,
@@ -98,7 +98,7 @@ impl Environment {
     }
 }
 
-/// A driver for each GPU: lavapipe has one device. The loader takes one file under two names for two drivers.
+/// One manifest for each GPU, since lavapipe has one device. The loader counts two paths to one file as two drivers.
 fn drivers(manifest: &Path, gpus: usize) -> Vec<PathBuf> {
     let (folder, name) = (manifest.parent().unwrap_or(Path::new("/")), manifest.file_name().unwrap_or_default());
     (0..gpus).map(|gpu| folder.join("./".repeat(gpu)).join(name)).collect()
@@ -115,11 +115,11 @@ impl Layer {
     const FAULTS: Self = Self { name: "VK_LAYER_VKGDR_faults", folder: "faults" };
     const PROFILE: Self = Self { name: "VK_LAYER_VKGDR_profile", folder: "profile" };
 
-    /// The faults go before the layers that are set, lest a validation layer's own calls take them; the profile after,
-    /// nearest the driver, so that all others see what it shows.
+    /// The faults layer goes before the layers that are set, so that a validation layer's own calls do not consume the
+    /// faults; the profile layer goes last, nearest the driver, so that all others see the profile.
     ///
-    /// Newer loaders order layers as they are listed, older ones (1.3.239) as they are found: ours have a folder each, in
-    /// that order around the system's. `VK_LAYER_PATH` would replace the loader's own search.
+    /// Newer loaders order layers as listed, older ones (1.3.239) as found. Hence each of our layers has its own folder,
+    /// before or after the system's. `VK_LAYER_PATH` is not used: it would replace the loader's own search.
     fn variables(
         faults: bool,
         profile: bool,
@@ -147,13 +147,13 @@ impl Layer {
             folders.push(folder(&layer));
         }
         let colon = OsStr::new(":");
-        // Mesa's implicit device-selection layer calls the driver by itself, and crashes on an injected failure.
+        // Disables Mesa's implicit device-selection layer, which calls the driver and crashes on an injected failure.
         let selection = ("NODEVICE_SELECT", "1".into());
         vec![("VK_INSTANCE_LAYERS", names.join(colon)), ("VK_ADD_LAYER_PATH", folders.join(colon)), selection]
     }
 }
 
-/// The parts between colons.
+/// The non-empty entries of a colon-separated list.
 fn entries_of(list: Option<OsString>) -> Vec<OsString> {
     let list = list.unwrap_or_default();
     let parts = list.as_bytes().split(|byte| *byte == b':').filter(|part| !part.is_empty());
@@ -168,7 +168,7 @@ fn joined(paths: &[PathBuf]) -> OsString {
     paths.iter().map(|path| path.as_os_str().to_owned()).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
-/// The paths, and then those that are set. An empty entry would mean the current folder.
+/// The paths followed by those already set. No empty entry, which would mean the current folder.
 fn prepended(paths: &[PathBuf], set: Option<&OsStr>) -> OsString {
     let mut all = joined(paths);
     if let Some(set) = set.filter(|set| !set.is_empty()) {
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// The variables that a command line makes, where some are set already.
+    /// The variables for a command line, given those that are already set.
     fn variables(line: &str, set: &[(&str, &str)]) -> HashMap<&'static str, String> {
         let arguments = line.split_whitespace().chain(["prog"]).map(OsString::from).collect();
         let options = match crate::options::parse(arguments) {
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(get(&variables("-f cuInit:100", &[]), "VK_INSTANCE_LAYERS"), None);
         let both = variables("-f vkMapMemory:-5 -p rebar", &[("VK_INSTANCE_LAYERS", "A:B")]);
         assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_faults:A:B:VK_LAYER_VKGDR_profile"));
-        // Where the faults layer is set, so is its folder.
+        // A faults layer that is already listed is not listed again, nor is its folder.
         let set = [("VK_INSTANCE_LAYERS", "VK_LAYER_VKGDR_faults"), ("VK_ADD_LAYER_PATH", "/a:/system:/b")];
         assert_eq!(get(&variables("-f vkMapMemory:-5", &set), "VK_INSTANCE_LAYERS"), None);
         let more = variables("-f vkMapMemory:-5 -p rebar", &set);

@@ -1,4 +1,4 @@
-//! Failures that a program is to see: `FUNCTION[:NTH]:CODE`.
+//! Faults to inject: `FUNCTION[:NTH]:CODE`.
 
 use crate::code;
 
@@ -36,7 +36,7 @@ impl Fault {
         Ok(Self { driver, function: function.to_owned(), nth, code: code::parse(driver, code)? })
     }
 
-    /// In the form that the driver's variable takes.
+    /// The syntax of `SIMCUDA_FAIL` and `VKLAYER_FAIL`.
     pub(crate) fn entry(&self) -> String {
         let Self { function, nth, code, .. } = self;
         format!("{function}:{nth}:{code}")

@@ -1,11 +1,11 @@
-//! Where the simulated driver, the Vulkan layers and lavapipe are.
+//! Locates the simulated driver, the Vulkan layers and lavapipe.
 
 use std::path::{Path, PathBuf};
 
-/// The files that programs are to find.
+/// The files of the simulator.
 #[derive(Debug)]
 pub(crate) struct Installation {
-    /// The folder of this program, of `libcuda.so.1`, `vklayers/` and `bin/`.
+    /// The folder that holds this program, `libcuda.so.1`, `vklayers/` and `bin/`.
     pub(crate) folder: PathBuf,
     /// The manifest of lavapipe, Mesa's Vulkan driver for the CPU.
     pub(crate) lavapipe: PathBuf,
@@ -18,8 +18,8 @@ const MANIFESTS: [&str; 3] = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/
 
 impl Installation {
     pub(crate) fn find() -> Result<Self, String> {
-        // A link to the program is followed: the other files lie beside the program itself.
-        let program = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
+        // Follows a link to the program, since the other files lie beside the program itself.
+        let program = std::env::current_exe().map_err(|error| format!("cannot locate this program: {error}"))?;
         let folder = program.parent().unwrap_or(Path::new("/")).to_path_buf();
         let missing = ["libcuda.so.1", "vklayers/profile"].iter().find(|file| !folder.join(file).exists());
         if let Some(file) = missing {
@@ -39,7 +39,7 @@ impl Installation {
     }
 }
 
-/// The manifest of this machine's lavapipe in a folder: a 32-bit one may lie beside it.
+/// The manifest of the 64-bit lavapipe in a folder. A 32-bit one may lie beside it.
 fn lavapipe(folder: &Path) -> Option<PathBuf> {
     let names = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let manifests = names.filter(|name| name.starts_with("lvp_icd") && name.ends_with(".json"));

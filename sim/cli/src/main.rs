@@ -1,8 +1,8 @@
 //! `vkgdr-sim -- PROGRAM`: runs a program on a simulated GPU.
 //!
-//! The simulated CUDA driver (`sim/cuda`) and the Vulkan layers (`sim/vulkan`) do the work; this only sets the
-//! variables by which programs find them, and becomes the program. [`options`] says what was asked for, [`installation`]
-//! where things are, [`environment`] which variables that makes.
+//! The simulated CUDA driver (`sim/cuda`) and the Vulkan layers (`sim/vulkan`) do the work. This program sets the
+//! environment variables by which programs find them, then replaces itself by the program. [`options`] parses the
+//! command line, [`installation`] locates the files, [`environment`] computes the variables.
 #![forbid(unsafe_code)]
 
 mod code;
@@ -20,7 +20,7 @@ use environment::Environment;
 use installation::Installation;
 use options::{Options, Request};
 
-/// As `env(1)` has it: the launcher's own failures, a program that cannot be run, and one that is not there.
+/// Exit codes as those of `env(1)`: failure of the launcher itself, program not executable, program not found.
 const FAILED: u8 = 125;
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A reader that has gone, such as `head`, is no failure.
+/// Prints to stdout. A closed pipe is not a failure.
 fn print(text: &str) -> ExitCode {
     std::io::stdout().write_all(text.as_bytes()).unwrap_or_default();
     ExitCode::SUCCESS
@@ -47,7 +47,7 @@ fn fail(code: u8, complaint: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Becomes the program; returns only if that fails.
+/// Replaces this process by the program; returns only on failure.
 fn run(options: &Options) -> ExitCode {
     let installation = match Installation::find() {
         Ok(installation) => installation,

@@ -13,25 +13,25 @@ Runs a program on a simulated GPU, on a machine that has none.
 
 Usage: vkgdr-sim [OPTION...] [--] PROGRAM [ARGUMENT...]
 
-The program finds a CUDA driver in host memory, which runs kernels in PTX, and
-below it lavapipe, Mesa's Vulkan driver for the CPU. What it starts finds them
-too. What it shows of speed says nothing about a GPU.
+The program loads a CUDA driver in host memory, which runs kernels in PTX, and
+below it lavapipe, Mesa's Vulkan driver for the CPU. So do the programs that
+it starts. Speed here says nothing about speed on a GPU.
 
 Options:
   -p, --profile NAME   the GPU to simulate; --profiles lists them
   -f, --fail FUNCTION[:NTH]:CODE
-                       make a driver's call fail, in each process: the NTH
-                       (default 1) of a function of CUDA (cu...) or Vulkan
-                       (vk...), with a code by number or by name; may be
-                       given several times
-      --profiles       list the profiles and leave
-  -h, --help           print this and leave
-  -V, --version        print the version and leave
+                       make a driver call fail, in each process: the NTH
+                       (default 1) call of a function of CUDA (cu...) or
+                       Vulkan (vk...), with a code by number or by name; may
+                       be repeated
+      --profiles       list the profiles and exit
+  -h, --help           print this help and exit
+  -V, --version        print the version and exit
 
 Environment:
   SIMCUDA_HEAP_MIB=N           memory of the GPU, in MiB
-  SIMCUDA_ASYNC=1              nothing is done before a stream gets to it
-  SIMCUDA_DRIVER_VERSION=N     CUDA's version, such as 12040 for 12.4
+  SIMCUDA_ASYNC=1              run all work on the streams' threads
+  SIMCUDA_DRIVER_VERSION=N     CUDA version to report, such as 12040 for 12.4
 
 Examples:
   vkgdr-sim -- python -m pytest
@@ -42,7 +42,7 @@ The exit code is the program's; 125 if vkgdr-sim itself failed, 126 or 127 if
 the program could not be run or was not found.
 ";
 
-/// What to do.
+/// The action that the command line asks for.
 #[derive(Debug)]
 pub(crate) enum Request {
     Help,
@@ -51,7 +51,7 @@ pub(crate) enum Request {
     Run(Options),
 }
 
-/// A program to run, and on what.
+/// A program to run, and the GPU to run it on.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) profile: Option<&'static Profile>,

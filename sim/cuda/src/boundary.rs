@@ -1,6 +1,5 @@
-//! The one way in: every exported driver function is declared with `exports!` and runs through [`call`], which
-//! counts it, fails it where a test asked for that, refuses it before `cuInit` and inside a host function, and
-//! lets no panic out.
+//! The entry to every driver function. Each is declared with `exports!` and runs through [`call`], which counts the
+//! call, injects failures, refuses calls before `cuInit` and inside a host function, and stops panics.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,13 +11,13 @@ use crate::{control, init};
 /// How the boundary treats a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// An injected failure comes instead of the work.
+    /// An injected failure replaces the work.
     Plain,
-    /// Releases or pops something: an injected failure is reported after the work, so that nothing leaks by it.
+    /// Releases or pops something. An injected failure is reported after the work, so that it leaks nothing.
     Release,
     /// Works before `cuInit` and inside a host function.
     Early,
-    /// As `Early`, and never counted or failed under the name `*`.
+    /// As `Early`, but not included in `*` when calls are counted or made to fail.
     Silent,
 }
 

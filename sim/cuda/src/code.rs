@@ -5,7 +5,7 @@ use cudarc::driver::sys;
 /// A `CUresult`. An integer, because a value outside a Rust enum would be undefined behaviour.
 pub(crate) type Code = i32;
 
-/// What an exported function's body returns: nothing, or the code to hand to the caller.
+/// The result of an exported function's body: success, or the code to return to the caller.
 pub(crate) type Outcome = Result<(), Code>;
 
 macro_rules! codes {

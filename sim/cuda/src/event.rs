@@ -36,12 +36,12 @@ fn get(event: usize) -> Result<Arc<Event>, Code> {
     lock(&EVENTS).get(&event).cloned().ok_or(INVALID_HANDLE)
 }
 
-/// The point that the event was last recorded at, if ever.
+/// The point at which the event was last recorded, if any.
 pub(crate) fn marker(event: usize) -> Result<Option<Marker>, Code> {
     Ok(lock(&get(event)?.last).as_ref().map(|record| record.marker.clone()))
 }
 
-/// How many events are live.
+/// The number of live events.
 pub(crate) fn count() -> usize {
     lock(&EVENTS).len()
 }

@@ -1,4 +1,4 @@
-//! External memory: what Vulkan allocated and exported, mapped a second time for the device.
+//! External memory: memory that Vulkan allocated and exported, mapped a second time for the device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -26,12 +26,12 @@ struct External {
 
 static EXTERNALS: LazyLock<Mutex<HashMap<usize, External>>> = LazyLock::new(Mutex::default);
 
-/// How many external memories are live.
+/// The number of live external memories.
 pub(crate) fn count() -> usize {
     lock(&EXTERNALS).len()
 }
 
-/// Releases what a destroyed context still owned.
+/// Releases the external memories of a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
     let released: Vec<External> =
         lock(&EXTERNALS).extract_if(|_, external| external.owner == owner).map(|(_, external)| external).collect();
@@ -78,7 +78,7 @@ fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -
 
 fn destroy(memory: usize) -> Outcome {
     let external = lock(&EXTERNALS).remove(&memory).ok_or(INVALID_HANDLE)?;
-    // The pages go when the last mapped buffer goes.
+    // The last mapped buffer releases the pages.
     drop(external);
     Ok(())
 }

@@ -28,7 +28,7 @@ unsafe impl<T> Send for Out<T> {}
 unsafe impl<T> Sync for Out<T> {}
 
 impl<T> Out<T> {
-    /// Refuses a null pointer. Call it before the work that cannot be undone.
+    /// Refuses a null pointer. To be called before any work that cannot be undone.
     pub(crate) fn required(self) -> Outcome {
         if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(()) }
     }
@@ -198,13 +198,13 @@ impl StreamCallback {
     }
 }
 
-/// A `CUoccupancyB2DSize`: how much dynamic shared memory blocks of a size need.
+/// A `CUoccupancyB2DSize`: a function from block size to dynamic shared memory.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct BlockToShared(Option<unsafe extern "C" fn(block: i32) -> usize>);
 
 impl BlockToShared {
-    /// What the caller's function says; `None` where there is none.
+    /// The function's result; `None` for a null function.
     pub(crate) fn call(self, block: i32) -> Option<usize> {
         // SAFETY: the caller handed the function over to be called with sizes of blocks.
         self.0.map(|function| unsafe { function(block) })

@@ -16,7 +16,7 @@ pub(crate) fn done() -> bool {
     INITIALIZED.load(Ordering::Acquire)
 }
 
-/// The driver's version: 13.0, or what `SIMCUDA_DRIVER_VERSION` says.
+/// The driver's version: `SIMCUDA_DRIVER_VERSION`, or 13.0.
 pub(crate) fn driver_version() -> i32 {
     let wanted = std::env::var("SIMCUDA_DRIVER_VERSION").ok().and_then(|text| text.parse().ok());
     wanted.unwrap_or(DEFAULT_VERSION)

@@ -1,4 +1,4 @@
-//! What is live, counted from the tables themselves: there is no second set of books that could be wrong.
+//! Counts of live objects, taken from the object tables themselves.
 
 use crate::memory::table::{self, Kind};
 use crate::{context, event, external, module, stream};
@@ -6,12 +6,12 @@ use crate::{context, event, external, module, stream};
 const NOUNS: [&str; 11] =
     ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
 
-/// How many objects of all nouns are live.
+/// The number of live objects of all nouns.
 pub(crate) fn total() -> usize {
     NOUNS.iter().filter_map(|noun| of(noun)).sum()
 }
 
-/// How many objects of one noun are live.
+/// The number of live objects of one noun.
 pub(crate) fn of(noun: &str) -> Option<usize> {
     Some(match noun {
         "memory" => table::count(|kind| matches!(kind, Kind::Device | Kind::Managed)),

@@ -3,16 +3,16 @@
 //! Programs load it like the real driver. Its device is the machine's first CPU-type Vulkan device (lavapipe,
 //! normally): same UUID, and memory that Vulkan exports is imported through Vulkan, so that host and device see
 //! the same bytes at two addresses. Streams order work as CUDA's do. Kernels in PTX are run (by the crate `ptx`);
-//! compiled ones are not. Whatever is not simulated returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! compiled ones are not. Every function that is not simulated returns `CUDA_ERROR_NOT_SUPPORTED`.
 //!
-//! # Finding the way
-//! | file | what |
+//! # Modules
+//! | file | contents |
 //! |---|---|
-//! | `boundary`, `ffi`, `layout` | the one way in, the caller's pointers, the structures of the API |
+//! | `boundary`, `ffi`, `layout` | the entry to every function, the caller's pointers, the structures of the API |
 //! | `control`, `ledger` | counting, injected failures, live objects |
-//! | `init`, `errors`, `proc_address`, `stubs` | start, names of codes, names of functions, what is missing |
-//! | `vulkan`, `device`, `external` | the device under it, its properties, memory imported from it |
-//! | `context`, `stream`, `event` | who owns what, and what comes after what |
+//! | `init`, `errors`, `proc_address`, `stubs` | start, names of codes, names of functions, unsupported functions |
+//! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
+//! | `context`, `stream`, `event` | ownership, and the order of work |
 //! | `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
@@ -21,13 +21,13 @@
 //! |---|---|
 //! | `SIMCUDA_ASYNC=1` | no work runs in the calling thread: all of it goes to the streams' worker threads |
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
-//! | `SIMCUDA_DEVICES` | how many devices; 1 without it. The others' UUIDs have their number added to the last byte |
-//! | `SIMCUDA_HEAP_MIB` | the memory of all devices together; without it, as much as the host has |
-//! | `SIMCUDA_DRIVER_VERSION` | what `cuDriverGetVersion` says; 13000 without it |
+//! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
+//! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
+//! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default 13000 |
 //!
 //! # Test controls
-//! Exported beside the driver API; look them up in the loaded library. Functions are named with or without
-//! their version suffix, `cuMemFree` or `cuMemFree_v2`, and mean all versions.
+//! Exported beside the driver API; look them up in the loaded library. A function's name, with or without a version
+//! suffix (`cuMemFree` or `cuMemFree_v2`), denotes all of its versions.
 //!
 //! ```c
 //! // Live objects: of all nouns together, or of one of "memory", "host" (allocated and registered), "external",
@@ -56,23 +56,23 @@
 //! injection does nothing, except for those that release or pop something: they do their work and then return the
 //! code, as CUDA's may return the error of earlier work.
 //!
-//! # Where it is stricter or kinder than a GPU
-//! * `cuMemFree` never waits. What the driver allocated itself stays for the copies, fills and kernels that were queued
-//!   before, since CUDA's may wait for them and programs rely on that. Imported and registered memory is gone at once:
-//!   queued work that finds it gone fails the context with `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was
-//!   allocated again, and so does a kernel that is running.
+//! # Differences from a GPU
+//! * `cuMemFree` never waits. Memory that the driver allocated itself stays alive for copies, fills and kernels that
+//!   are already queued, since CUDA's function may wait for them and programs rely on that. Imported and registered
+//!   memory is released at once: queued work and running kernels that still use it fail the context with
+//!   `CUDA_ERROR_ILLEGAL_ADDRESS`, even when the address was allocated again.
 //! * Driver calls from a host function are `CUDA_ERROR_NOT_PERMITTED`.
 //! * Every access of a kernel must lie in live memory. One that does not ends the launch and fails the context, as any
 //!   other fault of a kernel does; kernels of the same context that still run are ended.
 //! * An instruction that is not supported is `CUDA_ERROR_INVALID_PTX` at load, with its line in the log and on stderr.
-//! * Kernels reach the memory of all contexts. A module's variables stay for the launches that were queued before it was
-//!   unloaded.
-//! * A context that is destroyed lets its kernels run for two more seconds, then ends them.
-//! * A cooperative launch of more than 32 blocks is `CUDA_ERROR_NOT_SUPPORTED`: more do not run at the same time.
+//! * Kernels reach the memory of all contexts. A module's variables stay alive for launches that were queued before it
+//!   was unloaded.
+//! * A destroyed context lets its kernels run for two more seconds, then ends them.
+//! * A cooperative launch of more than 32 blocks, the number that run concurrently, is `CUDA_ERROR_NOT_SUPPORTED`.
 //! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.
-//! * Stale handles are recognised: a handle is never given out twice, except the primary context's.
-//! * Where CUDA lets a copy between device addresses or a memset return before it is done, so does this; behind a kernel,
-//!   and with `SIMCUDA_ASYNC=1`, that shows. A program that frees imported memory right after must synchronise first.
+//! * Stale handles are recognised: a handle is never issued twice, except the primary context's.
+//! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
+//!   kernel and with `SIMCUDA_ASYNC=1`. A program that frees imported memory right afterwards must synchronise first.
 //! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.

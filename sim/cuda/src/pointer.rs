@@ -1,4 +1,4 @@
-//! Pointer attributes: what an address belongs to.
+//! Pointer attributes: properties of the allocation that an address lies in.
 
 use cudarc::driver::sys::{CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS, CUmemorytype};
 
@@ -10,7 +10,7 @@ use crate::memory::table::{self, Found, Kind};
 
 const MEMORY_TYPE_HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
 const MEMORY_TYPE_DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
-// What the plural function reports as the device of an address that it does not know.
+// The device ordinal that cuPointerGetAttributes reports for an unknown address.
 const INVALID_ORDINAL: i32 = -2;
 const READ_WRITE: u32 = CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS::CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE as u32;
 
@@ -96,7 +96,7 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
     })
 }
 
-// What the plural function writes where an attribute has no value.
+// The value that cuPointerGetAttributes writes for an attribute that the address does not have.
 fn nothing(attribute: u32) -> Option<Value> {
     Some(match attribute {
         CONTEXT | DEVICE_POINTER | HOST_POINTER | RANGE_START_ADDR | RANGE_SIZE | MEMPOOL_HANDLE | MAPPING_SIZE

@@ -1,4 +1,4 @@
-//! Everything that is not simulated: the symbols exist, so that a program which binds them all can start, and
+//! The functions that are not simulated. Their symbols exist, so that a program that binds all symbols can start, and
 //! each returns `CUDA_ERROR_NOT_SUPPORTED`.
 
 use crate::boundary::exports;
@@ -8,13 +8,13 @@ fn not_supported() -> Outcome {
     Err(NOT_SUPPORTED)
 }
 
-// With no parameters, since none is looked at: in the C calling convention the caller cleans up.
+// Declared without parameters, since none is used: in the C calling convention the caller cleans up.
 macro_rules! stubs {
     ($($name:ident)+) => { exports! { $($name => not_supported();)+ } };
 }
 
 stubs! {
-    // What modules and launches lack
+    // Modules and launches
     cuLaunchCooperativeKernelMultiDevice cuLibraryGetUnifiedFunction cuModuleGetGlobal cuModuleGetSurfRef
     cuModuleGetTexRef cuParamSetTexRef
     // Graphs and captures

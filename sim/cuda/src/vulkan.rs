@@ -1,8 +1,8 @@
 #![expect(unsafe_code, reason = "calls Vulkan")]
-//! The Vulkan device that the simulated GPU stands on: the first CPU-type device, normally lavapipe.
+//! The Vulkan device underneath the simulated GPU: the first CPU-type device, normally lavapipe.
 //!
-//! The instance names its application `simcuda`, so that test layers which are meant for the program under test
-//! can leave it alone. Instance and device live as long as the process.
+//! The instance's application name is `simcuda`, by which the test layers recognise and ignore it. Instance and device
+//! live until the process ends.
 
 use std::ffi::CStr;
 use std::os::fd::{IntoRawFd, RawFd};
@@ -15,7 +15,7 @@ use crate::fd;
 
 const APPLICATION: &CStr = c"simcuda";
 
-/// The CPU device, and the logical device that imports memory, made when it is first needed.
+/// The CPU device, and the logical device that imports memory, created on first use.
 pub(crate) struct CpuDevice {
     // Keeps the Vulkan library loaded.
     _entry: ash::Entry,
@@ -31,8 +31,8 @@ struct Importer {
     memory_type: u32,
 }
 
-/// The first Vulkan device of type CPU; `None` without a Vulkan loader, driver or such a device. Why is on stderr, once:
-/// CUDA's code says only that there is no device.
+/// The first Vulkan device of type CPU; `None` without a Vulkan loader, driver or such a device. The reason is printed
+/// on stderr once, since CUDA's code only says that there is no device.
 pub(crate) fn cpu_device() -> Option<&'static CpuDevice> {
     static DEVICE: OnceLock<Option<CpuDevice>> = OnceLock::new();
     let said = |why: &String| eprintln!("simcuda: no Vulkan device to simulate a GPU on: {why}");
@@ -111,7 +111,7 @@ pub(crate) fn import(fd: RawFd, size: usize) -> Result<Import, Code> {
     let fd = fd::duplicate(fd)?;
     let mut handle = vk::ImportMemoryFdInfoKHR::default()
         .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD)
-        // Not closed after a failure: lavapipe consumes the descriptor even then, and a second close could hit
+        // Not closed after a failure: lavapipe consumes the descriptor even then, and a second close could close
         // another thread's new descriptor.
         .fd(fd.into_raw_fd());
     let info = vk::MemoryAllocateInfo::default()

@@ -1,5 +1,5 @@
-//! What the parser makes of a source: a module's variables and functions, with their statements one after the other.
-//! Nothing here is checked beyond its form.
+//! The syntax tree: a module's variables and functions, the latter as flat lists of statements. Only the syntax is
+//! checked so far.
 
 use crate::lexer::Number;
 use crate::span::Span;
@@ -35,7 +35,7 @@ pub(crate) struct Declaration<'a> {
 }
 
 impl Declaration<'_> {
-    /// An array without a length has no size of its own.
+    /// The size in bytes; 0 for an array without a length.
     pub(crate) fn size(&self) -> u64 {
         self.element_size().saturating_mul(self.elements.unwrap_or(0))
     }
@@ -49,7 +49,7 @@ impl Declaration<'_> {
     }
 }
 
-/// Where a variable is defined. Who else may see it makes no difference here.
+/// The linkage of a variable. Its visibility makes no difference here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Linkage {
     Here,

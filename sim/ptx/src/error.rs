@@ -1,16 +1,16 @@
-//! Why a module could not be loaded.
+//! Errors of loading a module.
 
 use std::error::Error;
 use std::fmt;
 
-/// A statement that [`Module::load`](crate::Module::load) refuses: it is wrong, or it is not supported.
+/// A statement that [`Module::load`](crate::Module::load) refuses, because it is invalid or not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
     /// The line of the source, from 1.
     pub line: u32,
     /// The instruction or directive, as the source has it.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 

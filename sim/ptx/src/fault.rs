@@ -1,28 +1,28 @@
-//! Why a launch ended early.
+//! The faults that end a launch.
 
 use std::error::Error;
 use std::fmt;
 
-/// What went wrong while a kernel ran, and where.
+/// An error of a running kernel, with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What went wrong.
+    /// The kind of error.
     pub kind: FaultKind,
     /// The kernel that was launched.
     pub kernel: String,
-    /// The line of the instruction in the source, from 1; 0 where no instruction is to blame.
+    /// The line of the instruction in the source, from 1; 0 if no instruction caused the fault.
     pub line: u32,
     /// The instruction, as the source has it.
     pub instruction: String,
-    /// The address that was accessed; 0 where the fault is not about one.
+    /// The accessed address; 0 if the fault is not an access.
     pub address: u64,
-    /// The bytes that were accessed there.
+    /// The size of the access in bytes.
     pub bytes: u32,
     /// The block's index.
     pub block: [u32; 3],
     /// The thread's index in its block.
     pub thread: [u32; 3],
-    /// More in words, such as the text of a failed assertion; mostly empty.
+    /// Details in words, such as the text of a failed assertion; usually empty.
     pub detail: String,
 }
 
@@ -30,25 +30,25 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// An access outside everything that is allocated.
+    /// An access outside of all allocations.
     IllegalAddress,
-    /// An address that is no multiple of the access's size.
+    /// An address that is not a multiple of the access's size.
     MisalignedAddress,
     /// `trap` or `brkpt`.
     Trap,
     /// A failed `assert`: `detail` holds its text.
     Assert,
-    /// An indirect branch or call to something that is none of its targets.
+    /// An indirect branch or call to an address that is not one of its targets.
     InvalidPc,
-    /// A barrier whose number is not below 16.
+    /// A barrier number above 15.
     InvalidBarrier,
-    /// Calls that nest too deep, or their local memory does not fit.
+    /// Calls that nest too deeply, or whose local memory does not fit.
     StackOverflow,
-    /// The launch asks for what the kernel or the machine cannot give: `detail` says what.
+    /// A launch that the kernel or the machine does not permit; `detail` has the reason.
     InvalidLaunch,
-    /// [`Memory::interrupted`](crate::Memory::interrupted) said so.
+    /// [`Memory::interrupted`](crate::Memory::interrupted) returned true.
     Interrupted,
-    /// Every thread of a block waits at a barrier or for its warp, for ever.
+    /// A deadlock: every thread of a block waits at a barrier or for its warp.
     Deadlock,
 }
 
@@ -70,7 +70,7 @@ impl FaultKind {
 }
 
 impl Fault {
-    /// A fault that no instruction is to blame for.
+    /// A fault that no instruction caused.
     pub(crate) fn new(kind: FaultKind, kernel: &str) -> Fault {
         let (instruction, detail) = (String::new(), String::new());
         let (line, address, bytes, block, thread) = (0, 0, 0, [0; 3], [0; 3]);

@@ -1,9 +1,9 @@
-//! Cuts PTX text into tokens. What they mean is the parser's business.
+//! Splits PTX text into tokens, without interpreting them.
 
 use crate::LoadError;
 use crate::span::{Span, excerpt};
 
-/// A token and where it stands.
+/// A token and its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind<'a>,
@@ -16,9 +16,9 @@ pub(crate) enum Kind<'a> {
     Word(&'a str),
     /// A directive or modifier, without its dot: `u32`, `L2::128B`.
     Dot(&'a str),
-    /// Without its sign.
+    /// A number without its sign.
     Number(Number),
-    /// What stands between quotes, which nothing reads.
+    /// A quoted string, whose content is not used.
     Text,
     Mark(u8),
     /// Follows the last token.
@@ -44,7 +44,7 @@ impl Number {
     }
 }
 
-/// Larger sources are refused, so that spans and lines fit 32 bits.
+/// Limits sources, so that spans and lines fit in 32 bits.
 const LARGEST_SOURCE: usize = 1 << 28;
 
 /// All tokens of a source, [`Kind::End`] last.
@@ -112,7 +112,7 @@ impl<'a> Lexer<'a> {
         &self.source[start..self.at]
     }
 
-    /// A modifier's name: words with `::` between them.
+    /// A modifier's name: words separated by `::`.
     fn qualified(&mut self) -> &'a str {
         let start = self.at;
         self.take_while(is_name);
@@ -135,7 +135,7 @@ impl<'a> Lexer<'a> {
                     self.take_while(|byte| !matches!(byte, None | Some(b'\n')));
                 }
                 (Some(b'/'), Some(b'*')) => self.skip_comment()?,
-                // The text that a driver is given ends with a zero byte; some callers count it.
+                // The text passed to a driver ends with a zero byte, which some callers include in the length.
                 (Some(0), None) => self.at += 1,
                 _ => return Ok(()),
             }
@@ -179,7 +179,7 @@ impl<'a> Lexer<'a> {
             }
             _ => integer(word).map(Number::Integer),
         };
-        value.map(Kind::Number).ok_or_else(|| self.error(start, "this is no number, or too large"))
+        value.map(Kind::Number).ok_or_else(|| self.error(start, "not a number, or too large"))
     }
 
     /// `1.5`, `1e3`, `1.`; not `0x1e3`.
@@ -201,7 +201,7 @@ impl<'a> Lexer<'a> {
         }
         match self.source[start..self.at].parse::<f64>() {
             Ok(value) => Ok(Kind::Number(Number::Double(value.to_bits()))),
-            Err(_) => Err(self.error(start, "this is no number")),
+            Err(_) => Err(self.error(start, "not a number")),
         }
     }
 

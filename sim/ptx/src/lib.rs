@@ -1,12 +1,11 @@
-//! Reads PTX and executes its kernels over a memory that it is given.
+//! An interpreter of PTX kernels over memory that the caller provides.
 //!
-//! The way of a kernel through the house: the lexer cuts the text into tokens, the parser makes statements of them,
-//! lowering checks every statement and turns each function into flat operations over register slots, linking
-//! fills in the addresses of variables, and [`run`] executes. Everything that is not supported is refused by
-//! [`Module::load`], with its line; what has loaded can be executed.
+//! The stages: the lexer splits the text into tokens, the parser builds statements, lowering checks every statement and
+//! turns each function into flat operations over register slots, linking fills in the addresses of variables, and
+//! [`run`] executes. [`Module::load`] refuses everything that is not supported, with its line; a loaded module can be executed.
 //!
-//! The crate knows nothing of CUDA's driver API: see `sim/cuda` for that. The reader is our own because the
-//! published ones do not serve: `ptx-syntax` is 126,000 generated lines with a type for each variant of each
+//! The crate is independent of CUDA's driver API, which is in `sim/cuda`. It has a parser of its own because the
+//! published ones are unsuitable: `ptx-syntax` is 126,000 generated lines with a type for each variant of each
 //! instruction, and `singe-ptx` and `ptx-parser` read only a part of the language and lose the line numbers that our
 //! errors name.
 //!
@@ -41,14 +40,14 @@ use std::sync::Arc;
 /// One launch of a kernel.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// What runs.
+    /// The kernel to run.
     pub kernel: Arc<Kernel>,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
     /// Threads of a block in x, y and z.
     pub block: [u32; 3],
-    /// Bytes of shared memory beside the kernel's static ones.
+    /// The size of dynamic shared memory in bytes.
     pub dynamic_shared: u32,
-    /// The parameter block, laid out as [`Kernel::parameters`] says. Bytes that are missing read as zero.
+    /// The parameter block, laid out as in [`Kernel::parameters`]. Missing bytes read as zero.
     pub parameters: Vec<u8>,
 }

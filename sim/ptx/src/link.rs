@@ -1,4 +1,4 @@
-//! Gives everything in a module its address: the code's constants are then final.
+//! Assigns addresses to everything in a module, which makes the code's constants final.
 
 use crate::load::Value;
 use crate::module::{KernelHead, Module, Space};
@@ -6,11 +6,11 @@ use crate::op::{Constant, Function};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Pointers to functions lie where no memory is.
+/// The address range of pointers to functions, which has no memory.
 const FUNCTIONS: u64 = 0xe000_0000_0000_0000;
 const FUNCTION_STEP: u64 = 16;
 
-/// A function and the frame that a call of it begins with.
+/// A function and its initial frame.
 #[derive(Debug)]
 pub(crate) struct LinkedFunction {
     pub(crate) function: Function,
@@ -23,7 +23,7 @@ pub(crate) struct LinkedKernel {
     pub(crate) shared_bytes: u64,
 }
 
-/// A module in which every name has become an address.
+/// A module in which every name is replaced by an address.
 #[derive(Debug)]
 pub(crate) struct Linked {
     pub(crate) text: Arc<str>,
@@ -33,12 +33,12 @@ pub(crate) struct Linked {
     pub(crate) kernels: Vec<LinkedKernel>,
     pub(crate) dynamic_align: u64,
     pub(crate) initial: Vec<(u64, Vec<u8>)>,
-    /// Where the `.const` variables lie.
+    /// The address range of the `.const` variables.
     pub(crate) constants: Vec<Range<u64>>,
 }
 
 impl Linked {
-    /// Whether an address lies in a `.const` variable.
+    /// Whether an address is in a `.const` variable.
     pub(crate) fn is_constant(&self, address: u64) -> bool {
         self.constants.iter().any(|range| range.contains(&address))
     }
@@ -75,7 +75,7 @@ fn pointer_to(function: usize) -> u64 {
     FUNCTIONS + FUNCTION_STEP * function as u64
 }
 
-/// The index of the function that a pointer points to, if it does.
+/// The index of the function that a pointer points to, if any.
 pub(crate) fn function_at(pointer: u64) -> Option<usize> {
     let distance = pointer.checked_sub(FUNCTIONS)?;
     let index = usize::try_from(distance / FUNCTION_STEP).ok()?;
@@ -117,8 +117,8 @@ fn masked(address: u64, mask: Option<u64>) -> u64 {
     }
 }
 
-/// The offset of each shared variable, and each kernel's bytes. What several kernels use comes first; what a single
-/// one uses follows, in the same place as that of other kernels.
+/// The offset of each shared variable, and each kernel's total in bytes. Variables that several kernels use come first;
+/// those of a single kernel follow and overlap with those of other kernels.
 fn shared_layout(module: &Module) -> (Vec<u64>, Vec<u64>) {
     let used: Vec<Vec<usize>> = module.kernels.iter().map(|kernel| used_shared(module, kernel.function)).collect();
     let mut users = vec![0; module.shared.len()];
@@ -146,7 +146,7 @@ fn place(module: &Module, index: usize, end: u64, offsets: &mut [u64]) -> u64 {
     offsets[index] + variable.size
 }
 
-/// The shared variables that a kernel and what it calls name, each once.
+/// The shared variables that a kernel and its callees use, each once.
 fn used_shared(module: &Module, kernel: usize) -> Vec<usize> {
     let mut seen = vec![false; module.functions.len()];
     let mut open = vec![kernel];

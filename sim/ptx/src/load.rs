@@ -1,4 +1,4 @@
-//! From a source to a checked module: names, then functions, then the variables' first values.
+//! Builds a checked module from a source: names, then functions, then the variables' initial values.
 
 use crate::LoadError;
 use crate::ast::{Declaration, Function, Initial, Linkage, Source};
@@ -10,10 +10,10 @@ use crate::parser::parse;
 use crate::span::Span;
 use crate::types::{self, Type};
 
-/// All variables of a module together; their first bytes have to fit into memory.
+/// The limit on all variables of a module together, whose initial bytes must fit in memory.
 const MOST_VARIABLES: u64 = 1 << 30;
 
-/// Bytes of a variable that are not zero at first.
+/// Non-zero initial bytes of a variable.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstValue {
     pub(crate) offset: u64,
@@ -81,7 +81,7 @@ impl<'a> Loader<'_, 'a> {
         Ok(())
     }
 
-    /// A definition takes the place of a declaration.
+    /// A definition replaces a declaration.
     fn name(&mut self, name: &'a str, symbol: Symbol, span: Span) -> Result<(), LoadError> {
         match self.symbols.names.get(name) {
             Some(Symbol::Undefined) | None => {
@@ -189,7 +189,7 @@ impl<'a> Loader<'_, 'a> {
     }
 }
 
-/// A number's bits in a variable of the type.
+/// The bits of a number in a variable of the type.
 #[expect(clippy::cast_possible_truncation, reason = "a constant is rounded to its type")]
 #[expect(clippy::cast_precision_loss, reason = "a constant is rounded to its type")]
 fn first_number(number: Number, type_: Type) -> Option<u64> {

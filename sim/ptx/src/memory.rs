@@ -1,24 +1,24 @@
-//! What a kernel's global memory is.
+//! The interface of a kernel to global memory.
 
-/// What global, const and generic addresses mean outside the windows of shared, local and parameter memory.
+/// The memory behind global, const and generic addresses, except for the windows of shared, local and parameter memory.
 ///
-/// Each access is naturally aligned and 1, 2, 4 or 8 bytes long; values are little-endian, in the low bits. Accesses
-/// happen when the kernel makes them, one by one, and none is cached.
+/// Each access is naturally aligned and 1, 2, 4 or 8 bytes long; values are little-endian, in the low bits. Each
+/// access of the kernel is one call, made in program order; nothing is cached.
 pub trait Memory: Sync {
-    /// Reads; `None` where the bytes are not all in one live allocation.
+    /// Reads; `None` if the bytes are not all in one live allocation.
     fn load(&self, address: u64, bytes: u32) -> Option<u64>;
 
     /// Writes the low bits of `value`.
     fn store(&self, address: u64, bytes: u32, value: u64) -> Option<()>;
 
-    /// Replaces a value by what `change` makes of it, as one atomic step, and returns the old one. `change` may be
-    /// called more than once.
+    /// Replaces a value by `change` of it in one atomic step, and returns the old value. `change` may be called more
+    /// than once.
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64>;
 
     /// Orders the accesses before it and those after it, for every thread of every processor.
     fn fence(&self);
 
-    /// Asked now and then; `true` ends the run with [`FaultKind::Interrupted`](crate::FaultKind::Interrupted).
+    /// Polled during the run; `true` ends it with [`FaultKind::Interrupted`](crate::FaultKind::Interrupted).
     fn interrupted(&self) -> bool {
         false
     }

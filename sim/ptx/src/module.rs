@@ -1,4 +1,4 @@
-//! A loaded module, the program that linking makes of it, and its kernels.
+//! A loaded module, the program that linking produces from it, and its kernels.
 
 use crate::LoadError;
 use crate::link::{Linked, LinkedKernel, link};
@@ -7,7 +7,7 @@ use crate::lower::SharedVariable;
 use crate::op::Function;
 use std::sync::Arc;
 
-/// Where a module's variable lies.
+/// The state space of a module's variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
     /// `.global`: kernels read and write it.
@@ -23,28 +23,28 @@ pub struct Variable {
     pub name: String,
     /// Its space.
     pub space: Space,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// What its address must be a multiple of: a power of two.
+    /// The alignment of its address, a power of two.
     pub align: u64,
 }
 
 /// A parameter of a kernel in its parameter block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its first byte in the block.
+    /// Its offset in the block, in bytes.
     pub offset: usize,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: usize,
-    /// What its offset is a multiple of.
+    /// The alignment of its offset.
     pub align: usize,
 }
 
-/// What a kernel's declaration says.
+/// The declared properties of a kernel.
 #[derive(Debug)]
 pub(crate) struct KernelHead {
     pub(crate) name: String,
-    /// Its place among the functions.
+    /// Its index among the functions.
     pub(crate) function: usize,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) parameter_bytes: usize,
@@ -52,14 +52,14 @@ pub(crate) struct KernelHead {
     pub(crate) required_block: Option<[u32; 3]>,
 }
 
-/// PTX that was parsed and checked: everything in it can be executed.
+/// Parsed and checked PTX: everything in it can be executed.
 #[derive(Debug, Default)]
 pub struct Module {
     pub(crate) text: Arc<str>,
     pub(crate) version: (u32, u32),
     pub(crate) target: u32,
     pub(crate) variables: Vec<Variable>,
-    /// By variable.
+    /// Indexed by variable.
     pub(crate) first_values: Vec<Vec<FirstValue>>,
     pub(crate) functions: Vec<Function>,
     pub(crate) kernels: Vec<KernelHead>,
@@ -72,7 +72,7 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The first statement that is wrong or not supported. Never panics, whatever the text.
+    /// The first statement that is invalid or not supported. Never panics, whatever the text.
     pub fn load(source: &str) -> Result<Module, LoadError> {
         load(source)
     }
@@ -82,7 +82,7 @@ impl Module {
         &self.variables
     }
 
-    /// Puts the variables where they will lie: `addresses[i]` belongs to `variables()[i]`.
+    /// Assigns addresses to the variables: `addresses[i]` belongs to `variables()[i]`.
     pub fn link(self, addresses: &[u64]) -> Program {
         Program { linked: Arc::new(link(self, addresses)) }
     }
@@ -106,7 +106,7 @@ impl Program {
         (0..self.linked.kernels.len()).map(move |index| Arc::new(Kernel { program: Arc::clone(&program), index }))
     }
 
-    /// Each variable's address and first bytes: zero where the source gives none.
+    /// Each variable's address and initial bytes, zero where the source has no initialiser.
     pub fn initial(&self) -> Vec<(u64, Vec<u8>)> {
         self.linked.initial.clone()
     }
@@ -134,7 +134,7 @@ impl Kernel {
         &self.linked().head.parameters
     }
 
-    /// The bytes of its parameter block.
+    /// The size of its parameter block in bytes.
     pub fn parameter_bytes(&self) -> usize {
         self.linked().head.parameter_bytes
     }
@@ -144,17 +144,17 @@ impl Kernel {
         self.linked().shared_bytes
     }
 
-    /// A thread's local memory in bytes, without that of the functions it calls.
+    /// The local memory of a thread in bytes, without that of called functions.
     pub fn local_bytes(&self) -> u64 {
         self.program.functions[self.linked().head.function].function.local_bytes
     }
 
-    /// The most threads that a block may have: the product of `.maxntid` or `.reqntid`.
+    /// The maximum number of threads in a block: the product of `.maxntid` or `.reqntid`.
     pub fn max_threads(&self) -> Option<u32> {
         self.linked().head.max_threads
     }
 
-    /// The block's shape where `.reqntid` demands one.
+    /// The block's shape if `.reqntid` requires one.
     pub fn required_block(&self) -> Option<[u32; 3]> {
         self.linked().head.required_block
     }

@@ -1,19 +1,19 @@
-//! What functions are lowered to: flat operations over the slots of a frame.
+//! The operations that functions are lowered to, over the slots of a frame.
 //!
-//! A frame is a thread's registers for one call: first [`CARRY`] and [`LOCAL_BASE`], then registers, constants and
-//! what lowering needs in between. Operands are slots only; constants are in the frame from the start.
+//! A frame has a thread's registers for one call: first [`CARRY`] and [`LOCAL_BASE`], then registers, constants and
+//! temporaries. All operands are slots; constants are in the frame from the start.
 
 use crate::arithmetic::carry::Carry;
 use crate::arithmetic::convert::Convert;
 use crate::arithmetic::{Binary, Quaternary, Ternary, Unary};
 use crate::span::Span;
 
-/// A place in a frame.
+/// An index in a frame.
 pub(crate) type Slot = u32;
 
 /// The carry flag.
 pub(crate) const CARRY: Slot = 0;
-/// Where the frame's local memory begins in the thread's.
+/// The offset of the frame's local memory in the thread's.
 pub(crate) const LOCAL_BASE: Slot = 1;
 /// The slots before the first register.
 pub(crate) const FIRST_SLOT: Slot = 2;
@@ -71,7 +71,7 @@ pub(crate) enum Op {
         negated: bool,
         target: u32,
     },
-    /// To `tables[table][a]`.
+    /// Jumps to `tables[table][a]`.
     BranchTable {
         a: Slot,
         table: u32,
@@ -131,7 +131,7 @@ pub(crate) enum Op {
 pub(crate) enum Window {
     /// Global and const memory.
     Global,
-    /// Whichever the address says.
+    /// The state space that the address selects.
     Generic,
     Shared,
     Local,
@@ -144,13 +144,13 @@ pub(crate) enum Window {
 pub(crate) struct Access {
     pub(crate) window: Window,
     pub(crate) bytes: u8,
-    /// What the address is a multiple of: for the first element of a vector, the vector's bytes.
+    /// The required alignment: for the first element of a vector, the vector's size.
     pub(crate) align: u8,
-    /// Where a loaded sign is extended: the width of the register; else 0.
+    /// The register width to which a loaded value is sign-extended; 0 for none.
     pub(crate) extend: u8,
 }
 
-/// What is read about a thread and its place.
+/// A readable property of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
     Thread(u8),
@@ -172,13 +172,13 @@ pub(crate) enum Special {
     LanesGreaterEqual,
     DynamicShared,
     TotalShared,
-    /// Where dynamic shared memory begins.
+    /// The start of dynamic shared memory.
     DynamicSharedBase,
     Zero,
     One,
 }
 
-/// What a frame's slot holds before the first operation.
+/// The initial value of a frame's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Constant {
     Zero,
@@ -191,7 +191,7 @@ pub(crate) enum Constant {
     Shared {
         index: usize,
     },
-    /// What a pointer to a function holds.
+    /// The value of a pointer to a function.
     Function {
         index: usize,
     },
@@ -213,9 +213,9 @@ pub(crate) struct Atomic {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     pub(crate) kind: BarrierKind,
-    /// Which of the sixteen.
+    /// The number of the barrier.
     pub(crate) id: Slot,
-    /// How many threads; all where there is none.
+    /// The number of threads; `None` for all.
     pub(crate) count: Option<Slot>,
 }
 
@@ -223,7 +223,7 @@ pub(crate) struct Barrier {
 pub(crate) enum BarrierKind {
     Sync,
     Arrive,
-    /// Every thread gets what becomes of all predicates.
+    /// Every thread gets the reduction of all predicates.
     Reduce {
         how: Reduction,
         d: Slot,
@@ -239,7 +239,7 @@ pub(crate) enum Reduction {
     Or,
 }
 
-/// What the lanes of a warp do together.
+/// A collective operation of a warp.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Warp {
     pub(crate) kind: WarpKind,
@@ -249,7 +249,7 @@ pub(crate) struct Warp {
     pub(crate) a: Slot,
     pub(crate) b: Slot,
     pub(crate) c: Slot,
-    /// The lanes that take part; where there is none, those that happen to be here together.
+    /// The participating lanes; `None` for those that happen to meet.
     pub(crate) mask: Option<Slot>,
 }
 
@@ -276,7 +276,7 @@ pub(crate) enum Shuffle {
     Index,
 }
 
-/// A call's target and how values cross.
+/// A call's target, and the copies of arguments and results.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) target: Target,
@@ -289,7 +289,7 @@ pub(crate) struct Call {
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Function(usize),
-    /// What the slot points to, if its shape is this one.
+    /// The target of the pointer in a slot, if its signature is this one.
     Pointer(Slot, Shape),
     /// Arguments: the format's and the buffer's addresses.
     Print {
@@ -302,14 +302,14 @@ pub(crate) enum Target {
     },
 }
 
-/// Where a function's results and parameters lie in its frame.
+/// The locations of a function's results and parameters in its frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) results: Vec<Formal>,
     pub(crate) parameters: Vec<Formal>,
 }
 
-/// A value's place and its bytes.
+/// A value's location and its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Formal {
     pub(crate) place: Place,
@@ -319,7 +319,7 @@ pub(crate) struct Formal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Slot(Slot),
-    /// From the start of the frame's local memory.
+    /// The offset from the start of the frame's local memory.
     Local(u64),
 }
 
@@ -339,16 +339,16 @@ pub(crate) struct Function {
     /// One for each operation.
     pub(crate) spans: Vec<Span>,
     pub(crate) constants: Vec<Constant>,
-    /// The bytes of a frame's local memory: results, parameters, then variables.
+    /// The size of a frame's local memory in bytes: results, parameters, then variables.
     pub(crate) local_bytes: u64,
-    /// What its start is a multiple of.
+    /// The alignment of its start.
     pub(crate) local_align: u64,
     pub(crate) tables: Vec<Vec<u32>>,
     pub(crate) calls: Vec<Call>,
     pub(crate) atomics: Vec<Atomic>,
     pub(crate) barriers: Vec<Barrier>,
     pub(crate) warps: Vec<Warp>,
-    /// The shared variables that it names, by index.
+    /// The indices of the shared variables that it uses.
     pub(crate) shared: Vec<usize>,
     pub(crate) calls_pointers: bool,
     pub(crate) callees: Vec<usize>,

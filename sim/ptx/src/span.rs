@@ -1,6 +1,6 @@
-//! Where something stands in the source, and how errors quote it.
+//! Positions in the source, and quotations in errors.
 
-/// A stretch of the source.
+/// A range of the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     /// From 1.
@@ -26,12 +26,12 @@ impl Span {
     }
 }
 
-/// The source between two offsets in one line, shortened where it is long.
+/// The source between two offsets on one line, shortened if it is long.
 pub(crate) fn excerpt(source: &str, start: usize, end: usize) -> String {
     const LONGEST: usize = 160;
     let bytes = source.as_bytes();
     let slice = bytes.get(start.min(bytes.len())..end.min(bytes.len())).unwrap_or_default();
-    // Enough for what is shown, however much blank it holds.
+    // Enough for the quotation, however much white space it has.
     let slice = &slice[..slice.len().min(8 * LONGEST)];
     let text = String::from_utf8_lossy(slice);
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

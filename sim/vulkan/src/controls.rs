@@ -1,4 +1,4 @@
-//! What tests call in this library to steer the faults layer and to read its ledger.
+//! The functions by which tests control the faults layer and read its ledger.
 //!
 //! The simulated CUDA driver exports the same six functions with the prefix `simcuda_`.
 #![expect(unsafe_code, reason = "exports C functions")]
@@ -9,7 +9,7 @@ use crate::faults::injection;
 use crate::faults::ledger::{Noun, count};
 use crate::interface::{text, write_text};
 
-/// A name that a test passed; `None` for null and for what is not UTF-8.
+/// A name passed by a test; `None` for null and for text that is not UTF-8.
 ///
 /// # Safety
 /// `pointer` is null or a terminated string that lives as long as the result.
@@ -32,14 +32,14 @@ pub(crate) unsafe extern "C" fn vklayer_fail(function: *const c_char, nth: u64, 
     injection::fail(function, nth, vk_result).map_or(-1, |()| 0)
 }
 
-/// Forgets the pending faults and the last one that fired.
+/// Clears the pending faults and the last one that fired.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn vklayer_clear_faults() {
     injection::clear();
 }
 
 /// Writes the name of the function that last failed by injection, terminated and cut to `capacity`; returns its whole
-/// length, 0 when none did since the faults were cleared.
+/// length, 0 when none has failed since the faults were cleared.
 ///
 /// # Safety
 /// `buffer` is null or writable for `capacity` bytes.
@@ -50,8 +50,8 @@ pub(crate) unsafe extern "C" fn vklayer_last_fault(buffer: *mut c_char, capacity
     unsafe { write_text(last, buffer, capacity) }
 }
 
-/// Calls of an intercepted function since the library was loaded, those that were made to fail included; null counts
-/// all that can fail.
+/// The number of calls of an intercepted function since the library was loaded, including those that were made to
+/// fail; null counts all functions that can fail.
 ///
 /// # Safety
 /// `function` is null or a terminated string.
@@ -71,7 +71,7 @@ pub(crate) extern "C" fn vklayer_live_objects() -> usize {
     count(None)
 }
 
-/// Live objects of one noun: `instance`, `device`, `memory` or `mapping`; `SIZE_MAX` for any other word.
+/// Live objects of one noun: `instance`, `device`, `memory` or `mapping`; `SIZE_MAX` for an unknown noun.
 ///
 /// # Safety
 /// `noun` is null or a terminated string.

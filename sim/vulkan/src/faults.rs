@@ -1,6 +1,6 @@
 //! The layer `VK_LAYER_VKGDR_faults`: chosen calls fail, and live objects are counted.
 //!
-//! An injected failure calls nothing beneath and writes no output.
+//! An injected failure does not call the next layer and writes no output.
 #![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]
 
 mod device;

@@ -1,8 +1,8 @@
 //! The interface between the Vulkan loader and a layer, version 2, and how a layer reaches the next one.
 //!
 //! The types are those of `vk_layer.h`; the rules are in the loader's `LoaderLayerInterface.md`. A layer finds the
-//! next one through a link in the create info, moves the link on, and must resolve what it will call while it creates:
-//! asked later, the loader answers with the layer's own functions.
+//! next one through a link in the create info and advances the link. It must look up the next layer's functions during
+//! the creation: later, the loader answers with the layer's own functions.
 #![expect(unsafe_code, reason = "reads structures that the Vulkan loader passes")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -49,7 +49,7 @@ pub(crate) struct DeviceLink {
     pub(crate) get_device_proc_addr: vk::PFN_vkGetDeviceProcAddr,
 }
 
-/// `VkLayerInstanceCreateInfo` and `VkLayerDeviceCreateInfo` as far as they agree: the links come first in the union.
+/// The common part of `VkLayerInstanceCreateInfo` and `VkLayerDeviceCreateInfo`, whose unions begin with the link.
 #[repr(C)]
 struct LinkInfo<Link> {
     s_type: vk::StructureType,
@@ -58,7 +58,7 @@ struct LinkInfo<Link> {
     link: *mut Link,
 }
 
-/// A link of the chain, which knows how it is marked and what comes after it.
+/// A link of the layer chain.
 pub(crate) trait Link: Copy {
     /// The `sType` of the structure that carries it.
     const STRUCTURE: vk::StructureType;
@@ -109,7 +109,7 @@ impl DeviceLink {
 
 /// Answers `vkNegotiateLoaderLayerInterfaceVersion` for a layer.
 ///
-/// The layers have no physical-device extension functions of their own, so the loader is to skip them there.
+/// The layers have no physical-device extension functions of their own, so the loader skips them there.
 ///
 /// # Safety
 /// `interface` is null or the loader's structure.
@@ -132,7 +132,7 @@ pub(crate) unsafe fn negotiate(
     vk::Result::SUCCESS
 }
 
-/// Takes this layer's link from a create info's chain and leaves the next layer's in its place.
+/// Takes this layer's link from a create info's chain, and replaces it by the next layer's.
 ///
 /// # Safety
 /// `p_next` is the chain of the create info that the loader passed to this layer's create function.
@@ -236,7 +236,7 @@ pub(crate) unsafe fn write_text(text: &str, buffer: *mut c_char, capacity: usize
     text.len()
 }
 
-/// The address of a function as ash's tables take it.
+/// The address of a function in the type that ash's loaders expect.
 pub(crate) fn address(function: vk::PFN_vkVoidFunction) -> *const c_void {
     function.map_or(std::ptr::null(), |function| function as *const c_void)
 }

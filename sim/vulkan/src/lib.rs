@@ -2,8 +2,8 @@
 //!
 //! * `VK_LAYER_VKGDR_messenger` turns validation messages into failures (`messenger.rs`). It goes first, nearest the
 //!   application and above `VK_LAYER_KHRONOS_validation`.
-//! * `VK_LAYER_VKGDR_faults` makes chosen calls fail and keeps a ledger of live objects (`faults.rs`). It goes above the
-//!   validation layer, too, whose own calls would take failures that are meant for the application's.
+//! * `VK_LAYER_VKGDR_faults` makes chosen calls fail and keeps a ledger of live objects (`faults.rs`). It also goes
+//!   above the validation layer, whose own calls would otherwise consume the application's faults.
 //! * `VK_LAYER_VKGDR_profile` makes a CPU's device look like a GPU (`profile.rs`). It goes last, nearest the driver.
 //!
 //! ```text
@@ -17,18 +17,18 @@
 //! | `VKLAYER_FAIL=vkMapMemory:1:-5,…` | faults from the start: function (or `*`), which call, `VkResult` |
 //! | `VKLAYER_PROFILE=rebar` | which GPU the profile layer shows, see there |
 //!
-//! Two things that are not this library's doing show in counts and sweeps:
+//! Two effects of other components show in call counts and sweeps:
 //!
-//! * Mesa's implicit layer `VK_LAYER_MESA_device_select` enumerates devices and extensions for itself, and
-//!   crashes where that is made to fail: set `NODEVICE_SELECT=1`, which turns it off.
+//! * Mesa's implicit layer `VK_LAYER_MESA_device_select` enumerates devices and extensions itself, and crashes if that
+//!   is made to fail: set `NODEVICE_SELECT=1`, which disables it.
 //! * The loader's own `vkCreateDevice` begins with two calls of `vkEnumerateDeviceExtensionProperties`. A fault there
 //!   reaches the application as the result of `vkCreateDevice`.
 //!
-//! A test opens this very file, which the loader opened before it, and calls the functions of
-//! `controls.rs` and `messages.rs`; the crate `support` wraps them.
+//! A test opens the same file as the loader, so that both share one state, and calls the functions of `controls.rs` and
+//! `messages.rs`, which the crate `support` wraps.
 //!
 //! The instance of the simulated CUDA driver (application name `simcuda`) passes all layers untouched: it lives in
-//! the same process, but is not what is under test.
+//! the same process, but is not under test.
 //!
 //! No panic crosses the ABI: in an `extern "system"` function a panic ends the process, which is what a broken test
 //! layer should do.

@@ -1,4 +1,4 @@
-//! What the messenger heard: the callback, and what tests may ask.
+//! Messages of the validation layer: the callback that receives them, and the functions by which tests read them.
 #![expect(unsafe_code, reason = "is called by Vulkan and exports C functions")]
 
 use std::ffi::{c_char, c_void};
@@ -15,8 +15,8 @@ static LAST: Mutex<String> = Mutex::new(String::new());
 static ONLY_COUNT: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os("VKLAYER_MESSENGER").is_some_and(|value| value == "count"));
 
-/// The messenger that both the creation of an instance and its life use: warnings and errors of every type but
-/// GENERAL, which is where the loader and the layers talk about their own set-up.
+/// The messenger used both during the creation of an instance and afterwards: warnings and errors of every type except
+/// GENERAL, under which the loader and the layers report their own set-up.
 pub(crate) fn messenger_info() -> vk::DebugUtilsMessengerCreateInfoEXT<'static> {
     use vk::{DebugUtilsMessageSeverityFlagsEXT as Severity, DebugUtilsMessageTypeFlagsEXT as Type};
     vk::DebugUtilsMessengerCreateInfoEXT::default()
@@ -57,7 +57,7 @@ fn record(message: String) {
     COUNT.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Messages heard since the library was loaded, with `VKLAYER_MESSENGER=count`.
+/// The number of messages since the library was loaded, with `VKLAYER_MESSENGER=count`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn vklayer_messages() -> u64 {
     COUNT.load(Ordering::SeqCst)

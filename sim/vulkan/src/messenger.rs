@@ -1,7 +1,7 @@
 //! The layer `VK_LAYER_VKGDR_messenger`: every instance gets a debug messenger.
 //!
-//! It adds `VK_EXT_debug_utils` where the application did not ask for it. One messenger is chained into the create
-//! info, for what is said while the instance comes and goes; another lives between the two.
+//! It adds `VK_EXT_debug_utils` where the application did not enable it. One messenger is chained into the create info,
+//! for messages during the creation and destruction of the instance; another lives in between.
 #![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -16,7 +16,7 @@ use crate::messages::messenger_info;
 use crate::next::{CreateInstance, NextInstance};
 use crate::tables::Tables;
 
-/// What the layer knows of an instance.
+/// The layer's state of an instance.
 struct Instance {
     next: NextInstance,
     messenger: Option<Messenger>,
@@ -26,7 +26,7 @@ struct Instance {
 struct Messenger {
     functions: debug_utils::InstanceFn,
     handle: vk::DebugUtilsMessengerEXT,
-    /// Whether the validation layer is beneath, to feed it.
+    /// Whether the validation layer is beneath, which sends the messages.
     validated: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The next layer's side of an instance or device: how creating one is passed on, and the functions to call.
+//! The next layer's instance or device: passing its creation on, and calling its functions.
 #![expect(unsafe_code, reason = "calls the next layer")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -85,7 +85,7 @@ impl CreateDevice<'_> {
 }
 
 impl<H: Copy, Functions> Next<H, Functions> {
-    /// The address of a function beneath, for those of extensions.
+    /// The address of a function of the next layer, for functions of extensions.
     ///
     /// # Safety
     /// The instance or device is live.
@@ -94,8 +94,8 @@ impl<H: Copy, Functions> Next<H, Functions> {
         unsafe { find(self.get_proc_addr, self.handle, name) }
     }
 
-    /// Answers `vkGetInstanceProcAddr` or `vkGetDeviceProcAddr`: with this layer's own function of the name, if it has
-    /// one, else with the one beneath. What is not there beneath is not offered here either.
+    /// Answers `vkGetInstanceProcAddr` or `vkGetDeviceProcAddr`: with this layer's function if it has one, otherwise
+    /// with the next layer's. A function that the next layer lacks is not offered.
     ///
     /// # Safety
     /// The instance or device is live.
@@ -114,14 +114,14 @@ impl<H, Functions> Deref for Next<H, Functions> {
     }
 }
 
-/// The address of a function as ash's tables take it.
+/// The address of a function in the type that ash's loaders expect.
 ///
 /// # Safety
 /// The instance or device is live, and the function is the next layer's for it.
 unsafe fn find<H: Copy>(get_proc_addr: GetProcAddr<H>, handle: H, name: &CStr) -> *const c_void {
     // SAFETY: the caller's promise.
     let function = unsafe { get_proc_addr(handle, name.as_ptr()) };
-    // What is in Vulkan now was an extension before.
+    // Functions of current Vulkan versions may only exist as extensions.
     let former = || {
         let name = CString::new([name.to_bytes(), b"KHR"].concat()).unwrap_or_default();
         // SAFETY: the caller's promise.

@@ -1,27 +1,27 @@
 //! The layer `VK_LAYER_VKGDR_profile`: a CPU's Vulkan device looks like a GPU.
 //!
-//! It goes last, nearest the driver. `VKLAYER_PROFILE` names what it shows:
+//! It goes last, nearest the driver. `VKLAYER_PROFILE` names the profile:
 //!
-//! | profile | what it is |
+//! | profile | GPU |
 //! |---|---|
 //! | `rebar` | a discrete GPU with Resizable BAR: all of its memory can be mapped |
 //! | `bar256` | the same without Resizable BAR: mapped memory has a heap of 256 MiB |
 //! | `no-bar` | none of the GPU's memory can be mapped |
 //! | `non-coherent` | no kind of memory that both sides see is coherent; the atom is 256 bytes |
-//! | `two-gpus`, `two-gpus-swapped` | two GPUs, which Vulkan lists in CUDA's order, or the other way round |
+//! | `two-gpus`, `two-gpus-swapped` | two GPUs, which Vulkan lists in CUDA's order or in reverse |
 //! | `foreign-uuid` | a GPU that CUDA does not know |
 //! | `no-external-memory` | a driver without `VK_KHR_external_memory_fd` |
 //!
-//! All memory is really in the driver's one type. The layer is as strict as a GPU's driver:
+//! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:
 //!
-//! * A heap gives no more than its budget, which `VK_EXT_memory_budget` tells: beyond it, allocating is
-//!   `VK_ERROR_OUT_OF_DEVICE_MEMORY`. The books are the process's, one for each GPU.
-//! * Mapping memory that the CPU cannot see is `VK_ERROR_MEMORY_MAP_FAILED`.
-//! * Of memory that is not coherent the CPU sees pages of its own (`profile/shadow.rs`). Bytes cross when they are
-//!   flushed or invalidated, no others and no sooner.
-//! * A range to flush or invalidate that breaks Vulkan's rules ends the process, also where memory is coherent.
+//! * Allocations beyond a heap's budget, which `VK_EXT_memory_budget` reports, fail with
+//!   `VK_ERROR_OUT_OF_DEVICE_MEMORY`. Usage is counted per process and GPU.
+//! * Mapping memory that is not host-visible fails with `VK_ERROR_MEMORY_MAP_FAILED`.
+//! * The CPU's mapping of non-coherent memory has pages of its own (`profile/shadow.rs`). Exactly the bytes that are
+//!   flushed or invalidated are copied between the two sides, and only then.
+//! * A range to flush or invalidate that violates Vulkan's rules ends the process, also for coherent memory.
 //!
-//! The two GPUs need a driver that lists two devices, such as one that `VK_DRIVER_FILES` names twice.
+//! Profiles of two GPUs need a driver that lists two devices, such as one that `VK_DRIVER_FILES` names twice.
 #![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]
 
 mod books;

@@ -1,4 +1,4 @@
-//! What a layer keeps of its instances and devices, found again by the dispatch word of a handle.
+//! Tables of a layer's instances and devices, keyed by the dispatch word of a handle.
 #![expect(unsafe_code, reason = "reads the first word of handles")]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl<T> Tables<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone)
     }
 
-    /// Takes the value of what is about to be destroyed: afterwards the same address may be another's.
+    /// Removes the value of an object before it is destroyed, since its address may be reused afterwards.
     ///
     /// # Safety
     /// The handle is null or a live instance or device.
@@ -41,7 +41,7 @@ impl<T> Tables<T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key)
     }
 
-    /// Counts the values that are of a kind.
+    /// The number of values that satisfy a condition.
     pub(crate) fn count(&self, of_kind: impl Fn(&T) -> bool) -> usize {
         self.0.read().unwrap_or_else(PoisonError::into_inner).values().filter(|value| of_kind(value)).count()
     }

@@ -1,5 +1,5 @@
-//! A context's settings that change nothing here: limits, cache and shared-memory configuration, and the range
-//! of stream priorities. They are kept, so that a program reads back what it wrote.
+//! Settings of a context without effect here: limits, cache and shared-memory configuration, and the range of stream
+//! priorities. They are stored, so that a program reads back the values that it wrote.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! Contexts: what a context is, and the checks that nearly every function starts with.
+//! Contexts, and the checks at the start of nearly every function.
 
 mod exports;
 mod limits;
@@ -19,8 +19,8 @@ use crate::stream::Stream;
 use crate::sync::lock;
 use limits::Limits;
 
-/// Which life of which context an object belongs to. A primary context keeps its handle when it is made anew,
-/// so the handle alone does not say.
+/// The incarnation of a context that owns an object. The handle alone is ambiguous: a primary context that is created
+/// again has the same one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) context: usize,
@@ -28,10 +28,10 @@ pub(crate) struct Owner {
     id: u64,
 }
 
-// How long a destroyed context waits for kernels that have not ended yet.
+// The time that a destroyed context gives its running kernels.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What streams need to know about their context, also after it is gone.
+/// The state of a context that its streams need, even after its destruction.
 #[derive(Default)]
 pub(crate) struct Health {
     error: AtomicI32,
@@ -52,13 +52,13 @@ impl Health {
         let _ = self.error.compare_exchange(SUCCESS, code, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether the context is being destroyed, so that nothing should wait for a value any more.
+    /// Whether the context is being destroyed, so that waits for values must end.
     pub(crate) fn closing(&self) -> bool {
         self.closing.get().is_some()
     }
 
-    /// Whether kernels that still run are to end: an error ends all of a context's, as on a GPU, and a context that is
-    /// destroyed gives them some time.
+    /// Whether running kernels must end: at once after an error, as on a GPU; after [`PATIENCE`] when the context is
+    /// destroyed.
     pub(crate) fn ends_kernels(&self) -> bool {
         self.check().is_err() || self.closing.get().is_some_and(|since| since.elapsed() > PATIENCE)
     }
@@ -67,13 +67,13 @@ impl Health {
 pub(crate) struct Context {
     owner: Owner,
     flags: AtomicU32,
-    // How many cuCtxAttach and cuCtxCreate calls are not yet undone by cuCtxDetach.
+    // The cuCtxAttach and cuCtxCreate calls without a matching cuCtxDetach.
     uses: AtomicU32,
     limits: Limits,
     pub(crate) health: Arc<Health>,
     legacy: Arc<Stream>,
     per_thread: Mutex<HashMap<ThreadId, Arc<Stream>>>,
-    // Streams that the program made, and destroyed ones that still have work to do.
+    // The program's streams, and destroyed streams that still have work.
     streams: Mutex<Vec<Arc<Stream>>>,
 }
 
@@ -113,7 +113,7 @@ impl Context {
         lock(&self.streams).push(stream);
     }
 
-    /// All streams but the legacy one, without those that are destroyed and done.
+    /// All streams except the legacy one, without destroyed streams that are done.
     pub(crate) fn other_streams(&self) -> Vec<Arc<Stream>> {
         let mut streams = lock(&self.streams);
         streams.retain(|stream| !stream.finished());
@@ -123,7 +123,7 @@ impl Context {
         all
     }
 
-    /// Waits for all work of the context, and returns the error that it left behind.
+    /// Waits for all work of the context; returns its error, if any.
     pub(crate) fn synchronize(&self) -> Outcome {
         let streams = self.other_streams();
         self.legacy.tail().wait();
@@ -133,10 +133,10 @@ impl Context {
         self.health.check()
     }
 
-    // Lets queued work finish, then releases everything that the context owns. It is already out of the table.
+    // Lets queued work finish, then releases everything that the context owns. The table no longer has the context.
     fn close(&self) {
         self.health.closing.get_or_init(Instant::now);
-        // The work's own error has nobody left to go to.
+        // There is no caller left to report the work's error to.
         let _ = self.synchronize();
         for stream in self.other_streams() {
             stream.close();

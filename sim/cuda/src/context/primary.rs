@@ -1,5 +1,5 @@
-//! The devices' primary contexts: shared, counted, destroyed with the last release and made anew by the next retain, then
-//! with the same handle and a new id.
+//! The devices' primary contexts: shared and reference-counted. The last release destroys one, the next retain creates
+//! it again with the same handle and a new id.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -13,16 +13,16 @@ use crate::ffi::Out;
 use crate::handle;
 use crate::sync::lock;
 
-/// What stays of a device's primary context while there is none.
+/// The part of a device's primary context that outlives it.
 struct Primary {
     handle: usize,
-    // Written with `flags` locked; readable without, since a host function may ask while a release waits for it.
+    // Written with `flags` locked; read without the lock, since a host function may query it while a release waits.
     retains: AtomicUsize,
-    // The flags of the next one. Its lock is held while one is made or destroyed.
+    // The flags of the next context. Locked while a context is created or destroyed.
     flags: Mutex<u32>,
 }
 
-// By device.
+// Indexed by device.
 static PRIMARIES: LazyLock<Vec<Primary>> = LazyLock::new(|| {
     let new = |_| Primary { handle: handle::next(), retains: AtomicUsize::new(0), flags: Mutex::new(0) };
     (0..device::how_many()).map(new).collect()
@@ -37,7 +37,7 @@ pub(crate) fn is(handle: usize) -> bool {
     PRIMARIES.iter().any(|primary| primary.handle == handle)
 }
 
-/// How many retains are not yet released.
+/// The number of retains without a release.
 pub(crate) fn retains() -> usize {
     PRIMARIES.iter().map(|primary| primary.retains.load(Ordering::Relaxed)).sum()
 }
@@ -59,13 +59,13 @@ fn release(device: i32) -> Outcome {
     let left = primary.retains.load(Ordering::Relaxed).checked_sub(1).ok_or(INVALID_CONTEXT)?;
     primary.retains.store(left, Ordering::Relaxed);
     if left == 0 {
-        // A reset may have destroyed it before.
+        // A reset may have destroyed it already.
         let _ = table::destroy(primary.handle);
     }
     Ok(())
 }
 
-// Destroys the context and leaves the retains, each of which is still to be released.
+// Destroys the context but not the retains, each of which still needs its release.
 fn reset(device: i32) -> Outcome {
     let primary = of(device)?;
     let _flags = lock(&primary.flags);

@@ -1,4 +1,4 @@
-//! The live contexts, by handle. A handle is only ever looked up here.
+//! The live contexts by handle. A handle is only looked up, never dereferenced.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -15,13 +15,13 @@ pub(crate) fn find(handle: usize) -> Option<Arc<Context>> {
     lock(&CONTEXTS).get(&handle).cloned()
 }
 
-/// The context of that handle, or the error for a handle that is stale or never was one.
+/// The context of a handle, or the error for a stale or an unknown handle.
 pub(crate) fn get(handle: usize) -> Result<Arc<Context>, Code> {
     let missing = if handle::was_issued(handle) { CONTEXT_IS_DESTROYED } else { INVALID_CONTEXT };
     find(handle).ok_or(missing)
 }
 
-/// How many contexts of `cuCtxCreate` are live.
+/// The number of live contexts of `cuCtxCreate`.
 pub(crate) fn count() -> usize {
     lock(&CONTEXTS).keys().filter(|&&handle| !primary::is(handle)).count()
 }
@@ -30,7 +30,7 @@ pub(super) fn insert(context: Arc<Context>) {
     lock(&CONTEXTS).insert(context.owner.context, context);
 }
 
-/// Takes a context out of the table and releases all that it owns. It stays on the stacks of threads.
+/// Removes a context from the table and releases everything that it owns. It stays on the threads' stacks.
 pub(super) fn destroy(handle: usize) -> Outcome {
     let missing = get(handle).err();
     let context = lock(&CONTEXTS).remove(&handle);

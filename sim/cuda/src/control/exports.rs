@@ -10,19 +10,19 @@ use crate::ffi::{Out, Text, write_text};
 use crate::kernel::fault;
 use crate::ledger;
 
-/// How many objects of every noun are live.
+/// The number of live objects of all nouns.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_live_objects() -> usize {
     ledger::total()
 }
 
-/// How many objects of one noun are live; `usize::MAX` for a noun that does not exist.
+/// The number of live objects of one noun; `usize::MAX` for an unknown noun.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_live_objects_of(noun: Text<'_>) -> usize {
     noun.read().and_then(ledger::of).unwrap_or(usize::MAX)
 }
 
-/// How often a driver function was called since the library was loaded; null means all of them.
+/// The number of calls of a driver function since the library was loaded; null means all functions.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_calls(function: Text<'_>) -> u64 {
     match function.read() {
@@ -31,14 +31,14 @@ extern "C" fn simcuda_calls(function: Text<'_>) -> u64 {
     }
 }
 
-/// Makes the `nth` call from now of `function` (`*`: of any) return `code`. 0, or 1 for senseless arguments.
+/// Makes the `nth` call from now of `function` (`*`: of any) return `code`. Returns 0, or 1 for invalid arguments.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_fail(function: Text<'_>, nth: u64, code: i32) -> i32 {
     let added = function.read().and_then(|name| faults::add(name, nth, code));
     if added.is_some() { SUCCESS } else { INVALID_VALUE }
 }
 
-/// Forgets the faults that did not happen yet, which function failed last, and which kernel.
+/// Clears the pending faults, the name of the last failed function and the last kernel fault.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_clear_faults() {
     faults::clear();
@@ -54,7 +54,7 @@ extern "C" fn simcuda_last_fault(buffer: Out<u8>, capacity: usize) -> usize {
     name.len()
 }
 
-/// Writes what the last kernel did that failed, and returns the text's length; 0 when there is none.
+/// Writes the text of the last kernel fault and returns its length; 0 when there is none.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_last_kernel_fault(buffer: Out<u8>, capacity: usize) -> usize {
     let text = fault::last().unwrap_or_default();

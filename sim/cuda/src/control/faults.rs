@@ -1,4 +1,4 @@
-//! Injected failures: each waits for the Nth call of one function, or of any, and happens once.
+//! Injected failures: each waits for the Nth call of one function, or of any, and fires once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -24,7 +24,7 @@ struct Faults {
 static FAULTS: LazyLock<Mutex<Faults>> =
     LazyLock::new(|| Mutex::new(Faults { pending: from_environment(), last: None }));
 
-// Spares every call the lock: false only while nothing is pending. The first call finds out what the environment says.
+// Lets a call skip the lock while no fault is pending. Initially true, so that the first call reads the environment.
 static ANY_PENDING: AtomicBool = AtomicBool::new(true);
 
 /// Counts the call against the pending faults; the code of one that is due.
@@ -53,7 +53,7 @@ pub(super) fn fires(site: &Site, silent: bool) -> Option<Code> {
     code
 }
 
-/// Adds a fault. `None` when the arguments make no sense: no such function, call 0, code 0.
+/// Adds a fault. `None` for invalid arguments: an unknown function, call 0, code 0.
 pub(super) fn add(function: &str, nth: u64, code: Code) -> Option<()> {
     let fault = parse(function, nth, code)?;
     let mut faults = lock(&FAULTS);
@@ -62,7 +62,7 @@ pub(super) fn add(function: &str, nth: u64, code: Code) -> Option<()> {
     Some(())
 }
 
-/// Forgets all pending faults, and which function failed last.
+/// Clears the pending faults and the name of the last failed function.
 pub(super) fn clear() {
     let mut faults = lock(&FAULTS);
     faults.pending.clear();
@@ -87,8 +87,8 @@ fn parse(function: &str, nth: u64, code: Code) -> Option<Fault> {
     Some(Fault { function, calls_left: nth, code })
 }
 
-// SIMCUDA_FAIL="cuImportExternalMemory:2:999,cuInit:1:100". A mistake ends the process: a test that injects nothing would
-// pass for nothing.
+// SIMCUDA_FAIL="cuImportExternalMemory:2:999,cuInit:1:100". A mistake ends the process, since a test
+// that injects nothing would pass without testing anything.
 fn from_environment() -> Vec<Fault> {
     let text = std::env::var("SIMCUDA_FAIL").unwrap_or_default();
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());

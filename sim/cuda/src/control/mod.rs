@@ -1,4 +1,4 @@
-//! What a test can see and steer: calls are counted by function, and the Nth call can be made to fail.
+//! Controls for tests: calls are counted by function, and the Nth call can be made to fail.
 
 pub(crate) mod exports;
 mod faults;
@@ -12,7 +12,7 @@ use site::Site;
 
 static ALL_CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a call, and says with which code it is to fail, if a test asked for that.
+/// Counts a call; returns the code that it must fail with, if a fault is due.
 pub(crate) fn enter(site: &'static Site) -> Option<Code> {
     site.count();
     let silent = site.policy() == Policy::Silent;
@@ -22,7 +22,7 @@ pub(crate) fn enter(site: &'static Site) -> Option<Code> {
     faults::fires(site, silent)
 }
 
-/// The name without what only tells versions and default streams apart: `cuMemFree` for `cuMemFree_v2`.
+/// The name without suffixes for versions and default streams: `cuMemFree` for `cuMemFree_v2`.
 pub(crate) fn base_name(name: &str) -> &str {
     let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
     match name.rsplit_once("_v") {

@@ -1,4 +1,4 @@
-//! One record for each exported symbol: its name, its policy and how often it was called.
+//! One record for each exported symbol: its name, its policy and its number of calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
@@ -37,7 +37,7 @@ impl Site {
     }
 }
 
-/// How often the function was called, under all its symbols together.
+/// The number of calls of the function, under all its symbols together.
 pub(super) fn calls_of(base: &str) -> u64 {
     lock(&SITES).iter().filter(|site| site.base() == base).map(|site| site.calls.load(Ordering::Relaxed)).sum()
 }

@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! What a copy or fill covers: rows in slices on each side, and the checks of their ranges.
+//! The extent of a copy or fill, rows in slices on each side, and the checks of their ranges.
 
 use crate::code::{Code, INVALID_VALUE, Outcome};
 use crate::memory::table::{self, Span};
@@ -22,12 +22,12 @@ impl Shape {
     }
 }
 
-/// Where an address points, as the caller says. The values are those of `CUmemorytype`.
+/// The kind of memory that the caller declares an address to be. The values are those of `CUmemorytype`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Memory {
     Host,
     Device,
-    /// To be found out from the address.
+    /// To be determined from the address.
     Unified,
 }
 
@@ -76,7 +76,7 @@ impl Rows {
 #[derive(Clone, Copy)]
 pub(crate) struct End {
     pub(crate) rows: Rows,
-    /// `None` for pageable host memory, which only its owner knows.
+    /// `None` for pageable host memory, which the driver does not know.
     pub(crate) span: Option<Span>,
 }
 
@@ -108,7 +108,7 @@ impl Side {
     }
 }
 
-// A device pointer in a host pointer's place would crash a host, or silently work here: refuse it.
+// Refused: a device pointer passed as a host pointer would crash on real hardware and silently work here.
 fn host_span(start: usize, span: Option<Span>) -> Result<Option<Span>, Code> {
     match span {
         Some(span) if span.kind.is_device() => Err(INVALID_VALUE),

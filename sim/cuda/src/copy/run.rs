@@ -1,4 +1,4 @@
-//! Carrying out a copy: now or in a stream's order, with pageable memory treated as CUDA treats it.
+//! Runs a copy, at once or in a stream's order, and treats pageable memory as CUDA does.
 //!
 //! A synchronous copy runs on the legacy default stream, and the caller waits, except where both sides are
 //! device memory: CUDA does not wait then, and neither does this. An asynchronous copy from pageable memory takes

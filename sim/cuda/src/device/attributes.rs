@@ -1,5 +1,5 @@
-//! What `cuDeviceGetAttribute` says: the numbers of a device of compute capability 8.0 (those of an A100 where
-//! they are limits), with 0 for every feature that is not simulated.
+//! The values of `cuDeviceGetAttribute`: those of a device of compute capability 8.0, with an A100's limits and 0 for
+//! every feature that is not simulated.
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 

@@ -1,7 +1,7 @@
-//! The devices: their identities, made of that of the Vulkan device under them, and their properties.
+//! The devices: their identities, derived from the Vulkan device underneath, and their properties.
 //!
-//! There is one device, with the Vulkan device's own UUID, unless `SIMCUDA_DEVICES` says that there are more. Those differ
-//! from it in the last byte of their UUIDs, which their numbers are added to, and in their PCI bus.
+//! By default there is one device, with the Vulkan device's UUID. With `SIMCUDA_DEVICES`, each device adds its number
+//! to the last byte of the UUID and has a PCI bus of its own.
 
 mod attributes;
 
@@ -17,10 +17,10 @@ use crate::memory;
 use crate::vulkan;
 pub(crate) use attributes::COMPUTE_CAPABILITY;
 
-/// As many GPUs as large machines have.
+/// The maximum number of devices: the GPUs of a large machine.
 const MOST: i32 = 16;
 
-/// How many devices there are. Each one's number is its handle, too.
+/// The number of devices. A device's number is also its handle.
 pub(crate) fn how_many() -> i32 {
     static COUNT: LazyLock<i32> = LazyLock::new(|| {
         let wanted = std::env::var("SIMCUDA_DEVICES").ok().and_then(|text| text.parse().ok());

@@ -1,4 +1,4 @@
-//! What functions and kernels say about themselves, and what can be set of them.
+//! The attributes of functions and kernels.
 
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUfunction_attribute};
 
@@ -33,7 +33,7 @@ const CLUSTER_POLICY: u32 = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CLUSTER_SCHE
 
 const MAX_SHARED_OPT_IN: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
 
-/// Nothing here has registers. So many is what kernels use that compilers make.
+/// Registers of a thread, a typical figure of compiled kernels: an interpreted kernel has none.
 pub(super) const REGISTERS: u64 = 32;
 
 fn value(attribute: u32, kernel: &ptx::Kernel, settings: &Settings, constant_bytes: u64) -> Result<i32, Code> {
@@ -69,7 +69,7 @@ fn set_value(attribute: u32, value: i32, kernel: &ptx::Kernel, settings: &Settin
         CARVEOUT if (-1..=100).contains(&value) => settings.carveout = value,
         ANY_CLUSTER_SIZE if (0..=1).contains(&value) => settings.any_cluster_size = value,
         CLUSTER_POLICY if (0..=2).contains(&value) => settings.cluster_policy = value,
-        // Clusters came after this device's compute capability.
+        // The device's compute capability predates clusters.
         _ if REQUIRED_CLUSTER.contains(&attribute) && value > 1 => return Err(NOT_SUPPORTED),
         _ if REQUIRED_CLUSTER.contains(&attribute) && value >= 0 => {}
         _ => return Err(INVALID_VALUE),
@@ -104,7 +104,7 @@ fn set_of_kernel(attribute: u32, value: i32, kernel: usize, device: i32) -> Outc
     set_value(attribute, value, &kernel.kernel, &kernel.settings)
 }
 
-// What a cache prefers and how shared memory is banked changes nothing here.
+// Cache preference and bank size have no effect here.
 fn set_cache(function: usize, config: u32) -> Outcome {
     context::usable()?;
     function::get(function)?;

@@ -16,7 +16,7 @@ const LOADED: u32 = CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED as 
 
 fn name(out: Out<*const c_char>, function: usize) -> Outcome {
     out.required()?;
-    // Valid as long as the function is loaded, as documented.
+    // Valid while the function is loaded, as documented.
     out.set(function::get(function)?.name.as_ptr())
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a launch that went wrong: the context's error, a line on stderr, and the text for tests.
+//! Reports a failed launch: the context's error, a line on stderr, and the text for tests.
 
 use std::sync::Mutex;
 
@@ -23,9 +23,9 @@ pub(crate) fn forget() {
     *lock(&LAST) = None;
 }
 
-/// Says what happened, and gives the code that the context fails with.
+/// Reports the fault and returns the code that the context fails with.
 pub(super) fn report(fault: &Fault, health: &Health) -> Code {
-    // The consequence of an error that was reported already.
+    // A consequence of an error that was already reported.
     if fault.kind == FaultKind::Interrupted
         && let Err(code) = health.check()
     {
@@ -48,13 +48,13 @@ fn code(kind: FaultKind) -> Code {
         FaultKind::Assert => ASSERT,
         FaultKind::InvalidPc => INVALID_PC,
         FaultKind::StackOverflow => HARDWARE_STACK_ERROR,
-        // What a GPU with a watchdog says of a kernel that never ends.
+        // The code of a GPU's watchdog for a kernel that never ends.
         FaultKind::Deadlock => LAUNCH_TIMEOUT,
         _ => LAUNCH_FAILED,
     }
 }
 
-// Where the address is in relation to what is allocated.
+// The position of the address relative to the nearest allocation.
 fn place(address: u64) -> String {
     let Ok(address) = usize::try_from(address) else { return "no such address".to_owned() };
     let range = |window: &table::Window| format!("{} bytes at {:#x}", window.size, window.address);

@@ -18,7 +18,7 @@ use crate::sync::lock;
 pub(super) const MAX_THREADS: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
 const MAX_SHARED_PER_BLOCK: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK;
 
-/// What a program can set of a kernel.
+/// The settable attributes of a kernel.
 pub(crate) struct Settings {
     pub(super) values: Mutex<Values>,
 }
@@ -27,14 +27,14 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy)]
 pub(super) struct Values {
     pub(super) max_dynamic_shared: u64,
-    /// Of the memory that is both cache and shared memory, in percent; -1 for what the driver likes.
+    /// The share of shared memory in the unified cache, in percent; -1 leaves it to the driver.
     pub(super) carveout: i32,
     pub(super) any_cluster_size: i32,
     pub(super) cluster_policy: i32,
 }
 
 impl Settings {
-    /// Those that a kernel has at first.
+    /// The initial values.
     pub(crate) fn of(kernel: &ptx::Kernel) -> Arc<Settings> {
         let max_dynamic_shared = usual_dynamic_shared(kernel);
         let values = Values { max_dynamic_shared, carveout: -1, any_cluster_size: 0, cluster_policy: 0 };
@@ -46,12 +46,12 @@ impl Settings {
     }
 }
 
-/// The most threads that a block may have: what the kernel says, or the device.
+/// The maximum number of threads in a block: the kernel's limit, or the device's.
 pub(super) fn most_threads(kernel: &ptx::Kernel) -> u64 {
     kernel.max_threads().map_or(device::limit(MAX_THREADS), u64::from)
 }
 
-/// The most dynamic shared memory of a block, as long as the program did not ask for more.
+/// The maximum dynamic shared memory of a block unless the program opted in to more.
 pub(super) fn usual_dynamic_shared(kernel: &ptx::Kernel) -> u64 {
     device::limit(MAX_SHARED_PER_BLOCK).saturating_sub(kernel.shared_bytes())
 }
@@ -65,7 +65,7 @@ pub(crate) struct Function {
     pub(super) name: CString,
     pub(super) settings: Arc<Settings>,
     pub(super) prepared: Mutex<Prepared>,
-    /// Kept for as long as a launch may use them.
+    /// Kept alive by launches that may use them.
     pub(super) variables: Arc<Variables>,
 }
 
@@ -85,18 +85,18 @@ impl Function {
 
 static FUNCTIONS: LazyLock<Mutex<HashMap<usize, Arc<Function>>>> = LazyLock::new(Mutex::default);
 
-/// The function of that handle. A library's kernel stands for its function in the current context.
+/// The function of a handle. The handle of a library's kernel denotes its function in the current context.
 pub(super) fn get(handle: usize) -> Result<Arc<Function>, Code> {
     let function = lock(&FUNCTIONS).get(&handle).cloned();
     function.map_or_else(|| library::kernel(handle)?.function(), Ok)
 }
 
-/// Makes functions known by their handles.
+/// Registers functions under their handles.
 pub(crate) fn insert(functions: &[Arc<Function>]) {
     lock(&FUNCTIONS).extend(functions.iter().map(|function| (function.handle, Arc::clone(function))));
 }
 
-/// Forgets functions.
+/// Removes functions.
 pub(crate) fn remove(functions: &[Arc<Function>]) {
     let mut known = lock(&FUNCTIONS);
     functions.iter().for_each(|function| drop(known.remove(&function.handle)));

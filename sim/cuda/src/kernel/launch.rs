@@ -1,4 +1,4 @@
-//! The checks of a launch, and the work that it becomes.
+//! Checks a launch and queues its work.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl Shape {
     }
 }
 
-/// Queues a launch. `parameters` is called when all else is right.
+/// Queues a launch. `parameters` is called after all other checks.
 pub(super) fn launch(
     function: &Arc<Function>,
     shape: Shape,
@@ -97,7 +97,7 @@ pub(super) fn launch(
 fn submit(function: &Arc<Function>, shape: Shape, stream: &Arc<Stream>, parameters: Vec<u8>) -> Outcome {
     let Shape { grid, block, dynamic_shared } = shape;
     let launch = ptx::Launch { kernel: Arc::clone(&function.kernel), grid, block, dynamic_shared, parameters };
-    // The variables go with the last launch that may use them, as what is freed while it is queued does.
+    // The module's variables live until the last launch that may use them, as does memory freed while it is queued.
     let (function, health) = (Arc::clone(function), Arc::clone(&stream.health));
     let view = View::new(Arc::clone(&health));
     let work = move || {

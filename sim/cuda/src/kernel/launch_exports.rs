@@ -61,8 +61,8 @@ fn extended(config: In<LaunchConfig>, function: usize, pointers: In<In<u8>>, ext
     launch(&function, shape, cooperative, stream, |kernel| parameters::read(kernel, pointers, extra))
 }
 
-// Whether the attribute makes the launch cooperative. What only changes how fast a GPU is, is accepted; what would
-// change what happens is not.
+// Whether the attribute makes the launch cooperative. Attributes that only affect speed are accepted and ignored;
+// those that would change the result are refused.
 fn attribute(attribute: &LaunchAttribute) -> Result<bool, Code> {
     let [x, y, z] = attribute.three_words();
     match attribute.id {

@@ -1,9 +1,9 @@
-//! Kernels: functions and what can be asked about them, and launching them.
+//! Kernels: functions, their attributes, and launches.
 //!
-//! A launch is work on a stream's worker, carried out by the crate `ptx` over the memory that `memory::view` shows it.
-//! `function` is a kernel in a context, `attributes` what it says about itself, `parameters` what it is called with,
-//! `launch` the checks and the work, `old` the way of CUDA 3, `occupancy` how many blocks would fit, `fault` what
-//! became of a launch that went wrong.
+//! A launch runs on a stream's worker thread: the crate `ptx` executes it over the memory that `memory::view` exposes.
+//! `function` is a kernel in a context, `attributes` its attributes, `parameters` its parameter block, `launch` the
+//! checks and the work, `old` the API of CUDA 3, `occupancy` the number of blocks that fit, `fault` the report of a
+//! failed launch.
 
 mod attributes;
 mod exports;

@@ -1,4 +1,4 @@
-//! How many blocks of a kernel fit on a multiprocessor: the device's limits, with 32 registers a thread.
+//! The number of blocks of a kernel that fit on a multiprocessor, by the device's limits and 32 registers a thread.
 
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUoccupancy_flags};
 
@@ -22,7 +22,7 @@ const RESERVED_SHARED_PER_BLOCK: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_RESE
 
 const KNOWN_FLAGS: u32 = CUoccupancy_flags::CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE as u32;
 
-// Those that fit by threads, registers and number alone.
+// The blocks that fit by threads, registers and the limit on blocks, shared memory aside.
 fn by_threads(threads: u64) -> u64 {
     let threads = threads.next_multiple_of(device::limit(WARP));
     let by_registers = device::limit(REGISTERS_PER_MULTIPROCESSOR) / (threads * REGISTERS);
@@ -30,7 +30,7 @@ fn by_threads(threads: u64) -> u64 {
     by_threads.min(by_registers).min(device::limit(BLOCKS_PER_MULTIPROCESSOR))
 }
 
-// Blocks of a multiprocessor; none where the kernel or the device has no room for such a block.
+// The blocks that fit on a multiprocessor; 0 where a single one does not.
 fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
     if threads > most_threads(&function.kernel) || dynamic_shared > function.settings.get().max_dynamic_shared {
         return 0;
@@ -39,7 +39,7 @@ fn blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
     by_threads(threads).min(device::limit(SHARED_PER_MULTIPROCESSOR) / shared)
 }
 
-/// How many blocks of that shape the whole device can hold at once.
+/// The number of blocks of that shape that the whole device can hold at once.
 pub(super) fn resident_blocks(function: &Function, threads: u64, dynamic_shared: u64) -> u64 {
     blocks(function, threads, dynamic_shared) * device::limit(MULTIPROCESSORS)
 }
@@ -121,7 +121,7 @@ fn available_shared(out: Out<usize>, function: usize, count: i32, block: i32) ->
     out.set(usize::try_from(free).map_err(|_| INVALID_VALUE)?)
 }
 
-// Clusters came after this device's compute capability.
+// The device's compute capability predates clusters.
 fn clusters(out: Out<i32>, function: usize, config: In<LaunchConfig>) -> Outcome {
     out.required()?;
     config.get()?;

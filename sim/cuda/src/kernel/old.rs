@@ -1,4 +1,4 @@
-//! Launching as CUDA 3 did: a function keeps its block's shape and its parameters, and is then launched.
+//! The launch API of CUDA 3: a function stores its block shape and parameters, and is launched afterwards.
 
 use super::function;
 use super::launch::{Shape, launch};
@@ -9,10 +9,10 @@ use crate::ffi::In;
 use crate::stream::table as streams;
 use crate::sync::lock;
 
-// What a kernel's parameters may take at most, since CUDA 12.1.
+// The maximum size of a kernel's parameters since CUDA 12.1, in bytes.
 const MOST_PARAMETER_BYTES: usize = 32_764;
 
-/// What a function will be launched with.
+/// The stored launch parameters of a function.
 #[derive(Clone)]
 pub(super) struct Prepared {
     block: [u32; 3],

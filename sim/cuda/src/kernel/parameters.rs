@@ -1,4 +1,4 @@
-//! The parameter block of a launch, from the two forms in which a program hands it over.
+//! The parameter block of a launch, from either of the two forms that a caller may pass.
 
 use cudarc::driver::sys;
 
@@ -10,7 +10,7 @@ const END: usize = sys::CU_LAUNCH_PARAM_END_AS_INT as usize;
 const BUFFER_POINTER: usize = sys::CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize;
 const BUFFER_SIZE: usize = sys::CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize;
 
-// More keys than there are: an array without an end is not read for ever.
+// More than the number of keys. It bounds the read of an array that lacks its end.
 const MOST_KEYS: usize = 16;
 
 /// The block for a kernel: from a pointer to each parameter, or from `extra`, which names a buffer.

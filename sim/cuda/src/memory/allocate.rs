@@ -48,8 +48,8 @@ fn reserve(size: usize, kind: Kind) -> Result<usize, i32> {
     Ok(table::insert(block.address, size, kind, context.owner(), Backing::Block(block)))
 }
 
-/// Frees at once, without waiting for queued work. Where the memory was imported, work that then touches the range fails
-/// with `CUDA_ERROR_ILLEGAL_ADDRESS`, so that a program which frees too early is found out.
+/// Frees at once, without waiting for queued work. Work that then accesses imported memory fails with
+/// `CUDA_ERROR_ILLEGAL_ADDRESS`, which exposes programs that free too early.
 fn free(pointer: usize) -> Outcome {
     let freeable = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Imported);
     let window = table::remove(pointer, freeable).ok_or(INVALID_VALUE)?;

@@ -1,9 +1,9 @@
 #![expect(unsafe_code, reason = "the only file that touches the bytes of simulated device memory")]
-//! Copies, fills and single words at addresses that were checked before.
+//! Copies, fills and accesses of single words at checked addresses.
 //!
 //! Every address here is either inside a pinned range of the memory table, which cannot be unmapped while it is
 //! pinned, or pageable host memory that the caller of a driver function promised to be valid. Host and device
-//! may touch the same bytes at the same time, as with real hardware; what is read then is unspecified.
+//! may access the same bytes at the same time, as on real hardware; the values read are then unspecified.
 
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub(crate) fn fill(target: usize, pattern: Pattern, count: usize) {
 }
 
 fn fill_words(target: usize, pattern: &[u8], count: usize) {
-    // One row of repeated patterns, copied over and over: fast enough without assuming an alignment.
+    // One row of repeated patterns, copied repeatedly: fast enough without assuming an alignment.
     let row = pattern.repeat(count.min(4096));
     let total = count * pattern.len();
     let start = row.as_ptr().expose_provenance();
@@ -39,7 +39,7 @@ fn fill_words(target: usize, pattern: &[u8], count: usize) {
     }
 }
 
-/// What a memset writes.
+/// The element that a memset writes.
 #[derive(Clone, Copy)]
 pub(crate) enum Pattern {
     Byte(u8),
@@ -117,8 +117,8 @@ pub(crate) fn store(address: usize, bytes: usize, value: u64) {
     }
 }
 
-/// Replaces the value of `bytes` bytes (1, 2, 4 or 8) at an aligned address by what `change` makes of it, as one atomic
-/// step, and returns the old one. `change` is called again when another thread was faster.
+/// Replaces the value of `bytes` bytes (1, 2, 4 or 8) at an aligned address by `change` of that value, in one atomic
+/// step, and returns the old value. `change` is called again when another thread was faster.
 pub(crate) fn update(address: usize, bytes: usize, change: &mut dyn FnMut(u64) -> u64) -> u64 {
     match bytes {
         1 => byte::update(address, change),

@@ -1,17 +1,17 @@
 #![expect(unsafe_code, reason = "allocates blocks by hand")]
-//! Blocks of host memory that stand for device memory, and how much of it there is.
+//! Blocks of host memory that serve as device memory, and the device's capacity.
 
 use std::alloc::Layout;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-// What cudaMalloc is documented to align to is 256; real drivers give 512.
+// cudaMalloc documents an alignment of 256; real drivers use 512.
 const ALIGNMENT: usize = 512;
 const MIB: usize = 1 << 20;
 
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The simulated device's memory in bytes: that of the host, or what `SIMCUDA_HEAP_MIB` says.
+/// The simulated device's memory in bytes: `SIMCUDA_HEAP_MIB`, or the host's.
 pub(crate) fn capacity() -> usize {
     static CAPACITY: LazyLock<usize> = LazyLock::new(|| {
         let limit = std::env::var("SIMCUDA_HEAP_MIB").ok().and_then(|text| text.parse::<usize>().ok());
@@ -20,7 +20,7 @@ pub(crate) fn capacity() -> usize {
     *CAPACITY
 }
 
-/// How many bytes can still be allocated.
+/// The number of bytes that can still be allocated.
 pub(crate) fn available() -> usize {
     capacity().saturating_sub(USED.load(Ordering::Relaxed))
 }
@@ -32,7 +32,7 @@ fn host_memory() -> usize {
     kib.map_or(4096 * MIB, |kib| kib * 1024)
 }
 
-/// A zeroed, aligned block. Dropping it frees it.
+/// A zeroed, aligned block, freed on drop.
 pub(crate) struct Block {
     start: *mut u8,
     layout: Layout,
@@ -59,7 +59,7 @@ impl Block {
         Some(block)
     }
 
-    /// A block of page-locked host memory; no more than the host has.
+    /// A block of page-locked host memory, limited by the host's memory.
     pub(crate) fn host(size: usize) -> Option<Block> {
         static HOST_MEMORY: LazyLock<usize> = LazyLock::new(host_memory);
         if size == 0 || size > *HOST_MEMORY {

@@ -1,4 +1,4 @@
-//! Questions about memory: how much there is, and which allocation an address belongs to.
+//! Queries about memory: its size, and the allocation of an address.
 
 use super::{heap, table};
 use crate::boundary::exports;

@@ -2,7 +2,7 @@
 //!
 //! A *region* is a stretch of memory with one owner of its pages; a *window* is what one driver call handed out:
 //! the whole region for an allocation, any part of it for a buffer mapped from external memory (windows of one
-//! region may overlap). Work refers to memory by *span*, which names its window: memory that was freed and
+//! region may overlap). Work refers to memory by *span*, which names its window, so that memory that was freed and
 //! allocated again at the same address is not mistaken for the old. Kernels see the table through `view`.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,13 +33,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether the pages are on the device's side, where host code has no business with this address.
+    /// Whether the address is a device address, not to be accessed by host code.
     pub(crate) fn is_device(self) -> bool {
         matches!(self, Kind::Device | Kind::Imported | Kind::Variable)
     }
 }
 
-/// What keeps a region's pages.
+/// The owner of a region's pages.
 #[expect(dead_code, reason = "the values are held, not read")]
 pub(crate) enum Backing {
     Block(Block),
@@ -92,7 +92,7 @@ pub(crate) struct Pinned(Arc<Backing>);
 // Regions by start address. They do not overlap.
 static REGIONS: Mutex<BTreeMap<usize, Region>> = Mutex::new(BTreeMap::new());
 
-// The last windows that went, the latest first: only to explain a kernel's illegal access.
+// The windows removed last, newest first, to explain a kernel's illegal access.
 static FREED: Mutex<VecDeque<Window>> = Mutex::new(VecDeque::new());
 const REMEMBERED: usize = 64;
 
@@ -104,7 +104,7 @@ pub(crate) fn insert(address: usize, size: usize, kind: Kind, owner: Owner, back
     address
 }
 
-/// Adds a registered host range; false when it overlaps a region that is there.
+/// Adds a registered host range; false when it overlaps an existing region.
 pub(crate) fn insert_registered(address: usize, size: usize, flags: u32, owner: Owner) -> bool {
     let mut regions = lock(&REGIONS);
     let before = regions.range(..address.saturating_add(size)).next_back();
@@ -141,7 +141,7 @@ pub(crate) fn insert_variables(block: Block, size: usize, ranges: &[Range<usize>
     windows
 }
 
-/// Removes a region of variables by its windows, unless its context took it away before.
+/// Removes a region of variables by its windows, unless the destruction of its context already has.
 pub(crate) fn remove_variables(windows: &[Window]) {
     let Some(first) = windows.first() else { return };
     let mut regions = lock(&REGIONS);
@@ -153,7 +153,7 @@ pub(crate) fn remove_variables(windows: &[Window]) {
     drop(gone);
 }
 
-// What kernels still remember of windows that are no longer in the table. After it, none of them is accessed.
+// Invalidates the kernels' cached windows. Afterwards, no window that is missing from the table is accessed.
 fn forget(windows: impl IntoIterator<Item = Window>) {
     let mut freed = lock(&FREED);
     windows.into_iter().for_each(|window| freed.push_front(window));
@@ -162,9 +162,9 @@ fn forget(windows: impl IntoIterator<Item = Window>) {
     view::forget_all();
 }
 
-/// Removes the window that starts at `address` and is of a kind that `wanted` accepts. Of what the driver allocated
-/// itself, work that was queued before keeps the pages: CUDA's functions that free it may wait for that. Imported and
-/// registered memory is gone for it, too.
+/// Removes the window that starts at `address` and is of a kind that `wanted` accepts. Work that is already
+/// queued keeps the pages of memory that the driver allocated itself, since CUDA's functions may wait for such work.
+/// Imported and registered memory is released regardless.
 pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Window> {
     let mut regions = lock(&REGIONS);
     let (&base, region) = regions.range_mut(..=address).next_back()?;
@@ -178,7 +178,7 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
     }
     region.windows.remove(index);
     let gone = if region.windows.is_empty() { regions.remove(&base) } else { None };
-    // Pages are released with the table unlocked: that may call Vulkan.
+    // Pages are released with the table unlocked, since that may call Vulkan.
     drop(regions);
     forget([window]);
     drop(gone);
@@ -209,7 +209,7 @@ pub(crate) fn span(address: usize, len: usize) -> Option<Span> {
     Some(Span { address, kind: found.kind, window: found.window.id })
 }
 
-/// Keeps the span's pages for as long as the result lives; `None` when its window is gone.
+/// Pins the span's pages while the result lives; `None` when its window is gone.
 pub(crate) fn pin(span: &Span) -> Option<Pinned> {
     let regions = lock(&REGIONS);
     let (_, region) = regions.range(..=span.address).next_back()?;
@@ -217,7 +217,7 @@ pub(crate) fn pin(span: &Span) -> Option<Pinned> {
     live.then(|| Pinned(Arc::clone(&region.backing)))
 }
 
-/// A span of work that is queued. The pages stay for it where the driver allocated them; see [`remove`].
+/// A span of queued work. The pages stay alive for it if the driver allocated them; see [`remove`].
 pub(crate) struct Queued {
     span: Span,
     kept: Option<Pinned>,
@@ -229,7 +229,7 @@ impl Queued {
         Queued { span, kept }
     }
 
-    /// Keeps the pages for as long as the result lives; `None` when they are gone.
+    /// Pins the pages while the result lives; `None` when they are gone.
     pub(crate) fn pin(&self) -> Option<Pinned> {
         self.kept.clone().or_else(|| pin(&self.span))
     }
@@ -242,8 +242,8 @@ pub(super) fn pin_window(address: usize, len: usize) -> Option<(Window, Pinned)>
     Some((window, Pinned(Arc::clone(&region.backing))))
 }
 
-/// What an address that must not be accessed is near to: a live window, which the access leaves, one that was freed, or
-/// the live one before it or after it.
+/// The window nearest to an illegally accessed address: the live one that the access leaves, one that was freed, or the
+/// live one before or after it.
 pub(crate) fn near(address: usize) -> Near {
     let regions = lock(&REGIONS);
     let live = || regions.values().flat_map(|region| &region.windows);
@@ -266,7 +266,7 @@ pub(crate) fn near(address: usize) -> Near {
     }
 }
 
-/// Where an address lies that must not be accessed.
+/// The position of an illegally accessed address.
 pub(crate) enum Near {
     Inside(Window),
     Freed(Window),
@@ -275,12 +275,12 @@ pub(crate) enum Near {
     Nothing,
 }
 
-/// How many windows of the kinds that `wanted` accepts are live.
+/// The number of live windows of the kinds that `wanted` accepts.
 pub(crate) fn count(wanted: impl Fn(Kind) -> bool) -> usize {
     lock(&REGIONS).values().filter(|region| wanted(region.kind)).map(|region| region.windows.len()).sum()
 }
 
-/// Removes everything that a destroyed context still owned.
+/// Removes everything that a destroyed context owned.
 pub(crate) fn release_all_of(owner: Owner) {
     let mut regions = lock(&REGIONS);
     let mut windows = Vec::new();

@@ -1,8 +1,8 @@
-//! What a launch sees of the table, from when it is queued: every access is checked against the live windows.
+//! A launch's view of the memory table, from the moment it is queued. Every access is checked against the live windows.
 //!
-//! Each thread keeps the windows that it used last, with their pages pinned, behind a lock that is its own as long as
-//! there are not too many threads. Whatever removes a window from the table makes all views forget theirs before it
-//! returns, so that no kernel touches the pages after that, unless the launch was told to keep them.
+//! Each thread caches the windows that it used last, with their pages pinned, behind a lock that it shares with no other
+//! thread unless there are more than [`SLOTS`]. Removing a window from the table invalidates all caches before it
+//! returns, so no kernel accesses the pages afterwards, except launches that were told to keep them.
 
 use std::sync::atomic::{self, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -21,13 +21,13 @@ static VIEWS: Mutex<Vec<Weak<View>>> = Mutex::new(Vec::new());
 pub(crate) struct View {
     health: Arc<Health>,
     slots: [Slot; SLOTS],
-    // What was freed since it was queued, and stays for it.
+    // Windows that were freed since the launch was queued, and stay alive for it.
     kept: Mutex<Vec<Pages>>,
 }
 
 type Pages = (Window, Pinned);
 
-// Apart from each other, so that threads do not slow each other down.
+// On separate cache lines, against false sharing.
 #[repr(align(128))]
 #[derive(Default)]
 struct Slot(Mutex<Recent>);
@@ -40,7 +40,7 @@ struct Recent {
 }
 
 impl Recent {
-    // Whether the range is in one window that may be used, whose pages are pinned by now.
+    // Whether the range lies in one usable window, which is then pinned.
     fn has(&mut self, address: usize, len: usize, kept: &Mutex<Vec<Pages>>) -> bool {
         if self.windows.get(self.last).is_some_and(|(window, _)| window.contains(address, len)) {
             return true;
@@ -63,7 +63,7 @@ impl Recent {
     }
 }
 
-/// Makes every view look into the table again. What was removed from it before is not accessed any more after this.
+/// Invalidates every view's cache. Windows removed from the table before this call are not accessed after it.
 pub(super) fn forget_all() {
     let views: Vec<Arc<View>> = lock(&VIEWS).iter().filter_map(Weak::upgrade).collect();
     for view in views {
@@ -74,7 +74,7 @@ pub(super) fn forget_all() {
     }
 }
 
-/// Lets the launches that are queued go on using a window that is about to be removed from the table.
+/// Keeps a window that is about to be removed from the table usable for launches that are already queued.
 pub(super) fn keep(window: Window, pages: &Pinned) {
     for view in lock(&VIEWS).iter().filter_map(Weak::upgrade) {
         lock(&view.kept).push((window, pages.clone()));
@@ -82,7 +82,7 @@ pub(super) fn keep(window: Window, pages: &Pinned) {
 }
 
 impl View {
-    /// A view for a launch in the context of that health.
+    /// A view for a launch in the context with this health.
     pub(crate) fn new(health: Arc<Health>) -> Arc<View> {
         let view = Arc::new(View { health, slots: std::array::from_fn(|_| Slot::default()), kept: Mutex::default() });
         let mut views = lock(&VIEWS);
@@ -91,7 +91,7 @@ impl View {
         view
     }
 
-    // Runs `access` while the range's window is known to be live.
+    // Runs `access` while the range's window is pinned.
     fn access<T>(&self, address: u64, bytes: u32, access: impl FnOnce(usize, usize) -> T) -> Option<T> {
         let (address, len) = (usize::try_from(address).ok()?, usize::try_from(bytes).ok()?);
         let mut recent = lock(&self.slots[thread_number() % SLOTS].0);

@@ -14,10 +14,10 @@ use crate::code::{Code, FILE_NOT_FOUND, INVALID_VALUE, NOT_FOUND, NOT_PERMITTED,
 use crate::context;
 use crate::ffi::{In, Out, Text};
 
-// Everything is checked and ready when the load returns.
+// A load checks and prepares everything before it returns.
 const EAGER_LOADING: u32 = CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING as u32;
 
-/// Writes the reason to the log and to stderr, and gives the code.
+/// Writes the reason to the log and to stderr; returns the code.
 pub(super) fn report(options: &Options, (code, reason): Refusal) -> Code {
     let text = format!("simcuda: {reason}");
     options.report_failure(&text);
@@ -92,14 +92,14 @@ fn functions(out: Out<usize>, count: u32, module: usize) -> Outcome {
     hand_out(out, count, table::get(module)?.functions.iter().map(|function| function.handle))
 }
 
-/// Writes as many handles as there are and are wanted.
+/// Writes up to the requested number of handles.
 pub(super) fn hand_out(out: Out<usize>, most: u32, handles: impl Iterator<Item = usize>) -> Outcome {
     let most = usize::try_from(most).map_err(|_| INVALID_VALUE)?;
     handles.take(most).enumerate().for_each(|(index, handle)| out.element(index).set_if_wanted(handle));
     Ok(())
 }
 
-/// Address and size of a variable, each where it is wanted.
+/// Writes the address and the size of a variable, each unless its output is null.
 pub(super) fn variable(module: &Arc<Module>, name: Text<'_>, out: Out<usize>, size: Out<usize>) -> Outcome {
     let name = name.read().ok_or(INVALID_VALUE)?;
     let (address, len) = module.variable(name).ok_or(NOT_FOUND)?;

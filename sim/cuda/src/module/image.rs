@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! What a program hands over as code: PTX text, which is what the simulator runs, or something compiled.
+//! Code images: extracts PTX text, the only code that the simulator runs, and recognises compiled code.
 
 use crate::code::{Code, INVALID_IMAGE, NO_BINARY_FOR_GPU};
 use crate::ffi::In;
@@ -81,7 +81,7 @@ fn from_fat_binary(image: In<u8>) -> Result<String, Refusal> {
     }
 }
 
-// As long as its header says.
+// The length that its header gives.
 fn whole_fat_binary(image: In<u8>) -> Option<Vec<u8>> {
     if !image.starts_with(FAT_BINARY) {
         return None;

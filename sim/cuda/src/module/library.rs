@@ -1,4 +1,4 @@
-//! Libraries: PTX that belongs to no context, with a module in each context that uses it.
+//! Libraries: PTX that is independent of contexts, with a module in each context that uses it.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -20,7 +20,7 @@ use crate::kernel::Function;
 use crate::kernel::function::Settings;
 use crate::sync::lock;
 
-// A table for host functions, which only the CUDA runtime passes, and a promise about the code.
+// Options: a table of host functions, which only the CUDA runtime passes, and a promise to keep the code alive.
 const HOST_TABLE: u32 = CUlibraryOption::CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE as u32;
 const IS_PRESERVED: u32 = CUlibraryOption::CU_LIBRARY_BINARY_IS_PRESERVED as u32;
 
@@ -30,7 +30,7 @@ pub(crate) struct Kernel {
     pub(crate) library: usize,
     pub(crate) kernel: Arc<ptx::Kernel>,
     pub(crate) name: CString,
-    /// The same for its functions in all contexts.
+    /// Shared by its functions in all contexts.
     pub(crate) settings: Arc<Settings>,
     owner: Weak<Library>,
 }
@@ -53,7 +53,7 @@ struct Library {
 static LIBRARIES: LazyLock<Mutex<HashMap<usize, Arc<Library>>>> = LazyLock::new(Mutex::default);
 static KERNELS: LazyLock<Mutex<HashMap<usize, Arc<Kernel>>>> = LazyLock::new(Mutex::default);
 
-/// How many libraries are live.
+/// The number of live libraries.
 pub(crate) fn count() -> usize {
     lock(&LIBRARIES).len()
 }
@@ -63,7 +63,7 @@ pub(crate) fn kernel(handle: usize) -> Result<Arc<Kernel>, Code> {
     lock(&KERNELS).get(&handle).cloned().ok_or(INVALID_HANDLE)
 }
 
-/// Forgets the libraries' modules in a destroyed context.
+/// Removes the libraries' modules in a destroyed context.
 pub(super) fn release_all_of(owner: Owner) {
     let libraries: Vec<Arc<Library>> = lock(&LIBRARIES).values().cloned().collect();
     for library in libraries {
@@ -78,7 +78,7 @@ fn get(library: usize) -> Result<Arc<Library>, Code> {
 impl Library {
     fn new(text: String) -> Result<Arc<Library>, Refusal> {
         let module = loaded::check(&text)?;
-        // Only asked what its kernels are like: what runs is linked in a context.
+        // Only for the properties of its kernels: the code that runs is linked in a context.
         let nowhere = vec![0; module.variables().len()];
         let program = module.link(&nowhere);
         let handle = handle::next();
@@ -100,7 +100,7 @@ impl Library {
         self.kernels.iter().map(Arc::as_ref).find(|kernel| kernel.kernel.name() == name)
     }
 
-    // Its module in the current context, loaded when it is first needed.
+    // Its module in the current context, loaded on first use.
     fn module(&self) -> Result<Arc<Module>, Code> {
         let context = context::usable()?;
         let mut modules = lock(&self.modules);
@@ -178,7 +178,7 @@ fn unload(library: usize) -> Outcome {
     lock(&KERNELS).retain(|_, kernel| kernel.library != library.handle);
     let modules = std::mem::take(&mut *lock(&library.modules));
     for module in modules {
-        // Its context may have taken it away already.
+        // The destruction of its context may have removed it already.
         let _ = table::remove(module.handle);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The linker: it puts PTX texts together, and the "cubin" that it hands out is PTX again.
+//! The linker: concatenates PTX texts. The "cubin" that it returns is PTX, too.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -21,7 +21,7 @@ const PTX: u32 = CUjitInputType::CU_JIT_INPUT_PTX as u32;
 const FAT_BINARY: u32 = CUjitInputType::CU_JIT_INPUT_FATBINARY as u32;
 const KNOWN: u32 = CUjitInputType::CU_JIT_NUM_INPUT_TYPES as u32;
 
-// What a module has once, at its start.
+// Directives that a module has once, at its start.
 const HEADER: [&str; 3] = [".version", ".target", ".address_size"];
 
 struct Linker {
@@ -33,7 +33,7 @@ struct Linker {
 
 static LINKERS: LazyLock<Mutex<HashMap<usize, Arc<Linker>>>> = LazyLock::new(Mutex::default);
 
-/// How many linkers are live.
+/// The number of live linkers.
 pub(crate) fn count() -> usize {
     lock(&LINKERS).len()
 }

@@ -1,4 +1,4 @@
-//! A program in a context: its variables have memory, its kernels have handles.
+//! A program loaded into a context: memory for its variables, handles for its kernels.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::kernel::function::Settings;
 use crate::memory::table::{self, Window};
 use crate::memory::{Block, bytes};
 
-// The newest PTX that is known: that of CUDA 13.5.
+// The newest known PTX version, that of CUDA 13.5.
 const NEWEST: (u32, u32) = (9, 5);
 
-// Between two variables, so that what leaves one does not silently land in the next.
+// A gap between variables, so that an overrun of one does not silently hit the next.
 const GAP: usize = 16;
 
-/// A module's variables, in device memory of their own. Dropping it frees that.
+/// A module's variables, in device memory of their own that is freed on drop.
 pub(crate) struct Variables {
     names: Vec<String>,
     windows: Vec<Window>,
-    /// The bytes of those that are `.const`.
+    /// The size of the `.const` variables in bytes.
     pub(crate) constant_bytes: u64,
 }
 
@@ -65,14 +65,14 @@ impl Drop for Variables {
 pub(crate) struct Module {
     pub(crate) handle: usize,
     pub(crate) owner: Owner,
-    /// The library whose module it is, if it is not one of `cuModuleLoad`.
+    /// The library that the module belongs to; `None` for a module of `cuModuleLoad`.
     pub(crate) library: Option<usize>,
     pub(crate) functions: Vec<Arc<Function>>,
     variables: Arc<Variables>,
 }
 
 impl Module {
-    /// Loads PTX into a context. `settings` gives a kernel's settings, where it has some already.
+    /// Loads PTX into a context. `settings` returns a kernel's settings if it already has some.
     pub(super) fn load(
         text: &str,
         context: &Context,
@@ -109,7 +109,7 @@ impl Module {
     }
 }
 
-/// Reads a module, and refuses what this device could not run.
+/// Parses a module, and refuses one that this device could not run.
 pub(super) fn check(text: &str) -> Result<ptx::Module, Refusal> {
     let (major, minor) = version(text);
     if (major, minor) > NEWEST {

@@ -1,7 +1,7 @@
 //! Modules and libraries: PTX that was loaded, in one context or in all.
 //!
-//! `image` finds the PTX in what the program hands over, `options` is where the log goes, `loaded` puts a program into
-//! a context, `table` has the handles; `exports`, `library` and `link` are the driver calls. The kernels themselves are
+//! `image` extracts the PTX from an image, `options` reads the options of a load, `loaded` loads a program into a
+//! context, `table` has the handles; `exports`, `library` and `link` are the driver calls. The kernels themselves are
 //! in `kernel`, and the crate `ptx` reads and runs them.
 
 mod exports;
@@ -22,7 +22,7 @@ pub(crate) fn exports() -> Vec<Export> {
     [exports::exports(), library::exports(), link::exports()].concat()
 }
 
-/// Forgets everything that was loaded into a destroyed context.
+/// Removes everything that was loaded into a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
     library::release_all_of(owner);
     table::release_all_of(owner);

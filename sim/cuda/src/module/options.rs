@@ -1,5 +1,5 @@
-//! The options of a load or a link: where the log goes. All others are accepted where CUDA knows them, and change
-//! nothing, since nothing is compiled.
+//! The options of a load or a link. Those for the log are honoured; all others that CUDA knows are accepted and
+//! ignored, since nothing is compiled.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ const ERROR_BUFFER: u32 = CUjit_option::CU_JIT_ERROR_LOG_BUFFER as u32;
 const ERROR_SIZE: u32 = CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as u32;
 const KNOWN: u32 = CUjit_option::CU_JIT_NUM_OPTIONS as u32;
 
-// The caller's buffer and the option that holds its size, which becomes that of the text.
+// The caller's buffer and the option with its size, which is replaced by the text's size.
 #[derive(Clone, Copy, Default)]
 struct Log {
     buffer: Option<Out<u8>>,
@@ -26,7 +26,7 @@ impl Log {
     fn write(&self, text: &str) {
         let Some((capacity, size)) = self.size else { return };
         let Some(buffer) = self.buffer else { return };
-        // Null or without room for a NUL: then there is no text.
+        // No text for a null buffer or one without room for a NUL.
         let written = write_text(buffer, capacity, text).map_or(0, |()| text.len().min(capacity - 1));
         size.set_if_wanted(written);
     }
@@ -72,14 +72,14 @@ impl Options {
         Ok(options)
     }
 
-    /// Nothing to complain about.
+    /// Empties the logs after a success.
     pub(super) fn report_success(&self) {
         self.info.write("");
         self.error.write("");
         self.report_time();
     }
 
-    /// Says in the error log why it failed.
+    /// Writes the reason of a failure to the error log.
     pub(super) fn report_failure(&self, reason: &str) {
         self.info.write("");
         self.error.write(reason);

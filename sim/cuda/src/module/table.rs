@@ -16,26 +16,26 @@ pub(super) fn get(handle: usize) -> Result<Arc<Module>, Code> {
     lock(&MODULES).get(&handle).cloned().ok_or(INVALID_HANDLE)
 }
 
-/// Makes the module and its functions known by their handles.
+/// Registers the module and its functions under their handles.
 pub(super) fn insert(module: &Arc<Module>) -> usize {
     function::insert(&module.functions);
     lock(&MODULES).insert(module.handle, Arc::clone(module));
     module.handle
 }
 
-/// Forgets the module and its functions. Launches that are queued keep what they need.
+/// Removes the module and its functions. Queued launches keep alive whatever they use.
 pub(super) fn remove(handle: usize) -> Result<Arc<Module>, Code> {
     let module = lock(&MODULES).remove(&handle).ok_or(INVALID_HANDLE)?;
     function::remove(&module.functions);
     Ok(module)
 }
 
-/// How many modules are live, without those of libraries.
+/// The number of live modules, without those of libraries.
 pub(crate) fn count() -> usize {
     lock(&MODULES).values().filter(|module| module.library.is_none()).count()
 }
 
-/// Forgets the modules of a destroyed context.
+/// Removes the modules of a destroyed context.
 pub(super) fn release_all_of(owner: Owner) {
     let gone: Vec<Arc<Module>> =
         lock(&MODULES).extract_if(|_, module| module.owner == owner).map(|(_, module)| module).collect();

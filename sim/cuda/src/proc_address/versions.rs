@@ -1,4 +1,4 @@
-//! Which version of CUDA brought which version of a function.
+//! The CUDA version that introduced each version of a function.
 //!
 //! From NVIDIA's `cudaTypedefs.h` (12.9 and 13.5): the entry's nth number is the first CUDA version with the
 //! function's nth form, which is the plain name, then `_v2`, `_v3` and so on. Functions with one form only are
@@ -106,7 +106,7 @@ pub(super) fn known(name: &str) -> bool {
     FORMS.iter().any(|(listed, _)| *listed == name)
 }
 
-/// The symbol that a program of this CUDA version means by the name; `None` when it came later.
+/// The symbol that the name denotes in this CUDA version; `None` when the function is newer.
 pub(super) fn symbol(name: &str, version: i32) -> Option<String> {
     if name == "cuGraphInstantiate" {
         return GRAPH_INSTANTIATE.iter().find(|(first, _)| *first <= version).map(|(_, symbol)| (*symbol).to_owned());

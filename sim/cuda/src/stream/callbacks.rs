@@ -26,7 +26,7 @@ fn launch_v2(stream: usize, function: HostFunction, argument: usize, mode: u32) 
     launch(stream, function, argument)
 }
 
-/// Called in any case, with the status of the work before it.
+/// Called even after a failure, with the status of the work before it.
 fn add_callback(stream: usize, callback: StreamCallback, argument: usize, flags: u32) -> Outcome {
     callback.required()?;
     if flags != 0 {

@@ -1,4 +1,4 @@
-//! Create, destroy, synchronize and query streams, and what they say about themselves.
+//! Create, destroy, synchronize and query streams, and read their properties.
 
 use cudarc::driver::sys::{CUevent_wait_flags, CUstreamCaptureStatus};
 

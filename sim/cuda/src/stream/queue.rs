@@ -1,8 +1,8 @@
 //! One stream's queue, its worker thread, and the order between streams.
 //!
-//! Every piece of work has a ticket. A ticket counts as passed once the work is done, and work starts only when
-//! the ticket before it has passed, and every marker that it was told to wait for. Plain work on an idle stream
-//! runs in the calling thread, unless `SIMCUDA_ASYNC=1` is set.
+//! Every piece of work has a ticket, which passes when the work is done. Work starts when the previous ticket and every
+//! marker that it waits for have passed. Plain work on an idle stream runs in the calling thread, unless
+//! `SIMCUDA_ASYNC=1` is set.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -82,7 +82,7 @@ impl Marker {
 pub(crate) const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
 
 impl Stream {
-    /// A stream of the context, blocking or not as `flags` say.
+    /// A stream of the context with these flags.
     pub(crate) fn new(context: &Arc<Context>, flags: u32, priority: i32) -> Arc<Stream> {
         let health = Arc::clone(&context.health);
         Arc::new(Stream { flags, priority, ..Stream::blank(Arc::downgrade(context), context.owner(), health, false) })
@@ -103,7 +103,7 @@ impl Stream {
         Marker { stream: Arc::clone(self), ticket: lock(&self.state).submitted }
     }
 
-    /// Takes no more work after what is queued; the worker ends with it.
+    /// Refuses further work; the worker ends when the queue is empty.
     pub(crate) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_all();
@@ -115,7 +115,7 @@ impl Stream {
         state.closed && state.idle()
     }
 
-    /// What the stream's next work has to wait for by itself: the legacy stream and the blocking streams of a
+    /// The markers that the stream's next work implicitly waits for: the legacy stream and the blocking streams of a
     /// context wait for each other.
     pub(crate) fn before_next(&self) -> Vec<Marker> {
         let Some(context) = self.context.upgrade() else { return Vec::new() };
@@ -130,7 +130,7 @@ impl Stream {
         markers
     }
 
-    /// Waits for all work on the stream, and for what its next work would wait for; the context's error.
+    /// Waits for all work on the stream and for its implicit markers; returns the context's error.
     pub(crate) fn synchronize(self: &Arc<Self>) -> Outcome {
         self.tail().wait();
         if self.legacy {
@@ -160,7 +160,7 @@ impl Stream {
         self.submit_after(Vec::new(), placement, Box::new(guarded))
     }
 
-    /// Queues work that sees the context's health itself, to start after `after` and what always comes before.
+    /// Queues work that handles the context's error itself, to start after `after` and the implicit markers.
     pub(crate) fn submit_after(
         self: &Arc<Self>,
         mut after: Vec<Marker>,
@@ -198,7 +198,7 @@ impl Stream {
         Ok(())
     }
 
-    // The worker's life.
+    // The worker thread's loop.
     fn work_off(&self) {
         while let Some(job) = self.next_job() {
             self.run(job);

@@ -30,7 +30,7 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
     }
 }
 
-/// The stream, for new work: some context must be current, and nothing may have failed in the stream's own.
+/// The stream, for new work: a context must be current, and the stream's context must be without error.
 pub(crate) fn usable(handle: usize) -> Result<Arc<Stream>, Code> {
     context::current()?;
     let stream = get(handle)?;
@@ -38,7 +38,7 @@ pub(crate) fn usable(handle: usize) -> Result<Arc<Stream>, Code> {
     Ok(stream)
 }
 
-/// How many streams of the program are live.
+/// The number of live streams of the program.
 pub(crate) fn count() -> usize {
     lock(&STREAMS).len()
 }
@@ -53,7 +53,7 @@ pub(super) fn remove(handle: usize) -> Result<Arc<Stream>, Code> {
     lock(&STREAMS).remove(&handle).ok_or(INVALID_HANDLE)
 }
 
-/// Forgets the handles of a destroyed context's streams.
+/// Removes the handles of a destroyed context's streams.
 pub(crate) fn release_all_of(owner: Owner) {
     lock(&STREAMS).retain(|_, stream| stream.owner != owner);
 }

@@ -79,7 +79,7 @@ fn wait(stream: usize, address: usize, value: u64, width: usize, flags: u32) -> 
     let word = word(address, width)?;
     let health = Arc::clone(&stream.health);
     let work = move || {
-        // Pinned anew each time: memory that is freed meanwhile is an error, not a wait for ever.
+        // Pinned anew each time, so that memory that is freed in the meantime is an error and not an endless wait.
         while !condition.holds(read(&word, width)?, value, width) && !health.closing() {
             std::thread::sleep(PAUSE);
         }

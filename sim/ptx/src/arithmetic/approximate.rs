@@ -1,5 +1,5 @@
-//! The approximate functions. A GPU's differ from these in the last places: PTX bounds their error, and these are
-//! nearer to the true value.
+//! The approximate functions. PTX bounds their error; these are more exact than a GPU's, so results differ in the last
+//! places.
 #![expect(clippy::cast_possible_truncation, reason = "computed in f64 and rounded once")]
 
 use super::Unary;
@@ -28,7 +28,7 @@ f32_function!(lg2, |x| x.log2());
 f32_function!(ex2, |x| x.exp2());
 f32_function!(tanh, |x| x.tanh());
 
-/// Without `.ftz`, PTX promises nearly all places.
+/// Without `.ftz`, PTX guarantees almost full precision.
 pub(crate) fn rsqrt_f64(a: u64) -> u64 {
     (1.0 / f64_of(a).sqrt()).to_bits()
 }

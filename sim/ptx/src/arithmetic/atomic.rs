@@ -1,4 +1,4 @@
-//! What atomic operations make of the old value, and what the lanes of a warp reduce to.
+//! The functions of atomic operations and of reductions in a warp.
 #![expect(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
 
 use super::float::{self, Style};

@@ -29,7 +29,7 @@ pub(crate) fn cnot(_: Type) -> Option<Unary> {
     Some(|a| u64::from(a == 0))
 }
 
-/// Shifts of the width and more leave nothing.
+/// Shifts by the width or more give 0.
 pub(crate) fn shl(type_: Type) -> Option<Binary> {
     Some(match type_.bits() {
         16 => |a, b| if b > 15 { 0 } else { (a << b) & 0xffff },
@@ -38,7 +38,7 @@ pub(crate) fn shl(type_: Type) -> Option<Binary> {
     })
 }
 
-/// Shifts of the width and more leave nothing, or the sign.
+/// Shifts by the width or more give 0, or the sign in every bit.
 pub(crate) fn shr(type_: Type) -> Option<Binary> {
     Some(match type_ {
         Type::S16 => |a, b| u64::from((a as i16 >> b.min(15)) as u16),
@@ -137,7 +137,7 @@ pub(crate) fn bfe(type_: Type) -> Option<Ternary> {
     })
 }
 
-/// `b` with `length` bits of `a` put in from `position` on.
+/// `b` with `length` bits of `a` inserted at `position`.
 fn insert<const BITS: u32>(a: u64, b: u64, position: u64, length: u64) -> u64 {
     let (position, length) = ((position & 0xff) as u32, (length & 0xff) as u32);
     let field = mask(length.min(BITS)).checked_shl(position).unwrap_or(0) & mask(BITS);
@@ -192,7 +192,7 @@ pub(crate) fn prmt(mode: Option<&str>) -> Option<Ternary> {
     })
 }
 
-/// `b` ones from bit `a` on.
+/// A mask of `b` ones, starting at bit `a`.
 pub(crate) fn bmsk(clamp: bool) -> Binary {
     if clamp {
         |a, b| (u128::from(mask(b.min(32) as u32)) << a.min(32)) as u64 & 0xffff_ffff

@@ -1,9 +1,9 @@
-//! Extended-precision arithmetic: the carry flag goes in and comes out.
+//! Extended-precision arithmetic, with carry in and carry out.
 #![expect(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
 
 use crate::types::Type;
 
-/// Operands, the carry that came in; the result, the carry that comes out.
+/// From the operands and the carry in to the result and the carry out.
 pub(crate) type Carry = fn(u64, u64, u64, bool) -> (u64, bool);
 
 fn cut<const BITS: u32>(sum: u128) -> (u64, bool) {
@@ -21,13 +21,13 @@ pub(crate) fn add(type_: Type, uses_carry: bool) -> Option<Carry> {
     })
 }
 
-/// The carry of a subtraction says that nothing was borrowed: it is that of `a + !b + 1`. PTX calls it the borrow, but
-/// compilers mix the two: nvcc's division of 128-bit integers adds after a subtraction, and counts on this.
+/// After a subtraction, the carry flag is that of `a + !b + 1`, so it is set if there was no borrow. PTX calls the flag
+/// the borrow, but nvcc relies on the former: its division of 128-bit integers adds with carry after a subtraction.
 fn difference<const BITS: u32>(a: u64, b: u64, carry: bool) -> (u64, bool) {
     cut::<BITS>(u128::from(a) + u128::from(!b & super::mask(BITS)) + u128::from(carry))
 }
 
-/// `a - b`, less what was borrowed before.
+/// `a - b` minus the previous borrow.
 pub(crate) fn sub(type_: Type, uses_carry: bool) -> Option<Carry> {
     Some(match (type_.bits(), uses_carry) {
         (32, false) => |a, b, _, _| difference::<32>(a, b, true),

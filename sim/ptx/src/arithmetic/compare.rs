@@ -6,7 +6,7 @@ use super::Binary;
 use super::float::operand;
 use crate::types::Type;
 
-/// The unordered ones (`Equ` and so on) also hold where an operand is NaN.
+/// The unordered ones (`Equ` and so on) are also true if an operand is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Eq,

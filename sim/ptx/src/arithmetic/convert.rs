@@ -9,12 +9,12 @@ use super::{Unary, mask, sign_extend};
 use crate::types::Type;
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 
-/// A `cvt`. Between integers without saturation, [`extend`] does it.
+/// A `cvt`, except between integers without saturation, which is [`extend`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Convert {
     pub(crate) from: Type,
     pub(crate) to: Type,
-    /// [`rounding`]'s number.
+    /// A mode of [`rounding`].
     pub(crate) round: u8,
     /// Between values of one type: round to an integer.
     pub(crate) integral: bool,
@@ -45,7 +45,7 @@ impl Convert {
         }
     }
 
-    /// Clamps where asked, cuts, and extends to the register.
+    /// Clamps if required, truncates, and extends to the register.
     fn fit(&self, value: i128) -> u64 {
         let bits = self.to.bits();
         let value = if self.saturate { clamp(value, self.to) } else { value };
@@ -54,7 +54,7 @@ impl Convert {
         wide & mask(u32::from(self.width))
     }
 
-    /// Out of range is clamped always. NaN is zero, but in 64 bits the highest bit alone.
+    /// Values out of range are always clamped. NaN becomes zero, or for 64 bits only the highest bit.
     fn integer_from(&self, value: f64) -> u64 {
         if value.is_nan() {
             let wide = self.from == Type::F64 || self.to.bits() == 64;
@@ -156,7 +156,7 @@ fn clamp(value: i128, type_: Type) -> i128 {
     }
 }
 
-/// Between integers: the common cases in one step. The others are [`Convert`]'s.
+/// Conversions between integers, the common cases in one step; [`Convert`] does the others.
 pub(crate) fn extend(from: Type, to: Type, width: u32) -> Option<Unary> {
     let (signed, bits, width) = if to.bits() <= from.bits() {
         (to.is_signed(), to.bits(), width)

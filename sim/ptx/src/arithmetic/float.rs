@@ -6,10 +6,10 @@ use super::{Binary, Ternary, Unary};
 use crate::types::Type;
 use rustc_apfloat::ieee::{Double, Single};
 
-/// How an instruction rounds and what it does at the edges.
+/// The rounding, flushing and saturation of an instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Style {
-    /// [`rounding`]'s number.
+    /// A mode of [`rounding`].
     pub(crate) round: u8,
     /// `.ftz`: subnormal operands and results become zero.
     pub(crate) flush: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Style {
     pub(crate) saturate: bool,
 }
 
-/// The NaN that f32 arithmetic gives.
+/// The canonical NaN of f32 arithmetic.
 pub(crate) const NAN_F32: u64 = 0x7fff_ffff;
 
 pub(crate) fn f32_of(bits: u64) -> f32 {
@@ -28,7 +28,7 @@ pub(crate) fn f64_of(bits: u64) -> f64 {
     f64::from_bits(bits)
 }
 
-/// The operand, flushed where asked.
+/// The operand, flushed if required.
 pub(crate) fn operand<const FLUSH: bool>(bits: u64) -> f32 {
     let value = f32_of(bits);
     if FLUSH && value.is_subnormal() { 0f32.copysign(value) } else { value }
@@ -190,7 +190,7 @@ pub(crate) fn abs(type_: Type, flush: bool) -> Option<Unary> {
     })
 }
 
-/// The smaller, or the larger; -0 is smaller than +0. A NaN loses against a number, or with `.NaN` wins.
+/// The smaller, or the larger; -0 is smaller than +0. A number takes precedence over a NaN, except with `.NaN`.
 fn extreme_f32<const LARGER: bool, const FLUSH: bool, const NAN: bool>(a: u64, b: u64) -> u64 {
     let (a, b) = (operand::<FLUSH>(a), operand::<FLUSH>(b));
     if a.is_nan() && b.is_nan() || NAN && (a.is_nan() || b.is_nan()) {
@@ -228,7 +228,7 @@ macro_rules! extremes {
     };
 }
 
-/// What `min` and `max` do beyond comparing.
+/// The variants of `min` and `max`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extreme {
     pub(crate) larger: bool,

@@ -8,7 +8,7 @@ use crate::types::Type;
 use half::{bf16, f16};
 use rustc_apfloat::ieee::{BFloat, Half};
 
-/// Of both formats.
+/// The canonical NaN of both formats.
 const NAN: u16 = 0x7fff;
 
 /// One of the two 16-bit formats. f32 holds the sum and the product of two values exactly enough for a single
@@ -74,7 +74,7 @@ fn finish<N: Narrow, const FLUSH: bool, const SATURATE: bool>(bits: u16) -> u16 
     }
 }
 
-/// `f(a, b, c)` on each half; what has one half has a zero above it, which no caller looks at.
+/// `f(a, b, c)` on each half. A single value has a zero upper half, whose result is ignored.
 fn each(pair: bool, f: impl Fn(u16, u16, u16) -> u16, a: u64, b: u64, c: u64) -> u64 {
     let low = u64::from(f(a as u16, b as u16, c as u16));
     if !pair {
@@ -83,7 +83,7 @@ fn each(pair: bool, f: impl Fn(u16, u16, u16) -> u16, a: u64, b: u64, c: u64) ->
     u64::from(f((a >> 16) as u16, (b >> 16) as u16, (c >> 16) as u16)) << 16 | low
 }
 
-/// What a function does beside its operation.
+/// The modifiers of a function.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Style {
     pub(crate) flush: bool,
@@ -140,7 +140,7 @@ pub(crate) fn fma(type_: Type, style: Style) -> Option<Ternary> {
     styles!(type_, style, function)
 }
 
-/// The style's `saturate` is of no use here.
+/// Ignores the style's `saturate`.
 pub(crate) fn neg(type_: Type, style: Style) -> Option<Unary> {
     fn function<N: Narrow, const PAIR: bool, const F: bool, const S: bool>(a: u64) -> u64 {
         each(PAIR, |a, _, _| flush::<N, F>(a) ^ 0x8000, a, 0, 0)
@@ -164,7 +164,7 @@ fn extreme<N: Narrow, const LARGER: bool, const WINS: bool>(a: u16, b: u16) -> u
     if first { a } else { b }
 }
 
-/// As for f32; here the style's `saturate` says that a NaN wins.
+/// As for f32; the style's `saturate` stands for `.NaN`.
 pub(crate) fn min(type_: Type, style: Style) -> Option<Binary> {
     fn function<N: Narrow, const PAIR: bool, const F: bool, const W: bool>(a: u64, b: u64) -> u64 {
         each(PAIR, |a, b, _| extreme::<N, false, W>(flush::<N, F>(a), flush::<N, F>(b)), a, b, 0)
@@ -172,7 +172,7 @@ pub(crate) fn min(type_: Type, style: Style) -> Option<Binary> {
     styles!(type_, style, function)
 }
 
-/// As for f32; here the style's `saturate` says that a NaN wins.
+/// As for f32; the style's `saturate` stands for `.NaN`.
 pub(crate) fn max(type_: Type, style: Style) -> Option<Binary> {
     fn function<N: Narrow, const PAIR: bool, const F: bool, const W: bool>(a: u64, b: u64) -> u64 {
         each(PAIR, |a, b, _| extreme::<N, true, W>(flush::<N, F>(a), flush::<N, F>(b)), a, b, 0)

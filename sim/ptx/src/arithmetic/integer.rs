@@ -100,12 +100,12 @@ pub(crate) fn sad(type_: Type) -> Option<Ternary> {
     for_integers!(type_, |a, b, c| c.wrapping_add(a.max(b).wrapping_sub(a.min(b))))
 }
 
-/// Division by zero gives all ones, as GPUs do; PTX leaves it open.
+/// Division by zero gives all ones, as on GPUs; PTX leaves it unspecified.
 pub(crate) fn div(type_: Type) -> Option<Binary> {
     for_integers!(type_, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) })
 }
 
-/// The remainder by zero is the dividend, as on GPUs; PTX leaves it open.
+/// The remainder by zero is the dividend, as on GPUs; PTX leaves it unspecified.
 pub(crate) fn rem(type_: Type) -> Option<Binary> {
     for_integers!(type_, |a, b| if b == 0 { a } else { a.wrapping_rem(b) })
 }

@@ -1,7 +1,7 @@
-//! What instructions compute, as functions over register values.
+//! The arithmetic of instructions, as functions over register values.
 //!
-//! A value is the low bits of a `u64`, zero above its type's width; a predicate is 0 or 1. Each function here belongs
-//! to one type and set of modifiers, so that executing is one call through a pointer.
+//! A value is the low bits of a `u64`, zero above its type's width; a predicate is 0 or 1. Each function is for
+//! one type and one set of modifiers, so that execution is one call through a pointer.
 
 pub(crate) mod approximate;
 pub(crate) mod atomic;
@@ -50,12 +50,12 @@ macro_rules! for_integers {
 }
 pub(crate) use for_integers;
 
-/// All bits of a width.
+/// A mask of the width's bits.
 pub(crate) fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-/// The value of `from` bits, with its sign repeated to 64.
+/// Sign-extends a value of `from` bits to 64 bits.
 pub(crate) fn sign_extend(value: u64, from: u32) -> u64 {
     let shift = 64 - from.clamp(1, 64);
     ((value << shift).cast_signed() >> shift).cast_unsigned()

@@ -1,9 +1,9 @@
-//! Rounding that the processor does not do by itself: towards zero, down and up, and of halves.
+//! Rounding modes that the processor does not provide: towards zero, down and up, and rounding to halves.
 
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 use rustc_apfloat::{Float, FloatConvert, Round};
 
-/// `.rn` and its kin; as numbers, since they choose between functions at compile time.
+/// The rounding modes `.rn` and so on, as integers for use as const parameters.
 pub(crate) const NEAREST: u8 = 0;
 pub(crate) const ZERO: u8 = 1;
 pub(crate) const DOWN: u8 = 2;
@@ -66,7 +66,7 @@ pub(crate) fn from_integer<F: Format>(value: i128, mode: u8) -> u64 {
     F::from_i128_r(value, round(mode)).value.bits()
 }
 
-/// The nearest root, moved by one place where it lies on the wrong side.
+/// The nearest root, adjusted by one unit in the last place if it is on the wrong side.
 pub(crate) fn sqrt_f32(x: f32, mode: u8) -> f32 {
     let root = x.sqrt();
     if mode == NEAREST || !root.is_finite() || root == 0.0 {
@@ -77,7 +77,7 @@ pub(crate) fn sqrt_f32(x: f32, mode: u8) -> f32 {
     step(square, f64::from(x), mode, root, f32::next_down, f32::next_up)
 }
 
-/// The nearest root, moved by one place where it lies on the wrong side.
+/// The nearest root, adjusted by one unit in the last place if it is on the wrong side.
 pub(crate) fn sqrt_f64(x: f64, mode: u8) -> f64 {
     let root = x.sqrt();
     if mode == NEAREST || !root.is_finite() || root == 0.0 {

@@ -1,15 +1,15 @@
-//! Loads and stores, whichever memory the address means.
+//! Loads and stores in every state space.
 
 use crate::op::{Access, Window};
 use crate::{FaultKind, Memory};
 
-/// Generic addresses of shared, local and parameter memory have these bits on top, which no address of memory has.
+/// The top bits of generic addresses of shared, local and parameter memory, which no global address has.
 const SHARED: u64 = 0xf100_0000_0000_0000;
 const LOCAL: u64 = 0xf200_0000_0000_0000;
 const PARAM: u64 = 0xf300_0000_0000_0000;
 const TOP: u64 = 0xff00_0000_0000_0000;
 
-/// What is added to an address in a window to make it generic.
+/// The generic address of a window's start.
 pub(crate) fn window_base(window: Window) -> u64 {
     match window {
         Window::Shared => SHARED,
@@ -19,7 +19,7 @@ pub(crate) fn window_base(window: Window) -> u64 {
     }
 }
 
-/// Where a generic address leads, and the address there.
+/// The state space of a generic address, and the address in it.
 pub(super) fn resolve(address: u64) -> (Window, u64) {
     let window = match address & TOP {
         SHARED => Window::Shared,
@@ -30,7 +30,7 @@ pub(super) fn resolve(address: u64) -> (Window, u64) {
     (window, address & !TOP)
 }
 
-/// All memory that a thread sees.
+/// The memory visible to a thread.
 pub(super) struct View<'v> {
     pub(super) memory: &'v dyn Memory,
     pub(super) shared: &'v mut [u8],
@@ -83,7 +83,7 @@ impl View<'_> {
         check(address, access)?;
         let (window, at) = locate(address, access.window);
         let bytes = u32::from(access.bytes);
-        // Nobody else sees a block's own memory meanwhile.
+        // No other thread of the machine accesses a block's own memory.
         let mut own = |memory: &mut [u8]| {
             let old = read(memory, at, bytes)?;
             write(memory, at, bytes, change(old))?;

@@ -1,10 +1,10 @@
-//! Barriers of a block: who waits is let go once all that are expected have arrived.
+//! Barriers of a block: releases the waiting threads when all expected ones have arrived.
 
 use super::thread::{State, Thread};
 use crate::link::Linked;
 use crate::op::{Barrier, BarrierKind, Op, Reduction};
 
-/// Lets go whom it can; returns whether there was anybody.
+/// Releases the threads of complete barriers; returns whether there were any.
 pub(super) fn resolve(threads: &mut [Thread], program: &Linked) -> bool {
     let mut waiting = 0u16;
     for thread in threads.iter() {
@@ -38,7 +38,7 @@ fn instruction<'p>(thread: &Thread, program: &'p Linked) -> Option<&'p Barrier> 
     }
 }
 
-/// Whether the threads have arrived that the waiting ones expect: all, or so many.
+/// Whether the expected threads have arrived: all, or a given number.
 fn is_complete(threads: &[Thread], program: &Linked, id: u32) -> bool {
     let Some(first) = threads.iter().find(|thread| at(thread, id)) else { return false };
     match instruction(first, program).and_then(|barrier| barrier.count) {
@@ -47,7 +47,7 @@ fn is_complete(threads: &[Thread], program: &Linked, id: u32) -> bool {
     }
 }
 
-/// Barriers count whole warps: the lanes that a warp lacks or that have ended count with the others.
+/// Barriers count whole warps: missing lanes and ended lanes of a warp count as arrived.
 fn weight(warp: &[Thread], id: u32) -> u64 {
     let arrived = warp.iter().filter(|thread| has_arrived(thread, id)).count();
     let complete = warp.iter().all(|thread| thread.state == State::Exited || has_arrived(thread, id));

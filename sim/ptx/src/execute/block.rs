@@ -1,4 +1,4 @@
-//! A block: its threads take turns, warp by warp.
+//! Executes a block: its threads take turns, warp by warp.
 
 use super::step::{Trouble, run};
 use super::thread::{Frames, State, Thread};
@@ -6,7 +6,7 @@ use super::{Grid, barrier, warp};
 use crate::{Fault, FaultKind};
 use std::time::{Duration, Instant};
 
-/// Turns that a warp gets in one turn of its block, as long as its lanes come together in between.
+/// The maximum number of turns of a warp in one turn of its block, while its lanes keep meeting.
 const WARP_TURNS: u32 = 64;
 
 pub(super) struct Block<'g> {
@@ -29,7 +29,7 @@ impl<'g> Block<'g> {
         self.threads.iter().all(|thread| thread.state == State::Exited)
     }
 
-    /// How long nothing can happen here; `None` where a thread can run.
+    /// The time for which no thread can run; `None` if one can.
     pub(super) fn sleeps_for(&self) -> Option<Duration> {
         if self.threads.iter().any(|thread| thread.state == State::Ready) {
             return None;
@@ -44,7 +44,7 @@ impl<'g> Block<'g> {
         }
     }
 
-    /// One turn of every thread that can run.
+    /// Gives every thread that can run one turn.
     pub(super) fn turn(&mut self, frames: &mut Frames) -> Result<(), Fault> {
         let mut moved = false;
         for first in (0..self.threads.len()).step_by(32) {
@@ -60,7 +60,7 @@ impl<'g> Block<'g> {
         Ok(())
     }
 
-    /// Returns whether any lane has moved.
+    /// Returns whether any lane made progress.
     fn turn_of_warp(&mut self, first: usize, frames: &mut Frames) -> Result<bool, Fault> {
         let end = (first + 32).min(self.threads.len());
         let mut moved = false;
@@ -101,7 +101,7 @@ impl<'g> Block<'g> {
         }
     }
 
-    /// A fault of a thread, at the operation where it stands.
+    /// A fault of a thread, at its current operation.
     fn fault(&self, number: usize, trouble: Trouble) -> Fault {
         let thread = &self.threads[number];
         let program = self.grid.program;

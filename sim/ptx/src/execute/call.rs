@@ -1,4 +1,4 @@
-//! Calls: frames come and go, and values cross between them.
+//! Calls and returns: pushes and pops frames, and copies arguments and results.
 
 use super::access::{read, write};
 use super::thread::{Frame, Thread};
@@ -8,7 +8,7 @@ use crate::link::{Linked, function_at};
 use crate::lower::MOST_LOCAL;
 use crate::op::{LOCAL_BASE, Place, Target, Transfer};
 
-/// Frames and registers of one thread; a GPU's stack is far smaller.
+/// Limits of one thread's frames and registers; a GPU's stack is far smaller.
 const MOST_CALLS: usize = 1 << 14;
 const MOST_REGISTERS: usize = 1 << 20;
 
@@ -19,7 +19,7 @@ struct Corner {
     local: u64,
 }
 
-/// Begins a call of the current function; the program counter is behind it already.
+/// Starts a call; the program counter is already after the call.
 pub(super) fn enter(thread: &mut Thread, program: &Linked, call: usize) -> Result<(), FaultKind> {
     let caller = &program.functions[thread.function].function;
     let site = &caller.calls[call];
@@ -57,7 +57,7 @@ pub(super) fn enter(thread: &mut Thread, program: &Linked, call: usize) -> Resul
     Ok(())
 }
 
-/// Returns to the caller; `false` where there is none.
+/// Returns to the caller; `false` if there is none.
 pub(super) fn leave(thread: &mut Thread, program: &Linked) -> bool {
     let Some(caller) = thread.callers.pop() else { return false };
     let from = Corner { registers: thread.base, local: thread.local_base() };
@@ -72,7 +72,7 @@ pub(super) fn leave(thread: &mut Thread, program: &Linked) -> bool {
     true
 }
 
-/// Lowering has made sure that both places exist.
+/// Lowering has checked that both locations exist.
 fn carry(thread: &mut Thread, transfer: Transfer, from: Corner, to: Corner) {
     let bytes = u32::try_from(transfer.bytes.min(8)).unwrap_or(8);
     match (transfer.from, transfer.to) {

@@ -1,8 +1,8 @@
-//! Executes launches: a few blocks at a time, on as many threads of the machine as there is work for.
+//! Executes launches: a few blocks at a time, on up to as many of the machine's threads as there are blocks.
 //!
-//! A block belongs to one of them, so that only global memory is shared. Its threads take turns: each runs until it
-//! waits, ends, or has jumped backwards often enough. So a thread may spin on what another thread, another block or
-//! the CPU writes. Of more blocks than [`RESIDENT`], some begin when others end, as on a GPU.
+//! A block stays on one of them, so that only global memory is shared. Its threads take turns: each runs until it
+//! waits, ends, or has jumped backwards a fixed number of times. Hence a thread may spin on a value that another thread,
+//! another block or the CPU writes. Blocks beyond [`RESIDENT`] start when others end, as on a GPU.
 
 mod access;
 mod barrier;
@@ -24,21 +24,21 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use thread::{Frames, Thread};
 
-/// The blocks of a launch that run at the same time, at most.
+/// The maximum number of blocks of a launch that run concurrently.
 pub const RESIDENT: usize = 32;
-/// What their threads' registers and local memory may take together, as far as one block fits.
+/// The limit on registers and local memory of the resident blocks together, in bytes; one block always runs.
 const RESIDENT_BYTES: u64 = 1 << 30;
-/// As on every GPU.
+/// The same on every GPU.
 const MOST_THREADS: u64 = 1024;
-/// More than any GPU's.
+/// More than the limit of any GPU.
 const MOST_SHARED: u64 = 1 << 20;
 
-/// What all blocks of a launch have in common.
+/// The state that all blocks of a launch share.
 pub(crate) struct Grid<'l> {
     pub(crate) program: &'l Linked,
     pub(crate) memory: &'l dyn Memory,
     pub(crate) kernel: &'l str,
-    /// The kernel's place among the functions.
+    /// The kernel's index among the functions.
     pub(crate) entry: usize,
     pub(crate) size: [u32; 3],
     pub(crate) block_size: [u32; 3],
@@ -56,7 +56,7 @@ pub(crate) struct Grid<'l> {
 ///
 /// # Errors
 ///
-/// The first [`Fault`]; what other threads were doing then is abandoned.
+/// The first [`Fault`]; the work of other threads is abandoned.
 pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     let grid = grid(launch, memory)?;
     let blocks = grid.blocks();
@@ -67,7 +67,7 @@ pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     let capacity = share.min(RESIDENT.min(fitting).div_ceil(workers)).max(1);
     std::thread::scope(|scope| {
         for _ in 1..workers {
-            // The machine may have no thread to spare: then there are fewer.
+            // If the machine cannot start a thread, fewer run.
             let _ = std::thread::Builder::new().spawn_scoped(scope, || grid.work(capacity));
         }
         grid.work(capacity);
@@ -78,7 +78,7 @@ pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
     }
 }
 
-/// Checks what the launch asks for.
+/// Checks the launch's parameters.
 fn grid<'l>(launch: &'l Launch, memory: &'l dyn Memory) -> Result<Grid<'l>, Fault> {
     let kernel = &launch.kernel;
     let threads = launch.block.iter().map(|&length| u64::from(length)).try_fold(1u64, u64::checked_mul);
@@ -126,7 +126,7 @@ impl Grid<'_> {
         self.size.iter().map(|&length| u64::from(length)).product()
     }
 
-    /// What a block takes while all its threads are under way.
+    /// The memory of a block while all of its threads are active, in bytes.
     fn block_bytes(&self) -> u64 {
         let entry = &self.program.functions[self.entry];
         let thread = entry.function.local_bytes + 8 * entry.frame.len() as u64 + size_of::<Thread>() as u64;
@@ -134,7 +134,7 @@ impl Grid<'_> {
         thread * threads + self.shared_bytes
     }
 
-    /// Runs blocks until there are none left.
+    /// Runs blocks until none is left.
     fn work(&self, capacity: usize) {
         let mut resident: Vec<Block<'_>> = Vec::new();
         let mut frames = Frames::default();
@@ -153,7 +153,7 @@ impl Grid<'_> {
         }
     }
 
-    /// One turn of every resident block.
+    /// Gives every resident block one turn.
     fn turn(&self, resident: &mut Vec<Block<'_>>, frames: &mut Frames) -> Result<(), Fault> {
         let (mut ended, mut wake) = (false, Some(Duration::MAX));
         for block in resident.iter_mut() {
@@ -167,9 +167,9 @@ impl Grid<'_> {
         }
         resident.retain(|block| !block.has_ended());
         match wake {
-            // A thread may sleep, but who interrupts it should not wait long.
+            // A sleep is short, so that an interruption is noticed soon.
             Some(time) if !resident.is_empty() => std::thread::sleep(time.min(Duration::from_millis(1))),
-            // What spins here may wait for another thread of the machine.
+            // A spinning kernel may wait for another thread of this machine.
             _ if !ended => std::thread::yield_now(),
             _ => {}
         }
@@ -184,7 +184,7 @@ impl Grid<'_> {
         let index = next.ok()?;
         let (width, height) = (u64::from(self.size[0]), u64::from(self.size[1]));
         let place = [index % width, index / width % height, index / width / height];
-        // Each is smaller than the grid's length.
+        // Each is smaller than the grid's length in its dimension.
         Some(Block::new(self, place.map(|at| u32::try_from(at).unwrap_or(u32::MAX))))
     }
 

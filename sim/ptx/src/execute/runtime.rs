@@ -1,4 +1,4 @@
-//! What the device's runtime provides: `vprintf` and `__assertfail`.
+//! The device runtime: `vprintf` and `__assertfail`.
 
 use super::Grid;
 use super::access::{View, read};
@@ -8,10 +8,10 @@ use crate::FaultKind;
 use crate::op::{Access, Place, Window};
 use std::io::Write;
 
-/// Texts end here at the latest.
+/// The maximum length of a text.
 const LONGEST_TEXT: u64 = 4096;
 
-/// Prints at once, where CUDA would collect until the device is synchronised.
+/// Prints at once. CUDA would buffer the output until the device is synchronised.
 pub(super) fn print(
     thread: &mut Thread,
     grid: &Grid<'_>,
@@ -24,7 +24,7 @@ pub(super) fn print(
     let format = text(&view, format).ok_or(FaultKind::IllegalAddress)?;
     let printed = formatted(&view, &format, buffer)?;
     let mut output = std::io::stdout().lock();
-    // There is nobody to tell that the output is closed.
+    // There is no way to report that the output is closed.
     let _ = output.write_all(printed.as_bytes()).and_then(|()| output.flush());
     let count = format.bytes().filter(|&byte| byte == b'%').count() as u64;
     match result {
@@ -38,7 +38,7 @@ pub(super) fn print(
     Ok(())
 }
 
-/// The fault that a failed assertion is, with its text as far as that can be read.
+/// The fault of a failed assertion, with as much of its text as is readable.
 pub(super) fn assertion(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], arguments: [Place; 4]) -> Trouble {
     let [message, file, _, function] = arguments.map(|place| argument(thread, place, 8));
     let line = argument(thread, arguments[2], 4);
@@ -68,7 +68,7 @@ fn text(view: &View<'_>, address: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Fills in the format's places with the values of the buffer, each aligned to its size.
+/// Fills the format's placeholders with the values of the buffer, each aligned to its size.
 fn formatted(view: &View<'_>, format: &str, buffer: u64) -> Result<String, FaultKind> {
     let mut printed = String::new();
     let mut at = buffer;
@@ -82,7 +82,7 @@ fn formatted(view: &View<'_>, format: &str, buffer: u64) -> Result<String, Fault
             rest = after;
             continue;
         };
-        // The letter is ASCII, so that the next one begins behind it.
+        // The letter is ASCII, hence one byte long.
         let (flags, letter) = (&after[..end], after.as_bytes()[end]);
         rest = &after[end + 1..];
         if letter == b'%' {
@@ -123,7 +123,7 @@ fn field(view: &View<'_>, flags: &str, letter: u8, value: u64, wide: bool) -> Re
     })
 }
 
-/// C has two digits of exponent and its sign.
+/// C prints an exponent with a sign and two digits.
 fn exponential(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$e}");
     match text.split_once('e') {
@@ -135,7 +135,7 @@ fn exponential(value: f64, digits: usize) -> String {
     }
 }
 
-/// To the width that the flags ask for.
+/// Pads to the width that the flags specify.
 fn padded(flags: &str, field: &str) -> String {
     let flags = flags.split('.').next().unwrap_or_default();
     let start = flags.find(|letter: char| ('1'..='9').contains(&letter)).unwrap_or(flags.len());

@@ -1,4 +1,4 @@
-//! The inner loop: one thread runs until it waits, ends, faults or has had its turn.
+//! The inner loop: runs one thread until it waits, ends, faults or its turn is over.
 
 use super::Grid;
 use super::access::{View, resolve};
@@ -10,10 +10,10 @@ use crate::arithmetic::mask;
 use crate::op::{Atomic, BarrierKind, CARRY, Op, Slot, Target};
 use std::time::{Duration, Instant};
 
-/// How often a thread jumps backwards or calls in one turn.
+/// The maximum number of backward jumps and calls in one turn.
 const TURN: u32 = 256;
 
-/// Why a thread cannot go on.
+/// The reason why a thread cannot continue.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) kind: FaultKind,
@@ -28,7 +28,7 @@ impl From<FaultKind> for Trouble {
     }
 }
 
-/// Why the loop over one frame's operations ended.
+/// The reason why the loop over one frame's operations ended.
 enum Leave {
     TurnOver,
     Call(usize),
@@ -39,7 +39,7 @@ enum Leave {
     Sleep(u64),
 }
 
-/// Runs a thread for one turn. In trouble, its program counter is at the operation to blame.
+/// Runs a thread for one turn. After a fault, its program counter is at the faulting operation.
 pub(super) fn run(thread: &mut Thread, grid: &Grid<'_>, block: [u32; 3], shared: &mut [u8]) -> Result<(), Trouble> {
     let mut fuel = TURN;
     loop {
@@ -90,7 +90,7 @@ fn enter(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], index: usize) 
     }
 }
 
-/// Arrives at a barrier, and waits there unless it only announces itself.
+/// Arrives at a barrier, and waits there unless it is a `bar.arrive`.
 fn arrive(thread: &mut Thread, grid: &Grid<'_>, index: usize) -> Result<(), Trouble> {
     let barrier = grid.program.functions[thread.function].function.barriers[index];
     let id = low(thread.slot(barrier.id));
@@ -193,7 +193,7 @@ fn frame(
             }
             Op::InWindow { d, a, window } => {
                 let inside = resolve(get!(a)).0 == *window;
-                // Constants are in no other space, though they lie between global variables.
+                // Constants belong to no other space, although they are stored among the global variables.
                 get!(d) = u64::from(inside && !grid.program.is_constant(get!(a)));
             }
             Op::InConst { d, a } => get!(d) = u64::from(grid.program.is_constant(get!(a))),

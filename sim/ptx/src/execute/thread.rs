@@ -1,31 +1,31 @@
-//! One thread of a kernel: where it stands and what it holds.
+//! The state of one thread of a kernel.
 
 use crate::link::Linked;
 use crate::op::{LOCAL_BASE, Slot};
 use std::time::Instant;
 
-/// What a thread does next.
+/// The scheduling state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
-    /// Until then.
+    /// Sleeps until then.
     Sleeping(Instant),
-    /// At the barrier of this number; the program counter is at its instruction.
+    /// Waits at the barrier with this number; the program counter is at the barrier's instruction.
     AtBarrier(u32),
-    /// At what the lanes of a warp do together: those of the mask, or those that are here. The program counter is
-    /// at the instruction.
+    /// Waits at a collective instruction of the warp, for the lanes of the mask or those present. The program counter
+    /// is at the instruction.
     AtWarp(Option<u32>),
     Exited,
 }
 
-/// A call that has not returned.
+/// An active call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     /// The caller's.
     pub(super) function: usize,
     pub(super) pc: usize,
     pub(super) base: usize,
-    /// Which of the caller's calls.
+    /// The index of the call in the caller.
     pub(super) call: usize,
 }
 
@@ -33,27 +33,27 @@ pub(super) struct Frame {
 pub(super) struct Thread {
     pub(super) state: State,
     pub(super) index: [u32; 3],
-    /// In the block.
+    /// The index in the block.
     pub(super) number: u32,
     pub(super) function: usize,
     /// The next operation.
     pub(super) pc: usize,
-    /// Where the current frame begins in `registers`.
+    /// The start of the current frame in `registers`.
     pub(super) base: usize,
-    /// The frames of all calls; none before the thread has begun.
+    /// The frames of all active calls; empty before the thread starts.
     pub(super) registers: Vec<u64>,
-    /// The local memory of all calls.
+    /// The local memory of all active calls.
     pub(super) local: Vec<u8>,
     pub(super) callers: Vec<Frame>,
-    /// The barriers at which it arrived without waiting, a bit each.
+    /// A bit for each barrier at which it arrived without waiting.
     pub(super) arrived: u16,
-    /// How often it has waited in vain for its warp to come together.
+    /// The number of turns spent waiting for its warp in vain.
     pub(super) patience: u32,
-    /// Whether it left the rest of its turn to the other lanes of its warp.
+    /// Whether it yielded the rest of its turn to the other lanes of its warp.
     pub(super) yielded: bool,
 }
 
-/// Frames of threads that have ended, for those that begin.
+/// Buffers of ended threads, reused by new ones.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     spare: Vec<(Vec<u64>, Vec<u8>)>,
@@ -81,7 +81,7 @@ impl Thread {
         self.number % 32
     }
 
-    /// Gives a thread that has not begun its first frame.
+    /// Creates the first frame of a new thread.
     pub(super) fn begin(&mut self, program: &Linked, frames: &mut Frames) {
         if !self.registers.is_empty() {
             return;
@@ -107,7 +107,7 @@ impl Thread {
         self.registers[self.base + slot as usize] = value;
     }
 
-    /// Where the current frame's local memory begins.
+    /// The start of the current frame's local memory.
     pub(super) fn local_base(&self) -> u64 {
         self.slot(LOCAL_BASE)
     }

@@ -1,17 +1,17 @@
-//! What the lanes of a warp do together, once all that take part have come.
+//! The collective operations of a warp, performed when all participating lanes have arrived.
 
 use super::thread::{State, Thread};
 use crate::link::Linked;
 use crate::op::{Shuffle, Warp, WarpKind};
 use std::mem::discriminant;
 
-/// Turns that a lane waits for the others where nobody says which take part: they may never come.
+/// The number of turns that a lane waits for others when the participants are unspecified and may never arrive.
 const PATIENCE: u32 = 64;
 
 /// Values by lane.
 type Lanes<T> = [T; 32];
 
-/// Performs what can be performed; returns whether anything was.
+/// Performs every operation that is ready; returns whether there was one.
 pub(super) fn resolve(lanes: &mut [Thread], program: &Linked) -> bool {
     let mut resolved = false;
     for first in 0..lanes.len() {
@@ -37,7 +37,7 @@ fn waiting<'p>(thread: &Thread, program: &'p Linked) -> Option<&'p Warp> {
     }
 }
 
-/// The lanes at the same kind of instruction with the same mask, if all of the mask that have not ended are there.
+/// The lanes at the same kind of instruction with the same mask, if all live lanes of the mask have arrived.
 fn masked_group(lanes: &[Thread], program: &Linked, first: usize, mask: u32) -> u32 {
     let kind = waiting(&lanes[first], program).map(|warp| discriminant(&warp.kind));
     let mut group = 0;
@@ -53,7 +53,7 @@ fn masked_group(lanes: &[Thread], program: &Linked, first: usize, mask: u32) -> 
     group
 }
 
-/// The lanes at the same instruction, once no other lane can still come, or has not for long.
+/// The lanes at the same instruction, once no other lane can arrive, or none has for some turns.
 fn present_group(lanes: &mut [Thread], first: usize) -> u32 {
     let (function, pc) = (lanes[first].function, lanes[first].pc);
     let others_run = lanes.iter().any(|thread| thread.state == State::Ready);
@@ -136,7 +136,7 @@ fn shuffle(how: Shuffle, b: u64, c: u64, lane: usize, group: u32, a: &Lanes<u64>
         Shuffle::Index => (first | b & !segments, first | b & !segments <= last),
     };
     let source = if inside { source & 31 } else { lane };
-    // What a lane that does not take part holds is undefined.
+    // The value of a lane that does not participate is undefined.
     let source = if group >> source & 1 == 1 { source } else { lane };
     (a[source], inside)
 }

@@ -1,4 +1,4 @@
-//! Arithmetic that integers and floating-point numbers share by name.
+//! Lowers arithmetic whose names integers and floating-point numbers share.
 
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::arithmetic::float::{self, Extreme, Style};
@@ -15,7 +15,7 @@ impl<'a> Lower<'_, 'a> {
         let nan = m.take("NaN");
         let xor_sign = m.take("xorsign");
         if xor_sign && !m.take("abs") {
-            return Err("modifier .xorsign goes with .abs".to_owned());
+            return Err("modifier .xorsign needs .abs".to_owned());
         }
         let speed = m.take_any(&["approx", "full"]);
         let type_ = type_of(m)?;

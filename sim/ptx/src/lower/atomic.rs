@@ -1,4 +1,4 @@
-//! Atomic operations on memory.
+//! Lowers atomic operations on memory.
 
 use super::arithmetic::type_of;
 use super::memory::{SCOPES, access_of, drop_cache_hints};

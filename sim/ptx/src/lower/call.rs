@@ -1,4 +1,4 @@
-//! Calls: of functions, through pointers, and of the two that the device's runtime provides.
+//! Lowers calls: of functions, through pointers, and of the two functions of the device runtime.
 
 use super::scope::Entity;
 use super::symbols::Symbol;
@@ -35,7 +35,7 @@ impl<'a> Lower<'_, 'a> {
                     self.call_of(Target::Function(index), &shape, results, arguments)?
                 }
                 Some(Symbol::Function(_) | Symbol::Undefined) => self.call_of_runtime(name, results, arguments)?,
-                _ => return Err(format!("{name} is no function")),
+                _ => return Err(format!("{name} is not a function")),
             }
         };
         let call = append(&mut self.function.calls, call);
@@ -48,9 +48,9 @@ impl<'a> Lower<'_, 'a> {
             Some(Entity::Prototype(shape)) => Ok(shape.clone()),
             Some(Entity::CallTargets(targets)) => match self.symbols.names.get(targets[0]) {
                 Some(&Symbol::Function(index)) => Ok(self.symbols.shapes[index].clone()),
-                _ => Err(format!("{} is no function", targets[0])),
+                _ => Err(format!("{} is not a function", targets[0])),
             },
-            _ => Err(format!("{name} is no prototype")),
+            _ => Err(format!("{name} is not a prototype")),
         }
     }
 
@@ -76,7 +76,7 @@ impl<'a> Lower<'_, 'a> {
         Ok(call)
     }
 
-    /// Where the caller wants a result.
+    /// The caller's location for a result.
     fn actual_result(&mut self, operand: &Operand<'a>, formal: Formal) -> Lowered<Place> {
         match operand {
             Operand::Name(name)
@@ -89,7 +89,7 @@ impl<'a> Lower<'_, 'a> {
         }
     }
 
-    /// Where the caller keeps an argument.
+    /// The caller's location of an argument.
     fn actual(&mut self, operand: &Operand<'a>, formal: Formal) -> Lowered<Place> {
         if let Operand::Name(name) = operand
             && let Some(Entity::Local { offset, size }) = self.scopes.find(name)
@@ -114,7 +114,7 @@ impl<'a> Lower<'_, 'a> {
         Ok(Place::Slot(self.wide_source(operand, type_)?))
     }
 
-    /// `vprintf` and `__assertfail` are what a module may call without defining it.
+    /// The functions that a module may call without defining them: `vprintf` and `__assertfail`.
     fn call_of_runtime(&mut self, name: &str, results: &[Operand<'a>], arguments: &[Operand<'a>]) -> Lowered<Call> {
         let bytes = |bytes| Formal { place: Place::Local(0), bytes };
         let target = match (name, arguments) {
@@ -140,7 +140,7 @@ impl<'a> Lower<'_, 'a> {
     }
 }
 
-/// The list in parentheses that comes next; none is an empty one.
+/// The next list in parentheses; empty if there is none.
 fn take_list<'o, 'a>(operands: &mut &'o [Operand<'a>]) -> &'o [Operand<'a>] {
     match *operands {
         [Operand::List(list), rest @ ..] => {

@@ -1,4 +1,4 @@
-//! Branches and ends.
+//! Lowers branches, returns and exits.
 
 use super::scope::Entity;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
@@ -25,7 +25,7 @@ impl<'a> Lower<'_, 'a> {
         operands::<0>(i).map(|_| ())
     }
 
-    /// The label of a `bra`, whose modifiers are checked here too, as it may have a guard.
+    /// The label of a `bra`. Checks its modifiers, too, since a guarded branch is lowered elsewhere.
     pub(super) fn branch_target(&mut self, i: &Instruction<'a>) -> Lowered<u32> {
         if let Some(left) = i.modifiers.iter().find(|&&left| left != "uni") {
             return Err(format!("modifier .{left} is not supported with this instruction"));
@@ -39,7 +39,7 @@ impl<'a> Lower<'_, 'a> {
     fn label(&self, name: &'a str) -> Lowered<u32> {
         match self.scopes.find(name) {
             Some(Entity::Label(label)) => Ok(*label),
-            _ => Err(format!("{name} is no label")),
+            _ => Err(format!("{name} is not a label")),
         }
     }
 
@@ -51,7 +51,7 @@ impl<'a> Lower<'_, 'a> {
             return Err("a list of targets was expected".to_owned());
         };
         let Some(Entity::BranchTargets(targets)) = self.scopes.find(list) else {
-            return Err(format!("{list} is no list of targets"));
+            return Err(format!("{list} is not a list of targets"));
         };
         let labels = targets.iter().map(|name| self.label(name)).collect::<Lowered<Vec<u32>>>()?;
         let a = self.source(a, Type::U32)?;

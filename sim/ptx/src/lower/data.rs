@@ -1,4 +1,4 @@
-//! Moving, comparing, choosing and converting values.
+//! Lowers moves, comparisons, selections and conversions.
 
 use super::arithmetic::{style, type_of};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
@@ -47,7 +47,7 @@ impl<'a> Lower<'_, 'a> {
     fn unpack(&mut self, parts: &[Operand<'a>], a: &Operand<'a>, type_: Type) -> Lowered<()> {
         let part = part_type(type_, parts.len())?;
         let source = self.source(a, type_)?;
-        // A part may be the source's register.
+        // A part may be the source register.
         let whole = self.copied(source);
         let f: Binary = match part.bits() {
             8 => |a, shift| a >> shift & 0xff,
@@ -84,7 +84,7 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    /// The two values that an instruction compares.
+    /// The two operands of a comparison.
     fn compared(&mut self, operands: &[Operand<'a>], type_: Type) -> Lowered<(Slot, Slot)> {
         let [_, a, b, ..] = operands else { return Err("3 operands were expected".to_owned()) };
         Ok((self.source(a, type_)?, self.source(b, type_)?))
@@ -110,7 +110,7 @@ impl<'a> Lower<'_, 'a> {
         d
     }
 
-    /// A second predicate is the opposite of the first, or of halves that of the upper ones.
+    /// The second predicate is the inverse of the first; for pairs of halves, it is the result of the upper halves.
     fn setp(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let how = m.take_any(&["and", "or", "xor"]);
         let (f, type_) = comparison(m)?;
@@ -176,7 +176,7 @@ impl<'a> Lower<'_, 'a> {
         let (t, by) = (type_of(m)?, type_of(m)?);
         match by {
             Type::S32 if !flush => self.ternary(i, [t, t, t, by], Some(|a, b, c| if c >> 31 == 0 { a } else { b })),
-            // Negative zero counts as zero, NaN chooses b. Subnormal numbers have a sign only without .ftz.
+            // Negative zero counts as zero, NaN selects b. With .ftz, subnormal numbers count as zero.
             Type::F32 if flush => {
                 let f = |a, b, c: u64| if c & 0x7fff_ffff < 0x80_0000 || c <= 0x7f80_0000 { a } else { b };
                 self.ternary(i, [t, t, t, by], Some(f))
@@ -302,7 +302,7 @@ impl<'a> Lower<'_, 'a> {
     }
 }
 
-/// The comparison that the modifiers ask for, and the type of what is compared.
+/// The comparison that the modifiers select, and the type of its operands.
 fn comparison(m: &mut Modifiers<'_>) -> Lowered<(Binary, Type)> {
     let comparison = m.take_with(Comparison::parse).ok_or("a comparison was expected")?;
     let flush = m.take("ftz");

@@ -1,4 +1,4 @@
-//! Floating-point functions.
+//! Lowers floating-point functions.
 
 use super::arithmetic::{style, type_of};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED};

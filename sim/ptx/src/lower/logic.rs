@@ -1,4 +1,4 @@
-//! Logic, shifts and what works on single bits and bytes.
+//! Lowers logic, shifts, and operations on single bits and bytes.
 
 use super::arithmetic::type_of;
 use super::operand::number;

@@ -1,4 +1,4 @@
-//! Loads and stores.
+//! Lowers loads and stores.
 
 use super::arithmetic::type_of;
 use super::operand::number;
@@ -8,7 +8,7 @@ use crate::op::{Access, Op, Window};
 use crate::types::Type;
 
 pub(super) const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
-/// They say how long data is worth keeping in a cache; there is none here.
+/// Cache hints, which are ignored: there is no cache.
 const CACHES: [&str; 9] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"];
 
 impl<'a> Lower<'_, 'a> {
@@ -18,7 +18,7 @@ impl<'a> Lower<'_, 'a> {
             "st" => self.store(i, m),
             "cp" => self.copy(i, m),
             _ => {
-                // A prefetch only asks: its address is never looked at.
+                // A prefetch is a hint: its address is never accessed.
                 self.take_window(m);
                 drop_cache_hints(m)?;
                 m.take_any(&["L1", "L2"]);
@@ -28,7 +28,7 @@ impl<'a> Lower<'_, 'a> {
         }
     }
 
-    /// The window, the vector's length and the type; a fence where the modifiers ask for order.
+    /// The window, the vector's length and the type; emits a fence where the modifiers require one.
     fn access(&mut self, m: &mut Modifiers<'a>, order: &str) -> Lowered<(Window, usize, Type, bool)> {
         let fence = m.take(order);
         let order = m.take_any(&["volatile", "weak", "relaxed", "mmio"]);
@@ -56,7 +56,7 @@ impl<'a> Lower<'_, 'a> {
         let [d, address] = operands(i)?;
         let (base, offset, window) = self.address(address, window)?;
         let targets = parts(d, count)?;
-        // The first element may land in the base's register.
+        // The first element may overwrite the base register.
         let base = if count > 1 { self.copied(base) } else { base };
         for (target, index) in targets.iter().zip(0u8..) {
             let (d, width) = self.wide_destination(target, type_)?;
@@ -97,15 +97,15 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    /// Code from before `bar.warp.sync` counts on the lanes of a warp to make their volatile accesses together: each
-    /// makes one before any makes the next.
+    /// Code older than `bar.warp.sync` relies on the lanes of a warp making their volatile accesses in lockstep: each
+    /// lane makes one before any lane makes the next.
     fn end_volatile(&mut self, i: &Instruction<'a>) {
         if i.modifiers.contains(&"volatile") {
             self.emit(Op::Yield);
         }
     }
 
-    /// `cp.async`: done at once, so that there is nothing to wait for.
+    /// `cp.async`: executed at once, so that the waits are no-ops.
     fn copy(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         if !m.take("async") {
             return Err(UNSUPPORTED.to_owned());
@@ -155,14 +155,14 @@ fn parts<'o, 'a>(operand: &'o Operand<'a>, count: usize) -> Lowered<&'o [Operand
     }
 }
 
-/// The first element answers for the whole vector's alignment.
+/// The first element carries the alignment of the whole vector.
 pub(super) fn access_of(window: Window, type_: Type, index: u8, count: usize) -> Access {
     let bytes = u8::try_from(type_.bytes()).unwrap_or(8);
     let whole = bytes * u8::try_from(count).unwrap_or(1);
     Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0 }
 }
 
-/// Hints such as `.L1::no_allocate` change nothing; a cache policy comes with an operand, which is not read.
+/// Hints such as `.L1::no_allocate` are ignored. A cache policy is not supported, because it has an operand.
 pub(super) fn drop_cache_hints(m: &mut Modifiers<'_>) -> Lowered<()> {
     if m.take("L2::cache_hint") {
         return Err("modifier .L2::cache_hint is not supported".to_owned());

@@ -1,6 +1,6 @@
 //! Checks a function's statements one by one and lowers them to operations.
 //!
-//! Here is the frame of it: scopes, labels and guards. The instructions are in the files beside this one, by group.
+//! This file handles scopes, labels and guards; the other files lower the instructions, by group.
 
 mod arithmetic;
 mod atomic;
@@ -28,10 +28,10 @@ use modifiers::Modifiers;
 use scope::{Entity, Scopes};
 use std::collections::HashMap;
 
-/// The reason alone: the instruction's line and text are added outside.
+/// Only the reason of an error: the caller adds the instruction's line and text.
 type Lowered<T> = Result<T, String>;
 
-/// As much local memory as a thread can have on any GPU.
+/// The maximum local memory of a thread on any GPU.
 pub(crate) const MOST_LOCAL: u64 = 512 << 10;
 pub(crate) const UNSUPPORTED: &str = "instruction is not supported";
 
@@ -41,10 +41,10 @@ pub(crate) struct Lower<'m, 'a> {
     is_entry: bool,
     function: Function,
     scopes: Scopes<'a>,
-    /// Where labels stand: an index into the code.
+    /// Label positions: indices into the code.
     labels: Vec<u32>,
     constants: HashMap<Constant, Slot>,
-    /// The statement at hand.
+    /// The current statement.
     span: Span,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    /// Before any instruction, as branches go forwards too.
+    /// Done before any instruction, since branches may go forwards.
     fn collect_labels(&mut self, body: &[Statement<'a>]) -> Result<(), LoadError> {
         for statement in body {
             let result = match statement {
@@ -183,7 +183,7 @@ impl<'a> Lower<'_, 'a> {
                 let symbol = self.symbols.add_shared(declaration)?;
                 self.scopes.declare(name, Entity::Module(symbol))
             }
-            Space::Global | Space::Const => Err("global variables stand outside functions".to_owned()),
+            Space::Global | Space::Const => Err("global variables must be declared outside functions".to_owned()),
         }
     }
 
@@ -199,7 +199,7 @@ impl<'a> Lower<'_, 'a> {
         Ok(offset)
     }
 
-    /// An instruction behind its guard: where that does not hold, it is jumped over.
+    /// An instruction and its guard: a jump over the instruction if the guard is false.
     fn guarded(&mut self, instruction: &Instruction<'a>) -> Lowered<()> {
         let Some(guard) = instruction.guard else { return self.instruction(instruction) };
         let p = self.predicate(guard.name)?;
@@ -242,7 +242,7 @@ impl<'a> Lower<'_, 'a> {
     }
 
     fn here(&self) -> u32 {
-        // A source has fewer bytes than that, and an instruction few operations.
+        // A source is smaller than that, and an instruction has few operations.
         u32::try_from(self.function.code.len()).unwrap_or(u32::MAX)
     }
 
@@ -254,7 +254,7 @@ impl<'a> Lower<'_, 'a> {
         self.labels[label as usize] = self.here();
     }
 
-    /// From labels to where they stand.
+    /// Replaces labels by their positions.
     fn resolve_labels(&mut self) {
         let labels = &self.labels;
         for op in &mut self.function.code {
@@ -268,7 +268,7 @@ impl<'a> Lower<'_, 'a> {
     }
 }
 
-/// The instructions, by the file that lowers them.
+/// Instructions by the file that lowers them.
 enum Group {
     Arithmetic,
     Logic,
@@ -307,13 +307,13 @@ pub(crate) fn is_known(opcode: &str) -> bool {
     Group::of(opcode).is_some()
 }
 
-/// Puts an entry at a table's end; returns its index. A source has fewer bytes than an index has values.
+/// Appends an entry to a table; returns its index, which fits because a source is smaller than 4 GiB.
 fn append<T>(table: &mut Vec<T>, entry: T) -> u32 {
     table.push(entry);
     u32::try_from(table.len() - 1).unwrap_or(u32::MAX)
 }
 
-/// The operands, if there are so many.
+/// The operands, if their number is `N`.
 fn operands<'i, 'a, const N: usize>(i: &'i Instruction<'a>) -> Lowered<&'i [Operand<'a>; N]> {
     i.operands.as_slice().try_into().map_err(|_| format!("{N} operands were expected"))
 }

@@ -1,4 +1,4 @@
-//! Takes an instruction's modifiers one by one; what is left in the end is not supported.
+//! Consumes an instruction's modifiers one by one. A modifier that is left over is not supported.
 
 use crate::types::Type;
 
@@ -12,7 +12,7 @@ impl<'a> Modifiers<'a> {
         Modifiers { left: modifiers.to_vec() }
     }
 
-    /// Takes a modifier wherever it stands.
+    /// Takes a modifier at any position.
     pub(crate) fn take(&mut self, name: &str) -> bool {
         let found = self.left.iter().position(|&left| left == name);
         if let Some(at) = found {
@@ -39,7 +39,7 @@ impl<'a> Modifiers<'a> {
         self.take_with(Type::parse)
     }
 
-    /// Takes all that begin like this.
+    /// Takes all with this prefix.
     pub(crate) fn drop_prefixed(&mut self, prefix: &str) {
         self.left.retain(|left| !left.starts_with(prefix));
     }

@@ -1,4 +1,4 @@
-//! Operands: names, numbers and addresses become slots.
+//! Lowers operands: names, numbers and addresses become slots.
 
 use super::scope::Entity;
 use super::symbols::Symbol;
@@ -55,7 +55,7 @@ impl<'a> Lower<'_, 'a> {
     pub(super) fn predicate(&mut self, name: &'a str) -> Lowered<Slot> {
         match self.find_register(name) {
             Some((slot, Type::Pred)) => Ok(slot),
-            Some(_) => Err(format!("{name} is no predicate")),
+            Some(_) => Err(format!("{name} is not a predicate")),
             None => Err(format!("{name} is not declared")),
         }
     }
@@ -106,7 +106,7 @@ impl<'a> Lower<'_, 'a> {
         self.computed(operand, type_)
     }
 
-    /// What is no register: numbers, special registers and addresses.
+    /// A value other than a register: a number, a special register or an address.
     fn computed(&mut self, operand: &Operand<'a>, type_: Type) -> Lowered<Slot> {
         match *operand {
             Operand::Number(number) => self.number(number, type_),
@@ -208,14 +208,14 @@ impl<'a> Lower<'_, 'a> {
             if type_.bits() < 32 || type_.is_float() {
                 return Err(format!("{name} cannot hold an address"));
             }
-            // A function's parameters lie in its frame.
+            // A function's parameters are in its frame.
             let window = if window == Window::Param && !self.is_entry { Window::Local } else { window };
             return Ok((slot, offset, window));
         }
         let (slot, start, actual) = self.symbol_place(name)?;
         let parameter_of_function = window == Window::Param && actual == Window::Local;
         if window != actual && window != Window::Generic && !parameter_of_function {
-            return Err(format!("{name} does not lie in this state space"));
+            return Err(format!("{name} is not in this state space"));
         }
         Ok((slot, start.wrapping_add(offset), actual))
     }
@@ -229,7 +229,7 @@ impl<'a> Lower<'_, 'a> {
     }
 }
 
-/// An integer operand that must be known when the module loads.
+/// An integer operand that must be constant.
 pub(super) fn number(operand: &Operand<'_>) -> Lowered<u64> {
     match operand {
         Operand::Number(Number::Integer(value)) => Ok(*value),

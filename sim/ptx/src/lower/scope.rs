@@ -1,4 +1,4 @@
-//! The names of a function: registers, variables and labels, which braces nest.
+//! The names of a function: registers, variables and labels, in scopes that braces nest.
 
 use super::Lowered;
 use super::symbols::Symbol;
@@ -7,7 +7,7 @@ use crate::op::{Formal, Place, Shape, Slot};
 use crate::types::Type;
 use std::collections::HashMap;
 
-/// Compilers nest two or three.
+/// Compilers nest two or three scopes.
 const DEEPEST: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -38,10 +38,10 @@ impl Entity<'_> {
     }
 }
 
-/// Scopes are numbered as they open, the same each time that the body is walked.
+/// Scopes are numbered in the order in which they open, identically in every walk over the body.
 #[derive(Debug, Default)]
 pub(super) struct Scopes<'a> {
-    /// The open ones, innermost last; the function's own, 0, is not in it.
+    /// The open scopes, innermost last, without the function's own, 0.
     open: Vec<u32>,
     opened: u32,
     entities: HashMap<(u32, &'a str), Entity<'a>>,
@@ -63,7 +63,7 @@ impl<'a> Scopes<'a> {
         self.open.pop();
     }
 
-    /// For another walk.
+    /// Restarts the numbering for another walk.
     pub(super) fn restart(&mut self) {
         self.open.clear();
         self.opened = 0;
@@ -75,7 +75,7 @@ impl<'a> Scopes<'a> {
 
     pub(super) fn declare(&mut self, name: &'a str, entity: Entity<'a>) -> Lowered<()> {
         match self.entities.insert((self.current(), name), entity) {
-            // Empty parameter names are prototypes' `_`.
+            // Prototypes name their parameters `_`.
             Some(_) if name != "_" => Err(format!("{name} is declared twice")),
             _ => Ok(()),
         }
@@ -88,7 +88,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// From the innermost scope outwards.
+    /// Searches from the innermost scope outwards.
     pub(super) fn find(&self, name: &'a str) -> Option<&Entity<'a>> {
         self.chain().find_map(|scope| self.entities.get(&(scope, name)))
     }
@@ -96,7 +96,7 @@ impl<'a> Scopes<'a> {
     /// The scope and type of a register of a range, which has no slot yet.
     pub(super) fn find_in_range(&self, name: &'a str) -> Option<(u32, Type)> {
         let prefix = name.trim_end_matches(|digit: char| digit.is_ascii_digit());
-        // `%r01` is none of `%r<10>`, and a prefix may end in digits itself.
+        // `%r01` is not one of `%r<10>`, and a prefix may itself end in digits.
         (prefix.len()..name.len()).find_map(|cut| {
             let (prefix, digits) = name.split_at(cut);
             let number: u32 = digits.parse().ok()?;

@@ -6,18 +6,18 @@ use crate::op::{FIRST_SLOT, Formal, Place, Shape};
 use crate::types::Space;
 use std::collections::HashMap;
 
-/// More than any GPU's.
+/// More than the limit of any GPU.
 const MOST_SHARED: u64 = 1 << 20;
 /// PTX's limit is 32764 bytes.
 pub(crate) const MOST_PARAMETERS: u64 = 32764;
 
-/// What a name of the module stands for: indices into its tables.
+/// The meaning of a name in the module: an index into one of its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
     /// In `.global` or `.const`.
     Variable(usize),
     Shared(usize),
-    /// The shared memory whose size the launch says.
+    /// The dynamic shared memory, whose size is a parameter of the launch.
     DynamicShared,
     Function(usize),
     /// Declared, not defined.
@@ -34,9 +34,9 @@ pub(crate) struct SharedVariable {
 pub(crate) struct Symbols<'a> {
     pub(crate) names: HashMap<&'a str, Symbol>,
     pub(crate) shared: Vec<SharedVariable>,
-    /// What the start of dynamic shared memory is a multiple of.
+    /// The alignment of dynamic shared memory.
     pub(crate) dynamic_align: u64,
-    /// By function; empty places for kernels.
+    /// Indexed by function; empty for kernels.
     pub(crate) shapes: Vec<Shape>,
     pub(crate) defined: Vec<bool>,
 }
@@ -59,7 +59,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// The offsets of a kernel's parameters in its block, and the block's bytes.
+/// The offsets of a kernel's parameters in its parameter block, and the block's size in bytes.
 pub(crate) fn kernel_parameters<'p, 'a>(parameters: &'p [Declaration<'a>]) -> (Vec<(&'p Declaration<'a>, u64)>, u64) {
     let mut end = 0u64;
     let mut placed = Vec::new();
@@ -71,7 +71,7 @@ pub(crate) fn kernel_parameters<'p, 'a>(parameters: &'p [Declaration<'a>]) -> (V
     (placed, end)
 }
 
-/// The places of results and parameters in a function's frame; the bytes of local memory and the slots they take.
+/// The locations of results and parameters in a function's frame, with the local memory and slots that they need.
 pub(crate) fn formals(signature: &Signature<'_>) -> Lowered<(Shape, u64, u32)> {
     let (mut bytes, mut slots) = (0u64, 0);
     let mut place = |declaration: &Declaration<'_>| {

@@ -99,7 +99,8 @@ impl<'a> Lower<'_, 'a> {
     }
 }
 
-/// Every fence is the strongest here. Fences between proxies have nothing more to order: there is one way to memory.
+/// Every fence is executed as the strongest one. Fences between proxies order nothing more: there is only one path to
+/// memory.
 fn fence(opcode: &str, m: &mut Modifiers<'_>) -> Lowered<()> {
     if opcode == "membar" {
         return m.take_any(&["cta", "gl", "sys"]).map(|_| ()).ok_or_else(|| UNSUPPORTED.to_owned());

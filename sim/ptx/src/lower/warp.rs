@@ -1,4 +1,4 @@
-//! What the lanes of a warp do together.
+//! Lowers the collective instructions of a warp.
 
 use super::arithmetic::type_of;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};

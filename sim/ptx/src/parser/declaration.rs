@@ -1,4 +1,4 @@
-//! Variables, parameters and registers, and the values they begin with.
+//! Parses variables, parameters and registers, and initial values.
 
 use super::Parser;
 use crate::LoadError;
@@ -7,7 +7,7 @@ use crate::lexer::{Kind, Number};
 use crate::span::Span;
 use crate::types::{Space, Type};
 
-/// More than a GPU holds: what is larger is a mistake.
+/// More than a GPU's memory: anything larger is a mistake.
 const LARGEST_VARIABLE: u64 = 1 << 40;
 const MOST_DIMENSIONS: usize = 16;
 
@@ -33,13 +33,13 @@ impl<'a> Parser<'a> {
         let start = self.span();
         let mut parameter = self.prefix(Linkage::Here, start)?;
         if !matches!(parameter.space, Space::Param | Space::Register) {
-            return Err(self.error(start, "a parameter lies in .param or .reg"));
+            return Err(self.error(start, "a parameter must be in .param or .reg"));
         }
         self.declarator(&mut parameter, start)?;
         Ok(parameter)
     }
 
-    /// All before the first name.
+    /// Everything before the first name.
     fn prefix(&mut self, linkage: Linkage, start: Span) -> Result<Declaration<'a>, LoadError> {
         let (mut space, mut type_, mut vector, mut align) = (None, None, 1, None);
         while let Kind::Dot(name) = self.kind() {
@@ -55,7 +55,7 @@ impl<'a> Parser<'a> {
             }
         }
         let (Some(space), Some(type_)) = (space, type_) else {
-            return Err(self.error(start, "a declaration has a state space and a type"));
+            return Err(self.error(start, "a declaration needs a state space and a type"));
         };
         let (name, range, elements, is_array, initial) = ("", None, Some(1), false, Vec::new());
         let span = start;
@@ -67,10 +67,10 @@ impl<'a> Parser<'a> {
         if align.is_power_of_two() && align <= 1 << 20 {
             return Ok(align);
         }
-        Err(self.error(start, "an alignment is a power of two"))
+        Err(self.error(start, "an alignment must be a power of two"))
     }
 
-    /// What a pointer points to: of no use here.
+    /// The attributes of a pointer's target, which are ignored.
     fn pointer_attributes(&mut self, start: Span) -> Result<(), LoadError> {
         if matches!(self.kind(), Kind::Dot("global" | "shared" | "const" | "local")) {
             self.next();
@@ -87,7 +87,7 @@ impl<'a> Parser<'a> {
         if self.eat(b'<') {
             let count = self.integer(start)?;
             let Ok(count) = u32::try_from(count) else {
-                return Err(self.error(start, "so many registers are not supported"));
+                return Err(self.error(start, "this number of registers is not supported"));
             };
             one.range = Some(count);
             self.expect(b'>', start)?;
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         Ok(dimensions)
     }
 
-    /// A value, or values in braces: an inner brace fills a row, whatever it holds.
+    /// A value, or values in braces. An inner brace fills a row, however many values it has.
     fn initialiser(&mut self, one: &mut Declaration<'a>, mut shape: Vec<u64>, start: Span) -> Result<(), LoadError> {
         if one.vector > 1 {
             shape.push(u64::from(one.vector));
@@ -143,13 +143,13 @@ impl<'a> Parser<'a> {
                 break;
             }
             if depth > MOST_DIMENSIONS {
-                return Err(self.error(start, "the initialiser nests too deep"));
+                return Err(self.error(start, "the initialiser nests too deeply"));
             }
-            // Commas stand after values and closing braces.
+            // A comma follows a value or a closing brace.
             let _ = self.eat(b',');
         }
         if one.elements.is_none() {
-            // `a[] = {…}` is as long as its values.
+            // The length of `a[] = {…}` is the number of values.
             one.elements = Some(one.initial.len() as u64);
         }
         let room = one.elements.unwrap_or(0).saturating_mul(u64::from(one.vector));
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
             name = self.word(start)?;
             self.expect(b')', start)?;
         }
-        // The sign of a difference is the number's.
+        // In a difference, the sign belongs to the number.
         let adds = self.eat(b'+') || self.kind() == Kind::Mark(b'-');
         Ok((name, if adds { self.integer(start)? } else { 0 }))
     }

@@ -1,4 +1,4 @@
-//! Kernels and functions: their heads, and the statements of their bodies.
+//! Parses kernels and functions: their signatures, and the statements of their bodies.
 
 use super::Parser;
 use crate::LoadError;
@@ -23,7 +23,7 @@ impl<'a> Parser<'a> {
         Ok(function)
     }
 
-    /// Parameters between parentheses, where there are any.
+    /// Parameters in parentheses, if any.
     fn parameter_list(&mut self) -> Result<Vec<Declaration<'a>>, LoadError> {
         let mut parameters = Vec::new();
         let start = self.span();
@@ -40,7 +40,7 @@ impl<'a> Parser<'a> {
         Ok(parameters)
     }
 
-    /// The directives between head and body.
+    /// The directives between signature and body.
     fn performance(&mut self, function: &mut Function<'a>, start: Span) -> Result<(), LoadError> {
         while let Kind::Dot(name) = self.kind() {
             match name {
@@ -67,7 +67,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// One to three lengths; those that are missing are 1.
+    /// One to three lengths; missing ones are 1.
     fn shape(&mut self, start: Span) -> Result<[u32; 3], LoadError> {
         let mut shape = [1; 3];
         for length in &mut shape {

@@ -1,4 +1,4 @@
-//! Instructions and their operands.
+//! Parses instructions and their operands.
 
 use super::Parser;
 use crate::LoadError;
@@ -12,7 +12,7 @@ impl<'a> Parser<'a> {
         let start = self.span();
         let guard = self.guard(start)?;
         let opcode = self.word(start)?;
-        // Others may have operands of a form that is read nowhere here.
+        // Unsupported instructions may have operands of an unknown syntax.
         if !is_known(opcode) {
             return Err(self.error(start, UNSUPPORTED));
         }

@@ -1,4 +1,4 @@
-//! Makes statements of tokens: here what stands at the top of a module, and the cursor that the other files share.
+//! The parser. This file has a module's top level, and the token cursor that the other files share.
 
 mod declaration;
 mod function;
@@ -71,7 +71,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `sm_NN`, and options after commas that change nothing here.
+    /// `sm_NN`, and options after commas, which are ignored.
     fn target(&mut self) -> Result<u32, LoadError> {
         let start = self.span();
         self.next();
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
         self.tokens[self.at.saturating_sub(1)].span
     }
 
-    /// The end is never passed.
+    /// Never moves past the end.
     fn next(&mut self) -> Token<'a> {
         let token = self.tokens[self.at];
         self.at = (self.at + 1).min(self.tokens.len() - 1);
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Names with commas between them, to the semicolon.
+    /// A comma-separated list of names, up to the semicolon.
     fn names(&mut self, start: Span) -> Result<Vec<&'a str>, LoadError> {
         let mut names = vec![self.word(start)?];
         while self.eat(b',') {
@@ -190,7 +190,7 @@ impl<'a> Parser<'a> {
         Ok(names)
     }
 
-    /// Where the parser stands, for an error.
+    /// The position of the parser, for an error message.
     fn place(&self) -> String {
         match self.kind() {
             Kind::End => "before the end".to_owned(),
@@ -216,7 +216,7 @@ impl<'a> Parser<'a> {
         Err(self.error(start, "';' was expected before the end"))
     }
 
-    /// Debug information between braces.
+    /// Debug information in braces.
     fn skip_section(&mut self) -> Result<(), LoadError> {
         let start = self.span();
         while self.kind() != Kind::End && self.kind() != Kind::Mark(b'{') {
@@ -231,7 +231,7 @@ impl<'a> Parser<'a> {
         Err(self.error(start, "the section does not end"))
     }
 
-    /// Quotes the statement that begins at `start`, as far as its semicolon or the end of its line.
+    /// Quotes the statement that begins at `start`, up to its semicolon or the end of its line.
     fn error(&self, start: Span, reason: &str) -> LoadError {
         let from = start.start as usize;
         let rest = self.source.as_bytes().get(from..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whose an instance or device is: its entries in the ledger, and whether its calls count.
+//! The identity of an instance or device: its entries in the ledger, and whether its calls are counted.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::ledger::{self, Noun};
 /// The identity of an instance or device.
 #[derive(Clone, Copy)]
 pub(super) struct Identity {
-    /// Never used twice in a process.
+    /// Unique in the process.
     serial: u64,
     /// The simulated CUDA driver's: nothing is counted and nothing fails.
     passive: bool,
@@ -27,20 +27,20 @@ impl Identity {
         self.passive
     }
 
-    /// Counts a call; `Err` is what it must return.
+    /// Counts a call; `Err` is the result that it must return.
     pub(super) fn enter(self, function: &'static str) -> Result<(), vk::Result> {
         let fault = if self.passive { None } else { injection::enter(function) };
         fault.map_or(Ok(()), |code| Err(vk::Result::from_raw(code)))
     }
 
-    /// Enters an object in the ledger.
+    /// Adds an object to the ledger.
     pub(super) fn born(self, noun: Noun, object: impl Handle) {
         if !self.passive {
             ledger::born(noun, self.serial, object.as_raw());
         }
     }
 
-    /// Strikes an object out. One that is not there is ignored, as Vulkan ignores null.
+    /// Removes an object from the ledger. A missing one is ignored, as Vulkan ignores null.
     pub(super) fn died(self, noun: Noun, object: impl Handle) {
         ledger::died(noun, self.serial, object.as_raw());
     }

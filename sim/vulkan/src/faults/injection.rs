@@ -1,4 +1,4 @@
-//! Counts calls and says which of them must fail. Knows nothing of Vulkan but the functions' names.
+//! Counts calls and decides which of them must fail. Of Vulkan, it only knows the functions' names.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ const ANY: &str = "*";
 /// `VKLAYER_FAIL=function:nth:code,…`: faults that are pending from the start.
 const VARIABLE: &str = "VKLAYER_FAIL";
 
-/// A call that is to fail.
+/// A call that must fail.
 struct Pending {
     function: String,
-    /// How many calls until then; 1 is the next.
+    /// The number of calls until then; 1 is the next.
     remaining: u64,
     code: i32,
 }
@@ -42,7 +42,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a call; `Some` is the code that it must fail with.
+/// Counts a call; returns the code that it must fail with, if a fault is due.
 pub(crate) fn enter(function: &'static str) -> Option<i32> {
     state().enter(function)
 }
@@ -55,7 +55,7 @@ pub(crate) fn fail(function: &str, nth: u64, code: i32) -> Result<(), ()> {
     state().fail(function, nth, code)
 }
 
-/// Forgets the pending faults and the last one.
+/// Clears the pending faults and the last one.
 pub(crate) fn clear() {
     let mut state = state();
     state.pending.clear();
@@ -77,7 +77,7 @@ pub(crate) fn calls(function: Option<&str>) -> u64 {
 }
 
 impl State {
-    /// A mistake in the variable ends the process: a test that injects nothing would pass for nothing.
+    /// A mistake in the variable ends the process: a test that injects nothing would pass without testing anything.
     fn from_environment() -> Self {
         let mut state = Self::default();
         let faults = std::env::var(VARIABLE).unwrap_or_default();
@@ -111,7 +111,7 @@ impl State {
             if fault.function == function || (fallible && fault.function == ANY) {
                 fault.remaining -= 1;
             }
-            // Of two that are due at the same call, the one asked for first counts; both are spent.
+            // Of two faults due at the same call, the one requested first takes effect; both are consumed.
             let spent = fault.remaining == 0;
             if spent {
                 due = due.or(Some(fault.code));

@@ -1,10 +1,10 @@
-//! The Vulkan objects that are alive.
+//! The live Vulkan objects.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the ledger counts.
+/// The kinds of objects that the ledger counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Noun {
     /// A `VkInstance`.
@@ -18,7 +18,7 @@ pub(crate) enum Noun {
 }
 
 impl Noun {
-    /// The noun of a name as tests write it.
+    /// The noun of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "instance" => Some(Self::Instance),
@@ -32,7 +32,7 @@ impl Noun {
 
 /// An object: its noun, the serial number of its instance or device, and its handle.
 ///
-/// Handles are used again; serial numbers are not, so what a dead device leaked stays in the ledger.
+/// Handles are reused; serial numbers are not, so objects that a destroyed device leaked stay in the ledger.
 type Object = (Noun, u64, u64);
 
 static LIVE: Mutex<BTreeSet<Object>> = Mutex::new(BTreeSet::new());
@@ -41,12 +41,12 @@ fn live() -> MutexGuard<'static, BTreeSet<Object>> {
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Enters an object.
+/// Adds an object.
 pub(crate) fn born(noun: Noun, serial: u64, handle: u64) {
     live().insert((noun, serial, handle));
 }
 
-/// Strikes an object out. One that is not there is ignored, as Vulkan ignores null.
+/// Removes an object. A missing one is ignored, as Vulkan ignores null.
 pub(crate) fn died(noun: Noun, serial: u64, handle: u64) {
     live().remove(&(noun, serial, handle));
 }

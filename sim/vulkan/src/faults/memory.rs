@@ -10,7 +10,7 @@ use super::device::{DEVICES, Device};
 use super::ledger::Noun;
 use super::passing::passed_on;
 
-/// The device, after counting the call; `Err` is what the call must return.
+/// The device, after counting the call; `Err` is the result that the call must return.
 ///
 /// # Safety
 /// `device` is a live device.
@@ -50,7 +50,7 @@ pub(super) unsafe extern "system" fn free_memory(
     let Ok(kept) = (unsafe { enter(device, "vkFreeMemory") }) else {
         return;
     };
-    // Freeing unmaps. Before the call: after it, the same handle may be another memory's.
+    // Freeing unmaps. Done before the call, since afterwards the handle may belong to other memory.
     kept.identity.died(Noun::Mapping, memory);
     kept.identity.died(Noun::Memory, memory);
     // SAFETY: the caller's arguments, passed on.

@@ -1,4 +1,4 @@
-//! How much of each heap this process uses. Imported memory is on the books of whoever allocated it.
+//! The usage of each heap by this process. Imported memory counts where it was allocated.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -6,24 +6,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::catalog::profile;
 
-/// Bytes in use, by the device's place in Vulkan's list and the heap's place in its own.
+/// Bytes in use, by the device's index in Vulkan's list and the heap's index.
 static USED: Mutex<BTreeMap<(usize, usize), u64>> = Mutex::new(BTreeMap::new());
 
 fn used_by_all() -> MutexGuard<'static, BTreeMap<(usize, usize), u64>> {
     USED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What all of the process may use of a heap.
+/// The budget of a heap for the whole process, in bytes.
 pub(super) fn budget(heap: usize) -> u64 {
     profile().heaps.get(heap).map_or(0, |heap| heap.size - heap.kept)
 }
 
-/// What is in use of a device's heap.
+/// The usage of a device's heap, in bytes.
 pub(super) fn used(device: usize, heap: usize) -> u64 {
     used_by_all().get(&(device, heap)).copied().unwrap_or(0)
 }
 
-/// Bytes that were taken from a heap, and are given back when this is dropped.
+/// Bytes reserved in a heap, released on drop.
 pub(super) struct Taken {
     device: usize,
     heap: usize,
@@ -31,7 +31,7 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// Takes bytes from a device's heap, if its budget has as many left.
+    /// Reserves bytes in a device's heap, if its budget allows.
     pub(super) fn from(device: usize, heap: usize, size: u64) -> Option<Self> {
         let mut all = used_by_all();
         let used = all.entry((device, heap)).or_default();

@@ -1,4 +1,4 @@
-//! The profiles: what each makes of the driver's device. Pure data.
+//! The profiles: the properties that each gives to the driver's device. Pure data.
 //!
 //! Types and heaps are listed as NVIDIA's drivers list those of a discrete GPU: system memory that the CPU cannot
 //! see, video memory, system memory, cached system memory, and video memory that the CPU sees through the BAR.
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use ash::khr::external_memory_fd;
 use ash::vk::{MemoryPropertyFlags as Property, UUID_SIZE};
 
-/// What a device is made to look like.
+/// The simulated properties of the devices.
 pub(super) struct Profile {
     name: &'static str,
     pub(super) heaps: &'static [Heap],
@@ -27,7 +27,7 @@ pub(super) struct Profile {
 pub(super) struct Heap {
     /// In bytes.
     pub(super) size: u64,
-    /// How much of it the driver needs for itself, in bytes: what `VK_EXT_memory_budget` says less.
+    /// The driver's own share, in bytes, by which `VK_EXT_memory_budget` reports less than the size.
     pub(super) kept: u64,
     pub(super) device_local: bool,
 }
@@ -58,7 +58,7 @@ impl Type {
     }
 }
 
-/// Which GPU a device says it is.
+/// The identity that a device reports.
 pub(super) enum Identity {
     /// The CUDA device with this number. The simulated driver counts in the last byte, too.
     Cuda(u8),

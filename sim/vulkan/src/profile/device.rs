@@ -20,13 +20,13 @@ use crate::tables::Tables;
 /// All devices of the process.
 pub(super) static DEVICES: Tables<Device> = Tables::new();
 
-/// What the layer knows of a device.
+/// The layer's state of a device.
 pub(super) struct Device {
-    /// As the instance.
+    /// As its instance.
     pub(super) passive: bool,
-    /// The place of its physical device in Vulkan's list.
+    /// The index of its physical device in Vulkan's list.
     pub(super) place: usize,
-    /// The driver's own memory type, in which all memory really is.
+    /// The driver's memory type from which all memory is actually allocated.
     pub(super) driver_type: u32,
     pub(super) next: NextDevice,
     pub(super) external_memory_fd: external_memory_fd::DeviceFn,

@@ -13,16 +13,16 @@ use crate::tables::Tables;
 /// All instances of the process.
 pub(super) static INSTANCES: Tables<Instance> = Tables::new();
 
-/// What the layer knows of an instance.
+/// The layer's state of an instance.
 pub(super) struct Instance {
-    /// Whether this layer leaves the instance as it is: the simulated CUDA driver's, whose view is the device's.
+    /// Whether the layer leaves the instance alone: it is the simulated CUDA driver's own, which is the device's side.
     pub(super) passive: bool,
     pub(super) next: NextInstance,
     devices: OnceLock<Vec<vk::PhysicalDevice>>,
 }
 
 impl Instance {
-    /// A physical device's place in Vulkan's list.
+    /// A physical device's index in Vulkan's list.
     pub(super) fn place(&self, device: vk::PhysicalDevice) -> Option<usize> {
         let devices = self.devices.get_or_init(|| {
             // SAFETY: the instance is live while its devices are asked about.

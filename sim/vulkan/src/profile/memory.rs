@@ -63,7 +63,7 @@ pub(super) unsafe extern "system" fn allocate_memory(
     result
 }
 
-/// Whether a chain says that the memory is somebody's already.
+/// Whether a chain imports existing memory.
 ///
 /// # Safety
 /// The chain is valid.
@@ -79,11 +79,11 @@ pub(super) unsafe extern "system" fn free_memory(
 ) {
     // SAFETY: a live device of the caller's.
     let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
-    // Before the call: after it, the same handle may be another memory's.
+    // Removed before the call, since afterwards the handle may belong to other memory.
     let freed = known.memories().remove(&memory);
     // SAFETY: the caller's arguments, passed on.
     unsafe { (known.next.fp_v1_0().free_memory)(device, memory, allocator) };
-    // Its bytes are free only now.
+    // Releases its bytes in the heap only now.
     drop(freed);
 }
 
@@ -165,8 +165,8 @@ pub(super) unsafe extern "system" fn invalidate_mapped_memory_ranges(
     unsafe { carry("vkInvalidateMappedMemoryRanges", device, count, ranges, Shadow::invalidate) }
 }
 
-/// Carries the bytes of each range across, by offsets within its mapping. A range that breaks Vulkan's rules ends the
-/// process, also where the memory is coherent.
+/// Copies the bytes of each range to the other side, by offsets within its mapping. A range that violates Vulkan's
+/// rules ends the process, also for coherent memory.
 ///
 /// # Safety
 /// A live device, and `count` valid ranges.
@@ -195,7 +195,7 @@ unsafe fn carry(
     vk::Result::SUCCESS
 }
 
-/// Ends the process with the rule that a call breaks.
+/// Ends the process with the rule that a call violates.
 fn broken(function: &str, rule: &str) -> ! {
     eprintln!("vklayer: {function}: {rule}");
     std::process::abort();

@@ -1,4 +1,4 @@
-//! What is said of a physical device: its identity and limits, its memory, its extensions.
+//! The reported properties of a physical device: identity and limits, memory, extensions.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -12,10 +12,10 @@ use super::catalog::{Identity, profile};
 use super::instance::{INSTANCES, Instance};
 use crate::interface::chain;
 
-/// The newest Vulkan whose calls this layer knows: 1.4 has another way to map memory.
+/// The newest Vulkan version that this layer supports: 1.4 has another function to map memory.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
 
-/// Goes around `vkMapMemory`.
+/// Hidden, since it would bypass `vkMapMemory`.
 const UNKNOWN_TO_THIS_LAYER: &CStr = map_memory2::NAME;
 
 pub(super) unsafe extern "system" fn get_physical_device_properties(
@@ -52,7 +52,7 @@ pub(super) unsafe extern "system" fn get_physical_device_properties2(
     unsafe { identify(properties.p_next, identity) };
 }
 
-/// Changes the UUID wherever a chain of properties has it.
+/// Replaces the UUID in every structure of a chain that has one.
 ///
 /// # Safety
 /// The chain is one that Vulkan has written.

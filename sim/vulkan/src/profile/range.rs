@@ -1,9 +1,9 @@
-//! Vulkan's rules for the ranges that are flushed and invalidated (specification, `VkMappedMemoryRange`). Pure.
+//! Vulkan's rules for ranges to flush and invalidate (specification, `VkMappedMemoryRange`). Pure.
 #![forbid(unsafe_code)]
 
 use ash::vk::{self, DeviceSize};
 
-/// What a range is checked against, in bytes. Offsets count from the start of the memory.
+/// The mapping that a range is checked against, in bytes. Offsets count from the start of the memory.
 pub(super) struct Mapped {
     /// Where the mapping starts.
     pub(super) offset: DeviceSize,
@@ -15,7 +15,7 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// The start and the end of a range within this mapping, or the rule that it breaks.
+    /// The start and the end of a range within this mapping, or the rule that it violates.
     pub(super) fn check(&self, range: &vk::MappedMemoryRange<'_>) -> Result<(DeviceSize, DeviceSize), String> {
         let Self { offset: start, end, memory, atom } = *self;
         let (offset, size) = (range.offset, range.size);

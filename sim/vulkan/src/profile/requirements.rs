@@ -1,4 +1,4 @@
-//! Which memory types suit buffers, images and imported memory: all of the profile's where the driver's own does.
+//! The memory types that suit buffers, images and imported memory: all of the profile's if the driver's own type does.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::c_int;
@@ -16,7 +16,7 @@ impl Device {
     }
 }
 
-/// A function of Vulkan that writes requirements, and changes what the next layer wrote.
+/// Defines Vulkan functions that call the next layer and then replace the memory types in its answer.
 macro_rules! requirements {
     ($($name:ident($version:ident.$field:ident, $argument:ty, $output:ty) => $($bits:ident).+;)+) => {
         $(

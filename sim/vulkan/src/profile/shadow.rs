@@ -1,23 +1,23 @@
-//! The host's view of memory that is not coherent: pages of its own, as if a cache held all of them and kept them.
+//! The host's view of non-coherent memory: separate pages, which behave as a cache that never evicts by itself.
 //!
-//! Nothing crosses unless it is asked for. At first the pages hold [`POISON`], and not what the device has, so that
-//! reading before an invalidate is found out even where the memory was never written to.
+//! Bytes are copied only by flush and invalidate. Initially the pages hold [`POISON`] rather than the device's bytes,
+//! so that a read before an invalidate shows even if the memory was never written.
 #![expect(unsafe_code, reason = "holds the two views of a mapping as pointers")]
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
-/// What the host sees before the first invalidate.
+/// The bytes that the host sees before the first invalidate.
 const POISON: u8 = 0xdb;
 const PAGE: usize = 4096;
 const PROTECTION: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-/// Both views of a mapping. The host's is mapped by the system, so that its end is as sudden as a driver's.
+/// Both views of a mapping. The host's is mapped with mmap, so that accesses after its end fault as with a driver.
 pub(super) struct Shadow {
     pages: NonNull<u8>,
     size: usize,
-    /// Where in the pages the mapping begins: as far from a page's start as it is in the memory.
+    /// The offset of the mapping in the pages, the same within a page as in the memory.
     lead: usize,
     device: NonNull<u8>,
     len: usize,
@@ -48,14 +48,14 @@ impl Shadow {
         unsafe { self.pages.add(self.lead) }
     }
 
-    /// Carries bytes `start..end` of the mapping to the device.
+    /// Copies bytes `start..end` of the mapping to the device.
     pub(super) fn flush(&self, start: usize, end: usize) {
         let (host, device) = self.at(start, end);
         // SAFETY: both views have the range, and lie apart.
         unsafe { device.copy_from_nonoverlapping(host, end - start) };
     }
 
-    /// Carries bytes `start..end` of the mapping to the host.
+    /// Copies bytes `start..end` of the mapping to the host.
     pub(super) fn invalidate(&self, start: usize, end: usize) {
         let (host, device) = self.at(start, end);
         // SAFETY: both views have the range, and lie apart.
