@@ -42,7 +42,7 @@ impl Region {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source = bytemuck::cast_slice(source);
-        let access = self.chunk.host_access();
+        let access = self.host_access();
         let HostAccess::Cached(_) = access else { return self.write_uncached(access, offset, source) };
         let to = self.host_range(offset, source.len())?;
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
@@ -85,7 +85,7 @@ impl Region {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
-        let access = self.chunk.host_access();
+        let access = self.host_access();
         let HostAccess::Cached(_) = access else { return self.read_uncached(access, offset, target) };
         let from = self.host_range(offset, target.len())?;
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped.
