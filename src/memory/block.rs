@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::binding::{Binding, DropPolicy};
-use super::chunk::Chunk;
+use super::chunk::FreeChunk;
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::allocation::Allocation;
@@ -27,7 +27,7 @@ pub(crate) trait ChunkPool: Debug + Send + Sync {
     /// Its unique id.
     fn id(&self) -> u32;
     /// Takes back a chunk that nobody holds any more.
-    fn take_back(self: Arc<Self>, chunk: Box<Chunk>) -> Result<()>;
+    fn take_back(self: Arc<Self>, chunk: FreeChunk) -> Result<()>;
 }
 
 /// A live allocation with the context that it was made in.

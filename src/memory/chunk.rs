@@ -1,6 +1,6 @@
 //! A chunk: a reference-counted part of a block, or all of a dedicated one.
 //!
-//! A free chunk is a `Box<Chunk>` in one of a pool's lists. While it is lent, each [`Memory`](crate::Memory) and
+//! A [`FreeChunk`] is in one of a pool's lists. While it is lent, each [`Memory`](crate::Memory) and
 //! [`Region`](crate::Region) of it has a [`ChunkRef`]; the last one to go makes it a box again and returns it.
 #![expect(unsafe_code, reason = "counts references to chunks on the heap")]
 
@@ -45,12 +45,15 @@ pub(crate) struct Chunk {
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Chunk>() == 40);
 
+/// A chunk that nobody holds.
+pub(crate) type FreeChunk = Box<Chunk>;
+
 impl Chunk {
     /// The class of chunks that are all of a block.
     pub(crate) const DEDICATED: u16 = u16::MAX;
 
     /// All of a block. If that is no pool's, the device may use it from the start.
-    pub(crate) fn dedicated(block: Block) -> Box<Self> {
+    pub(crate) fn dedicated(block: Block) -> FreeChunk {
         let (host_access, exposed) = (block.host_access(), block.pool().is_none());
         let mut chunk = Self::new(Arc::new(block), 0, host_access, 0, Self::DEDICATED);
         *chunk.exposed.get_mut() = exposed;
@@ -58,7 +61,7 @@ impl Chunk {
     }
 
     /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
-    pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> Box<Self> {
+    pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> FreeChunk {
         debug_assert!(offset.is_multiple_of(LINE));
         // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
         let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
@@ -226,12 +229,12 @@ impl Chunk {
 
     /// Releases a free chunk and the block that it is all of: as its binding says, or at once if the device has not had
     /// it.
-    pub(crate) fn release_dedicated(mut self: Box<Self>) -> Result<()> {
+    pub(crate) fn release_dedicated(mut self) -> Result<()> {
         let LastUse { exposed, mut binding, .. } = self.reset();
         if !exposed {
             binding.release_immediately();
         }
-        let Self { block, .. } = *self;
+        let Self { block, .. } = self;
         Arc::into_inner(block).map_or(Ok(()), |block| block.release(&binding))
     }
 }
@@ -269,7 +272,7 @@ const _: () = {
 
 impl ChunkRef {
     /// The only reference to a free chunk, which is lent for `len` bytes; 0 if that is not known yet.
-    pub(crate) fn new(mut chunk: Box<Chunk>, len: usize) -> Self {
+    pub(crate) fn new(mut chunk: FreeChunk, len: usize) -> Self {
         *chunk.len.get_mut() = len;
         chunk.refs = RefCount::new(1);
         Self(Box::into_raw(chunk))
@@ -301,7 +304,7 @@ impl ChunkRef {
 
     /// Removes this reference; gives the chunk with the last one. In a forked child, nothing: the chunk is the parent's.
     #[inline]
-    pub(crate) fn release(self) -> Option<Box<Chunk>> {
+    pub(crate) fn release(self) -> Option<FreeChunk> {
         let chunk = self.into_raw();
         // SAFETY: the reference keeps the chunk, up to the removal.
         let refs = unsafe { &(*chunk).refs };
@@ -326,7 +329,7 @@ impl ChunkRef {
     /// As [`release`](Self::release), for a holder who knows that the device has finished with the bytes: the chunk is
     /// returned as one that only the CPU has used.
     #[inline]
-    pub(crate) fn release_idle(self) -> Option<Box<Chunk>> {
+    pub(crate) fn release_idle(self) -> Option<FreeChunk> {
         if !self.refs.is_one() {
             // Others may still use it, but they need not wait for the device either.
             self.release_immediately();

@@ -12,7 +12,7 @@ use super::classes::Classes;
 use crate::access::copy::HostAccess;
 use crate::memory::binding::Binding;
 use crate::memory::block::Block;
-use crate::memory::chunk::Chunk;
+use crate::memory::chunk::{Chunk, FreeChunk};
 
 /// Bytes of a span of small chunks, about.
 const SPAN_LEN: usize = 64 << 10;
@@ -20,7 +20,7 @@ const SPAN_LEN: usize = 64 << 10;
 /// Chunks and blocks that the arena does not keep. Dropping them may call the drivers.
 #[derive(Debug, Default)]
 pub(super) struct Evicted {
-    chunks: Vec<Box<Chunk>>,
+    chunks: Vec<FreeChunk>,
     /// Unused blocks, which the device has finished with.
     idle_blocks: Vec<Arc<Block>>,
     /// Blocks that go with the last chunk in use.
@@ -117,7 +117,7 @@ impl Span {
 
 #[derive(Debug, Default)]
 struct FreeList {
-    chunks: Vec<Box<Chunk>>,
+    chunks: Vec<FreeChunk>,
     /// The span from which more can be carved.
     carving: Option<usize>,
 }
@@ -175,7 +175,7 @@ impl Arena {
         &mut self,
         class: usize,
         count: usize,
-        into: &mut Vec<Box<Chunk>>,
+        into: &mut Vec<FreeChunk>,
         evicted: &mut Evicted,
     ) -> bool {
         let before = into.len();
@@ -190,7 +190,7 @@ impl Arena {
         into.len() > before
     }
 
-    fn take_free(&mut self, class: usize, count: usize, into: &mut Vec<Box<Chunk>>) {
+    fn take_free(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>) {
         let free = &mut self.free_lists[class].chunks;
         let rest = free.len() - free.len().min(count);
         self.free_chunks -= free.len() - rest;
@@ -204,7 +204,7 @@ impl Arena {
     }
 
     /// Makes new chunks of the span that is being carved.
-    fn carve(&mut self, class: usize, count: usize, into: &mut Vec<Box<Chunk>>) {
+    fn carve(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>) {
         let size = self.classes.size(class);
         let Some(place) = self.free_lists[class].carving else { return };
         let Some(Some(span)) = self.spans.get_mut(place) else { return };
@@ -262,7 +262,7 @@ impl Arena {
     }
 
     /// Takes free chunks back. Returns the bytes of the blocks that are not kept.
-    pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = Box<Chunk>>, evicted: &mut Evicted) -> usize {
+    pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = FreeChunk>, evicted: &mut Evicted) -> usize {
         for chunk in chunks {
             let (true, Some(Some(span))) = (!self.closed, self.spans.get_mut(chunk.span() as usize)) else {
                 evicted.chunks.push(chunk);

@@ -21,7 +21,7 @@ use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::binding::Binding;
 use crate::memory::block::{Block, ChunkPool};
-use crate::memory::chunk::{Chunk, ChunkRef, LastUse};
+use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
 use crate::{DropPolicy, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 
 /// What all clones of a pool, its threads' caches and its blocks share.
@@ -143,7 +143,7 @@ impl PoolInner {
     }
 
     /// Lends a free chunk, and counts it.
-    fn lend(&self, chunk: Box<Chunk>, len: usize) -> Memory {
+    fn lend(&self, chunk: FreeChunk, len: usize) -> Memory {
         self.count(1, len);
         Memory::lent_again(ChunkRef::new(chunk, len))
     }
@@ -160,7 +160,7 @@ impl PoolInner {
     }
 
     /// Adds free chunks to `into`; makes a block for them if need be.
-    fn gather(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<Box<Chunk>>) -> Result<()> {
+    fn gather(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<FreeChunk>) -> Result<()> {
         if self.take(class, count, into) {
             return Ok(());
         }
@@ -226,7 +226,7 @@ impl PoolInner {
     }
 
     /// Keeps a chunk that the device may still use.
-    fn put_pending(&self, chunk: Box<Chunk>, binding: Binding) -> Result<()> {
+    fn put_pending(&self, chunk: FreeChunk, binding: Binding) -> Result<()> {
         let holding = self.keeps_free_chunks();
         match binding.policy() {
             DropPolicy::WaitForStream if binding.keeps_stream() && holding => {
@@ -245,13 +245,13 @@ impl PoolInner {
         Ok(())
     }
 
-    fn take(&self, class: usize, count: usize, into: &mut Vec<Box<Chunk>>) -> bool {
+    fn take(&self, class: usize, count: usize, into: &mut Vec<FreeChunk>) -> bool {
         let mut evicted = Evicted::default();
         self.arena().take(class, count, into, &mut evicted)
     }
 
     /// Puts free chunks into the arena. Returns the bytes that go back to the drivers by that.
-    fn put(&self, chunks: Vec<Box<Chunk>>) -> usize {
+    fn put(&self, chunks: Vec<FreeChunk>) -> usize {
         if chunks.is_empty() {
             return 0;
         }
@@ -327,7 +327,7 @@ impl PoolInner {
     }
 
     /// Waits for the context, and takes the chunks that it may have used. None where waiting fails.
-    fn wait_for_pending(&self) -> Vec<Box<Chunk>> {
+    fn wait_for_pending(&self) -> Vec<FreeChunk> {
         self.pending().wait().unwrap_or_else(|error| {
             log::debug!("waiting for a pool's context: {error}");
             Vec::new()
@@ -389,7 +389,7 @@ impl ChunkPool for PoolInner {
         self.id
     }
 
-    fn take_back(self: Arc<Self>, mut chunk: Box<Chunk>) -> Result<()> {
+    fn take_back(self: Arc<Self>, mut chunk: FreeChunk) -> Result<()> {
         let len = chunk.len();
         self.count(-1, len);
         if chunk.is_dedicated() {

@@ -14,10 +14,10 @@ use super::classes::Classes;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::memory::binding::Binding;
-use crate::memory::chunk::Chunk;
+use crate::memory::chunk::FreeChunk;
 use crate::{Error, Event, Result};
 
-type Chunks = Vec<Box<Chunk>>;
+type Chunks = Vec<FreeChunk>;
 
 /// Chunks that wait for an event on a stream.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl PendingFrees {
     }
 
     /// Keeps a chunk until the whole context has finished.
-    pub(super) fn add_for_context(&self, chunk: Box<Chunk>) {
+    pub(super) fn add_for_context(&self, chunk: FreeChunk) {
         self.add(chunk, |state, chunk| {
             state.for_context_bytes += self.classes.size(chunk.class().into());
             state.for_context.push(chunk);
@@ -90,7 +90,7 @@ impl PendingFrees {
     }
 
     /// Keeps a chunk, unless the pool is gone: then its block waits for the context by itself.
-    fn add(&self, chunk: Box<Chunk>, keep: impl FnOnce(&mut State, Box<Chunk>)) {
+    fn add(&self, chunk: FreeChunk, keep: impl FnOnce(&mut State, FreeChunk)) {
         let mut state = self.lock();
         if state.closed {
             // Unlocked: with its last chunk the block goes.
@@ -102,7 +102,7 @@ impl PendingFrees {
     }
 
     /// Keeps a chunk for the stream that it was bound to, which `binding` keeps alive.
-    pub(super) fn add_for_stream(&self, chunk: Box<Chunk>, mut binding: Binding) {
+    pub(super) fn add_for_stream(&self, chunk: FreeChunk, mut binding: Binding) {
         let Some(stream) = binding.stream() else { return self.add_for_context(chunk) };
         self.add(chunk, |state, chunk| {
             let frees = state.for_streams.entry(stream.addr()).or_default();
@@ -116,7 +116,7 @@ impl PendingFrees {
     }
 
     /// A chunk that was bound to `stream` before, which need not wait for it.
-    pub(super) fn take_for_stream(&self, stream: CUstream, class: u16) -> Option<Box<Chunk>> {
+    pub(super) fn take_for_stream(&self, stream: CUstream, class: u16) -> Option<FreeChunk> {
         let mut state = self.lock();
         let chunk = state.for_streams.get_mut(&stream.addr())?.by_class.get_mut(&class)?.pop()?;
         state.len -= 1;
@@ -125,7 +125,7 @@ impl PendingFrees {
 
     /// Keeps a chunk until the stream that it was bound to has finished its work so far. Returns chunks whose events have
     /// passed meanwhile.
-    pub(super) fn add_for_event(&self, chunk: Box<Chunk>, binding: &Binding) -> Result<Chunks> {
+    pub(super) fn add_for_event(&self, chunk: FreeChunk, binding: &Binding) -> Result<Chunks> {
         match self.record(binding) {
             Ok(event) => {
                 let stream = binding.stream().map_or(0, |stream| stream.addr());
@@ -143,7 +143,7 @@ impl PendingFrees {
 
     /// A chunk that was bound to a stream at this address before, with the event to wait for first: another stream may have
     /// the address now.
-    pub(super) fn take_for_event(&self, stream: CUstream, class: u16) -> Option<(Box<Chunk>, Arc<Event>)> {
+    pub(super) fn take_for_event(&self, stream: CUstream, class: u16) -> Option<(FreeChunk, Arc<Event>)> {
         let mut state = self.lock();
         let found = state.for_events.iter_mut().filter(|frees| frees.stream == stream.addr()).find_map(|frees| {
             let index = frees.chunks.iter().position(|chunk| chunk.class() == class)?;
@@ -156,7 +156,7 @@ impl PendingFrees {
     }
 
     /// Puts back a result of [`take_for_event`](Self::take_for_event).
-    pub(super) fn put_back(&self, chunk: Box<Chunk>, event: Arc<Event>, stream: CUstream) {
+    pub(super) fn put_back(&self, chunk: FreeChunk, event: Arc<Event>, stream: CUstream) {
         self.add(chunk, |state, chunk| {
             state.for_events.push_back(EventFrees { event, stream: stream.addr(), chunks: vec![chunk] });
         });

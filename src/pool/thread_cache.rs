@@ -16,7 +16,7 @@ use super::classes::Classes;
 use super::inner::PoolInner;
 use crate::Memory;
 use crate::driver::process;
-use crate::memory::chunk::{Chunk, ChunkRef};
+use crate::memory::chunk::{ChunkRef, FreeChunk};
 use crate::sync::{Locked, TryLock};
 
 /// Bytes of a class that a thread keeps at most. Classes of more than half of it are not kept.
@@ -96,12 +96,12 @@ impl ThreadCache {
     }
 
     /// Moves all chunks to `into`.
-    pub(super) fn drain(&self, into: &mut Vec<Box<Chunk>>) {
+    pub(super) fn drain(&self, into: &mut Vec<FreeChunk>) {
         self.0.lock().bins.iter_mut().for_each(|bin| into.extend(bin.chunks.drain(..).filter_map(free)));
     }
 
     /// Moves all chunks to `into` and keeps none from now on. Returns what is in use, which is not counted here any more.
-    pub(super) fn close(&self, into: &mut Vec<Box<Chunk>>) -> Used {
+    pub(super) fn close(&self, into: &mut Vec<FreeChunk>) -> Used {
         let mut cache = self.0.lock();
         cache.open = false;
         for bin in &mut cache.bins {
@@ -114,7 +114,7 @@ impl ThreadCache {
 }
 
 /// The free chunk of memory in a cache.
-fn free(mut memory: Memory) -> Option<Box<Chunk>> {
+fn free(mut memory: Memory) -> Option<FreeChunk> {
     memory.set_len(0);
     memory.into_chunk().release()
 }
@@ -218,7 +218,7 @@ pub(super) fn count(pool_id: u32, used: Used) -> bool {
 
 /// Keeps free chunks of a class, as far as there is room; where the class is full, half of it makes room. What is not kept
 /// remains in `chunks`, or is added.
-pub(super) fn stock(pool_id: u32, class: usize, chunks: &mut Vec<Box<Chunk>>) {
+pub(super) fn stock(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
     let Some(mut cache) = lock(pool_id).filter(|cache| cache.open) else { return };
     let Some(bin) = cache.bins.get_mut(class).filter(|bin| bin.most > 0) else { return };
     if bin.chunks.capacity() == 0 {
