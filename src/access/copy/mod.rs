@@ -89,12 +89,13 @@ pub(crate) enum HostAccess {
 const _: () = assert!(size_of::<HostAccess>() == 1);
 
 impl HostAccess {
-    /// Of memory that is mapped, or not, and that the CPU caches, or not. The first call may log.
+    /// Of memory that is mapped, or not, and that the CPU caches, or not. The first call chooses the routine and may log.
     pub(crate) fn of(mapped: bool, cached: bool) -> Self {
+        let choice = Choice::made();
         match (mapped, cached) {
             (false, _) => Self::None,
             (true, false) => Self::WriteCombined,
-            (true, true) if Choice::made().forced => Self::CachedByRoutine,
+            (true, true) if choice.forced => Self::CachedByRoutine,
             (true, true) => Self::Cached(Vectors::here()),
         }
     }

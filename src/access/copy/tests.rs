@@ -210,6 +210,15 @@ fn cached_memory_is_copied_by_memcpy_unless_a_routine_is_forced() {
 }
 
 #[test]
+fn finding_out_how_memory_is_copied_chooses_the_routine() {
+    for cached in [false, true] {
+        HostAccess::of(true, cached);
+        let used = Table::chosen();
+        assert!(ptr::eq(used, Choice::made().table), "cached: {cached}");
+    }
+}
+
+#[test]
 fn a_forced_routine_makes_no_memory_write_combined_that_is_cached() {
     assert_eq!(HostAccess::of(true, false), HostAccess::WriteCombined);
     assert_ne!(HostAccess::of(true, true), HostAccess::WriteCombined);
