@@ -1,7 +1,10 @@
-//! What is lock-free here: a count of references and a lock that is tried. loom checks every interleaving of both.
+//! A reference count and a try-lock, of which loom checks every interleaving; and a single flight.
 #![expect(unsafe_code, reason = "reaches a value by one thread at a time")]
 
 use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use crate::loom::{AtomicBool, AtomicU32, MutPtr, Ordering, UnsafeCell, yield_now};
 
@@ -115,6 +118,51 @@ impl<T> TryLock<T> {
                 return locked;
             }
             yield_now();
+        }
+    }
+}
+
+/// Lets one thread do what several need, while the others wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct SingleFlight {
+    thread: Mutex<Option<ThreadId>>,
+    done: Condvar,
+}
+
+/// The turn of the thread that does it; of one that goes without if `taken` is false.
+#[derive(Debug)]
+pub(crate) struct Flight<'a> {
+    owner: &'a SingleFlight,
+    taken: bool,
+}
+
+impl SingleFlight {
+    /// No thread waits for longer: the one at work may be in a logger, and that logger wait for this thread.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Waits for the thread at work, unless it is this one: then a logger called here.
+    pub(crate) fn begin(&self) -> Flight<'_> {
+        let me = thread::current().id();
+        let other = |thread: &mut Option<ThreadId>| thread.is_some_and(|thread| thread != me);
+        let waited = self.done.wait_timeout_while(self.lock(), Self::PATIENCE, other);
+        let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let taken = thread.is_none();
+        if taken {
+            *thread = Some(me);
+        }
+        Flight { owner: self, taken }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        if self.taken {
+            *self.owner.lock() = None;
+            self.owner.done.notify_one();
         }
     }
 }

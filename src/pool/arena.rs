@@ -171,18 +171,12 @@ impl Arena {
     }
 
     /// Adds up to `count` free chunks to `into`, as many as there are without a new block. Tells whether there was any.
-    pub(super) fn take(
-        &mut self,
-        class: usize,
-        count: usize,
-        into: &mut Vec<FreeChunk>,
-        evicted: &mut Evicted,
-    ) -> bool {
+    pub(super) fn take(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>, gone: &mut Evicted) -> bool {
         let before = into.len();
         self.take_free(class, count, into);
         if into.len() == before {
             if self.free_lists[class].carving.is_none() && !self.open_span(class) && self.idle_spans > 0 {
-                self.dissolve(evicted);
+                self.dissolve(gone);
                 self.open_span(class);
             }
             self.carve(class, count, into);

@@ -6,9 +6,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUstream;
 
@@ -16,12 +14,13 @@ use super::arena::{Arena, Evicted};
 use super::classes::Classes;
 use super::options::PoolOptions;
 use super::pending::PendingFrees;
-use super::thread_cache::{self, NO_CACHE, ThreadCache, Used};
+use super::thread_cache::{self, CacheOwner, NO_CACHE, ThreadCache, Used};
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::binding::Binding;
 use crate::memory::block::{Block, ChunkPool};
 use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
+use crate::sync::SingleFlight;
 use crate::{DropPolicy, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 
 /// What all clones of a pool, its threads' caches and its blocks share.
@@ -41,57 +40,13 @@ struct Shared {
     arena: Mutex<Arena>,
     pending: PendingFrees,
     caches: Mutex<Vec<Arc<ThreadCache>>>,
-    growth: Growth,
+    /// Taken by the thread that makes a block, while others that ran out wait for it.
+    growth: SingleFlight,
     /// What is in use and not counted by a thread's cache.
     used_chunks: AtomicIsize,
     used_bytes: AtomicIsize,
     /// The bytes of chunks that have an allocation of their own.
     dedicated_bytes: AtomicIsize,
-}
-
-/// Lets one thread make a block while others that also ran out wait for it.
-#[derive(Default)]
-struct Growth {
-    thread: Mutex<Option<ThreadId>>,
-    done: Condvar,
-}
-
-/// A thread's turn to make a block; without one if `taken` is false.
-struct GrowthTurn<'a> {
-    growth: &'a Growth,
-    taken: bool,
-}
-
-impl Growth {
-    /// No thread waits for longer: the one that makes a block may be in a logger, and that logger wait for this thread.
-    const PATIENCE: Duration = Duration::from_secs(1);
-
-    /// Waits for the thread that makes a block, unless it is this one: then a logger of the drivers' side called here.
-    fn begin(&self) -> GrowthTurn<'_> {
-        let me = thread::current().id();
-        let waited = self
-            .done
-            .wait_timeout_while(self.lock(), Self::PATIENCE, |thread| thread.is_some_and(|thread| thread != me));
-        let (mut thread, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let taken = thread.is_none();
-        if taken {
-            *thread = Some(me);
-        }
-        GrowthTurn { growth: self, taken }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<ThreadId>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for GrowthTurn<'_> {
-    fn drop(&mut self) {
-        if self.taken {
-            *self.growth.lock() = None;
-            self.growth.done.notify_one();
-        }
-    }
 }
 
 /// A unique pool id; [`NO_CACHE`] once they are used up.
@@ -114,7 +69,7 @@ impl PoolInner {
             arena: Mutex::new(Arena::new(classes)),
             pending: PendingFrees::new(context, classes),
             caches: Mutex::default(),
-            growth: Growth::default(),
+            growth: SingleFlight::default(),
             used_chunks: AtomicIsize::new(0),
             used_bytes: AtomicIsize::new(0),
             dedicated_bytes: AtomicIsize::new(0),
@@ -127,7 +82,7 @@ impl PoolInner {
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory> {
         process::check()?;
         let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
-        let count = thread_cache::enrol(self, class);
+        let count = thread_cache::enrol(self, self.id, &self.classes, class);
         let mut chunks = Vec::with_capacity(count);
         let chunk = loop {
             self.gather(class, count, &mut chunks)?;
@@ -284,25 +239,6 @@ impl PoolInner {
         self.shared.used_bytes.fetch_add(used.bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn keeps_free_chunks(&self) -> bool {
-        self.arena().keeps_free_chunks()
-    }
-
-    /// Adds a thread's cache.
-    pub(super) fn admit(&self, cache: Arc<ThreadCache>) {
-        self.caches().push(cache.clone());
-        // The pool may have stopped holding meanwhile, and not have seen the cache.
-        if !self.keeps_free_chunks() {
-            self.close_cache(&cache);
-        }
-    }
-
-    /// Removes a thread's cache, at the thread's end.
-    pub(super) fn retire(&self, cache: &Arc<ThreadCache>) {
-        self.close_cache(cache);
-        self.caches().retain(|other| !Arc::ptr_eq(other, cache));
-    }
-
     /// Moves a cache's chunks to the arena, and lets it keep none from now on.
     fn close_cache(&self, cache: &ThreadCache) {
         let mut chunks = Vec::new();
@@ -384,6 +320,25 @@ impl PoolInner {
     }
 }
 
+impl CacheOwner for PoolInner {
+    fn keeps_free_chunks(&self) -> bool {
+        self.arena().keeps_free_chunks()
+    }
+
+    fn admit(&self, cache: Arc<ThreadCache>) {
+        self.caches().push(cache.clone());
+        // The pool may have stopped holding meanwhile, and not have seen the cache.
+        if !self.keeps_free_chunks() {
+            self.close_cache(&cache);
+        }
+    }
+
+    fn retire(&self, cache: &Arc<ThreadCache>) {
+        self.close_cache(cache);
+        self.caches().retain(|other| !Arc::ptr_eq(other, cache));
+    }
+}
+
 impl ChunkPool for PoolInner {
     fn id(&self) -> u32 {
         self.id
@@ -401,7 +356,7 @@ impl ChunkPool for PoolInner {
             return self.put_pending(chunk, binding);
         }
         let class = chunk.class().into();
-        thread_cache::enrol(&self, class);
+        thread_cache::enrol(&self, self.id, &self.classes, class);
         let mut chunks = vec![chunk];
         thread_cache::stock(self.id, class, &mut chunks);
         self.put(chunks);

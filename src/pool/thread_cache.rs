@@ -13,7 +13,6 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Weak};
 
 use super::classes::Classes;
-use super::inner::PoolInner;
 use crate::Memory;
 use crate::driver::process;
 use crate::memory::chunk::{ChunkRef, FreeChunk};
@@ -119,10 +118,20 @@ fn free(mut memory: Memory) -> Option<FreeChunk> {
     memory.into_chunk().release()
 }
 
+/// A pool, as its threads' caches know it.
+pub(super) trait CacheOwner: Send + Sync {
+    /// Whether its threads may keep chunks.
+    fn keeps_free_chunks(&self) -> bool;
+    /// Adds a thread's cache.
+    fn admit(&self, cache: Arc<ThreadCache>);
+    /// Removes a thread's cache, at the thread's end.
+    fn retire(&self, cache: &Arc<ThreadCache>);
+}
+
 struct Entry {
     pool_id: u32,
     cache: Arc<ThreadCache>,
-    pool: Weak<PoolInner>,
+    pool: Weak<dyn CacheOwner>,
 }
 
 /// The caches of a thread, which return their chunks to the pools when it ends.
@@ -234,11 +243,11 @@ pub(super) fn stock(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
 }
 
 /// Makes this thread's cache of a pool if there is none yet. Returns how many chunks of a class to fetch at once.
-pub(super) fn enrol(pool: &Arc<PoolInner>, class: usize) -> usize {
-    let pool_id = pool.id;
+pub(super) fn enrol(pool: &Arc<impl CacheOwner + 'static>, pool_id: u32, classes: &Classes, class: usize) -> usize {
     if pool_id != NO_CACHE && find(pool_id).is_none() && pool.keeps_free_chunks() {
-        let cache = Arc::new(ThreadCache::new(&pool.classes));
-        let entry = Entry { pool_id, cache: cache.clone(), pool: Arc::downgrade(pool) };
+        let cache = Arc::new(ThreadCache::new(classes));
+        let owner: Weak<dyn CacheOwner> = Arc::downgrade(pool) as Weak<dyn CacheOwner>;
+        let entry = Entry { pool_id, cache: cache.clone(), pool: owner };
         let entered = CACHES.try_with(|caches| {
             let mut caches = caches.0.try_borrow_mut().ok()?;
             LATEST.set((NO_CACHE, ptr::null()));
