@@ -9,6 +9,7 @@ use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing}
 use crate::driver::process;
 use crate::memory::binding::Binding;
 use crate::memory::block::Block;
+use crate::report::report;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
 
 /// How many copies of a GPU's memory went which way since the process began, on all handles, from
@@ -132,7 +133,7 @@ fn measure(gpu: &Vkgdr) -> Result<CopyThresholds> {
         if by_engine { write(bytes) } else { view.write(0, bytes) }
     })?;
     if let Err(error) = block.release(&Binding::immediate()) {
-        log::warn!("releasing memory: {error}");
+        report!(Warn, "releasing memory: {error}");
     }
     let CopyThresholds { read, write } = engines.thresholds();
     Ok(CopyThresholds { read: crossing(&reads).unwrap_or(read), write: crossing(&writes).unwrap_or(write) })

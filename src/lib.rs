@@ -30,6 +30,7 @@ mod interop;
 mod loom;
 mod memory;
 mod pool;
+mod report;
 mod stream;
 mod sync;
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use bytemuck::{NoUninit, Pod};
 
 use super::view::View;
+use crate::report::report;
 use crate::{Error, Result};
 
 /// How the CPU uses mapped memory.
@@ -128,7 +129,7 @@ impl Drop for MapGuard<'_> {
         match self.end() {
             // In a forked child the memory is the parent's.
             Ok(()) | Err(Error::Forked) => {}
-            Err(error) => log::error!("the end of a map guard: {error}"),
+            Err(error) => report!(Error, "the end of a map guard: {error}"),
         }
     }
 }

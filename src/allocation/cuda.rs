@@ -9,6 +9,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUexternalMemory};
 
 use crate::driver::Handle;
 use crate::driver::cuda::cuda;
+use crate::report::report;
 use crate::{Error, Result};
 
 /// Memory that CUDA imported.
@@ -92,6 +93,6 @@ fn log_failure(result: Result<()>) {
     match result {
         // A forked child leaves inherited memory to its parent.
         Ok(()) | Err(Error::Forked) => {}
-        Err(error) => log::warn!("releasing memory: {error}"),
+        Err(error) => report!(Warn, "releasing memory: {error}"),
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::driver::process;
+use crate::sync::SingleFlight;
 
 /// Something that is released once the device has finished with it.
 pub(crate) trait Deferred: Send {
@@ -29,7 +30,7 @@ pub(crate) struct DeferredFrees {
     entries: Mutex<VecDeque<Box<dyn Deferred>>>,
     /// The number of entries, including those that a thread has taken out to scan.
     len: AtomicUsize,
-    draining: Mutex<()>,
+    draining: SingleFlight,
 }
 
 thread_local! {
@@ -92,8 +93,9 @@ impl DeferredFrees {
         if self.len() == 0 || SCANNING.get() || process::is_forked() {
             return false;
         }
-        // A second thread would find the entries taken out: it waits for the first thread instead.
-        let _turn = self.draining.lock().unwrap_or_else(PoisonError::into_inner);
+        // A second thread would find the entries taken out: it waits for the first thread instead, but not for ever, since
+        // that may be in a logger that waits for the second.
+        let _turn = self.draining.begin();
         self.scan(usize::MAX, |entry| entry.wait());
         true
     }

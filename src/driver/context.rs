@@ -6,6 +6,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 use super::cuda::{Cuda, cuda};
 use super::{Handle, process};
 use crate::error::CudaCode;
+use crate::report::report;
 use crate::{Error, Result};
 
 /// A context that the caller owns, remembered so that it can be made current later, on any thread.
@@ -139,7 +140,7 @@ pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
         // SAFETY: `before` was current on this thread, or null.
         let restored = insist(|| cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }));
         if let Err(error) = restored {
-            log::warn!("making a CUDA context current again: {error}");
+            report!(Warn, "making a CUDA context current again: {error}");
         }
     }
     value
@@ -170,7 +171,7 @@ impl Drop for ContextGuard {
             && !process::is_forked()
             && let Err(error) = self.cuda.context_pop()
         {
-            log::warn!("leaving a CUDA context: {error}");
+            report!(Warn, "leaving a CUDA context: {error}");
         }
     }
 }
@@ -203,7 +204,7 @@ impl Drop for PrimaryContext {
             return;
         }
         if let Err(error) = cuda().and_then(|cuda| cuda.primary_context_release(self.device)) {
-            log::warn!("releasing the primary context of CUDA device {}: {error}", self.device);
+            report!(Warn, "releasing the primary context of CUDA device {}: {error}", self.device);
         }
     }
 }

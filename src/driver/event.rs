@@ -6,6 +6,7 @@ use cudarc::driver::sys::{CUevent, CUstream};
 use super::cuda::cuda;
 use super::{Handle, process};
 use crate::Result;
+use crate::report::report;
 
 /// An event that is recorded on a stream. It belongs to the context that was current when it was created. The default
 /// is an event that is gone.
@@ -61,7 +62,7 @@ impl Drop for Event {
         }
         // SAFETY: the event is live, and this value is its only owner.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.event_destroy(raw.0) }) {
-            log::warn!("releasing a CUDA event: {error}");
+            report!(Warn, "releasing a CUDA event: {error}");
         }
     }
 }

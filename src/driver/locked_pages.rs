@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use super::cuda::cuda;
 use super::{Handle, process};
 use crate::error::CudaCode;
+use crate::report::report;
 use crate::{Error, Result};
 
 /// Page-locked memory, registered with the context that was current when it was created.
@@ -72,7 +73,7 @@ impl Drop for Registration {
         }
         // SAFETY: registered when this value was created, and no copy uses the pages: see `leave`.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.host_unregister(pages.0) }) {
-            log::warn!("releasing locked pages: {error}");
+            report!(Warn, "releasing locked pages: {error}");
         }
     }
 }

@@ -9,6 +9,7 @@ use super::cuda::cuda;
 use super::fill_pattern::FillPattern;
 use super::{Handle, process};
 use crate::Result;
+use crate::report::report;
 
 /// A stream of the context that was current when it was created, not ordered with any other stream. That context must
 /// be current in every call.
@@ -79,7 +80,7 @@ impl Drop for OwnedStream {
         }
         // SAFETY: the stream is live, and this value is its only owner.
         if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.stream_destroy(raw.0) }) {
-            log::warn!("releasing a CUDA stream: {error}");
+            report!(Warn, "releasing a CUDA stream: {error}");
         }
     }
 }

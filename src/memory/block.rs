@@ -20,6 +20,7 @@ use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::process;
+use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// A pool, as its blocks know it.
@@ -173,7 +174,7 @@ impl Drop for Block {
     /// Waits for the context: chunks of a pool's block were given back without waiting.
     fn drop(&mut self) {
         if let Err(error) = self.release_once(&Binding::default()) {
-            log::warn!("releasing memory: {error}");
+            report!(Warn, "releasing memory: {error}");
         }
     }
 }
@@ -204,7 +205,8 @@ impl ContextEntry {
 fn release_orphan(allocation: Allocation) {
     let (len, kind) = (allocation.len(), allocation.kind());
     allocation.release_without_cuda();
-    log::warn!(
+    report!(
+        Warn,
         "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; only Vulkan's side was freed"
     );
 }
@@ -261,7 +263,7 @@ impl DeferredFree {
             Err(error) => Err(error),
         };
         answer.unwrap_or_else(|error| {
-            log::debug!("deferred free: {error}");
+            report!(Debug, "deferred free: {error}");
             error.is_fatal_to_context()
         })
     }
@@ -270,7 +272,7 @@ impl DeferredFree {
     fn release_now(pending: Pending, allocation: Allocation) {
         drop(pending);
         if let Err(error) = allocation.release() {
-            log::warn!("releasing memory: {error}");
+            report!(Warn, "releasing memory: {error}");
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::Result;
 use crate::access::copy::HostAccess;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
+use crate::report::report;
 use crate::sync::RefCount;
 
 /// Part of a block, lent again and again.
@@ -366,7 +367,7 @@ impl Drop for ChunkRef {
         if let Some(chunk) = Self(self.0).release()
             && let Err(error) = chunk.give_back()
         {
-            log::warn!("releasing memory: {error}");
+            report!(Warn, "releasing memory: {error}");
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::access::view::View;
 use crate::allocation::Allocation;
 use crate::driver::context::ContextGuard;
 use crate::driver::process;
+use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that is freed by hand, in whatever CUDA context is current.
@@ -78,7 +79,7 @@ impl RawMemory {
         };
         let left = guard.and_then(ContextGuard::leave);
         if let (Err(error), Err(_)) = (&left, &released) {
-            log::warn!("freeing memory: {error}");
+            report!(Warn, "freeing memory: {error}");
         }
         released.and(left)
     }

@@ -13,6 +13,7 @@ use crate::access::copy::HostAccess;
 use crate::memory::binding::Binding;
 use crate::memory::block::Block;
 use crate::memory::chunk::{Chunk, FreeChunk};
+use crate::report::report;
 
 /// Bytes of a span of small chunks, about.
 const SPAN_LEN: usize = 64 << 10;
@@ -33,7 +34,7 @@ impl Drop for Evicted {
         self.chunks.clear();
         for block in self.idle_blocks.drain(..).filter_map(Arc::into_inner) {
             if let Err(error) = block.release(&Binding::immediate()) {
-                log::warn!("releasing a block of a pool: {error}");
+                report!(Warn, "releasing a block of a pool: {error}");
             }
         }
     }
@@ -292,6 +293,9 @@ impl Arena {
             }
         }
         self.idle_spans = 0;
+        if self.vacant_spans.len() == self.spans.len() {
+            (self.spans, self.vacant_spans) = (Vec::new(), Vec::new());
+        }
     }
 
     /// Evicts unused blocks, until no more than `keep` bytes are managed. Returns the bytes evicted. The device has

@@ -20,6 +20,7 @@ use crate::driver::process;
 use crate::memory::binding::Binding;
 use crate::memory::block::{Block, ChunkPool};
 use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
+use crate::report::report;
 use crate::sync::SingleFlight;
 use crate::{DropPolicy, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 
@@ -265,7 +266,7 @@ impl PoolInner {
     /// Waits for the context, and takes the chunks that it may have used. None where waiting fails.
     fn wait_for_pending(&self) -> Vec<FreeChunk> {
         self.pending().wait().unwrap_or_else(|error| {
-            log::debug!("waiting for a pool's context: {error}");
+            report!(Debug, "waiting for a pool's context: {error}");
             Vec::new()
         })
     }

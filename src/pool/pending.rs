@@ -15,6 +15,7 @@ use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::memory::binding::Binding;
 use crate::memory::chunk::FreeChunk;
+use crate::report::report;
 use crate::{Error, Event, Result};
 
 type Chunks = Vec<FreeChunk>;
@@ -59,7 +60,7 @@ pub(super) struct PendingFrees {
 
 /// As [`Error::ends_all_work`], of an error that is only logged.
 fn ends_all_work(error: &Error) -> bool {
-    log::debug!("a pending free of a pool: {error}");
+    report!(Debug, "a pending free of a pool: {error}");
     error.ends_all_work()
 }
 
@@ -201,7 +202,7 @@ impl PendingFrees {
             match self.record(&binding) {
                 Ok(event) => self.requeue(EventFrees { event, stream, chunks }),
                 Err(error) => {
-                    log::debug!("an event for memory of a pool: {error}");
+                    report!(Debug, "an event for memory of a pool: {error}");
                     self.move_to_context(chunks);
                 }
             }

@@ -10,6 +10,8 @@ use std::thread;
 
 use log::{LevelFilter, Log, Metadata, Record};
 use support::codes;
+use support::cuda::{Context, PrimaryContext, Stream};
+use support::ledger::{Calls, Live};
 use support::{Result, child, simcuda, skip};
 use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
@@ -21,6 +23,7 @@ struct Logger;
 type Work = Arc<dyn Fn() + Send + Sync>;
 
 static WORK: Mutex<Option<Work>> = Mutex::new(None);
+static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static LINES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -63,6 +66,8 @@ struct Logging;
 impl Drop for Logging {
     fn drop(&mut self) {
         *lock(&WORK) = None;
+        let failures = std::mem::take(&mut *lock(&FAILURES));
+        assert!(failures.is_empty() || thread::panicking(), "in the logger: {failures:?}");
     }
 }
 
@@ -74,8 +79,11 @@ fn lines() -> usize {
     LINES.load(Ordering::SeqCst)
 }
 
-fn panic_on_error<T>(result: vkgdr::Result<T>) -> T {
-    result.unwrap_or_else(|error| panic!("in the logger: {error}"))
+/// Fails the test when the logger goes: a panic in the logger of a destructor ends in the library.
+fn fail_on_error<T>(result: vkgdr::Result<T>) {
+    if let Err(error) = result {
+        lock(&FAILURES).push(error.to_string());
+    }
 }
 
 #[test]
@@ -84,7 +92,7 @@ fn a_logger_may_copy_when_the_copy_engine_says_something() -> Result {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
     let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     let other = Memory::allocate(&gpu, 4096, MAPPED)?;
-    let _logging = log_with(move || panic_on_error(other.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])));
+    let _logging = log_with(move || fail_on_error(other.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])));
     // The engine's first stream is made, its second not, and the first is not destroyed either.
     simcuda.fail("cuStreamCreate", 2, codes::OUT_OF_MEMORY);
     simcuda.fail("cuStreamDestroy", 1, codes::INVALID_HANDLE);
@@ -100,7 +108,7 @@ fn a_logger_may_calibrate_when_a_calibration_says_something() -> Result {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
     let handle = gpu.clone();
     let _logging = log_with(move || {
-        panic_on_error(handle.calibrate());
+        fail_on_error(handle.calibrate());
     });
     simcuda.fail("cuMemFree", 1, codes::INVALID_HANDLE);
     let thresholds = gpu.calibrate()?;
@@ -166,7 +174,7 @@ fn a_logger_may_use_the_pool_whose_first_memory_says_something() -> Result {
     with_a_complaint("a_logger_may_use_the_pool_whose_first_memory_says_something", |gpu| {
         let pool = Pool::new(gpu, PoolOptions::new(MAPPED))?;
         let same = pool.clone();
-        let _logging = log_with(move || panic_on_error(same.allocate(1000).and_then(|piece| piece.write(0, &[1_u8]))));
+        let _logging = log_with(move || fail_on_error(same.allocate(1000).and_then(|piece| piece.write(0, &[1_u8]))));
         pool.allocate(1000)?.write(0, &[2_u8; 1000])?;
         assert_eq!(lines(), 1);
         Ok(())
@@ -184,4 +192,123 @@ fn a_logger_that_panics_while_memory_is_made_leaves_nothing_half_made() -> Resul
         Memory::allocate(gpu, 4096, MemoryKind::Host)?.write(0, &[1_u8; 4096])?;
         Ok(())
     })
+}
+
+/// Logs with a panic from now on, until the result is dropped.
+fn log_with_a_panic() -> Logging {
+    log_with(|| {
+        LOGGING.set(false);
+        resume_unwind(Box::new("in the logger"));
+    })
+}
+
+/// Memory whose context was destroyed.
+fn orphaned_memory(gpu: &Vkgdr) -> Result<Memory> {
+    let context = Context::create(0);
+    let memory = Memory::allocate(gpu, 4096, MAPPED)?;
+    context.destroy();
+    Ok(memory)
+}
+
+/// Binds memory to a stream that lives until the memory is free.
+#[expect(unsafe_code, reason = "vouches for the stream")]
+fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
+    // SAFETY: by this function's description, which its callers keep.
+    unsafe { memory.bind_raw_stream(stream.raw()) }
+}
+
+#[test]
+fn a_logger_that_panics_ends_no_drop_and_frees_nothing_in_another_context() -> Result {
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let before = Live::now();
+    let memory = orphaned_memory(&gpu)?;
+    let _other = Context::create(0);
+    let frees = Calls::of("cuMemFree_v2");
+    let logging = log_with_a_panic();
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(memory)));
+    assert!(dropped.is_ok(), "the drop panicked");
+    assert_eq!(lines(), 1, "the logger was not asked");
+    drop(logging);
+    frees.assert(0, "an address that another memory may have by now");
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+/// A panic that leaves a drop while another one unwinds ends the process.
+#[test]
+fn a_logger_that_always_panics_does_not_end_the_process() -> Result {
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let memory = orphaned_memory(&gpu)?;
+    let logging = log_with_a_panic();
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let _memory = memory;
+        resume_unwind(Box::new("in the program"));
+    }));
+    assert!(unwound.is_err() && lines() == 1);
+    drop(logging);
+    Ok(())
+}
+
+#[test]
+fn a_logger_that_panics_while_frees_are_collected_loses_none() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let _context = Context::create(0);
+    let before = Live::now();
+    let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
+    let stream = Stream::create();
+    bind(&memory, &stream)?;
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    drop(memory);
+    assert_eq!((gpu.pending_releases(), Live::now()), (1, before.plus_one(MAPPED).plus_event()));
+    let logging = log_with_a_panic();
+    simcuda.fail("cuEventQuery", 1, codes::OUT_OF_MEMORY);
+    let collected = catch_unwind(AssertUnwindSafe(|| gpu.collect()));
+    assert!(matches!(collected, Ok(0)) && lines() == 1, "{collected:?}");
+    drop(logging);
+    assert_eq!((gpu.pending_releases(), Live::now()), (1, before.plus_one(MAPPED).plus_event()), "freed while in use");
+    gate.open();
+    stream.synchronize();
+    assert_eq!((gpu.collect(), gpu.pending_releases(), Live::now()), (1, 0, before));
+    Ok(())
+}
+
+#[test]
+fn a_logger_that_waits_for_another_thread_of_the_library_does_not_wait_for_ever() -> Result {
+    static HELD: Mutex<()> = Mutex::new(());
+    let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    bind(&memory, &stream)?;
+    let gate = stream.hold();
+    gate.wait_until_reached();
+    drop(memory);
+    // Both threads find no memory, and wait for the deferred free: the first logs that it could not.
+    let _logging = log_with(|| drop(lock(&HELD)));
+    let (say_held, is_held) = mpsc::channel();
+    let memories = thread::scope(|scope| {
+        let gpu = &gpu;
+        let other = scope.spawn(move || {
+            let _held = lock(&HELD);
+            say_held.send(()).unwrap_or_default();
+            while lines() == 0 {
+                thread::yield_now();
+            }
+            simcuda.fail("cuImportExternalMemory", 1, codes::OUT_OF_MEMORY);
+            Memory::allocate(gpu, 4096, MAPPED)
+        });
+        is_held.recv()?;
+        simcuda.fail("cuEventSynchronize", 1, codes::OUT_OF_MEMORY);
+        simcuda.fail("cuImportExternalMemory", 1, codes::OUT_OF_MEMORY);
+        let mine = Memory::allocate(gpu, 4096, MAPPED);
+        Ok::<_, Box<dyn std::error::Error>>((mine?, other.join().map_err(|_| "the other thread panicked")??))
+    })?;
+    gate.open();
+    stream.synchronize();
+    assert_eq!((gpu.collect(), gpu.pending_releases()), (1, 0));
+    drop(memories);
+    Ok(())
 }
