@@ -135,9 +135,11 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn read<T: Pod>(self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
+        // First: the fence would wait for the loads below.
+        copy::order_reads(self.access);
         let from = self.host_range(offset, target.len())?;
         // SAFETY: `from` has `target.len()` bytes, which this view keeps mapped, and an allocation is whole lines.
-        unsafe { copy::read(self.access, from, target) };
+        unsafe { copy::read_unordered(self.access, from, target) };
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::slice;
@@ -40,6 +41,9 @@ pub struct Region {
     /// has used touches the chunk, which is often far from the CPU's caches.
     pool_id: u32,
     class: u16,
+    /// How the CPU copies it: that of the chunk. `MaybeUninit` hides the values that it never has: the compiler would tell
+    /// `Some` from `None` by them, and copy the region in pieces.
+    host_access: MaybeUninit<HostAccess>,
     /// Whether the chunk may have other references, or uses that its release has to know of.
     shared: AtomicBool,
     /// Last: it changes with every allocation of a pool, and the rest is then copied in two vectors.
@@ -56,6 +60,7 @@ impl Region {
             len,
             pool_id: chunk.block().pool_id(),
             class: chunk.class(),
+            host_access: MaybeUninit::new(chunk.host_access()),
             shared: AtomicBool::new(false),
             chunk,
         }
@@ -67,8 +72,9 @@ impl Region {
     }
 
     #[inline]
-    pub(super) fn host_access(&self) -> HostAccess {
-        self.chunk.host_access()
+    pub(super) const fn host_access(&self) -> HostAccess {
+        // SAFETY: every region is made with it.
+        unsafe { self.host_access.assume_init() }
     }
 
     /// The chunk, whose count and marks may change from now on.
@@ -125,7 +131,7 @@ impl Region {
 
     #[inline]
     pub(super) fn view(&self) -> View<'_> {
-        View::checked(self.block().allocation(), self.offset(), self.len, self.chunk.host_access())
+        View::checked(self.block().allocation(), self.offset(), self.len, self.host_access())
     }
 
     /// Where it begins in its allocation, in bytes.
@@ -362,8 +368,8 @@ impl Clone for Region {
         let chunk = self.chunk();
         chunk.set_len(self.len);
         let chunk = chunk.clone();
-        let Self { host_ptr, device_ptr, len, pool_id, class, .. } = *self;
-        Self { host_ptr, device_ptr, len, chunk, pool_id, class, shared: AtomicBool::new(true) }
+        let Self { host_ptr, device_ptr, len, pool_id, class, host_access, .. } = *self;
+        Self { host_ptr, device_ptr, len, chunk, pool_id, class, host_access, shared: AtomicBool::new(true) }
     }
 }
 

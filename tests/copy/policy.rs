@@ -50,7 +50,7 @@ fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
     in_child(check, || match driver::kind() {
         Some(DriverKind::Real) => Ok(Some(child::command(test, "uncached")?)),
         _ => {
-            let given = std::env::var("VKGDR_TEST_PROFILE");
+            let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| name != "none");
             profile::command(given.as_deref().unwrap_or("rebar"), test, "uncached")
         }
     })
