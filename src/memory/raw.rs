@@ -117,8 +117,8 @@ impl RawMemory {
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
-    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores, on which a kernel that is already
-    /// running depends. True once the memory was freed.
+    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores for kernels that are already
+    /// running. True once the memory was freed.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.allocation.as_ref().is_none_or(|allocation| allocation.memory_type().coherent)

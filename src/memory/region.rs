@@ -190,8 +190,8 @@ impl Region {
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
-    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores, on which a kernel that is already
-    /// running depends.
+    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores for kernels that are already
+    /// running.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.block().allocation().memory_type().coherent
@@ -308,7 +308,8 @@ impl Region {
         self.view().elements()
     }
 
-    /// Drops this region, but returns errors instead of logging them. The last region of a memory frees it.
+    /// Drops this region, but returns errors instead of logging them. Dropping the last region of
+    /// the memory frees it.
     ///
     /// # Errors
     ///

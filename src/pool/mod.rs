@@ -30,7 +30,7 @@ pub use options::PoolOptions;
 /// All memory of a pool is of one kind and in one CUDA context: the handle's primary context if the handle retains
 /// that, otherwise the context that was current when the pool was created. A pool may be used from any thread, with any
 /// context current; clones are the same pool. Lengths are rounded up to size classes, see [`PoolOptions`]. Each thread
-/// caches up to 64 free chunks of each class, and up to 512 KiB of it.
+/// caches free chunks of each class: at most 64, and at most 512 KiB.
 ///
 /// # Reuse
 ///

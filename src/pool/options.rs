@@ -18,8 +18,9 @@ const MOST_LEADING_BITS: u32 = 6;
 
 /// Options of a [`Pool`](super::Pool). All sizes are in bytes.
 ///
-/// A pool divides blocks into chunks. Each allocation of a pool is a chunk, which some names here call a piece.
-/// [`Pool::new`](super::Pool::new) checks the options.
+/// A pool divides blocks into chunks, one for each allocation; [`largest_piece`](Self::largest_piece) and
+/// [`Pool::piece_len`](super::Pool::piece_len) call a chunk a piece. [`Pool::new`](super::Pool::new) checks the
+/// options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct PoolOptions {
