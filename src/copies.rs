@@ -1,5 +1,5 @@
-//! How the copies of a GPU's memory are divided between the CPU and the copy engine: thresholds, statistics, calibration.
-#![expect(unsafe_code, reason = "has the device copy bytes that the memory keeps")]
+//! The division of copies between the CPU and a GPU's copy engine: thresholds, statistics, calibration.
+#![expect(unsafe_code, reason = "the device copies from and to addresses that the memory keeps valid")]
 
 use std::time::Instant;
 
@@ -12,50 +12,50 @@ use crate::memory::block::Block;
 use crate::report::report;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
 
-/// How many copies of a GPU's memory went which way since the process began, on all handles, from
+/// Copies of a GPU's memory by the CPU and by the copy engine since the process started, on all handles, from
 /// [`Vkgdr::copy_stats`].
 ///
-/// Counted are copies by the copy engine, and those by the CPU of memory that it does not cache, each when it is done.
-/// Fills count as writes. Copies of cached memory, and those through a [`Writer`](crate::Writer) or a
-/// [`MapGuard`](crate::MapGuard), are not counted.
+/// All copies by the copy engine count, and the CPU's copies of memory that it does not cache. Fills count as writes.
+/// Not counted are failed copies, copies of cached memory, copies through a [`Writer`](crate::Writer) or a
+/// [`MapGuard`](crate::MapGuard), and the CPU's copies during [`Vkgdr::calibrate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyStats {
     /// Reads by the CPU.
     pub cpu_reads: u64,
-    /// The bytes of these.
+    /// Bytes read by the CPU.
     pub cpu_read_bytes: u64,
     /// Writes by the CPU.
     pub cpu_writes: u64,
-    /// The bytes of these.
+    /// Bytes written by the CPU.
     pub cpu_written_bytes: u64,
     /// Reads by the copy engine.
     pub dma_reads: u64,
-    /// The bytes of these.
+    /// Bytes read by the copy engine.
     pub dma_read_bytes: u64,
     /// Writes by the copy engine.
     pub dma_writes: u64,
-    /// The bytes of these.
+    /// Bytes written by the copy engine.
     pub dma_written_bytes: u64,
-    /// The routine by which the CPU copies.
+    /// The CPU's routine for memory that it does not cache.
     pub routine: CopyRoutine,
 }
 
 impl Vkgdr {
-    /// From how many bytes on copies of this GPU's memory are left to its copy engine.
+    /// The lengths from which the copy engine, not the CPU, copies this GPU's memory.
     #[must_use]
     pub fn copy_thresholds(&self) -> CopyThresholds {
         self.gpu().copy_engines().thresholds()
     }
 
-    /// Sets from how many bytes on copies of this GPU's memory are left to its copy engine, on all handles of the
-    /// process. [`CopyThresholds`] says which memory that concerns.
+    /// Sets the lengths from which the copy engine, not the CPU, copies this GPU's memory, for all handles of the
+    /// process. [`CopyThresholds`] says which memory they apply to.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
-    /// // The CPU is to copy everything.
+    /// // The CPU makes every copy.
     /// gpu.set_copy_thresholds(vkgdr::CopyThresholds { read: usize::MAX, write: usize::MAX });
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
@@ -63,18 +63,19 @@ impl Vkgdr {
         self.gpu().copy_engines().set_thresholds(thresholds);
     }
 
-    /// Measures from how many bytes on copies of mapped memory are faster by the copy engine than by the CPU, and sets
-    /// [`copy_thresholds`](Self::copy_thresholds) so, for all handles of this GPU.
+    /// Measures the lengths from which the copy engine copies mapped memory faster than the CPU, and sets
+    /// [`copy_thresholds`](Self::copy_thresholds) to them, for all handles of this GPU.
     ///
-    /// Takes less than 200 ms on an idle GPU, once: later calls give and set what was measured then. Needs 4 MiB of
-    /// mapped memory while it runs, in the handle's primary context if it retains that, else in the current
-    /// context, which must be one of the handle's device. Other work of the GPU, the CPU or the bus makes the result worse,
-    /// never wrong. Where the CPU caches mapped memory the thresholds are not used.
+    /// Takes less than 200 ms on an idle GPU. Only the first call measures; later calls set and return the same
+    /// thresholds. Measuring needs 4 MiB of mapped memory, in the handle's primary context if it retains that,
+    /// otherwise in the current context, which must be one of the handle's device. Other work of the GPU, the CPU or
+    /// the bus makes the thresholds less accurate; copies remain correct. Where the CPU caches mapped memory the
+    /// thresholds do not apply.
     ///
     /// # Errors
     ///
-    /// As [`Memory::allocate`](crate::Memory::allocate) and [`Region::write_with`](crate::Region::write_with). The
-    /// thresholds are as before then.
+    /// The errors of [`Memory::allocate`](crate::Memory::allocate) and
+    /// [`Region::write_with`](crate::Region::write_with); the thresholds remain unchanged.
     ///
     /// # Examples
     ///
@@ -88,7 +89,7 @@ impl Vkgdr {
         self.gpu().copy_engines().measured(|| measure(self))
     }
 
-    /// Which way copies of this GPU's memory went. In a process that was forked off, the CPU's are 0.
+    /// The number of copies by the CPU and by the copy engine so far. In a forked child, the CPU's counts are 0.
     #[must_use]
     pub fn copy_stats(&self) -> CopyStats {
         let counters = self.gpu().copy_engines().counters();
@@ -115,11 +116,12 @@ fn measure(gpu: &Vkgdr) -> Result<CopyThresholds> {
     let block = Block::pooled(gpu, LONGEST, MemoryKind::Mapped, context, None)?;
     let (view, engines) = (View::whole(block.allocation()), gpu.gpu().copy_engines());
     let mut bytes = vec![0_u8; LONGEST];
-    // SAFETY: the memory has the bytes, and its release waits for the context unless all copies have been waited for.
+    // SAFETY: the block has `LONGEST` bytes; if a copy fails, the block's drop waits for the context, and so for the
+    // copy.
     let write = |bytes: &[u8]| unsafe { engines.write(context, view.device_ptr(), bytes) }.map_err(Into::into);
     // SAFETY: as above.
     let read = |bytes: &mut [u8]| unsafe { engines.read(context, view.device_ptr(), bytes) }.map_err(Into::into);
-    // The first copies set the engine up and fault pages in: not measured.
+    // Not measured: the first copies set up the engine and fault pages in.
     view.write(0, &bytes)?;
     write(&bytes)?;
     let began = Instant::now();

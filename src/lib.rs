@@ -1,22 +1,22 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # The tour
+//! # Overview
 //!
-//! The data's way:
+//! The path of the data:
 //!
 //! ```text
 //! open -> allocate -> map -> export -> import -> use (write, flush | invalidate, read) -> free
 //! ```
 //!
 //! * [`Vkgdr`] is the handle of one GPU.
-//! * [`Memory`] is memory that frees itself; it dereferences to the [`Region`] that covers it, where reading,
-//!   writing, flushing and mapping live. [`RawMemory`] is memory that is freed by hand.
-//! * [`Pool`] gives small memory in nanoseconds, as [`PoolMemory`].
-//! * [`StreamRef`] gives a CUDA stream of somebody else's copies, fills and events.
-//! * [`Error`] says which driver call failed and what to do about it.
+//! * [`Memory`] is memory that is freed when it is dropped. It dereferences to the [`Region`] that covers it, which
+//!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
+//! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
+//! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
+//! * [`Error`] names the driver call that failed and, where known, the remedy.
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("vkgdr needs Linux: memory travels from Vulkan to CUDA as a file descriptor");
+compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file descriptor");
 
 mod access;
 mod allocation;
@@ -47,5 +47,5 @@ pub use memory::{DropPolicy, Memory, RawMemory, Region};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 
-/// Whose types appear in this crate's signatures.
+/// The crates whose types appear in this crate's signatures.
 pub use {ash, cudarc};

@@ -12,11 +12,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A copy uses the whole memory or region, as elements of the type that the other side of the copy has; bytes
-//! that make no whole element are left out. Copies on any stream of the memory's context are waited for before the
-//! memory goes, and copies on another context's streams before they return. One thing is not seen: `memcpy_dtod`
-//! *from* our memory on another context's stream. Synchronise that stream before the memory goes.
-#![expect(unsafe_code, reason = "unsafe traits of cudarc, and contexts that it does not own")]
+//! A copy covers the whole memory or region, as elements of the type on its other side; trailing bytes that make no
+//! whole element are left out. Memory is not freed before copies on streams of its context have finished; a copy on
+//! another context's stream has finished when it returns. `memcpy_dtod` *from* our memory on another context's stream
+//! cannot be recorded: synchronise that stream before the memory is freed.
+#![expect(unsafe_code, reason = "implements unsafe traits of cudarc, and wraps contexts that it does not own")]
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,10 +31,10 @@ use cudarc::driver::{
 use crate::driver::context::Context;
 use crate::{Memory, PoolMemory, Region};
 
-/// The default stream of a context, as cudarc sees it.
+/// The default stream of a context, as cudarc's type.
 ///
-/// cudarc destroys a context that it was given, so that its value for a foreign one must never be dropped. There
-/// is one such value for each context, for the life of the process.
+/// cudarc destroys the context when its `CudaContext` is dropped, which a context that it does not own must not be: one
+/// value for each context is kept for the life of the process.
 fn default_stream(context: Context, device: i32) -> &'static Arc<CudaStream> {
     static STREAMS: Mutex<Option<HashMap<Context, &'static Arc<CudaStream>>>> = Mutex::new(None);
     let streams = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,15 +52,15 @@ fn default_stream(context: Context, device: i32) -> &'static Arc<CudaStream> {
     }
 }
 
-/// A context in cudarc's terms, which must never be dropped. The context must be current.
+/// The context as cudarc's type, which must never be dropped. The context must be current.
 fn wrap(context: Context, device: i32) -> std::result::Result<Arc<CudaContext>, DriverError> {
     let ordinal = usize::try_from(device).unwrap_or_default();
-    // SAFETY: the context is live and current, and the value that would destroy it is never dropped.
+    // SAFETY: the context is live and current, and its `CudaContext`, which would destroy it, is never dropped.
     unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) }
 }
 
 impl Region {
-    /// The device pointer, for a use on `stream`; 0, which the driver refuses, when the memory's context is gone.
+    /// The device pointer, for a use on `stream`; 0, which the driver refuses, if the memory's context was destroyed.
     fn cudarc_ptr<'a>(&self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         let context = self.block().context();
         if !context.is_alive() {
@@ -76,18 +76,18 @@ impl Region {
     }
 }
 
-/// Implements cudarc's traits for a type that has or dereferences to a region.
+/// Implements cudarc's traits for [`Region`] and types that dereference to it.
 macro_rules! device_slice {
     ($type:ty) => {
-        /// Elements of any plain type; bytes that make no whole element are left out.
+        /// Elements of any plain type; trailing bytes that make no whole element are left out.
         ///
         /// [`stream`](DeviceSlice::stream) is the default stream of the memory's context. It does not keep the
-        /// context alive: do not keep it for longer than the memory.
+        /// context alive: do not keep a clone of it longer than the memory.
         ///
         /// # Panics
         ///
-        /// [`stream`](DeviceSlice::stream) panics when the memory's CUDA context was destroyed before; cudarc's
-        /// trait leaves no other way.
+        /// [`stream`](DeviceSlice::stream) panics if the memory's CUDA context was destroyed: cudarc's trait has no
+        /// error to return.
         impl<T: DeviceRepr + Pod> DeviceSlice<T> for $type {
             fn len(&self) -> usize {
                 Region::len(self) / size_of::<T>().max(1)

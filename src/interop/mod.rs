@@ -1,3 +1,3 @@
-//! Our memory in other crates' terms.
+//! Implementations of other crates' traits for this crate's memory.
 
 mod cudarc;

@@ -1,5 +1,5 @@
-//! The stream that memory is bound to, other uses by the device, and what the release waits for.
-#![expect(unsafe_code, reason = "uses streams that belong to somebody else")]
+//! The stream binding of memory: the bound stream, uses on other streams, and the drop policy that follows.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
@@ -16,31 +16,32 @@ use crate::driver::process;
 use crate::driver::{Handle, LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::{Error, Result, StreamRef};
 
-/// What the release of memory waits for.
+/// The device work that freeing memory waits for.
 ///
 /// Chosen by [`Memory::bind_stream`](crate::Memory::bind_stream) and
-/// [`Memory::release_immediately`](crate::Memory::release_immediately), reported by
-/// [`Memory::drop_policy`](crate::Memory::drop_policy). Where waiting fails for a reason that may pass, the memory goes
-/// later.
+/// [`Memory::release_immediately`](crate::Memory::release_immediately), returned by
+/// [`Memory::drop_policy`](crate::Memory::drop_policy). If waiting fails temporarily, as during a stream capture, the
+/// memory is freed later. For memory of a [`Pool`](crate::Pool), the pool waits for the same work before it reuses the
+/// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum DropPolicy {
-    /// For all work of the memory's context, before the drop returns. The default.
+    /// All work of the memory's context, before the drop returns. The default.
     #[default]
     WaitForContext,
-    /// For the work that the bound stream was given before the drop. The drop returns at once, and the memory
-    /// goes later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
+    /// The work that was submitted to the bound stream before the drop. The drop returns at once, and the memory is
+    /// freed later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
     WaitForStream,
-    /// For nothing.
+    /// Nothing.
     Immediate,
 }
 
 /// A stream that memory is bound to.
 #[derive(Debug, Clone)]
 enum BoundStream {
-    /// Kept alive.
+    /// Kept alive by this reference.
     Shared(Arc<CudaStream>),
-    /// Kept alive by whoever bound it.
+    /// Kept alive by the caller.
     Raw(Handle<CUstream>),
 }
 
@@ -53,20 +54,21 @@ impl BoundStream {
     }
 }
 
-/// Whether two handles of one context mean the same stream.
+/// Whether two handles name the same stream of one context.
 fn is_same_stream(one: CUstream, other: CUstream) -> bool {
     let number = |stream: CUstream| if stream.addr() == LEGACY_STREAM { 0 } else { stream.addr() };
     number(one) == number(other)
 }
 
-/// The bound stream and what is known of the memory's use beside it.
+/// The bound stream, and uses of the memory on other streams.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Binding {
     stream: Option<BoundStream>,
-    /// Whether another stream used the memory, or was bound to it before.
+    /// Whether another stream used the memory, or the memory was bound to another stream before.
     used_elsewhere: bool,
-    /// Whether a copy of ours may still use the memory, on a stream that it is not bound to.
+    /// Whether a failed copy of the copy engine may still use the memory, on a stream of the engine.
     unfinished_copy: bool,
+    /// Whether an immediate release was requested.
     immediate: bool,
 }
 
@@ -84,7 +86,7 @@ impl Binding {
         self.immediate = true;
     }
 
-    /// Whether it keeps its stream alive.
+    /// Whether it holds a reference to its stream.
     pub(crate) const fn keeps_stream(&self) -> bool {
         matches!(self.stream, Some(BoundStream::Shared(_)))
     }
@@ -105,8 +107,8 @@ impl Binding {
         self.used_elsewhere |= !self.is_bound_to(stream);
     }
 
-    /// Records that a copy of ours may still use the memory. A request for immediate release, before or after, does not
-    /// cover that copy.
+    /// Records that a failed copy of the copy engine may still use the memory. A request for immediate release, before
+    /// or after, does not cover that copy.
     pub(super) fn record_unfinished_copy(&mut self) {
         self.unfinished_copy = true;
     }
@@ -126,7 +128,8 @@ impl Binding {
         context.run(|| unsafe { cuda()?.stream_synchronize(stream.raw()) })
     }
 
-    /// An event behind the bound stream's work so far. The memory's context must be current.
+    /// An event after the work that was submitted to the bound stream, or to the legacy default stream if none is
+    /// bound. The memory's context must be current.
     pub(crate) fn record(&self) -> Result<Event> {
         let stream = self.stream.as_ref().map_or(std::ptr::null_mut(), BoundStream::raw);
         // SAFETY: the stream is live for as long as the memory is bound to it, and its context is current.
@@ -137,10 +140,10 @@ impl Binding {
 impl Drop for Binding {
     fn drop(&mut self) {
         if process::is_forked() {
-            // Its stream is the parent's.
+            // The stream is the parent's.
             let _ = ManuallyDrop::new(self.stream.take());
         }
-        // The last reference to a stream of cudarc's destroys it, and makes its context current for that.
+        // Dropping the last reference destroys the stream, for which cudarc makes the stream's context current.
         if let Some(BoundStream::Shared(stream)) = self.stream.take()
             && let Some(last) = Arc::into_inner(stream)
         {
@@ -149,13 +152,13 @@ impl Drop for Binding {
     }
 }
 
-/// A [`Binding`] that threads share.
+/// A [`Binding`] shared between threads.
 #[derive(Debug, Default)]
 pub(super) struct SharedBinding(Mutex<Binding>);
 
 impl SharedBinding {
-    /// A copy of the binding. In a forked child, of the binding at the fork, or of one that was never bound if a thread of
-    /// the parent held the lock then.
+    /// A copy of the binding. In a forked child, the binding at the fork, or the default if a thread of the parent held
+    /// the lock then.
     pub(super) fn get(&self) -> Binding {
         if process::is_forked() {
             return self.0.try_lock().map_or_else(|_| Binding::default(), |binding| binding.clone());
@@ -183,7 +186,7 @@ impl SharedBinding {
     ///
     /// # Safety
     ///
-    /// `stream` must be live, and stay so until the memory is gone or bound to another stream.
+    /// `stream` must be live, and stay so until the memory is freed or bound to another stream.
     pub(super) unsafe fn bind_raw(&self, stream: CUstream, context: Context) -> Result<()> {
         // SAFETY: the stream is live by this method's contract.
         unsafe { StreamRef::in_context(stream, context) }?;
@@ -204,21 +207,22 @@ impl SharedBinding {
                 Binding { stream: Some(stream), used_elsewhere, unfinished_copy, immediate },
             )
         };
-        // Unlocked: dropping a stream may call the driver.
+        // Without the lock: dropping a stream may call the driver.
         drop(before);
         Ok(())
     }
 
-    /// Waits for the bound stream, if there is one, and ends the binding to it.
+    /// Waits for the bound stream, if there is one, and ends the binding.
     pub(super) fn unbind(&self, context: Context) -> Result<()> {
         let waited_for = self.get();
         waited_for.synchronize(context)?;
         let before = {
             let mut binding = self.lock();
-            // Unless another thread has bound the memory to another stream meanwhile.
+            // Another thread may have bound the memory to another stream meanwhile.
             if binding.stream() == waited_for.stream() { binding.stream.take() } else { None }
         };
-        // Unlocked, and the last of them as a binding drops it: that may call the driver.
+        // Without the lock: dropping the last reference to a stream calls the driver, and a `Binding` restores the
+        // current context afterwards.
         drop(Binding { stream: before, ..Binding::default() });
         Ok(())
     }
@@ -228,25 +232,25 @@ impl SharedBinding {
     }
 }
 
-/// A [`SharedBinding`] on the heap, allocated when it is first changed: few chunks of a pool are ever bound.
+/// A [`SharedBinding`] that is allocated on its first change: few chunks of a pool are ever bound.
 #[derive(Debug, Default)]
 pub(super) struct LazyBinding(AtomicPtr<SharedBinding>);
 
 impl LazyBinding {
-    /// Whether nothing has changed the binding since it was made or taken.
+    /// Whether the binding is unchanged since it was made or taken.
     #[inline]
     pub(super) fn is_unset(&self) -> bool {
         self.0.load(Ordering::Relaxed).is_null()
     }
 
-    /// The binding, if anything has changed it.
+    /// The binding; none while it is unchanged.
     #[inline]
     pub(super) fn known(&self) -> Option<&SharedBinding> {
-        // SAFETY: null, or a box that stays until `take`, which nobody can call while this is borrowed.
+        // SAFETY: null, or a box that lives until `take`, which needs exclusive access.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The binding, to be changed.
+    /// The binding, allocated if necessary, for a change.
     pub(super) fn shared(&self) -> &SharedBinding {
         if let Some(binding) = self.known() {
             return binding;
@@ -254,10 +258,10 @@ impl LazyBinding {
         let mine = Box::into_raw(Box::<SharedBinding>::default());
         let result = self.0.compare_exchange(ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire);
         if result.is_err() {
-            // SAFETY: made above, and another thread's was faster: nobody else has this one.
+            // SAFETY: made above and not shared, since another thread stored its own first.
             drop(unsafe { Box::from_raw(mine) });
         }
-        // SAFETY: a box, as in `known`.
+        // SAFETY: a box that lives until `take`, as in `known`.
         unsafe { &*result.map_or_else(|theirs| theirs, |_| mine) }
     }
 
@@ -266,11 +270,11 @@ impl LazyBinding {
         self.known().map(SharedBinding::get).unwrap_or_default()
     }
 
-    /// Takes the binding, and leaves that of memory which was never bound.
+    /// Takes the binding and leaves it unchanged from the default.
     pub(super) fn take(&mut self) -> Binding {
         let taken = std::mem::replace(self.0.get_mut(), ptr::null_mut());
         let Some(taken) = NonNull::new(taken) else { return Binding::default() };
-        // SAFETY: `shared` made it from a box, and nothing refers to it: this is borrowed exclusively.
+        // SAFETY: `shared` made it from a box, and exclusive access rules out other references.
         unsafe { Box::from_raw(taken.as_ptr()) }.into_inner()
     }
 }

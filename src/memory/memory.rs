@@ -1,4 +1,4 @@
-//! Memory that frees itself, safely, from any thread.
+//! Memory that is freed when it is dropped, on any thread.
 #![expect(unsafe_code, reason = "streams and early release are the caller's responsibility")]
 
 use std::fmt;
@@ -19,24 +19,26 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that the CPU and the device share, freed when it is dropped.
 ///
-/// It remembers the CUDA context that it was allocated in, so that it can be used and dropped on any thread,
-/// whichever context is current there. Before it is freed it waits for the device, see [`DropPolicy`]. When its
-/// context was destroyed first, only Vulkan's side is freed, and one line is logged.
+/// It remembers the CUDA context that it was allocated in, so that it may be used and dropped on any thread, with any
+/// context current. Freeing it first waits for the device, see [`DropPolicy`]. If its context was destroyed first, only
+/// Vulkan's side is freed, and a warning is logged.
 ///
-/// Releasing memory asks CUDA for events or waits for a context, on this thread. CUDA forbids that while a stream is
-/// captured in global mode: drop memory before or after a capture, or capture in a thread-local or relaxed mode.
+/// Freeing memory queries CUDA events or waits for a context, on the calling thread. CUDA forbids that while a stream
+/// is captured in global mode: drop memory before or after a capture, or capture in thread-local or relaxed mode.
 ///
-/// In a process that is forked off, what needs a driver is refused with [`Error::Forked`], and
-/// dropping or freeing does nothing: the memory is the parent's.
+/// In a forked child, operations that need a driver return [`Error::Forked`], and dropping or freeing does nothing: the
+/// memory is the parent's.
 ///
-/// Reading, writing, mapping and taking parts are methods of [`Region`], to which this type dereferences.
+/// Reading, writing, mapping and making sub-regions are methods of [`Region`], to which this type dereferences.
 ///
 /// # cudarc
 ///
-/// `&Memory` and `&Region` go straight into cudarc's copies and kernel launches. A copy uses the whole memory or region,
-/// as elements of the type that its other side has; bytes that make no whole element are left out. Copies on any stream
-/// of the memory's context are waited for before the memory goes, and copies on another context's streams before they
-/// return. Two things are not noticed: a kernel launch, and `memcpy_dtod` *from* our memory on another context's stream.
+/// `&Memory` and `&Region` can be passed to cudarc's copies and kernel launches. A copy covers the whole memory or
+/// region, as elements of the type on its other side; trailing bytes that make no whole element are left out. Memory is
+/// not freed before copies on streams of its context have finished; a copy on another context's stream has finished
+/// when it returns. Two uses are not recorded: a kernel launch on another stream than the bound one (call
+/// [`record_use`](Self::record_use) first), and `memcpy_dtod` *from* this memory on another context's stream
+/// (synchronise that stream before the memory is freed).
 ///
 /// # Examples
 ///
@@ -53,38 +55,36 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 pub struct Memory(Region);
 
 impl Memory {
-    /// Allocates `len` bytes of memory in the handle's primary context if it retains that, else in the current
-    /// context, which must be one of the handle's device.
+    /// Allocates `len` bytes in the handle's primary context if it retains that, otherwise in the current context,
+    /// which must be one of the handle's device.
     ///
     /// The contents are undefined. The host pointer is aligned to at least 64 bytes (Vulkan's
     /// `minMemoryMapAlignment`).
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`]
-    /// when it is another device's, [`Error::ZeroSize`],
-    /// [`Error::NoSuitableMemoryType`], [`Error::Allocation`]
-    /// when there is no room or the size is larger than the heap, and
-    /// what else the drivers return.
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
+    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when memory is exhausted
+    /// or the size exceeds the heap, [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, || Allocation::new(owner, len, kind))
     }
 
-    /// Memory that shares its bytes with memory that was exported, by this process or another.
+    /// Imports memory that this or another process exported: both share the bytes.
     ///
-    /// Where it is made and what it waits for when it is dropped is as for [`allocate`](Self::allocate). It is freed on
-    /// its own; the bytes go with the last memory that shares them. The descriptor is used up, also by a failure.
+    /// The context and the drop policy are chosen as by [`allocate`](Self::allocate). The bytes are freed with the last
+    /// memory that shares them. The descriptor is consumed, even on failure.
     ///
     /// # Errors
     ///
-    /// As [`allocate`](Self::allocate), and `VK_ERROR_INVALID_EXTERNAL_HANDLE` for what a driver knows not to be
-    /// exported memory, [`Error::System`] when the process has no descriptor left.
+    /// The errors of [`allocate`](Self::allocate), `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver
+    /// recognises as no exported memory, and [`Error::System`] when the process has no descriptors left.
     ///
     /// # Safety
     ///
-    /// The descriptor must come from [`export_fd`](Self::export_fd) of memory with the same `len` and `kind`, on the same
-    /// GPU ([`Vkgdr::uuid`]) with the same driver, and both handles must take that kind from the same memory type
-    /// ([`Vkgdr::memory_type_of`]; so they do when they were opened alike). The drivers check none of this.
+    /// The descriptor must come from [`export_fd`](Self::export_fd) of memory with the same `len` and `kind`, on the
+    /// same GPU ([`Vkgdr::uuid`]) with the same driver, and both handles must use the same memory type for that kind
+    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this.
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
         let exported = unsafe { Exported::new(fd) };
@@ -103,7 +103,8 @@ impl Memory {
         Self(Region::new(chunk, len))
     }
 
-    /// All of a chunk of which the length was recorded, as when it was lent first if nothing else has used it.
+    /// All of a chunk, with its recorded length. If this is the only reference and only the CPU has used the chunk, it
+    /// is not marked as shared.
     #[inline]
     pub(crate) fn lent_again(chunk: ChunkRef) -> Self {
         let len = chunk.len();
@@ -112,7 +113,7 @@ impl Memory {
         memory
     }
 
-    /// Records the length for whatever returns the chunk.
+    /// Records the length in the chunk, for the reference that frees it.
     pub(crate) fn record_len(&self) {
         self.0.chunk().set_len(self.len());
     }
@@ -123,35 +124,34 @@ impl Memory {
         self.0.place()
     }
 
-    /// Whether nothing else refers to its chunk, and only the CPU has used it.
+    /// Whether this is the only reference to its chunk, and only the CPU has used it.
     #[inline]
     pub(crate) fn is_only_use(&self) -> bool {
         self.0.is_only_use()
     }
 
-    /// Changes the length, for another holder of the same chunk.
+    /// Changes the length, when the chunk is reused.
     #[inline]
     pub(crate) fn set_len(&mut self, len: usize) {
         self.0.set_len(len);
     }
 
-    /// Gives up the memory for its reference to the chunk.
+    /// The reference to the chunk, with the length recorded.
     #[inline]
     pub(crate) fn into_chunk(self) -> ChunkRef {
         self.0.into_chunk()
     }
 
-    /// A new file descriptor of the memory, from which [`import_fd`](Self::import_fd) makes memory with the same bytes,
-    /// in this process or in another that got the descriptor (over a Unix socket, for example).
+    /// Exports the memory as a new file descriptor, which [`import_fd`](Self::import_fd) imports in this process or in
+    /// another that received the descriptor (over a Unix socket, for example).
     ///
-    /// May be called any number of times. The descriptor is closed in programs that this process starts; it holds the
-    /// bytes, though not this memory, for as long as it is open. Memory that was itself imported can be exported
-    /// where the driver allows it.
+    /// May be called any number of times. The descriptor is close-on-exec. While it is open it keeps the bytes alive,
+    /// but not this memory. Imported memory can be exported again where the driver allows it.
     ///
     /// # Errors
     ///
-    /// What `vkGetMemoryFdKHR` returns, [`Error::Pooled`] for memory of a pool, which shares an allocation with other
-    /// memory, and [`Error::Forked`].
+    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::Forked`], and the
+    /// errors of `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
         let block = self.0.block();
         if block.is_pooled() {
@@ -160,7 +160,7 @@ impl Memory {
         block.allocation().export()
     }
 
-    /// The first byte's address on the device.
+    /// The device address of the first byte.
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
         self.0.device_ptr()
@@ -184,77 +184,78 @@ impl Memory {
         self.0.block().context().raw()
     }
 
-    /// Binds the memory to a stream: [`map`](Region::map) waits for it, and a drop returns at once, with the
-    /// memory freed after what the stream was given before. Keeps the stream alive.
+    /// Binds the memory to a stream, which it keeps alive: [`map`](Region::map) waits for the stream, and a drop
+    /// returns at once, with the memory freed after the work that was submitted to the stream before.
     ///
-    /// Bind before the device first uses the memory. All device work on it should be given to this stream, or be
-    /// ordered before later work of it. Handing the memory to another stream's copies through cudarc is noticed,
-    /// and so is binding to another stream later; both make the drop wait for the whole context. A kernel launched
-    /// on another stream is not noticed.
+    /// Bind before the device first uses the memory. All device work on it should be submitted to this stream, or be
+    /// ordered before later work of it. A copy through cudarc on another stream is recorded, and so is a later binding
+    /// to another stream; both make the drop wait for the whole context. A kernel launched on another stream is not
+    /// recorded: call [`record_use`](Self::record_use).
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignStream`] when the stream belongs to another context,
-    /// [`Error::PerThreadStream`].
+    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::PerThreadStream`], and
+    /// [`Error::Forked`].
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
         self.0.chunk().bind(stream)
     }
 
-    /// As [`bind_stream`](Self::bind_stream), for a stream that somebody else keeps alive. Null is the legacy
-    /// default stream of the memory's context.
+    /// [`bind_stream`](Self::bind_stream) for a stream that the caller keeps alive. Null is the legacy default stream
+    /// of the memory's context.
     ///
     /// # Errors
     ///
-    /// As [`bind_stream`](Self::bind_stream), and what `cuStreamGetCtx` returns.
+    /// The errors of [`bind_stream`](Self::bind_stream) and of `cuStreamGetCtx`.
     ///
     /// # Safety
     ///
-    /// The stream must stay alive until the memory and all its regions are gone, or were bound to another stream.
+    /// The stream must stay alive until the memory and all its regions are dropped, or bound to another stream.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live for long enough by this method's contract.
         unsafe { self.0.chunk().bind_raw(stream) }
     }
 
-    /// The stream that the memory is bound to, if it is to one.
+    /// The bound stream, if any.
     #[inline]
     #[must_use]
     pub fn bound_stream(&self) -> Option<CUstream> {
         self.0.bound_stream()
     }
 
-    /// Waits for the bound stream, and ends the binding: the drop waits for the whole context from then on, unless it
-    /// was to wait for nothing. Memory that is not bound stays as it is.
+    /// Waits for the bound stream and ends the binding: from then on the drop waits for the whole context, unless it
+    /// waits for nothing ([`DropPolicy::Immediate`]). Does nothing if the memory is not bound.
     ///
-    /// The device should not be given more work on the memory meanwhile.
+    /// No device work on the memory should be submitted meanwhile.
     ///
     /// # Errors
     ///
-    /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work; the memory stays bound then.
-    /// [`Error::Forked`].
+    /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and [`Error::Forked`]. The
+    /// memory then remains bound.
     pub fn unbind_stream(&self) -> Result<()> {
         self.0.chunk().unbind()
     }
 
-    /// Notes that `stream` is about to use the memory. If that is another stream than the bound one, the drop waits for
-    /// the whole context.
+    /// Records that `stream` is about to use the memory. If it is not the bound stream, the drop waits for the whole
+    /// context.
     ///
-    /// The stream must be one of the memory's context for that to help, see [`Region::stream`]. It is compared, never
-    /// used.
+    /// The stream should belong to the memory's context, see [`Region::stream`]: the drop waits for no other. The
+    /// handle is only compared, never used.
     pub fn record_use(&self, stream: CUstream) {
         self.0.chunk().record_use(stream);
     }
 
-    /// What the release waits for.
+    /// The device work that freeing the memory waits for.
     #[must_use]
     pub fn drop_policy(&self) -> DropPolicy {
         self.0.policy()
     }
 
-    /// Makes the release wait for nothing ([`DropPolicy::Immediate`]).
+    /// Makes the drop wait for nothing ([`DropPolicy::Immediate`]), except for a failed copy of this crate that the
+    /// device may still be making.
     ///
     /// # Safety
     ///
-    /// When the memory and its regions are gone, no work of the device may use it.
+    /// Once the memory and its regions are dropped, no work of the device may use it.
     pub unsafe fn release_immediately(&self) {
         self.0.chunk().release_immediately();
     }
@@ -263,28 +264,27 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`Region::as_mut_slice`].
+    /// The errors of [`Region::as_mut_slice`].
     ///
     /// # Safety
     ///
-    /// As [`Region::as_mut_slice`].
+    /// See [`Region::as_mut_slice`].
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
         // SAFETY: by this method's contract, which is the same.
         unsafe { self.0.as_mut_slice() }
     }
 
-    /// Frees the memory, as a drop does, and reports what goes wrong. If regions of it are alive, the memory
-    /// goes with the last of them.
+    /// Frees the memory as a drop does, but returns errors instead of logging them. While regions of it are alive, the
+    /// last of them frees it.
     ///
     /// # Errors
     ///
-    /// The drivers' first error. Nothing leaks: the memory has been released all the same, or, where waiting for
-    /// the device failed for a reason that may pass (a stream capture, for example), goes later as with
-    /// [`DropPolicy::WaitForStream`].
+    /// The first error of the drivers. Nothing leaks: the memory is freed even then or, if waiting for the device
+    /// failed temporarily (during a stream capture, for example), later, as with [`DropPolicy::WaitForStream`].
     ///
     /// # Examples
     ///
-    /// What was freed cannot be used:
+    /// Freed memory cannot be used:
     ///
     /// ```compile_fail,E0382
     /// # let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
@@ -297,17 +297,17 @@ impl Memory {
         self.0.free()
     }
 
-    /// Frees memory that the device has finished with: [`release_immediately`](Self::release_immediately) and
-    /// [`free`](Self::free) in one, whatever it is bound to. Memory of a [`Pool`](crate::Pool) is given out again at once,
-    /// and goes back as fast as memory that the device never had.
+    /// Frees memory that the device has finished with, without waiting:
+    /// [`release_immediately`](Self::release_immediately) and [`free`](Self::free) in one, for bound memory too. A
+    /// [`Pool`](crate::Pool) can reuse its memory at once.
     ///
     /// # Errors
     ///
-    /// As [`free`](Self::free).
+    /// The errors of [`free`](Self::free).
     ///
     /// # Safety
     ///
-    /// As [`release_immediately`](Self::release_immediately).
+    /// See [`release_immediately`](Self::release_immediately).
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
         self.0.free_idle()

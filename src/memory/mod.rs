@@ -1,10 +1,10 @@
-//! The memory that programs hold: [`RawMemory`], which they free themselves, and [`Memory`] with its
-//! [`Region`]s, which frees itself when nothing uses it any more.
+//! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its [`Region`]s and freed
+//! with the last of them.
 
 pub(crate) mod binding;
 pub(crate) mod block;
 pub(crate) mod chunk;
-#[expect(clippy::module_inception, reason = "a file bears the name of the type in it")]
+#[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
 mod raw;
 mod region;

@@ -14,30 +14,30 @@ use crate::driver::process;
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
-/// Memory that is freed by hand, in whatever CUDA context is current.
+/// Memory that is freed by hand, in the current CUDA context.
 ///
 /// This is vkgdr 0.1's memory: it does not remember a context, does not wait for the device, and **is not freed
 /// when it is dropped** (that leaks it). [`Memory`](crate::Memory) does all three; use it unless you manage
 /// contexts and lifetimes yourself. It may be used from any thread.
 #[must_use = "raw memory leaks unless it is freed"]
 pub struct RawMemory {
-    /// None once it was freed.
+    /// None once freed.
     allocation: Option<std::mem::ManuallyDrop<Allocation>>,
     len: usize,
     kind: MemoryKind,
 }
 
 impl RawMemory {
-    /// Allocates `len` bytes of memory.
+    /// Allocates `len` bytes in the handle's primary context if it retains that, otherwise in the current context,
+    /// which must be one of the handle's device.
     ///
-    /// A CUDA context of the handle's device must be current, unless the handle retains the primary context;
-    /// then the memory belongs to that one. The contents are undefined.
+    /// The contents are undefined.
     ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another
-    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when there is no room
-    /// or the size is larger than the heap, and what else the drivers return.
+    /// device's, [`Error::ZeroSize`], [`Error::NoSuitableMemoryType`], [`Error::Allocation`] when memory is exhausted
+    /// or the size exceeds the heap, [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let allocation = match owner.primary_context() {
             Some(context) => context.run(|| Allocation::new(owner, len, kind))?,
@@ -49,8 +49,8 @@ impl RawMemory {
         Ok(Self { allocation: Some(std::mem::ManuallyDrop::new(allocation)), len, kind })
     }
 
-    /// Frees the memory. A second call does nothing, nor does one in a process that was forked off: there the memory
-    /// is the parent's.
+    /// Frees the memory. A second call does nothing, and neither does a call in a forked child, where the memory is the
+    /// parent's.
     ///
     /// The context of the allocation must be current, unless the handle retains the primary context. Does not
     /// wait for the device. Everything is released even when a driver reports an error, which is often one of
@@ -69,7 +69,7 @@ impl RawMemory {
             return Ok(());
         }
         let allocation = std::mem::ManuallyDrop::into_inner(allocation);
-        // Dropped after the context was left: it may be what keeps the context alive.
+        // Dropped after the context is left, since it may be the last owner of the context.
         let owner = allocation.owner().clone();
         let Some(context) = owner.primary_context() else { return allocation.release() };
         let (guard, released) = match ContextEntry::enter(context, allocation) {
@@ -84,22 +84,22 @@ impl RawMemory {
         released.and(left)
     }
 
-    /// The address on the device; 0 once the memory was freed.
+    /// The device address of the first byte; 0 once the memory was freed.
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
         self.allocation.as_ref().map_or(0, |allocation| allocation.device_ptr())
     }
 
-    /// The address for the CPU; none for device memory, and once the memory was freed.
+    /// The host address of the first byte; none for device memory, and once the memory was freed.
     ///
-    /// The device may change the bytes at any time: read and write through the pointer (volatile or atomic
-    /// accesses), and make no reference to the bytes that outlives your knowledge of what the device does.
+    /// The device may change the bytes at any time: read and write through the pointer with volatile or atomic
+    /// accesses, and make references to the bytes only while the device does not write them.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         self.allocation.as_ref().and_then(|allocation| allocation.host_ptr())
     }
 
-    /// The number of bytes that were asked for.
+    /// The number of bytes requested.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -118,15 +118,15 @@ impl RawMemory {
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
-    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores, which a kernel that is
-    /// already running needs.
+    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores for kernels that are already
+    /// running. True once the memory was freed.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.allocation.as_ref().is_none_or(|allocation| allocation.memory_type().coherent)
     }
 
-    /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
-    /// where not.
+    /// The granularity of flushes in bytes: 1 for coherent memory and once the memory was freed, otherwise Vulkan's
+    /// `nonCoherentAtomSize`.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
         self.allocation.as_ref().map_or(1, |allocation| allocation.memory_type().atom)
@@ -134,13 +134,13 @@ impl RawMemory {
 
     /// Makes the CPU's writes to `len` bytes at `offset` visible to the device.
     ///
-    /// The range may start and end anywhere; it is rounded outwards to whole atoms. What the device wrote beside it in
-    /// the same atoms may be lost, unless it was invalidated before the CPU wrote. Where the memory is coherent this
-    /// only orders write-combined stores. Device memory has nothing to flush.
+    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Writes of the device to the rest of
+    /// these atoms may be lost, unless they were invalidated before the CPU wrote. For coherent memory this only orders
+    /// write-combined stores. For device memory it does nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Freed`], and what `vkFlushMappedMemoryRanges` returns.
+    /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
         self.view()?.flush(offset, len)
@@ -148,12 +148,12 @@ impl RawMemory {
 
     /// Makes the device's writes to `len` bytes at `offset` visible to the CPU.
     ///
-    /// The device's work must have finished. The range is rounded outwards to whole atoms, and CPU writes in
+    /// The device's work must have finished. The range is rounded outwards to whole atoms, and CPU writes to
     /// those atoms that were not flushed may be lost.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Freed`], and what `vkInvalidateMappedMemoryRanges` returns.
+    /// [`Error::OutOfRange`], [`Error::Freed`], and the errors of `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         self.view()?.invalidate(offset, len)

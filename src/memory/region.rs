@@ -1,4 +1,4 @@
-//! A range of bytes of [`Memory`](crate::Memory) with pointers of its own.
+//! A range of bytes of [`Memory`](crate::Memory), with its own pointers.
 #![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
 
 use std::fmt;
@@ -23,13 +23,13 @@ use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
 /// A range of bytes that the CPU and the device share.
 ///
-/// A region keeps its memory alive, also after the [`Memory`](crate::Memory) that it came from is gone. A
-/// `Memory` dereferences to the region that covers all of it, so that everything here works on both.
+/// A region keeps its memory alive, even after the [`Memory`](crate::Memory) that it came from was dropped. A
+/// `Memory` dereferences to the region that covers all of it, so that all methods work on both.
 ///
-/// Both sides may write at any time, and regions may overlap. The copying methods are safe all the same: a race
-/// changes which bytes are seen, nothing else. Slices and pointers are `unsafe` to use.
+/// Both sides may write at any time, and regions may overlap. The methods that copy are safe nevertheless: a race
+/// affects only which bytes are seen. Slices and pointers are `unsafe` to use.
 ///
-/// All methods may be called from any thread; they make the memory's own CUDA context current where they need
+/// All methods may be called from any thread; they make the memory's CUDA context current where they need
 /// one. Offsets and ranges are in bytes from the region's start.
 #[repr(C)]
 pub struct Region {
@@ -37,16 +37,16 @@ pub struct Region {
     host_ptr: Handle<*mut u8>,
     device_ptr: CUdeviceptr,
     chunk: ChunkRef,
-    /// Where a pool keeps the chunk when it is free: here too, so that neither an allocation nor a free that only the CPU
-    /// has used touches the chunk, which is often far from the CPU's caches.
+    /// The pool and the size class of the chunk, copied from it: allocating and freeing memory that only the CPU uses
+    /// does not touch the chunk, which is often in none of the CPU's caches.
     pool_id: u32,
     class: u16,
-    /// How the CPU copies it: that of the chunk. `MaybeUninit` hides the values that it never has: the compiler would tell
-    /// `Some` from `None` by them, and copy the region in pieces.
+    /// How the CPU copies the chunk. `MaybeUninit` hides the enum's unused values: the compiler would encode `None` in
+    /// them, and copy an `Option<Memory>` in pieces.
     host_access: MaybeUninit<HostAccess>,
-    /// Whether the chunk may have other references, or uses that its release has to know of.
+    /// Whether the chunk may have other references, or uses that freeing it must consider.
     shared: AtomicBool,
-    /// Last: it changes with every allocation of a pool, and the rest is then copied in two vectors.
+    /// Last: it changes with every allocation of a pool, and the fields before it are copied as two vectors.
     len: usize,
 }
 
@@ -77,7 +77,7 @@ impl Region {
         unsafe { self.host_access.assume_init() }
     }
 
-    /// The chunk, whose count and marks may change from now on.
+    /// The chunk, marked as shared: its reference count and recorded uses may change from now on.
     #[inline]
     pub(crate) fn chunk(&self) -> &ChunkRef {
         self.shared.store(true, Ordering::Relaxed);
@@ -99,8 +99,8 @@ impl Region {
         !self.shared.load(Ordering::Relaxed)
     }
 
-    /// Marks all of a chunk as shared, unless it is the only reference and only the CPU has used it: then the recorded
-    /// length is forgotten.
+    /// Marks the chunk as shared, unless this is the only reference and only the CPU has used it; then clears the
+    /// recorded length.
     #[inline]
     pub(super) fn forget_single_use(&self) {
         let shared = !self.chunk.is_only_use();
@@ -116,13 +116,13 @@ impl Region {
         (self.pool_id, self.class)
     }
 
-    /// Changes the length of all of a chunk, for another holder.
+    /// Changes the length, when the chunk is reused.
     #[inline]
     pub(super) fn set_len(&mut self, len: usize) {
         self.len = len;
     }
 
-    /// Gives up all of a chunk for the reference to it.
+    /// The reference to the chunk, with the length recorded.
     #[inline]
     pub(super) fn into_chunk(self) -> ChunkRef {
         self.chunk.set_len(self.len);
@@ -134,7 +134,7 @@ impl Region {
         View::checked(self.block().allocation(), self.offset(), self.len, self.host_access())
     }
 
-    /// Where it begins in its allocation, in bytes.
+    /// The offset in the allocation, in bytes.
     fn offset(&self) -> usize {
         // An allocation fits the address space.
         usize::try_from(self.device_ptr - self.block().allocation().device_ptr()).unwrap_or(usize::MAX)
@@ -156,7 +156,7 @@ impl Region {
         self.block().allocation().owner()
     }
 
-    /// The first byte's address on the device.
+    /// The device address of the first byte.
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
         *self.device_ptr_ref()
@@ -168,10 +168,10 @@ impl Region {
         &self.device_ptr
     }
 
-    /// The first byte's address for the CPU; none for device memory.
+    /// The host address of the first byte; none for device memory.
     ///
-    /// Valid for as long as the region lives. The device may change the bytes at any time: read and write
-    /// through the pointer with volatile or atomic accesses.
+    /// Valid while the region lives. The device may change the bytes at any time: read and write through the pointer
+    /// with volatile or atomic accesses.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.host_ptr.0)
@@ -196,62 +196,62 @@ impl Region {
     }
 
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
-    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores, which a kernel that is
-    /// already running needs.
+    /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores for kernels that are already
+    /// running.
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.block().allocation().memory_type().coherent
     }
 
-    /// What flushes are rounded to, in bytes: 1 where the memory is coherent, Vulkan's `nonCoherentAtomSize`
-    /// where not.
+    /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`.
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
         self.block().allocation().memory_type().atom
     }
 
-    /// The memory type that the memory came from.
+    /// The Vulkan memory type of the memory.
     #[must_use]
     pub fn memory_type(&self) -> MemoryTypeInfo {
         self.block().allocation().memory_type().info
     }
 
-    /// A stream of the memory's context, for copies, fills and events. Null and 1 are that context's legacy default
-    /// stream, 2 is the calling thread's default stream there. Whichever context is current does not matter.
+    /// A stream of the memory's context, for copies, fills and events. Any context may be current. Null and 1
+    /// (`CU_STREAM_LEGACY`) are the legacy default stream of the memory's context, 2 (`CU_STREAM_PER_THREAD`) is its
+    /// default stream of the calling thread.
     ///
     /// # Errors
     ///
-    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Forked`], and what
-    /// `cuStreamGetCtx` returns.
+    /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::Forked`], and the errors of
+    /// `cuStreamGetCtx`.
     ///
     /// # Safety
     ///
-    /// The stream must stay alive for as long as the value and its copies are used.
+    /// The stream must outlive the last use of the returned value and its clones.
     pub unsafe fn stream(&self, raw: CUstream) -> Result<StreamRef> {
         // SAFETY: by this method's contract.
         unsafe { StreamRef::in_context(raw, self.block().context()) }
     }
 
-    /// Waits for the stream that the memory is bound to. Does nothing when it is bound to none.
+    /// Waits for the bound stream. Does nothing if the memory is not bound.
     ///
     /// # Errors
     ///
-    /// What `cuStreamSynchronize` returns, also errors of earlier, asynchronous work, and [`Error::Forked`].
+    /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and [`Error::Forked`].
     pub fn wait_for_stream(&self) -> Result<()> {
         self.chunk.wait_for_stream()
     }
 
     /// Makes the CPU's writes to a range visible to the device.
     ///
-    /// The range may start and end anywhere; it is rounded outwards to whole atoms. What the device wrote beside it in
-    /// the same atoms may be lost, unless it was invalidated before the CPU wrote, as [`map`](Self::map) does.
+    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Writes of the device to the rest of
+    /// these atoms may be lost, unless they were invalidated before the CPU wrote, as [`map`](Self::map) does.
     ///
-    /// Where the memory is coherent this only orders write-combined stores, so that a kernel that is already running
-    /// sees them in order. Device memory has nothing to flush.
+    /// For coherent memory this only orders write-combined stores: a kernel that is already running sees them before
+    /// this thread's later stores. For device memory it does nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], and what `vkFlushMappedMemoryRanges` returns.
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and the errors of `vkFlushMappedMemoryRanges`.
     #[inline]
     pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
@@ -261,18 +261,18 @@ impl Region {
     /// Makes the device's writes to a range visible to the CPU.
     ///
     /// The device's work must have finished: synchronise its stream first, or use [`map`](Self::map). The range
-    /// is rounded outwards to whole atoms, and CPU writes in those atoms that were not flushed may be lost.
+    /// is rounded outwards to whole atoms, and CPU writes to those atoms that were not flushed may be lost.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], and what `vkInvalidateMappedMemoryRanges` returns.
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and the errors of `vkInvalidateMappedMemoryRanges`.
     #[inline]
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
         self.view().invalidate(offset, len)
     }
 
-    /// The routine that copies between private memory and this memory.
+    /// The CPU's routine for copies between private memory and this memory.
     #[must_use]
     pub fn copy_routine(&self) -> CopyRoutine {
         self.view().copy_routine()
@@ -280,13 +280,14 @@ impl Region {
 
     /// Begins a scope in which the CPU uses a range.
     ///
-    /// Waits for the bound stream, if the memory is bound to one (otherwise synchronise first yourself), and
-    /// invalidates. The guard flushes when it goes. What is invalidated and flushed depends on the mode. On
-    /// non-coherent memory whole atoms are, so that guards whose ranges share an atom must not be alive together.
+    /// Waits for the bound stream and invalidates; dropping the guard flushes. If the memory is not bound, wait for the
+    /// device's work first. The mode determines which of the bytes are invalidated and flushed. Non-coherent memory is
+    /// invalidated and flushed by whole atoms: guards whose ranges share an atom must not be alive at the same time.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::NoHostView`], and what the drivers return.
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`], [`Error::NoHostView`], [`Error::Forked`], and the errors of
+    /// `cuStreamSynchronize` and `vkInvalidateMappedMemoryRanges`.
     pub fn map(&self, mode: MapMode, range: impl RangeBounds<usize>) -> Result<MapGuard<'_>> {
         let (offset, len) = range::resolve(&range, self.len())?;
         if !self.kind().has_host_view() {
@@ -296,11 +297,11 @@ impl Region {
         MapGuard::new(self.view().part(offset, len)?, mode)
     }
 
-    /// A part of this region, with pointers of its own. It keeps the memory alive.
+    /// A part of this region, with its own pointers. It keeps the memory alive.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`].
+    /// [`Error::OutOfRange`], [`Error::ReversedRange`].
     pub fn region(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (offset, len) = range::resolve(&range, self.len())?;
         let host_ptr = self.host_ptr.0;
@@ -313,17 +314,17 @@ impl Region {
         self.view().elements()
     }
 
-    /// Gives this region up. If it is the last of its memory, the memory is freed as a drop does it, and what goes wrong
-    /// is reported.
+    /// Drops this region, but returns errors instead of logging them. Dropping the last region of
+    /// the memory frees it.
     ///
     /// # Errors
     ///
-    /// The drivers' first error, see [`Memory::free`](crate::Memory::free).
+    /// The first error of the drivers, see [`Memory::free`](crate::Memory::free).
     pub fn free(self) -> Result<()> {
         self.chunk.free()
     }
 
-    /// As [`free`](Self::free), and nothing is waited for.
+    /// [`free`](Self::free) without waiting for the device.
     #[inline]
     pub(super) fn free_idle(self) -> Result<()> {
         self.chunk.free_idle()
@@ -333,15 +334,15 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`Error::Misaligned`] when address or length do not fit `T`, [`Error::NoHostView`].
+    /// [`Error::Misaligned`] when the address or the length does not fit `T`, [`Error::NoHostView`].
     ///
     /// # Safety
     ///
-    /// While the slice lives, neither the device nor the CPU may write to the region, on any thread, through any
-    /// view of the bytes.
+    /// While the slice lives, neither the device nor the CPU may write to the bytes, on any thread, through this or any
+    /// other region.
     pub unsafe fn as_slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
         let (pointer, count) = self.elements::<T>()?;
-        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody writes by this method's contract.
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing writes, by this method's contract.
         Ok(unsafe { slice::from_raw_parts(pointer.as_ptr(), count) })
     }
 
@@ -349,16 +350,16 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`Error::Misaligned`] when address or length do not fit `T`, [`Error::NoHostView`].
+    /// [`Error::Misaligned`] when the address or the length does not fit `T`, [`Error::NoHostView`].
     ///
     /// # Safety
     ///
-    /// While the slice lives, neither the device nor the CPU may read or write the region by another way, on
-    /// any thread, through any of its views.
+    /// While the slice lives, neither the device nor the CPU may access the bytes except through it, on any thread,
+    /// through this or any other region.
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
         let (pointer, count) = self.elements::<T>()?;
-        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody else uses the bytes by this
-        // method's contract.
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing else accesses the bytes, by this method's
+        // contract.
         Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
     }
 }

@@ -1,5 +1,5 @@
 //! Copies between private memory and a region, by the CPU or by the GPU's copy engine.
-#![expect(unsafe_code, reason = "copies bytes that the region keeps")]
+#![expect(unsafe_code, reason = "copies bytes that the region keeps alive")]
 
 use std::ops::RangeBounds;
 
@@ -19,16 +19,16 @@ use crate::{CopyPolicy, Result};
 impl Region {
     /// Copies `source` to the bytes at `offset`, which need not be aligned. Does not flush.
     ///
-    /// Whatever this thread stores later comes after all of these bytes, as the device sees it; among themselves they
-    /// have no order. [`writer`](Self::writer) makes many small writes faster, and
-    /// [`write_with`](Self::write_with) says who copies: here it is the CPU, and for large writes of mapped memory the
-    /// GPU's copy engine where that is faster ([`CopyPolicy::Auto`](crate::CopyPolicy::Auto)). Either way this returns
-    /// when it is done.
+    /// The device sees all of these bytes before this thread's later stores; among themselves they have no order.
+    ///
+    /// The CPU copies, except that large writes to mapped memory are made by the GPU's copy engine where that is faster
+    /// ([`CopyPolicy::Auto`]); [`write_with`](Self::write_with) chooses. Either way this returns when the copy is
+    /// complete. [`writer`](Self::writer) makes many small writes faster.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::NoHostView`], and what the driver says of a copy that the copy engine has begun,
-    /// which may be an error of earlier, asynchronous work.
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::NoHostView`](crate::Error::NoHostView), and the
+    /// driver's errors if the copy engine copies, including those of earlier, asynchronous work.
     ///
     /// # Examples
     ///
@@ -50,7 +50,7 @@ impl Region {
         Ok(())
     }
 
-    /// Begins writes that are ordered together, with one fence at the end instead of one each.
+    /// Begins a series of writes with one fence at the end, instead of one after each write.
     ///
     /// # Examples
     ///
@@ -62,7 +62,7 @@ impl Region {
     ///     writer.write(packet * 256, &[packet as f32; 16])?;
     /// }
     /// writer.finish();
-    /// memory.write(4000, &[1_u32])?; // tells a running kernel that the packets are there
+    /// memory.write(4000, &[1_u32])?; // a flag for a running kernel: the packets are complete
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn writer(&self) -> Writer<'_> {
@@ -71,17 +71,17 @@ impl Region {
 
     /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
     ///
-    /// Reading mapped memory through the PCIe BAR is slow; memory of kind `Host` is made for that. Reads of mapped memory
-    /// of more than a few KiB are left to the GPU's copy engine ([`CopyPolicy::Auto`](crate::CopyPolicy::Auto)), which
-    /// [`read_with`](Self::read_with) can choose. Where that cannot be had, large reads are spread over at most eight
-    /// threads, which are gone when this returns.
+    /// The CPU reads mapped memory slowly through the PCIe BAR, and memory of kind `Host` at full speed. Reads of
+    /// mapped memory, by default from 8 KiB on, are made by the GPU's copy engine ([`CopyPolicy::Auto`],
+    /// [`CopyThresholds`](crate::CopyThresholds)); [`read_with`](Self::read_with) chooses. Where the CPU reads mapped
+    /// memory, reads from 256 KiB on use up to eight threads, which have ended when this returns.
     ///
-    /// The bytes are loaded after whatever this thread has loaded before, such as a flag. A load other than by this
-    /// method that follows may be carried out before them.
+    /// The bytes are loaded after this thread's earlier loads, such as that of a flag. A later load, other than by this
+    /// method, may be executed before them.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write).
+    /// The errors of [`write`](Self::write).
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target = bytemuck::cast_slice_mut(target);
@@ -93,17 +93,18 @@ impl Region {
         Ok(())
     }
 
-    /// Repeats `value` over a range of bytes, whose length must be a multiple of the value's size. Does not
-    /// flush.
+    /// Fills a range of bytes with repetitions of `value`; the range's length must be a multiple of the value's size.
+    /// Does not flush.
     ///
-    /// The GPU fills ranges of mapped memory that are as large as writes that are left to its copy engine
-    /// ([`CopyThresholds`](crate::CopyThresholds)), with values that it can repeat: of one, two or four bytes, at an
-    /// address that is a multiple of that, and larger ones that are made of such, zeros for example. Either way this
-    /// returns when it is done.
+    /// The GPU fills ranges of mapped memory for which [`CopyThresholds`](crate::CopyThresholds) selects its copy
+    /// engine, if it can repeat the value: one of 1, 2 or 4 bytes at an address that is a multiple of its size, or a
+    /// larger one that repeats such a value, such as zeros. The CPU fills all others. Either way this returns when the
+    /// fill is complete.
     ///
     /// # Errors
     ///
-    /// [`Error::Misaligned`], and as [`write`](Self::write).
+    /// [`Error::Misaligned`](crate::Error::Misaligned) for a length that is not a multiple of the value's size,
+    /// [`Error::ReversedRange`](crate::Error::ReversedRange), and the errors of [`write`](Self::write).
     ///
     /// # Examples
     ///
@@ -118,40 +119,42 @@ impl Region {
         self.fill_pattern(range, &[value])
     }
 
-    /// Repeats several values over a range of bytes, whose length must be a multiple of the values' size together. Does
-    /// not flush. No values fill nothing.
+    /// Fills a range of bytes with repetitions of a pattern of several values; the range's length must be a multiple of
+    /// the pattern's size in bytes. Does not flush. An empty pattern writes nothing.
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill).
+    /// The errors of [`fill`](Self::fill).
     pub fn fill_pattern<T: NoUninit>(&self, range: impl RangeBounds<usize>, pattern: &[T]) -> Result<()> {
         let (offset, len) = range::resolve(&range, self.len())?;
         self.fill_bytes(offset, len, bytemuck::cast_slice(pattern))
     }
 
-    /// As [`write`](Self::write), by whom the policy says.
+    /// [`write`](Self::write) with a choice between the CPU and the GPU's copy engine.
     ///
-    /// The copy engine ([`CopyPolicy::Dma`]) also writes to memory without a host view, which [`CopyPolicy::Auto`] leaves
-    /// to it. It has no order with the device's other work: work that uses the memory must have been waited for, and work
-    /// that is launched when this has returned sees the bytes. It comes after what this thread wrote to the same bytes.
+    /// The copy engine ([`CopyPolicy::Dma`]) also writes to memory without a host view, for which [`CopyPolicy::Auto`]
+    /// selects it. Its copies are not ordered with the device's other work: wait first for work that uses the memory;
+    /// work launched after this has returned sees the bytes. Earlier writes by this thread come before the copy.
     ///
-    /// The memory's first such copy in a context makes 2 MiB of pinned memory and two streams there, which stay until
-    /// [`Vkgdr::collect`] or another such copy finds the context destroyed. One copy at a time uses them; others wait.
-    /// They are made in relaxed mode, should a stream be captured. A copy is never part of a capture.
+    /// The GPU's first such copy in a context allocates 2 MiB of pinned memory and two streams there, in relaxed
+    /// capture mode. They are freed when [`Vkgdr::collect`](crate::Vkgdr::collect) or the first copy in another context
+    /// finds the context destroyed. Copies use them one at a time and are never part of a capture. Drivers older than
+    /// CUDA 12 cannot tell a destroyed context from a later one at its address: there every copy allocates its own, and
+    /// [`CopyPolicy::Auto`] uses the CPU wherever it can.
     ///
-    /// Private memory that is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) the copy engine reaches by itself: then
-    /// nothing goes through that pinned memory, and large copies take as long as `cuMemcpyHtoDAsync` and a wait.
+    /// Private memory that is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) is copied directly, without that
+    /// pinned memory; large copies take as long as `cuMemcpyHtoDAsync` and a wait.
     ///
-    /// On memory that is not coherent the copy engine flushes before and invalidates afterwards, in whole atoms, so that
-    /// nobody else may write to these meanwhile. Other views of the same bytes, such as those of another allocation that
-    /// imported them, must be invalidated before they are flushed: a flush of what they have would undo the copy.
+    /// On non-coherent memory this flushes before the copy and invalidates after it, in whole atoms: nothing else may
+    /// write to these atoms meanwhile. Other views of the same bytes, such as imported memory, must be invalidated
+    /// before they are flushed, since flushing stale bytes would undo the copy.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange); [`Error::NoHostView`](crate::Error::NoHostView) where the CPU is
-    /// to copy; what the drivers return of the copy engine's work, also errors of earlier, asynchronous work, and
-    /// [`Error::Forked`](crate::Error::Forked). Which of the bytes were written is unknown then. With
-    /// [`CopyPolicy::Auto`] the CPU copies where the copy engine cannot be had, such as in a forked process.
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::NoHostView`](crate::Error::NoHostView) for
+    /// [`CopyPolicy::Cpu`], and for the copy engine [`Error::Forked`](crate::Error::Forked) and the driver's errors,
+    /// including those of earlier, asynchronous work; it is then unspecified which of the bytes were written. With
+    /// [`CopyPolicy::Auto`] the CPU copies mapped memory where the copy engine is unavailable, as in a forked child.
     ///
     /// # Examples
     ///
@@ -167,66 +170,68 @@ impl Region {
         self.write_bytes(policy, offset, bytemuck::cast_slice(source))
     }
 
-    /// As [`read`](Self::read), by whom the policy says; see [`write_with`](Self::write_with).
+    /// [`read`](Self::read) with a choice between the CPU and the GPU's copy engine; see
+    /// [`write_with`](Self::write_with).
     ///
-    /// On memory that is not coherent the copy engine flushes before it reads, so that it sees what this thread has
-    /// written. As before any read, what the device wrote must be invalidated first, lest the flush undo it.
+    /// On non-coherent memory this flushes before the copy engine reads, so that it sees this thread's writes. As
+    /// before any read, invalidate the device's writes first: otherwise the flush may undo them.
     ///
     /// # Errors
     ///
-    /// As [`write_with`](Self::write_with). What `target` holds is unspecified then.
+    /// The errors of [`write_with`](Self::write_with). The contents of `target` are then unspecified.
     pub fn read_with<T: Pod>(&self, policy: CopyPolicy, offset: usize, target: &mut [T]) -> Result<()> {
         self.read_bytes(policy, offset, bytemuck::cast_slice_mut(target))
     }
 
-    /// [`write`](Self::write) to memory that is not copied as cached memory. Inlined, since access to thread-local storage
-    /// from another crate's code is a call. Rare cases go to another function, so that this one saves no registers.
+    /// [`write`](Self::write) to memory that is not copied as cached memory. Inlined into this crate's code, since
+    /// another crate's code reaches thread-local storage by a call. Rare cases are in another function, so that this
+    /// one saves no registers.
     #[inline]
     pub(super) fn write_uncached(&self, access: HostAccess, offset: usize, source: &[u8]) -> Result<()> {
         if access != HostAccess::WriteCombined {
-            return self.write_unusual(offset, source);
+            return self.write_slow(offset, source);
         }
         let engines = self.engines();
         let (direction, len) = (Direction::Write, source.len());
         let to = self.host_range(offset, len)?;
         if len >= engines.threshold(direction) || !engines.counters().count_cpu_again(direction, len) {
-            return self.write_unusual(offset, source);
+            return self.write_slow(offset, source);
         }
         // SAFETY: `to` has room for `source.len()` bytes, which this region keeps mapped.
         unsafe { copy::write(access, to, source) };
         Ok(())
     }
 
-    /// As [`write_uncached`](Self::write_uncached), for [`read`](Self::read).
+    /// The counterpart of [`write_uncached`](Self::write_uncached) for [`read`](Self::read).
     #[inline]
     pub(super) fn read_uncached(&self, access: HostAccess, offset: usize, target: &mut [u8]) -> Result<()> {
         if access != HostAccess::WriteCombined {
-            return self.read_unusual(offset, target);
+            return self.read_slow(offset, target);
         }
-        // First: the fence would wait for the loads below.
+        // First, so that the fence does not wait for the loads below.
         copy::order_reads(access);
         let engines = self.engines();
         let (direction, len) = (Direction::Read, target.len());
         let from = self.host_range(offset, len)?;
         if len >= engines.threshold(direction) || !engines.counters().count_cpu_again(direction, len) {
-            return self.read_unusual(offset, target);
+            return self.read_slow(offset, target);
         }
         // SAFETY: `from` has `target.len()` bytes, which this region keeps mapped, and an allocation is whole lines.
         unsafe { copy::read_unordered(access, from, target) };
         Ok(())
     }
 
-    /// Writes by the copy engine, by a routine to cached memory, the first of a thread, and those that are refused.
+    /// Writes by the copy engine, forced routines for cached memory, a thread's first write, and refused writes.
     #[cold]
-    fn write_unusual(&self, offset: usize, source: &[u8]) -> Result<()> {
+    fn write_slow(&self, offset: usize, source: &[u8]) -> Result<()> {
         // Memory without a host view is refused.
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.write_bytes(policy, offset, source)
     }
 
-    /// As [`write_unusual`](Self::write_unusual).
+    /// The counterpart of [`write_slow`](Self::write_slow) for reads.
     #[cold]
-    fn read_unusual(&self, offset: usize, target: &mut [u8]) -> Result<()> {
+    fn read_slow(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.read_bytes(policy, offset, target)
     }
@@ -238,7 +243,7 @@ impl Region {
             write_combined: self.host_access() == HostAccess::WriteCombined,
         };
         match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
-            // Setting an engine up for one copy is not worth it.
+            // The engine would be set up for this copy alone, which is not worth it.
             CopyPath::EngineOrCpu if !CopyEngines::keeps_engine(self.block().context()) => CopyPath::Cpu,
             path => path,
         }
@@ -253,7 +258,7 @@ impl Region {
         let view = self.view();
         match self.path(policy, Direction::Write, source.len()) {
             CopyPath::Cpu => self.write_by_cpu(view, offset, source),
-            CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.after(failure)),
+            CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.record(failure)),
             CopyPath::EngineOrCpu => {
                 self.or_by_cpu(self.write_by_engine(view, offset, source)?, || self.write_by_cpu(view, offset, source))
             }
@@ -264,14 +269,14 @@ impl Region {
         let view = self.view();
         match self.path(policy, Direction::Read, target.len()) {
             CopyPath::Cpu => self.read_by_cpu(view, offset, target),
-            CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.after(failure)),
+            CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.record(failure)),
             CopyPath::EngineOrCpu => {
                 self.or_by_cpu(self.read_by_engine(view, offset, target)?, || self.read_by_cpu(view, offset, target))
             }
         }
     }
 
-    /// [`fill_pattern`](Self::fill_pattern), of a range that has been checked.
+    /// [`fill_pattern`](Self::fill_pattern) of a checked range.
     pub(super) fn fill_bytes(&self, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
         let view = self.view();
         let by_cpu = || self.fill_by_cpu(view, offset, len, pattern);
@@ -281,7 +286,7 @@ impl Region {
         }
     }
 
-    /// The value that the copy engine is to repeat; none where the CPU fills, or refuses to.
+    /// The value that the copy engine can repeat; none if the CPU fills or refuses.
     fn fill_pattern_for_engine(
         &self,
         view: View<'_>,
@@ -298,14 +303,14 @@ impl Region {
         }
     }
 
-    /// What became of a copy by the copy engine; where that could not be had, the CPU's.
+    /// The result of a copy by the copy engine, or of `by_cpu` if the engine was unavailable.
     fn or_by_cpu(&self, copied: std::result::Result<(), Failure>, by_cpu: impl FnOnce() -> Result<()>) -> Result<()> {
         match copied {
             Err(Failure::Unavailable(error)) => {
-                log::debug!("a copy is left to the CPU: {error}");
+                log::debug!("copying by the CPU, since the copy engine is unavailable: {error}");
                 by_cpu()
             }
-            copied => copied.map_err(|failure| self.after(failure)),
+            copied => copied.map_err(|failure| self.record(failure)),
         }
     }
 
@@ -333,7 +338,7 @@ impl Region {
         Ok(())
     }
 
-    /// The outer result is of what came before the copy.
+    /// The outer result is that of the steps around the copy, the inner one that of the copy.
     fn write_by_engine(
         &self,
         view: View<'_>,
@@ -344,18 +349,19 @@ impl Region {
         if source.is_empty() {
             return Ok(process::check().map_err(Failure::Unavailable));
         }
-        // SAFETY: the region keeps the bytes, and an unfinished copy is noted where the memory's release looks.
+        // SAFETY: the region keeps the bytes alive, and after an `Unfinished` failure their release waits for the
+        // context.
         Self::change_by_engine(part, || unsafe {
             self.engines().write(self.block().context(), part.device_ptr(), source)
         })
     }
 
-    /// Has the device change all of a view's bytes.
+    /// Runs a copy or fill by the device of all of a view's bytes.
     fn change_by_engine(
         part: View<'_>,
         change: impl FnOnce() -> std::result::Result<(), Failure>,
     ) -> Result<std::result::Result<(), Failure>> {
-        // What this thread wrote comes first.
+        // This thread's earlier writes come first.
         part.flush(0, part.len())?;
         let changed = change();
         if changed.is_ok() {
@@ -364,7 +370,7 @@ impl Region {
         Ok(changed)
     }
 
-    /// As [`write_by_engine`](Self::write_by_engine).
+    /// See [`write_by_engine`](Self::write_by_engine) for the results.
     fn read_by_engine(
         &self,
         view: View<'_>,
@@ -376,11 +382,11 @@ impl Region {
             return Ok(process::check().map_err(Failure::Unavailable));
         }
         part.flush(0, target.len())?;
-        // SAFETY: as for a write.
+        // SAFETY: as in `write_by_engine`.
         Ok(unsafe { self.engines().read(self.block().context(), part.device_ptr(), target) })
     }
 
-    /// As [`write_by_engine`](Self::write_by_engine).
+    /// See [`write_by_engine`](Self::write_by_engine) for the results.
     fn fill_by_engine(
         &self,
         view: View<'_>,
@@ -389,14 +395,15 @@ impl Region {
         pattern: FillPattern,
     ) -> Result<std::result::Result<(), Failure>> {
         let part = view.part(offset, len)?;
-        // SAFETY: as for a write.
+        // SAFETY: as in `write_by_engine`.
         Self::change_by_engine(part, || unsafe {
             self.engines().fill(self.block().context(), part.device_ptr(), pattern, len)
         })
     }
 
-    /// The error of a copy that failed. The memory must not go while the device may be at it.
-    fn after(&self, failure: Failure) -> crate::Error {
+    /// Records a failed copy that the device may still be making, so that the memory is not freed before it ends.
+    /// Returns the error.
+    fn record(&self, failure: Failure) -> crate::Error {
         if let Failure::Unfinished(_) = failure {
             self.chunk().record_unfinished_copy();
         }

@@ -1,7 +1,7 @@
-//! The sizes of a pool's chunks: a few classes for each doubling, from 64 bytes. Pure.
+//! The size classes of a pool's chunks: a few for each doubling, from 64 bytes on. Pure.
 #![forbid(unsafe_code)]
 
-/// The smallest chunk has `1 << SMALLEST` bytes: a cache line, which neighbours never share.
+/// The binary logarithm of the smallest chunk's size: a cache line, so that no two chunks share one.
 const SMALLEST: u32 = 6;
 
 /// The size classes of a pool. Class 0 is the smallest; the sizes of a doubling are evenly spaced.
@@ -14,32 +14,32 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Classes for 1 to `largest` bytes. `bits` is at most [`SMALLEST`], `alignment` a power of two, and `largest` a
-    /// multiple of it and no less than the smallest chunk.
+    /// Classes for 1 to `largest` bytes. `bits` is at most [`SMALLEST`], `alignment` is a power of two, and `largest`
+    /// is a multiple of `alignment` and at least the smallest chunk's size.
     pub(super) const fn new(bits: u32, alignment: usize, largest: usize) -> Self {
         debug_assert!(bits <= SMALLEST && alignment.is_power_of_two());
         debug_assert!(largest.is_multiple_of(alignment) && largest >= 1 << SMALLEST);
         Self { bits, alignment, largest }
     }
 
-    /// The class for `len` bytes; none for 0 and for what is too large.
+    /// The class for `len` bytes; none for 0 and beyond the largest.
     #[inline]
     pub(super) const fn of(&self, len: usize) -> Option<usize> {
         if len == 0 || len > self.largest {
             return None;
         }
-        // The last byte of whole alignments.
+        // The index of the last byte, after rounding up to the alignment.
         let last = (len - 1) | (self.alignment - 1);
         if last < 1 << SMALLEST {
             return Some(0);
         }
         let doubling = last.ilog2();
-        // The first bit, which each doubling has, and the step.
+        // The leading bit, which all sizes of the doubling share, and the step within the doubling.
         let leading = last >> (doubling - self.bits);
         Some((((doubling - SMALLEST) as usize) << self.bits) + leading - (1 << self.bits) + 1)
     }
 
-    /// The bytes of a chunk of a class: a multiple of the alignment for each class that [`of`](Self::of) gives.
+    /// The bytes of a chunk of a class: a multiple of the alignment for each class that [`of`](Self::of) returns.
     pub(super) const fn size(&self, class: usize) -> usize {
         let Some(rank) = class.checked_sub(1) else { return 1 << SMALLEST };
         let doubling = (rank >> self.bits) + SMALLEST as usize;
@@ -47,7 +47,7 @@ impl Classes {
         ((1 << self.bits) + step + 1) << (doubling - self.bits as usize)
     }
 
-    /// How many classes there are.
+    /// The number of classes.
     pub(super) fn count(&self) -> usize {
         self.of(self.largest).map_or(0, |class| class + 1)
     }
@@ -61,7 +61,7 @@ mod tests {
 
     const LARGEST: usize = 8 << 20;
 
-    /// The smallest size that fits, by trying them all.
+    /// The smallest size that fits, found by trying all.
     fn naive(classes: &Classes, len: usize) -> Option<usize> {
         (0..classes.count())
             .map(|class| classes.size(class))
@@ -83,7 +83,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_wasted_is_as_the_number_of_classes_says(bits in 2..=6_u32, len in 256..=LARGEST) {
+        fn waste_is_bounded_by_the_number_of_classes(bits in 2..=6_u32, len in 256..=LARGEST) {
             let classes = Classes::new(bits, 64, LARGEST);
             let size = classes.of(len).map_or(0, |class| classes.size(class));
             let waste = size - len;

@@ -1,4 +1,4 @@
-//! The memory that a pool gives.
+//! Memory of a pool, with a fast path for drops.
 #![expect(unsafe_code, reason = "slices are the caller's responsibility")]
 
 use std::ffi::c_void;
@@ -13,16 +13,18 @@ use super::thread_cache;
 use crate::memory::chunk::ChunkRef;
 use crate::{Memory, Result};
 
-/// Memory from a [`Pool`](crate::Pool), which goes back there when it and its regions are gone.
+/// Memory of a [`Pool`](crate::Pool), returned to the pool when it and its regions are dropped.
 ///
-/// Everything that [`Memory`] and [`Region`](crate::Region) do it does, too: it dereferences to them. Its addresses are
-/// aligned as [`PoolOptions::alignment`](crate::PoolOptions::alignment) says. When it is given out again is said at
-/// [`Pool`](crate::Pool). It may be used and dropped on any thread.
+/// It dereferences to [`Memory`], and so to [`Region`](crate::Region), and may be used and dropped on any thread.
+/// [`Pool`](crate::Pool) says when the bytes are reused; [`PoolOptions::alignment`](crate::PoolOptions::alignment) says
+/// how addresses are aligned.
 ///
-/// What differs: it cannot be exported as a descriptor ([`Error::Pooled`](crate::Error::Pooled)), since it shares an
-/// allocation with other memory; [`free`](Self::free) and a drop give it back, in the order of ten nanoseconds.
+/// Two things differ from other memory. It cannot be exported as a descriptor
+/// ([`Error::Pooled`](crate::Error::Pooled)), since it shares an allocation with other memory. [`free`](Self::free) and
+/// a drop return it to the pool without a driver call, in about ten nanoseconds, if its device address was never
+/// requested.
 pub struct PoolMemory {
-    /// Taken by a drop.
+    /// Taken by the drop.
     memory: ManuallyDrop<Memory>,
 }
 
@@ -32,19 +34,19 @@ impl PoolMemory {
         Self { memory: ManuallyDrop::new(memory) }
     }
 
-    /// The memory, unless this thread's cache has kept it.
+    /// Puts the memory into this thread's cache; returns it if the cache does not keep it.
     #[inline]
     fn uncached(self) -> Option<Memory> {
         let mut memory = ManuallyDrop::new(self);
-        // SAFETY: it is used again only if it was not kept.
+        // SAFETY: the field is used again only if the cache did not keep it.
         let kept = unsafe { thread_cache::put(&mut memory.memory) };
-        // SAFETY: nothing uses the field afterwards.
+        // SAFETY: the field is not used afterwards.
         if kept { None } else { Some(unsafe { ManuallyDrop::take(&mut memory.memory) }) }
     }
 
     fn into_memory(self) -> Memory {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: nothing uses the field afterwards.
+        // SAFETY: the field is not used afterwards.
         unsafe { ManuallyDrop::take(&mut this.memory) }
     }
 
@@ -52,54 +54,55 @@ impl PoolMemory {
     ///
     /// # Errors
     ///
-    /// As [`Region::as_mut_slice`](crate::Region::as_mut_slice).
+    /// The errors of [`Region::as_mut_slice`](crate::Region::as_mut_slice).
     ///
     /// # Safety
     ///
-    /// As [`Region::as_mut_slice`](crate::Region::as_mut_slice).
+    /// See [`Region::as_mut_slice`](crate::Region::as_mut_slice).
     pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
         let (pointer, count) = self.elements::<T>()?;
-        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nobody else uses the bytes by this method's
+        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing else accesses the bytes, by this method's
         // contract.
         Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
     }
 
-    /// Gives the memory back, as a drop does, and reports what goes wrong. If regions of it are alive, it goes back with
-    /// the last of them.
+    /// Returns the memory to the pool as a drop does, but reports errors instead of logging them. While regions of it
+    /// are alive, the last of them returns it.
     ///
     /// # Errors
     ///
-    /// The drivers' first error, where one has to be asked. The memory has gone back all the same, and is not given out
-    /// again before the device is known to have finished.
+    /// The first error of the drivers, if one was called. The memory is returned even then, and not reused before the
+    /// device is known to have finished.
     #[inline]
     pub fn free(self) -> Result<()> {
         self.uncached().map_or(Ok(()), |memory| memory.into_chunk().free())
     }
 
-    /// Gives memory back that the device has finished with, see [`Memory::free_idle`].
+    /// Returns memory that the device has finished with to the pool, which can reuse it at once, see
+    /// [`Memory::free_idle`].
     ///
     /// # Errors
     ///
-    /// As [`free`](Self::free).
+    /// The errors of [`free`](Self::free).
     ///
     /// # Safety
     ///
-    /// As [`Memory::free_idle`].
+    /// See [`Memory::free_idle`].
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
         self.uncached().map_or(Ok(()), |memory| memory.into_chunk().free_idle())
     }
 
-    /// Turns the memory into a pointer, for [`from_raw`](Self::from_raw) and [`borrow_raw`](Self::borrow_raw). What it
-    /// points at is private.
+    /// Converts the memory into an opaque pointer, for [`from_raw`](Self::from_raw) and
+    /// [`borrow_raw`](Self::borrow_raw).
     #[inline]
     #[must_use]
     pub fn into_raw(self) -> *mut c_void {
         self.into_memory().into_chunk().into_raw().cast()
     }
 
-    /// The memory of a pointer; none if it was freed already, as far as that can be seen: until the pool lends the bytes
-    /// again or gives them back to the drivers.
+    /// Converts a pointer back into the memory. Returns none if the memory was freed already, which is detected until
+    /// the pool reuses the bytes or frees their block.
     ///
     /// # Safety
     ///
@@ -112,12 +115,13 @@ impl PoolMemory {
         Some(Self::new(Memory::lent_again(chunk)))
     }
 
-    /// The memory of a pointer, which still stands for it; none if it was freed already, as far as that can be seen.
+    /// The memory behind a pointer, which stays valid. Returns none if the memory was freed already, which is detected
+    /// as by [`from_raw`](Self::from_raw).
     ///
     /// # Safety
     ///
-    /// The pointer must come from [`into_raw`](Self::into_raw), and the memory not be dropped, nor used once the pointer
-    /// was given to [`from_raw`](Self::from_raw).
+    /// The pointer must come from [`into_raw`](Self::into_raw). The returned memory must not be dropped, nor used after
+    /// the pointer was passed to [`from_raw`](Self::from_raw).
     #[inline]
     #[must_use]
     pub unsafe fn borrow_raw(memory: *mut c_void) -> Option<ManuallyDrop<Self>> {
@@ -131,16 +135,16 @@ impl PoolMemory {
 impl Drop for PoolMemory {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: it is used again only if it was not kept.
+        // SAFETY: the field is used again only if the cache did not keep it.
         if unsafe { thread_cache::put(&mut self.memory) } {
             return;
         }
-        // SAFETY: nothing uses what was dropped.
+        // SAFETY: the value is being dropped, and the cache did not keep the memory.
         drop_uncached(unsafe { ManuallyDrop::take(&mut self.memory) });
     }
 }
 
-/// Gives memory back, and logs what goes wrong.
+/// Returns memory to its pool, and logs errors.
 #[cold]
 fn drop_uncached(memory: Memory) {
     drop(memory.into_chunk());
@@ -156,7 +160,7 @@ impl Deref for PoolMemory {
 }
 
 impl From<PoolMemory> for Memory {
-    /// For code that does not care where memory comes from: it goes back to its pool all the same.
+    /// For code that takes memory of any origin. It is returned to its pool nevertheless.
     #[inline]
     fn from(memory: PoolMemory) -> Self {
         let memory = memory.into_memory();

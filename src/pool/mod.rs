@@ -1,8 +1,8 @@
-//! Pools: memory in nanoseconds, from blocks that the drivers gave long before.
+//! Pools: small memory in nanoseconds, from blocks that were allocated before.
 //!
-//! Blocks are allocations like any other. The arena ([`arena`]) divides them into spans, and each span into chunks of one
-//! size class ([`classes`]). Each thread keeps a few free chunks ([`thread_cache`]); chunks that the device may still use
-//! wait in [`pending`]. [`inner`] ties them together.
+//! A block is one allocation of the drivers. The [`arena`] divides blocks into spans, and each span into chunks of one
+//! size class ([`classes`]). Each thread caches a few free chunks ([`thread_cache`]); freed chunks that the device may
+//! still use wait in [`pending`]. [`inner`] connects these.
 
 mod arena;
 mod classes;
@@ -24,41 +24,38 @@ use crate::{MemoryKind, Result, Vkgdr};
 pub use memory::PoolMemory;
 pub use options::PoolOptions;
 
-/// Allocates small memory in nanoseconds: from blocks that it asked the drivers for before, without a call to a driver
-/// or to the system.
+/// Allocates small memory in nanoseconds, as chunks of blocks that it allocated before, without a driver or system
+/// call.
 ///
-/// A pool gives memory of one kind, in one CUDA context: the handle's primary one if the handle retains that, else the
-/// one that was current when the pool was made. It may be used from any thread, whichever context is current there;
-/// clones are the same pool. Lengths are rounded up to size classes, see [`PoolOptions`]. Each thread keeps some free
-/// pieces for itself: up to 64 of a class and up to 512 KiB of it.
+/// All memory of a pool is of one kind and in one CUDA context: the handle's primary context if the handle retains
+/// that, otherwise the context that was current when the pool was created. A pool may be used from any thread, with any
+/// context current; clones are the same pool. Lengths are rounded up to size classes, see [`PoolOptions`]. Each thread
+/// caches free chunks of each class: at most 64, and at most 512 KiB.
 ///
-/// # When memory is used again
+/// # Reuse
 ///
-/// **Memory that goes back is not given out again while the device may still use it.** What happens depends on what was
-/// done with it:
+/// **Freed memory is not reused while the device may still use it.** The rules are those of
+/// [`DropPolicy`](crate::DropPolicy); a pool waits later, when it reuses memory:
 ///
-/// * Nobody asked for its [`device_ptr`](crate::Region::device_ptr), and it was given to no kernel or copy of cudarc: the
-///   device cannot have used it, and it is given out again at once.
-/// * It was bound to a stream ([`bind_stream`](crate::Memory::bind_stream), [`allocate_on`](Self::allocate_on)): at once
-///   for that stream, and for anybody else after an event. Where the pool keeps the stream alive, it puts one event
-///   behind many pieces, when it would need a new block otherwise; behind memory that is bound to a raw stream it puts
-///   an event when it goes back, since nobody knows how long such a stream lives.
-/// * Else when all work of the context is done. **The pool waits for the context once for many pieces**: in an
-///   `allocate` that would need a new block otherwise, once a quarter of a block has come back so. Bind memory to
-///   streams, or synchronise and call [`release_immediately`](crate::Memory::release_immediately), where that wait would
-///   harm.
+/// * If its [`device_ptr`](crate::Region::device_ptr) was never requested and no kernel or copy of cudarc used it, the
+///   device cannot have used it, and it is reused at once.
+/// * If it was bound to a stream ([`bind_stream`](crate::Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it
+///   is reused at once for that stream, and otherwise after an event. If the pool keeps the stream alive, it records
+///   one event for many chunks, when it would otherwise need a new block. For a raw stream, of unknown lifetime, it
+///   records the event when the memory is freed.
+/// * Otherwise it is reused after all work of the context. **The pool waits for the context once for many chunks**, in
+///   an `allocate` that would otherwise need a new block, once such chunks add up to a quarter of a block. To avoid
+///   that wait, bind memory to streams, or synchronise and call
+///   [`release_immediately`](crate::Memory::release_immediately).
 ///
-/// The rules for whom the memory waits for are those of [`DropPolicy`](crate::DropPolicy); a pool only changes when.
+/// # Teardown
 ///
-/// # The end
+/// Dropping the last clone of a pool frees its unused blocks. Memory in use keeps its block alive: dropping the last
+/// memory of the block waits for the context and frees the block, as it does for a [`Memory`](crate::Memory). If the
+/// context is destroyed first, the pool is unusable: it continues to allocate from its blocks, but the device refuses
+/// the memory.
 ///
-/// When the last clone of a pool goes, its free memory does, too. Memory that is in use keeps its block, until the last
-/// of that block goes; then the block waits for its context and is freed like a [`Memory`](crate::Memory). When the
-/// context is destroyed first, the pool is of no use any more: it goes on giving out what it has, which the device
-/// refuses.
-///
-/// In a process that was forked off, allocating is refused with [`Error::Forked`](crate::Error::Forked), and everything
-/// else does nothing.
+/// In a forked child, allocating returns [`Error::Forked`](crate::Error::Forked), and everything else does nothing.
 ///
 /// # Examples
 ///
@@ -80,7 +77,7 @@ pub struct Pool {
     open: Arc<Open>,
 }
 
-/// A pool that somebody can still allocate from.
+/// Shared by all clones of a pool; dropping it closes the pool.
 struct Open(Arc<PoolInner>);
 
 impl Drop for Open {
@@ -92,11 +89,11 @@ impl Drop for Open {
 }
 
 impl Pool {
-    /// Makes a pool, which has no block yet.
+    /// Creates a pool without blocks: the first allocation makes one.
     ///
     /// # Errors
     ///
-    /// [`Error::PoolOption`](crate::Error::PoolOption) for an option that cannot be,
+    /// [`Error::PoolOption`](crate::Error::PoolOption) for an impossible option,
     /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no memory of the kind,
     /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is,
     /// [`Error::WrongDevice`](crate::Error::WrongDevice) when it is another device's, and
@@ -111,15 +108,15 @@ impl Pool {
         &self.open.0
     }
 
-    /// Memory of `len` bytes. What is in it is undefined.
+    /// Allocates `len` bytes, with undefined contents.
     ///
-    /// When a driver has run out of memory, the pool waits for the device, frees what it holds and tries once more, with
-    /// a smaller block.
+    /// If a driver is out of memory, the pool waits for the device, frees its free blocks and tries once more, with a
+    /// smaller block.
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`](crate::Error::ZeroSize), [`Error::Forked`](crate::Error::Forked), and where a block or an
-    /// allocation of its own has to be made, as [`Memory::allocate`](crate::Memory::allocate).
+    /// [`Error::ZeroSize`](crate::Error::ZeroSize), [`Error::Forked`](crate::Error::Forked), and the errors of
+    /// [`Memory::allocate`](crate::Memory::allocate) when the pool needs a new block or a dedicated allocation.
     #[inline]
     pub fn allocate(&self, len: usize) -> Result<PoolMemory> {
         let inner = self.inner();
@@ -130,16 +127,16 @@ impl Pool {
         }
     }
 
-    /// Memory of `len` bytes, bound to a stream, see [`Memory::bind_stream`](crate::Memory::bind_stream).
+    /// Allocates `len` bytes bound to a stream, see [`Memory::bind_stream`](crate::Memory::bind_stream).
     ///
-    /// Memory that was bound to the stream before is given out at once: earlier work of the stream may still use it.
-    /// Work that the stream is given from now on comes after that. The CPU has to wait before it writes or reads:
+    /// Memory that was bound to the same stream is reused at once, although the stream's earlier work may still use it:
+    /// work submitted to the stream from now on comes after that. The CPU must wait before it reads or writes, as
     /// [`map`](crate::Region::map) does.
     ///
     /// # Errors
     ///
-    /// As [`allocate`](Self::allocate), [`Error::ForeignStream`](crate::Error::ForeignStream) when the stream belongs to
-    /// another context than the pool, and [`Error::PerThreadStream`](crate::Error::PerThreadStream).
+    /// The errors of [`allocate`](Self::allocate), [`Error::ForeignStream`](crate::Error::ForeignStream) when the
+    /// stream does not belong to the pool's context, and [`Error::PerThreadStream`](crate::Error::PerThreadStream).
     pub fn allocate_on(&self, len: usize, stream: &Arc<CudaStream>) -> Result<PoolMemory> {
         process::check()?;
         let memory = match self.inner().allocate_for_stream(len, stream.cu_stream()) {
@@ -150,16 +147,16 @@ impl Pool {
         Ok(memory)
     }
 
-    /// As [`allocate_on`](Self::allocate_on), for a stream that somebody else keeps alive. Null is the legacy default
-    /// stream of the pool's context.
+    /// [`allocate_on`](Self::allocate_on) for a stream that the caller keeps alive. Null is the legacy default stream
+    /// of the pool's context.
     ///
     /// # Errors
     ///
-    /// As [`allocate_on`](Self::allocate_on), and what `cuStreamGetCtx` and `cuStreamWaitEvent` return.
+    /// The errors of [`allocate_on`](Self::allocate_on), `cuStreamGetCtx` and `cuStreamWaitEvent`.
     ///
     /// # Safety
     ///
-    /// The stream must stay alive until the memory and all its regions are gone, or were bound to another stream.
+    /// The stream must stay alive until the memory and all its regions are dropped, or bound to another stream.
     #[expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
     pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<PoolMemory> {
         process::check()?;
@@ -173,59 +170,59 @@ impl Pool {
         Ok(memory)
     }
 
-    /// Gives blocks that nobody uses back to the drivers, until the pool manages no more than `keep` bytes. Returns the
-    /// bytes given back.
+    /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed.
     ///
-    /// Does not wait: memory that the device may still use stays.
+    /// Does not wait for the device: blocks that it may still use are kept.
     pub fn trim(&self, keep: usize) -> usize {
         if process::is_forked() { 0 } else { self.inner().trim(keep) }
     }
 
-    /// Waits for the pool's context and gives back every block that nobody uses.
+    /// Waits for the pool's context and frees every unused block.
     ///
-    /// Free memory that shares a block with memory in use is still held. Where waiting fails, as during a stream capture,
-    /// what the device may still use stays.
+    /// Free memory that shares a block with memory in use is kept. If waiting fails, as during a stream capture, blocks
+    /// that the device may still use are kept, too.
     pub fn free_held(&self) {
         if !process::is_forked() {
             self.inner().free_held();
         }
     }
 
-    /// Frees what is held, see [`free_held`](Self::free_held), and from now on gives a block back as soon as nobody uses
-    /// it. Memory that goes back waits for the device as a [`Memory`](crate::Memory) does when it is dropped.
+    /// Frees unused blocks as [`free_held`](Self::free_held) does, and from now on every block once it is unused.
+    /// Dropping memory of the pool then waits for the device as dropping a [`Memory`](crate::Memory) does.
     ///
-    /// For pools that are about to fall out of use: every allocation after the last one is gone makes a block again.
+    /// For pools that are about to be dropped: afterwards an allocation needs a new block whenever no memory is in use.
     pub fn stop_holding(&self) {
         if !process::is_forked() {
             self.inner().stop_holding();
         }
     }
 
-    /// The number of free chunks that the pool keeps, in all threads, those included that wait for the device.
+    /// The number of free chunks, including those in the caches of threads and those that the device may still use.
     #[must_use]
     pub fn free_chunks(&self) -> usize {
         if process::is_forked() { 0 } else { self.inner().free_chunks() }
     }
 
-    /// The number of chunks in use.
+    /// The number of allocated chunks, including dedicated allocations.
     #[must_use]
     pub fn used_chunks(&self) -> usize {
         if process::is_forked() { 0 } else { self.inner().used().0 }
     }
 
-    /// The bytes that the pool has from the drivers: in use, free, or lost between pieces.
+    /// The bytes of the pool's blocks and dedicated allocations, whether in use or free.
     #[must_use]
     pub fn managed_bytes(&self) -> usize {
         if process::is_forked() { 0 } else { self.inner().managed_bytes() }
     }
 
-    /// The bytes that are in use, as they were asked for.
+    /// The bytes of allocated memory, as requested.
     #[must_use]
     pub fn active_bytes(&self) -> usize {
         if process::is_forked() { 0 } else { self.inner().used().1 }
     }
 
-    /// The bytes that a piece for `len` bytes takes up; none for 0 and for what gets an allocation of its own.
+    /// The size in bytes of a piece, that is the chunk that [`allocate`](Self::allocate) would use for `len` bytes;
+    /// none for 0 and for lengths that get a dedicated allocation.
     #[must_use]
     pub fn piece_len(&self, len: usize) -> Option<usize> {
         let classes = &self.inner().classes;
@@ -238,7 +235,7 @@ impl Pool {
         self.inner().kind
     }
 
-    /// The size of the blocks in bytes.
+    /// The size of a block in bytes. When memory runs out, the pool allocates smaller blocks.
     #[must_use]
     pub fn block_len(&self) -> usize {
         self.inner().block_len

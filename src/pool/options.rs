@@ -1,21 +1,26 @@
-//! What a pool is made with.
+//! The options of a pool, and the plan that follows from them.
 #![forbid(unsafe_code)]
 
 use super::classes::Classes;
 use crate::{Error, MemoryKind, Result};
 
 const MIB: usize = 1 << 20;
-/// Bytes. A block is never smaller.
+/// The smallest block, in bytes.
 const SMALLEST_BLOCK: usize = 64 << 10;
-/// What is larger is taken for a mistake: nothing else depends on these two.
+/// The largest block and chunk, in bytes: larger values are taken for mistakes. `Chunk` stores an offset in a block as
+/// a 32-bit number of 64-byte lines, enough for 256 GiB.
 const LARGEST_BLOCK: usize = 128 << 30;
 const LARGEST_PIECE: usize = 1 << 30;
-/// Both sides see a block through page tables, whose smallest pages have 4 KiB.
+/// Both sides map a block through page tables, with pages of at least 4 KiB.
 const LARGEST_ALIGNMENT: usize = 4 << 10;
-/// 64 classes for each doubling.
+/// 64 size classes for each doubling.
 const MOST_LEADING_BITS: u32 = 6;
 
-/// What a [`Pool`](super::Pool) is made with. All sizes are in bytes.
+/// Options of a [`Pool`](super::Pool). All sizes are in bytes.
+///
+/// A pool divides blocks into chunks, one for each allocation; [`largest_piece`](Self::largest_piece) and
+/// [`Pool::piece_len`](super::Pool::piece_len) call a chunk a piece. [`Pool::new`](super::Pool::new) checks the
+/// options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct PoolOptions {
@@ -27,44 +32,54 @@ pub struct PoolOptions {
 }
 
 impl Default for PoolOptions {
-    /// Mapped memory, with the defaults of every option.
+    /// Mapped memory, and the defaults of all options.
     fn default() -> Self {
         Self::new(MemoryKind::default())
     }
 }
 
 impl PoolOptions {
-    /// A pool of a kind of memory, with the defaults of every other option.
+    /// A kind of memory, and the defaults of all other options.
     pub const fn new(kind: MemoryKind) -> Self {
         Self { kind, block_len: 32 * MIB, largest_piece: 4 * MIB, leading_bits: 2, alignment: 64 }
     }
 
-    /// The size of the blocks that the pool asks the drivers for, from 64 KiB to 128 GiB; 32 MiB by default. It is rounded
-    /// up to whole alignments. Less than 4 MiB needs a smaller [`largest_piece`](Self::largest_piece), too. Where there is
-    /// no room for a whole block any more, smaller ones are made.
+    /// The size of the blocks that the pool allocates from the drivers, 64 KiB to 128 GiB; 32 MiB by default.
+    ///
+    /// It is rounded up to a multiple of the alignment and to at least the largest size class. Less than 4 MiB requires
+    /// a smaller [`largest_piece`](Self::largest_piece), too. When memory runs out, the pool allocates smaller blocks.
     pub const fn block_len(mut self, bytes: usize) -> Self {
         self.block_len = bytes;
         self
     }
 
-    /// The largest piece of a block, at least 256 bytes and at most a block and 1 GiB; 4 MiB by default. It is rounded up
-    /// to whole alignments. What is larger gets an allocation of its own, which is freed when it is dropped.
+    /// The largest piece, that is the largest length for which the pool allocates a chunk of a block: at least 256
+    /// bytes, at most the size of a block and 1 GiB; 4 MiB by default.
+    ///
+    /// It is rounded up to a multiple of the alignment. Longer memory gets a dedicated allocation, which is freed when
+    /// it is dropped.
     pub const fn largest_piece(mut self, bytes: usize) -> Self {
         self.largest_piece = bytes;
         self
     }
 
-    /// How finely sizes are told apart, 0 to 6; 2 by default. A length is rounded up to the next number of which at most
-    /// so many bits after the first are set: with 2 bits there are 4 sizes for each doubling and a piece wastes less than
-    /// 20 % of its size, with 4 bits 16 sizes and less than 6 %. More sizes keep more free memory in small lots.
+    /// The number of bits after the leading one that distinguish chunk sizes, 0 to 6; 2 by default.
+    ///
+    /// A length is rounded up to the next number whose other bits are 0, and to the alignment. With 2 bits there are 4
+    /// size classes for each doubling, and rounding wastes less than 20 % of a chunk; with 4 bits there are 16, and it
+    /// wastes less than 6 %, apart from the alignment. Free chunks serve only their own class: more classes can leave
+    /// more memory free but unused.
     pub const fn leading_bits(mut self, bits: u32) -> Self {
         self.leading_bits = bits;
         self
     }
 
-    /// What the addresses of pieces are multiples of, on both sides: a power of two from 64 to 4096; 64 by default.
-    /// With the default, pieces of 1 KiB and more are aligned to 256 bytes on the device. The host's address has at
-    /// least the alignment of Vulkan's mapping, 64 bytes (`minMemoryMapAlignment`), whatever is asked for.
+    /// The alignment of chunks: a power of two from 64 to 4096; 64 by default. It is raised to Vulkan's
+    /// `nonCoherentAtomSize`, so that no flush of one chunk touches another.
+    ///
+    /// Device addresses are multiples of it. So are offsets from the block's host mapping, of which Vulkan guarantees
+    /// an alignment of 64 bytes only (`minMemoryMapAlignment`). With the default options, chunks of 1 KiB and more are
+    /// aligned to 256 bytes on the device.
     pub const fn alignment(mut self, bytes: usize) -> Self {
         self.alignment = bytes;
         self
@@ -74,7 +89,7 @@ impl PoolOptions {
         self.kind
     }
 
-    /// The size classes and the length of a block, for memory whose flushes are rounded to `granule` bytes.
+    /// The size classes and the length of a block, for memory with atoms of `granule` bytes.
     pub(super) fn plan(&self, granule: usize) -> Result<(Classes, usize)> {
         let refuse = |option, value, allowed| Err(Error::PoolOption { option, value, allowed });
         let Self { block_len, largest_piece, leading_bits, alignment, .. } = *self;
@@ -84,18 +99,18 @@ impl PoolOptions {
         if !alignment.is_power_of_two() || !(64..=LARGEST_ALIGNMENT).contains(&alignment) {
             return refuse("alignment", alignment, "a power of two from 64 to 4096");
         }
-        // Vulkan's atoms are powers of two (VkPhysicalDeviceLimits::nonCoherentAtomSize): no flush of a piece leaves it.
+        // So that no flush leaves its chunk. Atoms are powers of two (VkPhysicalDeviceLimits::nonCoherentAtomSize).
         let alignment = alignment.max(granule);
         if !(SMALLEST_BLOCK..=LARGEST_BLOCK).contains(&block_len) {
             return refuse("block_len", block_len, "from 64 KiB to 128 GiB");
         }
         let block_len = block_len.next_multiple_of(alignment);
         if !(256..=block_len.min(LARGEST_PIECE)).contains(&largest_piece) {
-            return refuse("largest_piece", largest_piece, "at least 256 and at most a block and 1 GiB");
+            return refuse("largest_piece", largest_piece, "at least 256, and at most the size of a block and 1 GiB");
         }
         let largest = largest_piece.next_multiple_of(alignment);
         let classes = Classes::new(leading_bits, alignment, largest);
-        // The largest class is rounded up, too.
+        // The largest size class may be larger than the largest length.
         let largest_size = classes.size(classes.count() - 1);
         Ok((classes, block_len.max(largest_size.next_multiple_of(alignment))))
     }
@@ -106,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_that_cannot_be_are_refused_by_name() {
+    fn impossible_options_are_refused_by_name() {
         let base = PoolOptions::default();
         for (name, options) in [
             ("leading_bits", base.leading_bits(7)),
@@ -126,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_holds_the_largest_piece() -> Result<()> {
+    fn a_block_holds_the_largest_chunk() -> Result<()> {
         for bits in 0..=6 {
             for (block, largest) in [(64 << 10, 64 << 10), (100_000, 65_537), (1 << 20, 700_001)] {
                 for alignment in [64, 256, 4096] {

@@ -1,11 +1,11 @@
-//! Descriptions of copies, and the choice of the driver's function for each. Pure.
+//! Descriptions of copies, and the choice of a driver function for each. Pure.
 #![forbid(unsafe_code)]
 
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};
 
 use crate::{Error, Result};
 
-/// An address on one of the two sides.
+/// The address of one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A host address.
@@ -17,28 +17,28 @@ pub enum Place {
 /// One side of a copy: the address of its first byte, and the pitches of its rows and slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopySide {
-    /// The first byte.
+    /// The address of the first byte.
     pub place: Place,
-    /// Bytes from the start of a row to the start of the next.
+    /// Bytes from the start of one row to the start of the next.
     pub row_pitch: usize,
-    /// Bytes from the start of a slice to the start of the next.
+    /// Bytes from the start of one slice to the start of the next.
     pub slice_pitch: usize,
 }
 
 impl CopySide {
-    /// A side without rows and slices, for [`CopyExtent::linear`].
+    /// One side of a copy of a single row, for [`CopyExtent::linear`]; the pitches are 0.
     #[must_use]
     pub const fn linear(place: Place) -> Self {
         Self { place, row_pitch: 0, slice_pitch: 0 }
     }
 }
 
-/// The extent of a copy.
+/// The number of bytes, rows and slices of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyExtent {
-    /// The bytes of a row.
+    /// Bytes per row.
     pub width: usize,
-    /// The rows of a slice.
+    /// Rows per slice.
     pub height: usize,
     /// The number of slices.
     pub depth: usize,
@@ -52,7 +52,7 @@ impl CopyExtent {
     }
 }
 
-/// The driver call for a copy, with the target's address, the source's address and the number of bytes.
+/// A driver call for a copy. The fields are target, source and the number of bytes.
 pub(super) enum Plan {
     Nothing,
     ToDevice(CUdeviceptr, *const u8, usize),
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// The driver's description of a copy of rows and slices.
+/// CUDA's description of a copy of rows and slices.
 fn rows(to: CopySide, from: CopySide, extent: CopyExtent) -> Result<CUDA_MEMCPY3D> {
     let (to_kind, to_host, to_device) = address(to.place);
     let (from_kind, from_host, from_device) = address(from.place);
@@ -122,7 +122,7 @@ fn address(place: Place) -> (CUmemorytype, *mut u8, CUdeviceptr) {
     }
 }
 
-/// The slice pitch in rows, which is the driver's unit. One slice needs no pitch.
+/// The slice pitch in rows, the driver's unit. One slice needs no pitch.
 fn slice_height(side: CopySide, extent: CopyExtent) -> Result<usize> {
     let CopySide { row_pitch, slice_pitch, .. } = side;
     if extent.depth == 1 {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_goes_by_the_function_for_its_places() {
+    fn one_row_uses_the_function_for_its_places() {
         let plan = |to, from| Plan::new(side(to, 3, 5), side(from, 7, 9), CopyExtent::linear(11));
         assert!(matches!(plan(DEVICE, HOST), Ok(Plan::ToDevice(0x1000, from, 11)) if from.addr() == 0x2000));
         assert!(matches!(plan(HOST, DEVICE), Ok(Plan::ToHost(to, 0x1000, 11)) if to.addr() == 0x2000));

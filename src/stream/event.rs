@@ -10,12 +10,12 @@ use crate::driver::event::Event as DriverEvent;
 use crate::error::CudaCode;
 use crate::{Error, Result};
 
-/// An event from [`StreamRef::record`](crate::StreamRef::record). It has passed once all work that was submitted to the
-/// stream before it is done.
+/// An event from [`StreamRef::record`](crate::StreamRef::record): complete once all work that was submitted to the
+/// stream before it has finished.
 ///
-/// It belongs to the stream's context and does not need the stream any more. It may be used and dropped on any
-/// thread, with any context current. Dropping it destroys it, unless its context was destroyed before; work that
-/// waits for it is not affected.
+/// It belongs to the stream's context and may outlive the stream. It may be used and dropped on any thread, with any
+/// context current. Dropping it destroys the CUDA event, unless its context was destroyed first; work that waits for it
+/// is not affected.
 pub struct Event {
     event: DriverEvent,
     context: Context,
@@ -26,18 +26,18 @@ impl Event {
         Self { event, context }
     }
 
-    /// Whether the event has passed. Does not wait.
+    /// Whether the event is complete. Does not wait.
     ///
     /// # Errors
     ///
-    /// The driver's errors, including those of earlier, asynchronous work, and `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+    /// The driver's errors, including those of earlier, asynchronous work, `CUDA_ERROR_CONTEXT_IS_DESTROYED`, and
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn is_complete(&self) -> Result<bool> {
         self.context.run(|| self.event.has_passed())
     }
 
-    /// Whether the event has passed or never will: its context was destroyed or is broken, or this process is a forked
-    /// child. False for temporary errors, such as those during a stream capture.
+    /// Whether the event is complete or never will be: its context was destroyed or is broken, or this process is a
+    /// forked child. False for temporary errors, such as those during a stream capture.
     #[must_use]
     pub fn is_over(&self) -> bool {
         const ENDED: &[i32] = &[CudaCode::DEINITIALIZED, CudaCode::INVALID_CONTEXT, CudaCode::CONTEXT_IS_DESTROYED];
@@ -47,16 +47,16 @@ impl Event {
         })
     }
 
-    /// Waits until the event has passed.
+    /// Waits until the event is complete.
     ///
     /// # Errors
     ///
-    /// As [`is_complete`](Self::is_complete).
+    /// The errors of [`is_complete`](Self::is_complete).
     pub fn synchronize(&self) -> Result<()> {
         self.context.run(|| self.event.synchronize())
     }
 
-    /// The driver's handle, valid while this value and its context live.
+    /// The driver's handle, valid until this value is dropped or its context is destroyed.
     #[must_use]
     pub fn raw(&self) -> CUevent {
         self.event.raw()
@@ -68,7 +68,7 @@ impl Event {
         self.context.raw()
     }
 
-    /// Fails unless the event's context is alive. `here` is not checked, since the caller enters it.
+    /// Fails if the event's context was destroyed. `here` is not checked: the caller enters it next.
     pub(super) fn check_alive_from(&self, here: Context) -> Result<()> {
         if self.context == here { Ok(()) } else { self.context.run(|| Ok(())) }
     }

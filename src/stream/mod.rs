@@ -1,4 +1,4 @@
-//! CUDA streams that the caller owns: copies, fills, events and waiting, each in the stream's own context.
+//! CUDA streams that the caller owns: copies, fills, events and waits, each in the stream's own context.
 //!
 //! [`copy`] describes copies; [`event`] marks a point in a stream's work.
 #![expect(unsafe_code, reason = "uses streams and addresses that the caller guarantees")]
@@ -19,14 +19,14 @@ use copy::Plan;
 pub use copy::{CopyExtent, CopySide, Place};
 pub use event::Event;
 
-/// A stream that the caller keeps alive, with its context.
+/// A CUDA stream that the caller owns and keeps alive.
 ///
-/// Every method makes the stream's context current for its duration: all of them may be called from any thread, with
-/// any context current. Methods that submit work return before it is done, except for copies to and from pageable
-/// host memory, which CUDA may wait for.
+/// Every method makes the stream's context current for its duration, so that it may be called from any thread, with any
+/// context current. Methods that submit work return before it has finished, except that CUDA may wait for copies from
+/// and to pageable host memory.
 ///
-/// The unsafe constructors require that the stream lives while the value and its copies are used; the safe methods rely
-/// on that.
+/// The unsafe constructors require the stream to outlive the last use of this value and its clones; the safe methods
+/// rely on that.
 #[derive(Clone, Copy)]
 pub struct StreamRef {
     context: Context,
@@ -42,11 +42,11 @@ impl StreamRef {
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::ForeignStream`] when the stream belongs to
-    /// another, [`Error::Forked`], and other errors of the driver.
+    /// another context, [`Error::Forked`], and other errors of the driver.
     ///
     /// # Safety
     ///
-    /// The stream must stay alive for as long as this value and its copies are used.
+    /// The stream must outlive the last use of this value and its clones.
     pub unsafe fn in_current_context(raw: CUstream) -> Result<Self> {
         let context = Context::current()?;
         // SAFETY: live by this function's contract.
@@ -58,9 +58,9 @@ impl StreamRef {
     ///
     /// # Safety
     ///
-    /// As for [`Self::in_current_context`].
+    /// See [`in_current_context`](Self::in_current_context).
     pub(crate) unsafe fn in_context(raw: CUstream, context: Context) -> Result<Self> {
-        // SAFETY: live by this function's contract; a default stream means the context that is entered.
+        // SAFETY: live by this function's contract; a default stream is that of the entered context.
         let found = context.run(|| unsafe { cuda()?.stream_context(raw) }.map(Handle))?;
         Self::checked(raw, found.0, context)
     }
@@ -81,18 +81,19 @@ impl StreamRef {
         self.context.raw()
     }
 
-    /// Waits for all work of the stream.
+    /// Waits for all work that was submitted to the stream.
     ///
     /// # Errors
     ///
-    /// The driver's errors, including those of earlier, asynchronous work, and `CUDA_ERROR_CONTEXT_IS_DESTROYED` (the
-    /// same for every method here). [`Error::Forked`].
+    /// The driver's errors, including those of earlier, asynchronous work and `CUDA_ERROR_CONTEXT_IS_DESTROYED`, which
+    /// every method here may return, and [`Error::Forked`].
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: live by the constructors' contract.
         self.within(|cuda| unsafe { cuda.stream_synchronize(self.raw()) })
     }
 
-    /// As [`pointer_device`](crate::pointer_device), in the stream's context, so that none needs to be current.
+    /// The device that an address belongs to, as [`pointer_device`](crate::pointer_device) finds it; no context needs
+    /// to be current.
     ///
     /// # Errors
     ///
@@ -112,39 +113,39 @@ impl StreamRef {
         Ok(Event::new(event, self.context))
     }
 
-    /// Makes later work of the stream wait for an event, which may belong to another context. The CPU does not wait.
+    /// Makes later work of the stream wait for an event, which may belong to another context. Returns at once.
     ///
     /// # Errors
     ///
-    /// The driver's errors, `CUDA_ERROR_CONTEXT_IS_DESTROYED` also for the event's context, and [`Error::Forked`].
+    /// The driver's errors, `CUDA_ERROR_CONTEXT_IS_DESTROYED` for either context, and [`Error::Forked`].
     pub fn wait(&self, event: &Event) -> Result<()> {
         event.check_alive_from(self.context)?;
-        // SAFETY: the event's context is alive, and so is the event; the stream is by the constructors' contract.
+        // SAFETY: the event lives, since its context does; the stream lives by the constructors' contract.
         self.within(|cuda| unsafe { cuda.stream_wait_event(self.raw(), event.raw()) })
     }
 
     /// Copies bytes, rows or slices.
     ///
-    /// One row (a height and a depth of 1) may lie at any address and its pitches do not matter. With more, both sides'
-    /// row pitches must be at least the width and at most `CU_DEVICE_ATTRIBUTE_MAX_PITCH`, and with more than one slice
-    /// the slice pitches must be multiples of the row pitches. If the width, the height or the depth is 0, nothing is
-    /// copied.
+    /// A single row (height and depth are 1) may start at any address, and its pitches are ignored. For several rows,
+    /// the row pitches of both sides must be at least the width and at most `CU_DEVICE_ATTRIBUTE_MAX_PITCH`; for
+    /// several slices, the slice pitches must be multiples of the row pitches. If the width, the height or the depth is
+    /// 0, nothing is copied.
     ///
-    /// The driver copies host memory that is not page-locked at a time of its own: it may read the source before the
-    /// call returns, and the call may wait until the target is written. The CPU's writes to memory of this crate must
-    /// be flushed before the device copies them, see [`Region::flush`](crate::Region::flush).
+    /// Host memory that is not page-locked may be read before the call returns, and the call may wait until it is
+    /// written. The CPU's writes to memory of this crate must be flushed before the device copies them, see
+    /// [`Region::flush`](crate::Region::flush).
     ///
     /// # Errors
     ///
-    /// [`Error::HostToHost`], [`Error::Misaligned`] for a slice pitch that is not a multiple of the row pitch,
-    /// `CUDA_ERROR_INVALID_VALUE` for pitches that do not fit and addresses that CUDA does not know, other errors of
-    /// the driver, and [`Error::Forked`].
+    /// [`Error::HostToHost`] for host memory on both sides, [`Error::Misaligned`] for a slice pitch that is not a
+    /// multiple of the row pitch, `CUDA_ERROR_INVALID_VALUE` for invalid pitches and for addresses unknown to CUDA,
+    /// other errors of the driver, and [`Error::Forked`].
     ///
     /// # Safety
     ///
-    /// The stream must be alive. On both sides all the bytes that the extent and the pitches span must be valid, the
-    /// device's in the stream's context, until the stream has passed the copy, and nothing else may use the target or
-    /// write to the source meanwhile.
+    /// The stream must be alive. Until the stream has finished the copy, all bytes that the extent and the pitches span
+    /// must be valid on both sides (device memory in the stream's context), and nothing else may use the target or
+    /// write to the source.
     pub unsafe fn copy(&self, to: CopySide, from: CopySide, extent: CopyExtent) -> Result<()> {
         let plan = Plan::new(to, from, extent)?;
         let stream = self.raw();
@@ -162,8 +163,8 @@ impl StreamRef {
         }
     }
 
-    /// Copies `len` bytes from memory of another context, possibly on another GPU, to memory of the stream's context.
-    /// 0 bytes copy nothing.
+    /// Copies `len` bytes from memory of another context, possibly on another GPU, to memory of the stream's context. A
+    /// length of 0 copies nothing.
     ///
     /// # Errors
     ///
@@ -171,7 +172,7 @@ impl StreamRef {
     ///
     /// # Safety
     ///
-    /// As for [`copy`](Self::copy): `len` bytes must be valid at `to` in the stream's context and at `from` in
+    /// See [`copy`](Self::copy): `len` bytes must be valid at `to` in the stream's context and at `from` in
     /// `from_context`, which must be alive.
     pub unsafe fn copy_between_contexts(
         &self,
@@ -185,7 +186,7 @@ impl StreamRef {
         self.unless_empty(len, |c| unsafe { c.copy_between_contexts(to, (from, from_context), len, self.raw()) })
     }
 
-    /// Writes a byte `count` times.
+    /// Writes a byte `count` times. A count of 0 writes nothing.
     ///
     /// # Errors
     ///
@@ -193,8 +194,8 @@ impl StreamRef {
     ///
     /// # Safety
     ///
-    /// The stream must be alive. `count` values must be valid at `to` in the stream's context until the stream has
-    /// passed the fill, and nothing else may use them meanwhile.
+    /// The stream must be alive. Until the stream has finished the fill, `count` values must be valid at `to` in the
+    /// stream's context, and nothing else may use them.
     pub unsafe fn fill_u8(&self, to: CUdeviceptr, value: u8, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
         self.unless_empty(count, |cuda| unsafe { cuda.fill_u8(to, value, count, self.raw()) })
@@ -204,11 +205,11 @@ impl StreamRef {
     ///
     /// # Errors
     ///
-    /// `CUDA_ERROR_INVALID_VALUE` for another address, other errors of the driver, and [`Error::Forked`].
+    /// `CUDA_ERROR_INVALID_VALUE` for a misaligned address, other errors of the driver, and [`Error::Forked`].
     ///
     /// # Safety
     ///
-    /// As for [`fill_u8`](Self::fill_u8).
+    /// See [`fill_u8`](Self::fill_u8).
     pub unsafe fn fill_u16(&self, to: CUdeviceptr, value: u16, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
         self.unless_empty(count, |cuda| unsafe { cuda.fill_u16(to, value, count, self.raw()) })
@@ -218,11 +219,11 @@ impl StreamRef {
     ///
     /// # Errors
     ///
-    /// As for [`fill_u16`](Self::fill_u16).
+    /// The errors of [`fill_u16`](Self::fill_u16).
     ///
     /// # Safety
     ///
-    /// As for [`fill_u8`](Self::fill_u8).
+    /// See [`fill_u8`](Self::fill_u8).
     pub unsafe fn fill_u32(&self, to: CUdeviceptr, value: u32, count: usize) -> Result<()> {
         // SAFETY: by this method's contract.
         self.unless_empty(count, |cuda| unsafe { cuda.fill_u32(to, value, count, self.raw()) })
@@ -233,7 +234,7 @@ impl StreamRef {
         self.context.run(|| work(cuda()?))
     }
 
-    /// As [`within`](Self::within), for work on `count` elements; nothing is submitted for 0.
+    /// [`within`](Self::within) for work on `count` elements; submits nothing for 0.
     fn unless_empty(&self, count: usize, work: impl FnOnce(&Cuda) -> Result<()>) -> Result<()> {
         if count == 0 { crate::driver::process::check() } else { self.within(work) }
     }
