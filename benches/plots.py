@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Draw what summary.py put together, as PNG files.
+"""Plot the results of summary.py as PNG files.
 
     python benches/plots.py RESULTS.json FOLDER
 
-Needs matplotlib (benches/requirements.txt). Draws latency.png and bandwidth.png (copies to and from GPU memory against
-size), cached-latency.png and cached-bandwidth.png (copies in memory that the CPU caches), and allocation.png (against
-the number of live pieces), as far as the results have what they need.
+Needs matplotlib (benches/requirements.txt). Plots latency.png and bandwidth.png (copies to and from GPU memory by
+size), cached-latency.png and cached-bandwidth.png (copies in cached memory), and allocation.png (by the number of live
+chunks); omits plots without results.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
-# Name: points of x and the median in nanoseconds.
+# Points by the name of the curve: x, and the median in nanoseconds.
 Curves = dict[str, list[tuple[float, float]]]
 
-# Okabe and Ito's colours, which the colour-blind can tell apart: this library's curves, which are thicker, and others.
+# Okabe and Ito's colour-blind safe palette; this library's curves are thicker.
 OURS = ("#d55e00", "#e69f00")
 PEERS = ("#000000", "#0072b2", "#56b4e9", "#009e73", "#cc79a7")
 MARKERS = "svv^^"
 
 
 def bytes_in_words(value: float, _position: object = None) -> str:
-    """Write a number of bytes."""
+    """Format a number of bytes."""
     for limit, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= limit:
             return f"{value / limit:g} {unit}"
@@ -41,7 +41,7 @@ def bytes_in_words(value: float, _position: object = None) -> str:
 
 
 def time_in_words(value: float, _position: object = None) -> str:
-    """Write a number of nanoseconds."""
+    """Format a number of nanoseconds."""
     for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if value >= limit:
             return f"{value / limit:g} {unit}"
@@ -49,17 +49,17 @@ def time_in_words(value: float, _position: object = None) -> str:
 
 
 def rate_in_words(value: float, _position: object = None) -> str:
-    """Write a number of gigabytes a second."""
+    """Format gigabytes per second."""
     return f"{value:g} GB/s" if value >= 1 else f"{value * 1e3:g} MB/s"
 
 
 def is_ours(name: str) -> bool:
-    """Whether a curve is this library's."""
+    """Return whether a curve is this library's."""
     return name.startswith(("Memory", "vkgdr", "Pool"))
 
 
 def draw(axes: Axes, curves: Curves, *, rate: bool) -> None:
-    """Draw times, or bandwidths, against sizes."""
+    """Plot times, or bandwidths, by size."""
     ours = [name for name in curves if is_ours(name)]
     peers = [name for name in curves if not is_ours(name)]
     for name, points in curves.items():
@@ -82,20 +82,20 @@ def draw(axes: Axes, curves: Curves, *, rate: bool) -> None:
 
 
 def page(title: str, results: dict[str, Any], panels: int, *, on_gpu: bool) -> tuple[Figure, list[Axes]]:
-    """Begin a figure that says where it was measured, and whether that is hardware."""
+    """Create a figure whose title names the machine, with a watermark if the GPU is simulated."""
     machine = results["machine"]
     figure, axes = plt.subplots(1, panels, figsize=(6.5 * panels, 5.4), sharey=True, squeeze=False)
     where = [machine.get("driver") if on_gpu else None, machine.get("cpu"), machine.get("date")]
     where += ["QUICK run"] if machine.get("quick") else []
     figure.suptitle(f"{title}\n" + ", ".join(part for part in where if part), fontsize=10)
     if on_gpu and machine.get("simulated"):
-        note = "SIMULATED: no GPU, says nothing of hardware"
+        note = "SIMULATED: no GPU, not a measure of hardware"
         figure.text(0.5, 0.5, note, fontsize=26, color="#cc0000", alpha=0.18, rotation=18, ha="center", va="center")
     return figure, list(axes[0])
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-    """Put one legend under all panels."""
+    """Add one legend below all panels."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=min(4, len(labels)), fontsize=9, frameon=False)
     rows = -(-len(labels) // 4)
@@ -103,7 +103,7 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 
 def copies(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw latency and bandwidth of copies to and from GPU memory."""
+    """Plot latency and bandwidth of copies to and from GPU memory."""
     series: dict[str, Curves] = {}
     for sample in results["benches"].get("gpu", {}).get("samples", []):
         point = (sample["bytes"], sample["time"]["median_ns"])
@@ -114,7 +114,7 @@ def copies(results: dict[str, Any], folder: Path) -> list[Path]:
 def two_plots(
     series: dict[str, Curves], names: tuple[str, str], of: str, results: dict[str, Any], folder: Path, *, on_gpu: bool
 ) -> list[Path]:
-    """Draw times and bandwidths, with a panel for each series."""
+    """Plot times and bandwidths, with a panel for each series."""
     files = []
     for name, rate in zip(names, (False, True), strict=True):
         if not series:
@@ -132,7 +132,7 @@ def two_plots(
 
 
 def cached(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw copies in memory that the CPU caches: real also on the simulated driver."""
+    """Plot copies in cached memory, which are real even on the simulated driver."""
     series: dict[str, Curves] = {}
     for row in results["benches"].get("copies", {}).get("rows", []):
         found = re.match(r"(write|read), (\d+) B\b", row["what"])
@@ -142,11 +142,11 @@ def cached(results: dict[str, Any], folder: Path) -> list[Path]:
         for name, side in (("Memory, host", row["ours"]), (row["peer_is"], row["peer"])):
             curves.setdefault(name, []).append((int(found[2]), side["median_ns"]))
     names = ("cached-latency.png", "cached-bandwidth.png")
-    return two_plots(series, names, "memory that it caches", results, folder, on_gpu=False)
+    return two_plots(series, names, "cached memory", results, folder, on_gpu=False)
 
 
 def curves_of_pools(results: dict[str, Any]) -> dict[str, Curves]:
-    """Find what an allocation and a free cost against the number of live pieces, by what is freed."""
+    """Collect the times of a pair of allocation and free by the number of live chunks, for each operation."""
     drivers = "simulated drivers" if results["machine"].get("simulated") else "the drivers"
     panels: dict[str, Curves] = {}
     for row in results["benches"].get("pool", {}).get("rows", []):
@@ -159,17 +159,17 @@ def curves_of_pools(results: dict[str, Any]) -> dict[str, Curves]:
             curves.setdefault(f"vkgdr, {lengths}", []).append((live, row["ours"]["median_ns"]))
             curves.setdefault(f"offset-allocator, {lengths}", []).append((live, row["peer"]["median_ns"]))
         elif "to" in lengths:
-            # One of its curves is enough: it is as slow with any.
+            # One curve is enough: the drivers' time does not depend on the lengths.
             curves.setdefault(f"{drivers}, {lengths}", []).append((live, row["peer"]["median_ns"]))
     return panels
 
 
 def allocation(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw what an allocation and a free cost against the number of live pieces: real but for the drivers' curve."""
+    """Plot the time of a pair of allocation and free by live chunks, real except for the drivers' curve."""
     panels = curves_of_pools(results)
     if not panels:
         return []
-    figure, axes = page("Allocate and free, against live pieces", results, len(panels), on_gpu=False)
+    figure, axes = page("Allocate and free, by live chunks", results, len(panels), on_gpu=False)
     lengths_seen = {name.split(", ", 1)[1]: None for curves in panels.values() for name in curves}
     colour = dict(zip(lengths_seen, (*OURS, *PEERS), strict=False))
     styles = {"vkgdr": ("-", "o", 2.6), "offset-allocator": ("--", "s", 1.3)}
@@ -194,23 +194,23 @@ def allocation(results: dict[str, Any], folder: Path) -> list[Path]:
         panel.yaxis.set_major_formatter(FuncFormatter(time_in_words))
         panel.grid(which="major", color="#cccccc", linewidth=0.6)
         panel.set_title(
-            "frees what was just allocated" if operation == "beside" else "replaces one of the live pieces, at random"
+            "frees the last allocation" if operation == "beside" else "replaces one of the live chunks, at random"
         )
-        panel.set_xlabel("live pieces")
+        panel.set_xlabel("live chunks")
     axes[0].set_ylabel("time of a pair, median")
     legend_below(figure, axes[0])
     return [save(figure, folder / "allocation.png")]
 
 
 def save(figure: Figure, file: Path) -> Path:
-    """Write a figure."""
+    """Save and close a figure."""
     figure.savefig(file, dpi=110)
     plt.close(figure)
     return file
 
 
 def main() -> int:
-    """Draw everything."""
+    """Plot everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("folder", type=Path)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The Python package against vkgdr 0.1 from PyPI, on the same driver, interleaved.
+"""Compare the Python package with vkgdr 0.1 from PyPI, on the same driver, interleaved.
 
     python benches/python_peer.py --ours PYTHON --peer PYTHON [--rounds N] [--json FILE]
 
-`make bench` makes the two virtual environments and calls this. Each round starts one process of each environment for
-the calls, and one for the import, in turn; the ratio is that of the minima, and beside it that of the medians.
-Allocations need a CUDA context: the primary one of device 0 is made current through ctypes in both.
+`make bench` creates the two virtual environments and calls this. Each round runs one process of each environment for
+the calls and one for the import, alternating; the table has the ratio of the minima and that of the medians.
+Allocations need a CUDA context: both make device 0's primary context current through ctypes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-# The goals: ours at most this many times the peer's time.
+# Goals: the largest allowed ratio of our time to the peer's.
 GOALS = {
     "device_ptr": 0.5,
     "is_coherent": 0.5,
@@ -31,10 +31,10 @@ GOALS = {
     "pooled allocate+free": 0.02,
     "import vkgdr": 1.0,
 }
-# What vkgdr 0.1 does not have is measured against what it has in its place.
+# The operation of vkgdr 0.1 to compare with, for operations that it lacks.
 INSTEAD = {"pooled allocate+free": "allocate+free"}
 
-# Loops of which the fastest counts. They are short, so that some run undisturbed.
+# Repetitions of a loop; the fastest counts. Short loops make an undisturbed run likely.
 REPEATS = 25
 
 
@@ -52,7 +52,7 @@ def make_context_current() -> None:
 
 
 def timed(statement: str, names: dict[str, object], calls: int) -> float:
-    """Give the seconds that a statement takes, without the loop's."""
+    """Return the seconds of a statement, without the loop's overhead."""
 
     def run(body: str) -> float:
         scope: dict[str, object] = {"clock": time.perf_counter, "calls": calls}
@@ -67,7 +67,7 @@ def timed(statement: str, names: dict[str, object], calls: int) -> float:
 
 
 def work() -> dict[str, float]:
-    """Time every call, in this process's environment."""
+    """Time every call in this environment."""
     import vkgdr
 
     make_context_current()
@@ -93,7 +93,7 @@ def work() -> dict[str, float]:
 
 
 def import_time() -> dict[str, float]:
-    """Time the import, in this process's environment."""
+    """Time the import in this environment."""
     start = time.perf_counter()
     import vkgdr  # noqa: F401
 
@@ -111,7 +111,7 @@ def ask(python: str, what: str) -> dict[str, float]:
 
 
 def measure(pythons: dict[str, str], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Collect the times of every round, by who and what."""
+    """Collect the times of every round, by environment and operation."""
     samples: dict[str, dict[str, list[float]]] = {who: {} for who in pythons}
     for number in range(rounds):
         if sys.stderr.isatty():
@@ -126,7 +126,7 @@ def measure(pythons: dict[str, str], rounds: int) -> dict[str, dict[str, list[fl
 
 
 def report(samples: dict[str, dict[str, list[float]]]) -> bool:
-    """Print the table. Whether every goal was met."""
+    """Print the table; return whether every goal was met."""
     met = True
     print(f"{'':24}{'ours':>12}{'vkgdr 0.1':>12}{'ratio':>8}{'median':>8}{'goal':>7}")
     for name, goal in GOALS.items():
@@ -140,20 +140,20 @@ def report(samples: dict[str, dict[str, list[float]]]) -> bool:
 
 
 def main() -> int:
-    """Measure, or be one of the processes that are measured."""
+    """Measure, or run as a measured process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker", choices=("calls", "import"), help=argparse.SUPPRESS)
-    parser.add_argument("--ours", default=sys.executable, help="a Python with this package (default: this one)")
-    parser.add_argument("--peer", help="a Python with vkgdr 0.1")
-    parser.add_argument("--rounds", type=int, default=11, help="processes of each (default: %(default)s)")
+    parser.add_argument("--ours", default=sys.executable, help="Python with this package (default: this one)")
+    parser.add_argument("--peer", help="Python with vkgdr 0.1")
+    parser.add_argument("--rounds", type=int, default=11, help="processes per environment (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
     options = parser.parse_args()
     if options.worker:
         json.dump(work() if options.worker == "calls" else import_time(), sys.stdout)
         return 0
     if options.peer is None:
-        parser.error("--peer is needed: a Python in whose environment `pip install vkgdr==0.1` was run")
-    print(f"Python {platform.python_version()}; times of a simulated driver say nothing of hardware")
+        parser.error("--peer is required: a Python interpreter with vkgdr==0.1 installed")
+    print(f"Python {platform.python_version()}; times of a simulated driver are not times of hardware")
     samples = measure({"ours": options.ours, "peer": options.peer}, options.rounds)
     if options.json:
         options.json.write_text(json.dumps(samples))

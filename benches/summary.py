@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Put what the benches found together: one table, and one JSON file.
+"""Combine the results of the benches into one table and one JSON file.
 
     python benches/summary.py SOURCE [--json FILE] [--table FILE] [--all] [--strict]
 
-SOURCE is a folder of the benches' JSON files (with python_peer.json from python_peer.py), the bench.json that a GPU
-machine's run.sh left, or a file that this program wrote. Of rows that differ only in what follows their first comma the
-table shows the worst; --all shows each. The exit code is 0 also where goals are missed, with --strict it is 1 then.
+SOURCE is a folder of the benches' JSON files (with python_peer.json from python_peer.py), the bench.json written by a
+GPU machine's run.sh, or a file written by this program. Of rows with the same text before the first comma the table
+shows the worst; --all shows all. The exit code is 0 even if goals are missed; with --strict it is 1 then.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from python_peer import INSTEAD as PYTHON_INSTEAD
 Report = dict[str, Any]
 
 SIMULATED = (
-    "SIMULATED driver, no GPU: times of drivers and of GPU memory say nothing of hardware. "
-    "Ratios tell what this library adds on the CPU."
+    "SIMULATED driver, no GPU: times of drivers and of GPU memory are not times of hardware. "
+    "Ratios show what this library adds on the CPU."
 )
-QUICK = "QUICK run: too few measurements to judge by."
+QUICK = "QUICK run: too few measurements to judge the goals."
 
-# The order of the benches in the table; others come after them.
+# The order of the benches in the table; others follow.
 ORDER = ("pool", "copies", "vkgdr", "vkgdr-c", "python_peer", "gpu")
 
-# Of the reports' facts, those that are the whole run's.
+# The keys of a report that describe the machine and the run.
 MACHINE = ("driver", "simulated", "nvidia_driver", "cpu", "cores", "kernel", "date", "quick")
 
 
@@ -41,23 +41,23 @@ class Line:
     """One row of the table."""
 
     what: str
-    # Rows with the same are one row of the short table.
+    # Rows of the same group share one row of the short table.
     group: tuple[str, ...]
     met: bool | None
     ours: str = ""
     peer: str = ""
     ratio: str = ""
     goal: str = ""
-    # How far the result is from the goal: 1 is just met, more is missed.
+    # The result relative to the goal: up to 1 it is met, above it is missed.
     strain: float = 0.0
-    # By how much it is missed, in words.
+    # The amount by which the goal is missed, as text.
     excess: str = ""
-    # Whether there is a goal that could not be judged.
+    # Whether the row has a goal that could not be judged.
     unjudged: bool = False
 
 
 def time(nanoseconds: float | None) -> str:
-    """Write a number of nanoseconds in a unit that suits it."""
+    """Format a number of nanoseconds with a suitable unit."""
     if nanoseconds is None:
         return "-"
     for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
@@ -67,7 +67,7 @@ def time(nanoseconds: float | None) -> str:
 
 
 def line_of(bench: str, row: dict[str, Any]) -> Line:
-    """Make a line of a report's row."""
+    """Convert a row of a report to a line of the table."""
     goal, met = row.get("goal"), row.get("met")
     line = Line(row["what"], (bench, row["what"].split(",")[0]), met)
     if "skipped" in row:
@@ -101,7 +101,7 @@ def line_of(bench: str, row: dict[str, Any]) -> Line:
 
 
 def python_report(samples: dict[str, dict[str, list[float]]]) -> Report:
-    """Make a report of the samples of python_peer.py, whose ratio is that of the minima."""
+    """Convert the samples of python_peer.py to a report; its ratio is that of the minima."""
 
     def side(seconds: list[float]) -> dict[str, float]:
         ninetieth = sorted(seconds)[len(seconds) * 9 // 10]
@@ -113,7 +113,7 @@ def python_report(samples: dict[str, dict[str, list[float]]]) -> Report:
         theirs = PYTHON_INSTEAD.get(name, name)
         ours, peer = samples["ours"].get(name), samples["peer"].get(theirs)
         if not ours or not peer:
-            rows.append({"what": f"Python: {name}", "skipped": "one of the packages does not have it"})
+            rows.append({"what": f"Python: {name}", "skipped": "one of the packages lacks it"})
             continue
         ratio = round(min(ours) / min(peer), 6)
         rows.append(
@@ -132,12 +132,12 @@ def python_report(samples: dict[str, dict[str, list[float]]]) -> Report:
 
 
 def reports_of(source: Path) -> dict[str, Report]:
-    """Find the reports, by the benches' names."""
+    """Read the reports, by the names of the benches."""
     if source.is_dir():
         files = {file.stem: json.loads(file.read_text()) for file in sorted(source.glob("*.json"))}
     else:
         content = json.loads(source.read_text())
-        # Ours, or a GPU machine's: file names, criterion's estimates among them.
+        # Written by this program, or by a GPU machine: there by file name, with criterion's estimates among them.
         files = content.get("benches") or {
             Path(name).stem: report for name, report in content.items() if name.startswith("bench/")
         }
@@ -145,12 +145,12 @@ def reports_of(source: Path) -> dict[str, Report]:
         files["python_peer"] = python_report(files["python_peer"])
     reports = {name: report for name, report in files.items() if isinstance(report, dict) and "rows" in report}
     if not reports:
-        raise SystemExit(f"{source}: no bench's results there")
+        raise SystemExit(f"{source}: no bench results found")
     return dict(sorted(reports.items(), key=lambda item: ORDER.index(item[0]) if item[0] in ORDER else len(ORDER)))
 
 
 def summarise(reports: dict[str, Report]) -> dict[str, Any]:
-    """Make the one JSON value."""
+    """Combine the reports into one JSON value."""
     machine: dict[str, Any] = {}
     for report in reports.values():
         for name in MACHINE:
@@ -163,7 +163,7 @@ def summarise(reports: dict[str, Report]) -> dict[str, Any]:
 
 
 def shortened(lines: list[Line]) -> list[Line]:
-    """Keep the worst line of each group, and say of how many."""
+    """Keep the worst line of each group, with a note of the group's size."""
     groups: dict[tuple[str, ...], list[Line]] = {}
     for line in lines:
         groups.setdefault(line.group, []).append(line)
@@ -179,13 +179,13 @@ def shortened(lines: list[Line]) -> list[Line]:
 
 
 def table_of(lines: list[Line]) -> str:
-    """Lay lines out in columns."""
+    """Format lines as a table."""
     verdict = {True: "yes", False: "NO", None: ""}
     cells = [("what", "ours", "peer", "ratio", "goal", "met")]
     for line in lines:
         met = "needs a GPU" if line.unjudged else verdict[line.met]
         cells.append((line.what, line.ours, line.peer, line.ratio, line.goal, met))
-    # A reason may run on into the next columns.
+    # The reason of a skipped row may extend into the next columns.
     widths = [max(len(row[i]) for row in cells if not (i == 1 and not row[3] and not row[4])) for i in range(6)]
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     rows.insert(1, "  ".join("-" * width for width in widths))
@@ -193,7 +193,7 @@ def table_of(lines: list[Line]) -> str:
 
 
 def heading(summary: dict[str, Any]) -> str:
-    """Say where this was measured."""
+    """Format the machine and the notes."""
     machine = summary["machine"]
     parts = [machine.get("driver"), machine.get("nvidia_driver"), machine.get("cpu")]
     parts += [f"{machine['cores']} cores"] if "cores" in machine else []
@@ -203,7 +203,7 @@ def heading(summary: dict[str, Any]) -> str:
 
 
 def verdict_of(lines: list[Line], shown: list[Line]) -> str:
-    """Say how many goals are met, and by how much the others are not, as far as they are shown."""
+    """Format the number of goals met, and the misses among the shown lines."""
     missed = [line for line in lines if line.met is False]
     judged = sum(line.met is not None for line in lines)
     unjudged = sum(line.unjudged for line in lines)
@@ -218,7 +218,7 @@ def verdict_of(lines: list[Line], shown: list[Line]) -> str:
 
 
 def main() -> int:
-    """Read, print, write."""
+    """Read the reports, print the table and write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to FILE")

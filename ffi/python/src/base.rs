@@ -1,7 +1,7 @@
-//! `Base`: what every memory object does at native speed, and the protocols that need a C type.
+//! `Base`: the native base class of memory objects, with the fast accessors and the protocols that need a C type.
 //!
-//! The class is empty, so that it can be a base beside another extension class, as pycuda's. The instance's attribute
-//! `_block` holds the memory.
+//! The class has no fields, so that it can be combined with another extension class, such as pycuda's, by multiple
+//! inheritance. The instance attribute `_block` holds the memory.
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
@@ -11,16 +11,16 @@ use pyo3::types::PyDict;
 use crate::block::{Block, LEGACY_STREAM, NULL_STREAM};
 use crate::error::{Failure, Result, Size};
 
-/// The base of every memory object.
+/// The native base class of every memory object.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct Base;
 
-/// The memory of a memory object.
+/// The block of a memory object.
 pub(crate) fn block_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, Block>> {
     let py = object.py();
     match object.getattr(intern!(py, "_block")) {
         Ok(block) => Ok(block.cast_into::<Block>().map_err(PyErr::from)?),
-        // Never an AttributeError: NumPy takes that for an object without the protocol, and makes an array of it.
+        // Not an AttributeError: NumPy would take the protocol for absent and make an object array.
         Err(error) if error.is_instance_of::<PyAttributeError>(py) => {
             Err(Failure::Gone("the memory was never allocated"))
         }
@@ -38,13 +38,13 @@ impl Base {
         Self
     }
 
-    /// The first byte's address on the device.
+    /// The device address of the first byte.
     #[getter]
     fn device_ptr(slf: Slf<'_, '_>) -> Result<u64> {
         block_of(slf)?.get().device_address()
     }
 
-    /// The first byte's address for the CPU; None for memory that the CPU cannot see.
+    /// The host address of the first byte; None for memory without a host view.
     #[getter]
     fn host_ptr(slf: Slf<'_, '_>) -> Result<Option<usize>> {
         block_of(slf)?.get().host_address()
@@ -86,13 +86,13 @@ impl Base {
         Ok(block_of(slf)?.get().live()?.coherent)
     }
 
-    /// What flushes are rounded to, in bytes: 1 where the memory is coherent.
+    /// The granularity of flush and invalidate, in bytes; 1 for coherent memory.
     #[getter]
     fn non_coherent_atom_size(slf: Slf<'_, '_>) -> Result<usize> {
         Ok(block_of(slf)?.get().live()?.atom)
     }
 
-    /// Whether arrays over the memory are read-only.
+    /// Whether views of the memory are read-only.
     #[getter]
     fn readonly(slf: Slf<'_, '_>) -> Result<bool> {
         let block = block_of(slf)?;
@@ -100,26 +100,26 @@ impl Base {
         Ok(block.get().is_readonly())
     }
 
-    /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; all from `offset` on by default.
+    /// Makes the CPU's writes to `size` bytes at `offset` visible to the device; by default to the end of the memory.
     ///
-    /// The range may start and end anywhere: it is rounded outwards to whole atoms. What the device wrote beside it in
-    /// the same atoms may be lost, unless it was invalidated before the CPU wrote, as `map` and `copy_from_host` do.
-    /// Where the memory is coherent this only orders the CPU's stores, which a kernel that is already running needs.
+    /// The range may start and end anywhere: it is rounded outwards to whole atoms. Bytes that the device wrote to the
+    /// rest of these atoms may be lost, unless they were invalidated before the CPU wrote, as `map` and
+    /// `copy_from_host` do. On coherent memory, flush only orders the CPU's stores, for a kernel that is running.
     #[pyo3(signature = (offset = Size(0), size = None), text_signature = "($self, offset=0, size=None)")]
     fn flush(slf: Slf<'_, '_>, offset: Size, size: Option<Size>) -> Result<()> {
         block_of(slf)?.get().flush_range(slf.py(), offset.0, size.map(|size| size.0))
     }
 
-    /// Makes the device's writes to `size` bytes at `offset` visible to the CPU; all from `offset` on by default.
+    /// Makes the device's writes to `size` bytes at `offset` visible to the CPU; by default to the end of the memory.
     ///
-    /// The device's work must have finished. The range is rounded outwards to whole atoms, and CPU writes in those
-    /// atoms that were not flushed may be lost.
+    /// The device's work must have finished. The range is rounded outwards to whole atoms; CPU writes to these atoms
+    /// that were not flushed may be lost.
     #[pyo3(signature = (offset = Size(0), size = None), text_signature = "($self, offset=0, size=None)")]
     fn invalidate(slf: Slf<'_, '_>, offset: Size, size: Option<Size>) -> Result<()> {
         block_of(slf)?.get().invalidate_range(slf.py(), offset.0, size.map(|size| size.0))
     }
 
-    /// NumPy's array interface, version 3, over the host bytes.
+    /// NumPy's array interface, version 3, of the host view.
     #[getter]
     fn __array_interface__<'py>(slf: Slf<'_, 'py>) -> Result<Bound<'py, PyDict>> {
         let block = block_of(slf)?;
@@ -131,12 +131,12 @@ impl Base {
         Ok(interface)
     }
 
-    /// The CUDA Array Interface, version 3, over the device bytes.
+    /// The CUDA Array Interface, version 3, of the device view.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: Slf<'_, 'py>) -> Result<Bound<'py, PyDict>> {
         let block = block_of(slf)?;
         let (block, interface) = (block.get(), PyDict::new(slf.py()));
-        // The interface forbids 0.
+        // The interface forbids 0 as a stream.
         let stream = block.bound_handle()?.map(|stream| if stream == NULL_STREAM { LEGACY_STREAM } else { stream });
         interface.set_item("shape", (block.len(),))?;
         interface.set_item("typestr", "|u1")?;

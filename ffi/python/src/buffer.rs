@@ -11,9 +11,9 @@ use crate::base::{Base, block_of};
 use crate::error::{Failure, Result};
 use crate::shared::Use;
 
-/// What lives as long as a buffer does.
+/// State that lives as long as an exported buffer.
 struct Export {
-    /// Keeps the memory, also after it was freed.
+    /// Keeps the memory alive, also after `free()`.
     _used: Use,
     shape: isize,
     stride: isize,
@@ -25,9 +25,9 @@ const FORMAT: &std::ffi::CStr = c"B";
 impl Base {
     unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
-            return Err(pyo3::exceptions::PyBufferError::new_err("no view to fill"));
+            return Err(pyo3::exceptions::PyBufferError::new_err("the Py_buffer to fill is null"));
         }
-        // SAFETY: the interpreter passes a structure that is ours to fill.
+        // SAFETY: the interpreter passes a valid structure to fill in.
         unsafe { (*view).obj = null_mut() };
         let (address, len, readonly, used) = describe(slf, flags)?;
         let shape = isize::try_from(len).unwrap_or(isize::MAX);
@@ -41,33 +41,33 @@ impl Base {
             readonly: c_int::from(readonly),
             ndim: 1,
             format: if has(ffi::PyBUF_FORMAT) { FORMAT.as_ptr().cast_mut() } else { null_mut() },
-            // SAFETY: the export was just made, and lives until the buffer is released.
+            // SAFETY: the export was allocated above, and lives until the buffer is released.
             shape: if has(ffi::PyBUF_ND) { unsafe { &raw mut (*export).shape } } else { null_mut() },
             // SAFETY: as above.
             strides: if has(ffi::PyBUF_STRIDES) { unsafe { &raw mut (*export).stride } } else { null_mut() },
             suboffsets: null_mut(),
             internal: export.cast(),
         };
-        // SAFETY: as for the first line.
+        // SAFETY: the interpreter passes a valid structure to fill in.
         unsafe { view.write(filled) };
         Ok(())
     }
 
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
-        // SAFETY: the interpreter passes a structure that `__getbuffer__` has filled.
+        // SAFETY: the interpreter passes a structure that `__getbuffer__` filled in.
         let export = unsafe { (*view).internal }.cast::<Export>();
         if !export.is_null() {
-            // SAFETY: made by `__getbuffer__`, and released once.
+            // SAFETY: allocated by `__getbuffer__`, and released once.
             drop(unsafe { Box::from_raw(export) });
         }
     }
 }
 
-/// Where the bytes are, if they can be had with these flags.
+/// Address, length, read-only flag and a use of the memory, or the error that the flags cannot be satisfied.
 fn describe(slf: &Bound<'_, Base>, flags: c_int) -> Result<(usize, usize, bool, Use)> {
     let block = block_of(slf)?;
     let block = block.get();
-    // Some consumers take a null pointer for an error, also where there are no bytes.
+    // Never null: some consumers treat a null pointer as an error, even for an empty buffer.
     let address = block.visible()?.max(align_of::<u64>());
     if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE && block.is_readonly() {
         return Err(Failure::Buffer("the memory is read-only".into()));

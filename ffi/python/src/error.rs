@@ -1,4 +1,4 @@
-//! Errors: which of `vkgdr._errors`' exceptions each error of the crate becomes.
+//! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
 #![forbid(unsafe_code)]
 
 use pyo3::exceptions::PyOverflowError;
@@ -7,15 +7,15 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use vkgdr::Error;
 
-/// What goes wrong in this module: an error of the crate, one of this package's own, or any Python exception.
+/// An error of the extension module: one of the crate's, one of this package's own, or a Python exception.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Driver(Error),
-    /// A caller's mistake, for `InvalidArgumentError`.
+    /// An invalid argument: `InvalidArgumentError`.
     Invalid(String),
-    /// The memory or the handle is not usable any more, for `FreedError`.
+    /// The memory was freed or the handle was closed: `FreedError`.
     Gone(&'static str),
-    /// A view that cannot be had, for `BufferError`.
+    /// A view that cannot be exported or imported: `BufferError`.
     Buffer(String),
     Python(PyErr),
 }
@@ -34,7 +34,7 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// The exception classes, which Python code defines.
+/// The exception classes, which the Python module `vkgdr._errors` defines.
 struct Classes {
     general: Py<PyType>,
     allocation: Py<PyType>,
@@ -60,7 +60,7 @@ fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
     })
 }
 
-/// The base of this package's exceptions.
+/// The base class of this package's exceptions.
 pub(crate) fn package_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     Ok(classes(py)?.general.bind(py).clone().into_any())
 }
@@ -87,7 +87,7 @@ impl Classes {
     }
 }
 
-/// The exception for an error of the crate, with the drivers' codes as attributes.
+/// The exception for an error of the crate, with the driver's codes as attributes.
 fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let class = classes(py)?.of(error).bind(py);
     let exception = class.call1((error.to_string(),))?;
@@ -102,7 +102,7 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     Ok(PyErr::from_value(exception))
 }
 
-/// An exception of this module's own.
+/// An exception of this package for an error that is not the crate's.
 fn own(py: Python<'_>, class: fn(&Classes) -> &Py<PyType>, text: &str) -> PyResult<PyErr> {
     Ok(PyErr::from_value(class(classes(py)?).bind(py).call1((text,))?))
 }
@@ -122,12 +122,12 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// Spells a number of bytes.
+/// Formats a number of bytes: "1 byte", "2 bytes".
 pub(crate) fn in_bytes(count: usize) -> String {
     format!("{count} {}", if count == 1 { "byte" } else { "bytes" })
 }
 
-/// A number of bytes: anything with `__index__`, from 0 to `usize::MAX`.
+/// A number of bytes: any object with `__index__`, from 0 to `usize::MAX`.
 #[derive(Clone, Copy)]
 pub(crate) struct Size(pub usize);
 
@@ -139,7 +139,7 @@ impl<'py> FromPyObject<'_, 'py> for Size {
     }
 }
 
-/// A number that fits into its type, or an error that says what it should have been.
+/// Extracts an integer; on overflow the error says that `value` is not `what`, such as "a number of bytes".
 pub(crate) fn number<'py, T>(value: &Bound<'py, PyAny>, what: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,

@@ -1,4 +1,4 @@
-//! `Event`, and the Python objects that work in progress needs.
+//! `Event`, and the Python objects that pending work keeps alive.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,14 @@ use crate::error::Result;
 
 /// A point in a stream's work.
 ///
-/// An event is complete when the stream has done everything that it was given before. Dropping one waits for
-/// nothing.
+/// An event is complete once all work that was submitted to the stream before it is done. Dropping one does not wait.
 #[pyclass(frozen, module = "vkgdr.stream")]
 pub(crate) struct Event {
-    /// None: the work was done before the event was made.
+    /// None for work that was done before the event was created.
     event: Option<Arc<vkgdr::Event>>,
 }
 
-/// Host bytes and memory objects that a stream still uses.
+/// Host buffers and memory objects that a stream may still use.
 struct InUse {
     until: Arc<vkgdr::Event>,
     _objects: Vec<Py<PyAny>>,
@@ -27,10 +26,10 @@ struct InUse {
 
 static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
 
-/// Lets go of what no stream uses any more.
+/// Releases the entries whose work is done.
 fn tidy() {
     let entries = std::mem::take(&mut *in_use());
-    // Unlocked: the driver is asked, and a log line or an object's end may run any Python code.
+    // Not under the lock: `is_over` calls the driver, and logging or dropping an object may run Python code.
     let (done, pending): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.until.is_over());
     in_use().extend(pending);
     drop(done);
@@ -41,7 +40,7 @@ fn in_use() -> MutexGuard<'static, Vec<InUse>> {
 }
 
 impl Event {
-    /// Records an event on a stream; `objects` live until it is complete.
+    /// Records an event on a stream, and keeps `objects` alive until it is complete.
     pub(crate) fn on(py: Python<'_>, stream: StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
         let event = Arc::new(py.detach(|| stream.record())?);
         if !objects.is_empty() {
@@ -55,19 +54,19 @@ impl Event {
 
 #[pymethods]
 impl Event {
-    /// Whether the work before the event is done. Does not wait.
+    /// Whether the work submitted before the event is done. Does not wait.
     #[getter]
     fn is_complete(&self) -> Result<bool> {
         tidy();
         self.event.as_ref().map_or(Ok(true), |event| Ok(event.is_complete()?))
     }
 
-    /// As `is_complete`, under the name that numba and pycuda give it.
+    /// The same as `is_complete`, under numba's and pycuda's name.
     fn query(&self) -> Result<bool> {
         self.is_complete()
     }
 
-    /// Waits until the work before the event is done.
+    /// Waits until the work submitted before the event is done.
     fn synchronize(&self, py: Python<'_>) -> Result<()> {
         if let Some(event) = &self.event {
             py.detach(|| event.synchronize())?;
@@ -76,7 +75,7 @@ impl Event {
         Ok(())
     }
 
-    /// The `CUevent`, as a number; 0 for work that was done before the event was made.
+    /// The `CUevent` as a number; 0 for work that was done before the event was created.
     #[getter]
     fn handle(&self) -> usize {
         self.event.as_ref().map_or(0, |event| event.raw().addr())
@@ -92,14 +91,14 @@ impl Event {
     }
 }
 
-/// An event behind a stream's work so far.
+/// Records an event on a stream.
 #[pyfunction]
 pub(crate) fn record(py: Python<'_>, block: &Block, stream: u64, objects: Vec<Py<PyAny>>) -> Result<Event> {
     let stream = py.detach(|| block.stream_of_any_context(stream))?;
     Event::on(py, stream, objects)
 }
 
-/// An event for work that is done.
+/// An event that is complete from the start.
 #[pyfunction]
 pub(crate) fn complete() -> Event {
     Event { event: None }
@@ -112,7 +111,7 @@ pub(crate) fn stream_wait(py: Python<'_>, block: &Block, stream: u64, event: &Ev
     py.detach(|| Ok(block.stream(stream)?.wait(event)?))
 }
 
-/// Waits for a stream of a block's context.
+/// Waits for a stream of the block's context.
 #[pyfunction]
 pub(crate) fn stream_synchronize(py: Python<'_>, block: &Block, stream: u64) -> Result<()> {
     py.detach(|| Ok(block.stream(stream)?.synchronize()?))

@@ -1,4 +1,4 @@
-//! From an address or a number back to the memory.
+//! Lookup of memory by address or allocation id, and blocks over memory that other libraries allocated.
 #![forbid(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -7,29 +7,29 @@ use crate::block::{Block, NULL_STREAM};
 use crate::error::{Failure, Result, number};
 use crate::shared::Shared;
 
-/// The block over `size` bytes at a device address, if they lie in live memory of this package.
+/// A block over `size` bytes at a device address; None unless they lie in one live allocation of this package.
 #[pyfunction]
 pub(crate) fn find_device(address: u64, size: usize) -> Option<Block> {
     Shared::find_device(address, size).and_then(|found| Block::found(found, size, false))
 }
 
-/// The block over `size` bytes at a host address, if they lie in live memory of this package.
+/// A block over `size` bytes at a host address; None unless they lie in one live allocation of this package.
 #[pyfunction]
 pub(crate) fn find_host(address: usize, size: usize) -> Option<Block> {
     Shared::find_host(address, size).and_then(|found| Block::found(found, size, false))
 }
 
-/// The block over a whole allocation, by its number.
+/// A block over the whole allocation with this id.
 #[pyfunction]
 pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<Block>> {
-    let id = number(id, "the handle of memory")?;
+    let id = number(id, "a memory handle")?;
     Ok(Shared::find(id).and_then(|used| {
         let len = used.shared().len;
         Block::found((used, 0), len, false)
     }))
 }
 
-/// The CUDA device of an address, asked in the context of `within`, or else in the current one.
+/// The CUDA device of an address, queried in the context of `within`, or in the current context.
 fn device_of(address: u64, within: Option<&Block>) -> Result<Option<i32>> {
     Ok(match within {
         Some(block) => block.stream(NULL_STREAM)?.pointer_device(address)?,
@@ -37,7 +37,7 @@ fn device_of(address: u64, within: Option<&Block>) -> Result<Option<i32>> {
     })
 }
 
-/// A block over device memory that `keep` keeps alive, and that another library allocated.
+/// A block over device memory that another library allocated and that `keep` keeps alive.
 #[pyfunction]
 #[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
 pub(crate) fn foreign(
@@ -49,12 +49,12 @@ pub(crate) fn foreign(
 ) -> Result<Block> {
     let device = if size == 0 { Some(0) } else { device_of(device_ptr, within)? };
     let Some(device) = device else {
-        return Err(Failure::Invalid(format!("{device_ptr:#x} is not an address of a CUDA device's memory")));
+        return Err(Failure::Invalid(format!("{device_ptr:#x} is not the address of CUDA device memory")));
     };
     Ok(Block::foreign(device, device_ptr, size, readonly, keep))
 }
 
-/// The CUDA device that an address lies on; none for one that CUDA does not know, or knows as the host's.
+/// The CUDA device of an address; None for host addresses and addresses unknown to CUDA.
 #[pyfunction]
 #[pyo3(signature = (address, within = None))]
 pub(crate) fn pointer_device(address: u64, within: Option<&Block>) -> Result<Option<i32>> {

@@ -1,4 +1,4 @@
-//! `Handle`: a GPU, and what is to be known of it.
+//! `Handle`: an opened GPU, its properties and its statistics.
 #![forbid(unsafe_code)]
 
 use std::sync::{PoisonError, RwLock};
@@ -12,28 +12,28 @@ use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 use crate::error::{Failure, Result, Size, number};
 use crate::shared::Shared;
 
-/// A GPU, opened. The Python class `Vkgdr` holds one.
+/// An opened GPU; the native half of the Python class `Vkgdr`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Handle {
-    /// None once it was closed.
+    /// None once closed.
     gpu: RwLock<Option<Vkgdr>>,
 }
 
-/// The kind that a word names.
+/// Parses a memory kind.
 pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
     match word {
         "mapped" => Ok(MemoryKind::Mapped),
         "host" => Ok(MemoryKind::Host),
         "device" => Ok(MemoryKind::Device),
-        _ => Err(Failure::Invalid(format!("'{word}' is no kind of memory: it must be 'mapped', 'host' or 'device'"))),
+        _ => Err(Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'"))),
     }
 }
 
-/// The crate's handle in a Python object of class `Vkgdr`.
+/// The crate's handle of a Python `Vkgdr` object.
 pub(crate) fn gpu_of(owner: &Bound<'_, PyAny>) -> Result<Vkgdr> {
     let handle = owner.getattr(intern!(owner.py(), "_handle")).ok();
     match handle.as_ref().and_then(|handle| handle.cast::<Handle>().ok()) {
-        // The class has one too, which is closed.
+        // The class itself has a `_handle` too, a closed one.
         Some(handle) if !owner.is_instance_of::<PyType>() => handle.get().gpu(),
         _ => {
             let found = owner.get_type().name()?;
@@ -52,7 +52,7 @@ impl Handle {
         Ok(Self { gpu: RwLock::new(Some(gpu)) })
     }
 
-    /// The handle of the crate; an error once this one was closed.
+    /// The crate's handle, or the error that this one was closed.
     pub(crate) fn gpu(&self) -> Result<Vkgdr> {
         let gpu = self.gpu.read().unwrap_or_else(PoisonError::into_inner);
         gpu.clone().ok_or(Failure::Gone("the handle was closed"))
@@ -61,7 +61,7 @@ impl Handle {
 
 #[pymethods]
 impl Handle {
-    /// A handle that is closed from the beginning.
+    /// A handle that is closed from the start.
     #[staticmethod]
     fn never() -> Self {
         Self { gpu: RwLock::new(None) }
@@ -81,7 +81,7 @@ impl Handle {
 
     fn close(&self, py: Python<'_>) {
         let gpu = self.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
-        // The last handle of a primary context releases it.
+        // Dropping the last handle of a primary context releases the context, which may wait.
         py.detach(|| drop(gpu));
     }
 
@@ -134,7 +134,7 @@ impl Handle {
         Ok(self.gpu()?.memory_types().into_iter().map(Into::into).collect())
     }
 
-    /// The sizes from which on reads and writes go by the copy engine, in bytes.
+    /// The smallest read and the smallest write that the copy engine does, in bytes.
     #[getter]
     fn copy_thresholds(&self) -> Result<(usize, usize)> {
         let thresholds = self.gpu()?.copy_thresholds();
@@ -157,7 +157,7 @@ impl Handle {
         Ok(py.detach(|| gpu.collect()))
     }
 
-    /// Live allocations of this package on this GPU, and what waits to be released.
+    /// Live allocations of this package on this GPU, pending releases, and copy statistics.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
         let mine: Vec<_> = Shared::all().into_iter().filter(|shared| shared.device == gpu.device()).collect();
@@ -186,15 +186,15 @@ impl Handle {
     }
 }
 
-/// How much memory of a kind there is.
+/// Free and total memory of a kind.
 #[pyclass(frozen, get_all, module = "vkgdr")]
 #[derive(Clone)]
 pub(crate) struct MemoryInfo {
-    /// What this process may still expect to be able to allocate, in bytes.
+    /// The estimated number of bytes that this process can still allocate.
     free: u64,
     /// The size of the heap, in bytes.
     total: u64,
-    /// Where `free` comes from.
+    /// The source of `free`.
     source: String,
 }
 
@@ -205,7 +205,7 @@ impl MemoryInfo {
     }
 }
 
-/// A memory type of Vulkan's.
+/// A Vulkan memory type.
 #[pyclass(frozen, get_all, module = "vkgdr")]
 #[derive(Clone)]
 pub(crate) struct MemoryType {
@@ -233,7 +233,7 @@ impl MemoryType {
     }
 }
 
-/// How many devices CUDA has.
+/// The number of CUDA devices.
 #[pyfunction]
 pub(crate) fn device_count() -> Result<i32> {
     Ok(vkgdr::device_count()?)
@@ -249,7 +249,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let gpu = self.gpu.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if gpu.is_some() {
-            // The last handle of a primary context releases it, which may wait.
+            // Dropping the last handle of a primary context releases the context, which may wait.
             Python::attach(|py| py.detach(|| drop(gpu)));
         }
     }

@@ -1,4 +1,4 @@
-//! `HostBuffer`: the bytes of any Python object with the buffer protocol.
+//! `HostBuffer`: the contiguous bytes of any Python object with the buffer protocol.
 #![expect(unsafe_code, reason = "the buffer protocol")]
 
 use std::slice;
@@ -9,25 +9,25 @@ use pyo3::prelude::*;
 
 use crate::error::{Failure, Result, in_bytes};
 
-/// A buffer as its exporter gave it, released when it goes.
+/// An acquired `Py_buffer`, released on drop.
 struct Buffer(Box<ffi::Py_buffer>);
 
-// SAFETY: the exporter keeps the bytes in place until the buffer is released, whichever thread uses them.
+// SAFETY: the exporter keeps the bytes in place until the buffer is released, on whichever thread.
 unsafe impl Send for Buffer {}
-// SAFETY: as above; the structure itself is never changed.
+// SAFETY: as above; the structure itself is never modified.
 unsafe impl Sync for Buffer {}
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Without an interpreter the exporter is gone too.
+        // Once the interpreter has ended the exporter no longer exists.
         let _ = Python::try_attach(|_| {
-            // SAFETY: filled by `PyObject_GetBuffer`, released once, attached.
+            // SAFETY: filled in by `PyObject_GetBuffer`, released once, and this thread is attached.
             unsafe { ffi::PyBuffer_Release(&raw mut *self.0) };
         });
     }
 }
 
-/// Contiguous bytes of a Python object, which stay where they are while this lives.
+/// Contiguous bytes of a Python object, which do not move while this lives.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct HostBuffer {
     buffer: Buffer,
@@ -36,7 +36,7 @@ pub(crate) struct HostBuffer {
 
 impl HostBuffer {
     pub(crate) fn len(&self) -> usize {
-        // The protocol's lengths are never negative.
+        // The protocol has no negative lengths.
         self.buffer.0.len.unsigned_abs()
     }
 
@@ -44,7 +44,7 @@ impl HostBuffer {
         self.buffer.0.buf.cast()
     }
 
-    /// The bytes. Another thread may write to them, as to any array: then the copy has some of both.
+    /// The bytes. If another thread writes to them during a copy, the copy has a mix of old and new bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         if self.len() == 0 {
             return &[];
@@ -53,19 +53,19 @@ impl HostBuffer {
         unsafe { slice::from_raw_parts(self.address(), self.len()) }
     }
 
-    /// Runs `work` on the first `len` bytes, which must be there and be writable.
+    /// Runs `work` on the first `len` bytes; an error if there are fewer, or if they are read-only.
     pub(crate) fn with_bytes_mut<T>(&self, len: usize, work: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
         if !self.writable {
             return Err(Failure::Invalid("the destination is read-only".into()));
         }
         if len > self.len() {
-            let text = format!("the destination has {}, the copy needs {len}", in_bytes(self.len()));
+            let text = format!("the destination has {}, but the copy needs {len}", in_bytes(self.len()));
             return Err(Failure::Invalid(text));
         }
         if len == 0 {
             return work(&mut []);
         }
-        // SAFETY: as for `bytes`, and writable, as the exporter was asked for.
+        // SAFETY: as for `bytes`; the exporter granted a writable buffer.
         work(unsafe { slice::from_raw_parts_mut(self.address(), len) })
     }
 
@@ -76,7 +76,7 @@ impl HostBuffer {
 
 #[pymethods]
 impl HostBuffer {
-    /// With `any_order`, the bytes may also be an array in Fortran's order.
+    /// Acquires the buffer. With `any_order`, Fortran-contiguous arrays are accepted too.
     #[new]
     #[pyo3(signature = (object, writable, any_order = false))]
     fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
@@ -92,7 +92,7 @@ impl HostBuffer {
         if error.is_instance(py, &crate::error::package_error(py)?) {
             return Err(error.into());
         }
-        // NumPy raises ValueErrors where the protocol has BufferErrors.
+        // NumPy raises ValueError where the protocol specifies BufferError.
         if !error.is_instance_of::<PyBufferError>(py) && !error.is_instance_of::<PyValueError>(py) {
             return Err(error.into());
         }

@@ -1,8 +1,8 @@
-//! The extension module `vkgdr._vkgdr`: what the Python package needs a C type or speed for.
+//! The extension module `vkgdr._vkgdr`: the parts of the Python package that need a C type or native speed.
 //!
-//! The classes that users see are Python, in the package around this. A memory object holds a `block::Block`, which is
-//! a range of a `shared::Shared` allocation; `base::Base` gives memory objects the protocols and the accessors
-//! that must be fast. The interpreter is let go around driver calls and long copies.
+//! The public classes are written in Python, in the package around this module. A memory object holds a
+//! `block::Block`, a range of a `shared::Shared` allocation; `base::Base` gives memory objects the protocols and the
+//! accessors that must be fast. The thread detaches from the interpreter around driver calls and long copies.
 
 mod base;
 mod block;

@@ -1,5 +1,5 @@
-//! The crate's log lines, for Python's `logging`: the logger is called "vkgdr".
-#![expect(unsafe_code, reason = "asks the interpreter about this thread")]
+//! Forwards the crate's log lines to Python's `logging`, to the logger "vkgdr".
+#![expect(unsafe_code, reason = "queries the interpreter's state of this thread")]
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 struct Logger;
 
-/// The level as Python's `logging` counts.
+/// The numeric level of Python's `logging`.
 const fn python_level(level: Level) -> u8 {
     match level {
         Level::Error => 40,
@@ -18,13 +18,13 @@ const fn python_level(level: Level) -> u8 {
     }
 }
 
-/// Whether Python has run on this thread, so that running it again neither makes a thread state nor surprises anybody.
+/// Whether this thread has a Python thread state: attaching then creates none.
 pub(crate) fn is_python_thread() -> bool {
-    // SAFETY: may be called on any thread at any time, and only looks.
+    // SAFETY: may be called on any thread at any time; reads thread-local state only.
     !unsafe { pyo3::ffi::PyGILState_GetThisThreadState() }.is_null()
 }
 
-/// Runs `work` attached to the interpreter; none on a thread that Python does not know, and when Python is ending.
+/// Runs `work` attached to the interpreter; None on a thread unknown to Python, and while the interpreter ends.
 pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
     if is_python_thread() { Python::try_attach(work) } else { None }
 }
@@ -42,7 +42,7 @@ impl Log for Logger {
     fn log(&self, record: &Record<'_>) {
         let text = record.args().to_string();
         let logged = attached(|py| -> PyResult<()> {
-            // A release may run while an exception is on its way.
+            // A release may run while an exception is set; logging must neither see nor clear it.
             let pending = PyErr::take(py);
             let result = tell(py, record.level(), &text);
             if let Some(pending) = pending {
@@ -51,7 +51,7 @@ impl Log for Logger {
             result
         });
         if !matches!(logged, Some(Ok(()))) && record.level() <= Level::Warn {
-            // Not `eprintln`, which panics where nobody can be told.
+            // Not `eprintln`, which panics when stderr is closed.
             let _ = writeln!(std::io::stderr(), "vkgdr: {text}");
         }
     }
@@ -59,9 +59,9 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Sends the crate's log lines to Python.
+/// Installs the logger.
 pub(crate) fn install() {
-    // Whoever was first keeps it: an application that embeds Python and logs itself.
+    // An application that embeds Python may have installed its own logger, which then stays.
     if log::set_logger(&Logger).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
     }

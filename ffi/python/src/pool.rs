@@ -1,5 +1,5 @@
-//! `Pool`: small memory from blocks.
-#![expect(unsafe_code, reason = "uses streams that belong to somebody else")]
+//! `Pool`: chunks of large blocks for small allocations.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
 use pyo3::prelude::*;
 use vkgdr::{Error, Memory, PoolOptions};
@@ -9,20 +9,20 @@ use crate::error::{Result, Size};
 use crate::handle;
 use crate::shared::pools_give_back;
 
-/// A pool. The Python class of that name holds one.
+/// The native half of the Python class `Pool`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Pool {
     pool: vkgdr::Pool,
 }
 
 impl Pool {
-    /// A piece; or an allocation of its own, for what is larger than pieces are.
+    /// Wraps memory of the pool: a chunk, or a dedicated allocation if it is larger than the largest chunk.
     fn block(&self, memory: Memory) -> Block {
         if self.pool.piece_len(memory.len()).is_some() { Block::pooled(memory) } else { Block::unpooled(memory) }
     }
 }
 
-/// The error, with the options called as `vkgdr.pool.Pool` calls them.
+/// Replaces the name of a pool option in an error by that of `vkgdr.pool.Pool`'s parameter.
 fn by_pythons_names(error: Error) -> Error {
     let Error::PoolOption { option, value, allowed } = error else { return error };
     let option = match option {
@@ -35,7 +35,7 @@ fn by_pythons_names(error: Error) -> Error {
 
 #[pymethods]
 impl Pool {
-    /// Makes a pool in the primary context of the `Vkgdr` that `owner` is, or in the current one.
+    /// Creates a pool in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none.
     #[new]
     fn new(
         owner: &Bound<'_, PyAny>,
@@ -54,13 +54,13 @@ impl Pool {
         Ok(Self { pool: py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)? })
     }
 
-    /// Memory of `size` bytes, bound to a stream if one is given, which then lives as long as the memory.
+    /// Allocates `size` bytes, bound to a stream if one is given; the memory keeps the stream's object alive.
     fn allocate(&self, py: Python<'_>, size: Size, stream: Option<(u64, Py<PyAny>)>) -> Result<Block> {
         let Some((handle, keep)) = stream else {
             let memory = py.detach(|| self.pool.allocate(size.0))?;
             return Ok(self.block(memory.into()));
         };
-        // SAFETY: the block keeps the stream's object; for a bare handle the caller has promised to.
+        // SAFETY: the block keeps the stream's object alive; for a bare handle that is the caller's obligation.
         let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size.0, raw_stream(handle)) })?;
         let block = self.block(memory.into());
         block.live()?.keep(keep);

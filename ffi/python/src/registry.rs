@@ -1,4 +1,4 @@
-//! Things by a number, such as the first of the addresses that they take. Pure.
+//! An ordered table of weak references by a number, such as the first address of an allocation. Pure.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 type Table<T> = Mutex<BTreeMap<u64, Weak<T>>>;
 
-/// Things by a number. Weak, so that being registered keeps nothing alive.
+/// Weak references by a number: registration keeps nothing alive.
 pub(crate) struct Registry<T> {
     table: Table<T>,
-    /// A forked child's own: the inherited lock may be held by a thread that the child does not have.
+    /// The table of a forked child: the inherited lock may be held by a thread that does not exist in the child.
     in_child: Table<T>,
 }
 
@@ -23,19 +23,19 @@ impl<T> Registry<T> {
         table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, number: u64, thing: &Arc<T>) {
-        self.table().insert(number, Arc::downgrade(thing));
+    pub(crate) fn add(&self, number: u64, entry: &Arc<T>) {
+        self.table().insert(number, Arc::downgrade(entry));
     }
 
-    /// Takes a thing out, unless its number is another's by now.
-    pub(crate) fn remove(&self, number: u64, thing: &T) {
+    /// Removes an entry, unless its number was reused by another one.
+    pub(crate) fn remove(&self, number: u64, entry: &T) {
         let mut table = self.table();
-        if table.get(&number).is_some_and(|found| std::ptr::eq(found.as_ptr(), thing)) {
+        if table.get(&number).is_some_and(|found| std::ptr::eq(found.as_ptr(), entry)) {
             table.remove(&number);
         }
     }
 
-    /// The thing with a number, or with the nearest below it.
+    /// The entry with the largest number not above `number`.
     pub(crate) fn at_or_before(&self, number: u64) -> Option<Arc<T>> {
         self.table().range(..=number).next_back()?.1.upgrade()
     }

@@ -1,8 +1,8 @@
-//! One allocation as Python's objects share it: who uses it, and when it goes.
+//! `Shared`: one allocation, shared by Python objects, with a count of its users.
 //!
-//! Every view holds a [`Use`]; the memory goes with the last of them. A forced free takes the memory away from under
-//! the views, after which every accessor that comes here is refused. No lock is held while anything waits, so that
-//! they may be taken by threads that hold up all others.
+//! Every view holds a [`Use`]; dropping the last one frees the memory. A forced free releases the memory while views
+//! exist; accessors then return an error. No lock is held across a wait or while Python code runs, so a thread that
+//! holds the GIL may take any of them.
 #![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
@@ -17,31 +17,31 @@ use crate::error::{Failure, Result};
 use crate::logging;
 use crate::registry::Registry;
 
-/// What is said of memory that is gone.
+/// The error message for memory that was freed.
 pub(crate) const FREED: &str = "the memory was freed";
 
-/// The live allocations whose device addresses somebody knows, by those.
+/// Live allocations by device address, as soon as the address was exposed.
 static BY_ADDRESS: Registry<Shared> = Registry::new();
-/// The pieces of pools in use, by their numbers.
+/// Live chunks of pools, by id.
 static PIECES: Registry<Shared> = Registry::new();
 
-/// Whether some pool has stopped holding: then a piece that goes may take a block with it.
+/// Whether a pool stopped holding: freeing a chunk may then release its block.
 static POOLS_GIVE_BACK: AtomicBool = AtomicBool::new(false);
 
-/// Says that a pool stops holding.
+/// Records that a pool stopped holding.
 pub(crate) fn pools_give_back() {
     POOLS_GIVE_BACK.store(true, Ordering::Relaxed);
 }
 
-/// An allocation and what is known of it. The facts hold until the memory is gone.
+/// An allocation and its properties, which are constant until the memory is freed.
 pub(crate) struct Shared {
-    /// A number that no other allocation of the process ever has; 0 for memory that never was.
+    /// Unique in the process and never reused; 0 for memory that was never allocated.
     pub(crate) id: u64,
     pub(crate) kind: MemoryKind,
     pub(crate) len: usize,
     /// The CUDA device number.
     pub(crate) device: i32,
-    /// Unknown until somebody asks, for a piece of a pool: one that nobody asked for is free at once.
+    /// Unset for a chunk of a pool until its address is exposed: until then the chunk can be reused at once when freed.
     device_ptr: OnceLock<u64>,
     pub(crate) host_ptr: Option<usize>,
     pub(crate) coherent: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pooled: bool,
     users: AtomicUsize,
     gone: AtomicBool,
-    /// None once it is gone. Operations hold a reference of their own while they wait.
+    /// None once freed. An operation clones it before it waits.
     backing: Mutex<Option<Backing>>,
 }
 
@@ -61,44 +61,44 @@ impl Drop for Kept {
     fn drop(&mut self) {
         let objects = std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
         if !objects.is_empty() {
-            // Now, if this thread runs Python; else when Python runs next.
+            // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
             logging::attached(|_| drop(objects));
         }
     }
 }
 
-/// The memory and what it needs. Whoever has a clone lets go of the memory first (the fields' order), so that what is
-/// kept goes after the memory's last user.
+/// The memory and the objects that it needs. The order of the fields drops the memory first, so the kept objects
+/// outlive the last user of the memory.
 #[derive(Clone)]
 pub(crate) struct Backing {
     pub(crate) whose: Whose,
     pub(crate) kept: Arc<Kept>,
 }
 
-/// Whose memory it is.
+/// The owner of the memory.
 #[derive(Clone)]
 pub(crate) enum Whose {
     Ours(Arc<Memory>),
-    /// Device memory that something else allocated and keeps.
+    /// Device memory that another library allocated and keeps alive.
     Foreign,
-    /// No bytes at all.
+    /// An empty range, without an allocation.
     Nothing,
 }
 
 impl Backing {
-    /// Our own memory, or the error that it is not.
+    /// This package's memory, or the error that there is none.
     pub(crate) fn ours(&self) -> Result<&Memory> {
         match &self.whose {
             Whose::Ours(memory) => Ok(memory),
             Whose::Nothing => Err(Failure::Invalid("the memory is empty".into())),
             Whose::Foreign => {
-                let text = "this memory was allocated by another library: it has only a device pointer";
+                let text = "the memory was allocated by another library: it has only a device pointer";
                 Err(Failure::Invalid(text.into()))
             }
         }
     }
 
-    /// Notes that a stream uses the memory, so that it does not go before.
+    /// Records that a stream uses the memory: its release waits for that use.
     pub(crate) fn note_use(&self, stream: StreamRef) {
         if let Whose::Ours(memory) = &self.whose {
             memory.record_use(stream.raw());
@@ -112,15 +112,15 @@ fn next_id() -> u64 {
 }
 
 impl Shared {
-    /// Takes an allocation over.
+    /// Shares a dedicated allocation.
     pub(crate) fn ours(memory: Memory) -> Use {
         let shared = Arc::new(Self::of(memory, false));
-        // It is there: nobody has taken it away yet.
+        // Registers the address; cannot fail, as nothing else can have freed the memory yet.
         let _ = shared.device_ptr();
         Use::first(shared)
     }
 
-    /// Takes a piece of a pool over.
+    /// Shares a chunk of a pool.
     pub(crate) fn pooled(memory: Memory) -> Use {
         let shared = Arc::new(Self::of(memory, true));
         PIECES.add(shared.id, &shared);
@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Describes device memory that `keep` keeps alive.
+    /// Shares device memory of another library, which `keep` keeps alive.
     pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, keep: Py<PyAny>) -> Use {
         let bare = Self::bare(next_id(), MemoryKind::Device, device, Whose::Foreign);
         let shared = Self { device_ptr: OnceLock::from(device_ptr), len, ..bare };
@@ -152,13 +152,13 @@ impl Shared {
         Use::first(Arc::new(shared))
     }
 
-    /// Memory of no bytes, which has no addresses.
+    /// Empty memory, which has no addresses.
     pub(crate) fn nothing(kind: MemoryKind, device: i32) -> Use {
         let host_ptr = kind.has_host_view().then_some(0);
         Use::first(Arc::new(Self { host_ptr, ..Self::bare(next_id(), kind, device, Whose::Nothing) }))
     }
 
-    /// Memory that is gone from the beginning.
+    /// Memory that is freed from the start.
     pub(crate) fn never() -> Arc<Self> {
         let bare = Self::bare(0, MemoryKind::Device, 0, Whose::Nothing);
         Arc::new(Self { users: AtomicUsize::new(0), gone: AtomicBool::new(true), backing: Mutex::default(), ..bare })
@@ -187,20 +187,20 @@ impl Shared {
         PIECES.all().into_iter().chain(whole).collect()
     }
 
-    /// The allocation with this number.
+    /// The allocation with this id.
     pub(crate) fn find(id: u64) -> Option<Use> {
         Self::all().into_iter().find(|shared| shared.id == id).and_then(Use::join)
     }
 
-    /// The allocation that `len` bytes at a device address lie in, and where in it.
+    /// The allocation that contains `len` bytes at a device address, and their offset in it.
     pub(crate) fn find_device(address: u64, len: usize) -> Option<(Use, usize)> {
         let shared = BY_ADDRESS.at_or_before(address)?;
         let offset = usize::try_from(address - shared.device_ptr.get()?).ok()?;
         shared.within(offset, len)
     }
 
-    /// The allocation that `len` bytes at a host address lie in, and where in it. Looks at all of them: a second table
-    /// would make each allocation slower.
+    /// The allocation that contains `len` bytes at a host address, and their offset in it. A linear search: a second
+    /// table would slow down every allocation.
     pub(crate) fn find_host(address: usize, len: usize) -> Option<(Use, usize)> {
         let start = |shared: &Arc<Self>| shared.host_ptr.filter(|&start| start <= address);
         let nearest = Self::all().into_iter().filter(|shared| start(shared).is_some()).max_by_key(start)?;
@@ -209,17 +209,17 @@ impl Shared {
     }
 
     fn within(self: Arc<Self>, offset: usize, len: usize) -> Option<(Use, usize)> {
-        // One past the end is not within: it may be the next allocation's first byte.
+        // One past the end is outside: it may be the first byte of the next allocation.
         let fits = offset < self.len && len <= self.len - offset;
         if fits { Some((Use::join(self)?, offset)) } else { None }
     }
 
-    /// The first byte's address on the device, by which the memory is found from now on.
+    /// The device address of the first byte. Exposes it: from now on the memory is found by its address.
     pub(crate) fn device_ptr(self: &Arc<Self>) -> Result<u64> {
         if let Some(&known) = self.device_ptr.get() {
             return Ok(known);
         }
-        // Under the lock, so that the memory is not taken away in between, and forgotten before it is known.
+        // Under the lock: a forced free in between would remove the entry before it is added.
         self.briefly(|backing| {
             let address = backing.ours()?.device_ptr();
             if self.device_ptr.set(address).is_ok() {
@@ -229,7 +229,7 @@ impl Shared {
         })
     }
 
-    /// Takes the memory out of the tables.
+    /// Removes the memory from the tables.
     fn forget(&self) {
         if let Some(&address) = self.device_ptr.get() {
             BY_ADDRESS.remove(address, self);
@@ -239,12 +239,12 @@ impl Shared {
         }
     }
 
-    /// Whether the memory was taken away by force.
+    /// Whether the memory was freed.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// How many views there are.
+    /// The number of uses.
     pub(crate) fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
     }
@@ -253,56 +253,56 @@ impl Shared {
         self.backing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The memory. It stays for as long as this is held, also when it is freed by force meanwhile.
+    /// The memory. It is not released while the returned value lives, not even by a forced free.
     pub(crate) fn backing(&self) -> Result<Backing> {
         self.lock().clone().ok_or(Failure::Gone(FREED))
     }
 
-    /// Runs `work` on the memory, under the lock: for what neither waits nor runs Python.
+    /// Runs `work` on the memory, under the lock: `work` must not wait or run Python code.
     pub(crate) fn briefly<T>(&self, work: impl FnOnce(&Backing) -> Result<T>) -> Result<T> {
         self.lock().as_ref().map_or(Err(Failure::Gone(FREED)), work)
     }
 
-    /// Keeps a Python object alive as long as the memory.
+    /// Keeps a Python object alive until the memory is freed.
     pub(crate) fn keep(&self, object: Py<PyAny>) {
         let kept = self.lock().as_ref().map(|backing| backing.kept.clone());
         let Some(kept) = kept else { return };
         let mut objects = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Bound to the same stream again and again, it is kept once.
+        // Once, however often the memory is bound to the same stream.
         if !objects.iter().any(|kept| kept.is(&object)) {
             objects.push(object);
         }
     }
 
-    /// Shows the garbage collector what is kept.
+    /// Reports the kept objects to the garbage collector.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Held by a thread that is adding to it: not garbage, then.
+        // Locked by a thread that uses the memory, which is not garbage then.
         let Ok(backing) = self.backing.try_lock() else { return Ok(()) };
         let Some(backing) = backing.as_ref() else { return Ok(()) };
         let Ok(objects) = backing.kept.0.try_lock() else { return Ok(()) };
         objects.iter().try_for_each(|object| visit.call(object))
     }
 
-    /// Takes the memory away from under all views. Other threads may run Python meanwhile.
+    /// Frees the memory although views may exist. Detaches from the interpreter where that may wait.
     pub(crate) fn force(&self, py: Python<'_>) -> Result<()> {
         if self.goes_at_once() { self.take_away() } else { py.detach(|| self.take_away()) }
     }
 
-    /// Whether releasing calls no driver: not worth letting other threads run.
+    /// Whether the release makes no driver call, so that detaching would cost more than it gains.
     fn goes_at_once(&self) -> bool {
         let bound = |backing: &Backing| Ok(backing.ours()?.bound_stream().is_some());
         self.pooled && !POOLS_GIVE_BACK.load(Ordering::Relaxed) && matches!(self.briefly(bound), Ok(false))
     }
 
-    /// Takes the memory away, whoever uses it, and releases it. A second call does nothing.
+    /// Frees the memory, whether or not it has users. A second call does nothing.
     fn take_away(&self) -> Result<()> {
         self.gone.store(true, Ordering::Release);
         let Some(Backing { whose, kept }) = self.lock().take() else { return Ok(()) };
         let freed = match whose {
             Whose::Ours(memory) => {
-                // Before it goes: its addresses may be another's right after.
+                // Before the release: another allocation may get its addresses right after.
                 self.forget();
-                // Where an operation still holds it, it goes at its end.
+                // If an operation still holds a clone, the memory is released with that clone.
                 Arc::into_inner(memory).map_or(Ok(()), Memory::free)
             }
             Whose::Foreign | Whose::Nothing => Ok(()),
@@ -315,7 +315,7 @@ impl Shared {
 /// One user of an allocation. The last one frees it.
 pub(crate) struct Use {
     shared: Arc<Shared>,
-    /// Whether this use has been given up already.
+    /// Whether this use was given up already.
     left: bool,
 }
 
@@ -324,7 +324,7 @@ impl Use {
         Self { shared, left: false }
     }
 
-    /// A further use of memory that is in use.
+    /// Adds a use; None if there is no use left, so that the memory is being freed.
     pub(crate) fn join(shared: Arc<Shared>) -> Option<Self> {
         let more = |users: usize| (users > 0).then_some(users + 1);
         let joined = shared.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -335,22 +335,22 @@ impl Use {
         &self.shared
     }
 
-    /// Gives the use up, and says what went wrong if it was the last.
+    /// Gives the use up; the last one frees the memory and returns the release's error.
     pub(crate) fn release(mut self, py: Python<'_>) -> Result<()> {
         if self.leave() { self.shared.force(py) } else { Ok(()) }
     }
 
-    /// Takes the memory away from under all views.
+    /// Frees the memory although other uses exist.
     pub(crate) fn force(self, py: Python<'_>) -> Result<()> {
         self.shared.force(py)
     }
 
-    /// Leaves the memory to the end of the process.
+    /// Leaks the memory: it is never freed.
     pub(crate) fn leak(self) {
         let _leaked = ManuallyDrop::new(self);
     }
 
-    /// Gives the use up. Whether it was the last, so that the memory has to go.
+    /// Gives the use up; true if it was the last one, so that the caller must free the memory.
     fn leave(&mut self) -> bool {
         !std::mem::replace(&mut self.left, true) && self.shared.users.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -368,7 +368,7 @@ impl Drop for Use {
         if !self.leave() {
             return;
         }
-        // A view may end on any thread, also on one without Python.
+        // A view may be dropped on any thread, including one that is unknown to Python.
         let freed = logging::attached(|py| self.shared.force(py)).unwrap_or_else(|| self.shared.take_away());
         if let Err(failure) = freed {
             log::warn!("freeing memory: {failure:?}");

@@ -1,5 +1,5 @@
-//! Copies and fills by CUDA: every range is checked here before the driver sees it.
-#![expect(unsafe_code, reason = "gives addresses to the driver")]
+//! Copies and fills on CUDA streams: every range is checked here, before the driver call.
+#![expect(unsafe_code, reason = "passes addresses to the driver")]
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -10,10 +10,10 @@ use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
 use crate::shared::Backing;
 
-/// Where a copy begins within a side, and how far its rows and slices are apart, in bytes.
+/// Offset of a copy within a side, row pitch and slice pitch, in bytes.
 type Layout = (usize, usize, usize);
 
-/// Bytes of a row, rows of a slice, slices.
+/// Bytes per row, rows per slice, number of slices.
 type Extent = (usize, usize, usize);
 
 /// One side of a copy.
@@ -29,7 +29,7 @@ impl<'a, 'py> Side<'a, 'py> {
         }
         match object.cast::<HostBuffer>() {
             Ok(buffer) => Ok(Self::Host(buffer)),
-            Err(_) => Err(PyTypeError::new_err("a side of a copy must be a Block or a HostBuffer").into()),
+            Err(_) => Err(PyTypeError::new_err("both sides of a copy must be a Block or a HostBuffer").into()),
         }
     }
 
@@ -64,7 +64,7 @@ impl<'a, 'py> Side<'a, 'py> {
     }
 }
 
-/// The bytes from the first to the last one that a layout touches.
+/// The distance from the first byte of a layout to the end of its last one; None on overflow.
 fn span((_, row_pitch, slice_pitch): Layout, (width, height, depth): Extent) -> Option<usize> {
     if width == 0 || height == 0 || depth == 0 {
         return Some(0);
@@ -98,7 +98,7 @@ fn check_layout(what: &str, side: &Side<'_, '_>, layout: Layout, extent: Extent)
     }
 }
 
-/// Whether the bytes of two layouts in the same memory touch, by the rules of OpenCL's appendix "CL_MEM_COPY_OVERLAP".
+/// Whether two layouts in the same memory overlap, by the rules of OpenCL's appendix "CL_MEM_COPY_OVERLAP".
 fn overlaps(to: Layout, from: Layout, extent: Extent) -> bool {
     let (width, height, _) = extent;
     let (Some(to_span), Some(from_span)) = (span(to, extent), span(from, extent)) else { return true };
@@ -139,12 +139,12 @@ fn check_overlap(
     Err(Failure::Invalid(format!("the source, from byte {from} on, and the destination, from byte {to} on, overlap")))
 }
 
-/// Copies on a stream, a rectangle or, with one row and one slice, a range.
+/// Copies a rectangle on a stream; with one row and one slice, a range.
 ///
-/// Waits for the stream if `wait`; else both sides must live until the stream has done it.
+/// With `wait`, waits for the stream; otherwise both sides must live until the copy is done.
 #[pyfunction]
 #[pyo3(signature = (to, to_layout, from_, from_layout, extent, stream, wait = false))]
-#[expect(clippy::too_many_arguments, reason = "the two sides have two each")]
+#[expect(clippy::too_many_arguments, reason = "two parameters for each side")]
 pub(crate) fn copy(
     py: Python<'_>,
     to: &Bound<'_, PyAny>,
@@ -161,17 +161,17 @@ pub(crate) fn copy(
     check_layout("source", &from, from_layout, extent)?;
     check_overlap(&to, to_layout, &from, from_layout, extent)?;
     let blocks: Vec<&Block> = [to.block(), from.block()].into_iter().flatten().collect();
-    // Also a forced free waits until the copy has been queued, and then for the copy.
+    // Keeps the memory, even from a forced free, until the copy is submitted; its release then waits for the copy.
     let held: Vec<Backing> = blocks.iter().map(|block| block.live()?.backing()).collect::<Result<_>>()?;
     let (target, source) = (to.place(to_layout)?, from.place(from_layout)?);
     let crossing = other_context(to.block(), from.block())?;
     if let (Some(_), Some(source)) = (crossing, from.block()) {
-        // CUDA is not asked with one that was destroyed.
+        // A destroyed context must not reach the driver.
         source.check_context()?;
     }
     let Some(&lead) = blocks.iter().find(|block| matches!(block.context_address(), Ok(Some(_)))).or(blocks.first())
     else {
-        return Err(PyTypeError::new_err("neither side is memory of the device").into());
+        return Err(PyTypeError::new_err("neither side is device memory").into());
     };
     let extent = CopyExtent { width: extent.0, height: extent.1, depth: extent.2 };
     let (target, source) = (Sent(target), Sent(source));
@@ -182,21 +182,21 @@ pub(crate) fn copy(
         begin(queue, &held, wait);
         let queued = match crossing {
             Some(context) => between_contexts(queue, target, source, context, extent),
-            // SAFETY: both ranges were checked against what they lie in; the caller keeps both sides until it is done.
+            // SAFETY: both ranges were checked against their sides; the caller keeps both sides until the copy is done.
             None => unsafe { queue.copy(target, source, extent) }.map_err(Into::into),
         };
         end(queue, &held, wait, queued)
     })
 }
 
-/// Where nobody waits, has the memory remember who uses it, before it is used: what fails then may have been queued.
+/// Records the use before an unawaited operation is submitted: a call that fails may still have submitted work.
 fn begin(queue: StreamRef, held: &[Backing], wait: bool) {
     if !wait {
         held.iter().for_each(|backing| backing.note_use(queue));
     }
 }
 
-/// Waits for what was queued. What could not be waited for, or may have been queued all the same, is remembered.
+/// Waits for the operation if asked to. Records the use if submitting or waiting failed: the work may be pending.
 fn end(queue: StreamRef, held: &[Backing], wait: bool, queued: Result<()>) -> Result<()> {
     let done = queued.and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
     if done.is_err() {
@@ -205,13 +205,13 @@ fn end(queue: StreamRef, held: &[Backing], wait: bool, queued: Result<()>) -> Re
     done
 }
 
-/// Addresses on their way to another closure.
+/// One side of a copy, moved into a closure that runs detached from the interpreter.
 struct Sent(CopySide);
 
-// SAFETY: an address, which is used under the same conditions on every thread.
+// SAFETY: holds addresses only, which are valid on every thread.
 unsafe impl Send for Sent {}
 
-/// The source's context, if it is not the destination's.
+/// The source's context, if it differs from the destination's.
 fn other_context(to: Option<&Block>, from: Option<&Block>) -> Result<Option<usize>> {
     let (Some(to), Some(from)) = (to, from) else { return Ok(None) };
     let (to, from) = (to.context_address()?, from.context_address()?);
@@ -220,14 +220,14 @@ fn other_context(to: Option<&Block>, from: Option<&Block>) -> Result<Option<usiz
 
 fn between_contexts(queue: StreamRef, to: CopySide, from: CopySide, context: usize, extent: CopyExtent) -> Result<()> {
     let (Place::Device(to), Place::Device(from), 1, 1) = (to.place, from.place, extent.height, extent.depth) else {
-        return Err(Failure::Invalid("rectangles can be copied within one CUDA context only".into()));
+        return Err(Failure::Invalid("rectangles can only be copied within one CUDA context".into()));
     };
     let context = std::ptr::with_exposed_provenance_mut(context);
-    // SAFETY: as for the caller; the context is that of the source, which was alive right before.
+    // SAFETY: the caller checked both ranges and keeps both sides; it also checked that the source's context lives.
     Ok(unsafe { queue.copy_between_contexts(to, from, context, extent.width) }?)
 }
 
-/// Fills on a stream: `count` times a value of 1, 2 or 4 bytes. Waits for the stream if `wait`.
+/// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. With `wait`, waits for the stream.
 #[pyfunction]
 #[pyo3(signature = (block, offset, pattern, count, stream, wait = false))]
 pub(crate) fn fill(
@@ -258,14 +258,17 @@ pub(crate) fn fill(
         let queue = block.stream(stream)?;
         begin(queue, &held, wait);
         let queued = match *pattern {
-            // SAFETY: the range was checked, and the memory does not go before the stream has done it.
+            // SAFETY: the range was checked, and the memory's release waits for the stream.
             [a] => unsafe { queue.fill_u8(to, a, count) },
             // SAFETY: as above, and aligned.
             [a, b] => unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) },
             // SAFETY: as above.
             [a, b, c, d] => unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) },
             _ => {
-                return Err(Failure::Invalid(format!("a pattern of {}: CUDA has 1, 2 and 4", in_bytes(pattern.len()))));
+                return Err(Failure::Invalid(format!(
+                    "the pattern has {}: CUDA fills with 1, 2 or 4",
+                    in_bytes(pattern.len())
+                )));
             }
         };
         end(queue, &held, wait, queued.map_err(Into::into))

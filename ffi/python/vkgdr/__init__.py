@@ -1,13 +1,13 @@
 """GPU memory that the CPU reads and writes through a plain pointer.
 
-Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU, CUDA imports it: the CPU has a pointer, the GPU has a
-pointer, and both mean the same bytes.
+Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU; CUDA imports it. The host pointer and the device
+pointer address the same bytes.
 
-* `Vkgdr` is a GPU, `Memory` is memory that frees itself, `RawMemory` is memory that is freed by hand.
-* ``np.asarray(memory)`` is the host's view; CuPy, PyTorch, numba and pycuda take the memory as it is.
-* `vkgdr.pool` has pools for small memory, `vkgdr.pycuda` memory that pycuda takes for its own; `vkgdr.memory` and
+* `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
+* ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
+* `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays; `vkgdr.memory` and
   `vkgdr.Buffer` have the methods of dpctl and RMM, `vkgdr.ops` the copies and fills of pyopencl.
-* ``python -m vkgdr`` prints the GPUs, and why one cannot be opened.
+* ``python -m vkgdr`` prints the GPUs, and the reason if one cannot be opened.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
     "host_view",
 ]
 
-# What users read in messages is what they import.
+# Messages show the public name, not that of the private module.
 _class: type
 for _class in (AllocationError, FreedError, InvalidArgumentError, NoHostViewError, OutOfRangeError, VkgdrError):
     _class.__module__ = "vkgdr"
@@ -68,7 +68,7 @@ for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
     _class.__module__ = "vkgdr"
 del _class
 
-# Loaded when they are first used: importing this package imports no other library.
+# Loaded on first use: importing this package imports no other library.
 _SUBMODULES = frozenset({"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"})
 _LAZY = {"Buffer": "_buffer", "Map": "_map", "device_view": "_views", "host_view": "_views"}
 

@@ -1,4 +1,4 @@
-"""``python -m vkgdr``: prints the GPUs with their kinds of memory, and why one cannot be opened."""
+"""``python -m vkgdr``: prints the GPUs with their kinds of memory, and the reason if one cannot be opened."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _DESCRIPTION = """\
-Print every CUDA device with the memory that this package can allocate on it: Vulkan's memory types, how much there is
-and how much of the GPU's memory the CPU sees through the PCIe BAR. If a driver or a GPU cannot be used, print why, and
-exit with 1.
+Print every CUDA device with the memory that this package can allocate on it: Vulkan's memory types, their sizes, and
+the part of GPU memory that the CPU can map through the PCIe BAR. If a driver or a GPU cannot be used, print the reason
+and exit with 1.
 """
 
 _KINDS: tuple[Kind, ...] = ("mapped", "host", "device")
 
-# Below this many columns every value gets lines of its own.
+# In terminals with fewer columns each value is printed below its label.
 _NARROW = 60
 
 
 def _bar_of_pci(bus_id: str) -> int | None:
-    """Give the size of BAR 1 that Linux knows, in bytes; None where it does not say."""
+    """Return the size of BAR 1 from sysfs, in bytes; None if it is unknown."""
     try:
         with open(f"/sys/bus/pci/devices/{bus_id.lower()}/resource", encoding="ascii") as file:
             start, end, _ = file.read().splitlines()[1].split()
         size = int(end, 16) - int(start, 16) + 1
     except (OSError, ValueError, IndexError):
         return None
-    # A BAR that is not there has zeros.
+    # An absent BAR is all zeros.
     return size if size > 1 else None
 
 
@@ -83,7 +83,7 @@ def _facts_of_device(number: int) -> dict[str, Any]:
 
 
 def _facts() -> dict[str, Any]:
-    """Collect everything that is printed."""
+    """Collect the properties of all GPUs."""
     facts: dict[str, Any] = {"version": vkgdr.__version__, "cuda_version": None, "devices": []}
     try:
         version = _vkgdr.driver_version()
@@ -97,7 +97,7 @@ def _facts() -> dict[str, Any]:
 
 
 def _size(number: int) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes in binary units."""
     value, unit = float(number), "bytes"
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -144,14 +144,14 @@ def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
         width,
         initial_indent=first,
         subsequent_indent=rest,
-        # Numbers with hyphens, paths and names of flags stay whole.
+        # Keep UUIDs, paths and flag names unbroken.
         break_long_words=False,
         break_on_hyphens=False,
     )
 
 
 def _lines(facts: dict[str, Any], width: int) -> list[str]:
-    """Lay the facts out for a terminal of some width."""
+    """Format the properties for a terminal of `width` columns."""
     cuda = "" if facts["cuda_version"] is None else f", the driver has CUDA {facts['cuda_version']}"
     lines = _wrapped(f"vkgdr {facts['version']}{cuda}", width, "", "  ")
     for device in facts["devices"]:
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Of the command line, which is the default.
+        Command-line arguments; those of the process by default.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # Whoever reads has seen enough. Python flushes once more at its end, which must not complain.
+        # The reader closed the pipe. Python flushes stdout again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1 if _failed(facts) else 0
 

@@ -1,4 +1,4 @@
-"""``Buffer``: memory that can be empty and can grow, with the methods of RMM's ``DeviceBuffer``."""
+"""``Buffer``: resizable memory with the methods of RMM's ``DeviceBuffer``."""
 
 from __future__ import annotations
 
@@ -24,45 +24,44 @@ __all__ = ["Buffer"]
 
 
 class Buffer(MemoryObject):
-    """Memory of any size, 0 too, that grows and shrinks as a vector does, and frees itself.
+    """Resizable memory, possibly empty, that frees itself.
 
-    Its methods are those of RMM's ``DeviceBuffer``, with two differences: every copy is finished when the call returns,
-    also on a stream, and the CUDA Array Interface is of version 3 and names the bound stream.
+    Its methods are those of RMM's ``DeviceBuffer``, with two differences: every copy is done when the call returns,
+    even on a stream, and the CUDA Array Interface is version 3 and names the bound stream.
 
-    A buffer without capacity has no allocation: both addresses are 0, and arrays over it are empty. `reserve` and
-    `resize` may move the bytes. While arrays or other views of them live they raise ``BufferError``, as for a
-    ``bytearray``; arrays that were made by way of ``__cuda_array_interface__`` cannot be counted, and must not be used
-    afterwards. Meanwhile what uses the buffer on another thread may raise `FreedError`. Equality and hash change with
-    the size and the place. What moves, and what `copy` copies, is what the device has: on memory that is not coherent,
-    `flush` before what the CPU wrote.
+    A buffer without capacity has no allocation: both addresses are 0, and its views are empty. `reserve` and `resize`
+    may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``; arrays made through
+    ``__cuda_array_interface__`` are not counted, and must not be used afterwards. While the buffer moves, its use on
+    another thread may raise `FreedError`. Equality and hash depend on the address and the size. A move and `copy` copy
+    the device's bytes: on memory that is not coherent, `flush` first what the CPU wrote.
 
     Parameters
     ----------
     owner : Vkgdr, optional
-        The GPU that allocates now and later, in the context that is current then or in the handle's primary one. By
-        default that of the current context, else that of device 0's primary context.
+        The GPU to allocate on, in the handle's primary context, or in the context that is current at each allocation.
+        By default the GPU of the current context, or device 0 in its primary context if no context is current.
     ptr : int, optional
-        An address from which `size` bytes are copied: of memory of this package, on either side, or of CUDA, or of the
-        process. 0 copies nothing. **Where fewer bytes can be read, or where something else writes to them meanwhile,
-        the behaviour is undefined.** Work of streams on memory that is not bound to them is not waited for.
+        The address of `size` bytes to copy: a device or host address of this package's memory, a CUDA address, or an
+        address of the process. 0 copies nothing. **The behaviour is undefined if fewer bytes are readable, or if they
+        are written to during the copy.** Waits only for the stream that the memory at the address is bound to.
     size : int, optional
-        The number of bytes. Without `ptr` and `hostbuf` the contents are undefined.
+        The number of bytes. Without `ptr` and `hostbuf` their contents are undefined.
     hostbuf : object, optional
-        Contiguous bytes, any object with the buffer protocol, of which the first `size` are copied; all by default.
+        A contiguous object with the buffer protocol, whose first `size` bytes are copied; all of them by default.
     stream : object, optional
-        Bound, see `bind_to_stream`; also what is allocated later.
+        The stream to bind to, now and after a reallocation; see `bind_to_stream`.
     kind : {"mapped", "host", "device"}, optional
         As for `vkgdr.Memory`.
 
     Raises
     ------
     InvalidArgumentError
-        `hostbuf` is smaller than `size`, or given together with `ptr`; the kind does not exist.
+        `hostbuf` is smaller than `size` or given together with `ptr`, or `kind` is invalid.
     VkgdrError
-        As for `vkgdr.Memory`. There is no deferred allocation: when there is no room, it is said here.
+        As for `vkgdr.Memory`. Allocation is not deferred: exhausted memory raises here.
     """
 
-    # In bytes: what the allocation has. The block shows the first `len(self)` of them, and is the one use of it.
+    # The allocation's size in bytes. The block covers the first `len(self)` of them, and is its only user.
     _capacity: int = 0
     _bound: StreamLike | None = None
     _kind: Kind
@@ -82,14 +81,12 @@ class Buffer(MemoryObject):
         if hostbuf is not None:
             source = _vkgdr.HostBuffer(hostbuf, False)
             if address:
-                raise InvalidArgumentError(f"the contents are to come from address {address:#x}, and from hostbuf")
+                raise InvalidArgumentError(f"ptr ({address:#x}) and hostbuf exclude each other")
             count = count or source.nbytes
             if count > source.nbytes:
-                raise InvalidArgumentError(
-                    f"the size {count} is larger than hostbuf, which has {in_bytes(source.nbytes)}"
-                )
+                raise InvalidArgumentError(f"size {count} is larger than hostbuf, which has {in_bytes(source.nbytes)}")
         if not 0 <= address <= (1 << 64) - max(count, 1):
-            raise InvalidArgumentError(f"the address space does not hold {in_bytes(count)} at address {address:#x}")
+            raise InvalidArgumentError(f"{in_bytes(count)} at address {address:#x} exceed the address space")
         if owner is None:
             from vkgdr._default import default_owner
 
@@ -116,7 +113,7 @@ class Buffer(MemoryObject):
     def _copy_from_anywhere(self, address: int, size: int) -> None:
         block = _vkgdr.find_device(address, size)
         ours = block is not None or _vkgdr.find_host(address, size) is not None
-        # CUDA is asked in the buffer's context: none needs to be current.
+        # Queried in the buffer's context: none needs to be current.
         if not ours and _vkgdr.pointer_device(address, self._block) is not None:
             block = _vkgdr.foreign(address, size, True, None, self._block)
         if block is None:
@@ -134,12 +131,12 @@ class Buffer(MemoryObject):
     def to_device(
         cls, b: Any, stream: StreamLike | None = None, *, owner: Vkgdr | None = None, kind: Kind = "mapped"
     ) -> Self:
-        """Make a buffer with a copy of host bytes.
+        """Create a buffer with a copy of host bytes.
 
         Parameters
         ----------
         b : object
-            Contiguous bytes: any object with the buffer protocol. They may be none.
+            A contiguous object with the buffer protocol, possibly empty.
         stream, owner, kind : optional
             As for the class.
 
@@ -154,11 +151,11 @@ class Buffer(MemoryObject):
             raise TypeError("a bytes-like object is required, not None")
         return cls(owner, hostbuf=b, stream=stream, kind=kind)
 
-    # What there is to know
+    # Attributes
 
     @property
     def ptr(self) -> int:
-        """The first byte's address on the device; 0 without an allocation."""
+        """The device address of the first byte; 0 without an allocation."""
         return self.device_ptr
 
     @property
@@ -168,28 +165,28 @@ class Buffer(MemoryObject):
         return handle_of(self._bound) if bound is None and self._bound is not None else bound
 
     def capacity(self) -> int:
-        """Give the number of bytes that the buffer can grow to without moving."""
+        """Return the number of bytes to which the buffer can grow without moving."""
         len(self)
         return self._capacity
 
     # Size
 
     def reserve(self, new_capacity: SupportsIndex, stream: StreamLike | None = None) -> None:
-        """Make room for growth. The size and the contents stay, the addresses may not.
+        """Reserve room for growth. Keeps size and contents; the addresses may change.
 
         Parameters
         ----------
         new_capacity : int
-            The number of bytes for which there is to be room. No more than there is already: nothing is done.
+            The capacity in bytes. Does nothing if the capacity suffices already.
         stream : object, optional
-            Bound first, as by `bind_to_stream`; then it copies the contents.
+            The stream to bind to first, as by `bind_to_stream`; it then copies the contents.
 
         Raises
         ------
         BufferError
             Views exist.
         VkgdrError
-            As for `vkgdr.Memory`. Then nothing has moved.
+            As for `vkgdr.Memory`. The buffer is unchanged then.
         """
         wanted = _count(new_capacity)
         with self._lock():
@@ -199,14 +196,14 @@ class Buffer(MemoryObject):
                 self._move(wanted, size, stream)
 
     def resize(self, new_size: SupportsIndex, stream: StreamLike | None = None) -> None:
-        """Change the size. The contents stay as far as there is room, what is new is undefined.
+        """Change the size. Keeps the contents up to the new size; new bytes are undefined.
 
-        Within the capacity nothing moves, and the capacity stays. Beyond it, the new size is the new capacity.
+        Within the capacity nothing moves, and the capacity is kept. Beyond it the new size is the new capacity.
 
         Parameters
         ----------
         new_size : int
-            The number of bytes, which may be 0.
+            The number of bytes, possibly 0.
         stream : object, optional
             As for `reserve`.
 
@@ -215,7 +212,7 @@ class Buffer(MemoryObject):
         BufferError
             Views exist.
         VkgdrError
-            As for `vkgdr.Memory`. Then nothing has moved.
+            As for `vkgdr.Memory`. The buffer is unchanged then.
         """
         wanted = _count(new_size)
         with self._lock():
@@ -230,18 +227,18 @@ class Buffer(MemoryObject):
             self._show(wanted)
 
     def _lock(self) -> threading.RLock:
-        """Give the lock under which the size changes; refuse where there is no memory."""
+        """Return the lock that guards size changes; raise if the memory was freed."""
         len(self)
         return self._changing
 
     def _check_no_views(self, wanted: int) -> None:
         views = self.pending_views
         if views:
-            text = f"the buffer of {in_bytes(len(self))} cannot become one of {wanted}: there are {views} views of it"
+            text = f"cannot resize the buffer from {in_bytes(len(self))} to {wanted}: it has {views} views"
             raise BufferError(text)
 
     def _show(self, size: int) -> None:
-        """Make the first `size` bytes of the allocation the buffer's."""
+        """Let the buffer cover the first `size` bytes of its allocation."""
         whole = _vkgdr.find_id(self._block.key[0])
         if whole is None:
             raise AssertionError("a live buffer's allocation is registered")
@@ -257,7 +254,7 @@ class Buffer(MemoryObject):
         if self._bound is not None:
             after.bind_stream(handle_of(self._bound), self._bound)
         if before.nbytes:
-            # The CPU reads GPU memory slowly, so the GPU copies.
+            # Copied by the GPU, since the CPU reads GPU memory slowly.
             _transfer.between(Region._over(after), 0, before, _transfer.stream_of(after, None))
         self._block, self._capacity = after, capacity
         if size < capacity:
@@ -265,7 +262,7 @@ class Buffer(MemoryObject):
         before.free(False)
 
     def copy(self) -> Self:
-        """Make a buffer of the same owner, kind and stream with a copy of the bytes."""
+        """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
         size = len(self)
         new = type(self)(self._require_owner(), size=size, stream=self._bound, kind=self._kind)
         if size:
@@ -281,7 +278,7 @@ class Buffer(MemoryObject):
     # Copies
 
     def copy_to_host(self, ary: Any = None, stream: StreamLike | None = None, *, offset: int = 0) -> Any:
-        """Copy the bytes to the host, and wait. As `MemoryObject.copy_to_host`.
+        """Copy the bytes to the host and wait, like `MemoryObject.copy_to_host`.
 
         Raises
         ------
@@ -301,7 +298,7 @@ class Buffer(MemoryObject):
         return super().copy_to_host(ary, offset=offset, stream=stream) if size else ary
 
     def copy_from_host(self, ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
-        """Copy bytes from the host, wait and flush. As `MemoryObject.copy_from_host`.
+        """Copy bytes from the host, wait and flush, like `MemoryObject.copy_from_host`.
 
         Raises
         ------
@@ -318,14 +315,14 @@ class Buffer(MemoryObject):
         super().copy_from_host(ary, offset=offset, stream=stream)
 
     def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
-        """Copy bytes of one dimension from memory of a device, as `MemoryObject.copy_from_device`: wait and invalidate.
+        """Copy a one-dimensional array from device memory, wait and invalidate, like `MemoryObject.copy_from_device`.
 
         Raises
         ------
         InvalidArgumentError
-            `cuda_ary` has no device memory, more than one dimension, or gaps; or is too large, or overlaps.
+            `cuda_ary` has no device memory, is not one-dimensional and contiguous, is too large, or overlaps.
         TypeError
-            Its interface is malformed.
+            Its array interface is malformed.
         """
         interface = getattr(cuda_ary, "__cuda_array_interface__", None)
         if isinstance(interface, dict) and len(interface.get("shape", ())) > 1:
@@ -334,17 +331,17 @@ class Buffer(MemoryObject):
         super().copy_from_device(cuda_ary, offset=offset, stream=stream)
 
     def tobytes(self, stream: StreamLike | None = None) -> bytes:
-        """Copy the bytes to the host, and wait for the stream, or for the bound one."""
+        """Copy the bytes to the host, after the work of `stream` or of the bound stream."""
         return bytes(self.copy_to_host(bytearray(len(self)), stream))
 
     def prefetch(self, device: object = None, stream: object = None) -> None:  # noqa: ARG002
-        """Do nothing: where memory lies is fixed when it is allocated. See `migrate`."""
+        """Do nothing: the place of memory is fixed at allocation. See `migrate`."""
         len(self)  # raises if it was freed
 
-    # Streams and ends
+    # Streams and release
 
     def bind_to_stream(self, stream: StreamLike) -> None:
-        """Bind the buffer to a stream, as `MemoryObject.bind_to_stream`; also what is allocated later."""
+        """Bind the buffer to a stream, now and after a reallocation, like `MemoryObject.bind_to_stream`."""
         if self._capacity or self.freed:
             super().bind_to_stream(stream)
         else:
@@ -352,18 +349,18 @@ class Buffer(MemoryObject):
         self._bound = stream
 
     def unbind_stream(self) -> None:
-        """Wait for the bound stream, and forget it."""
+        """Wait for the bound stream and remove the binding."""
         if self._capacity or self.freed:
             super().unbind_stream()
         self._bound = None
 
     def free(self, *, force: bool = False) -> None:
-        """Free the memory, as `MemoryObject.free`. An empty buffer, which can grow again, is had by ``resize(0)``."""
+        """Free the memory, like `MemoryObject.free`. To empty a buffer that is used again, call ``resize(0)``."""
         super().free(force=force)
         self._bound = None
 
     def free_async(self, stream: StreamLike | None = None) -> Event:
-        """Free the memory once a stream has done its work, as `MemoryObject.free_async`."""
+        """Free the memory in stream order, like `MemoryObject.free_async`."""
         if self._capacity or self.freed or (stream is None and self._bound is None):
             return super().free_async(stream)
         self.free()
@@ -374,17 +371,17 @@ class Buffer(MemoryObject):
 
 
 def _restore(cls: type[Buffer], contents: bytes, kind: Kind) -> Buffer:
-    """Make a buffer of the default handle with these contents, for pickle."""
+    """Create a buffer of the default handle with these contents, for pickle."""
     return cls.to_device(contents, kind=kind)
 
 
 def _count(value: SupportsIndex) -> int:
-    """Give a number of bytes."""
+    """Return `value` as a number of bytes."""
     count = operator.index(value)
     if not 0 <= count < 1 << 64:
         raise OverflowError(f"{count} is not a number of bytes from 0 to {(1 << 64) - 1}")
     return count
 
 
-# What users read in messages is what they import.
+# Messages show the public name, not that of the private module.
 Buffer.__module__ = "vkgdr"

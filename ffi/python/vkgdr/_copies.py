@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
 
 class Copies(Facts):
-    """A memory object's copies. All of them wait."""
+    """A memory object's copies. Every copy is done when the call returns."""
 
     def _size_from(self, offset: int, size: int | None = None) -> int:
-        """Check a range, and give its number of bytes; all from `offset` on by default."""
+        """Check a range and return its size in bytes; by default to the end of the memory."""
         return self._block.part(offset, size, False, False).nbytes
 
     def copy_to_host(self, obj: Any = None, *, offset: int = 0, stream: StreamLike | None = None) -> Any:
-        """Copy the bytes to the host, and wait.
+        """Copy the bytes to the host and wait.
 
         Parameters
         ----------
         obj : object, optional
-            Contiguous and writable bytes, any object with the buffer protocol, with room for all bytes from `offset`
-            on. A new array by default.
+            A contiguous, writable object with the buffer protocol, with room for the bytes from `offset` to the end.
+            A new array by default.
         offset : int, optional
-            Where to begin.
+            The first byte to copy.
         stream : object, optional
-            Whose work to wait for, in place of the bound stream's.
+            The stream to wait for, in place of the bound stream.
 
         Returns
         -------
         object
-            `obj`, or the new array: one dimension, ``uint8``.
+            `obj`, or the new array: one-dimensional, ``uint8``.
 
         Raises
         ------
@@ -66,11 +66,11 @@ class Copies(Facts):
         Parameters
         ----------
         obj : object
-            Contiguous bytes: any object with the buffer protocol. They may be fewer than there is room for.
+            A contiguous object with the buffer protocol, possibly smaller than the memory.
         offset : int, optional
-            Where they go.
+            The destination of the first byte.
         stream : object, optional
-            Whose work to wait for first, in place of the bound stream's.
+            The stream to wait for first, in place of the bound stream.
 
         Raises
         ------
@@ -89,24 +89,24 @@ class Copies(Facts):
             _transfer.from_host(self, offset, source, stream)
 
     def copy_from_device(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
-        """Copy bytes from memory of a device, wait and invalidate: both sides see them.
+        """Copy bytes from device memory, wait and invalidate: CPU and GPU see them.
 
         Parameters
         ----------
         obj : object
-            A memory object, or anything with ``__cuda_array_interface__`` or DLPack on a CUDA device, in C order. The
-            copy begins after the work of the interface's stream.
+            A memory object, or an object in C order with ``__cuda_array_interface__`` or DLPack on a CUDA device. The
+            copy is ordered after the work of the interface's stream.
         offset : int, optional
-            Where they go.
+            The destination of the first byte.
         stream : object, optional
-            The stream that copies, in place of the bound one.
+            The stream that copies, in place of the bound stream.
 
         Raises
         ------
         InvalidArgumentError
-            `obj` has none of these protocols, is too large, or not in C order; or the two overlap.
+            `obj` has none of these protocols, is too large, is not in C order, or overlaps the destination.
         TypeError
-            Its interface is malformed.
+            Its array interface is malformed.
         """
         from vkgdr._interop import device_block
 
@@ -126,19 +126,19 @@ class Copies(Facts):
         Parameters
         ----------
         val : int, optional
-            From 0 to 255.
+            The value, 0 to 255.
         offset, nbytes : int, optional
-            The range; all from `offset` on by default.
+            The range; by default to the end of the memory.
         """
         value = operator.index(val)
         if not 0 <= value <= 255:
-            raise InvalidArgumentError(f"{value} is not the value of a byte")
+            raise InvalidArgumentError(f"{value} is not a byte value from 0 to 255")
         size = self._size_from(offset, nbytes)
         if size:
             _transfer.fill(self, offset, size, bytes([value]), None)
 
     def tobytes(self) -> bytes:
-        """Copy the bytes to the host, and wait."""
+        """Copy the bytes to the host and wait."""
         return bytes(self.copy_to_host(bytearray(len(self))))
 
     def __bytes__(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The handle that is used where none was given."""
+"""The default handle, for callers that pass none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _primary: dict[int, Vkgdr] = {}
 
 
 def default_owner() -> Vkgdr:
-    """Give the handle of the context that is current on this thread; without one, of device 0's primary context.
+    """Return a handle of the current context or, if there is none, of device 0's primary context.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def default_owner() -> Vkgdr:
     except VkgdrError as error:
         if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
             raise
-    # Retaining the context each time would create and destroy it each time.
+    # Cached: releasing the last handle of a primary context destroys the context.
     if 0 not in _primary:
         _primary[0] = Vkgdr.open_primary_context(0)
     return _primary[0]

@@ -13,17 +13,17 @@ __all__ = [
 
 
 class VkgdrError(RuntimeError):
-    """An operation failed; the text names it, the driver's code and, where it is known, the remedy.
+    """A failed operation; the message names it, the driver's code and, where it is known, the remedy.
 
     Attributes
     ----------
     operation : str or None
-        The driver's function that failed, such as ``"vkAllocateMemory"``. None where none was called, as for a size
+        The driver function that failed, such as ``"vkAllocateMemory"``. None if none was called, for example for a size
         larger than the heap.
     cu_result : int or None
-        The ``CUresult`` that a CUDA function returned.
+        The ``CUresult`` of a CUDA function.
     vk_result : int or None
-        The ``VkResult`` that a Vulkan function returned, or that stands for the reason where none was called.
+        The ``VkResult`` of a Vulkan function, or the equivalent code if none was called.
     """
 
     operation: str | None = None
@@ -32,20 +32,20 @@ class VkgdrError(RuntimeError):
 
 
 class AllocationError(VkgdrError, MemoryError):
-    """There is no room, or the size is larger than the heap."""
+    """Memory is exhausted, or the size exceeds the heap."""
 
 
 class InvalidArgumentError(VkgdrError, ValueError):
-    """An argument that cannot be meant."""
+    """An invalid argument."""
 
 
 class OutOfRangeError(InvalidArgumentError):
-    """A range that does not lie within the memory."""
+    """A range that exceeds the memory."""
 
 
 class FreedError(VkgdrError, ValueError):
-    """The memory was freed before, or the handle or the mapping closed."""
+    """Use of freed memory, a closed handle or a released mapping."""
 
 
 class NoHostViewError(VkgdrError, BufferError):
-    """The CPU cannot see memory of this kind."""
+    """The kind of memory has no host view."""

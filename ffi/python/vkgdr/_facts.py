@@ -1,4 +1,4 @@
-"""What there is to know about a memory object."""
+"""A memory object's attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vkgdr._handle import Vkgdr
 
 
-# The words of dpctl.
+# dpctl's names of the kinds.
 _USM_TYPES = {"mapped": "shared", "host": "host", "device": "device"}
 
 _INFO = (
@@ -32,9 +32,9 @@ _INFO = (
 
 
 class Facts(_vkgdr.Base):
-    """A memory object's attributes, without what can be done with it."""
+    """A memory object's attributes."""
 
-    # Replaced by what is allocated: an object whose `__init__` was not called has been freed.
+    # Class defaults: an object whose `__init__` did not run counts as freed.
     _block: Block = Block.never()
     _owner: Vkgdr | None = None
     _maps: int = 0
@@ -43,17 +43,17 @@ class Facts(_vkgdr.Base):
 
     @property
     def owner(self) -> Vkgdr | None:
-        """The GPU's handle; None once the memory was freed, and for memory of another library."""
+        """The GPU's handle; None for freed memory and for memory of another library."""
         return self._owner
 
     @property
     def context(self) -> int | None:
-        """The CUDA context, as a number; None for memory that another library allocated."""
+        """The CUDA context as a number; None for memory of another library."""
         return self._block.context
 
     @property
     def stream(self) -> int | None:
-        """The bound stream, as a number; None if there is none."""
+        """The bound stream as a number; None if there is none."""
         return self._block.bound_stream
 
     @property
@@ -63,22 +63,22 @@ class Facts(_vkgdr.Base):
 
     @property
     def pending_views(self) -> int:
-        """How many views of the allocation there are beside this object: arrays, tensors, regions."""
+        """The number of other views of the allocation: arrays, tensors, regions."""
         return self._block.pending_views
 
     @property
     def map_count(self) -> int:
-        """How many mappings of this object have not been released."""
+        """The number of open mappings of this object."""
         return self._maps
 
     @property
     def reference_count(self) -> int:
-        """How many objects and views keep the allocation, this one included."""
+        """The number of objects and views that keep the allocation alive, including this one."""
         return self._block.pending_views + (not self._block.freed)
 
     @property
     def offset(self) -> int:
-        """Where this begins in its allocation, in bytes."""
+        """The offset of the first byte in its allocation, in bytes."""
         return self._block.offset
 
     @property
@@ -102,44 +102,44 @@ class Facts(_vkgdr.Base):
         return self._block.memory_type.heap
 
     def get_info(self, name: str) -> object:
-        """Give a fact by its name, as pyopencl does.
+        """Return an attribute by name, as in pyopencl.
 
         Raises
         ------
         InvalidArgumentError
-            There is no such fact. The text lists those that there are.
+            The name is unknown. The message lists the valid ones.
         """
         if name not in _INFO:
-            raise InvalidArgumentError(f"{name!r} is not known: ask for one of {', '.join(_INFO)}")
+            raise InvalidArgumentError(f"unknown name {name!r}: expected one of {', '.join(_INFO)}")
         value: object = getattr(self, name)
         return value
 
     def get_mem_type(self) -> str:
-        """Tell the kind in dpctl's words: "shared", "host" or "device"."""
+        """Return the kind under dpctl's name: "shared", "host" or "device"."""
         return _USM_TYPES[self.kind]
 
     get_usm_type = get_mem_type
 
     @property
     def handle(self) -> int:
-        """A number that no other allocation of this process ever has, for `from_handle`."""
+        """The allocation's id, unique in the process and never reused; see `from_handle`."""
         if self._block.freed:
             raise FreedError("the memory was freed")
         return self._block.key[0]
 
     @property
     def __vkgdr_memory__(self) -> tuple[int, int, int]:
-        """What other libraries find the memory by, without a copy: `handle`, `offset` and `nbytes`."""
+        """Identity of the bytes, to share them without a copy: `handle`, `offset` and `nbytes`."""
         return self.handle, self.offset, self.nbytes
 
     @classmethod
     def _over(cls, block: Block) -> Self:
-        """Give an object over a block, without a handle."""
+        """Wrap a block in an object without an owner."""
         self = cls.__new__(cls)
         self._block = block
         return self
 
     def _visible_address(self) -> int:
-        """Give the host address, or raise that there is none."""
+        """Return the host address; raise if the memory has no host view."""
         address: int = self.__array_interface__["data"][0]
         return address

@@ -8,17 +8,17 @@ __all__ = ["OpenFlags"]
 
 
 class OpenFlags(enum.IntFlag):
-    """How a handle is opened. The values are those of vkgdr 0.1; other bits are refused.
+    """Flags for opening a handle. The values are those of vkgdr 0.1; unknown bits are an error.
 
     Attributes
     ----------
     CURRENT_CONTEXT_BIT
         Ignore the device number and use the device of the CUDA context that is current on this thread.
     FORCE_NON_COHERENT_BIT
-        Treat memory as non-coherent even where it is coherent, to test that a program flushes what it must.
+        Treat coherent memory as non-coherent, to test a program's calls of flush and invalidate.
     REQUIRE_COHERENT_BIT
-        Use only memory types that are coherent: opening fails where there is none. Together with
-        ``FORCE_NON_COHERENT_BIT`` a coherent type is chosen and treated as non-coherent.
+        Use coherent memory types only; opening fails if there is none. With ``FORCE_NON_COHERENT_BIT``, choose a
+        coherent type and treat it as non-coherent.
     """
 
     CURRENT_CONTEXT_BIT = 1

@@ -1,4 +1,4 @@
-"""``Vkgdr``: the handle of a GPU."""
+"""``Vkgdr``: a handle of a GPU."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ __all__ = ["Vkgdr"]
 
 
 class Vkgdr:
-    """A GPU whose memory can be allocated.
+    """A handle of a GPU, to allocate memory from.
 
-    Memory keeps its GPU open, so a handle may go at any time. All handles of a GPU in a process share one Vulkan
-    device: every handle after the first is cheap. A handle may be used from any thread. Unless it was opened with
-    `open_primary_context`, allocating needs a CUDA context of its device to be current on the calling thread.
+    Memory keeps its GPU open, so a handle may be closed or dropped at any time. All handles of a GPU in a process
+    share one Vulkan device: every handle after the first is cheap. A handle may be used from any thread. Unless it was
+    opened with `open_primary_context`, an allocation needs a current CUDA context of the device on the calling thread.
 
     Parameters
     ----------
     device : int
         The CUDA device number, counted from 0. Ignored with ``OpenFlags.CURRENT_CONTEXT_BIT``.
     flags : int, optional
-        Of `OpenFlags`. Unknown bits are refused.
+        Bits of `OpenFlags`. Unknown bits are an error.
 
     Raises
     ------
     VkgdrError
-        A driver is missing or refuses, Vulkan does not know the GPU, or no memory type fits the flags. The text says
-        what to do.
+        A driver is missing or fails, Vulkan does not list the GPU, or no memory type fits the flags. The message names
+        the remedy.
     """
 
-    # Replaced by what is opened: an object whose `__init__` was not called is closed.
+    # Class default: an object whose `__init__` did not run counts as closed.
     _handle = Handle.never()
 
     def __init__(self, device: SupportsIndex, flags: SupportsIndex = 0) -> None:
@@ -50,12 +50,12 @@ class Vkgdr:
         Parameters
         ----------
         flags : int, optional
-            Of `OpenFlags`.
+            Bits of `OpenFlags`.
 
         Raises
         ------
         VkgdrError
-            As for the class, and ``CUDA_ERROR_INVALID_CONTEXT`` when no context is current.
+            As for the class, and ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current.
         """
         return cls(0, flags | OpenFlags.CURRENT_CONTEXT_BIT)
 
@@ -63,15 +63,15 @@ class Vkgdr:
     def open_primary_context(cls, device: SupportsIndex = 0, flags: SupportsIndex = 0) -> Self:
         """Open a GPU and retain its primary context, the one that CuPy, PyTorch, numba and the CUDA runtime use.
 
-        Memory of this handle is allocated in that context, whichever is current, and none needs to be. ``__init__``
-        is not called.
+        Memory of this handle is allocated in the primary context; no context needs to be current. ``__init__`` is not
+        called.
 
         Parameters
         ----------
         device : int, optional
             The CUDA device number.
         flags : int, optional
-            Of `OpenFlags`.
+            Bits of `OpenFlags`.
 
         Raises
         ------
@@ -89,79 +89,80 @@ class Vkgdr:
 
     @property
     def name(self) -> str:
-        """The GPU's name, as the CUDA driver gives it."""
+        """The GPU's name, from the CUDA driver."""
         return self._handle.name
 
     @property
     def flags(self) -> OpenFlags:
-        """The flags that the handle was opened with."""
+        """The flags of the handle."""
         return OpenFlags(self._handle.flags)
 
     @property
     def uuid(self) -> uuid.UUID:
-        """The UUID that CUDA and Vulkan agree on."""
+        """The UUID by which CUDA and Vulkan identify the GPU."""
         import uuid
 
         return uuid.UUID(bytes=self._handle.uuid)
 
     @property
     def pci_bus_id(self) -> str:
-        """The GPU's place on the PCI bus, such as ``0000:65:00.0``."""
+        """The GPU's PCI bus id, such as ``0000:65:00.0``."""
         return self._handle.pci_bus_id
 
     def supports(self, kind: Kind) -> bool:
-        """Tell whether the GPU has a kind of memory."""
+        """Return whether the GPU has this kind of memory."""
         return self._handle.supports(kind)
 
     def memory_info(self, kind: Kind = "mapped") -> MemoryInfo:
-        """Tell how much memory of a kind there is.
+        """Return the free and the total memory of a kind.
 
         Parameters
         ----------
         kind : {"mapped", "host", "device"}, optional
-            For ``"mapped"`` the total is what the PCIe BAR shows of the GPU's memory.
+            For ``"mapped"`` the total is the GPU memory that the CPU can map through the PCIe BAR.
 
         Returns
         -------
         MemoryInfo
-            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` where the driver says what is in use, and
-            ``"heap size"`` where nothing is known of that.
+            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if the driver reports memory in use, and
+            ``"heap size"`` if it does not.
 
         Raises
         ------
         VkgdrError
-            The GPU has no such memory.
+            The GPU has no memory of this kind.
         InvalidArgumentError
-            There is no such kind.
+            The kind is invalid.
         """
         return self._handle.memory_info(kind)
 
     def memory_types(self) -> list[MemoryType]:
-        """List the memory types that Vulkan has on this GPU."""
+        """List the GPU's Vulkan memory types."""
         return self._handle.memory_types()
 
     def memory_type_of(self, kind: Kind) -> MemoryType:
-        """Tell which memory type a kind is."""
+        """Return the memory type of a kind."""
         return self._handle.memory_type_of(kind)
 
     def stats(self) -> dict[str, int]:
-        """Count what this package has allocated on the GPU and has not freed.
+        """Count the live allocations on the GPU, and the process's copies.
 
         Returns
         -------
         dict
-            ``live_allocations``; ``live_bytes``, also as ``mapped_bytes``, ``host_bytes`` and ``device_bytes``;
-            ``pending_releases``, the allocations that were freed and wait for a stream; and of the whole process which
-            way copies and fills of uncached memory took: ``cpu_reads``, ``cpu_read_bytes``, ``cpu_writes``,
+            ``live_allocations``; ``live_bytes``, and by kind ``mapped_bytes``, ``host_bytes`` and ``device_bytes``;
+            ``pending_releases``, the freed allocations that wait for a stream; and for the whole process the copies
+            and fills of uncached memory by the CPU: ``cpu_reads``, ``cpu_read_bytes``, ``cpu_writes``,
             ``cpu_written_bytes``, and the same with ``dma`` for the GPU's copy engine.
         """
         return self._handle.stats()
 
     @property
     def copy_thresholds(self) -> tuple[int, int]:
-        """From how many bytes on reads, and writes and fills, of coherent mapped memory are left to the copy engine.
+        """The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
 
-        May be set, for all handles of the GPU: 0 leaves all to it. Memory that is not coherent the CPU copies.
+        Settable, for all handles of the GPU; 0 selects the engine for every size. Non-coherent memory is always copied
+        by the CPU.
         """
         return self._handle.copy_thresholds
 
@@ -170,9 +171,9 @@ class Vkgdr:
         self._handle.set_copy_thresholds(*read_and_write)
 
     def calibrate(self) -> tuple[int, int]:
-        """Measure from which sizes on the GPU's copy engine is faster than the CPU, and copy accordingly from now on.
+        """Measure the sizes from which the GPU's copy engine is faster than the CPU, and set `copy_thresholds` to them.
 
-        Takes less than 200 ms. Measured once for each GPU and process. Needs a context, as an allocation does.
+        Takes less than 200 ms, once for each GPU and process. Needs a context, as an allocation does.
 
         Returns
         -------
@@ -182,19 +183,19 @@ class Vkgdr:
         return self._handle.calibrate()
 
     def collect(self) -> int:
-        """Release what was freed while a stream still used it and no longer does.
+        """Release the pending allocations that their streams have finished with.
 
-        Allocating and freeing do this too for some, so that only a program that does neither for long needs it.
+        Allocating and freeing release some of them too, so only a program that does neither for a long time needs this.
 
         Returns
         -------
         int
-            How many allocations that were.
+            The number of allocations released.
         """
         return self._handle.collect()
 
     def close(self) -> None:
-        """Give the handle up. Its memory stays. A second call does nothing."""
+        """Close the handle. Its memory stays valid. A second call does nothing."""
         self._handle.close()
 
     @property
@@ -211,7 +212,7 @@ class Vkgdr:
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a GPU's handle cannot be copied or pickled: open the GPU again")
+        raise TypeError("a handle cannot be copied or pickled: open the GPU again")
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"

@@ -1,4 +1,4 @@
-"""A memory object's views for the CPU: arrays and mappings."""
+"""A memory object's host views: arrays and mappings."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ if TYPE_CHECKING:
 
 
 class HostViews(Copies):
-    """A memory object's views for the CPU."""
+    """A memory object's host views."""
 
     @property
     def buf(self) -> memoryview:
-        """The host's bytes as a memoryview.
+        """The host view as a memoryview.
 
         Raises
         ------
         NoHostViewError
-            The CPU cannot see memory of this kind.
+            The kind of memory has no host view.
         """
         return memoryview(self)
 
     def get_host_array(
         self, shape: Shape | None = None, dtype: npt.DTypeLike = "u1", order: Order = "C", offset: int = 0
     ) -> np.ndarray[Any, Any]:
-        """Give the host's view of the memory as an array, without a copy.
+        """Return the host view as an array, without a copy.
 
-        Nothing is waited for or invalidated: see `map`. The array keeps the memory.
+        Neither waits nor invalidates: see `map`. The array keeps the memory alive.
 
         Parameters
         ----------
         shape : int or tuple of int, optional
-            All bytes in one dimension by default.
+            By default one dimension of all bytes from `offset` to the end.
         dtype : optional
-            Any data type without Python objects; structured ones too.
+            Any data type without Python objects, structured types included.
         order : {"C", "F"}, optional
-            Which index varies fastest: the last, or the first.
+            The memory layout: C (last index fastest) or Fortran (first index fastest).
         offset : int, optional
-            Where the array begins, in bytes.
+            The array's first byte.
 
         Raises
         ------
         InvalidArgumentError
-            The array does not fit into the memory, or its data type cannot lie there.
+            The array exceeds the memory, or its data type has Python objects or size 0.
         NoHostViewError
-            The CPU cannot see memory of this kind.
+            The kind of memory has no host view.
         """
         import numpy as np
 
-        # Not NumPy's numbers, whose sums may overflow.
+        # A Python int: sums of NumPy integers may overflow.
         offset = operator.index(offset)
         extents, kind, size = fitted(shape, dtype, self._size_from(offset))
-        # By way of a memoryview, which counts as a view until the array goes.
+        # Through a memoryview, which counts as a view while the array lives.
         flat = np.asarray(memoryview(self))[offset : offset + size]
         return flat.view(kind).reshape(extents, order=checked_order(order))
 
@@ -78,24 +78,24 @@ class HostViews(Copies):
         stream: StreamLike | None = None,
         blocking: bool = True,
     ) -> Map:
-        """Begin a scope in which the CPU uses the memory: ``with memory.map() as array``.
+        """Open a mapping, a scope in which the CPU uses the memory: ``with memory.map() as array``.
 
         Waits for `stream`, or for the bound stream, and invalidates; the end of the scope flushes. On non-coherent
-        memory both do whole atoms, so that mappings that share an atom must not be open together. The array stays
-        usable after the end, but what is written to it then is not flushed.
+        memory both act on whole atoms, so mappings that share an atom must not be open at the same time. The array
+        stays valid after the end, but later writes to it are not flushed.
 
         Parameters
         ----------
         mode : {"rw", "r", "w", "discard"}, optional
-            What the CPU does. "r" gives a read-only array and does not flush. "discard" promises to write every byte.
+            The CPU's access. "r" gives a read-only array and does not flush. "discard" promises to write every byte.
         shape, dtype, order : optional
             As for `get_host_array`.
         offset, size : int, optional
-            The range; all from `offset` on by default.
+            The range; by default to the end of the memory.
         stream : object, optional
-            Waited for in place of the bound stream. Without either, synchronise before.
+            The stream to wait for, in place of the bound stream. Without either, synchronize before the call.
         blocking : bool, optional
-            False returns at once; the wait is made by ``with``, or `Map.wait`.
+            False returns at once; ``with`` or `Map.wait` then waits.
 
         Returns
         -------
@@ -104,9 +104,9 @@ class HostViews(Copies):
         Raises
         ------
         OutOfRangeError, InvalidArgumentError
-            The range or the array does not fit.
+            The range or the array exceeds the memory, or the mode is invalid.
         NoHostViewError
-            The CPU cannot see memory of this kind.
+            The kind of memory has no host view.
         """
         from vkgdr._map import Map
 
@@ -123,13 +123,13 @@ class HostViews(Copies):
         )
 
     def map_ro(self, **arguments: Any) -> Map:
-        """As `map` with mode "r", with the same keywords: the array is read-only, and nothing is flushed."""
+        """Call `map` with mode "r" and these keywords: the array is read-only, and nothing is flushed."""
         return self.map("r", **arguments)
 
     def map_rw(self, **arguments: Any) -> Map:
-        """As `map` with mode "rw", with the same keywords."""
+        """Call `map` with mode "rw" and these keywords."""
         return self.map("rw", **arguments)
 
     def map_discard(self, **arguments: Any) -> Map:
-        """As `map` with mode "discard", with the same keywords: every byte is written, what was there is lost."""
+        """Call `map` with mode "discard" and these keywords: every byte must be written, the old contents are lost."""
         return self.map("discard", **arguments)

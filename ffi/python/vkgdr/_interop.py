@@ -1,4 +1,4 @@
-"""Device memory of other libraries, by the CUDA Array Interface or DLPack."""
+"""Device memory of other libraries, through the CUDA Array Interface or DLPack."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ if TYPE_CHECKING:
 __all__ = ["device_block"]
 
 _DLPACK_CUDA = 2
-# Addresses, sizes and handles have 64 bits.
+# Addresses, sizes and handles are 64-bit integers.
 _ADDRESSES = 1 << 64
 
 
 def device_block(obj: Any, within: Block | None = None) -> tuple[Block, int | None]:
-    """Give the device bytes of an object, and the stream after whose work they are ready.
+    """Return the device bytes of an object, and the stream whose work must finish before they are used.
 
-    CUDA is asked about addresses in the context of `within`, or else in the current one.
-
-    If they lie in memory of this package, so does the block, with its host view.
+    Bytes in memory of this package give a block of that memory, with its host view. Other addresses are looked up in
+    the context of `within`, or in the current context.
 
     Raises
     ------
     InvalidArgumentError
-        The object has no device memory, or not in C order.
+        The object has no device memory, or is not in C order.
     TypeError
-        Its interface is malformed.
+        Its array interface is malformed.
     """
     if isinstance(obj, Facts):
         return obj._block, obj._block.bound_stream
@@ -76,7 +75,7 @@ def _from_interface(interface: Any, obj: object, within: Block | None) -> tuple[
 
 
 def _bytes_in_c_order(shape: Any, typestr: str, strides: Any) -> int:
-    """Give the number of bytes of an array, which must be in C order."""
+    """Return the size in bytes of an array, which must be in C order."""
     itemsize = int(typestr[2:])
     extents = tuple(map(operator.index, shape))
     if itemsize <= 0 or any(extent < 0 for extent in extents):
@@ -86,7 +85,7 @@ def _bytes_in_c_order(shape: Any, typestr: str, strides: Any) -> int:
     size = itemsize
     for extent, stride in zip(reversed(extents), reversed(strides or extents), strict=True):
         if strides is not None and extent > 1 and stride != size:
-            raise InvalidArgumentError(f"only arrays in C order are bytes in a row: shape {shape}, strides {strides}")
+            raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
         size *= extent
     return size
 
@@ -100,6 +99,6 @@ def _from_dlpack(obj: Any) -> tuple[Block, int | None]:
     try:
         capsule = obj.__dlpack__(stream=LEGACY_STREAM, max_version=(1, 1))
     except TypeError:
-        # From before max_version.
+        # An exporter from before DLPack 1.0 has no max_version.
         capsule = obj.__dlpack__(stream=LEGACY_STREAM)
     return _vkgdr.dlpack_import(capsule), LEGACY_STREAM

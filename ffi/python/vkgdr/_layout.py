@@ -1,4 +1,4 @@
-"""Shapes, data types and strides of arrays over a number of bytes."""
+"""Checks of array shapes, data types and strides, and the sizes that result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Check a shape and a data type, and give them with the number of bytes that an array of them needs."""
+    """Check and normalize a shape and a data type; return them with the array's size in bytes."""
     import operator
 
     import numpy as np
@@ -25,18 +25,18 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
     if kind.hasobject:
         raise InvalidArgumentError(f"dtype {kind} has Python objects, which the device cannot use")
     if kind.itemsize == 0:
-        raise InvalidArgumentError(f"dtype {kind} has no size")
+        raise InvalidArgumentError(f"dtype {kind} has size 0")
     extents = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
     size = kind.itemsize
     for extent in extents:
         if extent < 0:
-            raise InvalidArgumentError(f"the shape {extents} has a negative extent")
+            raise InvalidArgumentError(f"shape {extents} has a negative extent")
         size *= extent
     return extents, kind, size
 
 
 def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """As `shaped`, for an array that must fit into `room` bytes; one dimension that takes all of them by default."""
+    """Like `shaped`, for an array that must fit into `room` bytes; by default one dimension of all of them."""
     if shape is not None:
         extents, kind, size = shaped(shape, dtype)
         if size > room:
@@ -50,14 +50,14 @@ def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[
 
 
 def checked_order(order: Order) -> Order:
-    """Refuse everything but C and F."""
+    """Check that the order is "C" or "F"."""
     if order not in ("C", "F"):
-        raise InvalidArgumentError(f"the order must be 'C' or 'F', not {order!r}")
+        raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
     return order
 
 
 def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Give the strides, in bytes, of an array whose first index varies fastest."""
+    """Return the strides of an array in Fortran order, in bytes."""
     strides = []
     for extent in extents:
         strides.append(itemsize)
@@ -66,11 +66,11 @@ def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
-    """Give the bytes from the first to the last that a strided array touches."""
+    """Return the distance from the first byte of a strided array to the end of its last one."""
     if len(strides) != len(extents):
         raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
     if any(stride < 0 for stride in strides):
-        raise InvalidArgumentError(f"the strides {strides} must not be negative")
+        raise InvalidArgumentError(f"strides must not be negative, got {strides}")
     if 0 in extents:
         return 0
     return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))

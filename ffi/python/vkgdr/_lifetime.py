@@ -1,4 +1,4 @@
-"""A memory object's streams, and its end."""
+"""A memory object's stream binding and its release."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Lifetime(HostViews):
-    """A memory object's streams, and its end."""
+    """A memory object's stream binding and its release."""
 
     def bind_to_stream(self, stream: StreamLike) -> None:
         """Bind the memory to a stream.
 
-        `map` and the copies then wait for it, a free returns at once with the memory going after what the stream was
-        given before, and the CUDA Array Interface and DLPack name it. A stream that the memory was bound to before is
-        waited for by the new one. The stream object is kept alive; whoever passes a number keeps that stream alive.
+        `map` and copies then wait for this stream, `free` returns at once and the memory is released after the stream's
+        earlier work, and the CUDA Array Interface and DLPack name it. The new stream waits for the one bound before.
+        The memory keeps the stream object alive; for a number, the caller must keep the stream alive.
 
         Raises
         ------
@@ -32,34 +32,34 @@ class Lifetime(HostViews):
         """
         handle, bound = handle_of(stream), self._block.bound_stream
         if bound is not None and bound != handle:
-            # The new stream comes after the old one's work.
+            # Order the new stream after the work of the old one.
             _vkgdr.stream_wait(self._block, handle, _vkgdr.record(self._block, bound, []))
         self._block.bind_stream(handle, stream)
 
     def unbind_stream(self) -> None:
-        """Wait for the bound stream, and forget it."""
+        """Wait for the bound stream and remove the binding."""
         self._block.unbind_stream()
 
     def record_stream(self, stream: StreamLike) -> None:
-        """Note that another stream uses the memory, so that it is not freed before that has finished."""
+        """Record that another stream uses the memory: its release waits for that use."""
         self._block.record_stream(handle_of(stream))
 
     def free(self, *, force: bool = False) -> None:
         """Free the memory. A second call does nothing.
 
-        From then on every method and attribute raises `FreedError`. While arrays or other views live, the pages stay
-        until the last of them goes (`pending_views`). Waits for the work of the memory's context, or, if the memory is
-        bound to a stream, leaves the pages until that stream's work is done.
+        Every method and attribute then raises `FreedError`. While arrays or other views exist (`pending_views`), the
+        pages stay until the last view is dropped. Waits for the work of the memory's context; if the memory is bound to
+        a stream, does not wait, and the pages are released after that stream's work.
 
         Parameters
         ----------
         force : bool, optional
-            Take the pages away from under the views, as vkgdr 0.1 does: using one is a crash.
+            Release the pages although views exist, as vkgdr 0.1 does: using a view then crashes.
 
         Raises
         ------
         VkgdrError
-            The drivers' first error. Nothing leaks.
+            The first error of the drivers. The remaining steps are still done.
         """
         self._block.free(force)
         self._owner = None
@@ -67,7 +67,7 @@ class Lifetime(HostViews):
             self._parent = None
 
     def free_async(self, stream: StreamLike | None = None) -> Event:
-        """Free the memory once a stream has done the work that it was given before this call.
+        """Free the memory in stream order: after the work submitted to a stream before this call.
 
         Parameters
         ----------
@@ -77,12 +77,12 @@ class Lifetime(HostViews):
         Returns
         -------
         vkgdr.stream.Event
-            Complete when that work is done. The pages go at the next allocation, free or `Vkgdr.collect` after that.
+            Complete when that work is done. The next allocation, free or `Vkgdr.collect` then releases the pages.
 
         Raises
         ------
         InvalidArgumentError
-            No stream was given, and none is bound.
+            No stream was passed, and none is bound.
         """
         if stream is not None:
             self.bind_to_stream(stream)

@@ -30,15 +30,15 @@ _MODES = ("r", "w", "rw", "discard")
 
 
 class Map:
-    """The CPU's use of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
+    """A mapping of a range of memory, from `MemoryObject.map` to `release` or the end of ``with``.
 
-    Beginning waits for the stream and invalidates; the end flushes what the mode says. Used with ``with`` it gives the
-    array. The array's base is this object, which keeps the memory, also after the end.
+    Opening waits for the stream and invalidates; the end flushes unless the mode is "r". ``with`` returns the array.
+    The array's base is this object, which keeps the memory alive even after the end.
     """
 
     _open = False
     _waited = False
-    # Replaced by what is mapped: an object whose `__init__` was not called has been released.
+    # Class default: an object whose `__init__` did not run counts as released.
     _region = Facts.__new__(Facts)
     _mode: MapMode = "r"
 
@@ -57,7 +57,7 @@ class Map:
         blocking: bool = True,
     ) -> None:
         if mode not in _MODES:
-            raise InvalidArgumentError(f"the mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+            raise InvalidArgumentError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
         if memory.readonly and mode != "r":
             raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
         room = memory._block.part(offset, size, False, False)
@@ -66,7 +66,7 @@ class Map:
             used = strided_size(extents, kind.itemsize, strides)
         elif checked_order(order) == "F":
             strides = fortran_strides(extents, kind.itemsize)
-        # It keeps the memory, also when that is freed.
+        # A use of its own: keeps the memory alive even when `memory` is freed.
         self._region = Facts._over(room.part(0, used, False, False))
         self._mode = mode
         self._memory = memory
@@ -91,7 +91,7 @@ class Map:
 
     @property
     def event(self) -> Event:
-        """Complete once the device's earlier work is done."""
+        """An event that is complete once the device's earlier work is done."""
         return self._event
 
     @property
@@ -103,7 +103,7 @@ class Map:
     def __array_interface__(self) -> dict[str, object]:
         if not self._open:
             raise FreedError("the mapping was released")
-        # Raises if the memory was taken away by force.
+        # Raises if the memory was freed with force=True.
         self._region._visible_address()
         return self._interface
 
@@ -128,20 +128,20 @@ class Map:
             invalidate_edges(self._region, 0, len(self._region))
 
     def wait(self) -> None:
-        """Wait until the CPU may use the array; needed only with ``blocking=False`` and without ``with``."""
+        """Wait until the CPU may use the array; only needed with ``blocking=False`` and without ``with``."""
         if not self._waited:
             self._event.synchronize()
             self._invalidate()
 
     def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:
-        """End the scope: flush what the mode says. A second call does nothing.
+        """End the scope, and flush unless the mode is "r". A second call does nothing.
 
         Parameters
         ----------
         stream : object, optional
-            What is given to it after this call sees the CPU's writes, as on every stream: it makes no difference here.
+            Accepted for pyopencl's signature, and not used: later work on any stream sees the CPU's writes.
         wait_for : iterable of events, optional
-            Waited for first.
+            Events to wait for first.
 
         Returns
         -------
@@ -177,7 +177,7 @@ class Map:
         try:
             self._end()
         except VkgdrError as error:
-            # A destructor has nobody to tell.
+            # A destructor cannot raise.
             logging.getLogger("vkgdr").error("the end of a mapping: %s", error)
 
     def __reduce__(self) -> NoReturn:
@@ -188,5 +188,5 @@ class Map:
         return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._region._block.nbytes)}>"
 
 
-# What users read in messages is what they import.
+# Messages show the public name, not that of the private module.
 Map.__module__ = "vkgdr"

@@ -1,4 +1,4 @@
-"""The memory objects: ``Memory``, ``RawMemory``, ``Region``, and ``MemoryObject``, what all of them can do."""
+"""The memory objects ``Memory``, ``RawMemory`` and ``Region``, and their common base ``MemoryObject``."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ __all__ = ["Memory", "MemoryObject", "RawMemory", "Region"]
 
 
 class MemoryObject(Lifetime):
-    """Bytes that the CPU and a GPU share.
+    """Bytes that the CPU and a GPU share; the base class of all memory objects.
 
-    Not made directly: see `Memory`, `RawMemory`, `Region`, `Buffer` and the classes of `vkgdr.memory` and
+    Not created directly: see `Memory`, `RawMemory`, `Region`, `Buffer` and the classes of `vkgdr.memory` and
     `vkgdr.pycuda`.
 
-    NumPy and everything else that knows the buffer protocol sees the host's bytes, without a copy; CuPy, PyTorch,
-    numba and everything else that knows the CUDA Array Interface or DLPack sees the device's. Such a view keeps the
-    bytes: when memory is freed, what is done with it raises `FreedError` from then on, and the pages go with the last
-    view.
+    The host view needs no copy in NumPy and other users of the buffer protocol, nor does the device view in CuPy,
+    PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
+    freed, its methods raise `FreedError`, and the pages are released with the last view.
 
-    ``memory[start:stop]`` is a `Region`; ``with memory:`` frees at the end. Pickling and copying make new memory of the
-    same kind with the same bytes, of the default GPU: the one of the current context, or device 0.
+    ``memory[start:stop]`` is a `Region`; ``with memory:`` frees at the end. Pickling and copying allocate memory of the
+    same kind with the same bytes on the default GPU: that of the current context, or device 0.
 
-    Both sides may write at any time. Where the memory is not coherent, `flush` after the CPU wrote and `invalidate`
-    before it reads, or use `map`. Copies and fills do so themselves, with what they touch. They begin with what the
-    device has, in whole atoms of `non_coherent_atom_size`: flush before what the CPU wrote, and let nobody write to the
-    same atoms meanwhile.
+    CPU and GPU may write at any time. On memory that is not coherent, `flush` after the CPU writes and `invalidate`
+    before it reads, or use `map`. Copies and fills do both for the bytes that they touch. They start from the device's
+    bytes, in whole atoms of `non_coherent_atom_size`: flush the CPU's earlier writes before, and do not write to the
+    same atoms concurrently.
 
     All methods may be called from any thread, and enter the memory's context themselves. Sizes and offsets are in
     bytes.
@@ -44,34 +43,34 @@ class MemoryObject(Lifetime):
 
     @property
     def parent(self) -> MemoryObject | None:
-        """The memory that this is a region of; None for whole memory."""
+        """The memory object of a region; None if this is not a region."""
         parent = self._parent
         assert parent is None or isinstance(parent, MemoryObject)
         return parent
 
     @property
     def reference_obj(self) -> object:
-        """The object whose memory this shares; None for memory of its own."""
+        """The object that this one shares its memory with; None if there is none."""
         return self._parent
 
     def _region(self, offset: int, size: int | None) -> Region:
-        """Give a region, which may be empty."""
+        """Return a region, possibly empty."""
         return Region._of(self, self._block.part(offset, size, False, False))
 
     def get_sub_region(self, origin: int, size: int) -> Region:
-        """Give a part, with pointers of its own. It keeps the memory.
+        """Return a region with its own addresses. It keeps the memory alive.
 
         Parameters
         ----------
         origin, size : int
-            The first byte and the number of bytes, which must not be 0. No alignment is needed.
+            The first byte and the number of bytes, at least 1. No alignment is needed.
 
         Raises
         ------
         OutOfRangeError
-            The part does not lie within the memory.
+            The range exceeds the memory.
         InvalidArgumentError
-            The part is empty.
+            The range is empty.
         OverflowError
             A number is negative.
         """
@@ -87,33 +86,33 @@ class MemoryObject(Lifetime):
             )
         start, stop, step = part.indices(len(self))
         if step != 1:
-            raise InvalidArgumentError(f"the step must be 1, not {step}")
+            raise InvalidArgumentError(f"step must be 1, not {step}")
         if stop <= start:
-            raise InvalidArgumentError(f"the part from {start} to {stop} is empty")
+            raise InvalidArgumentError(f"the region from {start} to {stop} is empty")
         return self.get_sub_region(start, stop - start)
 
-    # No sequence: iterating would go through __getitem__.
+    # Not iterable: iteration would call __getitem__.
     __iter__ = None
 
     def migrate(self, kind: Kind, *, discard: bool = False) -> Memory:
-        """Move the bytes to new memory of another kind, and free this.
+        """Move the bytes to new memory of another kind, and free this object.
 
         Parameters
         ----------
         kind : {"mapped", "host", "device"}
             The new kind.
         discard : bool, optional
-            Leave the contents behind.
+            Do not copy the contents.
 
         Returns
         -------
         Memory
-            In the current context, or the handle's primary one.
+            In the handle's primary context, or in the current context if it has none.
 
         Raises
         ------
         VkgdrError
-            As for `Memory`. Then nothing has changed.
+            As for `Memory`. Nothing has changed then.
         """
         new = Memory(self._require_owner(), len(self), kind=kind, name=self.name)
         if not discard:
@@ -125,24 +124,22 @@ class MemoryObject(Lifetime):
         if self._block.freed:
             raise FreedError("the memory was freed")
         if self._owner is None:
-            raise InvalidArgumentError(
-                "this memory was allocated by another library: it has no handle to allocate from"
-            )
+            raise InvalidArgumentError("the memory was allocated by another library: it has no handle to allocate from")
         return self._owner
 
     def __int__(self) -> int:
-        """Give the device address, as pycuda's pointers do."""
+        """Return the device address, like pycuda's pointers."""
         return self.device_ptr
 
     def __float__(self) -> NoReturn:
-        # Python would read the bytes as text.
-        raise TypeError(f"a {type(self).__name__} is no number; device_ptr and host_ptr are its addresses")
+        # Without this, Python would parse the bytes as text.
+        raise TypeError(f"a {type(self).__name__} is not a number; its addresses are device_ptr and host_ptr")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MemoryObject):
             return NotImplemented
         key = self._block.key
-        # Objects without memory have the number 0.
+        # Objects without memory have the id 0.
         return self is other or (key == other._block.key and key[0] != 0)
 
     def __hash__(self) -> int:
@@ -171,13 +168,13 @@ class MemoryObject(Lifetime):
 
 
 class Region(MemoryObject):
-    """A part of memory, with pointers of its own.
+    """A range of memory with its own addresses.
 
-    It keeps the memory, also when that is freed. `free` gives up the part only.
+    It keeps the memory alive, even when the parent is freed. `free` releases the region only.
     """
 
     def __init__(self, *_arguments: object) -> None:
-        raise TypeError("a region is a part of memory: use memory[start:stop] or get_sub_region")
+        raise TypeError("regions are not created directly: use memory[start:stop] or get_sub_region")
 
     @classmethod
     def _of(cls, parent: MemoryObject, block: Block) -> Self:
@@ -189,10 +186,10 @@ class Region(MemoryObject):
 
 
 class Memory(MemoryObject):
-    """Memory that is freed when nothing uses it any more.
+    """Memory that frees itself when its last user is dropped.
 
-    It remembers the CUDA context that it was allocated in, so that it may be used and dropped on any thread. Before it
-    goes it waits for that context's work, or, when it is bound to a stream, goes after that stream's work.
+    It remembers the CUDA context of its allocation, so it may be used and dropped on any thread. Its release waits for
+    that context's work; memory bound to a stream is released after that stream's work instead, without blocking.
 
     Parameters
     ----------
@@ -201,25 +198,25 @@ class Memory(MemoryObject):
     size : int
         The number of bytes, more than 0. The contents are undefined.
     kind : {"mapped", "host", "device"}, optional
-        GPU memory that the CPU sees through the PCIe BAR; cached system memory that the GPU sees; GPU memory that the
-        CPU does not see.
+        GPU memory mapped for the CPU through the PCIe BAR; cached system memory mapped for the GPU; GPU memory without
+        a host view.
     alignment : int, optional
-        A power of two that both addresses must be multiples of, or 0. The drivers align to at least 64 bytes; what they
-        do not align as asked is refused.
+        The alignment of both addresses, a power of two or 0. The drivers align to at least 64 bytes; it is an error if
+        they align to less than `alignment`.
     stream : object, optional
-        Bound, see `bind_to_stream`.
+        The stream to bind to, see `bind_to_stream`.
     readonly : bool, optional
-        Whether arrays over the memory, on both sides, are marked read-only. CUDA itself does not know of it.
+        Whether host and device views are marked read-only. CUDA does not enforce it.
     name : str, optional
-        For ``repr``.
+        A name that ``repr`` shows.
 
     Raises
     ------
     VkgdrError
-        ``CUDA_ERROR_INVALID_CONTEXT`` when no context is current, `AllocationError` with
-        ``VK_ERROR_OUT_OF_DEVICE_MEMORY`` when there is no room, and whatever else the drivers say.
+        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` with
+        ``VK_ERROR_OUT_OF_DEVICE_MEMORY`` if memory is exhausted, and other errors of the drivers.
     InvalidArgumentError
-        The size is 0, or an argument cannot be meant.
+        The size is 0, or another argument is invalid.
 
     Examples
     --------
@@ -253,55 +250,55 @@ class Memory(MemoryObject):
     def pitched(
         cls, owner: Vkgdr, width: int, height: int, itemsize: int, *, kind: Kind = "mapped"
     ) -> tuple[Self, int]:
-        """Allocate rows that begin at addresses that CUDA likes, as ``mem_alloc_pitch`` does.
+        """Allocate rows with an aligned pitch, like ``mem_alloc_pitch``.
 
         Parameters
         ----------
         owner : Vkgdr
             As for the class.
         width, height, itemsize : int
-            Elements of a row, rows, and bytes of an element.
+            Elements per row, number of rows, and bytes per element.
         kind : {"mapped", "host", "device"}, optional
             As for the class.
 
         Returns
         -------
         memory, pitch
-            The memory, and the bytes from one row to the next: a multiple of 512, the largest pitch alignment of CUDA
+            The memory, and the distance between rows in bytes: a multiple of 512, the largest pitch alignment of CUDA
             textures (``CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT`` is at most that on every NVIDIA GPU so far).
         """
         if width <= 0 or height <= 0 or itemsize <= 0:
-            raise InvalidArgumentError(f"{height} rows of {width} elements of {in_bytes(itemsize)} are nothing")
+            raise InvalidArgumentError(f"{height} rows of {width} elements of {in_bytes(itemsize)} are empty")
         alignment = 512
         pitch = -(-width * itemsize // alignment) * alignment
         return cls(owner, pitch * height, kind=kind), pitch
 
     def release_raw(self) -> RawMemory:
-        """Give the memory up to a `RawMemory`, which leaks unless it is freed by hand."""
+        """Transfer the memory to a `RawMemory`, which leaks unless it is freed by hand."""
         raw = RawMemory._adopt(self._block.part(0, None, False, True), self._owner, self.name)
         self.free()
-        # A forced free must not reach what is the raw memory's now.
+        # A later forced free of this object must not free the raw memory.
         self._block = Block.never()
         return raw
 
     @classmethod
     def from_capsule(cls, capsule: object) -> Self:
-        """Take device memory out of a DLPack capsule, without a copy.
+        """Take the tensor of a DLPack capsule as device memory, without a copy.
 
         Parameters
         ----------
         capsule : capsule
-            From ``__dlpack__``, on a CUDA device, in C order, not consumed before.
+            From ``__dlpack__``, not consumed yet; the tensor must be on a CUDA device and in C order.
 
         Returns
         -------
         Memory
-            The same bytes. Has a host view if they lie in memory of this package.
+            The same bytes, with a host view if they lie in memory of this package.
 
         Raises
         ------
         TypeError
-            Not such a capsule.
+            `capsule` is not a DLPack capsule, or was consumed.
         BufferError
             The tensor is on another device, or not in C order.
         """
@@ -315,20 +312,20 @@ class Memory(MemoryObject):
         return self
 
     def export_fd(self) -> int:
-        """Give a file descriptor of the memory, for `import_fd` in another process. The caller closes it."""
+        """Export a file descriptor for `import_fd` in another process. The caller closes it."""
         return self._block.export_fd()
 
     @classmethod
     def import_fd(cls, owner: Vkgdr, fd: int, size: int, *, kind: Kind = "mapped") -> Self:
-        """Make memory of another process usable in this one: the same bytes, on the host and on the device.
+        """Import memory that another process exported: the same bytes, on the host and on the device.
 
         Parameters
         ----------
         owner : Vkgdr
             The same GPU, opened with the same flags.
         fd : int
-            From `export_fd` of memory of this size and kind, handed over with ``socket.send_fds``, for example. It is
-            duplicated: the caller closes it. **A descriptor of anything else is undefined behaviour of the drivers.**
+            From `export_fd` of memory of this size and kind, sent with ``socket.send_fds``, for example. It is
+            duplicated; the caller closes it. **With any other descriptor the drivers' behaviour is undefined.**
         size : int
             The number of bytes.
         kind : {"mapped", "host", "device"}, optional
@@ -351,21 +348,21 @@ class RawMemory(MemoryObject):
     flags : int, optional
         Must be 0.
     kind : {"mapped", "host", "device"}, optional
-        GPU memory that the CPU sees through the PCIe BAR; cached system memory that the GPU sees; GPU memory that the
-        CPU does not see.
+        GPU memory mapped for the CPU through the PCIe BAR; cached system memory mapped for the GPU; GPU memory without
+        a host view.
     alignment : int, optional
-        A power of two that both addresses must be multiples of, or 0. The drivers align to at least 64 bytes; what they
-        do not align as asked is refused.
+        The alignment of both addresses, a power of two or 0. The drivers align to at least 64 bytes; it is an error if
+        they align to less than `alignment`.
     name : str, optional
-        For ``repr``.
+        A name that ``repr`` shows.
 
     Raises
     ------
     VkgdrError
-        ``CUDA_ERROR_INVALID_CONTEXT`` when no context is current, `AllocationError` with
-        ``VK_ERROR_OUT_OF_DEVICE_MEMORY`` when there is no room, and whatever else the drivers say.
+        ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current, `AllocationError` with
+        ``VK_ERROR_OUT_OF_DEVICE_MEMORY`` if memory is exhausted, and other errors of the drivers.
     InvalidArgumentError
-        The size is 0, or an argument cannot be meant.
+        The size is 0, or another argument is invalid.
     """
 
     _by_hand = True
@@ -389,14 +386,14 @@ class RawMemory(MemoryObject):
 
     @classmethod
     def from_handle(cls, handle: int) -> Region:
-        """Give another object over an allocation of this process, from its `handle`.
+        """Return a view of an allocation of this process, by its `handle`.
 
-        It is a view of the memory, as a region is: whoever made the memory frees it.
+        Like a region, it keeps the memory alive and does not own it: the owner frees the memory.
 
         Raises
         ------
         InvalidArgumentError
-            No live allocation has this handle.
+            There is no live allocation with this handle.
         """
         block = find_id(handle)
         if block is None:
@@ -413,7 +410,7 @@ class RawMemory(MemoryObject):
 
 
 def _unpickle(contents: bytes, kind: Kind) -> Memory:
-    """Make memory of the default handle with these contents."""
+    """Allocate memory of the default handle with these contents, for pickle."""
     from vkgdr._default import default_owner
 
     memory = Memory(default_owner(), len(contents), kind=kind)

@@ -1,4 +1,4 @@
-"""What a copy touches on each side, as pyopencl's arguments say it: a range, or a rectangle of rows and slices."""
+"""The layout of a copy on each side, from pyopencl's arguments: a range, or a rectangle of rows and slices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import SupportsIndex
 
-    # Where a side begins, and how far its rows and its slices are apart, in bytes.
+    # Offset, row pitch and slice pitch of a side, in bytes.
     Layout = tuple[int, int, int]
-    # The bytes of a row, the rows of a slice, and the slices.
+    # Bytes per row, rows per slice, number of slices.
     Extent = tuple[int, int, int]
     Plan = tuple[Layout, Layout, Extent]
 
@@ -27,7 +27,7 @@ def natural(what: str, value: SupportsIndex) -> int:
     """Check a number of bytes, rows or slices."""
     number = operator.index(value)
     if not 0 <= number < 1 << 63:
-        raise OutOfRangeError(f"the {what} must be from 0 to 2**63 - 1, not {number}")
+        raise OutOfRangeError(f"{what} must be from 0 to 2**63 - 1, not {number}")
     return number
 
 
@@ -38,22 +38,22 @@ def linear(
     count: SupportsIndex | None,
     default: str,
 ) -> Plan:
-    """Describe a copy of bytes in a row.
+    """Plan the copy of a range.
 
     Parameters
     ----------
     to_size, from_size : int
-        The bytes that there are on each side.
+        The size of each side in bytes.
     offsets : tuple of int
-        Where the copy begins on each side, the destination first.
+        The first byte on each side, the destination first.
     count : int or None
-        The bytes to copy.
+        The number of bytes to copy.
     default : {"destination", "source", "both"}
-        Which side says how many bytes are copied if `count` is None.
+        The side that determines the number of bytes if `count` is None; "both" for the smaller one.
     """
     dst_offset, src_offset = natural("dst_offset", offsets[0]), natural("src_offset", offsets[1])
     room = {"destination": to_size - dst_offset, "source": from_size - src_offset}
-    # An offset behind the end is refused below.
+    # An offset past the end is checked below.
     fallback = min(room.values()) if default == "both" else room[default]
     size = max(fallback, 0) if count is None else natural("byte_count", count)
     _check_range("destination", dst_offset, size, to_size)
@@ -71,26 +71,26 @@ def rectangle(
     to: tuple[Sequence[SupportsIndex] | None, Sequence[SupportsIndex] | None],
     source: tuple[Sequence[SupportsIndex] | None, Sequence[SupportsIndex] | None],
 ) -> Plan:
-    """Describe a copy of rows and slices. Whether it lies within the two sides is checked where it is made.
+    """Plan the copy of a rectangle. Its bounds are checked by the native copy.
 
     Parameters
     ----------
     region : sequence of int
-        The bytes of a row, the rows of a slice, and the slices.
+        Bytes per row, rows per slice, number of slices.
     to, source : tuple
-        Each side's origin, in the same units, and its pitches.
+        The origin of a side, in the same units, and its pitches.
     """
     width, height, depth = _triple("region", region, 1)
     for name, value in zip(("bytes", "rows", "slices"), (width, height, depth), strict=True):
         if value == 0:
-            raise InvalidArgumentError(f"the region {tuple(region)} has 0 {name}")
+            raise InvalidArgumentError(f"region {tuple(region)} has 0 {name}")
     extent = (width, height, depth)
     return _layout("dst", *to, extent), _layout("src", *source, extent), extent
 
 
 def _triple(name: str, values: Sequence[SupportsIndex], missing: int) -> tuple[int, int, int]:
     if not 1 <= len(values) <= 3:
-        raise InvalidArgumentError(f"the {name} has {len(values)} components: it must have 2 or 3, bytes first")
+        raise InvalidArgumentError(f"{name} has {len(values)} components: expected 2 or 3, bytes first")
     numbers = [natural(f"{name}'s {unit} component", value) for unit, value in zip(_NAMES, values, strict=False)]
     numbers += [missing] * (3 - len(numbers))
     return numbers[0], numbers[1], numbers[2]
@@ -120,7 +120,7 @@ def _pitches(name: str, pitches: Sequence[SupportsIndex] | None) -> tuple[int, i
     if pitches is None:
         return 0, 0
     if len(pitches) > 2:
-        raise InvalidArgumentError(f"{name} has {len(pitches)} components: it may have a row and a slice pitch")
+        raise InvalidArgumentError(f"{name} has {len(pitches)} components: expected a row pitch and a slice pitch")
     given = [natural(f"{name}' {unit} component", value) for unit, value in zip(_NAMES[1:], pitches, strict=False)]
     given += [0] * (2 - len(given))
     return given[0], given[1]

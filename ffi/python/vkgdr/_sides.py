@@ -1,4 +1,4 @@
-"""What the functions of `vkgdr.ops` take: device memory of any library, or the bytes of any host object."""
+"""The operands of `vkgdr.ops`, device memory of any library or host bytes, and the stream of an operation."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _LEGACY = frozenset({NULL_STREAM, LEGACY_STREAM})
 
 
 class DeviceSide:
-    """Device bytes: memory of this package, also when it was found by a host array over it, or another library's."""
+    """Device bytes of this package or of another library, or a host array over this package's memory."""
 
     __slots__ = ("block", "is_host_view", "ready")
 
     def __init__(self, block: Block, ready: int | None, *, is_host_view: bool = False) -> None:
         self.block = block
-        # The stream after whose work the bytes may be used.
+        # The stream whose work must finish before the bytes are used.
         self.ready = ready
         self.is_host_view = is_host_view
 
@@ -42,21 +42,21 @@ class DeviceSide:
         return self.block.nbytes
 
     def region(self) -> Region:
-        """Give the bytes as a memory object."""
+        """Return the bytes as a memory object."""
         return Region._over(self.block)
 
     def flush_host_view(self) -> None:
-        """Flush, if a host array was passed: its bytes are meant as the CPU sees them."""
+        """Flush if a host array was passed: the operation uses the CPU's version of its bytes."""
         if self.is_host_view:
             self.region().flush()
 
     def invalidate_host_view(self) -> None:
-        """Invalidate, if a host array was passed, so that it has what the device has written."""
+        """Invalidate if a host array was passed, so that it shows the device's writes."""
         if self.is_host_view:
             self.region().invalidate()
 
     def is_visible(self) -> bool:
-        """Tell whether the CPU sees the bytes."""
+        """Return whether the bytes have a host view."""
         return not self.block.is_foreign and self.region().host_ptr is not None
 
 
@@ -75,7 +75,7 @@ class HostSide:
         return self.buffer.nbytes
 
     def part(self, offset: int, size: int, *, writable: bool) -> HostBuffer:
-        """Give some of the bytes."""
+        """Return a range of the bytes."""
         if offset == 0 and size == self.buffer.nbytes:
             return self.buffer
         import numpy as np
@@ -91,23 +91,23 @@ def _is_on_device(obj: Any) -> bool:
 
 
 def side(what: str, obj: Any, *, writable: bool) -> DeviceSide | HostSide:
-    """Find out what `obj` is.
+    """Return `obj` as device memory or host bytes; `what` names it in errors.
 
     Raises
     ------
     TypeError
-        It has neither device memory nor host bytes.
+        `obj` has neither device memory nor host bytes.
     InvalidArgumentError
-        Its bytes are not contiguous, or read-only and to be written.
+        The bytes are not contiguous, or they are read-only and `writable` is true.
     """
     if _is_on_device(obj):
         return DeviceSide(*device_block(obj))
     try:
         buffer = _vkgdr.HostBuffer(obj, writable)
     except TypeError:
-        text = f"the {what} must be memory of a device or a bytes-like object, not {type(obj).__name__}"
+        text = f"the {what} must be device memory or a bytes-like object, not {type(obj).__name__}"
         raise TypeError(text) from None
-    # A host array over our memory: CUDA must be told the device's address of it.
+    # A host array over this package's memory: CUDA must get its device address.
     found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
     if found is None:
         return HostSide(obj, buffer)
@@ -115,20 +115,20 @@ def side(what: str, obj: Any, *, writable: bool) -> DeviceSide | HostSide:
 
 
 def device_side(what: str, obj: Any, *, writable: bool) -> DeviceSide:
-    """As `side`, for what must be on the device."""
+    """Like `side`, for an operand that must be device memory."""
     found = side(what, obj, writable=writable)
     if isinstance(found, HostSide):
-        raise TypeError(f"the {what} must be memory of a device, not the host bytes of a {type(obj).__name__}")
+        raise TypeError(f"the {what} must be device memory, not the host bytes of a {type(obj).__name__}")
     return found
 
 
 class Queue:
-    """The stream that does an operation: the one asked for, else one that is bound, else the legacy default stream."""
+    """The stream of an operation: `stream`, else a side's bound stream, else the legacy default stream."""
 
     __slots__ = ("handle", "lead", "sides")
 
     def __init__(self, sides: Sequence[DeviceSide], stream: StreamLike | None) -> None:
-        # The context is that of the first memory that knows its own.
+        # The operation's context is that of the first side with a known context.
         self.lead = next((side.block for side in sides if side.block.context is not None), sides[0].block)
         self.sides = sides
         if stream is not None:
@@ -140,7 +140,7 @@ class Queue:
         self.handle = next((handle for handle in bound if handle is not None), stream_of(self.lead, None))
 
     def _others(self) -> list[DeviceSide]:
-        """Give the sides whose stream is another."""
+        """Return the sides that are ready on another stream."""
 
         def is_other(ready: int | None) -> bool:
             return ready is not None and ready != self.handle and not {ready, self.handle} <= _LEGACY
@@ -148,39 +148,39 @@ class Queue:
         return [side for side in self.sides if is_other(side.ready)]
 
     def begin(self, wait_for: Iterable[Waitable] | None) -> None:
-        """Order what comes after events and after the work of the sides' streams, on the device where that can be."""
+        """Order later work after the events and the sides' streams, on the device where possible."""
         order_after(self.lead, self.handle, wait_for)
         for side in self._others():
             assert side.ready is not None
             _vkgdr.stream_wait(self.lead, self.handle, _vkgdr.record(side.block, side.ready, []))
 
     def settle(self, wait_for: Iterable[Waitable] | None) -> None:
-        """Wait for events and for the work of the sides' streams. For the CPU, which waits for this one itself."""
+        """Wait for the events and the sides' streams, before a copy by the CPU, which waits for this stream itself."""
         wait_for_all(wait_for)
         for side in self._others():
             assert side.ready is not None
             _vkgdr.stream_synchronize(side.block, side.ready)
 
     def synchronize(self) -> None:
-        """Wait for everything that the stream was given."""
+        """Wait for the stream."""
         _vkgdr.stream_synchronize(self.lead, self.handle)
 
     def end(self, hosts: Iterable[HostBuffer], *, is_blocking: bool) -> Event:
-        """Wait, or give an event that keeps what the device still uses."""
+        """Wait, or return an event; until it is complete the operands are kept alive."""
         if is_blocking:
             self.synchronize()
             return _vkgdr.complete()
         keep: list[object] = [*hosts]
         for side in self.sides:
             if side.block.is_foreign:
-                # A use of its own: freeing the object must not end it.
+                # A use of its own, which outlives a free of the object.
                 keep.append(side.block.part(0, None, False, False))
             elif side.block.context != self.lead.context:
-                # Its end waits for its own context only: another use puts that end off.
+                # Its release waits for its own context only: a further use defers the release.
                 keep.append(side.block.part(0, None, False, False))
         try:
             return _vkgdr.record(self.lead, self.handle, keep)
         except Exception:
-            # Nobody else would keep it.
+            # Without an event nothing keeps the operands alive.
             self.synchronize()
             raise

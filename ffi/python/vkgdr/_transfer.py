@@ -1,6 +1,6 @@
 """Copies between a memory object and the host, and between memory objects.
 
-The CPU copies where it can see the memory, after the stream's work; CUDA copies where it cannot.
+The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from vkgdr._vkgdr import Block, HostBuffer
     from vkgdr.typing import StreamLike
 
-# How much of a long pattern the host repeats; the device doubles it from there on.
+# The bytes of a repeated pattern that the host writes; device copies double them from there on.
 _CHUNK = 64 << 10
 
 
 def stream_of(block: Block, stream: StreamLike | None) -> int:
-    """Give the stream to use: the one asked for, else the bound one, else the legacy default stream."""
+    """Return the stream to use: `stream`, else the bound stream, else the legacy default stream."""
     if stream is not None:
         return handle_of(stream)
     bound = block.bound_stream
@@ -33,7 +33,7 @@ def stream_of(block: Block, stream: StreamLike | None) -> int:
 
 
 def settle(memory: Facts, stream: StreamLike | None) -> None:
-    """Wait for the stream asked for, else for the bound one, so that the CPU may use the memory."""
+    """Wait for `stream`, else for the bound stream, so that the CPU may use the memory."""
     if stream is not None:
         _vkgdr.stream_synchronize(memory._block, handle_of(stream))
     else:
@@ -41,11 +41,11 @@ def settle(memory: Facts, stream: StreamLike | None) -> None:
 
 
 def invalidate_edges(memory: Facts, offset: SupportsIndex, size: int) -> None:
-    """Invalidate the atoms at both ends of a range that are only partly within it, before the CPU writes to the range.
+    """Invalidate the partial atoms at both ends of a range, before the CPU writes to the range.
 
-    The flush writes whole atoms: what lies beyond the range in the first and the last must not be stale.
+    The later flush writes whole atoms, so the host's copy of the bytes beside the range must not be stale.
     """
-    # Not NumPy's numbers, whose sums may overflow.
+    # A Python int: sums of NumPy integers may overflow.
     first = operator.index(offset)
     atom, start = memory.non_coherent_atom_size, memory._block.offset + first
     if size and start % atom:
@@ -55,7 +55,7 @@ def invalidate_edges(memory: Facts, offset: SupportsIndex, size: int) -> None:
 
 
 def _saved(source: HostBuffer) -> HostBuffer:
-    """Copy host bytes of memory of this package, which invalidating might change; give others back."""
+    """Save host bytes that lie in this package's memory: an invalidate may change them. Return others unchanged."""
     if _vkgdr.find_host(source.address, source.nbytes) is None:
         return source
     import ctypes
@@ -64,7 +64,7 @@ def _saved(source: HostBuffer) -> HostBuffer:
 
 
 def to_host(memory: Facts, offset: int, target: HostBuffer, size: int, stream: StreamLike | None) -> None:
-    """Copy `size` bytes at `offset` to the host, and wait."""
+    """Copy `size` bytes at `offset` to the host and wait."""
     block = memory._block
     if memory.host_ptr is not None:
         settle(memory, stream)
@@ -76,7 +76,7 @@ def to_host(memory: Facts, offset: int, target: HostBuffer, size: int, stream: S
 
 
 def from_host(memory: Facts, offset: int, source: HostBuffer, stream: StreamLike | None) -> None:
-    """Copy host bytes to `offset`, and wait."""
+    """Copy host bytes to `offset` and wait."""
     block = memory._block
     if memory.host_ptr is not None:
         settle(memory, stream)
@@ -94,7 +94,7 @@ def between(memory: Facts, offset: int, source: Block, stream: int, after: int |
     """Copy all of `source` to `offset` on the device, after the work of the stream `after`, wait and invalidate."""
     to = memory._block
     if after is not None and after != stream:
-        # Whose context the stream is probably of: that of memory of another library is not known.
+        # The stream's context is taken to be the source's; that of another library's memory is unknown.
         lead = to if source.is_foreign else source
         _vkgdr.stream_wait(to, stream, _vkgdr.record(lead, after, []))
     _vkgdr.copy(to, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), stream, True)
@@ -102,7 +102,7 @@ def between(memory: Facts, offset: int, source: Block, stream: int, after: int |
 
 
 def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
-    """Repeat a pattern over a range, and wait."""
+    """Fill a range with a repeated pattern and wait."""
     if size % len(pattern):
         raise InvalidArgumentError(f"the size, {in_bytes(size)}, is not a multiple of the pattern's {len(pattern)}")
     block = memory._block
@@ -119,7 +119,7 @@ def fill(memory: Facts, offset: int, size: int, pattern: bytes, stream: StreamLi
 
 
 def repeat(block: Block, start: int, count: int, unit: bytes, stream: int) -> HostBuffer:
-    """Repeat a pattern that CUDA has no fill for, by copies. Give the host bytes that the stream still uses."""
+    """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the host bytes still in use."""
     chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
     _vkgdr.copy(block, (start, 0, 0), chunk, (0, 0, 0), (chunk.nbytes, 1, 1), stream)
     done = chunk.nbytes

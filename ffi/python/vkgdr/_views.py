@@ -1,4 +1,4 @@
-"""From one side's array to the other side's view of the same bytes."""
+"""The device view of a host array, and the host view of a device array."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["device_view", "host_view"]
 
 
 def device_view(array: Any) -> Region:
-    """Give the device's view of an array over host bytes of this package's memory.
+    """Return the device view of a host array that lies in this package's memory.
 
     Parameters
     ----------
     array : object
-        An array, or anything else with the buffer protocol and contiguous bytes, in either order.
+        A contiguous array, in C or Fortran order, or another contiguous object with the buffer protocol.
 
     Returns
     -------
     Region
-        The same bytes. It keeps the memory.
+        The same bytes. It keeps the memory alive.
 
     Raises
     ------
@@ -39,36 +39,36 @@ def device_view(array: Any) -> Region:
     buffer = _vkgdr.HostBuffer(array, False, True)
     block = _vkgdr.find_host(buffer.address, buffer.nbytes)
     if block is None:
-        text = f"no memory of vkgdr has the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
+        text = f"no memory of vkgdr contains the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
         raise InvalidArgumentError(text)
     return Region._over(block)
 
 
 def host_view(obj: Any) -> np.ndarray[Any, Any]:
-    """Give the host's view of a device array that lies in this package's memory.
+    """Return the host view of a device array that lies in this package's memory.
 
     Parameters
     ----------
     obj : object
-        Anything with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, in C order; or
-        DLPack on a CUDA device.
+        An object in C order with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or
+        with DLPack on a CUDA device.
 
     Returns
     -------
     numpy.ndarray
-        The same bytes, in the shape and data type of the interface; of DLPack, as one dimension of ``uint8``. It keeps
-        the memory. Nothing is waited for.
+        The same bytes, in the shape and data type of the interface; for DLPack, one dimension of ``uint8``. It keeps
+        the memory alive. Does not wait for the device.
 
     Raises
     ------
     InvalidArgumentError
         The array does not lie in live memory of this package.
     NoHostViewError
-        The CPU cannot see memory of its kind.
+        The kind of memory has no host view.
     """
     block, _ = device_block(obj)
     if block.is_foreign:
-        raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: the CPU cannot see it")
+        raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: it has no host view")
     interface = getattr(obj, "__cuda_array_interface__", None)
     shape = None if interface is None else tuple(interface["shape"])
     dtype: npt.DTypeLike = "u1" if interface is None else interface["typestr"]

@@ -1,4 +1,4 @@
-# The native half of the package. Addresses, handles and sizes are plain numbers, sizes in bytes.
+# The native half of the package. Addresses, handles and sizes are integers; sizes are in bytes.
 
 from typing import Any, Self, SupportsIndex, final
 

@@ -1,8 +1,7 @@
-"""NumPy arrays in memory that the GPU sees.
+"""NumPy arrays in memory that the GPU can access.
 
-The arrays are ordinary ones and keep their memory, by their ``base``. `vkgdr.device_view` gives the device's side of
-such an array, or of any contiguous part of it. Where the memory is not coherent, that is what `flush` and
-`invalidate` are called on.
+They are ordinary arrays whose ``base`` keeps the memory alive. `vkgdr.device_view` returns the device view of such an
+array or of a contiguous part of it; on memory that is not coherent, call its `flush` and `invalidate`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["host_array", "host_array_like", "mapped_array", "mapped_array_like"]
 
-# Elements that are larger need no more: CUDA itself aligns allocations to no more than this.
+# The alignment of CUDA's own allocations, which suffices for elements of any size.
 _MOST_ALIGNMENT = 256
 
 
@@ -38,24 +37,24 @@ def mapped_array(
     stream: StreamLike | None = None,
     owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Make an array in GPU memory that the CPU sees through the PCIe BAR.
+    """Allocate an array in GPU memory mapped for the CPU through the PCIe BAR.
 
-    The CPU writes such memory fast and reads it slowly.
+    CPU writes to such memory are fast, CPU reads are slow.
 
     Parameters
     ----------
     shape : int or tuple of int
-        The extents, which may be 0.
+        The extents, possibly 0.
     dtype : optional
-        Any data type without Python objects; structured ones too.
+        Any data type without Python objects, structured types included.
     order : {"C", "F"}, optional
-        Which index varies fastest: the last, or the first.
+        The memory layout: C (last index fastest) or Fortran (first index fastest).
     alignment : int, optional
-        A power of two that both addresses must be multiples of. By default at least the size of an element, up to 256.
+        The alignment of both addresses, a power of two. By default at least the size of an element, up to 256.
     stream : object, optional
-        Bound, see `vkgdr.MemoryObject.bind_to_stream`.
+        The stream to bind to, see `vkgdr.MemoryObject.bind_to_stream`.
     owner : Vkgdr, optional
-        The GPU. By default that of the current context, else that of device 0's primary context.
+        The GPU. By default that of the current context, or device 0 in its primary context if no context is current.
 
     Returns
     -------
@@ -65,7 +64,7 @@ def mapped_array(
     Raises
     ------
     InvalidArgumentError
-        A negative extent, Python objects, another order, or an alignment that the drivers do not keep.
+        An extent is negative, the data type or the order is invalid, or the drivers align to less than `alignment`.
     VkgdrError
         As for `vkgdr.Memory`.
 
@@ -90,7 +89,7 @@ def host_array(
     stream: StreamLike | None = None,
     owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Make an array in system memory that the GPU sees, which the CPU reads and writes fast.
+    """Allocate an array in cached system memory mapped for the GPU, which is fast for the CPU.
 
     The parameters, the result and the errors are those of `mapped_array`.
     """
@@ -104,19 +103,19 @@ def mapped_array_like(
     stream: StreamLike | None = None,
     owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Make an array as `mapped_array` does, with the shape, the data type and the order of another.
+    """Allocate a `mapped_array` with the shape, data type and order of another array.
 
     Parameters
     ----------
     array : array_like
-        Contiguous, in C or in Fortran order. Its contents are not copied.
+        A contiguous array in C or Fortran order. Its contents are not copied.
     alignment, stream, owner : optional
         As for `mapped_array`.
 
     Raises
     ------
     InvalidArgumentError
-        `array` is not contiguous, and as for `mapped_array`.
+        `array` is not contiguous; also as for `mapped_array`.
     """
     return _array_like("mapped", array, alignment, stream, owner)
 
@@ -128,7 +127,7 @@ def host_array_like(
     stream: StreamLike | None = None,
     owner: Vkgdr | None = None,
 ) -> np.ndarray[Any, Any]:
-    """Make an array as `host_array` does, with the shape, the data type and the order of another.
+    """Allocate a `host_array` with the shape, data type and order of another array.
 
     The parameters and the errors are those of `mapped_array_like`.
     """
@@ -152,7 +151,7 @@ def _array(
         from vkgdr._default import default_owner
 
         owner = default_owner()
-    # Memory is never empty; an array may be.
+    # An array may be empty, an allocation may not.
     memory = Memory(owner, max(size, 1), kind=kind, alignment=alignment, stream=stream)
     return memory.get_host_array(extents, element, order)
 
@@ -172,6 +171,6 @@ def _array_like(
     elif like.flags.f_contiguous:
         order = "F"
     else:
-        text = f"the array of shape {like.shape} has strides {like.strides}: it is contiguous in neither order"
+        text = f"the array is not contiguous: shape {like.shape}, strides {like.strides}"
         raise InvalidArgumentError(text)
     return _array(kind, like.shape, like.dtype, order, alignment, stream, owner)

@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 __all__ = ["recv", "send"]
 
-# What goes with the descriptor: magic, size in bytes, kind.
+# The message beside the descriptor: magic, size in bytes, kind.
 _MESSAGE = struct.Struct("!8sQ8s")
 _MAGIC = b"vkgdr\0\0\1"
 
 
 def send(connection: socket.socket, memory: Memory) -> None:
-    """Hand memory to the process at the other end of a Unix socket.
+    """Send memory to the process at the other end of a Unix socket.
 
     Parameters
     ----------
     connection : socket.socket
-        Of family ``AF_UNIX``. For ``multiprocessing``, make a pair with ``socket.socketpair()``.
+        A socket of family ``AF_UNIX``. For ``multiprocessing``, create a pair with ``socket.socketpair()``.
     memory : Memory
-        All of it, not a region. It may be freed here afterwards: the other process keeps the pages.
+        Whole memory, not a region. It may be freed here afterwards: the receiver keeps the pages alive.
 
     Raises
     ------
     VkgdrError
-        The drivers do not export it.
+        The drivers cannot export the memory.
     OSError
         The socket is not of family ``AF_UNIX``, or is closed.
     """
@@ -54,17 +54,17 @@ def send(connection: socket.socket, memory: Memory) -> None:
 
 def _check(connection: object) -> None:
     if not isinstance(connection, socket.socket):
-        raise TypeError(f"a socket.socket of family AF_UNIX is needed, not a {type(connection).__name__}")
-    # Linux drops descriptors silently on every other family.
+        raise TypeError(f"connection must be a socket.socket of family AF_UNIX, not a {type(connection).__name__}")
+    # On other families Linux drops descriptors silently.
     if connection.family != socket.AF_UNIX:
-        raise OSError(f"a socket of family {connection.family.name} cannot carry memory: AF_UNIX can")
+        raise OSError(f"connection must be of family AF_UNIX to send memory, not {connection.family.name}")
 
 
 def _whole(memory: object) -> Memory:
     if isinstance(memory, Memory):
         return memory
     if isinstance(memory, Region):
-        raise TypeError(f"a region cannot be sent: send all of the memory, and the offset {memory.offset}")
+        raise TypeError(f"a region cannot be sent: send the whole memory, and the offset {memory.offset}")
     raise TypeError(f"a {type(memory).__name__} cannot be sent: send a vkgdr.Memory")
 
 
@@ -77,22 +77,22 @@ def _kind(word: bytes) -> Kind:
 
 
 def recv(connection: socket.socket, owner: Vkgdr) -> Memory:
-    """Take memory that another process sends.
+    """Receive memory from another process.
 
     Parameters
     ----------
     connection : socket.socket
-        Of family ``AF_UNIX``, from a process that is trusted: a descriptor of something else is undefined behaviour of
-        the drivers.
+        A socket of family ``AF_UNIX`` to a trusted process: with a descriptor of anything else the drivers' behaviour
+        is undefined.
     owner : Vkgdr
         The same GPU as the sender's, opened with the same flags. The context rules are those of `Memory`.
 
     Raises
     ------
     VkgdrError
-        What came is not memory, or the drivers refuse it.
+        The message is not one of `send`, or the drivers cannot import the memory.
     EOFError
-        The other end was closed.
+        The other end closed the connection.
     OSError
         The socket is not of family ``AF_UNIX``, or is closed.
     """
@@ -104,11 +104,9 @@ def recv(connection: socket.socket, owner: Vkgdr) -> Memory:
     message, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE.size, 1)
     try:
         if not message:
-            raise EOFError("the other process has closed the connection")
+            raise EOFError("the other process closed the connection")
         if len(message) != _MESSAGE.size or not descriptors or not message.startswith(_MAGIC):
-            raise VkgdrError(
-                f"the other process sent no memory, but {in_bytes(len(message))} and {len(descriptors)} descriptors"
-            )
+            raise VkgdrError(f"expected memory, received {in_bytes(len(message))} and {len(descriptors)} descriptors")
         _, size, kind = _MESSAGE.unpack(message)
         return Memory.import_fd(owner, descriptors[0], size, kind=_kind(kind))
     finally:

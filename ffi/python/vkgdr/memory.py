@@ -1,7 +1,7 @@
 """Memory with the constructor, the methods and the errors of ``dpctl.memory``.
 
 `MemoryShared` is memory of kind "mapped", `MemoryHost` of kind "host", `MemoryDevice` of kind "device". Unlike SYCL's
-shared memory, `MemoryShared` has two addresses: ``device_ptr``, also called ``_pointer``, and ``host_ptr``.
+shared memory, `MemoryShared` has two addresses: ``device_ptr``, with the alias ``_pointer``, and ``host_ptr``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Memory(MemoryObject):
             self._owner = obj._owner
             return
         if ready is not None:
-            # The other library's work on its stream is not known to ours.
+            # Waits here: the other library's stream may belong to another context.
             stream_synchronize(block, ready)
         self._block = block
         self._reference = obj
@@ -90,7 +90,7 @@ class _Memory(MemoryObject):
 
     @property
     def reference_obj(self) -> object:
-        """The object of another library whose memory this shares; None for memory of this package."""
+        """The object of another library whose memory this one shares; None for memory of this package."""
         return self._reference
 
     @property
@@ -98,17 +98,17 @@ class _Memory(MemoryObject):
         return self.device_ptr
 
     def get_mem_type(self, owner: Vkgdr | None = None) -> str:
-        """Tell the kind in dpctl's words.
+        """Return the kind under dpctl's name.
 
         Parameters
         ----------
         owner : Vkgdr, optional
-            The GPU to which it is to be that kind; the memory's own by default.
+            The GPU from which the memory is viewed; the memory's own by default.
 
         Returns
         -------
         str
-            "shared", "host" or "device"; "unknown" if the memory is another GPU's.
+            "shared", "host" or "device"; "unknown" if the memory is on another GPU.
 
         Raises
         ------
@@ -125,14 +125,14 @@ class _Memory(MemoryObject):
     get_usm_type = get_mem_type
 
     def get_usm_type_enum(self, owner: Vkgdr | None = None) -> int:
-        """Tell the kind as SYCL's number: 1 for "device", 2 for "shared", 3 for "host", 0 for "unknown".
+        """Return the kind as SYCL's number: 1 for "device", 2 for "shared", 3 for "host", 0 for "unknown".
 
         The parameter and the errors are those of `get_mem_type`.
         """
         return _ENUM.get(self.get_mem_type(owner), 0)
 
     def free(self, *, force: bool = False) -> None:
-        """Free the memory, as `MemoryObject.free`. Of shared memory, only this object's share is given up."""
+        """Free the memory, like `MemoryObject.free`. For shared memory, releases only this object's use of it."""
         super().free(force=force)
         self._reference = None
 
@@ -146,25 +146,25 @@ class MemoryShared(_Memory):
     Parameters
     ----------
     nbytes_or_obj : int or object
-        How many bytes to allocate, more than 0, with undefined contents. Or an object whose memory is shared, without a
-        copy: a memory object of this package, or anything in C order with ``__vkgdr_memory__``,
-        ``__cuda_array_interface__`` or DLPack on a CUDA device. It is kept. What the stream in its interface was given
-        before is waited for.
+        The number of bytes to allocate, at least 1, with undefined contents. Or an object to share memory with, without
+        a copy: a memory object of this package, or an object in C order with ``__vkgdr_memory__``,
+        ``__cuda_array_interface__`` or DLPack on a CUDA device. The object is kept alive. Waits for the work of the
+        stream in its interface.
     alignment : int, optional
-        A power of two that both addresses of an allocation must be multiples of. 0 or less: what the drivers do.
+        The alignment of both addresses of an allocation, a power of two. 0 or less for the drivers' alignment.
     queue : object, optional
         The stream to bind to, see `bind_to_stream`. Memory of another library cannot be bound.
     copy : bool, optional
-        Where the object's memory is of another kind, allocate and copy it.
+        Allocate and copy if the object's memory is of another kind.
     owner : Vkgdr, optional
-        The GPU that allocates: by default the object's, else that of the current context, else that of device 0's
-        primary context.
+        The GPU to allocate on: by default the object's, or that of the current context, or device 0 in its primary
+        context.
 
     Raises
     ------
     InvalidArgumentError
-        A number of bytes below 1; an object with no device memory or a malformed interface; memory of another kind, and
-        `copy` is false. Memory of another library counts as kind "device".
+        The number of bytes is below 1; the object has no device memory or a malformed interface; or its memory is of
+        another kind and `copy` is false. Memory of another library is of kind "device".
     VkgdrError
         As for `vkgdr.Memory`.
     """
@@ -182,10 +182,10 @@ class MemoryHost(_Memory):
 
 
 class MemoryDevice(_Memory):
-    """GPU memory that the CPU does not see.
+    """GPU memory without a host view.
 
-    The parameters and the errors are those of `MemoryShared`. Memory of another library is of this class. It can be
-    used while a context that it belongs to is current.
+    The parameters and the errors are those of `MemoryShared`. Memory of another library is of this class; using it
+    needs its context to be current.
     """
 
     _kind = "device"
@@ -195,7 +195,7 @@ _CLASSES: dict[str, type[_Memory]] = {"mapped": MemoryShared, "host": MemoryHost
 
 
 def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
-    """Share the memory of an object, whatever its kind.
+    """Share the memory of an object of any kind.
 
     Parameters
     ----------
@@ -205,12 +205,12 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
     Returns
     -------
     MemoryShared, MemoryHost or MemoryDevice
-        By the kind of the memory that the object's address lies in; memory of another library is `MemoryDevice`.
+        The class for the kind of the object's memory; `MemoryDevice` for memory of another library.
 
     Raises
     ------
     InvalidArgumentError
-        It has no device memory, or its interface is malformed.
+        The object has no device memory, or its interface is malformed.
     """
     block, ready = _bytes_of(obj)
     memory = _CLASSES[Region._over(block).kind]._shared(obj, block, ready)
@@ -219,7 +219,7 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
 
 
 def _number(value: Any) -> int | None:
-    """Give a number of bytes; None for an object. A pycuda pointer has ``__index__`` too, and is an object."""
+    """Return a number of bytes; None for an object, such as a pycuda pointer, which has ``__index__`` too."""
     if isinstance(value, int):
         return int(value)
     import numbers
@@ -228,7 +228,7 @@ def _number(value: Any) -> int | None:
 
 
 def _bytes_of(obj: Any) -> tuple[Block, int | None]:
-    """Give the device bytes of an object, and the stream after whose work they are ready."""
+    """Return the device bytes of an object, and the stream whose work must finish before they are used."""
     if not isinstance(obj, MemoryObject):
         protocol = getattr(obj, "__vkgdr_memory__", None)
         if protocol is not None:
@@ -245,22 +245,22 @@ def _from_protocol(protocol: Any) -> Block:
     try:
         handle, offset, size = map(operator.index, protocol)
     except (TypeError, ValueError):
-        text = f"__vkgdr_memory__ must be a handle, an offset and a number of bytes, not {protocol!r}"
+        text = f"__vkgdr_memory__ must be a handle, an offset and a size, not {protocol!r}"
         raise InvalidArgumentError(text) from None
     whole = find_id(handle) if 0 <= handle < 1 << 64 else None
     if whole is None:
         raise InvalidArgumentError(f"no live memory has the handle {handle}")
     if offset < 0 or size < 0 or offset + size > whole.nbytes:
-        text = f"the part of {in_bytes(size)} at {offset} does not lie within the memory's {whole.nbytes}"
+        text = f"the range of {in_bytes(size)} at {offset} exceeds the memory's {in_bytes(whole.nbytes)}"
         raise OutOfRangeError(text)
     return whole.part(offset, size, False, False)
 
 
 def _to_memory(contents: bytes, kind: str) -> _Memory:
-    """Make memory of the default handle with these contents, for pickle."""
+    """Allocate memory of the default handle with these contents, for pickle."""
     for cls in _CLASSES.values():
         if cls._kind == {"shared": "mapped"}.get(kind, kind):
             memory = cls(len(contents))
             memory.copy_from_host(contents)
             return memory
-    raise InvalidArgumentError(f"{kind!r} is not a kind of memory: it must be 'shared', 'host' or 'device'")
+    raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'shared', 'host' or 'device'")

@@ -1,14 +1,14 @@
 """Copies, fills and mappings, with the arguments of pyopencl's ``enqueue_*``.
 
-Every function takes ``stream``, of any library (see `vkgdr.stream`), in place of pyopencl's queue: without one, the
-stream that the memory is bound to, else the legacy default stream. What is given to a stream is done in order.
-``wait_for`` is an iterable of events, of this package or of any other with ``synchronize``, whose work is done first.
+``stream`` replaces pyopencl's queue and takes a stream of any library (see `vkgdr.stream`): by default the stream that
+the memory is bound to, or the legacy default stream. Operations on a stream are done in order. ``wait_for`` is an
+iterable of events, of this package or of any library with ``synchronize``, to wait for first.
 
-Device memory is a memory object, anything with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
-Host memory is any object with contiguous bytes. A host array over memory of this package is taken for that memory, with
-the bytes that the CPU sees: it is flushed before, and invalidated once something blocking has written to it. After
-something that does not block, wait for the event, and ``vkgdr.device_view(array).invalidate()`` where the memory is not
-coherent.
+Device memory is a memory object, an object with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
+Host memory is any contiguous object with the buffer protocol. A host array over memory of this package is treated as
+that memory, with the CPU's version of its bytes: it is flushed first, and invalidated after a blocking operation wrote
+to it. After an operation that does not block, wait for the event, and on memory that is not coherent call
+``vkgdr.device_view(array).invalidate()``.
 """
 
 from __future__ import annotations
@@ -54,58 +54,58 @@ def copy(
     wait_for: Iterable[Waitable] | None = None,
     is_blocking: bool = True,
 ) -> Event:
-    """Copy bytes between memory of devices, or between that and the host.
+    """Copy bytes between device memory, or between device memory and the host.
 
-    A blocking copy of a range between the host and memory that the CPU sees is made by the CPU, unless a stream is
-    asked for; it is flushed. All else CUDA copies, on the stream. Memory that belongs to another CUDA context is copied
-    too, though not as a rectangle.
+    The CPU makes a blocking copy of a range between the host and memory with a host view, and flushes it, unless a
+    stream is passed. CUDA makes all other copies, on the stream. Memory of another CUDA context can be copied, but not
+    as a rectangle.
 
     Parameters
     ----------
     dest, src : object
-        Device memory or host bytes, see the module; one of them must be device memory. They must not overlap.
+        Device memory or host bytes, see the module; at least one must be device memory. They must not overlap.
     byte_count : int, optional
-        The bytes to copy. By default all of the host's from its offset on; between devices as many as both sides have.
+        The number of bytes. By default to the end of the host bytes; between device memory, that of the smaller side.
     src_offset, dst_offset : int, optional
-        Where the range begins on each side, in bytes.
+        The first byte of the range on each side.
     region : tuple of int, optional
-        Copies a rectangle: the bytes of a row, the number of rows and, if there are more than one, of slices.
+        Copy a rectangle of these extents: bytes per row, number of rows and, optionally, number of slices.
     src_origin, dst_origin : tuple of int, optional
-        Where the rectangle begins on each side: byte in the row, row, slice. Zeros by default.
+        The origin of the rectangle on each side: byte in the row, row, slice. Zeros by default.
     src_pitches, dst_pitches : tuple of int, optional
-        The bytes from a row to the next, and from a slice to the next, on each side. 0, and what is left out, means
-        that they follow each other without gaps. A slice pitch is a multiple of the row pitch.
+        Row pitch and slice pitch of each side in bytes. 0, or a missing one, means no gaps. A slice pitch must be a
+        multiple of the row pitch.
     stream, wait_for : optional
-        See the module. The copy also comes after the work of the streams that the two sides are bound to, or that their
+        See the module. The copy is also ordered after the streams that both sides are bound to, or that their array
         interfaces name.
     is_blocking : bool, optional
-        False returns before the copy is done. CUDA itself may wait for pageable host memory all the same.
+        False returns before the copy is done, though CUDA itself may wait for pageable host memory.
 
     Returns
     -------
     vkgdr.stream.Event
-        Complete when the copy is done. Until then host bytes and other libraries' memory are kept alive, whether the
-        event lives or not; dropping it waits for nothing.
+        Complete when the copy is done. Until then host bytes and other libraries' memory are kept alive, even if the
+        event is dropped, which does not wait.
 
     Raises
     ------
     OutOfRangeError
-        The range or the rectangle does not lie within a side.
+        The range or the rectangle exceeds a side.
     InvalidArgumentError
-        The sides overlap, the destination is read-only, bytes are not contiguous, or pitches do not fit.
+        The sides overlap, the destination is read-only, bytes are not contiguous, or pitches are too small.
     TypeError
-        Both sides are host memory, one is no memory, or arguments of ranges and of rectangles are mixed.
+        Both sides are host memory, one is not memory, or arguments of ranges and rectangles are mixed.
     VkgdrError
-        What the driver says.
+        An error of the driver.
     """
     to, source = side("destination", dest, writable=True), side("source", src, writable=False)
     if isinstance(to, HostSide) and isinstance(source, HostSide):
         names = f"{type(src).__name__} to {type(dest).__name__}"
-        raise TypeError(f"both sides are host memory, {names}: one must be memory of a device")
+        raise TypeError(f"both sides are host memory, {names}: one must be device memory")
     rectangular = (src_origin, dst_origin, src_pitches, dst_pitches)
     if region is None:
         if any(value is not None for value in rectangular):
-            raise TypeError("origins and pitches belong to a rectangle: give its region too")
+            raise TypeError("origins and pitches need a region")
         default = "destination" if isinstance(to, HostSide) else "source" if isinstance(source, HostSide) else "both"
         plan = linear(to.nbytes, source.nbytes, (dst_offset, src_offset), byte_count, default)
     else:
@@ -128,7 +128,7 @@ def _copy_by_cpu(
     queue: Queue,
     wait_for: Iterable[Waitable] | None,
 ) -> bool:
-    """Copy if the CPU can, and tell whether it could."""
+    """Copy by the CPU if possible; return whether it was."""
     (dst_offset, _, _), (src_offset, _, _), (size, _, _) = plan
     if size == 0:
         return False
@@ -174,21 +174,21 @@ def fill(
     wait_for: Iterable[Waitable] | None = None,
     is_blocking: bool = False,
 ) -> Event:
-    """Repeat a pattern over memory of a device.
+    """Fill device memory with a repeated pattern.
 
     Parameters
     ----------
     dest : object
         Device memory, see the module.
     pattern : object
-        A bytes-like object of any size but 0, such as ``bytes(1)``, a NumPy scalar or an array. It may be changed as
+        A bytes-like object that is not empty, such as ``bytes(1)``, a NumPy scalar or an array. It may be modified as
         soon as this returns.
     size : int, optional
-        The bytes to fill, a multiple of the pattern's; all from `offset` on by default.
+        The number of bytes, a multiple of the pattern's size; by default to the end of the memory.
     offset : int, optional
-        Where to begin, a multiple of the pattern's bytes.
+        The first byte, a multiple of the pattern's size.
     stream, wait_for : optional
-        See the module. The fill also comes after the work of the stream that the memory is bound to, or that its
+        See the module. The fill is also ordered after the stream that the memory is bound to, or that its array
         interface names.
     is_blocking : bool, optional
         True returns when the fill is done.
@@ -201,13 +201,13 @@ def fill(
     Raises
     ------
     OutOfRangeError
-        The range does not lie within the memory.
+        The range exceeds the memory.
     InvalidArgumentError
-        The pattern is empty, the size or the offset is not a multiple of it, or the memory is read-only.
+        The pattern is empty, size or offset is not a multiple of its size, or the memory is read-only.
     TypeError
-        The pattern has no bytes, such as an int, or `dest` is not on a device.
+        The pattern is not bytes-like, for example an int, or `dest` is not device memory.
     VkgdrError
-        What the driver says.
+        An error of the driver.
     """
     to = device_side("destination", dest, writable=True)
     unit = _pattern_bytes(pattern)
@@ -252,7 +252,7 @@ def _pattern_bytes(pattern: Any) -> bytes:
 
 
 def _value(pattern: bytes, address: int) -> bytes | None:
-    """Give the value that CUDA fills with at an address, if the pattern is one: zeros of any type are one byte."""
+    """Return the shortest CUDA fill value that repeats to the pattern and suits the address; None if there is none."""
     for width in (1, 2, 4):
         if len(pattern) % width == 0 and address % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
             return pattern[:width]
@@ -271,37 +271,37 @@ def map(  # noqa: A001 - pyopencl's name
     wait_for: Iterable[Waitable] | None = None,
     is_blocking: bool = True,  # noqa: FBT001, FBT002 - pyopencl's signature
 ) -> tuple[np.ndarray[Any, Any], Event]:
-    """Begin a scope in which the CPU uses memory, as `vkgdr.MemoryObject.map` does.
+    """Open a mapping, like `vkgdr.MemoryObject.map`.
 
     Parameters
     ----------
     mem : MemoryObject
-        Memory that the CPU sees.
+        Memory with a host view.
     mode : {"r", "w", "rw", "discard"}
-        What the CPU does with it.
+        The CPU's access, as for `vkgdr.MemoryObject.map`.
     offset : int
-        Where the array begins, in bytes.
+        The array's first byte.
     shape, dtype, order : optional
         As for `vkgdr.MemoryObject.get_host_array`.
     strides : tuple of int, optional
         In bytes, in place of `order`.
     stream, wait_for : optional
-        See the module. They are waited for.
+        See the module. The mapping waits for them.
     is_blocking : bool, optional
         False returns at once: wait with ``array.base.wait()``, or use ``with array.base``.
 
     Returns
     -------
     array, event
-        The array, whose ``base`` is a `vkgdr.Map`: ``with array.base:`` ends the scope, or ``array.base.release()``, or
-        its deletion. The event is complete when the work before is done.
+        The array, whose ``base`` is a `vkgdr.Map`: the end of ``with array.base:``, ``array.base.release()`` or its
+        deletion ends the mapping. The event is complete when earlier work is done.
 
     Raises
     ------
     OutOfRangeError, InvalidArgumentError
-        The array does not fit, or the memory is read-only and the mode is not "r".
+        The array exceeds the memory, or the memory is read-only and the mode is not "r".
     NoHostViewError
-        The CPU cannot see memory of this kind.
+        The kind of memory has no host view.
     TypeError
         `mem` is not a memory object.
     """
@@ -359,30 +359,30 @@ def migrate(
     stream: StreamLike | None = None,
     wait_for: Iterable[Waitable] | None = None,
 ) -> Memory | list[Memory]:
-    """Move the bytes of memory objects to new memory of another kind, wait, invalidate, and free the old.
+    """Move the bytes of memory objects to new memory of another kind, wait, invalidate, and free the old objects.
 
     Parameters
     ----------
     mems : MemoryObject or iterable of MemoryObject
-        One or several.
+        One memory object, or several.
     kind : {"mapped", "host", "device"}
         The new kind.
     discard : bool, optional
-        Leave the contents behind.
+        Do not copy the contents.
     stream, wait_for : optional
         See the module.
 
     Returns
     -------
     Memory or list of Memory
-        The new memory, one for one, in the current context or the handle's primary one.
+        The new memory in the same order, in the handle's primary context or in the current context.
 
     Raises
     ------
     TypeError
-        One is not a memory object.
+        An item is not a memory object.
     VkgdrError
-        As for `vkgdr.Memory`. Then nothing has changed.
+        As for `vkgdr.Memory`. Nothing has changed then.
     """
     from vkgdr._object import Memory
 

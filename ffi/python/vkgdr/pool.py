@@ -1,6 +1,7 @@
-"""Pools: small memory in about a microsecond, without a call to the drivers.
+"""Pools: small allocations in about a microsecond, without a driver call.
 
-The shapes are pyopencl's: an `Allocator` says what memory to make, a `Pool` makes it in blocks and hands out pieces.
+The interface is pyopencl's: an `Allocator` describes the memory; a `Pool` allocates blocks of it and lends chunks of
+them.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ _MIB = 1 << 20
 
 
 class Allocator:
-    """Makes memory of one kind: called with a size, it gives `vkgdr.Memory`, and None for a size of 0.
+    """Allocates memory of one kind: called with a size, returns `vkgdr.Memory`, or None for a size of 0.
 
     Parameters
     ----------
     owner : vkgdr.Vkgdr
-        The GPU. Unless it was opened with `vkgdr.Vkgdr.open_primary_context`, a CUDA context of it must be current when
-        memory is made.
+        The GPU. Unless it was opened with `vkgdr.Vkgdr.open_primary_context`, a CUDA context of it must be current at
+        each call.
     kind : {"mapped", "host", "device"}, optional
         As for `vkgdr.Memory`.
     alignment : int, optional
         As for `vkgdr.Memory`.
     stream : object, optional
-        What the memory is bound to, see `vkgdr.MemoryObject.bind_to_stream`.
+        The stream to bind memory to, see `vkgdr.MemoryObject.bind_to_stream`.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Allocator:
         self.stream = stream
 
     def __call__(self, size: int) -> Memory | None:
-        """Make memory of `size` bytes."""
+        """Allocate `size` bytes."""
         if size == 0:
             return None
         return Memory(self.owner, size, kind=self.kind, alignment=self.alignment, stream=self.stream)
@@ -66,16 +67,16 @@ class Allocator:
 
 
 class PooledMemory(MemoryObject):
-    """Memory from a `Pool`, which goes back there when nothing uses it any more.
+    """Memory lent by a `Pool`, which returns there when its last user is dropped.
 
-    It does everything that `vkgdr.Memory` does, but for being exported to other processes. It is not given out again
-    while the device may still use it: see `Pool`.
+    It has the methods of `vkgdr.Memory`, except export to other processes. It is not reused while the device may still
+    use it: see `Pool`.
     """
 
     def __init__(self, *_arguments: object) -> None:
         raise TypeError("pooled memory comes from a pool: use pool.allocate(size)")
 
-    # Without the device's address: asking for it means that the device may use the memory.
+    # Omits the device address: reading it marks the memory as possibly used by the device.
     def __repr__(self) -> str:
         if self.freed:
             return "<vkgdr.pool.PooledMemory: freed>"
@@ -84,34 +85,35 @@ class PooledMemory(MemoryObject):
 
 
 class Pool:
-    """Hands out pieces of blocks that it asked the drivers for before.
+    """Lends chunks of large blocks that it allocates from the drivers.
 
-    A pool gives memory of one kind, in one CUDA context: the primary one if the owner retains that, else the one that
-    is current when the pool is made. It may be used from any thread, whichever context is current there. Sizes are
-    rounded up to size classes. Blocks that nobody uses are kept until `free_held` or `trim`, and go with the pool;
-    memory in use keeps its block.
+    A pool's memory is of one kind and in one CUDA context: the owner's primary context if it retains one, else the
+    context that is current when the pool is created. A pool may be used from any thread, with any current context.
+    Sizes are rounded up to size classes. Unused blocks are kept until `free_held` or `trim`, and freed with the pool;
+    memory in use keeps its block alive.
 
-    **Memory that goes back is not given out again while the device may still use it.** Memory whose device address
-    nobody asked for, through `device_ptr`, an interface or a copy by CUDA, is given out again at once. Memory bound to
-    a stream is given out again at once for that stream, and elsewhere after an event. For all other the pool waits for
-    the context, once for many pieces, before it makes a new block.
+    **Freed memory is not reused while the device may still use it.** Memory whose device address was never read,
+    through `device_ptr`, an array interface or a copy by CUDA, can be reused at once. Memory bound to a stream can be
+    reused at once on that stream, and elsewhere after an event. For all other memory the pool waits for the context,
+    once for many chunks, before it allocates a new block.
 
     Parameters
     ----------
     allocator : Allocator or Vkgdr
-        What memory to make. A handle stands for an `Allocator` of it, of mapped memory.
+        The memory to allocate. A handle is short for an `Allocator` of its mapped memory.
     leading_bits_in_bin_id : int, optional
-        How finely sizes are told apart, 0 to 6: with 4, 16 sizes for each doubling, and less than 6 % are wasted.
+        The resolution of size classes, 0 to 6: with 4 there are 16 for each doubling of the size, and less than 6 % is
+        wasted.
     block_size : int, optional
-        Bytes that are asked of the drivers at a time, 64 KiB to 128 GiB. Less than 4 MiB needs a smaller
-        `largest_piece`, too.
+        The size of a block in bytes, 64 KiB to 128 GiB. A size below 4 MiB needs a smaller `largest_piece`, too.
     largest_piece : int, optional
-        What is larger gets an allocation of its own. In bytes, at least 256, at most a block and 1 GiB.
+        The largest chunk in bytes, from 256 to the smaller of a block and 1 GiB. Larger memory is a dedicated
+        allocation.
 
     Raises
     ------
     InvalidArgumentError
-        An option that cannot be.
+        An option is invalid.
     VkgdrError
         As for `vkgdr.Memory`.
 
@@ -135,10 +137,10 @@ class Pool:
             allocator = Allocator(allocator)
         self._owner = allocator.owner
         self._stream = None if allocator.stream is None else (handle_of(allocator.stream), allocator.stream)
-        # What `vkgdr.Memory` refuses, also where pieces are aligned to more.
+        # Invalid for `vkgdr.Memory` too; an alignment below 64 would not reach the native check.
         if allocator.alignment & (allocator.alignment - 1):
-            raise InvalidArgumentError(f"the alignment must be 0 or a power of two, not {allocator.alignment}")
-        # Both sides see a block in pages of 4096 bytes at least: pieces cannot be aligned to more.
+            raise InvalidArgumentError(f"alignment must be 0 or a power of two, not {allocator.alignment}")
+        # Blocks are aligned to pages of at least 4096 bytes, so chunks cannot be aligned to more.
         if allocator.alignment > 4096:
             raise InvalidArgumentError(f"a pool aligns to at most 4096 bytes, not {allocator.alignment}")
         alignment = max(allocator.alignment, 64)
@@ -148,26 +150,26 @@ class Pool:
         self.allocator = allocator
 
     def _take(self, size: SupportsIndex) -> Block:
-        """Take a piece, for pycuda's memory objects."""
+        """Allocate a chunk, for pycuda's memory objects."""
         return self._pool.allocate(size, self._stream)
 
     def allocate(self, size: SupportsIndex) -> PooledMemory:
-        """Hand out memory. What is in it is undefined.
+        """Allocate memory. Its contents are undefined.
 
         Parameters
         ----------
         size : int
-            The number of bytes, more than 0.
+            The number of bytes, at least 1.
 
         Raises
         ------
         AllocationError
-            There is no room, also after everything that is held was freed.
+            Memory is exhausted, even after unused blocks were freed.
         InvalidArgumentError
             The size is 0.
         """
         memory = PooledMemory.__new__(PooledMemory)
-        # Not by `_take`: that is a tenth of all that this takes.
+        # Not through `_take`: that call would cost a tenth of the time.
         memory._block = self._pool.allocate(size, self._stream)
         memory._owner = self._owner
         return memory
@@ -175,64 +177,64 @@ class Pool:
     __call__ = allocate
 
     def trim(self, keep: int = 0) -> int:
-        """Give blocks that nobody uses back to the drivers, until no more than `keep` bytes are managed.
+        """Return unused blocks to the drivers until at most `keep` bytes are managed.
 
-        Does not wait: what the device may still use stays.
+        Does not wait: memory that the device may still use is kept.
 
         Returns
         -------
         int
-            The bytes given back.
+            The number of bytes returned.
         """
         return self._pool.trim(keep)
 
     def free_held(self) -> None:
-        """Wait for the context, and give every block that nobody uses back to the drivers."""
+        """Wait for the context, and return all unused blocks to the drivers."""
         self._pool.free_held()
 
     def stop_holding(self) -> None:
-        """Free what is held, and from now on give a block back as soon as nobody uses it."""
+        """Return all unused blocks, and from now on return each block as soon as it is unused."""
         self._pool.stop_holding()
 
     @property
     def held_blocks(self) -> int:
-        """How many free pieces are kept, those included that wait for the device."""
+        """The number of free chunks, including pending ones that wait for the device."""
         return self._pool.held_blocks
 
     @property
     def active_blocks(self) -> int:
-        """How many pieces are in use."""
+        """The number of chunks in use."""
         return self._pool.active_blocks
 
     @property
     def managed_bytes(self) -> int:
-        """The bytes that the pool has from the drivers."""
+        """The bytes that the pool has allocated from the drivers."""
         return self._pool.managed_bytes
 
     @property
     def active_bytes(self) -> int:
-        """The bytes that are in use, as they were asked for."""
+        """The bytes in use, as requested."""
         return self._pool.active_bytes
 
     def bin_number(self, size: SupportsIndex) -> int:
-        """Tell which size class a size falls into; classes are numbered by their sizes.
+        """Return the size class of a size; classes are numbered by their sizes.
 
         Raises
         ------
         InvalidArgumentError
-            The size is 0, or too large for a piece: such memory gets an allocation of its own.
+            The size is 0, or larger than the largest chunk.
         """
         piece = self._pool.piece_size(size)
         if piece is None:
-            raise InvalidArgumentError(f"no piece of this pool has {in_bytes(operator.index(size))}")
+            raise InvalidArgumentError(f"no chunk of this pool has {in_bytes(operator.index(size))}")
         return piece
 
     def alloc_size(self, bin_number: int) -> int:
-        """Give the bytes that a piece of a size class takes up."""
+        """Return the bytes that a chunk of a size class occupies."""
         return bin_number
 
     def __repr__(self) -> str:
         return (
-            f"<vkgdr.pool.Pool: {self.active_blocks} pieces of {in_bytes(self.active_bytes)} in use, "
+            f"<vkgdr.pool.Pool: {self.active_blocks} chunks of {in_bytes(self.active_bytes)} in use, "
             f"{self.held_blocks} held, {in_bytes(self.managed_bytes)} managed>"
         )

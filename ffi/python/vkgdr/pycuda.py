@@ -1,4 +1,4 @@
-"""Memory that pycuda takes for its own."""
+"""Memory and arrays for pycuda."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def _current_context() -> Any:
 
 
 class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
-    """Memory in pycuda's current context, freed when nothing uses it any more.
+    """Memory in pycuda's current context that frees itself when its last user is dropped.
 
-    It goes wherever pycuda takes a pointer: as ``gpudata`` of a ``GPUArray``, into copies and fills, as a kernel's
-    argument. It keeps the context, and may be used and dropped on any thread. If the context is destroyed all the same,
-    Vulkan's side is freed when the memory goes.
+    pycuda accepts it wherever it takes a pointer: as ``gpudata`` of a ``GPUArray``, in copies and fills, as a kernel
+    argument. It keeps the context alive, and may be used and dropped on any thread. If the context is destroyed
+    explicitly, the Vulkan allocation is still freed with the memory.
 
-    `as_buffer`, which is pycuda's, is a memoryview over the *device* address, for peer-to-peer libraries: the CPU
-    cannot use it. The host's bytes are ``memoryview(memory)``.
+    pycuda's `as_buffer` is a memoryview of the *device* address, for peer-to-peer libraries; the CPU cannot access it.
+    The host view is ``memoryview(memory)``.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     kind, alignment, name : optional
         As for `vkgdr.RawMemory`.
     stream : object, optional
-        Bound, see `vkgdr.MemoryObject.bind_to_stream`.
+        The stream to bind to, see `vkgdr.MemoryObject.bind_to_stream`.
 
     Raises
     ------
     vkgdr.VkgdrError
-        No context is current, and as for `vkgdr.RawMemory`.
+        No context is current; also as for `vkgdr.RawMemory`.
     """
 
     _by_hand = False
@@ -86,7 +86,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
 
     @classmethod
     def _pooled(cls, pool: Pool, size: SupportsIndex) -> Self:
-        """Take a piece of a pool."""
+        """Allocate a chunk of a pool."""
         context = _current_context()
         self = cls.__new__(cls)
         self._block = pool._take(size)
@@ -96,15 +96,15 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         return self
 
     def get_pointer(self) -> int:
-        """Give the device address: pycuda asks for it."""
+        """Return the device address, for pycuda."""
         return self.device_ptr
 
     @property
     def gpudata(self) -> Self:
-        """The memory itself: what pycuda looks for in an argument of a kernel."""
+        """The memory itself; pycuda reads this attribute of kernel arguments."""
         return self
 
-    # pycuda's own would come first, and refuse.
+    # Overrides that of pycuda's base class, which raises.
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (self.tobytes(), self.kind)
 
@@ -113,7 +113,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
 
 
 def _unpickle(contents: bytes, kind: Kind) -> Memory:
-    """Make memory in the current context with these contents."""
+    """Allocate memory in the current context with these contents, for pickle."""
     memory = Memory(default_owner(), len(contents), kind=kind)
     memory.copy_from_host(contents)
     return memory
@@ -121,23 +121,23 @@ def _unpickle(contents: bytes, kind: Kind) -> Memory:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MappedArray:
-    """An array that both sides see: `host` and `device` are the same bytes.
+    """An array on both sides: `host` and `device` are views of the same bytes.
 
     Attributes
     ----------
     host : numpy.ndarray
-        The host's view.
+        The host view.
     device : pycuda.gpuarray.GPUArray
-        The device's view.
+        The device view.
     memory : Memory
-        What both lie in. Each of the two keeps it.
+        The memory of both views. Each view keeps it alive.
     """
 
     host: np.ndarray[Any, Any]
     device: Any
     memory: Memory
 
-    # Without the elements, which are slow to read.
+    # Omits the elements: the CPU reads GPU memory slowly.
     def __repr__(self) -> str:
         return f"<vkgdr.pycuda.MappedArray: shape {self.host.shape}, {self.host.dtype}, in {self.memory!r}>"
 
@@ -156,7 +156,7 @@ class MappedArray:
         dtype
             Any data type without Python objects.
         order : {"C", "F"}, optional
-            Which index varies fastest: the last, or the first.
+            The memory layout: C (last index fastest) or Fortran (first index fastest).
         kind : {"mapped", "host"}, optional
             As for `vkgdr.Memory`.
 
@@ -165,10 +165,10 @@ class MappedArray:
         vkgdr.VkgdrError
             As for `Memory`.
         vkgdr.NoHostViewError
-            The CPU cannot see memory of this kind.
+            The kind of memory has no host view.
         """
         extents, element, size = shaped(shape, dtype)
-        # Memory is never empty; an array may be.
+        # An array may be empty, an allocation may not.
         memory = Memory(owner, max(size, 1), kind=kind)
         host = memory.get_host_array(extents, element, checked_order(order))
         device = pycuda.gpuarray.GPUArray(extents, element, gpudata=memory, order=order)
@@ -176,19 +176,19 @@ class MappedArray:
 
 
 def allocator(source: Vkgdr | Pool, kind: Kind = "mapped") -> Callable[[int], Memory]:
-    """Give an allocator for pycuda: ``gpuarray.to_gpu(array, allocator=allocator(gpu))``.
+    """Return an allocator for pycuda: ``gpuarray.to_gpu(array, allocator=allocator(gpu))``.
 
     Parameters
     ----------
     source : vkgdr.Vkgdr or vkgdr.pool.Pool
-        The GPU of the context that is current when arrays are allocated; or a pool of that context.
+        The GPU of the context that is current at each allocation, or a pool of that context.
     kind : {"mapped", "host", "device"}, optional
-        As for `vkgdr.Memory`; a pool has its own.
+        As for `vkgdr.Memory`; ignored for a pool.
 
     Returns
     -------
     callable
-        From a number of bytes to a `Memory`.
+        Takes a number of bytes and returns a `Memory`.
     """
     if isinstance(source, Vkgdr):
         return functools.partial(Memory, source, kind=kind)

@@ -1,9 +1,9 @@
 """Streams and events.
 
-Every parameter called ``stream`` takes a stream of any library: an object with ``__cuda_stream__``, a stream of
-pycuda, numba, CuPy or PyTorch, or the ``CUstream`` as a number, where 0 and 1 mean the legacy default stream and 2 the
-per-thread one, to which nothing can be bound. The stream must belong to the memory's context. Whoever passes a number
-keeps that stream alive.
+Every ``stream`` parameter takes a stream of any library: an object with ``__cuda_stream__``, a stream of pycuda, numba,
+CuPy or PyTorch, or the ``CUstream`` as a number. 0 and 1 are the legacy default stream; 2 is the per-thread default
+stream, to which memory cannot be bound. The stream must belong to the memory's context. A caller that passes a number
+must keep that stream alive.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ LEGACY_STREAM = 1
 
 
 def handle_of(stream: StreamLike) -> int:
-    """Give the ``CUstream`` of a stream as a number.
+    """Return the ``CUstream`` of a stream as a number.
 
     Parameters
     ----------
     stream : object
-        See the module.
+        A stream, see the module.
 
     Raises
     ------
     TypeError
-        It is not a stream.
+        `stream` is not a stream.
     InvalidArgumentError
-        It is the stream of another version of ``__cuda_stream__``, was closed, or is no address.
+        The version of ``__cuda_stream__`` is unsupported, the stream was closed, or the number is not an address.
     """
     handle = _raw_handle(stream)
     if not 0 <= handle < 1 << 64:
-        raise InvalidArgumentError(f"{handle} is no CUDA stream")
+        raise InvalidArgumentError(f"{handle} is not a CUDA stream")
     return handle
 
 
@@ -51,20 +51,20 @@ def _raw_handle(stream: object) -> int:
         return int(stream)
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        # The protocol began as an attribute.
+        # In early versions of the protocol an attribute, not a method.
         version, handle = protocol() if callable(protocol) else protocol
         if version != 0:
-            raise InvalidArgumentError(f"version {version} of __cuda_stream__ is not known here, only 0")
+            raise InvalidArgumentError(f"unsupported version {version} of __cuda_stream__: expected 0")
         if handle is None:
             raise InvalidArgumentError(f"the stream {stream!r} was closed")
         return int(handle)
     for name in ("handle", "cuda_stream", "ptr"):
         value = getattr(stream, name, None)
-        # numba has a ctypes number there.
+        # numba's handle is a ctypes integer.
         value = getattr(value, "value", value)
         if isinstance(value, int):
             return value
-    raise TypeError(f"{stream!r} is not a CUDA stream: it has no __cuda_stream__ and is no number")
+    raise TypeError(f"{stream!r} is not a CUDA stream: neither an object with __cuda_stream__ nor a number")
 
 
 def wait_for(events: Iterable[Waitable] | None) -> None:
@@ -74,7 +74,7 @@ def wait_for(events: Iterable[Waitable] | None) -> None:
 
 
 def order_after(block: Block, stream: int, events: Iterable[Waitable] | None) -> None:
-    """Make a stream wait for events: on the device for events of this package, here for others."""
+    """Make a stream wait for events: this package's on the device, others on the calling thread."""
     from vkgdr import _vkgdr
 
     for event in events or ():

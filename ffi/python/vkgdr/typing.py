@@ -1,4 +1,4 @@
-"""The names of types in this package's signatures, for annotations.
+"""The types in this package's signatures, for annotations.
 
 A ``stream`` is an object with ``__cuda_stream__``, a stream of pycuda, numba, CuPy or PyTorch, or the ``CUstream`` as a
 number, see `vkgdr.stream`.
@@ -12,10 +12,10 @@ __all__ = ["HasCudaStream", "HasHandle", "HasPtr", "Kind", "MapMode", "Order", "
 
 
 class HasCudaStream(Protocol):
-    """A stream of cuda.core, and of whoever follows it."""
+    """A stream of cuda.core, or of another library with its protocol."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """Give the protocol's version, which is 0, and the ``CUstream``."""
+        """Return the protocol's version, 0, and the ``CUstream``."""
 
 
 class HasHandle(Protocol):
@@ -38,7 +38,7 @@ class Waitable(Protocol):
     """An event of any library."""
 
     def synchronize(self) -> object:
-        """Wait."""
+        """Wait for the event."""
 
 
 Kind: TypeAlias = Literal["mapped", "host", "device"]

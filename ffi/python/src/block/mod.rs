@@ -1,5 +1,5 @@
 //! `Block`: a range of an allocation, the native half of every memory object.
-#![expect(unsafe_code, reason = "uses streams that belong to somebody else")]
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
 mod python;
 
@@ -18,32 +18,32 @@ use crate::shared::{FREED, Shared, Use, Whose};
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Block {
     shared: Arc<Shared>,
-    /// Taken when this block is freed.
+    /// This block's use of the allocation; None once the block is freed.
     held: Mutex<Option<Use>>,
     freed: AtomicBool,
     offset: usize,
     len: usize,
     readonly: bool,
-    /// What must live as long as this block: another library's claim on the bytes.
+    /// An object that lives as long as this block: another library's owner of the bytes.
     beside: Option<Py<PyAny>>,
-    /// Whether this block answers for what the allocation keeps alive: the one that it was made with.
+    /// Whether this is the allocation's first block, which reports the kept objects to the garbage collector.
     root: bool,
-    /// Whether the memory leaks unless it is freed, as in vkgdr 0.1.
+    /// Whether dropping the block leaks the memory unless it was freed, as in vkgdr 0.1.
     by_hand: bool,
 }
 
-/// The null handle of a stream: the legacy default stream of the context that is current.
+/// The null stream handle: the legacy default stream of the current context.
 pub(crate) const NULL_STREAM: u64 = 0;
 /// The handle `CU_STREAM_LEGACY` (cuda.h), the same stream as the null handle.
 pub(crate) const LEGACY_STREAM: u64 = 1;
 
-/// A stream's handle as CUDA has it.
+/// A stream handle as CUDA's pointer type.
 pub(crate) fn raw_stream(handle: u64) -> CUstream {
     std::ptr::with_exposed_provenance_mut(as_address(handle))
 }
 
-/// A device address or a handle as the number that a pointer has.
-#[expect(clippy::cast_possible_truncation, reason = "CUDA has no 32-bit systems any more")]
+/// A device address or a handle as a pointer-sized integer.
+#[expect(clippy::cast_possible_truncation, reason = "CUDA supports 64-bit systems only")]
 pub(crate) const fn as_address(number: u64) -> usize {
     number as usize
 }
@@ -62,25 +62,25 @@ impl Block {
         Self { shared, held, freed, offset, len, readonly, beside: None, root: false, by_hand }
     }
 
-    /// Some of an allocation that was found by an address. None if its context was destroyed: then the address may be
-    /// another's by now.
+    /// A range of an allocation that was found by its address. None if its context was destroyed: the address may have
+    /// been reused since.
     pub(crate) fn found((used, offset): (Use, usize), len: usize, readonly: bool) -> Option<Self> {
         let found = Self::ranged(used, offset, len, readonly, false);
         found.check_context().is_ok().then_some(found)
     }
 
-    /// As this block, which keeps an object alive beside the memory.
+    /// This block, with an additional object that it keeps alive.
     pub(crate) fn with(mut self, object: Py<PyAny>) -> Self {
         self.beside = Some(object);
         self
     }
 
-    /// A piece of a pool.
+    /// A chunk of a pool.
     pub(crate) fn pooled(memory: Memory) -> Self {
         Self::whole(Shared::pooled(memory), false, false)
     }
 
-    /// An allocation.
+    /// A dedicated allocation.
     pub(crate) fn unpooled(memory: Memory) -> Self {
         Self::whole(Shared::ours(memory), false, false)
     }
@@ -98,7 +98,7 @@ impl Block {
         Ok(&self.shared)
     }
 
-    /// A further use, which keeps the memory also when this block is freed.
+    /// Adds a use, which keeps the memory alive even when this block is freed.
     pub(crate) fn join(&self) -> Result<Use> {
         self.live()?;
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,23 +118,23 @@ impl Block {
         Ok(self.live()?.device_ptr()? + self.offset as u64)
     }
 
-    /// The device address as the interfaces between libraries want it: 0 where there are no bytes.
+    /// The device address for array interfaces: 0 for an empty block.
     pub(crate) fn shown_address(&self) -> Result<u64> {
         self.device_address().map(|address| if self.len == 0 { 0 } else { address })
     }
 
-    /// The host address; none for memory that the CPU cannot see.
+    /// The host address; None for memory without a host view.
     pub(crate) fn host_address(&self) -> Result<Option<usize>> {
         Ok(self.live()?.host_ptr.map(|start| start + self.offset))
     }
 
-    /// The host address, or the error that there is none.
+    /// The host address, or an error for memory without a host view.
     pub(crate) fn visible(&self) -> Result<usize> {
         let kind = self.live()?.kind;
         self.host_address()?.ok_or_else(|| vkgdr::Error::NoHostView { kind }.into())
     }
 
-    /// Checks a range of this block. None is all from `offset` on.
+    /// Checks a range of this block; `None` means to the end.
     #[inline]
     pub(crate) fn range(&self, offset: usize, len: Option<usize>) -> Result<(usize, usize)> {
         let size = self.len;
@@ -146,7 +146,7 @@ impl Block {
         }
     }
 
-    /// Runs `work` on the memory and the range of it that a range of this block is.
+    /// Runs `work`, detached from the interpreter, on the memory and a range of this block, in offsets of the memory.
     fn with_range<T: Send>(
         &self,
         py: Python<'_>,
@@ -156,7 +156,7 @@ impl Block {
         let shared = self.live()?;
         let start = self.offset + offset;
         let backing = shared.backing()?;
-        // Its end too may wait, if it was freed meanwhile.
+        // Dropped in the closure: if the memory was freed meanwhile, this drop releases it and may wait.
         py.detach(move || {
             let backing = backing;
             Ok(work(backing.ours()?, start..start + len)?)
@@ -166,7 +166,7 @@ impl Block {
     /// A stream of the memory's context.
     pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
         let stream = match &self.live()?.backing()?.whose {
-            // SAFETY: the caller of every Python function that takes a stream keeps it alive.
+            // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive.
             Whose::Ours(memory) => unsafe { memory.stream(raw_stream(handle)) },
             // SAFETY: as above.
             Whose::Foreign | Whose::Nothing => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
@@ -176,11 +176,11 @@ impl Block {
 
     /// Checks that the memory's context was not destroyed.
     pub(crate) fn check_context(&self) -> Result<()> {
-        // Making a stream of it enters it.
+        // Making a stream reference enters the context.
         self.stream(NULL_STREAM).map(drop)
     }
 
-    /// A stream of the memory's context, or else of the current one.
+    /// A stream of the memory's context or, if it belongs to another one, of the current context.
     pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
         match self.stream(handle) {
             Err(Failure::Driver(vkgdr::Error::ForeignStream)) => {
@@ -203,7 +203,7 @@ impl Block {
         })
     }
 
-    /// Notes that a stream uses the memory, so that it does not go before.
+    /// Records that a stream uses the memory: its release waits for that use.
     pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
         self.live()?.briefly(|backing| {
             backing.note_use(stream);
@@ -211,7 +211,7 @@ impl Block {
         })
     }
 
-    /// The CUDA context, as a number; none for memory that another library allocated.
+    /// The CUDA context as a number; None for memory that another library allocated.
     pub(crate) fn context_address(&self) -> Result<Option<usize>> {
         self.live()?.briefly(|backing| {
             Ok(match &backing.whose {
@@ -235,7 +235,7 @@ impl Block {
         let (offset, len) = self.range(offset, len)?;
         let shared = self.live()?;
         if shared.coherent {
-            // Nothing that waits: not worth letting other threads run.
+            // Does not wait, so detaching from the interpreter would cost more than it gains.
             let start = self.offset + offset;
             return shared.briefly(|backing| match &backing.whose {
                 Whose::Ours(memory) => Ok(memory.flush(start..start + len)?),
@@ -255,7 +255,7 @@ impl Block {
         self.with_range(py, (offset, len), |memory, range| memory.invalidate(range))
     }
 
-    /// Whether host bytes lie in a range of this block, in part at least.
+    /// Whether host bytes overlap the host view of a range of this block.
     fn shares_bytes(&self, (offset, len): (usize, usize), bytes: &HostBuffer) -> Result<bool> {
         let Some(start) = self.host_address()?.map(|start| start + offset) else { return Ok(false) };
         let other = bytes.address().addr();

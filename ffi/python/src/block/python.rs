@@ -1,5 +1,5 @@
-//! What Python sees of a block.
-#![expect(unsafe_code, reason = "binds memory to streams that belong to somebody else")]
+//! The methods of `Block` that Python calls.
+#![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use crate::shared::{Shared, Whose};
 
 #[pymethods]
 impl Block {
-    /// Allocates in the primary context of the `Vkgdr` that `owner` is, or in the current one. Tries once more after a
-    /// garbage collection if there is no room.
+    /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory is
+    /// exhausted, tries once more after a garbage collection.
     #[staticmethod]
     fn allocate(
         owner: &Bound<'_, PyAny>,
@@ -33,7 +33,7 @@ impl Block {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let (kind, alignment) = (handle::kind(kind)?, alignment.0);
         if alignment != 0 && !alignment.is_power_of_two() {
-            return Err(Failure::Invalid(format!("the alignment must be 0 or a power of two, not {alignment}")));
+            return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
         }
         let memory = match py.detach(|| Memory::allocate(&gpu, size.0, kind)) {
             Err(vkgdr::Error::Allocation { .. }) => {
@@ -49,13 +49,13 @@ impl Block {
         if misaligned(device) || shared.host_ptr.is_some_and(|address| misaligned(address as u64)) {
             let host = shared.host_ptr.unwrap_or(0);
             return Err(Failure::Invalid(format!(
-                "no memory aligned to {alignment} bytes: the drivers gave device address {device:#x}, host address {host:#x}"
+                "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
             )));
         }
         Ok(Self::whole(used, readonly, by_hand))
     }
 
-    /// A block that is freed from the beginning.
+    /// A block that is freed from the start.
     #[staticmethod]
     fn never() -> Self {
         let (held, freed) = (Mutex::new(None), AtomicBool::new(true));
@@ -72,7 +72,7 @@ impl Block {
         }
     }
 
-    /// A block of no bytes: nothing is allocated.
+    /// An empty block; allocates nothing.
     #[staticmethod]
     fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
         Ok(Self::whole(Shared::nothing(handle::kind(kind)?, handle::gpu_of(owner)?.device()), false, false))
@@ -85,11 +85,11 @@ impl Block {
             return Err(Failure::Invalid(format!("{fd} is not a file descriptor")));
         }
         let memory = py.detach(|| {
-            // SAFETY: not negative; only looks, and a number that is no open descriptor is an error.
+            // SAFETY: not negative; it is only duplicated, which fails unless the descriptor is open.
             let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
             let ours = borrowed.try_clone_to_owned();
             let ours = ours.map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
-            // SAFETY: the caller has it from `export_fd` of memory of this size and kind, as `Memory.import_fd` demands.
+            // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
             Ok::<_, Failure>(unsafe { Memory::import_fd(&gpu, ours, size.0, kind) }?)
         })?;
         Ok(Self::whole(Shared::ours(memory), false, false))
@@ -100,36 +100,36 @@ impl Block {
         Ok(self.with_range(py, whole, |memory, _| memory.export_fd())?.into_raw_fd())
     }
 
-    /// Another block over some of the same bytes. `by_hand` as for `allocate`.
+    /// A block over a range of this one. `by_hand` as for `allocate`.
     fn part(&self, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
         let (offset, len) = self.range(offset.0, size.map(|size| size.0))?;
         Ok(Self::ranged(self.join()?, self.offset + offset, len, self.readonly || readonly, by_hand))
     }
 
-    /// Frees: the memory goes with its last view, or at once if `force`. A second call does nothing.
+    /// Frees this block: the memory is freed with its last view, with `force` at once. A second call does nothing.
     fn free(&self, py: Python<'_>, force: bool) -> Result<()> {
         self.freed.store(true, Ordering::Release);
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         match held {
             Some(used) if force => used.force(py),
             Some(used) => used.release(py),
-            // Freed before, but views may have kept it.
+            // The block was freed before, but views may still keep the memory.
             None if force && !self.shared.is_gone() => self.shared.force(py),
             None => Ok(()),
         }
     }
 
-    /// Frees after the work that a stream was given before. The event is complete once that is done.
+    /// Frees in stream order: the event is complete once the work submitted to the stream so far is done.
     fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
         let queue = self.stream(stream)?;
-        // The stream may be one that only the memory keeps.
+        // The stream's object may be kept alive by the memory alone.
         let _kept = self.live()?.backing()?.kept;
         self.free(py, false)?;
-        // Behind the release's own, so that whoever has waited for this one finds the memory ready to go.
+        // After the event of the release itself: when this one is complete, the memory can be released.
         Event::on(py, queue, Vec::new())
     }
 
-    /// As `free`, for destructors: what goes wrong is logged.
+    /// `free` for destructors: errors are logged.
     fn drop(&self) {
         self.freed.store(true, Ordering::Release);
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -146,7 +146,7 @@ impl Block {
         self.live().is_err()
     }
 
-    /// The number of the allocation, the first byte and the number of bytes: what makes two blocks the same.
+    /// Identity of the bytes: allocation id, offset and length.
     #[getter]
     fn key(&self) -> (u64, usize, usize) {
         (self.shared.id, self.offset, self.len)
@@ -159,7 +159,7 @@ impl Block {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // What others keep alive too is not this block's to show.
+        // Objects that other users keep alive as well must not be reported.
         if let Some(beside) = &self.beside {
             visit.call(beside)?;
         }
@@ -171,13 +171,13 @@ impl Block {
     }
 
     fn __clear__(&self) {
-        // What leaks unless it is freed by hand is not freed by the collector either: see `Drop`.
+        // Memory that must be freed by hand is not freed by the collector either: see `Drop`.
         if !self.by_hand {
             self.drop();
         }
     }
 
-    /// How many views of the allocation there are beside this block: arrays, regions, tensors.
+    /// The number of other users of the allocation: arrays, regions, tensors.
     #[getter]
     fn pending_views(&self) -> usize {
         if self.shared.is_gone() {
@@ -216,14 +216,14 @@ impl Block {
         self.bound_handle()
     }
 
-    /// Binds the allocation to a stream, which `keep` keeps alive.
+    /// Binds the allocation to a stream that `keep` keeps alive.
     fn bind_stream(&self, py: Python<'_>, stream: u64, keep: Py<PyAny>) -> Result<()> {
         let shared = self.live()?;
         let backing = shared.backing()?;
         let memory = backing.ours()?;
-        // Before the binding: the stream must not go while the memory is bound to it.
+        // Before binding: the stream must outlive the binding.
         shared.keep(keep);
-        // SAFETY: `keep` lives as long as the memory; for a bare handle the caller has promised the same.
+        // SAFETY: `keep` lives as long as the memory; for a bare handle that is the caller's obligation.
         py.detach(|| Ok(unsafe { memory.bind_raw_stream(raw_stream(stream)) }?))
     }
 
@@ -239,23 +239,23 @@ impl Block {
         self.wait_for_bound(py)
     }
 
-    /// Keeps an object alive as long as the memory.
+    /// Keeps an object alive until the memory is freed.
     fn keep(&self, object: Py<PyAny>) -> Result<()> {
         self.live()?.keep(object);
         Ok(())
     }
 
-    /// Copies host bytes into this block, by the CPU. Does not flush.
+    /// Copies host bytes into this block on the CPU. Does not flush.
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.len()))?;
-        // An array over the memory itself: as if it had been saved first.
+        // The source may be a view of this memory: copy it first where the ranges overlap.
         let saved = self.shares_bytes(range, source)?.then(|| copied(source.bytes())).transpose()?;
         let bytes = saved.as_deref().unwrap_or_else(|| source.bytes());
         self.with_range(py, range, |memory, range| memory.write(range.start, bytes))
     }
 
-    /// Copies from this block into host bytes, by the CPU. Does not invalidate.
+    /// Copies from this block into host bytes on the CPU. Does not invalidate.
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
         let shared = self.shares_bytes(range, target)?;
@@ -270,7 +270,7 @@ impl Block {
         })
     }
 
-    /// Repeats a pattern over a range, by the CPU. Does not flush.
+    /// Fills a range with a repeated pattern on the CPU. Does not flush.
     fn fill(&self, py: Python<'_>, offset: Size, size: Size, pattern: &[u8]) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(size.0))?;

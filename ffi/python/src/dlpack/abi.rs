@@ -1,4 +1,4 @@
-//! dlpack.h's structures.
+//! The structures and constants of dlpack.h.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -13,7 +13,7 @@ pub(super) const READ_ONLY: u64 = 1;
 /// `DLPACK_FLAG_BITMASK_IS_COPIED`
 pub(super) const IS_COPIED: u64 = 2;
 
-/// The names of capsules, before and after somebody has taken the tensor out.
+/// The names of capsules before and after a consumer takes the tensor.
 pub(super) const LEGACY: &CStr = c"dltensor";
 pub(super) const LEGACY_USED: &CStr = c"used_dltensor";
 pub(super) const VERSIONED: &CStr = c"dltensor_versioned";
@@ -66,7 +66,7 @@ pub(super) struct Version {
     pub(super) minor: u32,
 }
 
-/// The version that is written here.
+/// The version of exported tensors.
 pub(super) const VERSION: Version = Version { major: 1, minor: 1 };
 
 /// `DLManagedTensorVersioned`

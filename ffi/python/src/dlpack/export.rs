@@ -1,4 +1,4 @@
-//! `__dlpack__`: our memory for other libraries.
+//! `__dlpack__`: exports memory as DLPack tensors.
 #![expect(unsafe_code, reason = "fills and frees C structures")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -19,7 +19,7 @@ use crate::error::{Failure, Result};
 use crate::heap::zeroes;
 use crate::shared::{Shared, Use};
 
-/// What a tensor needs for as long as it lives, whichever thread ends it. No Python object.
+/// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
     Memory {
         _used: Use,
@@ -30,7 +30,7 @@ enum Owner {
     },
 }
 
-/// A tensor and all that it points at.
+/// A tensor and the data that it points to.
 #[repr(C)]
 struct Exported<T> {
     managed: T,
@@ -39,7 +39,7 @@ struct Exported<T> {
     _owner: Owner,
 }
 
-/// A range of bytes that a tensor will show.
+/// The bytes of a tensor to be made.
 struct Contents {
     address: usize,
     len: usize,
@@ -57,7 +57,7 @@ impl Base {
 
     /// The bytes as a DLPack capsule.
     ///
-    /// On the device by default; `dl_device=(1, 0)` gives the host's view of them, without a copy where there is one.
+    /// The device view by default; `dl_device=(1, 0)` gives the host view, or a host copy of memory that has none.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,
@@ -82,14 +82,14 @@ impl Base {
     }
 }
 
-/// The bytes as the device sees them, in the order of the consumer's stream.
+/// The device view, ordered before later work on the consumer's stream.
 fn on_device(py: Python<'_>, block: &Block, stream: Option<i64>, copy: bool) -> Result<Contents> {
     let consumer = match stream {
         Some(-1) => None,
         None => Some(1),
-        Some(0) => return Err(PyValueError::new_err("stream 0 is ambiguous: use 1, 2 or a stream's handle").into()),
+        Some(0) => return Err(PyValueError::new_err("stream 0 is ambiguous: use 1, 2 or a stream handle").into()),
         Some(other) => {
-            Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is no stream of CUDA's")))?)
+            Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is not a CUDA stream")))?)
         }
     };
     let device = Device { kind: CUDA, id: block.live()?.device };
@@ -103,12 +103,12 @@ fn on_device(py: Python<'_>, block: &Block, stream: Option<i64>, copy: bool) -> 
         py.detach(|| order(block, bound, consumer))?;
     }
     let owner = Owner::Memory { _used: block.join()? };
-    // On the device an address has no provenance that matters here.
+    // A device address: provenance does not matter.
     let address = as_address(block.device_address()?);
     Ok(Contents { address, len: block.len(), device, flags: readonly, owner })
 }
 
-/// Makes the consumer's stream wait for what the bound one was given.
+/// Makes the consumer's stream wait for the work submitted to the bound one.
 fn order(block: &Block, bound: u64, consumer: u64) -> Result<()> {
     let event = block.stream(bound)?.record()?;
     let follower = block.stream_of_any_context(consumer)?;
@@ -127,7 +127,7 @@ fn copy_on_device(py: Python<'_>, block: &Block, stream: u64, device: Device) ->
         let to = CopySide::linear(Place::Device(memory.device_ptr()));
         let from = CopySide::linear(Place::Device(from));
         let queue = block.stream(stream)?;
-        // SAFETY: both ranges have `len` bytes, and both memories live until the copy has been waited for.
+        // SAFETY: both ranges have `len` bytes, and both allocations live until the copy is done.
         unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
         queue.synchronize()?;
         Ok(Shared::ours(memory))
@@ -136,7 +136,7 @@ fn copy_on_device(py: Python<'_>, block: &Block, stream: u64, device: Device) ->
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Memory { _used: used } })
 }
 
-/// The bytes as the host sees them, after the bound stream's work.
+/// The host view or a host copy, after the bound stream's work.
 fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool>) -> Result<Contents> {
     if let Some(stream) = stream {
         return Err(PyValueError::new_err(format!("the CPU has no streams: stream must be None, not {stream}")).into());
@@ -147,7 +147,9 @@ fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool
     let copy = match (visible, copy) {
         (None, Some(false)) => {
             let kind = block.live()?.kind;
-            return Err(Failure::Buffer(format!("{kind} memory has no host view: the CPU can only have a copy")));
+            return Err(Failure::Buffer(format!(
+                "{kind} memory has no host view: copy=False is impossible on the CPU"
+            )));
         }
         (None, _) => true,
         (Some(_), copy) => copy == Some(true),
@@ -166,17 +168,17 @@ fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool
     Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
 }
 
-/// Copies all of a block to host memory at `target`, by CUDA, and waits.
+/// Copies a whole block to host memory at `target` with CUDA, and waits.
 fn copy_to_host(block: &Block, target: usize, len: usize) -> Result<()> {
     let queue = block.stream(block.bound_handle()?.unwrap_or(0))?;
     let to = CopySide::linear(Place::Host(with_exposed_provenance_mut(target)));
     let from = CopySide::linear(Place::Device(block.device_address()?));
-    // SAFETY: the caller has `len` bytes at `target`, which it keeps until the copy has been waited for.
+    // SAFETY: the caller has `len` bytes at `target` and keeps them until the copy is done.
     unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
     Ok(queue.synchronize()?)
 }
 
-/// Wraps the tensor up.
+/// Makes a capsule, versioned or legacy.
 fn capsule(py: Python<'_>, contents: Contents, versioned: bool) -> Result<Bound<'_, PyAny>> {
     let flags = contents.flags;
     if versioned {
@@ -191,7 +193,7 @@ fn capsule(py: Python<'_>, contents: Contents, versioned: bool) -> Result<Bound<
         return wrap(py, contents, make, |managed| unsafe { &raw mut (*managed).tensor }, VERSIONED);
     }
     if flags & READ_ONLY != 0 {
-        let text = "the memory is read-only, which only DLPack 1.0 and newer can express: ask with max_version=(1, 0)";
+        let text = "the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)";
         return Err(Failure::Buffer(text.into()));
     }
     let make = |tensor, context| Managed { tensor, context, deleter: Some(delete::<Managed>) };
@@ -199,7 +201,7 @@ fn capsule(py: Python<'_>, contents: Contents, versioned: bool) -> Result<Bound<
     wrap(py, contents, make, |managed| unsafe { &raw mut (*managed).tensor }, LEGACY)
 }
 
-/// Puts the tensor and what it points at on the heap, and that into a capsule.
+/// Puts a tensor and the data that it points to on the heap, and wraps it in a capsule.
 fn wrap<'py, T>(
     py: Python<'py>,
     contents: Contents,
@@ -209,7 +211,7 @@ fn wrap<'py, T>(
 ) -> Result<Bound<'py, PyAny>> {
     let Contents { address, len, device, owner, .. } = contents;
     let tensor = Tensor {
-        // DLPack wants it so where there are no bytes.
+        // DLPack requires a null pointer for an empty tensor.
         data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address) },
         device,
         ndim: 1,
@@ -221,10 +223,10 @@ fn wrap<'py, T>(
     let shape = i64::try_from(len).unwrap_or(i64::MAX);
     let exported = Box::new(Exported { managed: make(tensor, null_mut()), shape, stride: 1, _owner: owner });
     let exported = Box::into_raw(exported);
-    // SAFETY: `exported` was just made; the first field is the structure that the capsule names.
+    // SAFETY: `exported` was just allocated; its first field is the structure named by the capsule.
     let managed = unsafe { &raw mut (*exported).managed };
     let tensor = tensor_of(managed);
-    // SAFETY: `exported` was just made.
+    // SAFETY: `exported` was just allocated.
     let shape = unsafe { &raw mut (*exported).shape };
     // SAFETY: as above.
     let stride = unsafe { &raw mut (*exported).stride };
@@ -232,35 +234,35 @@ fn wrap<'py, T>(
     unsafe { (*tensor).shape = shape };
     // SAFETY: as above.
     unsafe { (*tensor).strides = stride };
-    // SAFETY: the name is static, and the destructor frees what was made here.
+    // SAFETY: the name is static, and the destructor frees what this function allocated.
     let capsule = unsafe { ffi::PyCapsule_New(managed.cast(), name.as_ptr(), Some(destroy)) };
     if capsule.is_null() {
-        // SAFETY: made above, and nobody else knows of it.
+        // SAFETY: allocated above, and not shared yet.
         drop(unsafe { Box::from_raw(exported) });
     }
     // SAFETY: a new reference, or null with an exception set.
     Ok(unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?)
 }
 
-/// The deleter of a tensor: any thread, with or without Python.
+/// The deleter of a tensor; callable from any thread, attached to the interpreter or not.
 unsafe extern "C" fn delete<T>(managed: *mut T) {
     if !managed.is_null() {
-        // SAFETY: `managed` is the first field of an `Exported`, which `wrap` made; it is deleted once.
+        // SAFETY: `managed` is the first field of an `Exported`, which `wrap` allocated; it is deleted once.
         drop(unsafe { Box::from_raw(managed.cast::<Exported<T>>()) });
     }
 }
 
-/// Whether a tensor's deleter is the one here.
+/// Whether a deleter is this package's.
 pub(super) fn is_delete_legacy(deleter: unsafe extern "C" fn(*mut Managed)) -> bool {
     std::ptr::fn_addr_eq(deleter, delete::<Managed> as unsafe extern "C" fn(*mut Managed))
 }
 
-/// As [`is_delete_legacy`], for versioned tensors.
+/// The same as [`is_delete_legacy`], for versioned tensors.
 pub(super) fn is_delete_versioned(deleter: unsafe extern "C" fn(*mut ManagedVersioned)) -> bool {
     std::ptr::fn_addr_eq(deleter, delete::<ManagedVersioned> as unsafe extern "C" fn(*mut ManagedVersioned))
 }
 
-/// The destructor of a capsule: deletes the tensor unless somebody has taken it out.
+/// The destructor of a capsule: deletes the tensor unless a consumer took it, and thereby renamed the capsule.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     for (name, versioned) in [(LEGACY, false), (VERSIONED, true)] {
         // SAFETY: the interpreter passes the capsule that is being destroyed.
@@ -270,7 +272,7 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
         // SAFETY: valid under this name.
         let managed = unsafe { ffi::PyCapsule_GetPointer(capsule, name.as_ptr()) };
         if versioned {
-            // SAFETY: nobody has taken the tensor, which `wrap` made.
+            // SAFETY: the tensor, which `wrap` allocated, was not taken by a consumer.
             unsafe { delete(managed.cast::<ManagedVersioned>()) };
         } else {
             // SAFETY: as above.

@@ -1,5 +1,5 @@
-//! Other libraries' DLPack tensors as memory.
-#![expect(unsafe_code, reason = "reads and ends C structures")]
+//! Imports DLPack tensors of other libraries as memory.
+#![expect(unsafe_code, reason = "reads and deletes C structures")]
 
 use std::ffi::CStr;
 
@@ -16,21 +16,21 @@ use crate::block::Block;
 use crate::error::{Failure, Result, in_bytes};
 use crate::shared::Shared;
 
-/// A tensor that was taken out of its capsule.
+/// A tensor taken from its capsule.
 enum Taken {
     Legacy(*mut Managed),
     Versioned(*mut ManagedVersioned),
 }
 
-/// Ends a tensor when it goes.
+/// Deletes a tensor on drop.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 struct Tensors(Taken);
 
 impl Taken {
-    /// Whether it is a tensor of this package's.
+    /// Whether this package exported the tensor.
     fn is_ours(&self) -> bool {
         match *self {
-            // SAFETY: live while the capsule is.
+            // SAFETY: the tensor lives while the capsule does.
             Self::Legacy(managed) => unsafe { (*managed).deleter }.is_some_and(export::is_delete_legacy),
             // SAFETY: as above.
             Self::Versioned(managed) => unsafe { (*managed).deleter }.is_some_and(export::is_delete_versioned),
@@ -40,14 +40,14 @@ impl Taken {
 
 // SAFETY: DLPack's deleters may run on any thread.
 unsafe impl Send for Tensors {}
-// SAFETY: only the drop uses the pointer.
+// SAFETY: only `drop` uses the pointer.
 unsafe impl Sync for Tensors {}
 
 impl Drop for Tensors {
     fn drop(&mut self) {
         match self.0 {
             Taken::Legacy(managed) => {
-                // SAFETY: taken out of its capsule, so that it is ours and live.
+                // SAFETY: taken from its capsule, so this value owns it and it is live.
                 if let Some(deleter) = unsafe { (*managed).deleter } {
                     // SAFETY: called once.
                     unsafe { deleter(managed) };
@@ -64,7 +64,7 @@ impl Drop for Tensors {
     }
 }
 
-/// What a capsule holds, if it is one and has this name.
+/// The pointer of a capsule; None unless the object is a capsule of this name.
 fn peek<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> Option<*mut T> {
     // SAFETY: a live object and a static name.
     if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) } == 0 {
@@ -83,7 +83,7 @@ fn rename(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<()> {
     }
 }
 
-/// Takes a CUDA tensor out of a capsule, as a block over its bytes: ours again if it lies in memory of ours.
+/// Takes a CUDA tensor from a capsule, as a block over its bytes: a range of our memory if it lies in one.
 #[pyfunction]
 pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
     // Two threads must not take the same tensor.
@@ -92,39 +92,42 @@ pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
 
 fn import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
     let (tensor, taken, readonly, used) = if let Some(managed) = peek::<ManagedVersioned>(capsule, VERSIONED) {
-        // SAFETY: live while the capsule is; the version comes first in every version.
+        // SAFETY: the tensor lives while the capsule does; the version is the first field in every version.
         let version = unsafe { (*managed).version };
         if version.major != VERSION.major {
-            return Err(Failure::Buffer(format!("DLPack {}.{} is not known here", version.major, version.minor)));
+            return Err(Failure::Buffer(format!(
+                "DLPack version {}.{} is not supported",
+                version.major, version.minor
+            )));
         }
-        // SAFETY: live while the capsule is, and of this version.
+        // SAFETY: the tensor lives while the capsule does, and has a supported version.
         let flags = unsafe { (*managed).flags };
         // SAFETY: as above.
         let tensor = unsafe { &raw const (*managed).tensor };
         (tensor, Taken::Versioned(managed), flags & READ_ONLY != 0, VERSIONED_USED)
     } else if let Some(managed) = peek::<Managed>(capsule, LEGACY) {
-        // SAFETY: live while the capsule is.
+        // SAFETY: the tensor lives while the capsule does.
         let tensor = unsafe { &raw const (*managed).tensor };
         (tensor, Taken::Legacy(managed), false, LEGACY_USED)
     } else {
-        return Err(PyTypeError::new_err("not a DLPack capsule, or one whose tensor was taken out before").into());
+        return Err(PyTypeError::new_err("expected a DLPack capsule whose tensor was not taken yet").into());
     };
-    // SAFETY: live while the capsule is.
+    // SAFETY: the tensor lives while the capsule does.
     let tensor = unsafe { &*tensor };
     if tensor.device.kind != CUDA {
-        return Err(Failure::Buffer(format!("a tensor on DLPack device type {} is not CUDA's", tensor.device.kind)));
+        return Err(Failure::Buffer(format!("the tensor is on DLPack device type {}, not CUDA", tensor.device.kind)));
     }
     let len = contiguous_bytes(tensor)?;
     let start = (tensor.data.addr() as u64).checked_add(tensor.byte_offset);
     let address = start.filter(|start| start.checked_add(len as u64).is_some());
     let address =
-        address.ok_or_else(|| Failure::Buffer(format!("a tensor of {} beyond all addresses", in_bytes(len))))?;
+        address.ok_or_else(|| Failure::Buffer(format!("the tensor of {} exceeds the address space", in_bytes(len))))?;
     let ours = taken.is_ours();
     let device = tensor.device.id;
     rename(capsule, used)?;
     let keep = Py::new(capsule.py(), Tensors(taken))?;
     if let Some(block) = Shared::find_device(address, len).and_then(|found| Block::found(found, len, readonly)) {
-        // Another library may hand the bytes out again when its tensor ends; our own tensors are uses already.
+        // Another library may reuse the bytes once its tensor is deleted; our own tensors hold a use already.
         return Ok(if ours { block } else { block.with(keep.into_any()) });
     }
     Ok(Block::foreign(device, address, len, readonly, keep.into_any()))
@@ -135,24 +138,26 @@ fn contiguous_bytes(tensor: &Tensor) -> Result<usize> {
     let ndim = usize::try_from(tensor.ndim).unwrap_or(0);
     let dims = |pointer: *mut i64| match (ndim, pointer.is_null()) {
         (0, _) | (_, true) => &[][..],
-        // SAFETY: DLPack says that there are `ndim` numbers.
+        // SAFETY: DLPack guarantees `ndim` elements.
         _ => unsafe { std::slice::from_raw_parts(pointer, ndim) },
     };
     let (shape, strides) = (dims(tensor.shape), dims(tensor.strides));
     let mut elements = 1_i64;
     if shape.iter().any(|&extent| extent < 0) {
-        return Err(Failure::Buffer(format!("a tensor of shape {shape:?}")));
+        return Err(Failure::Buffer(format!("invalid tensor shape {shape:?}")));
     }
     if shape.contains(&0) {
         return Ok(0);
     }
     for (axis, &extent) in shape.iter().enumerate().rev() {
         if extent > 1 && strides.get(axis).is_some_and(|&stride| stride != elements) {
-            return Err(Failure::Buffer("only tensors in C order can be memory: make it contiguous first".into()));
+            return Err(Failure::Buffer("the tensor is not in C order: make it contiguous first".into()));
         }
         elements = elements.saturating_mul(extent);
     }
     let bits = usize::from(tensor.dtype.bits) * usize::from(tensor.dtype.lanes);
     let bytes = usize::try_from(elements).ok().and_then(|count| count.checked_mul(bits)).map(|bits| bits.div_ceil(8));
-    bytes.ok_or_else(|| Failure::Buffer(format!("a tensor of {elements} elements of {bits} bits")))
+    bytes.ok_or_else(|| {
+        Failure::Buffer(format!("a tensor of {elements} elements of {bits} bits exceeds the address space"))
+    })
 }

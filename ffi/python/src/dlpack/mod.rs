@@ -1,6 +1,6 @@
-//! DLPack: memory as tensors of bytes, for other libraries and from them.
+//! DLPack: exports memory as tensors of bytes, and imports tensors of other libraries.
 //!
-//! The numbers and structures are those of dlpack.h, version 1.1 (github.com/dmlc/dlpack).
+//! The constants and structures are those of dlpack.h, version 1.1 (github.com/dmlc/dlpack).
 
 mod abi;
 mod export;
