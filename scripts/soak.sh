@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Soaks: sequences on sixteen threads for MINUTES (10), while descriptors, mappings and memory must stay flat
-# (tests/sequences/soak.rs says what that is).
+# Runs random sequences on sixteen threads for MINUTES (10); descriptors, mappings and memory must stay within the
+# limits of tests/sequences/soak.rs.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 choose_driver
