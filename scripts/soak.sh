@@ -7,4 +7,4 @@ choose_driver
 export MINUTES=${MINUTES:-10}
 say "soaking for $MINUTES minutes: heap and resident memory at the end of each line"
 VKGDR_TEST_LAYERS=${VKGDR_TEST_LAYERS:-faults} cargo test --quiet --locked --package vkgdr --test sequences -- \
-    --ignored --exact soak::what_the_process_holds_stays_flat --nocapture
+    --ignored --exact soak::the_resources_of_the_process_stay_flat --nocapture
