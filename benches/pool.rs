@@ -1,10 +1,10 @@
 //! What memory from a pool costs: against asking the drivers each time, against a bare offset allocator that only does
 //! the arithmetic, and with two threads against one.
 //!
-//! An operation is one allocation and one free, while so many pieces are live. "Beside" frees what was just allocated;
-//! "replacing" replaces one of the live pieces, chosen at random, by a new one, which with many live pieces mostly
+//! An operation is one allocation and one free, while so many chunks are live. "Beside" frees what was just allocated;
+//! "replacing" replaces one of the live chunks, chosen at random, by a new one, which with many live chunks mostly
 //! measures how often memory has to be waited for. Both sides of a row do the same in the same order. The goals and how
-//! they are measured are as in `allocation`. Where there is no room for so many live pieces there are fewer, as the row
+//! they are measured are as in `allocation`. Where there is no room for so many live chunks there are fewer, as the row
 //! says.
 #![expect(unsafe_code, reason = "bare calls the drivers to compare with")]
 
@@ -92,7 +92,7 @@ impl Lengths {
         }
     }
 
-    /// The bytes that pieces take up on average, at most: mixed ones are of 12 KiB, and size classes waste some.
+    /// The bytes that chunks take up on average, at most: mixed ones are of 12 KiB, and size classes waste some.
     const fn room(self) -> usize {
         match self {
             Self::One(len) => len,
@@ -111,7 +111,7 @@ impl Lengths {
     }
 }
 
-/// Which piece is replaced, and by how much memory: the same sequence for everybody (splitmix64).
+/// Which chunk is replaced, and by how much memory: the same sequence for everybody (splitmix64).
 #[derive(Clone)]
 struct Choices {
     state: u64,
@@ -135,18 +135,18 @@ impl Choices {
     }
 }
 
-/// Pieces of a pool, one of which is replaced at a time.
+/// Chunks of a pool, one of which is replaced at a time.
 struct Ours<'a> {
     pool: &'a Pool,
     choices: Choices,
-    pieces: Vec<Option<PoolMemory>>,
+    chunks: Vec<Option<PoolMemory>>,
 }
 
 /// Sides of a comparison.
 trait Side {
     /// Allocates and frees that.
     fn pair(&mut self);
-    /// Frees one of the live pieces and allocates another in its place.
+    /// Frees one of the live chunks and allocates another in its place.
     fn replace(&mut self);
 
     #[inline]
@@ -167,8 +167,8 @@ enum Operation {
 impl<'a> Ours<'a> {
     fn new(pool: &'a Pool, live: usize, lengths: Lengths) -> Self {
         let mut choices = Choices::new(live, lengths);
-        let pieces = (0..live).map(|_| Some(must(pool.allocate(choices.next().1)))).collect();
-        Self { pool, choices, pieces }
+        let chunks = (0..live).map(|_| Some(must(pool.allocate(choices.next().1)))).collect();
+        Self { pool, choices, chunks }
     }
 }
 
@@ -182,8 +182,8 @@ impl Side for Ours<'_> {
     #[inline]
     fn replace(&mut self) {
         let (place, len) = self.choices.next();
-        self.pieces[place] = None;
-        self.pieces[place] = Some(black_box(must(self.pool.allocate(black_box(len)))));
+        self.chunks[place] = None;
+        self.chunks[place] = Some(black_box(must(self.pool.allocate(black_box(len)))));
     }
 }
 
@@ -191,7 +191,7 @@ impl Side for Ours<'_> {
 struct Peer {
     allocator: Allocator,
     choices: Choices,
-    pieces: Vec<Option<Allocation>>,
+    chunks: Vec<Option<Allocation>>,
 }
 
 impl Peer {
@@ -200,8 +200,8 @@ impl Peer {
         // Room for everything at its largest, twice.
         let units = (live + 16) * 2 * LARGEST / UNIT;
         let mut allocator = must(u32::try_from(units).map(|units| Allocator::with_max_allocs(units, 128 * 1024)));
-        let pieces = (0..live).map(|_| Some(allocate(&mut allocator, choices.next().1))).collect();
-        Self { allocator, choices, pieces }
+        let chunks = (0..live).map(|_| Some(allocate(&mut allocator, choices.next().1))).collect();
+        Self { allocator, choices, chunks }
     }
 }
 
@@ -209,17 +209,17 @@ impl Side for Peer {
     #[inline]
     fn pair(&mut self) {
         let (_, len) = self.choices.next();
-        let piece = black_box(allocate(&mut self.allocator, black_box(len)));
-        self.allocator.free(piece);
+        let chunk = black_box(allocate(&mut self.allocator, black_box(len)));
+        self.allocator.free(chunk);
     }
 
     #[inline]
     fn replace(&mut self) {
         let (place, len) = self.choices.next();
-        if let Some(piece) = self.pieces[place].take() {
-            self.allocator.free(piece);
+        if let Some(chunk) = self.chunks[place].take() {
+            self.allocator.free(chunk);
         }
-        self.pieces[place] = Some(black_box(allocate(&mut self.allocator, black_box(len))));
+        self.chunks[place] = Some(black_box(allocate(&mut self.allocator, black_box(len))));
     }
 }
 
@@ -233,7 +233,7 @@ fn pool(gpu: &Vkgdr) -> Result<Pool> {
     Ok(Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped))?)
 }
 
-/// So many live pieces, or as many as half of the memory has room for: 50,000 pieces of 64 KiB are 3.3 GB, and many GPUs
+/// So many live chunks, or as many as half of the memory has room for: 50,000 chunks of 64 KiB are 3.3 GB, and many GPUs
 /// show the CPU no more than 256 MiB.
 fn fitting(gpu: &Vkgdr, live: usize, lengths: Lengths) -> Result<usize> {
     let half = usize::try_from(gpu.memory_info(MemoryKind::Mapped)?.available / 2)?;
@@ -291,10 +291,10 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
 fn count(report: &mut Report, gpu: &Vkgdr) -> Result {
     let pool = pool(gpu)?;
     let before = gpu.live_allocations();
-    let pieces: Vec<_> = (0..100_000).map(|_| must(pool.allocate(256))).collect();
+    let chunks: Vec<_> = (0..100_000).map(|_| must(pool.allocate(256))).collect();
     let made = gpu.live_allocations() - before;
-    report.count("Vulkan allocations for 100,000 live pieces of 256 B", f64::from(made), 16.0);
-    drop(pieces);
+    report.count("Vulkan allocations for 100,000 live chunks of 256 B", f64::from(made), 16.0);
+    drop(chunks);
 
     let what = "CUDA calls of 10,000 warm pairs";
     let Some(driver) = simcuda() else {

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Runs the benchmarks, and puts what they find together: a table on the terminal, and in $CARGO_TARGET_DIR/bench the
-# table with every row, results.json and plots.
+# Runs the benchmarks and combines their results: a table on the terminal, and in $CARGO_TARGET_DIR/bench the full
+# table, results.json and plots.
 #
 #     scripts/bench.sh [OPTION...]
 #     scripts/bench.sh --from FILE [--to FOLDER]
 #
-#   --quick       a tenth of the measurements, under two minutes: shows that everything runs
-#   --strict      exit code 1 when a goal is missed; otherwise it is 0
-#   --all         every row in the table on the terminal, not only the worst of those that belong together
-#   --only NAME   one bench, or several with commas between: allocation pool copies gpu c_calls python
-#   --from FILE   nothing is run: FILE is the bench.json that a GPU machine's run.sh left, or an earlier results.json
-#   --to FOLDER   where the results go, instead of $CARGO_TARGET_DIR/bench
+#   --quick       a tenth of the measurements, under two minutes: checks that everything runs
+#   --strict      exit code 1 if a goal is missed; otherwise it is 0
+#   --all         every row in the table on the terminal, not only the worst of each group
+#   --only NAME   one bench, or several separated by commas: allocation pool copies gpu c_calls python
+#   --from FILE   run nothing; read FILE, the bench.json of a GPU machine's run.sh or an earlier results.json
+#   --to FOLDER   the folder for the results; default $CARGO_TARGET_DIR/bench
 #
-# `make bench` has QUICK=1, STRICT=1, ALL=1, ONLY=, FROM= and TO= for them.
+# `make bench` passes QUICK=1, STRICT=1, ALL=1, ONLY=, FROM= and TO= on as these options.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -47,17 +47,17 @@ done
 
 [ -z "$from" ] || [ -e "$from" ] || die "there is no $from"
 
-# What the benches write. Emptied, so that nothing of an earlier run is taken for this one's.
+# The benches' output; emptied first, so that no result of an earlier run is mixed in.
 reports=$target/bench/reports
 failed=()
 
 run_rust() { # NAME
-    # The first of them looks each call up with criterion, which has a quick mode of its own.
+    # --quick is criterion's own option, which the bench `allocation` uses.
     cargo bench --quiet --locked --workspace --bench "$1" -- ${quick:+--quick}
 }
 
 run_python() {
-    # It fails where a goal is missed, which the summary says, too.
+    # Its exit code reports missed goals, as the summary does: only a missing report is a failure.
     scripts/python-bench.sh --json "$reports/python_peer.json" ${quick:+--rounds 3} || [ -s "$reports/python_peer.json" ]
 }
 
@@ -80,7 +80,7 @@ run_all() {
     done
 }
 
-# matplotlib has an environment of its own: nothing else needs it.
+# Draws the plots with matplotlib, in a virtual environment of its own, since nothing else needs it.
 draw() { # RESULTS FOLDER
     local venv=$python_target/plots key
     key=$(cat benches/requirements.txt)
@@ -104,10 +104,10 @@ fi
 mkdir -p "$to"
 say 'plots'
 "$python" benches/summary.py "$from" --json "$to/results.json" --table "$to/table.txt" >/dev/null
-draw "$to/results.json" "$to" || say 'no plots: matplotlib could not be installed, or did not draw'
+draw "$to/results.json" "$to" || say 'no plots: matplotlib could not be installed or failed'
 printf '\n'
 status=0
 "$python" benches/summary.py "$to/results.json" "${summary[@]}" || status=$?
-printf '\nevery row, the samples and the plots: %s\n' "$to"
+printf '\nfull table, samples and plots: %s\n' "$to"
 if [ ${#failed[@]} -gt 0 ]; then die "these benches failed: ${failed[*]}"; fi
 exit "$status"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Breaks the library's flush in a copy, in each way of tests/mutations, and fails unless tests find it: at least three
-# must fail with memory that is not coherent. Prints their names.
+# Applies each patch of tests/mutations, which breaks flush, to a copy of the sources, and fails unless at least three
+# tests detect it on non-coherent memory. Prints their names.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 choose_driver
-[ "$VKGDR_CUDA_DRIVER" = sim ] || die 'only the simulated driver has memory that is not coherent'
+[ "$VKGDR_CUDA_DRIVER" = sim ] || die 'only the simulated driver has non-coherent memory'
 
 work=$target/mutations
 copy=$work/source
@@ -20,13 +20,13 @@ for patch in tests/mutations/*.patch; do
     cp -a .cargo Cargo.toml Cargo.lock README.md src sim tests examples benches ffi "$copy"
     patch --quiet --directory "$copy" --strip 1 <"$patch" || die "$patch no longer fits the source: bring it up to date"
     (cd "$copy" && cargo test --locked --package vkgdr --test memory --no-run) >"$log" 2>&1 || die "$name does not build: see $log"
-    # Its failure is what is wanted.
+    # Test failures are the expected result.
     (cd "$copy" && cargo test --locked --package vkgdr --test memory -- "${tests[@]}") >"$log" 2>&1 || true
     mapfile -t failures < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
-    say "$name: ${#failures[@]} tests fail"
+    say "$name: detected by ${#failures[@]} tests"
     printf '    %s\n' "${failures[@]}"
     # For scripts/reliability.sh.
     printf 'reliability: flush result=%s broken=%s tests=%s\n' "${#failures[@]}" "$name" "$(IFS=, && echo "${failures[*]}")"
-    [ "${#failures[@]}" -ge 3 ] || die "too few tests find $name: see $log"
+    [ "${#failures[@]}" -ge 3 ] || die "too few tests detect $name: see $log"
 done
 rm -rf "$copy"

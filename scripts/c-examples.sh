@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs the C library as a packager would, moves it to where no tool looks, builds the examples in C and C++ against
-# it with CMake and with pkg-config, and runs them with the driver that sim/run chooses.
+# Installs the C library as a packager would, moves it to a folder that no tool searches, builds the C and C++ examples
+# against it with CMake and pkg-config, and runs them with the driver chosen by sim/run.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 choose_driver
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# What the user's environment says is not what is tested.
+# The user's build settings must not influence the test.
 unset CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_GENERATOR DESTDIR LIBDIR PREFIX
 unset PKG_CONFIG_PATH CMAKE_PREFIX_PATH PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
 
@@ -19,7 +19,7 @@ quietly() { # COMMAND...
     die "failed: $*"
 }
 
-# Fails unless the program shares its text with the GPU, and ends in one line for what cannot be allocated.
+# Fails unless the program shares its text with the GPU, and fails with one line for an empty text.
 run() { # PROGRAM
     local out err text='a text for the GPU'
     out=$(sim/run "$1" "$text") || die "$1 failed"
@@ -44,10 +44,10 @@ expected+=' ./lib/cmake/vkgdr/vkgdrConfigVersion.cmake ./lib/libvkgdr.a ./lib/li
 expected+=' ./lib/libvkgdr.so.1.0.0 ./lib/pkgconfig/vkgdr.pc'
 [ "$files" = "$expected" ] || die "installed is: $files"
 for text in "$prefix"/{include/*,lib/cmake/vkgdr/*,lib/pkgconfig/*}; do
-    # A path, not the end of another one.
+    # Matches the start of a path only, not the end of a longer one.
     at='\(^\|[^[:alnum:]_]\)'
     if grep -e "$at$root/" -e "$at$target/" -e "$at$work/" -e /opt/vkgdr -e '@[A-Z_]*@' "$text" >&2; then
-        die "$text has paths of the build, or names that were not filled in"
+        die "$text contains build paths or placeholders"
     fi
 done
 
@@ -66,8 +66,8 @@ quietly cmake -S "$work/static" -B "$work/static/build" -DCMAKE_PREFIX_PATH="$pr
 quietly cmake --build "$work/static/build"
 if needs_shared_library "$work/static/build/share"; then die 'vkgdr::static links to libvkgdr.so.1'; fi
 run "$work/static/build/share"
-# Newer C libraries have these within, so that nothing above would miss them.
-grep -q -e '-lpthread' "$work/static/build/CMakeFiles/share.dir/link.txt" || die 'vkgdr::static names no libraries'
+# glibc 2.34 and newer contains libpthread, so that the programs above link without it.
+grep -q -e '-lpthread' "$work/static/build/CMakeFiles/share.dir/link.txt" || die 'vkgdr::static lists no libraries'
 
 find_package() { # ARGUMENTS
     mkdir -p "$work/version"
@@ -78,23 +78,23 @@ find_package() { # ARGUMENTS
     cmake -S "$work/version" -B "$work/version/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null 2>&1
 }
 for version in '' 0.1 0.1...0.9 '0.1...<9'; do
-    find_package "$version" || die "find_package(vkgdr $version) finds nothing"
+    find_package "$version" || die "find_package(vkgdr $version) does not find the library"
 done
 for version in 1.0 0.999 0.0...0.1 '0.1...<0.2.0'; do
-    if find_package "$version"; then die "find_package(vkgdr $version) takes another version"; fi
+    if find_package "$version"; then die "find_package(vkgdr $version) accepts an incompatible version"; fi
 done
 
 say 'pkg-config'
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig" LD_LIBRARY_PATH="$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-[[ $(pkg-config --libs --static vkgdr) == *-lpthread* ]] || die 'vkgdr.pc names no libraries for static linking'
-[[ $(pkg-config --libs vkgdr) != *-lpthread* ]] || die 'vkgdr.pc names the libraries for static linking to all'
+[[ $(pkg-config --libs --static vkgdr) == *-lpthread* ]] || die 'vkgdr.pc lists no libraries for static linking'
+[[ $(pkg-config --libs vkgdr) != *-lpthread* ]] || die 'vkgdr.pc lists the libraries for static linking without --static'
 for tool in cc:c gcc:c clang:c c++:cpp g++:cpp clang++:cpp; do
     compiler=${tool%:*} language=${tool#*:}
     has "$compiler" || continue
     case $language in c) standards='gnu99 gnu11 gnu17' ;; cpp) standards='c++17 c++20' ;; esac
     for standard in $standards; do
         program="$work/$compiler-$standard"
-        # The shell reads pkg-config's answer again, since the folder's name has spaces.
+        # eval, since pkg-config escapes the spaces in the folder's name.
         eval "flags=($(pkg-config --cflags --libs vkgdr))"
         # shellcheck disable=SC2154 # assigned by eval
         quietly "$compiler" "-std=$standard" -Wall -Wextra -Wpedantic -Werror "examples/$language/share.$language" \
@@ -103,13 +103,13 @@ for tool in cc:c gcc:c clang:c c++:cpp g++:cpp clang++:cpp; do
     done
 done
 
-# Links with libvkgdr.a, and with "static" as its first argument with nothing but archives.
+# Links with libvkgdr.a; with "static" as its first argument, with archives only.
 link_statically() { # STATIC|DYNAMIC PROGRAM
     local flags
     eval "flags=($(pkg-config --static --cflags --libs vkgdr))"
     case $1 in
         static) flags=(-static "${flags[@]}") ;;
-        # The archive alone, in a folder without the shared library.
+        # From a folder without the shared library, which the linker would prefer.
         dynamic) flags=(-L"$work/archive" "${flags[@]}") ;;
     esac
     quietly gcc -std=gnu11 -Wall -Wextra -Werror examples/c/share.c -o "$2" "${flags[@]}"
@@ -124,7 +124,7 @@ run "$work/with-archive"
 if [ -e "$(gcc -print-file-name=libc.a)" ]; then
     link_statically static "$work/all-static"
     if ldd "$work/all-static" >/dev/null 2>&1; then die 'gcc -static made a program that needs shared libraries'; fi
-    # glibc's dlopen loads drivers into such a program, but not all of them work there. That there is none it says.
+    # glibc's dlopen works in such a program, but not every driver does. Without a driver the error must say so.
     case $VKGDR_CUDA_DRIVER in
         sim)
             if out=$(env -u LD_LIBRARY_PATH "$work/all-static" text 2>&1); then die "a static program said: $out"; fi

@@ -7,7 +7,7 @@ An example's PTX lies beside it. NVRTC 12.0 writes PTX 8.0, which drivers from r
     python3 -m venv /tmp/nvrtc && /tmp/nvrtc/bin/pip install nvidia-cuda-nvrtc-cu12==12.0.140
     /tmp/nvrtc/bin/python scripts/compile-ptx.py examples/vector_add.cu
 
-The kernels in sim/ptx/tests/fixtures are compiled in several ways, one folder for each, to show what compilers write:
+The kernels in sim/ptx/tests/fixtures are compiled by several compilers and options, one folder each:
 
     /tmp/cuda12/bin/pip install nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-runtime-cu12==12.9.79
     /tmp/cuda12/bin/python scripts/compile-ptx.py --into nvrtc12-sm_70 --arch compute_70 sim/ptx/tests/fixtures/*.cu
@@ -44,7 +44,7 @@ def nvrtc() -> ctypes.CDLL:
 
 
 def includes() -> list[str]:
-    """Find the toolkit's headers, where they are installed."""
+    """List the include folders of the installed toolkit packages."""
     folders = [*PACKAGES.glob("cuda_runtime/include"), *PACKAGES.glob("cu1*/include")]
     folders += [folder / "cccl" for folder in folders if (folder / "cccl").is_dir()]
     return [f"-I{folder}" for folder in folders]
@@ -88,7 +88,7 @@ def with_nvcc(source: pathlib.Path, options: Sequence[str]) -> bytes:
 
 
 def without_debug_information(ptx: bytes) -> bytes:
-    """Drop the sections of a debug build and its list of files: they hold paths of this machine."""
+    """Remove debug sections and the list of files, which contain paths of this machine."""
     return re.sub(rb"^\t*\.(section[^{]*\{[^}]*\}|file\t.*)\n", b"", ptx, flags=re.MULTILINE)
 
 
@@ -102,7 +102,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for source in arguments.sources:
         options = [f"--gpu-architecture={arguments.arch}", *arguments.option]
-        # The examples include nothing, and their PTX says so.
+        # The examples include nothing; their PTX must not depend on include folders.
         if re.search(r"^#include", source.read_text(), re.MULTILINE):
             options += includes()
         compile_with = with_nvcc if arguments.nvcc else with_nvrtc

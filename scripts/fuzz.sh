@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fuzzes: each target of fuzz/ for SECONDS_EACH seconds (60), with AddressSanitizer, on the simulated driver.
+# Fuzzes each target of fuzz/ for SECONDS_EACH seconds (60), with AddressSanitizer, on the simulated driver.
 #
 #     scripts/fuzz.sh [TARGET...]
 #
-# What was found worth keeping is kept in cargo's target folder, and is where the next run begins; fuzz/seeds has the
-# first inputs. An input that fails is written to fuzz/artifacts, and named.
+# The corpus is in cargo's target folder, and later runs extend it; fuzz/seeds has the first inputs. A failing input is
+# written to fuzz/artifacts, and its path is printed.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 seconds=${SECONDS_EACH:-60}
@@ -13,12 +13,12 @@ PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
 version=0.13.1
 
 if ! has cargo-fuzz; then
-    say "building cargo-fuzz $version (some minutes, once)"
+    say "building cargo-fuzz $version (takes minutes, once)"
     cargo install --quiet --locked "cargo-fuzz@$version" || die 'cargo-fuzz could not be installed'
 fi
 scripts/sim.sh
 
-# Its own, or for PTX the kernels that the repository has for another purpose.
+# Copies the seeds of a target; those of `ptx` are the repository's kernels.
 seeds() { # TARGET CORPUS
     case $1 in
         ptx) find examples benches sim tests -name '*.ptx' -size -64k -exec cp {} "$2" \; ;;
@@ -34,7 +34,7 @@ fuzz() { # TARGET
     (cd fuzz && CARGO_TARGET_DIR=$work cargo +nightly fuzz build --fuzz-dir . "$1") >"$log" 2>&1 ||
         { cat "$log" >&2; return 1; }
     say "fuzzing $1 for $seconds s"
-    # One line for each doubling of the executions, and one now and then: its first columns.
+    # Progress: the first columns of libFuzzer's last line, every 10 s.
     sim/run "$work/$(rustc +nightly -vV | sed -n 's/^host: //p')/release/$1" -max_total_time="$seconds" \
         -rss_limit_mb=4096 -artifact_prefix="fuzz/artifacts/$1/" "$corpus" >"$log" 2>&1 &
     local pid=$! last

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs vkgdr-sim, the simulated CUDA driver and the Vulkan layers, or removes what was installed:
+# Installs vkgdr-sim, the simulated CUDA driver and the Vulkan layers, or uninstalls them:
 #
 #     scripts/install-sim.sh [--uninstall]
 #
-# PREFIX, LIBDIR and DESTDIR say where to (scripts/prefix.sh). All of it is in a folder of its own, where no program
+# PREFIX, LIBDIR and DESTDIR select the folders (scripts/prefix.sh). Everything is in one folder, in which no program
 # looks for a driver; only vkgdr-sim is linked into $PREFIX/bin.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,7 +13,7 @@ source scripts/prefix.sh
 bindir=$(realpath -ms "$prefix/bin")
 simdir=$libdir/vkgdr-sim
 
-files() { # FOLDER: what is in it, but for the tests' cache
+files() { # FOLDER: lists its files, except the tests' cache
     find "$1" -name cache -prune -o \( -type f -o -type l \) -printf '%P\n' | sort
 }
 
@@ -35,7 +35,7 @@ if has cargo || [ "$(id -u)" -ne 0 ]; then
     scripts/setup.sh rust
     scripts/sim.sh
 fi
-[ -e "$VKGDR_SIM_DIR/vkgdr-sim" ] || die 'cargo is missing: run this as the user who has it first, then as root'
+[ -e "$VKGDR_SIM_DIR/vkgdr-sim" ] || die 'cargo is missing: first run this as a user who has cargo, then as root'
 
 writable "$bindir" "$simdir"
 cd "$VKGDR_SIM_DIR"

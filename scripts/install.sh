@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the C library and installs it, or removes what was installed:
+# Builds the C library and installs it, or uninstalls it:
 #
 #     scripts/install.sh [--uninstall]
 #
-# PREFIX, LIBDIR and DESTDIR say where to (scripts/prefix.sh).
+# PREFIX, LIBDIR and DESTDIR select the folders (scripts/prefix.sh).
 #
-# An ordinary user builds, and may leave the installing to root, who need not have cargo: root then takes what the
-# user has built.
+# An ordinary user builds, and may leave the installation to root, who needs no cargo: root then installs the user's
+# build.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck source=prefix.sh
@@ -14,17 +14,17 @@ source scripts/prefix.sh
 
 includedir=$(realpath -ms "$prefix/include")
 
-# The library of the C API has a version of its own, which its soname begins.
+# The C API's library version; the soname ends in its major number.
 setting() { # TABLE KEY FILE
     sed -n "/^\[$1\]/,/^\[/s/^$2 = \"\(.*\)\".*/\1/p" "$3"
 }
 version=$(setting workspace.package version Cargo.toml)
 so_version=$(setting package.metadata.capi.library version ffi/c/Cargo.toml)
 so_major=${so_version%%.*}
-[[ $version == *.*.* && $so_version == *.*.* ]] || die 'Cargo.toml or ffi/c/Cargo.toml tells no version'
+[[ $version == *.*.* && $so_version == *.*.* ]] || die 'Cargo.toml or ffi/c/Cargo.toml has no version'
 
 built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}release
-# What a program that links libvkgdr.a needs besides, as rustc says.
+# The libraries that libvkgdr.a needs, according to rustc.
 static_libs_file=$built/libvkgdr_c.libs
 
 installed=(
@@ -39,7 +39,7 @@ installed=(
     "$libdir/cmake/vkgdr/vkgdrConfigVersion.cmake"
 )
 
-# The dynamic linker's cache, where that is ours to write.
+# Updates the dynamic linker's cache, as root and without DESTDIR.
 update_linker_cache() {
     if [ -z "$destdir" ] && [ "$(id -u)" -eq 0 ]; then
         PATH=$PATH:/usr/sbin:/sbin ldconfig 2>/dev/null || true
@@ -56,33 +56,33 @@ build() {
     local log libs
     scripts/setup.sh rust
     say 'building the C library'
-    # rustc repeats its note when nothing has to be built.
+    # rustc prints the note even if nothing has to be built.
     log=$(cargo rustc --color never --locked --release --package vkgdr-c -- --print native-static-libs 2>&1) || {
         printf '%s\n' "$log" >&2
         die 'the C library could not be built'
     }
     libs=$(sed -n 's/^note: native-static-libs: //p' <<<"$log" | tail -n 1)
-    [ -n "$libs" ] || die 'rustc does not tell what the static library needs'
-    # Each once, without those that compilers add to every program: libc, and the unwinder, which is libgcc_s or, with
-    # -static, libgcc_eh.
+    [ -n "$libs" ] || die 'rustc does not list the libraries that the static library needs'
+    # Each once, except those that compilers link by default: libc, and the unwinder (libgcc_s, or libgcc_eh with
+    # -static).
     tr ' ' '\n' <<<"$libs" | awk 'NF && $0 != "-lc" && $0 != "-lgcc_s" && !seen[$0]++' | paste -sd ' ' \
         >"$static_libs_file"
 }
 
-# For root without cargo: what a user has built must be there, and newer than the sources.
+# For root without cargo: the user's build must exist and be newer than the sources.
 check_build() {
     local newer
-    [ -e "$static_libs_file" ] || die 'cargo is missing: run this as the user who has it first, then as root'
+    [ -e "$static_libs_file" ] || die 'cargo is missing: first run this as a user who has cargo, then as root'
     newer=$(find src ffi/c/{src,build.rs,Cargo.toml} Cargo.{toml,lock} -newer "$static_libs_file" -print -quit)
-    [ -z "$newer" ] || die "$newer has changed since the C library was built: run this as the user who has cargo first"
+    [ -z "$newer" ] || die "$newer has changed since the C library was built: first run this as a user who has cargo"
 }
 
-# In FILE, with the @NAMES@ filled in.
+# Prints FILE with its @PLACEHOLDERS@ filled in.
 filled_in() { # FILE
     local text libs prefix_from_pc=$prefix include_from_lib=$includedir
     text=$(<"$1")
     libs=$(<"$static_libs_file")
-    # Relative, so that the tree can be moved, unless it is not one tree.
+    # Relative paths let the installed tree be moved; impossible if LIBDIR is outside PREFIX.
     if [[ $libdir == "${prefix%/}"/* ]]; then
         prefix_from_pc="\${pcfiledir}/$(realpath -ms --relative-to="$libdir/pkgconfig" "$prefix")"
         include_from_lib=$(realpath -ms --relative-to="$libdir" "$includedir")
@@ -119,11 +119,11 @@ install_all() {
     put_text ffi/c/cmake/vkgdrConfigVersion.cmake.in "$libdir/cmake/vkgdr/vkgdrConfigVersion.cmake"
 }
 
-# How programs find a library that is not where the tools look.
+# Prints how to find a library outside the folders that tools search.
 explain() {
     [ -z "$destdir" ] || return 0
     [[ $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null) == *" $libdir/libvkgdr.so.$so_major"* ]] && return
-    say 'tools do not look there by themselves; tell them:'
+    say 'tools do not search this folder by default; set'
     printf '    export %s=%q\n' \
         PKG_CONFIG_PATH "$libdir/pkgconfig" CMAKE_PREFIX_PATH "$prefix" LD_LIBRARY_PATH "$libdir"
 }

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: where things are, and how they speak.
+# Sourced by the other scripts: paths, messages, and functions to find programs.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -19,7 +19,7 @@ die() {
     exit 1
 }
 
-# Decided once for a whole run, so that no test can decide differently (sim/run keeps it).
+# Chooses the CUDA driver once for the whole run; sim/run keeps the choice.
 choose_driver() {
     VKGDR_CUDA_DRIVER=$(sim/run --driver) || exit 1
     export VKGDR_CUDA_DRIVER
@@ -29,22 +29,22 @@ choose_driver() {
     esac
 }
 
-# Runs a command in a subshell that ends at its first error, and puts the exit status in $status. What is run in an `if` or
-# before `||` goes on after errors instead, whatever `set -e` says, and only its last command counts.
+# Runs a command in a subshell that ends at its first error, and stores the exit status in $status. In an `if` or before
+# `||`, bash would ignore `set -e` within the command, and only its last status would count.
 attempt() { # COMMAND...
     set +e
     (
         set -e
         "$@"
     )
-    # shellcheck disable=SC2034 # for the caller
+    # shellcheck disable=SC2034 # used by the caller
     status=$?
     set -e
 }
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# ldconfig is outside an ordinary user's PATH on Debian.
+# On Debian, ldconfig is not in an ordinary user's PATH.
 has_library() { [[ $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null) == *"$1 "* ]]; }
 
 has_file() { compgen -G "$1" >/dev/null; }
@@ -62,19 +62,19 @@ find_python() {
             command -v "$python"
             return
         fi
-        # Only what was asked for.
+        # If PYTHON is set, no other interpreter is tried.
         [ -z "${PYTHON:-}" ] || return 1
     done
     return 1
 }
 
-# Changes with everything that the Python package is built from.
+# A hash of all sources of the Python package.
 package_key() {
     find Cargo.{toml,lock} src ffi/python/{src,vkgdr,Cargo.toml,pyproject.toml,README.md} -type f \
         ! -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 
-# Writes the lines of the test requirements that name these packages.
+# Writes the lines of the test requirements for these packages to FILE.
 python_needs() { # FILE PACKAGE...
     local file=$1 package
     shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats, lints, types and documentation of Rust, Python and the shell scripts, with warnings as errors.
+# Checks formatting, lints, types and documentation of Rust, Python and the shell scripts; warnings are errors.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -27,7 +27,7 @@ say 'ruff'
 say 'mypy'
 export MYPYPATH=ffi/python MYPY_CACHE_DIR=$python_target/mypy
 "$venv/bin/mypy" --config-file "$config" --no-error-summary "${typed[@]}"
-# The stubs against the extension module as it is.
+# Compares the type stubs with the built extension module.
 "$venv/bin/python" -m mypy.stubtest --mypy-config-file "$config" --concise \
     --allowlist ffi/python/stubtest-allowlist.txt --ignore-unused-allowlist vkgdr._vkgdr
 

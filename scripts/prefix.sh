@@ -1,8 +1,8 @@
-# Sourced by the scripts that install: where to, and how files are put there and removed.
+# Sourced by the installing scripts: the destination folders, and functions that install and remove files.
 #
-#   PREFIX   where it goes; default /usr/local
+#   PREFIX   the installation prefix; default /usr/local
 #   LIBDIR   the folder of the libraries; default $PREFIX/lib
-#   DESTDIR  put in front of every path, for packages; the files do not know of it
+#   DESTDIR  a staging folder, prepended to every path for packagers; it does not appear in installed files
 # shellcheck shell=bash
 umask 022
 
@@ -12,7 +12,7 @@ destdir=${DESTDIR:-}
 for name in PREFIX:"$prefix" LIBDIR:"$libdir" DESTDIR:"${destdir:-/}"; do
     case ${name#*:} in /*) ;; *) die "${name%%:*} must begin with a slash, unlike '${name#*:}'" ;; esac
     case $name in
-        *$'\n'* | *'"'* | *\\* | *'$'*) die "${name%%:*} has a character that no build tool would take" ;;
+        *$'\n'* | *'"'* | *\\* | *'$'*) die "${name%%:*} contains a newline, quote, backslash or dollar sign" ;;
     esac
 done
 prefix=$(realpath -ms "$prefix")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the wheel of pycuda for an interpreter, and prints its path:
+# Builds pycuda's wheel for an interpreter and prints its path:
 #
 #     scripts/pycuda.sh PYTHON
 #
-# No CUDA toolkit is needed: the headers come from NVIDIA's wheels, and it is linked to the simulated driver, whose
-# name is the real one's. It takes one or two minutes, so the wheel is kept in $CARGO_TARGET_DIR/python/wheels, and
-# for other checkouts in ${XDG_CACHE_HOME:-~/.cache}/vkgdr-tests.
+# No CUDA toolkit is needed: the headers come from NVIDIA's wheels, and the wheel is linked to the simulated driver,
+# which has the real one's soname. A build takes one or two minutes, so the wheel is kept in
+# $CARGO_TARGET_DIR/python/wheels, and for other checkouts in ${XDG_CACHE_HOME:-~/.cache}/vkgdr-tests.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -41,16 +41,16 @@ CUDA_ROOT = "$work/headers/nvidia/cu13"
 CUDA_INC_DIR = ["$work/headers/nvidia/cu13/include"]
 CUDADRV_LIB_DIR = ["$VKGDR_SIM_DIR"]
 SITECONF
-    # HOME: pycuda's set-up would read a configuration there.
+    # pycuda's setup would read a configuration file in HOME.
     HOME=$work PIP_CACHE_DIR=$("$python" -m pip cache dir) "$python" -m pip wheel --no-deps \
         --disable-pip-version-check --no-input --wheel-dir "$work/wheels" "$work/pycuda-$pycuda"
 } >"$log" 2>&1 || {
     tail -n 40 "$log" >&2
-    die "pycuda $pycuda could not be built (the last lines are above)"
+    die "pycuda $pycuda could not be built (last lines of the log above)"
 }
 [ -e "$work/wheels/$pattern" ] || die "pycuda was built as $(ls "$work/wheels"), not as $pattern"
 keep() { # FOLDER
-    # Renamed into place, since another checkout may look at the same time.
+    # Renamed into place: another checkout may read the folder at the same time.
     mkdir -p "$1" && cp "$work/wheels/$pattern" "$1/.$$" && mv "$1/.$$" "$1/$pattern"
 }
 keep "$wheels"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures the Python package against vkgdr 0.1 from PyPI, which gets an environment of its own:
+# Measures the Python package against vkgdr 0.1 from PyPI, which has a virtual environment of its own:
 #
 #     scripts/python-bench.sh [ARGUMENT of benches/python_peer.py...]
 #
@@ -11,11 +11,11 @@ scripts/python.sh package
 ours=$python_target/venv/bin/python
 peer=$python_target/peer/bin/python
 
-# Both must run on the same interpreter.
+# Both must use the same interpreter.
 version=$("$ours" -c 'import sys; print(sys.base_prefix, sys.version)')
 if ! "$peer" -c 'import sys, vkgdr; assert (vkgdr.__version__, sys.argv[1]) == ("0.1", f"{sys.base_prefix} {sys.version}")' \
     "$version" 2>/dev/null; then
-    say 'making an environment with vkgdr 0.1 (once)'
+    say 'making a virtual environment with vkgdr 0.1 (once)'
     rm -rf "$python_target/peer"
     "$ours" -c 'import sys, venv; venv.create(sys.argv[1], with_pip=True)' "$python_target/peer"
     "$peer" -m pip install "${pip_options[@]}" vkgdr==0.1 || die 'vkgdr 0.1 could not be installed (is there internet?)'

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Tests the Python package in the virtual environment that scripts/python.sh makes, with the driver and the layers that
-# sim/run chooses:
+# Tests the Python package in the virtual environment of scripts/python.sh, with the driver and layers chosen by
+# sim/run:
 #
 #     scripts/python-test.sh tests [PYTEST-ARGUMENT...]
 #     scripts/python-test.sh examples     runs examples/python
-#     scripts/python-test.sh install      a plain `pip install ./ffi/python`, in an environment of its own
+#     scripts/python-test.sh install      runs `pip install ./ffi/python` in a fresh virtual environment
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Nothing is left in the sources.
+# Keeps __pycache__ folders out of the sources.
 export PYTHONDONTWRITEBYTECODE=1
 python=("$python_target/venv/bin/python" -X dev -W error)
 
-# pycuda and Mesa keep files in it.
+# pycuda and Mesa write caches.
 use_own_cache() { export XDG_CACHE_HOME=$python_target/cache; }
 
 tests() {
     use_own_cache
-    # Without the layer, tests that look at Vulkan or inject faults skip themselves.
+    # Without the layer, tests that inspect Vulkan or inject faults skip themselves.
     [ "$(sim/run --driver)" != sim ] || export VKGDR_TEST_LAYERS=${VKGDR_TEST_LAYERS:-faults}
     sim/run "${python[@]}" -m pytest ffi/python/tests "$@"
 }
@@ -36,7 +36,7 @@ install() {
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     "$(find_python)" -m venv "$work/venv"
-    # As a user's: pip fetches maturin by itself, and there is no numpy.
+    # As a user would install it: pip fetches maturin, and numpy is absent.
     "$work/venv/bin/python" -m pip install "${pip_options[@]}" ./ffi/python
     cd "$work"
     "$root/sim/run" "$work/venv/bin/python" -X dev -W error -m vkgdr

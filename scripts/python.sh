@@ -1,24 +1,23 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of the Python package's tests and lints, $CARGO_TARGET_DIR/python/venv, and brings it
-# up to date:
+# Makes or updates the virtual environment of the Python package's tests and lints, $CARGO_TARGET_DIR/python/venv:
 #
 #     scripts/python.sh [PART...]
 #
-#   package   the package itself, built from the sources as they are now
+#   package   the package itself, built from the current sources
 #   pycuda    pycuda, built against the simulated CUDA driver (scripts/pycuda.sh)
-#   nvcc      NVIDIA's compiler for CUDA, which pycuda calls for its kernels: 120 MB
+#   nvcc      NVIDIA's CUDA compiler, which pycuda runs to compile kernels: 120 MB
 #   torch     PyTorch without CUDA's libraries (scripts/torch.sh)
-#   wheel     what scripts/wheel.sh needs
-#   usage     says how to use it
+#   wheel     the requirements of scripts/wheel.sh
+#   usage     prints how to use the environment
 #
-# Without a part, only what tests/requirements.txt names. What is up to date is left alone, which takes no second.
-# PYTHON names the interpreter; without it, the first python3 that is new enough.
+# Without a part, only the packages of tests/requirements.txt. Parts that are up to date are skipped, in under a second.
+# PYTHON names the interpreter; the default is the first python3 that is new enough.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 requirements=ffi/python/tests/requirements.txt
 venv=$python_target/venv
-# What was done to the environment, one file for each part; gone with it.
+# One stamp file for each installed part, inside the environment, so that both are removed together.
 stamps=$venv/vkgdr-stamps
 
 python=$(find_python) || die 'there is no Python 3.11 or newer: install one, or name it with PYTHON='
@@ -47,7 +46,7 @@ package() {
     key=$(package_key)
     up_to_date package "$key" && return
     say 'building the Python package'
-    # As `pip install ./ffi/python` does, but with the maturin that is here; test.sh tries that one.
+    # Like `pip install ./ffi/python`, which test.sh runs too, but with the maturin already installed.
     PATH=$venv/bin:$PATH MATURIN_PEP517_ARGS=--locked "$venv/bin/python" -m pip install "${pip_options[@]}" \
         --no-deps --no-build-isolation --force-reinstall ./ffi/python || die 'the Python package could not be built'
     stamp package "$key"

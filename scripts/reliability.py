@@ -1,9 +1,9 @@
-"""Writes docs/reliability.md from what the parts of scripts/reliability.sh said.
+"""Writes docs/reliability.md from the logs of scripts/reliability.sh.
 
     scripts/reliability.py LOGS PAGE
 
-A part's log has lines that begin with "reliability: ", a word and NAME=VALUE pairs, of which the last value may have
-spaces if its name is "what". Whatever is kept by hand is in docs/found.md, beside the page, and goes into it whole.
+The log of a part contains lines of "reliability: ", a kind and NAME=VALUE pairs; a last pair named "what" may contain
+spaces. docs/found.md, which is kept by hand, is appended to the page.
 """
 
 import re
@@ -16,26 +16,27 @@ Facts = dict[str, str]
 
 HEAD = """# Reliability
 
-What was tried to break this library, and what came of it. `make reliability` runs all of it and writes this page anew;
-`scripts/reliability.sh PART...` runs parts. The numbers are of the simulated CUDA driver on lavapipe, from the runs
-that each section names. `make test` runs the sweep, the processes and a few thousand steps of the sequences every time.
+Stress tests of this library and their results. `make reliability` runs all of them and rewrites this page;
+`scripts/reliability.sh PART...` runs parts. All results are from the simulated CUDA driver on lavapipe, at the time
+stated in each section. `make test` always runs the failure sweep, the process tests and some thousand steps of the
+sequences.
 """
 
 SANITY = """
-Each case of gdrcopy's sanity suite that makes sense for this library is a test with the case's name in
-`tests/process/sanity.rs`; the head of that file says which do not, and why.
+Each case of gdrcopy's sanity suite that applies to this library is a test of the same name in
+`tests/process/sanity.rs`; the head of that file lists the others, with reasons.
 
 | gdrcopy | here |
 |---|---|
-| `basic_cumemalloc`, `basic_vmmalloc` | `basic`, for each kind that the CPU sees |
+| `basic_cumemalloc`, `basic_vmmalloc` | `basic`, for each kind with a host view |
 | `basic_with_tokens` | none: there are no tokens, nothing is pinned |
-| `basic_unaligned_mapping` | `basic_unaligned_mapping`: a region may begin anywhere |
+| `basic_unaligned_mapping` | `basic_unaligned_mapping`: a region may begin at any byte |
 | `basic_small_buffers_mapping` | `basic_small_buffers_mapping` |
 | `basic_child_thread_pins_buffer_…` | `basic_child_thread_pins_buffer`: allocated, shared and freed by threads |
 | `data_validation_…` | `data_validation`: through the pointer, by `write` and `read`, at word, byte and no alignment |
 | `invalidation_access_after_gdr_close_…` | `invalidation_access_after_gdr_close`: memory outlives its handle |
-| `invalidation_access_after_free_…` | `invalidation_access_after_free`: nothing is mapped there any more. Safe Rust \
-does not compile it, Python raises, C has it documented |
+| `invalidation_access_after_free_…` | `invalidation_access_after_free`: the address is no longer mapped. Safe Rust \
+rejects such an access at compile time, Python raises, C documents it |
 | `invalidation_two_mappings_…` | `invalidation_two_mappings`: one outlives the other |
 | `invalidation_fork_access_after_free_…` | `invalidation_fork_access_after_free` |
 | `invalidation_fork_after_gdr_map_…` | `invalidation_fork_after_gdr_map` |
@@ -49,7 +50,7 @@ descriptor is refused |
 
 
 def facts_of(line: str) -> Facts:
-    """Read the pairs of a line."""
+    """Parse the pairs of a line."""
     pairs = dict(re.findall(r"(\w+)=(\S+)", line))
     if sentence := re.search(r" what=(?!.* \w+=)(.*)", line):
         pairs["what"] = sentence[1]
@@ -57,10 +58,10 @@ def facts_of(line: str) -> Facts:
 
 
 class Log:
-    """What a part said."""
+    """The log of a part."""
 
     def __init__(self, path: Path) -> None:
-        """Read the log; one that is missing has nothing."""
+        """Read the log; a missing one counts as empty."""
         self.text = path.read_text(errors="replace") if path.exists() else ""
         self.facts: dict[str, list[Facts]] = defaultdict(list)
         for kind, rest in re.findall(r"reliability: (\w+) (.*)$", self.text, re.M):
@@ -71,55 +72,55 @@ class Log:
         return next(iter(self.facts[kind]), {})
 
     def when(self) -> str:
-        """Say when it ran, on what, and how it ended."""
+        """Return a sentence with the time of the run, the machine and the result."""
         ran, ended = self.one("ran"), self.one("ended")
         if not ran:
             return "Not run yet."
-        how = f"{ended['status']}, {ended['seconds']} s" if ended else "did not come to its end"
+        how = f"{ended['status']}, {ended['seconds']} s" if ended else "did not finish"
         return f"Ran {ran['date']} {ran['time']} UTC, version {ran['version']}, on {ran['cores']} cores: {how}."
 
 
 def number(text: str) -> str:
-    """Write a number with its thousands apart."""
+    """Format a number with thousands separators."""
     return f"{int(text):,}" if text.isdecimal() else text
 
 
 def wrapped(text: str) -> str:
-    """Break the lines of paragraphs."""
+    """Wrap paragraphs at 120 columns."""
     return "\n\n".join(textwrap.fill(paragraph, 120) for paragraph in text.split("\n\n")).rstrip() + "\n\n"
 
 
 def table(head: str, rows: list[list[str]]) -> str:
-    """Write a table with a head of words between bars."""
+    """Format a Markdown table."""
     lines = [f"| {head} |", "|" + "---|" * len(head.split("|"))]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def sweep(log: Log) -> str:
-    """List operations, their calls, and the faults tried."""
+    """List operations, their driver calls, and the injected faults."""
     found = log.facts["sweep"]
     calls, faults = (sum(int(facts[name]) for facts in found) for name in ("calls", "faults"))
     text = (
-        "Every driver call that an operation makes is made to fail in turn, with several codes of each driver "
-        "(`tests/failures`). The error must name the call and keep its code, and then live objects of both drivers, "
-        "the current context, descriptors and mappings must be as before. Operations with 0 calls are watched not to "
-        f"make one.\n\n**{len(found)} operations, {number(str(calls))} calls, {number(str(faults))} faults.**\n\n"
+        "Each driver call of an operation fails in turn, with several codes of each driver (`tests/failures`). The "
+        "error must name the call and keep its code, and live objects of both drivers, the current context, descriptors "
+        "and mappings must be unchanged afterwards. Operations with 0 calls are checked to make none.\n\n"
+        f"**{len(found)} operations, {number(str(calls))} calls, {number(str(faults))} faults.**\n\n"
     )
     groups: dict[str, list[Facts]] = defaultdict(list)
     for facts in found:
-        # Kinds of memory and the context's two places are variants of an operation.
+        # The kinds of memory and of contexts are variants of one operation.
         name = re.sub(r",? (of )?(plain|primary) context$", "", facts.get("what", ""))
         groups[re.sub(r"( of)? (mapped|host|device) memory\b", "", name)].append(facts)
     rows = [
         [name, str(len(group)), *(str(sum(int(facts[key]) for facts in group)) for key in ("calls", "faults"))]
         for name, group in groups.items()
     ]
-    return wrapped(text) + table("operation | variants | calls of both drivers | faults tried", sorted(rows))
+    return wrapped(text) + table("operation | variants | calls of both drivers | faults injected", sorted(rows))
 
 
 def sequences(log: Log) -> str:
-    """List steps by profile."""
+    """List the steps of each profile."""
     rows = [
         [
             {"alone": "one thread", "threads": "16 threads"}.get(facts["what"], facts["what"]),
@@ -133,9 +134,9 @@ def sequences(log: Log) -> str:
         for facts in log.facts["sequences"]
     ]
     text = (
-        "Random steps over everything that the crate does, against a model that knows what every byte must be for the "
-        "CPU and for the device; in the end both drivers' ledgers are as before (`tests/sequences`). *Refused* are "
-        "allocations for which a device profile has no room.\n\n"
+        "Random steps over all public operations, checked against a model of every byte as the CPU and the device must "
+        "see it; afterwards the drivers' ledgers of live objects must be unchanged (`tests/sequences`). *Refused* "
+        "counts allocations that exceed the memory of a device profile.\n\n"
     )
     skipped = [f"* {line}" for line in re.findall(r"^skipped: .*$", log.text, re.M)]
     head = "how | device profile | copies | layers | sequences | steps | refused"
@@ -143,32 +144,32 @@ def sequences(log: Log) -> str:
 
 
 def passed(log: Log) -> str:
-    """Count what passed, by the file of the test."""
+    """Count the tests that passed, by file."""
     names = sorted(set(re.findall(r"PASS .*? vkgdr::(\w+) (\w+)::(\w+)", log.text)))
     by_file: dict[str, list[str]] = defaultdict(list)
     for binary, module, name in names:
         by_file[f"{binary}/{module}"].append(name)
     rows = [[f"`tests/{name}.rs`", str(len(tests))] for name, tests in by_file.items()]
     text = (
-        "A forked child is refused every public operation, releases nothing of its parent's however it ends, and the "
-        "parent goes on (`fork…`). Children killed at random moments leave nothing behind; SIGTERM and "
-        "SIGINT end a process that copies, by the signal and without a word; with 64 descriptors errors name the "
-        "limit, and all goes on when there is room again (`ends`).\n\n"
+        "In a forked child every public operation is refused, nothing of the parent's is released however the child "
+        "ends, and the parent works on (`fork…`). Children killed at random moments leave nothing behind; SIGTERM and "
+        "SIGINT terminate a copying process without output; with 64 descriptors errors name the limit, and operations succeed "
+        "again once descriptors are free (`ends`).\n\n"
     )
     return wrapped(text) + table("tests | passed", rows) + SANITY
 
 
 def sanitizers(log: Log) -> str:
-    """Write one row for each that ran."""
+    """Write one row for each sanitizer."""
     what = {
-        "address": "AddressSanitizer, LeakSanitizer: the crate's tests, but for the exhaustive ones of copy plans",
-        "thread": "ThreadSanitizer: 16 threads of sequences, and of pools; nothing suppressed",
+        "address": "AddressSanitizer, LeakSanitizer: the crate's tests",
+        "thread": "ThreadSanitizer: 16 threads of sequences, 8 threads of pools, the copy counters; no suppressions",
         "c": "AddressSanitizer, UBSan, LeakSanitizer and Valgrind: the C and C++ programs",
         "python": "AddressSanitizer: the Python tests, with the extension module and the simulator instrumented",
-        "miri": "Miri: the pure parts",
+        "miri": "Miri: the modules that call no driver",
     }
     results = {facts["name"]: facts["result"] for facts in log.facts["sanitizer"]}
-    rows = [[words, results.get(name, "not run, or not clean")] for name, words in what.items()]
+    rows = [[words, results.get(name, "not run, or failed")] for name, words in what.items()]
     return table("sanitizer | result", rows)
 
 
@@ -179,28 +180,28 @@ def fuzz(log: Log) -> str:
         [f"`{facts['target']}`", facts["seconds"], *(number(facts[name]) for name in counts)]
         for facts in log.facts["fuzz"]
     ]
-    text = "libFuzzer with AddressSanitizer. Coverage is in edges of the code, features as libFuzzer counts them.\n\n"
+    text = "libFuzzer with AddressSanitizer. Coverage counts edges of the code; features are libFuzzer's.\n\n"
     return wrapped(text) + table("target | seconds | executions | coverage | features", rows)
 
 
 def flush(log: Log) -> str:
-    """Write what the broken-flush proof said."""
+    """List the tests that detect each broken flush."""
     lines = log.facts["flush"]
     text = (
-        "Patches break the library's flush in a copy (`tests/mutations`); at least three tests must then fail on\n"
-        "memory that is not coherent (`scripts/broken-flush.sh`).\n"
+        "`scripts/broken-flush.sh` applies each patch of `tests/mutations`, which breaks flush, to a copy of the\n"
+        "sources; at least three tests must then fail on non-coherent memory.\n"
     )
     for facts in lines:
         names = ", ".join(f"`{name}`" for name in facts.get("tests", "").split(",") if name)
-        text += f"\n**{facts.get('broken', '')}: {facts.get('result', '')} tests fail.**\n{names}\n"
+        text += f"\n**{facts.get('broken', '')}: detected by {facts.get('result', '')} tests.**\n{names}\n"
     return text
 
 
 def soak(log: Log) -> str:
-    """Write what stayed flat."""
+    """Write the soak's figures."""
     text = (
-        "Sixteen threads of sequences; `tests/sequences/soak.rs` says what flat is. Heap and resident memory are the "
-        "least of the first and of the last third.\n\n"
+        "Sixteen threads of sequences; `tests/sequences/soak.rs` defines the limits. Heap and resident memory are the "
+        "minima of the first and of the last third.\n\n"
     )
     facts, steps = log.one("soak"), log.one("sequences")
     if not facts:
@@ -223,7 +224,7 @@ def soak(log: Log) -> str:
 SECTIONS = {
     "sweep": ("Failure sweep", sweep),
     "sequences": ("Random sequences and threads", sequences),
-    "processes": ("Forks, kills, limits, signals, and gdrcopy's cases", passed),
+    "processes": ("Forks, kills, limits, signals, and gdrcopy's sanity suite", passed),
     "sanitizers": ("Sanitizers", sanitizers),
     "fuzz": ("Fuzzing", fuzz),
     "flush": ("Broken flush", flush),

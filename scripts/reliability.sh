@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Runs what docs/reliability.md tells of, and writes it anew:
+# Runs the parts of docs/reliability.md and rewrites it:
 #
 #     scripts/reliability.sh [PART...]
 #
 #   sweep       every driver call of every public operation made to fail
-#   sequences   random sequences against the model: STEPS (100,000) alone, with uncached copies, and on 16 threads, and
-#               alone and on 16 threads for each device profile; 10,000 under the validation layer
-#   processes   forks, kills, limits, signals, and gdrcopy's cases
+#   sequences   random sequences against the model: STEPS (100,000) on one thread, with uncached copies, and on 16
+#               threads, and on 1 and 16 threads for each device profile; 10,000 under the validation layer
+#   processes   forks, kills, limits, signals, and gdrcopy's sanity suite
 #   sanitizers  scripts/sanitize.sh
 #   fuzz        scripts/fuzz.sh, SECONDS_EACH (60) seconds a target
-#   flush       scripts/broken-flush.sh: tests must fail where flushing does
+#   flush       scripts/broken-flush.sh: tests must detect a broken flush
 #   soak        scripts/soak.sh, MINUTES (10)
-#   page        only the page, from what ran last
+#   page        only rewrites the page from the last results
 #
-# Without a part, all. What a part says is kept in cargo's target folder, so that the page has the others' last results.
+# Without a part, all. Each part's log is kept in cargo's target folder, so that the page includes the last results of
+# parts that did not run.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 logs=$target/reliability
@@ -34,7 +35,7 @@ sequences_of() { # STEPS TEST [VARIABLE=VALUE...]
         cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture "$test"
 }
 
-# The GPUs that the simulated one can look like.
+# Lists the device profiles of the simulated GPU.
 profiles() { "$VKGDR_SIM_DIR/vkgdr-sim" --profiles | awk '/^[a-z][a-z0-9-]*  /{print $1}'; }
 
 sweep() { tests --test failures; }

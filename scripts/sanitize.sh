@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the tests under the sanitizers, and under Miri what needs no driver, with the nightly compiler:
+# Runs the tests under the sanitizers, and the modules that call no driver under Miri, with the nightly compiler:
 #
 #     scripts/sanitize.sh [address | thread | c | python | miri]...      all of them by default
 #
-# Each has a folder of its own in cargo's target folder and builds everything anew there, the simulated driver and the
-# test layers included: some minutes the first time. VKGDR_STEPS is how many steps the sequences do under
+# Each part has a folder of its own in cargo's target folder and builds everything there, the simulated driver and the
+# test layers included, which takes minutes the first time. VKGDR_STEPS is the number of steps of the sequences under
 # ThreadSanitizer, 10,000 by default.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -14,8 +14,8 @@ whole_target=$target
 
 nightly() { RUSTUP_TOOLCHAIN=nightly "$@"; }
 
-# Build scripts and macros are not instrumented where the target is named. Libraries that are loaded at run time have
-# the sanitizer's functions from the program.
+# Naming the target keeps build scripts and macros uninstrumented. -rdynamic exports the sanitizer's functions to
+# libraries loaded at run time.
 instrument() { # SANITIZER
     target=$whole_target/sanitize-$1
     export CARGO_TARGET_DIR=$target VKGDR_SIM_DIR=$target/sim
@@ -24,19 +24,18 @@ instrument() { # SANITIZER
     export LSAN_OPTIONS="suppressions=$root/scripts/lsan.supp:print_suppressions=0"
 }
 
-# Every Rust test of the crate. LeakSanitizer comes with it.
+# Every Rust test of the crate under AddressSanitizer, which includes LeakSanitizer.
 address() (
     instrument address
     nightly scripts/sim.sh dev
     if has cargo-nextest; then
-        nightly cargo nextest run --locked --package vkgdr --profile sanitized --no-fail-fast -E 'not test(copy::plan)'
+        nightly cargo nextest run --locked --package vkgdr --profile sanitized --no-fail-fast
     else
         nightly cargo test --locked --package vkgdr --lib --tests --no-fail-fast
     fi
 )
 
-# What pieces of memory stand in, sixteen threads of sequences, and the pools. The standard library is built anew, too:
-# else its locks are not seen.
+# The tests with threads under ThreadSanitizer. The standard library is rebuilt, since the sanitizer must see its locks.
 thread() (
     instrument thread
     rustup component add --toolchain nightly rust-src >/dev/null 2>&1 ||
@@ -44,12 +43,13 @@ thread() (
     export CARGO_UNSTABLE_BUILD_STD=std TSAN_OPTIONS="halt_on_error=1 history_size=7 ${TSAN_OPTIONS:-}"
     export VKGDR_STEPS=${VKGDR_STEPS:-10000}
     nightly scripts/sim.sh dev
-    nightly cargo test --quiet --locked --package vkgdr --lib -- memory::slab
+    nightly cargo test --quiet --locked --package vkgdr --lib -- copy_engine::counters
     nightly cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture sixteen_threads
     nightly cargo test --quiet --locked --package vkgdr --test pool -- --nocapture eight_threads
 )
 
-# C and C++ programs under AddressSanitizer, with the library as it is shipped: its own memory is Valgrind's to see.
+# C and C++ programs under AddressSanitizer and Valgrind, with the shipped library. It is not instrumented: Valgrind
+# checks its memory accesses.
 c() (
     scripts/sim.sh
     if has cargo-nextest; then
@@ -59,7 +59,7 @@ c() (
     fi
 )
 
-# The Python tests with the extension module instrumented. The interpreter is not: it gets the runtime by LD_PRELOAD.
+# The Python tests with an instrumented extension module, see scripts/python-sanitized.sh.
 python() (
     scripts/python.sh pycuda
     instrument address
@@ -67,18 +67,18 @@ python() (
     scripts/python-sanitized.sh "$python_target/venv"
 )
 
-# What needs no driver, interpreted: undefined behaviour and leaks. The isolation would hide the clock.
+# The unit tests that need no driver, for undefined behaviour and leaks. Isolation is off, since tests read the clock.
 miri() (
     nightly cargo miri --version >/dev/null 2>&1 ||
         rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1 ||
         die 'Miri cannot be installed: rustup component add --toolchain nightly miri rust-src'
     export CARGO_TARGET_DIR=$whole_target/miri MIRIFLAGS=-Zmiri-disable-isolation PROPTEST_CASES=4
     unset CARGO_BUILD_TARGET
-    # From elsewhere: the runner of .cargo/config.toml is not Miri's.
+    # Outside the sources, so that cargo does not find the runner of .cargo/config.toml.
     cd "${TMPDIR:-/tmp}"
     nightly cargo miri test --manifest-path "$root/Cargo.toml" --locked --package vkgdr --lib -- \
-        access::range device::memory_type copy_engine::policy error flags memory::bindings memory::slab \
-        pool::classes pool::options pool::spans stream::copy
+        access::range copy_engine::policy device::memory_type driver::fill_pattern error pool::arena pool::classes \
+        pool::options pool::thread_cache stream::copy
 )
 
 [ $# -gt 0 ] || set -- address thread c python miri

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes sure that what a verb needs is on the machine:
+# Makes sure that the requirements of a make target are installed:
 #
 #     scripts/setup.sh NEED...      rust vulkan lavapipe validation c python aarch64
 #
-# Looks for the thing itself rather than for a package, so that a Vulkan SDK or another distribution will do.
-# What is missing is installed on Debian when root; otherwise the command to run is printed.
+# Looks for files and programs rather than packages, so that a Vulkan SDK or another distribution will do. Missing
+# packages are installed if this runs as root on Debian; otherwise the command to install them is printed.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -18,14 +18,14 @@ has_layer() {
 
 has_sanitizers() { has_file "$(clang -print-resource-dir)/lib/linux/libclang_rt.asan-$(uname -m).a"; }
 
-# The interpreter that find_python finds can make virtual environments, and programs can be built for it.
+# Whether the interpreter of find_python can make virtual environments.
 has_venv() { "$(find_python)" -c 'import ensurepip, venv' 2>/dev/null; }
 
 has_python_headers() {
     has_file "$("$(find_python)" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"
 }
 
-# Debian's name for the interpreter's packages: python3, or python3.11 beside an older python3.
+# Debian's prefix of the interpreter's packages: python3, or python3.11 beside an older python3.
 python_package() {
     local python
     if python=$(find_python); then
@@ -97,7 +97,7 @@ check() {
     done
 }
 
-apt() { # quiet unless it fails
+apt() { # silent unless it fails
     local log
     if ! log=$(DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@" 2>&1); then
         printf '%s\n' "$log" >&2
@@ -119,7 +119,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 
 say "installing Debian packages: ${packages[*]}"
-# A fresh image has no package lists, an old one stale lists: both make the first try fail.
+# The first attempt fails on a fresh image, which has no package lists, and on an old one, whose lists are stale.
 install=(install --yes --no-install-recommends "${packages[@]}")
 apt "${install[@]}" 2>/dev/null || { apt update && apt "${install[@]}"; } ||
     die "apt-get could not install ${packages[*]}"

@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Builds the simulated CUDA driver, the test layers and what starts programs with them, and lays them out:
+# Builds the simulated CUDA driver, the Vulkan test layers and vkgdr-sim:
 #
-#     $VKGDR_SIM_DIR/vkgdr-sim                      finds the others beside itself
-#     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       under both names that programs look for
-#     $VKGDR_SIM_DIR/bin/nvcc                       makes PTX, which the driver runs, where a cubin is asked for
+#     $VKGDR_SIM_DIR/vkgdr-sim                      starts programs; finds the other files beside itself
+#     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       the driver, under both names that programs look for
+#     $VKGDR_SIM_DIR/bin/nvcc                       compiles to PTX, which the driver executes, if a cubin is requested
 #     $VKGDR_SIM_DIR/vklayers/libvklayer.so         the Vulkan layers
-#     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, each in a folder of its own
+#     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, one folder each
 #
 # An argument names the cargo profile; the default is "release".
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 profile=${1:-release}
 
-# The first build takes a minute, so cargo shows its progress; later ones are silent.
+# The first build takes a minute, so that cargo shows its progress; later builds are silent.
 quiet=()
 [ -e "$VKGDR_SIM_DIR/libcuda.so.1" ] && quiet=(--quiet)
 cargo build "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer \
     --package vkgdr-sim
 
-# Renamed into place, since a running program may have the old file mapped.
+# Renamed into place: a running program may have the old file mapped.
 place() { # FILE DESTINATION
     cmp -s "$1" "$2" && return
     cp "$1" "$2.$$"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs every test twice: plain, then under the Khronos validation layer. Before them the doctests and the examples, in
-# Rust, C and C++; after them some of the tests on other GPUs than lavapipe is, and the same for Python.
+# Runs the doctests and the examples in Rust, C and C++, then every test twice: plain, and under the Khronos validation
+# layer. Then some of the tests under device profiles, and the same for Python.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 choose_driver
 failed=()
 
-# Everything is run even when something failed, so that one run tells all.
+# Runs a stage and notes its failure; later stages run nevertheless, so that one run reports all failures.
 stage() { # NAME COMMAND...
     local name=$1
     shift
@@ -46,7 +46,7 @@ else
     }
 fi
 
-# cargo passes its runner to doctests from 1.89 on only, hence sim/run here.
+# sim/run is explicit because cargo before 1.89 does not use its runner for doctests.
 doctests() { sim/run cargo test --workspace --locked --doc; }
 
 examples() {
@@ -55,12 +55,12 @@ examples() {
         name=$(basename "$file" .rs)
         cargo run --quiet --locked --example "$name" </dev/null || { status=1; say "example $name failed"; }
     done
-    # The probe's answers are for a GPU; here it only has to run.
+    # The probe's answers mean something on a GPU only; here it only has to run.
     cargo run --quiet --locked --example gpu_probe >/dev/null </dev/null || { status=1; say 'gpu_probe failed'; }
     return $status
 }
 
-# The simulated GPU made to look like another (sim/vulkan/src/profile.rs), where that makes a difference.
+# Runs the tests that depend on the GPU under a device profile (sim/vulkan/src/profile.rs).
 profiled() { # PROFILE COMMAND...
     local profile=$1
     shift
@@ -72,11 +72,11 @@ profiles() {
     profiled rebar selected memory::access memory::map memory::memory copy::routines copy::engine copy::policy
     profiled bar256 selected memory::cycles failures pool
     profiled two-gpus-swapped selected device stream interop memory::contexts copy::engine pool::pool
-    stage 'a broken flush is found' scripts/broken-flush.sh
+    stage 'tests detect a broken flush' scripts/broken-flush.sh
 }
 
-# All but the tests of how programs fork and end: they take more than half of the time, mostly to start interpreters,
-# and look at what is alive. The copies that they make others test.
+# Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
+# interpreters, and their copies are covered by other tests.
 python_profiles() {
     local file left_out=()
     for file in fork interpreter_end; do left_out+=("--ignore=ffi/python/tests/test_$file.py"); done

@@ -3,8 +3,8 @@
 #
 #     scripts/torch.sh PYTHON
 #
-# PyPI's wheels (500 MB) want CUDA's libraries, some gigabytes more, which nothing here calls. In their place
-# torch_stubs.py puts libraries with the names and functions that PyTorch links to.
+# PyPI's wheels (500 MB) link to CUDA's libraries, several gigabytes that the tests do not use. torch_stubs.py makes
+# stub libraries with the same names and functions instead.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

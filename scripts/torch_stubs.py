@@ -1,10 +1,10 @@
-"""Puts stubs of CUDA's libraries beside PyTorch's, so that PyTorch can be imported without them.
+"""Makes stubs of CUDA's libraries beside PyTorch's, so that PyTorch can be imported without them.
 
     python scripts/torch_stubs.py FOLDER
 
-``FOLDER`` has PyTorch's shared libraries, which look for others there first. Each CUDA library that they need and
-that is not there is made: with the functions that they take from it, each of which returns 100, which is the CUDA
-runtime's "no device". For use of PyTorch on the CPU. Needs ``readelf`` and ``cc``.
+``FOLDER`` contains PyTorch's shared libraries, which search it first for their dependencies. A stub is made for each
+missing CUDA library; it exports the functions that PyTorch imports from it, each of which returns 100,
+``cudaErrorNoDevice``. For use of PyTorch on the CPU. Needs ``readelf`` and ``cc``.
 """
 
 import re
@@ -14,20 +14,20 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-# By their symbols without a version one cannot tell where they come from, but by their names.
+# Libraries whose symbols have no versions are recognised by the symbols' prefixes.
 PREFIXES = {"libnccl": "nccl", "libcufile": "cuFile", "libcusparseLt": "cusparseLt"}
-# What other libraries load by themselves, when they are asked for CUDA.
+# Libraries that are loaded only when CUDA is used.
 NEVER_LOADED = ("libtorch_cuda_linalg", "libcaffe2_nvrtc")
 CUDA = re.compile(r"lib(cu|nv|nccl)")
 NEEDED = re.compile(r"\(NEEDED\).*\[(\S+)\]")
-# Of the version table: a library, or a version that is taken from the library before it.
+# In the version table: a library, or a version imported from the library before it.
 VERSION = re.compile(r"File: (\S+)|Name: (\S+)\s+Flags: .*Version: \d+")
-# Of the symbol table: an undefined function, its version after an @.
+# In the symbol table: an undefined function, with its version after an @.
 UNDEFINED = re.compile(r"^\s*\d+: [0-9a-f]+\s.*\sUND (\w+)(?:@+(\S+))?", re.MULTILINE)
 
 
 class Stubs:
-    """The libraries that are missing, and what is taken from them: functions by their versions."""
+    """The missing libraries and the functions imported from them, by version."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Stubs:
                 self.unversioned.add(name)
 
     def make(self) -> None:
-        """Build each library that is not there."""
+        """Build each missing library."""
         for library in sorted(self.needed):
             if not (self.folder / library).exists():
                 self._build(library)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the manylinux wheel of the Python package into dist/, and tries it with each Python from 3.11 on that is here:
+# Builds the manylinux wheel of the Python package into dist/ and tests it with each installed Python from 3.11 on:
 #
 #     scripts/wheel.sh [--build-only]
 #
-# zig links it for a glibc that is older than this machine's, and auditwheel checks that. One wheel is for all versions
-# of Python (abi3), so each runs all tests on it, those that need pycuda or PyTorch aside.
+# zig links it for an older glibc than this machine's, and auditwheel checks that. One wheel serves all versions of
+# Python (abi3); each version runs all tests except those that need pycuda or PyTorch.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -16,11 +16,11 @@ scripts/python.sh wheel
 say "building the wheel ($policy)"
 new=$python_target/new-wheel
 rm -rf "$new"
-# zig would link an unwinder of its own, which a thread that Python ends at its exit cannot cross: it is the system's that
-# unwinds, and everybody must have the same. By its path, since zig takes the name for its own.
+# The wheel must use the system's unwinder: at exit Python ends threads by pthread_exit, which unwinds them with it and
+# cannot cross frames of another unwinder. Linked by path, since zig would resolve the name to its own unwinder.
 unwinder=$(cc -print-file-name=libgcc_s.so.1)
 [[ $unwinder == /* ]] || die 'libgcc_s.so.1, the unwinder, is missing (package libgcc-s1)'
-# A target folder of its own: zig's objects are no others'.
+# A separate target folder keeps zig's objects apart from those of other builds.
 log=$(PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$python_target/zig RUSTFLAGS="-C link-arg=$unwinder" "$venv/bin/maturin" build --quiet --release --locked \
     --zig --compatibility "$policy" --interpreter "$venv/bin/python" --manifest-path ffi/python/Cargo.toml \
     --out "$new" 2>&1) || {
@@ -28,23 +28,23 @@ log=$(PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$python_target/zig RUSTFLAGS="-C lin
     die 'the wheel could not be built'
 }
 wheel=$(echo "$new"/*.whl)
-[[ $wheel == */vkgdr-*-cp311-abi3-*"$policy"_"$(uname -m)"*.whl ]] || die "the wheel is for other systems: $wheel"
+[[ $wheel == */vkgdr-*-cp311-abi3-*"$policy"_"$(uname -m)"*.whl ]] || die "the wheel's tags are wrong: $wheel"
 report=$("$venv/bin/auditwheel" show "$wheel" | tr -s ' \n' ' ')
 [[ $report == *"following platform tag: \"manylinux_2_17_$(uname -m)\""* ]] || die "auditwheel refuses it: $report"
 say "${wheel##*/}: $(($(stat -c %s "$wheel") >> 10)) KiB, accepted by auditwheel"
 
-keep() { # into dist/
+keep() { # REMARK: copies the wheel into dist/
     mkdir -p dist
     rm -f dist/vkgdr-*.whl
     cp "$wheel" dist/
     say "dist/${wheel##*/}: $1"
 }
 if [ "${1:-}" = --build-only ]; then
-    keep 'not tried'
+    keep 'not tested'
     exit
 fi
 
-# The interpreter of a version: on PATH, or among pyenv's.
+# Prints the interpreter of a version, from PATH or from pyenv.
 interpreter() { # VERSION
     local python
     for python in "python$1" python3 "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
@@ -61,7 +61,7 @@ trap 'rm -rf "$work"' EXIT
 python_needs "$work/requirements.txt" iniconfig numpy packaging pluggy Pygments pytest pytest-timeout
 choose_driver
 "$venv/bin/python" -m zipfile --extract "$wheel" "$work/wheel"
-[[ $(LC_ALL=C readelf -d "$work/wheel/vkgdr/_vkgdr.abi3.so") == *'[libgcc_s.so.1]'* ]] || die "the wheel has an unwinder of its own"
+[[ $(LC_ALL=C readelf -d "$work/wheel/vkgdr/_vkgdr.abi3.so") == *'[libgcc_s.so.1]'* ]] || die 'the wheel does not use the system unwinder'
 tried=()
 failed=()
 skipped=()
@@ -79,6 +79,6 @@ for version in "${versions[@]}"; do
     sim/run "$work/$version/bin/python" -X dev -W error -m pytest --quiet -r fE ffi/python/tests || failed+=("$version")
 done
 [ ${#failed[@]} -eq 0 ] || die "the wheel fails with Python ${failed[*]}"
-[ ${#tried[@]} -gt 0 ] || die 'there is no Python to try the wheel with'
-[ ${#skipped[@]} -eq 0 ] || say "not found, hence not tried: Python ${skipped[*]}"
+[ ${#tried[@]} -gt 0 ] || die 'there is no Python to test the wheel with'
+[ ${#skipped[@]} -eq 0 ] || say "not found, hence not tested: Python ${skipped[*]}"
 keep "works with Python ${tried[*]}"

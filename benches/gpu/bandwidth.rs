@@ -12,7 +12,7 @@ use crate::{Bench, Result, contest, must};
 
 const LEN: usize = 16 << 20;
 /// So little that `Memory::read` does not spread it over threads.
-const PIECE: usize = 64 << 10;
+const PART: usize = 64 << 10;
 const THREADS: usize = 8;
 
 pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
@@ -23,11 +23,11 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
     let times = contest::measure(4, limit, |way| match way {
         // SAFETY: both sides have that many bytes, and nobody else uses them.
         0 => drop(black_box(unsafe { libc::memcpy(target.as_mut_ptr().cast(), black_box(mapping).cast(), LEN) })),
-        1 => in_pieces(memory, 0, black_box(target)),
+        1 => in_parts(memory, 0, black_box(target)),
         2 => must(memory.read(0, black_box(target))),
         _ => thread::scope(|scope| {
             for (index, part) in target.chunks_mut(LEN / THREADS).enumerate() {
-                scope.spawn(move || in_pieces(memory, index * (LEN / THREADS), black_box(part)));
+                scope.spawn(move || in_parts(memory, index * (LEN / THREADS), black_box(part)));
             }
         }),
     });
@@ -50,9 +50,9 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
     Ok(())
 }
 
-fn in_pieces(memory: &Memory, start: usize, target: &mut [u8]) {
-    for (index, piece) in target.chunks_mut(PIECE).enumerate() {
-        must(memory.read(start + index * PIECE, piece));
+fn in_parts(memory: &Memory, start: usize, target: &mut [u8]) {
+    for (index, part) in target.chunks_mut(PART).enumerate() {
+        must(memory.read(start + index * PART, part));
     }
 }
 

@@ -14,7 +14,7 @@ const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 /// The bytes of a slot of pinned memory, and the least piece of a copy that has several.
 const SLOT: usize = 1 << 20;
-const PIECE: usize = 64 << 10;
+const SEGMENT: usize = 64 << 10;
 
 fn dma_read(region: &Region, offset: usize, len: usize) -> vkgdr::Result<Vec<u8>> {
     let mut bytes = vec![0xa5; len];
@@ -26,7 +26,7 @@ fn dma_read(region: &Region, offset: usize, len: usize) -> vkgdr::Result<Vec<u8>
 fn the_copy_engine_copies_the_bytes_asked_for_and_no_others() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let size = 3 * SLOT + 200;
-    let lens = [0, 1, PIECE - 1, PIECE, PIECE + 1, SLOT - 1, SLOT, SLOT + 1, 2 * SLOT + 77, 3 * SLOT + 5];
+    let lens = [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, SLOT - 1, SLOT, SLOT + 1, 2 * SLOT + 77, 3 * SLOT + 5];
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let memory = Memory::allocate(&gpu, size, kind)?;
         let mut expected = pattern(size, 1);
@@ -107,7 +107,7 @@ fn memory_that_is_not_coherent_is_flushed_before_and_invalidated_after() -> Resu
 }
 
 #[test]
-fn ranges_that_do_not_fit_are_refused_before_anything_is_asked() -> Result {
+fn ranges_that_do_not_fit_are_refused_before_any_driver_call() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let memory = Memory::allocate(&gpu, 1000, kind)?;
@@ -132,7 +132,7 @@ fn ranges_that_do_not_fit_are_refused_before_anything_is_asked() -> Result {
 }
 
 #[test]
-fn device_memory_is_the_copy_engines_alone() -> Result {
+fn device_memory_is_copied_by_the_copy_engine_alone() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, 1000, MemoryKind::Device)?;
     let before = gpu.copy_stats();
@@ -184,17 +184,17 @@ fn copies_of_many_threads_do_not_mix() -> Result {
 }
 
 #[test]
-fn a_context_has_one_ring_and_copies_in_pieces() -> Result {
+fn a_context_has_one_copy_engine_and_copies_in_segments() -> Result {
     let context = Context::create(0);
     let gpu = Vkgdr::open(0, NONE)?;
     let memory = Memory::allocate(&gpu, 4 * SLOT, MAPPED)?;
     let (streams, pages) = (Calls::of("cuStreamCreate"), Calls::of("cuMemHostRegister"));
-    for (len, pieces) in [(1, 1), (PIECE, 1), (PIECE + 1, 2), (4 * PIECE, 4), (SLOT, 4), (4 * SLOT, 4), (3 * SLOT, 4)] {
+    for (len, segments) in [(1, 1), (SEGMENT, 1), (SEGMENT + 1, 2), (4 * SEGMENT, 4), (SLOT, 4), (4 * SLOT, 4), (3 * SLOT, 4)] {
         let (writes, reads) = (Calls::of("cuMemcpyHtoDAsync"), Calls::of("cuMemcpyDtoHAsync"));
         no_context(|| memory.write_with(CopyPolicy::Dma, 0, &pattern(len, 3)))?;
         assert!(no_context(|| dma_read(&memory, 0, len))? == pattern(len, 3));
-        writes.assert(pieces, &format!("{len} bytes written"));
-        reads.assert(pieces, &format!("{len} bytes read"));
+        writes.assert(segments, &format!("{len} bytes written"));
+        reads.assert(segments, &format!("{len} bytes read"));
     }
     streams.assert(2, "for all copies");
     pages.assert(1, "for all copies");
@@ -227,17 +227,17 @@ fn a_destroyed_context_is_an_error_and_leaves_nothing() -> Result {
 }
 
 #[test]
-fn pieces_of_a_pool_are_copied_like_other_memory() -> Result {
+fn chunks_of_a_pool_are_copied_like_other_memory() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
-        let pieces = [pool.allocate(5000)?, pool.allocate(5000)?, pool.allocate(5000)?];
-        for (piece, seed) in pieces.iter().zip(1..) {
-            piece.write_with(CopyPolicy::Dma, 0, &pattern(5000, seed))?;
+        let chunks = [pool.allocate(5000)?, pool.allocate(5000)?, pool.allocate(5000)?];
+        for (chunk, seed) in chunks.iter().zip(1..) {
+            chunk.write_with(CopyPolicy::Dma, 0, &pattern(5000, seed))?;
         }
-        for (piece, seed) in pieces.iter().zip(1..) {
-            assert!(dma_read(piece, 0, 5000)? == pattern(5000, seed), "{kind}");
-            assert!(device_read(piece.device_ptr(), 5000) == pattern(5000, seed), "{kind}");
+        for (chunk, seed) in chunks.iter().zip(1..) {
+            assert!(dma_read(chunk, 0, 5000)? == pattern(5000, seed), "{kind}");
+            assert!(device_read(chunk.device_ptr(), 5000) == pattern(5000, seed), "{kind}");
         }
     }
     Ok(())
@@ -273,16 +273,16 @@ fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
 }
 
 #[test]
-fn a_piece_with_an_unfinished_copy_is_not_given_out_again_at_once() -> Result {
+fn a_chunk_with_an_unfinished_copy_is_not_reused_at_once() -> Result {
     let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
     let (_context, gpu) = support::open(NONE)?;
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
-    let piece = pool.allocate(4096)?;
-    let start = piece.host_ptr();
+    let chunk = pool.allocate(4096)?;
+    let start = chunk.host_ptr();
     sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
-    assert_says(&refused(piece.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
+    assert_says(&refused(chunk.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
     // SAFETY: the copy is ours, which the release does not forget.
-    unsafe { Memory::from(piece).free_idle() }?;
+    unsafe { Memory::from(chunk).free_idle() }?;
     let others: Vec<_> = (0..100).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
     assert!(others.iter().all(|other| other.host_ptr() != start));
     Ok(())

@@ -11,7 +11,7 @@ const MAPPED: MemoryKind = MemoryKind::Mapped;
 /// More than our own pinned memory holds at a time.
 const LEN: usize = (3 << 20) + 8192;
 /// The pieces of a copy of so much that goes through our own.
-const PIECES: u64 = 4;
+const SEGMENTS: u64 = 4;
 
 /// How many copies the driver has been asked for since, to the device and from there.
 fn copies() -> impl Fn(u64, u64, &str) {
@@ -35,7 +35,7 @@ fn write_and_read(memory: &Memory, offset: usize, bytes: &mut [u8], seed: u64) -
 }
 
 #[test]
-fn page_locked_memory_is_copied_at_once_and_other_memory_in_pieces() -> Result {
+fn page_locked_memory_is_copied_directly_and_other_memory_in_segments() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (mut pinned, mut pageable) = (PinnedBytes::new(LEN), PinnedBytes::pageable(LEN));
     for kind in supported(&gpu, &MemoryKind::ALL) {
@@ -49,7 +49,7 @@ fn page_locked_memory_is_copied_at_once_and_other_memory_in_pieces() -> Result {
         direct(1, 1, "a part of what is page-locked");
         let staged = copies();
         write_and_read(&memory, 3, &mut pageable, 4)?;
-        staged(PIECES, PIECES, "not page-locked");
+        staged(SEGMENTS, SEGMENTS, "not page-locked");
     }
     Ok(())
 }
@@ -81,7 +81,7 @@ fn memory_of_which_only_parts_are_page_locked_is_copied_all_the_same() -> Result
 }
 
 #[test]
-fn what_the_driver_does_not_copy_at_once_goes_in_pieces() -> Result {
+fn memory_that_the_driver_does_not_copy_directly_goes_in_segments() -> Result {
     let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
@@ -117,7 +117,7 @@ fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
 }
 
 #[test]
-fn a_broken_context_is_not_asked_again() -> Result {
+fn a_broken_context_is_not_called_again() -> Result {
     let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;

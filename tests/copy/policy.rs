@@ -25,7 +25,7 @@ fn ways(stats: CopyStats) -> [u64; 4] {
 }
 
 #[test]
-fn cached_memory_is_the_cpus_whatever_the_thresholds() -> Result {
+fn cached_memory_is_copied_by_the_cpu_whatever_the_thresholds() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
     assert_eq!(gpu.copy_thresholds(), CopyThresholds { read: 0, write: 0 });
@@ -97,8 +97,8 @@ fn a_forced_routine_leaves_cached_memory_to_the_cpu() -> Result {
 }
 
 #[test]
-fn the_thresholds_say_who_copies_uncached_memory() -> Result {
-    uncached("policy::the_thresholds_say_who_copies_uncached_memory", || {
+fn the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory() -> Result {
+    uncached("policy::the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory", || {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
         assert_eq!(gpu.copy_thresholds(), CopyThresholds::default());
         gpu.clone().set_copy_thresholds(CopyThresholds { read: 100, write: 200 });
@@ -129,8 +129,8 @@ fn the_thresholds_say_who_copies_uncached_memory() -> Result {
 }
 
 #[test]
-fn memory_that_is_not_coherent_is_the_cpus_unless_asked_otherwise() -> Result {
-    uncached("policy::memory_that_is_not_coherent_is_the_cpus_unless_asked_otherwise", || {
+fn non_coherent_memory_is_copied_by_the_cpu_unless_requested_otherwise() -> Result {
+    uncached("policy::non_coherent_memory_is_copied_by_the_cpu_unless_requested_otherwise", || {
         let (_context, gpu) = support::open(FORCED)?;
         gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
         let memory = Memory::allocate(&gpu, LARGE, MAPPED)?;
@@ -142,8 +142,8 @@ fn memory_that_is_not_coherent_is_the_cpus_unless_asked_otherwise() -> Result {
 }
 
 #[test]
-fn the_cpu_copies_where_the_copy_engine_cannot_be_had() -> Result {
-    uncached("policy::the_cpu_copies_where_the_copy_engine_cannot_be_had", || {
+fn the_cpu_copies_if_the_copy_engine_is_unavailable() -> Result {
+    uncached("policy::the_cpu_copies_if_the_copy_engine_is_unavailable", || {
         let Some((_primary, gpu)) = support::open_coherent()? else { return Ok(()) };
         let context = Context::create(0);
         gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
@@ -179,8 +179,8 @@ fn assert_is(memory: &Memory, expected: &[u8], what: &str) -> Result {
 }
 
 #[test]
-fn the_threshold_of_writes_says_who_fills_uncached_memory() -> Result {
-    uncached("policy::the_threshold_of_writes_says_who_fills_uncached_memory", || {
+fn the_threshold_of_writes_decides_between_cpu_and_gpu_for_fills_of_uncached_memory() -> Result {
+    uncached("policy::the_threshold_of_writes_decides_between_cpu_and_gpu_for_fills_of_uncached_memory", || {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 200 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
@@ -243,8 +243,8 @@ fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
 }
 
 #[test]
-fn a_fill_that_the_gpu_has_begun_it_must_end() -> Result {
-    uncached("policy::a_fill_that_the_gpu_has_begun_it_must_end", || {
+fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
+    uncached("policy::a_fill_begun_by_the_gpu_is_finished_by_the_gpu", || {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
         let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 0 });

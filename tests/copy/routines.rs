@@ -67,7 +67,7 @@ fn every_routine_copies_what_the_device_sees() -> Result {
 }
 
 #[test]
-fn a_routine_that_cannot_be_had_is_named_in_one_log_line() -> Result {
+fn an_unavailable_routine_is_named_in_one_log_line() -> Result {
     if child::role().is_some() {
         let (_context, gpu) = support::open(NONE)?;
         logs::capture();
@@ -82,7 +82,7 @@ fn a_routine_that_cannot_be_had_is_named_in_one_log_line() -> Result {
         return Ok(());
     }
     let run = |name: &str| {
-        let mut command = child::command("routines::a_routine_that_cannot_be_had_is_named_in_one_log_line", "copy")?;
+        let mut command = child::command("routines::an_unavailable_routine_is_named_in_one_log_line", "copy")?;
         command.env(VARIABLE, name);
         child::run(command)
     };
@@ -102,7 +102,7 @@ fn a_routine_that_cannot_be_had_is_named_in_one_log_line() -> Result {
 }
 
 #[test]
-fn memory_that_the_cpu_caches_is_copied_in_the_ordinary_way() -> Result {
+fn cached_memory_is_copied_by_memcpy() -> Result {
     if std::env::var_os(VARIABLE).is_some() {
         return skip("VKGDR_COPY forces a routine");
     }

@@ -205,7 +205,7 @@ fn a_gpu_has_a_name_and_a_uuid() -> Result {
 }
 
 #[test]
-fn each_kind_has_sane_numbers_or_is_an_error_that_names_it() -> Result {
+fn each_kind_has_plausible_numbers_or_is_an_error_that_names_it() -> Result {
     let gpu = Vkgdr::open(0, NONE)?;
     for kind in MemoryKind::ALL {
         if !gpu.supports(kind) {

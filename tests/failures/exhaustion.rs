@@ -94,7 +94,7 @@ fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
 }
 
 #[test]
-fn a_driver_that_stays_out_of_memory_is_asked_twice_and_then_believed() -> Result {
+fn a_driver_that_stays_out_of_memory_is_called_twice_only() -> Result {
     let Some(layer) = support::vklayer() else {
         eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
         return Ok(());

@@ -43,7 +43,7 @@ fn closing_a_handle_survives_every_failure() -> Result {
 }
 
 #[test]
-fn what_is_asked_of_the_driver_names_the_call_that_failed() -> Result {
+fn driver_queries_name_the_call_that_failed() -> Result {
     let gpu = Vkgdr::open(0, NOTHING)?;
     let ask = |what: &str, named: &[&str], ask: &dyn Fn() -> vkgdr::Result<()>| {
         Sweep { what, named, ..Sweep::default() }.run(|| Ok(()), |()| ask(), |()| Ok(()))

@@ -25,12 +25,12 @@ fn pool(place: &Place) -> Result<Pool> {
     Ok(Pool::new(&place.gpu, options)?)
 }
 
-/// A pool with a block, and so many pieces of it whose addresses the device has had.
-fn with_pieces(place: &Place, count: usize) -> Result<(Pool, Vec<PoolMemory>)> {
+/// A pool with a block, and so many chunks of it whose addresses the device has had.
+fn with_chunks(place: &Place, count: usize) -> Result<(Pool, Vec<PoolMemory>)> {
     let pool = pool(place)?;
-    let pieces: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    pieces.iter().for_each(|piece| assert_ne!(piece.device_ptr(), 0));
-    Ok((pool, pieces))
+    let chunks: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    chunks.iter().for_each(|chunk| assert_ne!(chunk.device_ptr(), 0));
+    Ok((pool, chunks))
 }
 
 fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
@@ -69,7 +69,7 @@ fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result
 }
 
 #[test]
-fn a_pool_that_goes_survives_every_failure() -> Result {
+fn dropping_a_pool_survives_every_failure() -> Result {
     Place::each(OpenFlags::empty(), |place| {
         let what = format!("drop of a pool, {}", place.name);
         let settle = || {
@@ -87,12 +87,12 @@ fn a_pool_that_goes_survives_every_failure() -> Result {
             drop(all);
             Ok(())
         };
-        sweep.run(|| with_pieces(place, 3), drop_all, |()| Ok(()))
+        sweep.run(|| with_chunks(place, 3), drop_all, |()| Ok(()))
     })
 }
 
 #[test]
-fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
+fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
     let settle = || {
@@ -107,7 +107,7 @@ fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
         &["cuStreamGetCtx"],
     ]);
     let sweep = Sweep {
-        what: "free of pieces, free_held and the next allocation",
+        what: "free of chunks, free_held and the next allocation",
         named: &["cuEventCreate", "cuEventRecord"],
         survived: &["cuCtxSynchronize"],
         incidental: &incidental,
@@ -115,16 +115,16 @@ fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
     };
     // Half of the block comes back of its own, the rest from a stream.
     let prepare = || {
-        let (pool, pieces) = with_pieces(&place, 12)?;
-        for piece in &pieces[..6] {
+        let (pool, chunks) = with_chunks(&place, 12)?;
+        for chunk in &chunks[..6] {
             // SAFETY: the stream outlives the memory.
-            unsafe { piece.bind_raw_stream(stream.raw()) }?;
+            unsafe { chunk.bind_raw_stream(stream.raw()) }?;
         }
-        Ok((pool, pieces))
+        Ok((pool, chunks))
     };
-    let operate = |(pool, pieces): (Pool, Vec<PoolMemory>)| {
+    let operate = |(pool, chunks): (Pool, Vec<PoolMemory>)| {
         // Every one, also after an error.
-        let results: Vec<_> = pieces.into_iter().map(PoolMemory::free).collect();
+        let results: Vec<_> = chunks.into_iter().map(PoolMemory::free).collect();
         let freed: vkgdr::Result<()> = results.into_iter().collect();
         let again: vkgdr::Result<Vec<_>> = (0..12).map(|_| pool.allocate(LEN)).collect();
         // Whatever failed, nothing is lost: all of the block can be had again.
@@ -144,7 +144,7 @@ fn giving_a_piece_back_and_fetching_another_survives_every_failure() -> Result {
 }
 
 #[test]
-fn an_event_that_cannot_be_asked_is_given_up_for_a_wait_for_the_context() -> Result {
+fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Result {
     let Some(simcuda) = simcuda() else {
         eprintln!("skipped: needs the simulated CUDA driver");
         return Ok(());
@@ -154,12 +154,12 @@ fn an_event_that_cannot_be_asked_is_given_up_for_a_wait_for_the_context() -> Res
     let pool = pool(&place)?;
     let stream = Stream::create();
     // SAFETY: the stream outlives the memory.
-    let piece = unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?;
-    assert_ne!(piece.device_ptr(), 0);
+    let chunk = unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?;
+    assert_ne!(chunk.device_ptr(), 0);
     let gate = stream.hold();
-    // The glance that follows the return of the piece.
+    // The glance that follows the return of the chunk.
     simcuda.fail("cuEventQuery", 1, codes::CAPTURED_EVENT);
-    piece.free()?;
+    chunk.free()?;
     let asked = calls("cuEventQuery");
     pool.trim(usize::MAX);
     assert_eq!(calls("cuEventQuery"), asked, "asked again");
@@ -190,7 +190,7 @@ fn a_pool_that_cannot_be_made_names_the_call() -> Result {
 }
 
 #[test]
-fn a_piece_on_a_stream_names_what_failed_and_leaves_nothing() -> Result {
+fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
     let settle = || {
@@ -199,10 +199,10 @@ fn a_piece_on_a_stream_names_what_failed_and_leaves_nothing() -> Result {
     };
     let stages = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "cuCtxSynchronize"]]);
     let events = ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy", "cuStreamWaitEvent"];
-    // With pieces that the stream, or another, has had before, and without.
+    // With chunks that the stream, or another, has had before, and without.
     for earlier in [0, 3] {
         let incidental = all(&[&stages, &events, &["cuStreamGetCtx"]]);
-        let what = format!("Pool::allocate_on_raw after {earlier} pieces");
+        let what = format!("Pool::allocate_on_raw after {earlier} chunks");
         let sweep = Sweep {
             what: &what,
             named: &["cuStreamGetCtx"],
@@ -211,10 +211,10 @@ fn a_piece_on_a_stream_names_what_failed_and_leaves_nothing() -> Result {
             ..Sweep::default()
         };
         let prepare = || {
-            let (pool, pieces) = with_pieces(&place, earlier)?;
-            for piece in &pieces {
+            let (pool, chunks) = with_chunks(&place, earlier)?;
+            for chunk in &chunks {
                 // SAFETY: the stream outlives the memory.
-                unsafe { piece.bind_raw_stream(stream.raw()) }?;
+                unsafe { chunk.bind_raw_stream(stream.raw()) }?;
             }
             Ok(pool)
         };
@@ -229,7 +229,7 @@ fn a_piece_on_a_stream_names_what_failed_and_leaves_nothing() -> Result {
 }
 
 #[test]
-fn a_piece_on_cudarcs_stream_names_what_failed_and_leaves_nothing() -> Result {
+fn an_allocation_on_cudarcs_stream_names_the_call_that_failed_and_leaves_nothing() -> Result {
     let cudarc_stream = CudaContext::new(0)?.new_stream()?;
     let place = Place::primary(OpenFlags::empty())?;
     let settle = || {
@@ -272,8 +272,8 @@ fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
             let incidental = all(&[&VISIT, &RELEASE, &["cuCtxSynchronize", "cuEventQuery", "cuEventDestroy"]]);
             let sweep = Sweep { what: &what, incidental: &incidental, settle: Some(&settle), ..Sweep::default() };
             let prepare = || {
-                let (pool, pieces) = with_pieces(place, 3)?;
-                drop(pieces);
+                let (pool, chunks) = with_chunks(place, 3)?;
+                drop(chunks);
                 // Held, and known to be idle: trim waits for nothing.
                 if name == "trim" {
                     drop(pool.allocate(64)?);

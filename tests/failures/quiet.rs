@@ -25,7 +25,7 @@ fn sweep(what: &str, operate: impl FnOnce() -> Result) -> Result {
 }
 
 #[test]
-fn what_a_handle_knows_asks_no_driver() -> Result {
+fn queries_of_a_handle_call_no_driver() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let gpu = &place.gpu;
     sweep("Vkgdr: clone, device, uuid, name, flags, supports, ==", || {
@@ -55,7 +55,7 @@ fn what_a_handle_knows_asks_no_driver() -> Result {
 }
 
 #[test]
-fn copies_by_the_cpu_ask_no_driver() -> Result {
+fn copies_by_the_cpu_call_no_driver() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let kinds = MemoryKind::ALL.into_iter().filter(|kind| kind.has_host_view() && place.gpu.supports(*kind));
     for kind in kinds {
@@ -91,7 +91,7 @@ fn copies_by_the_cpu_ask_no_driver() -> Result {
 }
 
 #[test]
-fn what_memory_knows_of_streams_asks_no_driver() -> Result {
+fn queries_of_memory_about_streams_call_no_driver() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
@@ -107,15 +107,15 @@ fn what_memory_knows_of_streams_asks_no_driver() -> Result {
 }
 
 #[test]
-fn a_warm_pool_asks_no_driver() -> Result {
+fn a_warm_pool_calls_no_driver() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let pool = Pool::new(&place.gpu, PoolOptions::new(MemoryKind::Mapped))?;
     drop(pool.allocate(LEN)?);
     sweep("Pool: allocate and free of what the device never had, counts, piece_len", || {
-        let piece = pool.allocate(LEN)?;
-        piece.write(0, &[1_u8])?;
+        let chunk = pool.allocate(LEN)?;
+        chunk.write(0, &[1_u8])?;
         assert_eq!((pool.used_chunks(), pool.active_bytes()), (1, LEN));
-        piece.free()?;
+        chunk.free()?;
         assert!(pool.free_chunks() > 0 && pool.managed_bytes() > 0 && pool.piece_len(LEN).is_some());
         Ok(())
     })

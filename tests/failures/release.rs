@@ -238,7 +238,7 @@ fn binding_to_a_raw_stream_names_the_call_that_failed() -> Result {
 }
 
 #[test]
-fn binding_to_cudarcs_stream_asks_no_driver() -> Result {
+fn binding_to_cudarcs_stream_calls_no_driver() -> Result {
     let stream = CudaContext::new(0)?.new_stream()?;
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
     let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;

@@ -41,7 +41,7 @@ fn left() -> Left {
 }
 
 #[test]
-fn an_allocation_is_taken_apart_in_the_opposite_order_of_its_making() -> Result {
+fn an_allocation_is_torn_down_in_reverse_order() -> Result {
     let (Some(sim), Some(_)) = (simcuda(), vklayer()) else {
         eprintln!("skipped: needs the simulated CUDA driver and the fault layer");
         return Ok(());

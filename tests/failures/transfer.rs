@@ -60,7 +60,7 @@ fn a_copy_by_the_copy_engine_names_the_call_that_failed() -> Result {
     })
 }
 
-/// Where the driver does not copy page-locked memory at once it is asked for a copy in pieces, and when waiting fails it is
+/// Where the driver does not copy page-locked memory at once it is asked for a copy in chunks, and when waiting fails it is
 /// asked again.
 #[test]
 fn a_copy_of_page_locked_memory_survives_a_call_that_failed() -> Result {
@@ -72,7 +72,7 @@ fn a_copy_of_page_locked_memory_survives_a_call_that_failed() -> Result {
 }
 
 #[test]
-fn what_a_first_copy_cannot_set_up_leaves_nothing() -> Result {
+fn a_failed_setup_of_the_copy_engine_leaves_nothing() -> Result {
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let settle = || {
         gpu.collect();

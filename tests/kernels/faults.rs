@@ -68,7 +68,7 @@ fn an_access_that_only_begins_inside_an_allocation_is_one_outside() -> Result {
 }
 
 #[test]
-fn memory_that_was_freed_is_said_to_be() -> Result {
+fn an_access_to_freed_memory_is_reported_with_its_allocation() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let buffer = good(Buffer::new(4096))?;
     let address = buffer.0;
@@ -80,7 +80,7 @@ fn memory_that_was_freed_is_said_to_be() -> Result {
 }
 
 #[test]
-fn the_cpus_pointer_is_no_address_of_the_devices() -> Result {
+fn a_host_pointer_is_no_device_address() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let gpu = Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)?;
     let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
@@ -99,7 +99,7 @@ fn nothing_is_at_null() -> Result {
 }
 
 #[test]
-fn an_address_that_is_not_aligned_is_another_fault() -> Result {
+fn a_misaligned_address_has_a_fault_of_its_own() -> Result {
     let Some(doomed) = Doomed::new()? else { return Ok(()) };
     let buffer = good(Buffer::new(100))?;
     let text = doomed.run("store", &[buffer.0 + 2, 1], codes::MISALIGNED_ADDRESS)?;

@@ -60,7 +60,7 @@ fn ptx_for_newer_drivers_and_for_newer_gpus_is_refused() -> Result {
 }
 
 #[test]
-fn what_is_no_code_is_an_invalid_image() -> Result {
+fn data_without_code_is_an_invalid_image() -> Result {
     let (_context, _gpu) = open()?;
     let mut module = 0;
     let null = call!(cuModuleLoadData(&raw mut module => *mut usize, 0 => usize));
@@ -145,7 +145,7 @@ fn a_module_is_loaded_from_a_file() -> Result {
 }
 
 #[test]
-fn options_that_nobody_knows_are_refused() -> Result {
+fn unknown_jit_options_are_refused() -> Result {
     let (_context, _gpu) = open()?;
     let text = c_string(KERNELS);
     let load = |key: c_uint, count: c_uint| {

@@ -194,7 +194,7 @@ fn a_launch_of_an_impossible_shape_is_refused() -> Result {
 }
 
 #[test]
-fn shared_memory_beyond_48_kib_is_for_those_who_asked() -> Result {
+fn shared_memory_beyond_48_kib_must_be_requested() -> Result {
     const MAX_DYNAMIC_SHARED: CUfunction_attribute =
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     let (_context, _gpu) = open()?;

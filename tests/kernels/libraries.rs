@@ -118,7 +118,7 @@ fn a_kernel_of_a_library_says_what_it_is() -> Result {
 }
 
 #[test]
-fn what_is_set_of_a_librarys_kernel_holds_in_every_context() -> Result {
+fn attributes_set_on_a_librarys_kernel_apply_in_every_context() -> Result {
     const MAX_DYNAMIC_SHARED: CUfunction_attribute =
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     let (_context, _gpu) = open()?;

@@ -118,16 +118,16 @@ fn a_logger_may_calibrate_when_a_calibration_says_something() -> Result {
 }
 
 #[test]
-fn a_logger_that_another_thread_holds_may_wait_for_a_pool_that_logs() -> Result {
-    const PIECE: usize = 64 << 10;
+fn a_logger_locked_by_another_thread_may_wait_for_a_pool_that_logs() -> Result {
+    const CHUNK: usize = 64 << 10;
     static HELD: Mutex<()> = Mutex::new(());
     let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let options = PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(PIECE);
+    let options = PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(CHUNK);
     let pool = Pool::new(&gpu, options)?;
-    let first: Vec<_> = (0..4).map(|_| pool.allocate(PIECE)).collect::<vkgdr::Result<_>>()?;
+    let first: Vec<_> = (0..4).map(|_| pool.allocate(CHUNK)).collect::<vkgdr::Result<_>>()?;
     // The device has had them, so that the next allocation waits for the context, fails to, and says so.
-    first.iter().for_each(|piece| assert_ne!(piece.device_ptr(), 0));
+    first.iter().for_each(|chunk| assert_ne!(chunk.device_ptr(), 0));
     drop(first);
     let _logging = log_with(|| drop(lock(&HELD)));
     let (say_held, is_held) = mpsc::channel();
@@ -140,17 +140,17 @@ fn a_logger_that_another_thread_holds_may_wait_for_a_pool_that_logs() -> Result 
             while lines() == 0 {
                 thread::yield_now();
             }
-            pool.allocate(PIECE)
+            pool.allocate(CHUNK)
         });
         is_held.recv()?;
         simcuda.fail("cuCtxSynchronize", 1, codes::OUT_OF_MEMORY);
-        let mine = pool.allocate(PIECE)?;
+        let mine = pool.allocate(CHUNK)?;
         let his = other.join().map_err(|_| "the other thread panicked")??;
         Ok::<_, Box<dyn std::error::Error>>((mine, his))
     })?;
-    mine.write(0, &[1_u8; PIECE])?;
-    his.write(0, &[2_u8; PIECE])?;
-    let mut bytes = vec![0_u8; PIECE];
+    mine.write(0, &[1_u8; CHUNK])?;
+    his.write(0, &[2_u8; CHUNK])?;
+    let mut bytes = vec![0_u8; CHUNK];
     mine.read(0, &mut bytes)?;
     assert!(bytes.iter().all(|byte| *byte == 1), "both threads have the same memory");
     Ok(())
@@ -174,7 +174,7 @@ fn a_logger_may_use_the_pool_whose_first_memory_says_something() -> Result {
     with_a_complaint("a_logger_may_use_the_pool_whose_first_memory_says_something", |gpu| {
         let pool = Pool::new(gpu, PoolOptions::new(MAPPED))?;
         let same = pool.clone();
-        let _logging = log_with(move || fail_on_error(same.allocate(1000).and_then(|piece| piece.write(0, &[1_u8]))));
+        let _logging = log_with(move || fail_on_error(same.allocate(1000).and_then(|chunk| chunk.write(0, &[1_u8]))));
         pool.allocate(1000)?.write(0, &[2_u8; 1000])?;
         assert_eq!(lines(), 1);
         Ok(())

@@ -1,4 +1,4 @@
-//! What a pool's chunks take of the program's heap, counted by the allocator of this test binary.
+//! The bookkeeping of a pool's chunks on the program's heap, counted by the allocator of this test binary.
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,33 +7,33 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use support::Result;
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions};
 
-/// The system's allocator, with a count of the bytes that it hands out.
+/// The system's allocator with a count of live bytes.
 struct Counting;
 
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-/// The bytes that glibc's malloc takes for an allocation: 8 of its own, in steps of 16, and 32 at least.
+/// The bytes of an allocation in glibc's malloc: with a header of 8, rounded up to 16, and at least 32.
 fn cost(bytes: usize) -> isize {
     (bytes + 8).next_multiple_of(16).max(32).cast_signed()
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: every method forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(cost(layout.size()), Ordering::Relaxed);
-        // SAFETY: by this method's contract, which is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         BYTES.fetch_sub(cost(layout.size()), Ordering::Relaxed);
-        // SAFETY: by this method's contract, which is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         BYTES.fetch_add(cost(new_size) - cost(layout.size()), Ordering::Relaxed);
-        // SAFETY: by this method's contract, which is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 }
@@ -47,7 +47,7 @@ fn a_chunk_of_64_bytes_takes_64_bytes_of_bookkeeping_at_most_and_trim_returns_th
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
     let mut held = Vec::with_capacity(COUNT);
-    // The thread's cache and the first block come before the count.
+    // The thread's cache and the first block are allocated before counting.
     drop(pool.allocate(64)?);
     let before = BYTES.load(Ordering::Relaxed);
     for _ in 0..COUNT {

@@ -1,4 +1,4 @@
-//! Pools: what they lend, when they lend it again, and a model that they are compared with.
+//! Pools: allocation, reuse by stream, bookkeeping, and random traces compared with a model.
 
 mod bookkeeping;
 mod model;

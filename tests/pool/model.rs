@@ -14,7 +14,7 @@ fn options() -> PoolOptions {
     PoolOptions::new(MemoryKind::Host).block_len(BLOCK).largest_piece(64 << 10)
 }
 
-/// A live piece that is full of its own number, and a region of it that may outlive it.
+/// A live chunk filled with its own number, and optionally a region of it, which may outlive it.
 #[derive(Debug)]
 struct Filled {
     memory: Option<PoolMemory>,
@@ -30,7 +30,7 @@ impl Filled {
         Ok(Self { memory: Some(memory), region: None, number, len })
     }
 
-    /// Whether every byte that it still reaches is as it was left.
+    /// Whether every byte that it can still access is unchanged.
     fn is_intact(&self) -> vkgdr::Result<bool> {
         let whole: Option<&Region> = self.memory.as_deref().map(|memory| &**memory);
         let Some(region) = whole.or(self.region.as_ref()) else { return Ok(true) };
@@ -42,14 +42,14 @@ impl Filled {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// So many words.
+    /// Allocates this number of words.
     Allocate(usize),
-    /// Frees a piece, after the device has had its address or not.
+    /// Frees a chunk, with its device address requested before if `exposed`.
     Free {
         which: usize,
         exposed: bool,
     },
-    /// Takes a region of a piece; its words are from the first number on.
+    /// Makes a region of a chunk's second half.
     Region(usize),
     Trim(usize),
     FreeHeld,
@@ -125,7 +125,7 @@ fn random_traces_agree_with_the_model() -> Result {
     Ok(())
 }
 
-/// What the threads of the next test pass to each other.
+/// Chunks passed between the threads of the next test.
 type Exchange = Mutex<Vec<Filled>>;
 
 fn work(pool: &Pool, exchange: &Exchange, seed: u32) -> vkgdr::Result<usize> {
@@ -143,11 +143,11 @@ fn work(pool: &Pool, exchange: &Exchange, seed: u32) -> vkgdr::Result<usize> {
             let mut filled = live.swap_remove(random.below(live.len()));
             damaged += usize::from(!filled.is_intact()?);
             match random.below(4) {
-                // Another thread's to free.
+                // For another thread to free.
                 0 => lock().push(filled),
                 1 => {
                     filled.region = filled.memory.as_ref().map(|memory| memory.region(..4)).transpose()?;
-                    // The last of the two goes here or there.
+                    // The memory is freed here and its region by another thread, in either order.
                     let region = Filled { memory: None, region: filled.region.take(), ..filled };
                     lock().push(region);
                 }
@@ -190,7 +190,7 @@ fn eight_threads_never_see_each_others_bytes() -> Result {
         threads.into_iter().map(|thread| thread.join()).collect()
     });
     for result in damaged {
-        assert_eq!(result.map_err(|_| "a thread panicked")??, 0, "pieces that somebody else wrote to");
+        assert_eq!(result.map_err(|_| "a thread panicked")??, 0, "chunks overwritten by others");
     }
     drop(exchange);
     assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));

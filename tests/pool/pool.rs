@@ -1,4 +1,4 @@
-//! Pools: pieces that never overlap, what warm allocations cost, what is held and what goes back, and the end.
+//! Pools: chunks never overlap; driver calls of warm allocations; counts, trimming and the pool's end.
 
 use std::cell::RefCell;
 use std::thread;
@@ -20,15 +20,15 @@ fn open(options: PoolOptions) -> Result<(PrimaryContext, Vkgdr, Pool)> {
     Ok((context, gpu, pool))
 }
 
-/// Small blocks, so that little memory fills several.
+/// Small blocks, so that several can be filled with little memory.
 fn small() -> PoolOptions {
     PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(64 << 10)
 }
 
-/// How many pieces of one length are live, and how much the pool thinks that is.
+/// Checks the pool's counts of live chunks and their bytes.
 #[track_caller]
-fn assert_active(pool: &Pool, pieces: usize, bytes: usize) {
-    assert_eq!((pool.used_chunks(), pool.active_bytes()), (pieces, bytes), "active pieces and bytes");
+fn assert_active(pool: &Pool, chunks: usize, bytes: usize) {
+    assert_eq!((pool.used_chunks(), pool.active_bytes()), (chunks, bytes), "active chunks and bytes");
 }
 
 #[test]
@@ -39,36 +39,36 @@ fn a_pool_and_its_memory_go_to_other_threads() {
 }
 
 #[test]
-fn a_piece_does_what_memory_does() -> Result {
+fn a_chunk_does_what_memory_does() -> Result {
     for flags in [NONE, OpenFlags::FORCE_NON_COHERENT] {
         let (context, gpu) = support::open(flags)?;
         for kind in supported(&gpu, &HOST_VIEWS) {
             let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
             let neighbours = [pool.allocate(1000)?, pool.allocate(1000)?];
-            let piece = pool.allocate(1000)?;
+            let chunk = pool.allocate(1000)?;
             let others = [&neighbours[0], &neighbours[1]];
             for other in others {
                 host_write(other, 0, &[0xee; 1000])?;
             }
-            assert_eq!((piece.len(), piece.kind(), piece.is_empty()), (1000, kind, false));
-            assert_eq!((piece.context(), pool.context(), pool.kind()), (context.raw(), context.raw(), kind));
-            assert!(piece.device_ptr().is_multiple_of(64));
-            assert!(piece.host_ptr().is_some_and(|pointer| pointer.addr().get().is_multiple_of(64)));
+            assert_eq!((chunk.len(), chunk.kind(), chunk.is_empty()), (1000, kind, false));
+            assert_eq!((chunk.context(), pool.context(), pool.kind()), (context.raw(), context.raw(), kind));
+            assert!(chunk.device_ptr().is_multiple_of(64));
+            assert!(chunk.host_ptr().is_some_and(|pointer| pointer.addr().get().is_multiple_of(64)));
 
-            host_write(&piece, 0, &pattern(1000, 1))?;
-            assert!(device_read(piece.device_ptr(), 1000) == pattern(1000, 1));
-            cuda::memcpy_htod(piece.device_ptr() + 1, &pattern(999, 2));
-            assert!(host_read(&piece, 1, 999)? == pattern(999, 2));
-            piece.fill(500.., 7_u8)?;
-            piece.flush(500..)?;
-            piece.map(vkgdr::MapMode::Write, ..)?.finish()?;
-            let part = piece.region(900..)?;
-            assert_eq!(part.device_ptr(), piece.device_ptr() + 900);
+            host_write(&chunk, 0, &pattern(1000, 1))?;
+            assert!(device_read(chunk.device_ptr(), 1000) == pattern(1000, 1));
+            cuda::memcpy_htod(chunk.device_ptr() + 1, &pattern(999, 2));
+            assert!(host_read(&chunk, 1, 999)? == pattern(999, 2));
+            chunk.fill(500.., 7_u8)?;
+            chunk.flush(500..)?;
+            chunk.map(vkgdr::MapMode::Write, ..)?.finish()?;
+            let part = chunk.region(900..)?;
+            assert_eq!(part.device_ptr(), chunk.device_ptr() + 900);
             assert!(host_read(&part, 0, 100)? == [7; 100]);
-            let beyond = refused(piece.write(0, &[0_u8; 1001]));
+            let beyond = refused(chunk.write(0, &[0_u8; 1001]));
             assert!(matches!(beyond, Error::OutOfRange { offset: 0, len: 1001, size: 1000 }), "{beyond}");
             for other in others {
-                assert!(host_read(other, 0, 1000)? == [0xee; 1000], "the neighbour was written to");
+                assert!(host_read(other, 0, 1000)? == [0xee; 1000], "a neighbouring chunk was overwritten");
             }
         }
     }
@@ -76,16 +76,16 @@ fn a_piece_does_what_memory_does() -> Result {
 }
 
 #[test]
-fn device_memory_has_pieces_without_a_host_view() -> Result {
+fn device_memory_has_chunks_without_a_host_view() -> Result {
     let (_context, _gpu, pool) = open(PoolOptions::new(MemoryKind::Device))?;
-    let pieces = [pool.allocate(1 << 12)?, pool.allocate(1 << 12)?];
-    for (piece, seed) in pieces.iter().zip(1..) {
-        assert!(piece.host_ptr().is_none());
-        assert!(matches!(refused(piece.write(0, &[1_u8])), Error::NoHostView { .. }));
-        cuda::memcpy_htod(piece.device_ptr(), &pattern(1 << 12, seed));
+    let chunks = [pool.allocate(1 << 12)?, pool.allocate(1 << 12)?];
+    for (chunk, seed) in chunks.iter().zip(1..) {
+        assert!(chunk.host_ptr().is_none());
+        assert!(matches!(refused(chunk.write(0, &[1_u8])), Error::NoHostView { .. }));
+        cuda::memcpy_htod(chunk.device_ptr(), &pattern(1 << 12, seed));
     }
-    for (piece, seed) in pieces.iter().zip(1..) {
-        assert!(device_read(piece.device_ptr(), 1 << 12) == pattern(1 << 12, seed));
+    for (chunk, seed) in chunks.iter().zip(1..) {
+        assert!(device_read(chunk.device_ptr(), 1 << 12) == pattern(1 << 12, seed));
     }
     Ok(())
 }
@@ -102,39 +102,39 @@ fn warm_pairs_call_no_driver() -> Result {
     let mut random = Random::new(1);
     for _ in 0..10_000 {
         let place = random.below(lengths.len());
-        let piece = pool.allocate(lengths[place])?;
-        piece.write(0, &[1_u8])?;
-        kept[place] = piece;
+        let chunk = pool.allocate(lengths[place])?;
+        chunk.write(0, &[1_u8])?;
+        kept[place] = chunk;
     }
-    assert_eq!((all_calls(), Live::now()), before, "calls and objects of the drivers");
+    assert_eq!((all_calls(), Live::now()), before, "driver calls and live objects");
     Ok(())
 }
 
 #[test]
-fn a_hundred_thousand_small_pieces_need_at_most_sixteen_allocations() -> Result {
+fn a_hundred_thousand_small_chunks_need_at_most_sixteen_allocations() -> Result {
     let (_context, gpu, pool) = open(PoolOptions::default())?;
     let before = gpu.live_allocations();
-    let pieces: Vec<_> = (0..100_000).map(|_| pool.allocate(256)).collect::<vkgdr::Result<_>>()?;
+    let chunks: Vec<_> = (0..100_000).map(|_| pool.allocate(256)).collect::<vkgdr::Result<_>>()?;
     let made = gpu.live_allocations() - before;
     assert!(made <= 16, "{made} allocations");
     assert_active(&pool, 100_000, 25_600_000);
-    let mut addresses: Vec<_> = pieces.iter().map(|piece| piece.device_ptr()).collect();
+    let mut addresses: Vec<_> = chunks.iter().map(|chunk| chunk.device_ptr()).collect();
     addresses.sort_unstable();
-    assert!(addresses.windows(2).all(|pair| pair[0] + 256 <= pair[1]), "pieces overlap");
+    assert!(addresses.windows(2).all(|pair| pair[0] + 256 <= pair[1]), "chunks overlap");
     Ok(())
 }
 
 #[test]
-fn pieces_are_aligned_as_the_options_say() -> Result {
+fn chunks_are_aligned_as_the_options_say() -> Result {
     let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
     for alignment in [64, 256, 4096] {
         let pool = Pool::new(&gpu, PoolOptions::new(MAPPED).alignment(alignment).leading_bits(4))?;
         let lengths = [1, 64, 257, 320, 1000, 1025, 5000, 70_000];
-        let pieces: Vec<_> = lengths.iter().map(|&len| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
-        for piece in &pieces {
-            assert!(piece.device_ptr().is_multiple_of(alignment as u64), "{piece:?}, {alignment}");
-            assert!(piece.host_ptr().is_some_and(|p| p.addr().get().is_multiple_of(alignment)), "{piece:?}");
-            assert!(pool.piece_len(piece.len()).is_some_and(|len| len >= piece.len() && len.is_multiple_of(alignment)));
+        let chunks: Vec<_> = lengths.iter().map(|&len| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
+        for chunk in &chunks {
+            assert!(chunk.device_ptr().is_multiple_of(alignment as u64), "{chunk:?}, {alignment}");
+            assert!(chunk.host_ptr().is_some_and(|p| p.addr().get().is_multiple_of(alignment)), "{chunk:?}");
+            assert!(pool.piece_len(chunk.len()).is_some_and(|len| len >= chunk.len() && len.is_multiple_of(alignment)));
         }
     }
     Ok(())
@@ -160,9 +160,9 @@ fn without_a_context_a_pool_is_refused_but_for_a_primary_one() -> Result {
     let error = refused(Pool::new(&gpu, PoolOptions::default()));
     assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
-    let piece = Pool::new(&gpu, PoolOptions::default())?.allocate(100)?;
+    let chunk = Pool::new(&gpu, PoolOptions::default())?.allocate(100)?;
     assert_eq!(cuda::current(), std::ptr::null_mut());
-    drop(piece);
+    drop(chunk);
     Ok(())
 }
 
@@ -172,26 +172,26 @@ fn blocks_are_made_in_the_context_of_the_pool() -> Result {
     let owner = Context::create(0);
     let pool = Pool::new(&gpu, small())?;
     let other = Context::create(0);
-    let piece = pool.allocate(1000)?;
-    assert_eq!((piece.context(), pool.context()), (owner.raw(), owner.raw()));
+    let chunk = pool.allocate(1000)?;
+    assert_eq!((chunk.context(), pool.context()), (owner.raw(), owner.raw()));
     thread::scope(|scope| scope.spawn(|| pool.allocate(60_000).map(drop)).join()).map_err(|_| "panicked")??;
     assert_eq!(cuda::current(), other.raw());
-    drop((piece, pool));
+    drop((chunk, pool));
     Ok(())
 }
 
 #[test]
-fn what_is_held_and_what_is_in_use_is_counted() -> Result {
+fn free_and_used_chunks_are_counted() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
-    let pieces: Vec<_> = (0..10).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
+    let chunks: Vec<_> = (0..10).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
     assert_active(&pool, 10, 10_000);
     assert_eq!(pool.managed_bytes(), 256 << 10);
     let held = pool.free_chunks();
-    drop(pieces);
+    drop(chunks);
     assert_active(&pool, 0, 0);
     assert_eq!(pool.free_chunks(), held + 10);
-    // An allocation of its own is managed while it is in use.
+    // A dedicated allocation counts as managed while it is in use.
     let large = pool.allocate(65_537)?;
     assert_eq!(pool.managed_bytes(), (256 << 10) + 65_537);
     assert_active(&pool, 1, 65_537);
@@ -204,74 +204,74 @@ fn what_is_held_and_what_is_in_use_is_counted() -> Result {
 }
 
 #[test]
-fn held_blocks_go_back_and_those_in_use_stay() -> Result {
+fn free_blocks_are_released_and_used_ones_stay() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     let before = Live::now();
-    let mut pieces: Vec<_> = (0..16).map(|_| pool.allocate(64 << 10)).collect::<vkgdr::Result<_>>()?;
+    let mut chunks: Vec<_> = (0..16).map(|_| pool.allocate(64 << 10)).collect::<vkgdr::Result<_>>()?;
     assert_eq!(pool.managed_bytes(), MIB);
-    host_write(&pieces[0], 0, &pattern(64 << 10, 3))?;
-    pieces.truncate(1);
+    host_write(&chunks[0], 0, &pattern(64 << 10, 3))?;
+    chunks.truncate(1);
     assert_eq!(pool.trim(512 << 10), 512 << 10);
     assert_eq!(pool.managed_bytes(), 512 << 10);
     assert_eq!(pool.trim(0), 256 << 10);
     assert_eq!((pool.managed_bytes(), Live::now()), (256 << 10, before.plus_one(MAPPED)));
-    assert!(host_read(&pieces[0], 0, 64 << 10)? == pattern(64 << 10, 3));
-    pieces.clear();
+    assert!(host_read(&chunks[0], 0, 64 << 10)? == pattern(64 << 10, 3));
+    chunks.clear();
     pool.free_held();
     assert_eq!((pool.managed_bytes(), Live::now()), (0, before));
     Ok(())
 }
 
 #[test]
-fn room_goes_from_one_class_to_another_without_a_new_block() -> Result {
+fn memory_moves_between_classes_without_a_new_block() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     for len in [300, 64 << 10, 5000, 256, 40_000] {
         let size = pool.piece_len(len).unwrap_or(1);
-        // Spans need not fill a block to the last byte.
+        // Spans may leave a rest of the block unused.
         let count = (192 << 10) / size;
-        let pieces: Vec<_> = (0..count).map(|_| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
-        assert_eq!(pool.managed_bytes(), 256 << 10, "{} pieces of {len} bytes", pieces.len());
-        drop(pieces);
-        // What a thread keeps for itself keeps its span.
+        let chunks: Vec<_> = (0..count).map(|_| pool.allocate(len)).collect::<vkgdr::Result<_>>()?;
+        assert_eq!(pool.managed_bytes(), 256 << 10, "{} chunks of {len} bytes", chunks.len());
+        drop(chunks);
+        // Chunks in the thread's cache would keep their span.
         pool.trim(usize::MAX);
     }
     Ok(())
 }
 
 #[test]
-fn a_pool_that_stopped_holding_gives_everything_back_at_once() -> Result {
+fn a_pool_that_stopped_holding_releases_everything_at_once() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     let before = Live::now();
-    let pieces: Vec<_> = (0..1000).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
+    let chunks: Vec<_> = (0..1000).map(|_| pool.allocate(1000)).collect::<vkgdr::Result<_>>()?;
     drop(pool.allocate(300)?);
     pool.stop_holding();
     assert_active(&pool, 1000, 1_000_000);
-    drop(pieces);
+    drop(chunks);
     assert_eq!((pool.free_chunks(), pool.managed_bytes(), Live::now()), (0, 0, before));
-    let piece = pool.allocate(2000)?;
-    // With an address that the device may have used.
-    assert_ne!(piece.device_ptr(), 0);
-    drop(piece);
+    let chunk = pool.allocate(2000)?;
+    // With a device address, so that the device may have used it.
+    assert_ne!(chunk.device_ptr(), 0);
+    drop(chunk);
     assert_eq!((pool.free_chunks(), pool.managed_bytes(), Live::now()), (0, 0, before));
     Ok(())
 }
 
 #[test]
-fn the_blocks_of_live_pieces_outlive_their_pool() -> Result {
+fn the_blocks_of_live_chunks_outlive_their_pool() -> Result {
     let (_context, gpu, pool) = open(small())?;
     let before = Live::now();
-    let piece = pool.allocate(1000)?;
+    let chunk = pool.allocate(1000)?;
     let other = pool.allocate(1000)?;
-    let region = piece.region(10..20)?;
+    let region = chunk.region(10..20)?;
     let large = pool.allocate(MIB)?;
-    host_write(&piece, 0, &pattern(1000, 1))?;
+    host_write(&chunk, 0, &pattern(1000, 1))?;
     let (clone, empty) = (pool.clone(), Pool::new(&gpu, small())?);
     drop((pool, empty));
     drop(clone.allocate(500)?);
     drop(clone);
     assert_eq!(Live::now(), before.plus_one(MAPPED).plus_one(MAPPED));
-    assert!(device_read(piece.device_ptr(), 1000) == pattern(1000, 1));
-    drop((piece, large));
+    assert!(device_read(chunk.device_ptr(), 1000) == pattern(1000, 1));
+    drop((chunk, large));
     assert!(host_read(&region, 0, 10)? == pattern(1000, 1)[10..20]);
     drop(region);
     assert_eq!(Live::now(), before.plus_one(MAPPED));
@@ -282,32 +282,32 @@ fn the_blocks_of_live_pieces_outlive_their_pool() -> Result {
 }
 
 #[test]
-fn a_region_keeps_its_piece() -> Result {
+fn a_region_keeps_its_chunk() -> Result {
     let (_context, _gpu, pool) = open(small())?;
-    let piece = pool.allocate(256)?;
-    let address = piece.device_ptr();
-    let region: Region = piece.region(1..2)?;
-    piece.free()?;
+    let chunk = pool.allocate(256)?;
+    let address = chunk.device_ptr();
+    let region: Region = chunk.region(1..2)?;
+    chunk.free()?;
     assert_active(&pool, 1, 256);
     let others: Vec<_> = (0..100).map(|_| pool.allocate(256)).collect::<vkgdr::Result<_>>()?;
-    assert!(others.iter().all(|other| other.device_ptr() != address), "the piece was given out while in use");
+    assert!(others.iter().all(|other| other.device_ptr() != address), "the chunk was reused while a region was alive");
     region.free()?;
     assert_active(&pool, 100, 25_600);
     Ok(())
 }
 
 #[test]
-fn a_thread_that_ends_leaves_its_pieces_to_the_others() -> Result {
+fn a_thread_that_ends_leaves_its_chunks_to_the_others() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     for _ in 0..20 {
         let work = || {
-            let pieces: Vec<_> = (0..40).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
-            drop(pieces);
+            let chunks: Vec<_> = (0..40).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
+            drop(chunks);
             pool.allocate(4096)
         };
-        let piece = thread::scope(|scope| scope.spawn(work).join()).map_err(|_| "panicked")??;
+        let chunk = thread::scope(|scope| scope.spawn(work).join()).map_err(|_| "panicked")??;
         assert_active(&pool, 1, 4096);
-        drop(piece);
+        drop(chunk);
         assert_active(&pool, 0, 0);
     }
     assert_eq!(pool.managed_bytes(), 256 << 10);
@@ -316,10 +316,10 @@ fn a_thread_that_ends_leaves_its_pieces_to_the_others() -> Result {
     Ok(())
 }
 
-/// Destructors of a thread run from the last that was needed to the first: of those here, one before and one after that of
-/// the thread's pieces.
+/// Thread-local destructors run in reverse order of first use: of the two here, one before and one after the destructor of
+/// the thread's cache.
 #[test]
-fn memory_that_a_thread_keeps_to_its_very_end_goes_back() -> Result {
+fn memory_dropped_by_thread_local_destructors_is_freed() -> Result {
     thread_local! {
         static FIRST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
         static LAST: RefCell<Vec<PoolMemory>> = const { RefCell::new(Vec::new()) };
@@ -327,12 +327,12 @@ fn memory_that_a_thread_keeps_to_its_very_end_goes_back() -> Result {
     let (_context, _gpu, pool) = open(small())?;
     let work = || -> vkgdr::Result<()> {
         FIRST.with_borrow(Vec::len);
-        let pieces = [pool.allocate(1000)?, pool.allocate(1000)?];
+        let chunks = [pool.allocate(1000)?, pool.allocate(1000)?];
         let later = [pool.allocate(1000)?, pool.allocate(1000)?];
-        for piece in [&pieces[0], &later[0]] {
-            assert_ne!(piece.device_ptr(), 0);
+        for chunk in [&chunks[0], &later[0]] {
+            assert_ne!(chunk.device_ptr(), 0);
         }
-        FIRST.with_borrow_mut(|kept| kept.extend(pieces));
+        FIRST.with_borrow_mut(|kept| kept.extend(chunks));
         LAST.with_borrow_mut(|kept| kept.extend(later));
         Ok(())
     };
@@ -351,9 +351,9 @@ fn two_pools_have_nothing_in_common() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let pools = [Pool::new(&gpu, small())?, Pool::new(&gpu, PoolOptions::new(MemoryKind::Host))?];
     let before = Live::now();
-    let pieces = [pools[0].allocate(500)?, pools[1].allocate(500)?];
-    assert_eq!((pieces[0].kind(), pieces[1].kind()), (MAPPED, MemoryKind::Host));
-    drop(pieces);
+    let chunks = [pools[0].allocate(500)?, pools[1].allocate(500)?];
+    assert_eq!((chunks[0].kind(), chunks[1].kind()), (MAPPED, MemoryKind::Host));
+    drop(chunks);
     pools[0].free_held();
     assert_eq!((pools[0].managed_bytes(), pools[1].managed_bytes()), (0, 32 * MIB));
     pools[1].free_held();

@@ -1,5 +1,5 @@
-//! When a pool gives memory out again: at once, for its stream, after an event, after the whole context. Proved by gates
-//! and by the drivers' call counts, never by time.
+//! When a pool reuses memory: at once, on the same stream, after an event, or after the whole context. Shown by gates and
+//! the drivers' call counts, never by time.
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
 use std::sync::Arc;
@@ -23,14 +23,14 @@ fn open() -> Result<(PrimaryContext, Vkgdr, Pool)> {
     Ok((context, gpu, pool))
 }
 
-/// A piece whose address the device has had, and that address.
+/// A chunk with its device address requested, and that address.
 fn exposed(pool: &Pool) -> vkgdr::Result<(PoolMemory, u64)> {
-    let piece = pool.allocate(LEN)?;
-    let address = piece.device_ptr();
-    Ok((piece, address))
+    let chunk = pool.allocate(LEN)?;
+    let address = chunk.device_ptr();
+    Ok((chunk, address))
 }
 
-/// A stream that cudarc keeps, and a gate that it waits for: another stream's, through an event.
+/// A cudarc stream that waits, through an event of another stream, for the returned gate.
 fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
     let stream = CudaContext::new(0)?.new_stream()?;
     let gate = other.hold();
@@ -41,27 +41,27 @@ fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
     Ok((stream, gate))
 }
 
-/// Addresses of pieces that are all live together.
+/// Host addresses of `count` chunks that are live at the same time.
 fn addresses(pool: &Pool, count: usize) -> vkgdr::Result<Vec<u64>> {
-    let pieces: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    Ok(pieces.iter().map(|piece| piece.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)).collect())
+    let chunks: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    Ok(chunks.iter().map(|chunk| chunk.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)).collect())
 }
 
-fn host_address(piece: &PoolMemory) -> u64 {
-    piece.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
+fn host_address(chunk: &PoolMemory) -> u64 {
+    chunk.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
 }
 
 #[test]
-fn what_a_pool_gives_back_while_it_looks_at_events_is_counted_too() -> Result {
+fn trim_counts_blocks_released_while_events_are_polled() -> Result {
     let (_context, gpu, pool) = open()?;
     let stream = Stream::create();
-    let (piece, _) = exposed(&pool)?;
+    let (chunk, _) = exposed(&pool)?;
     pool.stop_holding();
     let gate = stream.hold();
     // SAFETY: the stream is declared earlier.
-    unsafe { piece.bind_raw_stream(stream.raw()) }?;
-    drop(piece);
-    assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the piece");
+    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    drop(chunk);
+    assert_eq!((pool.managed_bytes(), pool.trim(0)), (BLOCK, 0), "the stream still uses the chunk");
     gate.open();
     stream.synchronize();
     let live = gpu.live_allocations();
@@ -70,23 +70,23 @@ fn what_a_pool_gives_back_while_it_looks_at_events_is_counted_too() -> Result {
 }
 
 #[test]
-fn memory_that_only_the_cpu_had_is_given_out_again_at_once() -> Result {
+fn memory_used_by_the_cpu_only_is_reused_at_once() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let gate = stream.hold();
-    let piece = pool.allocate(LEN)?;
-    let address = host_address(&piece);
-    // Bound, but without an address the device could not use it.
+    let chunk = pool.allocate(LEN)?;
+    let address = host_address(&chunk);
+    // The chunk is bound, but its device address was never requested, so that the device cannot have used it.
     // SAFETY: the stream outlives the memory.
-    unsafe { piece.bind_raw_stream(stream.raw()) }?;
-    drop(piece);
+    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    drop(chunk);
     assert_eq!(host_address(&pool.allocate(LEN)?), address);
     gate.open();
     Ok(())
 }
 
 #[test]
-fn memory_that_the_device_had_is_not_given_out_while_a_stream_uses_it() -> Result {
+fn exposed_memory_is_not_reused_while_a_stream_uses_it() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let (source, source_address) = exposed(&pool)?;
@@ -102,52 +102,52 @@ fn memory_that_the_device_had_is_not_given_out_while_a_stream_uses_it() -> Resul
     }
     gate.open();
     stream.synchronize();
-    assert!(host_read(&target, 0, LEN)? == pattern(LEN, 1), "the copy took what was written after the drop");
+    assert!(host_read(&target, 0, LEN)? == pattern(LEN, 1), "the copy read bytes written after the drop");
     drop(others);
     pool.free_held();
     Ok(())
 }
 
 #[test]
-fn one_wait_for_the_context_serves_many_pieces() -> Result {
+fn one_wait_for_the_context_serves_many_chunks() -> Result {
     const PAIRS: u64 = 1000;
     let (_context, _gpu, pool) = open()?;
     let (waits, events) = (Calls::of("cuCtxSynchronize"), Calls::of("cuEventRecord"));
     for _ in 0..PAIRS {
         drop(exposed(&pool)?);
     }
-    assert_eq!(pool.managed_bytes(), BLOCK, "memory that comes back is used again");
+    assert_eq!(pool.managed_bytes(), BLOCK, "freed memory is reused");
     if let Some(count) = waits.count() {
         let quarter = (BLOCK / 4 / LEN) as u64;
-        assert!((1..=PAIRS / quarter).contains(&count), "{count} waits for {PAIRS} pieces");
+        assert!((1..=PAIRS / quarter).contains(&count), "{count} waits for {PAIRS} chunks");
     }
-    events.assert(0, "without a stream");
+    events.assert(0, "no stream, no event");
     Ok(())
 }
 
 #[test]
-fn an_allocation_waits_for_the_context_before_it_gives_such_memory_out() -> Result {
+fn an_allocation_waits_for_the_context_before_it_reuses_exposed_memory() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let all: Vec<_> = (0..BLOCK / LEN).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
     let gate = stream.hold();
     drop(all);
-    let (was_open, piece) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
-    assert!(was_open, "memory was given out while the device may have used it");
+    let (was_open, chunk) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
+    assert!(was_open, "memory was reused while the device may still use it");
     assert_eq!(pool.managed_bytes(), BLOCK);
-    drop(piece);
+    drop(chunk);
     Ok(())
 }
 
 #[test]
-fn memory_of_a_stream_is_given_out_for_it_again_at_once_and_to_nobody_else() -> Result {
+fn memory_of_a_stream_is_reused_by_that_stream_at_once_and_by_no_other() -> Result {
     let (_context, _gpu, pool) = open()?;
     let other = Stream::create();
     let (stream, gate) = held_stream(&other)?;
-    let piece = pool.allocate_on(LEN, &stream)?;
-    assert_eq!(piece.bound_stream(), Some(stream.cu_stream()));
-    let address = piece.device_ptr();
-    drop(piece);
+    let chunk = pool.allocate_on(LEN, &stream)?;
+    assert_eq!(chunk.bound_stream(), Some(stream.cu_stream()));
+    let address = chunk.device_ptr();
+    drop(chunk);
     let calls = ["cuEventCreate", "cuEventRecord", "cuCtxSynchronize", "cuStreamSynchronize"].map(Calls::of);
     let plain: Vec<_> = (0..8).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
     assert!(plain.iter().all(|(_, other)| *other != address));
@@ -155,11 +155,11 @@ fn memory_of_a_stream_is_given_out_for_it_again_at_once_and_to_nobody_else() -> 
         let again = pool.allocate_on(LEN - 1, &stream)?;
         assert_eq!((again.device_ptr(), again.len()), (address, LEN - 1));
     }
-    // Not even asked for its address: what the stream did with it before is not over.
+    // Even without a request for its address: the stream's earlier work on it has not finished.
     drop(pool.allocate_on(LEN, &stream)?);
     assert!(!addresses(&pool, 8)?.contains(&host_address(&pool.allocate_on(LEN, &stream)?)));
     for call in calls {
-        call.assert(0, "pairs on a stream");
+        call.assert(0, "allocate and free on one stream");
     }
     gate.open();
     stream.synchronize()?;
@@ -169,25 +169,25 @@ fn memory_of_a_stream_is_given_out_for_it_again_at_once_and_to_nobody_else() -> 
 }
 
 #[test]
-fn memory_of_a_stream_goes_elsewhere_after_its_event() -> Result {
+fn memory_of_a_stream_is_reused_elsewhere_after_its_event() -> Result {
     let (_context, _gpu, pool) = open()?;
     let other = Stream::create();
     let (stream, gate) = held_stream(&other)?;
     let count = BLOCK / LEN;
     let bound: Vec<_> = (0..count).map(|_| pool.allocate_on(LEN, &stream)).collect::<vkgdr::Result<_>>()?;
-    bound.iter().for_each(|piece| assert_ne!(piece.device_ptr(), 0));
+    bound.iter().for_each(|chunk| assert_ne!(chunk.device_ptr(), 0));
     let block: Vec<_> = bound.iter().map(host_address).collect();
     drop(bound);
     assert_eq!(pool.managed_bytes(), BLOCK);
     let events = Calls::of("cuEventRecord");
     let meanwhile = addresses(&pool, count)?;
-    assert!(meanwhile.iter().all(|address| !block.contains(address)), "given out before the event");
+    assert!(meanwhile.iter().all(|address| !block.contains(address)), "reused before the event");
     assert_eq!(pool.managed_bytes(), 2 * BLOCK);
-    events.assert(1, "one event for all pieces");
+    events.assert(1, "one event for all chunks");
     gate.open();
     stream.synchronize()?;
     let all = addresses(&pool, 2 * count)?;
-    assert!(block.iter().all(|address| all.contains(address)), "not given out after the event");
+    assert!(block.iter().all(|address| all.contains(address)), "not reused after the event");
     assert_eq!(pool.managed_bytes(), 2 * BLOCK);
     Ok(())
 }
@@ -201,21 +201,21 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
         unsafe { pool.allocate_on_raw(LEN, stream.raw()) }
     };
     let gate = stream.hold();
-    let piece = allocate()?;
-    let (address, host) = (piece.device_ptr(), host_address(&piece));
+    let chunk = allocate()?;
+    let (address, host) = (chunk.device_ptr(), host_address(&chunk));
     let recorded = Calls::of("cuEventRecord");
-    piece.free()?;
-    recorded.assert(1, "when it goes back");
+    chunk.free()?;
+    recorded.assert(1, "recorded by the free");
     assert_ne!(exposed(&pool)?.1, address);
     let waits = Calls::of("cuStreamWaitEvent");
     let again = allocate()?;
-    assert_eq!(again.device_ptr(), address, "given out for the stream at once");
-    waits.assert(1, "another stream could have the address by now");
+    assert_eq!(again.device_ptr(), address, "reused on the same stream at once");
+    waits.assert(1, "the stream handle may belong to a new stream by now");
     drop(again);
     gate.open();
     stream.synchronize();
-    // But for the one that waits for the context.
-    assert!(addresses(&pool, BLOCK / LEN - 1)?.contains(&host), "given out to everybody after the event");
+    // Except the exposed chunk, which waits for the context.
+    assert!(addresses(&pool, BLOCK / LEN - 1)?.contains(&host), "reused by any stream after the event");
     assert_eq!(pool.managed_bytes(), BLOCK);
     pool.free_held();
     assert_eq!((pool.free_chunks(), pool.managed_bytes()), (0, 0));
@@ -223,17 +223,17 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
 }
 
 #[test]
-fn memory_that_strayed_from_its_stream_waits_for_the_context() -> Result {
+fn memory_used_by_another_stream_waits_for_the_context() -> Result {
     let (_context, _gpu, pool) = open()?;
     let (stream, stranger) = (Stream::create(), Stream::create());
-    let (piece, address) = exposed(&pool)?;
+    let (chunk, address) = exposed(&pool)?;
     // SAFETY: the stream outlives the memory.
-    unsafe { piece.bind_raw_stream(stream.raw()) }?;
-    piece.record_use(stranger.raw());
+    unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+    chunk.record_use(stranger.raw());
     let recorded = Calls::of("cuEventRecord");
-    let host = host_address(&piece);
-    drop(piece);
-    recorded.assert(0, "an event on the bound stream tells nothing");
+    let host = host_address(&chunk);
+    drop(chunk);
+    recorded.assert(0, "an event on the bound stream would not cover the other stream");
     assert!(!addresses(&pool, 8)?.contains(&host));
     let gate = stranger.hold();
     let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
@@ -246,32 +246,32 @@ fn memory_that_strayed_from_its_stream_waits_for_the_context() -> Result {
 }
 
 #[test]
-fn memory_that_is_said_to_be_idle_is_given_out_at_once() -> Result {
+fn memory_with_immediate_release_is_reused_at_once() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let gate = stream.hold();
-    let (piece, address) = exposed(&pool)?;
+    let (chunk, address) = exposed(&pool)?;
     // SAFETY: the device does not use it.
-    unsafe { piece.release_immediately() };
-    drop(piece);
+    unsafe { chunk.release_immediately() };
+    drop(chunk);
     assert_eq!(exposed(&pool)?.1, address);
     gate.open();
     Ok(())
 }
 
 #[test]
-fn memory_that_is_freed_as_idle_is_given_out_at_once_whatever_it_was_bound_to() -> Result {
+fn memory_freed_as_idle_is_reused_at_once_whatever_its_binding() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let gate = stream.hold();
     for bound in [false, true] {
-        let (piece, address) = exposed(&pool)?;
+        let (chunk, address) = exposed(&pool)?;
         if bound {
-            // SAFETY: the stream outlives the piece.
-            unsafe { piece.bind_raw_stream(stream.raw()) }?;
+            // SAFETY: the stream outlives the chunk.
+            unsafe { chunk.bind_raw_stream(stream.raw()) }?;
         }
         // SAFETY: the device does not use it.
-        unsafe { Memory::from(piece).free_idle() }?;
+        unsafe { Memory::from(chunk).free_idle() }?;
         assert_eq!(exposed(&pool)?.1, address, "bound: {bound}");
     }
     gate.open();
@@ -279,39 +279,39 @@ fn memory_that_is_freed_as_idle_is_given_out_at_once_whatever_it_was_bound_to() 
 }
 
 #[test]
-fn memory_that_is_freed_as_idle_goes_back_with_its_last_region_at_once() -> Result {
+fn memory_freed_as_idle_is_reused_at_once_after_its_last_region() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let gate = stream.hold();
-    let piece = pool.allocate(LEN)?;
-    let address = host_address(&piece);
-    let region = piece.region(..1)?;
+    let chunk = pool.allocate(LEN)?;
+    let address = host_address(&chunk);
+    let region = chunk.region(..1)?;
     // SAFETY: the device does not use it.
-    unsafe { Memory::from(piece).free_idle() }?;
+    unsafe { Memory::from(chunk).free_idle() }?;
     assert_eq!(pool.used_chunks(), 1);
-    assert!(!addresses(&pool, 10)?.contains(&address), "the region still has it");
+    assert!(!addresses(&pool, 10)?.contains(&address), "the region keeps it");
     assert_ne!(region.device_ptr(), 0);
     region.free()?;
     assert_eq!(pool.used_chunks(), 0);
-    assert!(addresses(&pool, 10)?.contains(&address), "nobody waits for the stream");
+    assert!(addresses(&pool, 10)?.contains(&address), "reused without waiting for the stream");
     gate.open();
     Ok(())
 }
 
 #[test]
-fn a_map_of_a_piece_waits_for_its_stream() -> Result {
+fn a_map_of_a_chunk_waits_for_its_stream() -> Result {
     let (_context, _gpu, pool) = open()?;
     let other = Stream::create();
     let (stream, gate) = held_stream(&other)?;
-    let piece = pool.allocate_on(LEN, &stream)?;
-    let (was_open, guard) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(piece.map(MapMode::ReadWrite, ..)?))?;
+    let chunk = pool.allocate_on(LEN, &stream)?;
+    let (was_open, guard) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(chunk.map(MapMode::ReadWrite, ..)?))?;
     assert!(was_open, "the guard began while the stream may have used the memory");
     guard.finish()?;
     Ok(())
 }
 
 #[test]
-fn an_allocation_of_its_own_waits_as_memory_does() -> Result {
+fn a_dedicated_allocation_waits_like_other_memory() -> Result {
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let before = Live::now();
@@ -341,23 +341,23 @@ fn the_stream_of_another_context_is_refused() -> Result {
 }
 
 #[test]
-fn a_pool_that_finds_no_memory_frees_what_it_holds_and_tries_once_more() -> Result {
+fn a_pool_without_memory_frees_its_free_chunks_and_tries_once_more() -> Result {
     let Some(layer) = vklayer() else { return skip("this needs VKGDR_TEST_LAYERS=faults") };
     let (_context, _gpu, pool) = open()?;
     let stream = Stream::create();
     let before = Live::now();
     let all: Vec<_> = (0..BLOCK / LEN).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
     let gate = stream.hold();
-    // Too little for the pool to wait for the context of its own accord.
-    let mut all = all.into_iter().map(|(piece, _)| piece);
+    // Too few bytes for the pool to wait for the context by itself.
+    let mut all = all.into_iter().map(|(chunk, _)| chunk);
     all.by_ref().take(3).for_each(drop);
     let kept: Vec<_> = all.collect();
     layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
-    let (was_open, piece) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
+    let (was_open, chunk) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
     layer.clear_faults();
-    assert!(was_open, "what the device had was not waited for");
+    assert!(was_open, "the exposed memory was not waited for");
     assert_eq!((Live::now(), pool.managed_bytes()), (before.plus_one(MemoryKind::Mapped), BLOCK));
-    // Nothing to free any more: a smaller block is the second try.
+    // Nothing is left to free: the second attempt is a smaller block.
     let [another, third] = [pool.allocate(LEN)?, pool.allocate(LEN)?];
     layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let small = pool.allocate(LEN)?;
@@ -372,18 +372,18 @@ fn a_pool_that_finds_no_memory_frees_what_it_holds_and_tries_once_more() -> Resu
         error.contains("vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested 64 KiB of mapped"),
         "{error}"
     );
-    drop((kept, piece, another, third, small, extra));
+    drop((kept, chunk, another, third, small, extra));
     pool.free_held();
     assert_eq!(Live::now(), before);
     Ok(())
 }
 
 #[test]
-fn small_pieces_count_with_what_they_take_up() -> Result {
+fn small_chunks_count_with_the_size_of_their_class() -> Result {
     let (_context, _gpu, pool) = open()?;
     let kept = pool.allocate(1)?;
     for _ in 0..20_000 {
-        // The device may have used it.
+        // Exposed: the device may have used it.
         let _address = pool.allocate(1)?.device_ptr();
     }
     assert!(pool.managed_bytes() <= 3 * BLOCK, "{} bytes managed", pool.managed_bytes());

@@ -68,8 +68,8 @@ fn work_for_ever() -> Result {
         let work = unsafe { memory.stream(stream.raw()) }?;
         // SAFETY: within the memory, whose release waits.
         unsafe { work.fill_u8(memory.device_ptr(), 1, LARGE) }?;
-        let pieces: Vec<_> = (1..40).map(|len| pool.allocate(len * 100)).collect::<vkgdr::Result<_>>()?;
-        drop((memory.export_fd()?, pieces, memory));
+        let chunks: Vec<_> = (1..40).map(|len| pool.allocate(len * 100)).collect::<vkgdr::Result<_>>()?;
+        drop((memory.export_fd()?, chunks, memory));
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ fn the_error_says_what_to_do() {
 }
 
 #[test]
-fn a_forked_child_is_refused_what_needs_a_driver() -> Result {
+fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
     let (_context, gpu) = support::open(FORCED)?;
     let primary = Vkgdr::open_primary_context(0, NONE)?;
     let cudarc_stream = CudaContext::new(0)?.new_stream()?;

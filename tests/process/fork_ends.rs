@@ -23,7 +23,7 @@ struct Everything {
     memory: Memory,
     region: Region,
     bound: Memory,
-    piece: PoolMemory,
+    chunk: PoolMemory,
     pool: Pool,
     event: Event,
     gpu: Vkgdr,
@@ -47,9 +47,9 @@ impl Everything {
         // SAFETY: as above.
         let event = unsafe { bound.stream(stream.raw()) }?.record()?;
         let pool = Pool::new(&gpu, PoolOptions::default())?;
-        let piece = pool.allocate(SIZE)?;
-        assert_ne!(piece.device_ptr(), 0);
-        Ok(Self { memory, region, bound, piece, pool, event, gpu, primary, stream })
+        let chunk = pool.allocate(SIZE)?;
+        assert_ne!(chunk.device_ptr(), 0);
+        Ok(Self { memory, region, bound, chunk, pool, event, gpu, primary, stream })
     }
 
     /// Whether all of it still works, as nobody else's doing may change.
@@ -59,8 +59,8 @@ impl Everything {
         self.memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
         self.event.synchronize()?;
         self.bound.wait_for_stream()?;
-        host_write(&self.piece, 0, &pattern(SIZE, 2))?;
-        assert!(device_read(self.piece.device_ptr(), SIZE) == pattern(SIZE, 2));
+        host_write(&self.chunk, 0, &pattern(SIZE, 2))?;
+        assert!(device_read(self.chunk.device_ptr(), SIZE) == pattern(SIZE, 2));
         assert!(self.region.host_ptr().is_some() && self.stream.is_idle());
         drop(self.pool.allocate(100)?);
         Memory::allocate(&self.gpu, SIZE, MemoryKind::Mapped)?.free()?;
@@ -168,12 +168,12 @@ fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> 
                 let (pool, done) = (&pool, &done);
                 scope.spawn(move || -> vkgdr::Result<()> {
                     let mut random = Random::new(seed);
-                    let mut pieces = Vec::new();
+                    let mut chunks = Vec::new();
                     while !done.load(Ordering::Relaxed) {
-                        pieces.push(pool.allocate(1 + random.below(60_000))?);
-                        if pieces.len() > 20 {
-                            drop(pieces.swap_remove(random.below(20)));
-                            drop(pieces.swap_remove(random.below(20)));
+                        chunks.push(pool.allocate(1 + random.below(60_000))?);
+                        if chunks.len() > 20 {
+                            drop(chunks.swap_remove(random.below(20)));
+                            drop(chunks.swap_remove(random.below(20)));
                         }
                         if random.below(50) == 0 {
                             pool.trim(0);
@@ -213,7 +213,7 @@ fn children_forked_while_threads_are_in_a_pool_are_refused_and_do_not_hang() -> 
 }
 
 #[test]
-fn children_forked_while_threads_note_uses_give_nothing_back_and_do_not_hang() -> Result {
+fn children_forked_while_threads_record_uses_release_nothing_and_do_not_hang() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let live = Live::now();
     let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;

@@ -10,20 +10,20 @@ use vkgdr::cudarc::driver::CudaContext;
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions};
 
 #[test]
-fn a_forked_child_allocates_nothing_and_gives_nothing_back() -> Result {
+fn a_forked_child_allocates_nothing_and_releases_nothing() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
     let stream = CudaContext::new(0)?.new_stream()?;
     let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
     let before = Live::now();
-    let (piece, exposed, large) = (pool.allocate(4096)?, pool.allocate(4096)?, pool.allocate(8 << 20)?);
+    let (chunk, exposed, large) = (pool.allocate(4096)?, pool.allocate(4096)?, pool.allocate(8 << 20)?);
     let shared = pool.allocate(4096)?;
     let region = shared.region(1..)?;
     drop(pool.allocate(4096)?);
     assert_ne!((exposed.device_ptr(), large.device_ptr()), (0, 0));
-    host_write(&piece, 0, &pattern(4096, 1))?;
-    let all = RefCell::new(Some((pool, piece, exposed, large, shared, region)));
+    host_write(&chunk, 0, &pattern(4096, 1))?;
+    let all = RefCell::new(Some((pool, chunk, exposed, large, shared, region)));
     in_quiet_child(|| {
-        let Some((pool, piece, exposed, large, shared, region)) = all.take() else { return Err("gone".into()) };
+        let Some((pool, chunk, exposed, large, shared, region)) = all.take() else { return Err("gone".into()) };
         for len in [4096, 100_000, 8 << 20] {
             assert_forked(pool.allocate(len), &format!("{len} bytes"));
             assert_forked(pool.allocate_on(len, &stream), &format!("{len} bytes on a stream"));
@@ -35,17 +35,17 @@ fn a_forked_child_allocates_nothing_and_gives_nothing_back() -> Result {
         pool.free_held();
         pool.stop_holding();
         assert_eq!((pool.trim(0), pool.free_chunks(), pool.active_bytes()), (0, 0, 0));
-        piece.free()?;
+        chunk.free()?;
         drop((exposed, large, shared, region.clone()));
         drop(pool.clone());
         drop(pool);
         drop(region);
         Ok(())
     })?;
-    let Some((pool, piece, ..)) = all.take() else { return Err("gone".into()) };
-    assert!(host_read(&piece, 0, 4096)? == pattern(4096, 1));
+    let Some((pool, chunk, ..)) = all.take() else { return Err("gone".into()) };
+    assert!(host_read(&chunk, 0, 4096)? == pattern(4096, 1));
     assert_eq!(pool.used_chunks(), 1);
-    drop((pool, piece));
+    drop((pool, chunk));
     assert_eq!(Live::now(), before);
     Ok(())
 }

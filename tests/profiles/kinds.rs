@@ -84,17 +84,17 @@ fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
     under("bar256", "kinds::a_pool_fills_the_bar_and_gives_it_back", || {
         let (_context, gpu) = support::open(NONE)?;
         let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
-        let mut pieces = Vec::new();
+        let mut chunks = Vec::new();
         let error = loop {
             match pool.allocate(MIB) {
-                Ok(piece) => pieces.push(piece),
+                Ok(chunk) => chunks.push(chunk),
                 Err(error) => break error,
             }
-            assert!(pieces.len() <= 246, "more than the budget");
+            assert!(chunks.len() <= 246, "more than the budget");
         };
         assert_says(&error, &["VK_ERROR_OUT_OF_DEVICE_MEMORY", "the heap has 256 MiB"]);
-        assert!(pieces.len() > 100, "{}: much of the BAR is not used", pieces.len());
-        pieces.clear();
+        assert!(chunks.len() > 100, "{}: much of the BAR is not used", chunks.len());
+        chunks.clear();
         pool.allocate(MIB)?;
         drop(pool);
         assert_eq!(gpu.memory_info(MemoryKind::Mapped)?.available, ROOM);

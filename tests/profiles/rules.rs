@@ -36,8 +36,8 @@ fn memory_that_the_cpu_cannot_see_is_not_mapped() -> Result {
 }
 
 #[test]
-fn what_was_not_flushed_is_lost_when_it_is_unmapped() -> Result {
-    under("non-coherent", "rules::what_was_not_flushed_is_lost_when_it_is_unmapped", || {
+fn unflushed_writes_are_lost_when_the_memory_is_unmapped() -> Result {
+    under("non-coherent", "rules::unflushed_writes_are_lost_when_the_memory_is_unmapped", || {
         let raw = Raw::open()?;
         let memory = raw.allocate(MAPPED, SIZE)?;
         for (flushed, offset) in [(false, 0), (true, 0), (false, 256), (true, 256)] {

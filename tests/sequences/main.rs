@@ -1,8 +1,8 @@
-//! Random sequences of everything that the crate does, against a model that knows what every byte must be, for the CPU
-//! and for the device. In the end nothing is left, in either driver.
+//! Random sequences of all public operations, checked against a model of every byte as the CPU and the device must see it.
+//! At the end no object is left in either driver.
 //!
-//! `VKGDR_STEPS` is how many steps are done; `VKGDR_SEED` repeats a run. They run on every device profile unchanged
-//! (`VKGDR_TEST_PROFILE`): a kind of memory that a GPU lacks, or has no room for, must be refused. A run prints a line
+//! `VKGDR_STEPS` sets the number of steps; `VKGDR_SEED` repeats a run. The sequences run unchanged on every device profile
+//! (`VKGDR_TEST_PROFILE`): a kind of memory that the GPU lacks or has no room for must be refused. A run prints a line
 //! that begins with `reliability:`, from which scripts/reliability.py makes its tables.
 
 mod soak;
@@ -23,9 +23,9 @@ use support::state::State;
 use vkgdr::{Error, OpenFlags, Vkgdr};
 use world::{Shared, Tally, World};
 
-/// Steps of a test that is one of many.
+/// Steps when run with the other tests.
 const STEPS: u64 = 3000;
-/// Steps of the longest sequence. Long ones have much alive at a time, short ones start from nothing.
+/// Steps of the longest sequence. Long sequences keep many objects alive, short ones start from nothing.
 const LONGEST: usize = 400;
 const THREADS: u64 = 16;
 
@@ -43,12 +43,12 @@ fn profile() -> String {
     std::env::var("VKGDR_TEST_PROFILE").unwrap_or_else(|_| "none".to_owned())
 }
 
-/// Whether an allocation may find no room. Without a device profile there is room for all.
+/// Whether an allocation may exceed the device's memory. Without a device profile it cannot.
 fn has_little_room() -> bool {
     profile() != "none" || support::driver::has_gpu()
 }
 
-/// A handle, which keeps the primary context; none where the profile has no GPU that can be opened, which is said.
+/// A handle, which keeps the primary context. None, with a message, if the profile's GPU cannot be opened.
 fn open() -> Result<Option<Vkgdr>> {
     match Vkgdr::open_primary_context(0, OpenFlags::empty()) {
         Ok(gpu) => Ok(Some(gpu)),
@@ -74,7 +74,7 @@ fn run(shared: &Arc<Shared>, steps: impl IntoIterator<Item = Step>) -> Result<Ta
     world.end()
 }
 
-/// One sequence with nothing before it and nothing after it.
+/// Runs one sequence and checks that it leaves no driver object behind.
 fn run_alone(steps: Vec<Step>) -> Result<Tally> {
     let before = Live::now();
     let shared = Arc::new(Shared::open()?);
@@ -115,7 +115,7 @@ fn random_sequences_agree_with_the_model() -> Result {
         all.add(&tally.into_inner());
         batches += 1;
         gpu.collect();
-        // The first batch has made what the drivers keep.
+        // The first batch created the objects that the drivers keep.
         before.get_or_insert_with(State::take);
     }
     if let Some(before) = before {
@@ -125,7 +125,7 @@ fn random_sequences_agree_with_the_model() -> Result {
     Ok(())
 }
 
-/// Sequences of one thread, until there were enough steps.
+/// Runs sequences on one thread until the number of steps is reached.
 fn work(shared: &Arc<Shared>, seed: u64, goal: u64) -> Result<(Tally, u64)> {
     let mut runner = runner(seed, 1);
     let (mut tally, mut sequences) = (Tally::default(), 0);
@@ -137,13 +137,13 @@ fn work(shared: &Arc<Shared>, seed: u64, goal: u64) -> Result<(Tally, u64)> {
     Ok((tally, sequences))
 }
 
-/// Sequences of many threads at once, with handles, a pool and memory that they share.
+/// Runs sequences on many threads that share handles, a pool and memory.
 fn work_together(seed: u64, goal: u64) -> Result<(Tally, u64)> {
     let shared = Arc::new(Shared::open()?);
     let results: Vec<_> = thread::scope(|scope| {
         let shared = &shared;
         let start = |number| {
-            // Far enough apart that no thread repeats another.
+            // Seeds far enough apart that no thread repeats another.
             let seed = seed.wrapping_add(number << 40);
             scope.spawn(move || work(shared, seed, goal / THREADS).map_err(|error| error.to_string()))
         };

@@ -1,11 +1,11 @@
-//! The soak: threads of sequences for as long as is asked, while what the process holds stays flat.
+//! The soak: threads run sequences for a given time, and the resources of the process must stay within limits.
 //!
-//! A round is sixteen threads with worlds of their own. After each, nothing of it is alive. Flat means, of the moments
-//! after a round and once the first tenth of the time is over: the descriptors and the shared and file-backed mappings
-//! are the same every time. What the C allocator has given out is, at its least in the last third of the time, at most
-//! 512 KiB more than at its least in the first; and resident memory at most 24 MiB, since the allocator's arenas, one for
-//! each thread, fill up with gaps that it can give back only by whole pages.
-#![expect(unsafe_code, reason = "asks the C allocator")]
+//! A round is sixteen threads, each with a world of its own; after it nothing of it is alive. The limits apply to the
+//! measurements after each round, from the first tenth of the time on: the numbers of descriptors and of shared and
+//! file-backed mappings never change. The minimum of malloc's live bytes in the last third of the time exceeds that of the
+//! first third by at most 512 KiB, and the minimum of resident memory by at most 24 MiB, since malloc's arenas, one for
+//! each thread, fragment and release whole pages only.
+#![expect(unsafe_code, reason = "calls mallinfo2 and malloc_trim")]
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use support::ledger::Live;
 use support::resources::{Snapshot, resident_bytes};
 
 const MIB: u64 = 1 << 20;
-/// Steps of all threads in a round: a second or two.
+/// Steps of all threads in a round, which take a second or two.
 const ROUND: u64 = 8000;
-/// How often a line tells where it stands.
+/// The interval of progress lines.
 const LINE: Duration = Duration::from_secs(15);
 
-/// Bytes of memory after each round, with the moment.
+/// Bytes of memory after each round, with the time.
 #[derive(Default)]
 struct Course(Vec<(Duration, u64)>);
 
 impl Course {
-    /// The least from one part of the time to another, in tenths.
+    /// The minimum between two points of the time, in tenths of it.
     fn least(&self, whole: Duration, from: u32, to: u32) -> u64 {
         let inside = |at: Duration| at >= whole * from / 10 && at <= whole * to / 10;
         self.0.iter().filter(|(at, _)| inside(*at)).map(|(_, bytes)| *bytes).min().unwrap_or(0)
@@ -38,19 +38,19 @@ impl Course {
     }
 }
 
-/// The bytes that the C allocator has given out; it returns what it has not.
+/// The live bytes of malloc, after it has returned unused pages to the system.
 fn allocated() -> u64 {
-    // SAFETY: takes a number.
+    // SAFETY: any padding is valid.
     unsafe { libc::malloc_trim(0) };
-    // SAFETY: takes nothing.
+    // SAFETY: no arguments.
     let info = unsafe { libc::mallinfo2() };
-    // Large blocks are mapped one by one, and counted apart.
+    // Large allocations are mapped individually and counted separately.
     (info.uordblks + info.hblkhd) as u64
 }
 
 #[test]
 #[ignore = "runs for MINUTES: make soak"]
-fn what_the_process_holds_stays_flat() -> Result {
+fn the_resources_of_the_process_stay_flat() -> Result {
     let Some(gpu) = open()? else { return Ok(()) };
     let whole = Duration::from_secs(60 * number("MINUTES").unwrap_or(10));
     let (start, seed, live) = (Instant::now(), seed(), Live::now());

@@ -1,4 +1,4 @@
-//! The steps of a sequence, and how they are drawn. What a step means is the [`World`](crate::world::World)'s business.
+//! The steps of a sequence and their distribution. [`World`](crate::world::World) carries them out.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -6,8 +6,8 @@ use std::ops::Range;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-/// One step: what is done, and numbers that say to what. Every number is taken modulo what there is, so that a sequence
-/// stays meaningful when steps are left out of it, as proptest does to make it shorter.
+/// One step: an operation, and numbers that select its operands modulo the number of candidates, so that a sequence stays
+/// valid without some of its steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) what: What,
@@ -18,7 +18,7 @@ pub(crate) struct Step {
     pub(crate) seed: u16,
 }
 
-/// Where in some memory.
+/// A position in some memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     start: u32,
@@ -26,20 +26,20 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// A range, not an empty one, of so many bytes.
+    /// A non-empty range within `len` bytes.
     pub(crate) fn within(self, size: usize) -> Range<usize> {
         let start = self.start as usize % size;
         start..start + 1 + self.len as usize % (size - start)
     }
 
-    /// As [`within`](Self::within), from a multiple of `unit` on and as long as one, if there is room for one.
+    /// Like [`within`](Self::within), with start and length multiples of `unit` if one unit fits.
     pub(crate) fn whole_units(self, size: usize, unit: usize) -> Option<Range<usize>> {
         let range = self.within(size / unit * unit).start / unit * unit..size / unit * unit;
         let count = 1 + self.len as usize % (range.len() / unit);
         Some(range.start..range.start + count * unit)
     }
 
-    /// A length for new memory: mostly small, now and then more than the copy engine takes at once.
+    /// A length for new memory: mostly small, sometimes more than one slot of the copy engine.
     pub(crate) fn new_len(self) -> usize {
         let most = match self.start % 64 {
             0 => 2_300_000,
@@ -51,7 +51,7 @@ impl Span {
     }
 }
 
-/// What a step does.
+/// The operation of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Open,
@@ -96,7 +96,7 @@ pub(crate) enum What {
     FreeRaw,
 }
 
-/// How often each is drawn. As much is freed as is allocated.
+/// The weight of each operation. Frees are as frequent as allocations.
 const WEIGHTS: [(u32, What); 40] = [
     (2, What::Open),
     (2, What::Close),

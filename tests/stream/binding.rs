@@ -270,7 +270,7 @@ fn unbinding_waits_for_the_stream_and_ends_the_binding() -> Result {
 }
 
 #[test]
-fn unbinding_lets_a_cudarc_stream_go() -> Result {
+fn unbinding_drops_a_cudarc_stream() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = stream_of_another_thread()?;
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;

@@ -72,7 +72,7 @@ fn memory_that_a_slow_stream_still_uses_is_intact_until_the_stream_has_passed() 
 }
 
 #[test]
-fn a_queue_of_several_streams_is_collected_as_they_pass() -> Result {
+fn deferred_frees_of_several_streams_are_collected_as_the_streams_pass() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (slow, fast) = (Stream::create(), Stream::create());
     let before = Live::now();
@@ -260,7 +260,7 @@ fn a_map_waits_for_no_other_stream() -> Result {
 }
 
 #[test]
-fn memory_is_dropped_into_the_queue_from_any_thread() -> Result {
+fn a_drop_on_any_thread_can_be_deferred() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     let before = Live::now();
@@ -279,7 +279,7 @@ fn memory_is_dropped_into_the_queue_from_any_thread() -> Result {
 }
 
 #[test]
-fn an_allocation_that_finds_no_memory_waits_for_what_the_queue_holds() -> Result {
+fn an_allocation_without_memory_waits_for_the_deferred_frees() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let Some(layer) = vklayer() else {
         return skip("this needs VKGDR_TEST_LAYERS=faults");

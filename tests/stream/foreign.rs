@@ -205,7 +205,7 @@ fn without_a_context_there_is_no_stream() -> Result {
 }
 
 #[test]
-fn streams_and_events_of_a_destroyed_context_are_errors_and_go_in_silence() -> Result {
+fn streams_and_events_of_a_destroyed_context_are_errors_and_are_dropped_silently() -> Result {
     let (_survivor, _gpu) = support::open(NONE)?;
     let survivor = here(null_mut())?;
     let before = Live::now();

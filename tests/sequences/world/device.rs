@@ -1,4 +1,4 @@
-//! What the device does with memory, on streams of both contexts, and waiting for it.
+//! The device's operations on memory, on streams of both contexts, and waits for them.
 #![expect(unsafe_code, reason = "has streams copy and fill ranges of memory that the world keeps alive")]
 
 use std::ops::Range;
@@ -14,9 +14,9 @@ use super::World;
 use super::item::{Item, Site};
 use crate::step::{Step, What};
 
-/// The primary context as cudarc knows it, with a stream of it that memory can own.
+/// The primary context in cudarc's types, with a stream that memory can own.
 ///
-/// cudarc makes it current whenever it likes, so it comes before the world's own context and goes after it.
+/// cudarc may make it current in any call, so it is created before the world's own context and dropped after it.
 pub(super) struct Primary {
     stream: Arc<CudaStream>,
     _context: Arc<CudaContext>,
@@ -29,7 +29,7 @@ impl Primary {
     }
 }
 
-/// Streams, by number: two of the world's own context, two of the primary one, the last of them cudarc's.
+/// Streams, by number: two of the world's own context and two of the primary one, the last of which is cudarc's.
 pub(super) struct Streams {
     streams: Vec<Known>,
     cudarc: Arc<CudaStream>,
@@ -38,7 +38,7 @@ pub(super) struct Streams {
 
 struct Known {
     stream: StreamRef,
-    /// Buffers that copies of the stream use or used, those it reads into with what must come.
+    /// Buffers used by copies on the stream; destinations with their expected bytes.
     buffers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
@@ -46,7 +46,7 @@ impl Streams {
     /// The world's own context must be current.
     pub(super) fn new(primary: &Primary) -> Result<Self> {
         let find = |raw| -> Result<Known> {
-            // SAFETY: kept as long as the reference.
+            // SAFETY: the world keeps the stream as long as the reference.
             Ok(Known { stream: unsafe { StreamRef::in_current_context(raw) }?, buffers: Vec::new() })
         };
         let own = [Stream::create(), Stream::create()];
@@ -68,7 +68,7 @@ impl Streams {
         self.streams[number].stream.raw()
     }
 
-    /// The stream as cudarc's, if it is.
+    /// The stream's cudarc object, if it has one.
     pub(super) fn cudarc(&self, number: usize) -> Option<&Arc<CudaStream>> {
         (self.raw(number) == self.cudarc.cu_stream()).then_some(&self.cudarc)
     }
@@ -77,13 +77,13 @@ impl Streams {
         self.streams[number].stream
     }
 
-    /// Waits, and checks what the stream's reads brought.
+    /// Waits for the stream and checks the bytes that it read.
     fn wait(&mut self, number: usize) -> Result {
         let known = &mut self.streams[number];
         known.stream.synchronize()?;
         for (seen, expected) in known.buffers.drain(..) {
             if expected.is_some_and(|expected| expected != seen) {
-                return Err(format!("a copy of {} bytes to the host brought others", seen.len()).into());
+                return Err(format!("a copy of {} bytes to the host has wrong bytes", seen.len()).into());
             }
         }
         Ok(())
@@ -113,7 +113,7 @@ impl World {
         (0..4).try_for_each(|number| self.wait_for_stream(number))
     }
 
-    /// Waits for every stream that may be at work on the bytes of an item.
+    /// Waits for every stream with pending work on the bytes of an item.
     pub(super) fn wait_for_bytes(&mut self, item: &Item) -> Result {
         let pending = std::mem::take(&mut item.bytes().pending);
         pending.into_iter().try_for_each(|number| self.wait_for_stream(number))
@@ -124,7 +124,7 @@ impl World {
         pending.into_iter().try_for_each(|number| self.wait_for_stream(number))
     }
 
-    /// Lets a stream begin work on an item: behind the work of other streams, and seeing what the CPU wrote.
+    /// Prepares an item for work on a stream: waits for other streams and flushes CPU writes.
     fn ready_for(&mut self, number: usize, index: usize) -> Result {
         self.items[index].flush()?;
         let others: Vec<_> =
@@ -145,12 +145,12 @@ impl World {
         Ok(())
     }
 
-    /// Notes that a stream has work on an item.
+    /// Records that a stream has work on an item.
     fn began(&mut self, number: usize, index: usize) -> Result {
         let item = &self.items[index];
         item.bytes().pending.insert(number);
         let bound = item.terms().bound;
-        // A part cannot say that another stream than the bound one uses the memory.
+        // A region cannot record a use by another stream than the bound one.
         let unknown = item.owner.memory().is_none() && bound.is_some_and(|bound| bound != number);
         if unknown { self.wait_for_stream(number) } else { Ok(()) }
     }
@@ -179,7 +179,7 @@ impl World {
         Ok(true)
     }
 
-    /// What the device has in a range of an item, whose streams were waited for.
+    /// The bytes of a range as the device sees them; the item's streams must have been waited for.
     pub(super) fn device_sees(&self, range: Range<usize>, index: usize) -> Vec<u8> {
         let item = &self.items[index];
         let address = item.owner.device_ptr() + range.start as u64;
@@ -191,8 +191,8 @@ impl World {
         let host = self.streams.keep(number, new.to_vec(), None);
         let item = &self.items[index];
         let (to, from) = (on_device(item, start), CopySide::linear(Place::Host(host)));
-        // SAFETY: the buffer is kept until the stream was waited for, the memory's release waits, and whatever else
-        // used the range comes before in the stream's order.
+        // SAFETY: the buffer is kept until the stream has been waited for, the memory's release waits, and earlier uses
+        // of the range precede the copy in the stream's order.
         unsafe { self.streams.get(number).copy(to, from, CopyExtent::linear(new.len())) }?;
         item.note(&(start..start + new.len()), new);
         self.began(number, index)
@@ -247,7 +247,7 @@ impl World {
         Ok(true)
     }
 
-    /// Copies from one memory to another, which may be of another context.
+    /// Copies from one memory to another, possibly of another context.
     pub(super) fn device_copy(&mut self, step: Step, index: usize) -> Result<bool> {
         let source = usize::from(step.second) % self.items.len();
         if Arc::ptr_eq(&self.items[index].bytes, &self.items[source].bytes) {
@@ -265,7 +265,7 @@ impl World {
         if foreign {
             let context = self.context_of(from.site);
             let (to, from) = (to.owner.device_ptr() + start as u64, from.owner.device_ptr() + range.start as u64);
-            // SAFETY: as for an upload; the source is waited for below, since its release looks at its own context.
+            // SAFETY: as for an upload; the source is waited for below, since its release waits for its own context only.
             unsafe { stream.copy_between_contexts(to, from, context, new.len()) }?;
         } else {
             // SAFETY: as for an upload, of both.
@@ -285,7 +285,7 @@ impl World {
         self.streams.get(number).context()
     }
 
-    /// Copies rows from the host that lie apart on the device.
+    /// Copies rows from the host to device rows with a pitch.
     pub(super) fn device_rows(&mut self, step: Step, index: usize) -> Result<bool> {
         let item = &self.items[index];
         let number = self.streams.of(item.site, step.second);
@@ -310,7 +310,7 @@ impl World {
         Ok(true)
     }
 
-    /// Fills by a call of the driver's own, outside any stream of ours.
+    /// Fills by a synchronous driver call, on the default stream.
     pub(super) fn driver_fill(&mut self, step: Step, index: usize) -> Result<bool> {
         self.wait_for(index)?;
         let item = &mut self.items[index];

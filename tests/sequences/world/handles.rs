@@ -1,4 +1,4 @@
-//! Opening and closing handles, and asking them.
+//! Opening, closing and querying handles.
 
 use support::Result;
 use vkgdr::{CopyThresholds, Error, MemoryKind, OpenFlags, Vkgdr};
@@ -6,7 +6,7 @@ use vkgdr::{CopyThresholds, Error, MemoryKind, OpenFlags, Vkgdr};
 use super::World;
 use crate::step::{Step, What};
 
-/// More are not opened.
+/// The largest number of open handles.
 const MOST: usize = 6;
 const FLAGS: [OpenFlags; 3] = [OpenFlags::empty(), OpenFlags::FORCE_NON_COHERENT, OpenFlags::REQUIRE_COHERENT];
 
@@ -44,7 +44,7 @@ impl World {
         };
         match opened {
             Ok(gpu) => self.handles.push(gpu),
-            // A GPU may have none that is coherent.
+            // A GPU may have no coherent type.
             Err(Error::NoSuitableMemoryType { .. }) if flags == OpenFlags::REQUIRE_COHERENT => {}
             Err(error) => return Err(error.into()),
         }

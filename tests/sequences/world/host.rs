@@ -1,4 +1,4 @@
-//! What the CPU does with memory.
+//! The CPU's operations on memory.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::step::Step;
 
 const MODES: [MapMode; 4] = [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard];
 
-/// Who copies: memory without a host view leaves no choice.
+/// The copy policy; memory without a host view leaves no choice.
 fn policy(step: Step, has_host_view: bool) -> CopyPolicy {
     match step.choice % 4 {
         0 if has_host_view => CopyPolicy::Cpu,
@@ -19,7 +19,7 @@ fn policy(step: Step, has_host_view: bool) -> CopyPolicy {
     }
 }
 
-/// Writes bytes as elements of a width that fits.
+/// Writes bytes as elements of a suitable width.
 fn write_as(region: &Region, policy: CopyPolicy, offset: usize, new: &[u8]) -> vkgdr::Result<()> {
     match new.len() {
         len if len % 8 == 0 => region.write_with(policy, offset, &elements(new, u64::from_ne_bytes)),
@@ -34,7 +34,7 @@ fn elements<T, const N: usize>(bytes: &[u8], from: fn([u8; N]) -> T) -> Vec<T> {
 }
 
 impl World {
-    /// Waits until the CPU may use all of an item, and lets it see what others wrote.
+    /// Waits until the CPU may use all of an item, and invalidates the writes of others.
     fn ready_for_host(&mut self, index: usize) -> Result {
         self.wait_for(index)?;
         self.items[index].refresh()
@@ -62,7 +62,7 @@ impl World {
         Ok(true)
     }
 
-    /// Several writes with one fence, the later over the earlier.
+    /// Several overlapping writes with one fence, later ones over earlier ones.
     pub(super) fn write_many(&mut self, step: Step, index: usize) -> Result<bool> {
         if !self.items[index].has_host_view() {
             return Ok(false);
@@ -107,7 +107,7 @@ impl World {
         Ok(true)
     }
 
-    /// Uses a range through a guard, which waits for the bound stream by itself.
+    /// Uses a range through a map guard, which waits for the bound stream.
     pub(super) fn map(&mut self, step: Step, index: usize) -> Result<bool> {
         let mode = MODES[usize::from(step.choice) % MODES.len()];
         let item = &self.items[index];
@@ -148,7 +148,7 @@ impl World {
         Ok(true)
     }
 
-    /// Flushes or invalidates without need.
+    /// Flushes or invalidates redundantly.
     pub(super) fn sync(&mut self, step: Step, index: usize) -> Result<bool> {
         self.ready_for_host(index)?;
         let item = &mut self.items[index];
@@ -179,7 +179,7 @@ impl World {
         Ok(true)
     }
 
-    /// Compares a range as the CPU sees it, if it does, and as the device sees it.
+    /// Checks a range as the CPU sees it, if it has a host view, and as the device sees it.
     pub(super) fn compare(&mut self, range: Range<usize>, index: usize) -> Result {
         self.ready_for_host(index)?;
         let item = &mut self.items[index];

@@ -1,4 +1,4 @@
-//! Memory that a sequence works with, and what the model knows of its bytes.
+//! The memory of a sequence, and the model of its bytes.
 
 use std::collections::BTreeSet;
 use std::ops::{Deref, Range};
@@ -10,44 +10,44 @@ use vkgdr::{Memory, PoolMemory, Region};
 /// The context that memory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
-    /// A plain one of the world's own.
+    /// The world's own context.
     Plain,
-    /// The device's primary one.
+    /// The device's primary context.
     Primary,
 }
 
-/// The bytes of an allocation, or of a piece of a pool, that several items may share.
+/// The bytes of an allocation or of a pool's chunk, which several items may share.
 #[derive(Debug)]
 pub(crate) struct Bytes {
-    /// What each side must see, once it may look.
+    /// The expected bytes, for either side after the necessary waits.
     pub(crate) expected: Vec<u8>,
-    /// Counts the writes: whoever last looked at an earlier one has to invalidate.
+    /// The number of writes. An item that last read at a lower number must invalidate first.
     writes: u64,
-    /// The world's streams that may still be at work on them.
+    /// The world's streams with pending work on the bytes.
     pub(crate) pending: BTreeSet<usize>,
 }
 
-/// What an allocation was told about its release.
+/// The conditions of an allocation's release.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) bound: Option<usize>,
     pub(crate) immediate: bool,
 }
 
-/// What keeps the memory alive.
+/// The value that keeps the memory alive.
 #[derive(Debug)]
 pub(crate) enum Owner {
     Memory(Memory),
-    Piece(PoolMemory),
+    Pooled(PoolMemory),
     Region(Region),
 }
 
 impl Owner {
-    /// All of it as memory, unless it is a part.
+    /// The whole as `Memory`; none for a region.
     pub(crate) fn memory(&self) -> Option<&Memory> {
         match self {
             Self::Memory(memory) => Some(memory),
-            Self::Piece(piece) => Some(piece),
+            Self::Pooled(chunk) => Some(chunk),
             Self::Region(_) => None,
         }
     }
@@ -59,23 +59,23 @@ impl Deref for Owner {
     fn deref(&self) -> &Region {
         match self {
             Self::Memory(memory) => memory,
-            Self::Piece(piece) => piece,
+            Self::Pooled(chunk) => chunk,
             Self::Region(region) => region,
         }
     }
 }
 
-/// Memory, or a part of it, in the hands of one world.
+/// Memory or a region of it, used by one world.
 ///
-/// On memory that is not coherent an item that has its bytes alone may leave writes unflushed until the device is to see
-/// them. Items that share their bytes flush at once, and invalidate when somebody else has written since they looked.
+/// On non-coherent memory an item that is the only user of its bytes may delay flushing until the device must see the
+/// writes. Items that share bytes flush at once, and invalidate if another item has written since their last read.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) owner: Owner,
     pub(crate) bytes: Arc<Mutex<Bytes>>,
     pub(crate) terms: Arc<Mutex<Terms>>,
     pub(crate) site: Site,
-    /// Where it begins in the bytes.
+    /// The item's offset in the bytes.
     start: usize,
     seen: u64,
     unflushed: Vec<Range<usize>>,
@@ -86,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Item {
-    /// New memory, whose bytes are not known yet.
+    /// New memory with unknown bytes.
     pub(crate) fn new(owner: Owner, site: Site) -> Self {
         let expected = vec![0; owner.len()];
         let bytes = Arc::new(Mutex::new(Bytes { expected, writes: 1, pending: BTreeSet::new() }));
@@ -99,7 +99,7 @@ impl Item {
         Self { owner, bytes, terms: Arc::default(), site, start: self.start, seen: 0, unflushed: Vec::new() }
     }
 
-    /// A part of the same memory.
+    /// A region of the same memory.
     pub(crate) fn part(&self, range: Range<usize>) -> Result<Self> {
         let start = self.start + range.start;
         Ok(Self {
@@ -125,7 +125,7 @@ impl Item {
         lock(&self.terms)
     }
 
-    /// Whether no other item has these bytes.
+    /// Whether no other item shares the bytes.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.bytes) == 1
     }
@@ -138,17 +138,17 @@ impl Item {
         self.has_host_view() && !self.owner.is_coherent()
     }
 
-    /// The range of the item as one of the bytes.
+    /// Translates a range of the item into one of the bytes.
     fn place(&self, range: &Range<usize>) -> Range<usize> {
         self.start + range.start..self.start + range.end
     }
 
-    /// What a range must hold.
+    /// The expected bytes of a range.
     pub(crate) fn expected(&self, range: &Range<usize>) -> Vec<u8> {
         self.bytes().expected[self.place(range)].to_vec()
     }
 
-    /// Lets the device see what the CPU wrote.
+    /// Flushes the CPU's writes.
     pub(crate) fn flush(&mut self) -> Result {
         for range in std::mem::take(&mut self.unflushed) {
             self.owner.flush(range)?;
@@ -156,7 +156,7 @@ impl Item {
         Ok(())
     }
 
-    /// Lets the CPU see what others wrote, who must have finished.
+    /// Invalidates for the CPU; writes of others must have finished.
     pub(crate) fn refresh(&mut self) -> Result {
         let writes = self.bytes().writes;
         if self.seen != writes && self.needs_care() {
@@ -167,7 +167,7 @@ impl Item {
         Ok(())
     }
 
-    /// Notes what the CPU has written, and flushes it unless that can wait.
+    /// Records a write by the CPU, and flushes it unless that may be delayed.
     pub(crate) fn wrote(&mut self, range: Range<usize>, new: &[u8]) -> Result {
         self.note(&range, new);
         let writes = self.bytes().writes;
@@ -183,7 +183,7 @@ impl Item {
         Ok(())
     }
 
-    /// Notes what somebody else has written, or the CPU has written and flushed.
+    /// Records a write by the device or another item, or a flushed one by the CPU.
     pub(crate) fn note(&self, range: &Range<usize>, new: &[u8]) {
         let place = self.place(range);
         let mut bytes = self.bytes();
@@ -191,7 +191,7 @@ impl Item {
         bytes.writes += 1;
     }
 
-    /// Fails unless a range holds what it must.
+    /// Fails unless `seen` are the expected bytes of a range.
     pub(crate) fn compare(&self, range: &Range<usize>, seen: &[u8], who: &str) -> Result {
         let expected = self.expected(range);
         let Some(at) = (0..expected.len()).find(|&at| expected[at] != seen[at]) else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Allocating, sharing, binding, handing on and freeing.
-#![expect(unsafe_code, reason = "imports what was exported, binds the world's streams, frees what is idle")]
+//! Allocating, sharing, binding, passing to other threads and freeing.
+#![expect(unsafe_code, reason = "imports exported memory, binds the world's streams, frees idle memory")]
 
 use std::sync::PoisonError;
 
@@ -10,7 +10,7 @@ use super::World;
 use super::item::{Item, Owner, Site};
 use crate::step::Step;
 
-/// More items are not made.
+/// The largest number of items.
 const MOST: usize = 20;
 
 impl World {
@@ -18,14 +18,14 @@ impl World {
         self.items.len() >= MOST
     }
 
-    /// A handle, and the context in which it allocates.
+    /// A handle and the context of its allocations.
     pub(super) fn handle(&self, number: u8, primary: bool) -> (Vkgdr, Site) {
         let shared = || self.shared.gpu.clone();
         let gpu = self.handles.get(usize::from(number) % self.handles.len().max(1)).cloned().unwrap_or_else(shared);
         (gpu, if primary { Site::Primary } else { Site::Plain })
     }
 
-    /// What an allocation must give: memory, or the reason that there is none.
+    /// Judges the result of an allocation: memory, none for a permitted refusal, or a failure of the test.
     pub(super) fn judged<T>(&mut self, gpu: &Vkgdr, kind: MemoryKind, made: vkgdr::Result<T>) -> Result<Option<T>> {
         match made {
             Ok(_) if !gpu.supports(kind) => Err(format!("{kind} memory from a GPU that has none").into()),
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// The site that memory was really made in: a handle may have a context of its own.
+    /// The context in which the memory was allocated: a handle may have a context of its own.
     pub(super) fn site_of(&self, memory: &Memory) -> Site {
         if memory.context() == self.context.raw() { Site::Plain } else { Site::Primary }
     }
@@ -58,7 +58,7 @@ impl World {
         Ok(true)
     }
 
-    /// Takes new memory in, and gives all of its bytes values.
+    /// Adds new memory to the world and initialises all of its bytes.
     pub(super) fn adopt(&mut self, item: Item, step: Step) -> Result {
         self.items.push(item);
         let index = self.items.len() - 1;
@@ -66,7 +66,7 @@ impl World {
         if step.second % 4 < 2 { self.write_whole(&new, index) } else { self.upload_whole(&new, step, index) }
     }
 
-    /// Memory of its own with the bytes of another.
+    /// Imports an item's exported memory: another `Memory` with the same bytes.
     pub(super) fn import(&mut self, step: Step, index: usize) -> Result<bool> {
         let Some(memory) = self.items[index].owner.memory() else { return Ok(false) };
         let (kind, len) = (memory.kind(), memory.len());
@@ -76,7 +76,7 @@ impl World {
             return Ok(false);
         }
         let fd = match (memory.export_fd(), &self.items[index].owner) {
-            (Err(Error::Pooled { .. }), Owner::Piece(_)) => return Ok(true),
+            (Err(Error::Pooled { .. }), Owner::Pooled(_)) => return Ok(true),
             (fd, _) => fd?,
         };
         self.items[index].flush()?;
@@ -106,12 +106,12 @@ impl World {
         let stream = self.streams.of(item.site, step.second);
         match self.streams.cudarc(stream) {
             Some(stream) => memory.bind_stream(stream)?,
-            // SAFETY: memory goes before the world's streams, and is not handed on while it is bound.
+            // SAFETY: memory is dropped before the world's streams, and bound memory is not passed on.
             None => unsafe { memory.bind_raw_stream(self.streams.raw(stream)) }?,
         }
         assert_eq!(memory.bound_stream(), Some(self.streams.raw(stream)));
         let pending: Vec<_> = item.bytes().pending.iter().copied().collect();
-        // Binding says what the release waits for: what other streams were given before must be told.
+        // The release waits for the bound stream only: earlier work on other streams must be recorded.
         pending.into_iter().for_each(|other| memory.record_use(self.streams.raw(other)));
         item.terms().bound = Some(stream);
         Ok(true)
@@ -143,32 +143,32 @@ impl World {
         Ok(true)
     }
 
-    /// Frees in one of several ways. Unless the memory's terms say otherwise the device may still be at work on it.
+    /// Frees in one of several ways. Unless the terms forbid it, device work may still be pending.
     pub(super) fn free_item(&mut self, mut item: Item, choice: u64) -> Result {
-        // Another item may look at the bytes.
+        // Another item may read the bytes.
         item.flush()?;
-        // Also for the parts that outlive it.
+        // Also valid for regions that outlive it.
         item.terms().immediate |= choice % 4 == 3 && item.owner.memory().is_some();
         if item.terms().immediate {
             self.wait_for_bytes(&item)?;
         }
         match (item.owner, choice % 4) {
-            // SAFETY: all that the world gave the device to do on it is done.
+            // SAFETY: all device work of the world on it has finished.
             (Owner::Memory(memory), 3) => unsafe { memory.free_idle() }?,
             (Owner::Memory(memory), 1) => memory.free()?,
             // SAFETY: as above.
-            (Owner::Piece(piece), 3) => unsafe { Memory::from(piece).free_idle() }?,
-            (Owner::Piece(piece), 1) => piece.free()?,
+            (Owner::Pooled(chunk), 3) => unsafe { Memory::from(chunk).free_idle() }?,
+            (Owner::Pooled(chunk), 1) => chunk.free()?,
             (Owner::Region(region), 1) => region.free()?,
             (owner, _) => drop(owner),
         }
         Ok(())
     }
 
-    /// Hands memory of the primary context on to whoever takes it.
+    /// Passes memory of the primary context to the shared queue, for another world to take.
     pub(super) fn give(&mut self, index: usize) -> Result<bool> {
         let item = &self.items[index];
-        // A pool of this world counts its pieces.
+        // Chunks of this world's own pools stay, since their number is checked.
         let stays = item.site == Site::Plain || !item.is_alone() || item.terms().bound.is_some() || self.counts(item);
         if stays {
             return Ok(false);

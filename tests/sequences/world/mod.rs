@@ -1,4 +1,4 @@
-//! What a sequence works with: contexts, streams, handles, memory and pools, and the model of the bytes.
+//! The world of a sequence: contexts, streams, handles, memory and pools, and the model of the bytes.
 //!
 //! A world belongs to one thread. It may share handles, pools and memory with others through [`Shared`].
 
@@ -23,17 +23,17 @@ use item::{Item, Site};
 use pools::PoolSlot;
 use raw::RawItem;
 
-/// What the worlds of several threads have together.
+/// The objects shared by the worlds of several threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     gpu: Vkgdr,
     pool: Option<Pool>,
-    /// Memory on its way from one world to the next.
+    /// Memory passed from one world to another.
     exchange: Mutex<Vec<Item>>,
 }
 
 impl Shared {
-    /// Opens the GPU, and makes a pool of the first kind that it has.
+    /// Opens the GPU and makes a pool of the first supported kind.
     pub(crate) fn open() -> vkgdr::Result<Self> {
         let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
         let kind = MemoryKind::ALL.into_iter().find(|&kind| gpu.supports(kind));
@@ -43,16 +43,16 @@ impl Shared {
     }
 }
 
-/// What was done.
+/// Counts of steps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) steps: BTreeMap<What, u64>,
-    /// Allocations for which there was no room.
+    /// Allocations refused for lack of memory.
     pub(crate) refused: u64,
 }
 
 impl Tally {
-    /// All the steps that did something.
+    /// All steps that did something.
     pub(crate) fn total(&self) -> u64 {
         self.steps.values().sum()
     }
@@ -67,7 +67,7 @@ impl Tally {
 
 /// See the module.
 pub(crate) struct World {
-    // In this order: memory goes before what it needs.
+    // Drop order: memory before the objects it depends on.
     items: Vec<Item>,
     raws: Vec<RawItem>,
     pools: Vec<PoolSlot>,
@@ -76,12 +76,12 @@ pub(crate) struct World {
     shared: Arc<Shared>,
     tally: Tally,
     context: Context,
-    // Last: it cares for its own order.
+    // Last: `Primary` orders its own fields.
     _primary: device::Primary,
 }
 
 impl World {
-    /// An empty world, with a context of its own that is current on this thread.
+    /// An empty world with its own context, which is current on this thread.
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Self> {
         let primary = device::Primary::new()?;
         let context = Context::create(0);
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    /// Does a step, if there is what it needs.
+    /// Carries out a step if its operands exist.
     pub(crate) fn apply(&mut self, step: Step) -> Result {
         let done = match step.what {
             What::Open | What::Close | What::Ask | What::Collect | What::SetThresholds => self.apply_to_handles(step),
@@ -141,7 +141,7 @@ impl World {
             What::DeviceCopy => self.device_copy(step, index),
             What::DeviceRows => self.device_rows(step, index),
             What::DriverFill => self.driver_fill(step, index),
-            other => Err(format!("{other:?} is nothing to do with memory").into()),
+            other => Err(format!("{other:?} is not a step on memory").into()),
         }
     }
 
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Checks all memory, frees it, last or first come first, and everything else after it. Returns what was done.
+    /// Checks all memory, frees it in either order, then everything else. Returns the counts.
     pub(crate) fn end(mut self) -> Result<Tally> {
         for index in 0..self.items.len() {
             self.compare(0..self.items[index].len(), index)?;
@@ -180,14 +180,14 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // After a failed step. Nothing that the device still writes to may go.
+        // After a failed step: buffers must outlive the device's writes to them.
         let _ = self.wait_for_all();
         let _ = self.free_all_raw();
     }
 }
 
 impl Shared {
-    /// Gives up what nobody has taken.
+    /// Drops memory that no world has taken.
     pub(crate) fn clear(&self) {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -1,4 +1,4 @@
-//! Pools and their pieces.
+//! Pools and allocations from them.
 #![expect(unsafe_code, reason = "allocates on streams that the world keeps alive")]
 
 use std::sync::{Arc, Mutex, Weak};
@@ -10,24 +10,24 @@ use super::World;
 use super::item::{Bytes, Item, Owner, Site};
 use crate::step::{Step, What};
 
-/// More are not made.
+/// The largest number of pools.
 const MOST: usize = 3;
 const BLOCKS: [usize; 3] = [64 << 10, 256 << 10, 2 << 20];
 
-/// A pool of the world's own, and what of it is alive.
+/// A pool of the world, with its live chunks.
 pub(super) struct PoolSlot {
     pool: Pool,
     site: Site,
-    pieces: Vec<Weak<Mutex<Bytes>>>,
+    chunks: Vec<Weak<Mutex<Bytes>>>,
 }
 
 impl PoolSlot {
-    /// Fails unless the pool counts what is alive.
+    /// Fails unless the pool's counts match the live chunks.
     fn check(&mut self) -> Result {
-        self.pieces.retain(|piece| piece.strong_count() > 0);
-        let (active, alive) = (self.pool.used_chunks(), self.pieces.len());
+        self.chunks.retain(|chunk| chunk.strong_count() > 0);
+        let (active, alive) = (self.pool.used_chunks(), self.chunks.len());
         let enough = self.pool.managed_bytes() >= self.pool.active_bytes();
-        if active == alive && enough { Ok(()) } else { Err(format!("{active} active pieces, {alive} alive").into()) }
+        if active == alive && enough { Ok(()) } else { Err(format!("{active} active chunks, {alive} alive").into()) }
     }
 }
 
@@ -36,7 +36,7 @@ impl World {
         if step.what == What::NewPool {
             return self.new_pool(step);
         }
-        // One number more than there are pools is the shared one.
+        // The number after the last pool selects the shared pool.
         let index = usize::from(step.first) % (self.pools.len() + 1);
         let Some(slot) = self.pools.get_mut(index) else { return self.apply_to_shared_pool(step) };
         match step.what {
@@ -50,8 +50,8 @@ impl World {
             What::PoolStopHolding => slot.pool.stop_holding(),
             _ => {
                 let (pool, site) = (slot.pool.clone(), slot.site);
-                if let Some(item) = self.piece(&pool, site, step)? {
-                    self.pools[index].pieces.push(Arc::downgrade(&item.bytes));
+                if let Some(item) = self.chunk(&pool, site, step)? {
+                    self.pools[index].chunks.push(Arc::downgrade(&item.bytes));
                     self.adopt(item, step)?;
                 }
             }
@@ -60,9 +60,9 @@ impl World {
         Ok(true)
     }
 
-    /// Whether the item is a piece of one of the world's pools.
+    /// Whether the item is a chunk of one of the world's pools.
     pub(super) fn counts(&self, item: &Item) -> bool {
-        let of = |slot: &PoolSlot| slot.pieces.iter().any(|piece| piece.as_ptr() == Arc::as_ptr(&item.bytes));
+        let of = |slot: &PoolSlot| slot.chunks.iter().any(|chunk| chunk.as_ptr() == Arc::as_ptr(&item.bytes));
         self.pools.iter().any(of)
     }
 
@@ -76,7 +76,7 @@ impl World {
             What::PoolTrim => drop(pool.trim(usize::from(step.seed) * 16)),
             What::PoolFreeHeld => pool.free_held(),
             What::PoolAllocate => {
-                if let Some(item) = self.piece(&pool, Site::Primary, step)? {
+                if let Some(item) = self.chunk(&pool, Site::Primary, step)? {
                     self.adopt(item, step)?;
                 }
             }
@@ -97,12 +97,12 @@ impl World {
         let made = self.inside(site, || Pool::new(&gpu, options));
         let Some(pool) = self.judged(&gpu, kind, made)? else { return Ok(true) };
         let site = if pool.context() == self.context.raw() { Site::Plain } else { Site::Primary };
-        self.pools.push(PoolSlot { pool, site, pieces: Vec::new() });
+        self.pools.push(PoolSlot { pool, site, chunks: Vec::new() });
         Ok(true)
     }
 
-    /// A piece, bound to a stream now and then.
-    fn piece(&mut self, pool: &Pool, site: Site, step: Step) -> Result<Option<Item>> {
+    /// Allocates a chunk, sometimes bound to a stream.
+    fn chunk(&mut self, pool: &Pool, site: Site, step: Step) -> Result<Option<Item>> {
         if self.is_full() {
             return Ok(None);
         }
@@ -112,15 +112,15 @@ impl World {
             None => pool.allocate(len),
             Some(stream) => match self.streams.cudarc(stream) {
                 Some(stream) => pool.allocate_on(len, stream),
-                // SAFETY: pieces go before the world's streams, and are not handed on while they are bound.
+                // SAFETY: chunks are dropped before the world's streams, and bound chunks are not passed on.
                 None => unsafe { pool.allocate_on_raw(len, self.streams.raw(stream)) },
             },
         };
-        let Some(piece) = self.judged(pool.owner(), pool.kind(), made)? else { return Ok(None) };
-        let item = Item::new(Owner::Piece(piece), site);
+        let Some(chunk) = self.judged(pool.owner(), pool.kind(), made)? else { return Ok(None) };
+        let item = Item::new(Owner::Pooled(chunk), site);
         if let Some(stream) = bound {
             item.terms().bound = Some(stream);
-            // What had the piece before may still be at it on that stream.
+            // Work of the previous user on that stream may still be pending.
             item.bytes().pending.insert(stream);
         }
         Ok(Some(item))

@@ -1,4 +1,4 @@
-//! Memory that is freed by hand.
+//! `RawMemory`, which is freed by hand.
 #![expect(unsafe_code, reason = "writes through a pointer and frees by hand")]
 
 use support::{Result, device_read, pattern};
@@ -8,10 +8,10 @@ use super::World;
 use super::item::Site;
 use crate::step::{Step, What};
 
-/// More are not made.
+/// The largest number of raw allocations.
 const MOST: usize = 4;
 
-/// Raw memory, and what it must hold if that is known.
+/// Raw memory and its expected bytes, if known.
 pub(super) struct RawItem {
     memory: RawMemory,
     site: Site,
@@ -50,14 +50,14 @@ impl World {
         Ok(true)
     }
 
-    /// Compares what the device sees, then writes through the host's pointer.
+    /// Checks the bytes that the device sees, then writes through the host pointer.
     fn use_raw(&mut self, step: Step, index: usize) -> Result {
         let RawItem { memory, site, expected } = &self.raws[index];
         let (address, len) = (memory.device_ptr(), memory.len());
         if let Some(expected) = expected {
             let seen = self.inside(*site, || device_read(address, len));
             if seen != *expected {
-                return Err(format!("the device sees other bytes than were written to {memory:?}").into());
+                return Err(format!("the device sees wrong bytes in {memory:?}").into());
             }
         }
         assert!(matches!(memory.flush(len, 1), Err(Error::OutOfRange { .. })));
@@ -67,7 +67,7 @@ impl World {
         for (offset, byte) in new.iter().enumerate() {
             // SAFETY: within the memory.
             let place = unsafe { host.add(offset) };
-            // SAFETY: mapped, and the device is not at work on it.
+            // SAFETY: mapped, and no device work is pending on it.
             unsafe { place.write_volatile(*byte) };
         }
         memory.flush(0, len)?;
@@ -76,9 +76,9 @@ impl World {
     }
 
     fn free_raw(&self, mut raw: RawItem) -> Result {
-        // Twice does no harm.
+        // A second free is allowed.
         for _ in 0..2 {
-            // SAFETY: nothing is at work on it.
+            // SAFETY: no work is pending on it.
             self.inside(raw.site, || unsafe { raw.memory.free() })?;
         }
         Ok(())
