@@ -1,62 +1,13 @@
 //! The environment variables by which a program finds the simulated GPU.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::fault::{Driver, Fault};
+use crate::driver::Driver;
+use crate::fault::Fault;
 use crate::installation::Installation;
 use crate::options::Options;
-
-/// A kind of GPU to simulate, implemented by the layer `VK_LAYER_VKGDR_profile`.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Profile {
-    pub(crate) name: &'static str,
-    summary: &'static str,
-    /// The number of GPUs.
-    gpus: usize,
-}
-
-impl Profile {
-    const fn new(name: &'static str, summary: &'static str) -> Self {
-        Self { name, summary, gpus: 1 }
-    }
-
-    const fn of_two(name: &'static str, summary: &'static str) -> Self {
-        Self { name, summary, gpus: 2 }
-    }
-}
-
-const PROFILES: &[Profile] = &[
-    Profile::new("rebar", "all of the GPU's memory can be mapped (Resizable BAR)"),
-    Profile::new("bar256", "256 MiB of it can be mapped"),
-    Profile::new("no-bar", "none of it can be mapped"),
-    Profile::new("non-coherent", "the CPU and the GPU see each other's writes only\nafter a flush or an invalidate"),
-    Profile::of_two("two-gpus", "two GPUs"),
-    Profile::of_two("two-gpus-swapped", "two GPUs, which Vulkan lists in reverse order"),
-    Profile::new("foreign-uuid", "Vulkan does not have the GPU that CUDA has"),
-    Profile::new("no-external-memory", "Vulkan cannot export memory"),
-];
-
-/// The profile of that name.
-pub(crate) fn profile(name: &str) -> Result<&'static Profile, String> {
-    let known = || PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ");
-    PROFILES
-        .iter()
-        .find(|profile| profile.name == name)
-        .ok_or_else(|| format!("there is no profile '{name}', only {}", known()))
-}
-
-/// The text of `--profiles`.
-pub(crate) fn profiles() -> String {
-    let mut text = String::from("Without a profile, the GPU has lavapipe's memory, all of which can be mapped.\n\n");
-    for Profile { name, summary, .. } in PROFILES {
-        let summary = summary.replace('\n', &format!("\n{:20}", ""));
-        writeln!(text, "{name:20}{summary}").unwrap_or_default();
-    }
-    text
-}
 
 /// Environment variables for a program.
 #[derive(Debug)]
@@ -248,12 +199,5 @@ mod tests {
         assert_eq!(get(&two, "VK_DRIVER_FILES"), Some("/icd/lvp_icd.x86_64.json:/icd/./lvp_icd.x86_64.json"));
         assert_eq!(get(&two, "SIMCUDA_DEVICES"), Some("2"));
         assert_eq!(get(&two, "VKLAYER_PROFILE"), Some("two-gpus"));
-    }
-
-    #[test]
-    fn the_list_of_profiles_fits_a_narrow_terminal() {
-        for line in profiles().lines() {
-            assert!(line.chars().count() <= 78, "{line}");
-        }
     }
 }

@@ -1,13 +1,6 @@
 //! Faults to inject: `FUNCTION[:NTH]:CODE`.
 
-use crate::code;
-
-/// Which driver a function belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Driver {
-    Cuda,
-    Vulkan,
-}
+use crate::driver::Driver;
 
 /// The `nth` call of a function returns `code`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +19,11 @@ impl Fault {
             [function, nth, code] => (function, nth, code),
             _ => return Err(format!("'{text}' is not FUNCTION:CODE or FUNCTION:NTH:CODE")),
         };
-        let driver = match function {
-            _ if function.starts_with("cu") => Driver::Cuda,
-            _ if function.starts_with("vk") => Driver::Vulkan,
-            _ => return Err(format!("'{function}' is no function of CUDA's driver (cu...) or Vulkan (vk...)")),
-        };
+        let driver = Driver::of(function)
+            .ok_or_else(|| format!("'{function}' is no function of CUDA's driver (cu...) or Vulkan (vk...)"))?;
         let nth = nth.parse().ok().filter(|nth| *nth > 0);
         let nth = nth.ok_or_else(|| format!("in '{text}', the number of the call must be 1 or more"))?;
-        Ok(Self { driver, function: function.to_owned(), nth, code: code::parse(driver, code)? })
+        Ok(Self { driver, function: function.to_owned(), nth, code: driver.code(code)? })
     }
 
     /// The syntax of `SIMCUDA_FAIL` and `VKLAYER_FAIL`.

@@ -5,11 +5,12 @@
 //! command line, [`installation`] locates the files, [`environment`] computes the variables.
 #![forbid(unsafe_code)]
 
-mod code;
+mod driver;
 mod environment;
 mod fault;
 mod installation;
 mod options;
+mod profile;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     match options::parse(arguments) {
         Ok(Request::Help) => print(options::HELP),
         Ok(Request::Version) => print(concat!("vkgdr-sim ", env!("CARGO_PKG_VERSION"), "\n")),
-        Ok(Request::Profiles) => print(&environment::profiles()),
+        Ok(Request::Profiles) => print(&profile::list()),
         Ok(Request::Run(options)) => run(&options),
         Err(complaint) => fail(FAILED, &format!("{complaint}\nTry 'vkgdr-sim --help'.")),
     }

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use lexopt::Arg::{Long, Short, Value};
 
-use crate::environment::{self, Profile};
 use crate::fault::Fault;
+use crate::profile::Profile;
 
 /// At most 78 columns wide.
 pub(crate) const HELP: &str = "\
@@ -69,7 +69,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
             Short('h') | Long("help") => return Ok(Request::Help),
             Short('V') | Long("version") => return Ok(Request::Version),
             Long("profiles") => return Ok(Request::Profiles),
-            Short('p') | Long("profile") => profile = Some(environment::profile(&string(&mut parser)?)?),
+            Short('p') | Long("profile") => profile = Some(Profile::find(&string(&mut parser)?)?),
             Short('f') | Long("fail") => faults.push(Fault::parse(&string(&mut parser)?)?),
             Value(program) => {
                 let arguments = parser.raw_args().map_err(text)?.collect();

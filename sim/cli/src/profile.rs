@@ -1,0 +1,64 @@
+//! The kinds of GPU that can be simulated.
+
+use std::fmt::Write as _;
+
+/// A kind of GPU to simulate, implemented by the layer `VK_LAYER_VKGDR_profile`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Profile {
+    pub(crate) name: &'static str,
+    summary: &'static str,
+    /// The number of GPUs.
+    pub(crate) gpus: usize,
+}
+
+impl Profile {
+    const fn new(name: &'static str, summary: &'static str) -> Self {
+        Self { name, summary, gpus: 1 }
+    }
+
+    const fn of_two(name: &'static str, summary: &'static str) -> Self {
+        Self { name, summary, gpus: 2 }
+    }
+
+    /// The profile of that name.
+    pub(crate) fn find(name: &str) -> Result<&'static Self, String> {
+        let known = || PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ");
+        PROFILES
+            .iter()
+            .find(|profile| profile.name == name)
+            .ok_or_else(|| format!("there is no profile '{name}', only {}", known()))
+    }
+}
+
+const PROFILES: &[Profile] = &[
+    Profile::new("rebar", "all of the GPU's memory can be mapped (Resizable BAR)"),
+    Profile::new("bar256", "256 MiB of it can be mapped"),
+    Profile::new("no-bar", "none of it can be mapped"),
+    Profile::new("non-coherent", "the CPU and the GPU see each other's writes only\nafter a flush or an invalidate"),
+    Profile::of_two("two-gpus", "two GPUs"),
+    Profile::of_two("two-gpus-swapped", "two GPUs, which Vulkan lists in reverse order"),
+    Profile::new("foreign-uuid", "Vulkan does not have the GPU that CUDA has"),
+    Profile::new("no-external-memory", "Vulkan cannot export memory"),
+];
+
+/// The text of `--profiles`.
+pub(crate) fn list() -> String {
+    let mut text = String::from("Without a profile, the GPU has lavapipe's memory, all of which can be mapped.\n\n");
+    for Profile { name, summary, .. } in PROFILES {
+        let summary = summary.replace('\n', &format!("\n{:20}", ""));
+        writeln!(text, "{name:20}{summary}").unwrap_or_default();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_profiles_fits_a_narrow_terminal() {
+        for line in list().lines() {
+            assert!(line.chars().count() <= 78, "{line}");
+        }
+    }
+}
