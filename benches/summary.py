@@ -87,6 +87,10 @@ def line_of(bench: str, row: dict[str, Any]) -> Line:
         result = row["difference_ns"]
         line.ratio, line.goal, line.strain = f"{result:+.2f} ns", f"<= {goal:+g} ns", result / goal
         line.excess = f"{result - goal:.2f} ns too much"
+    elif "time_ns" in row:
+        result = row["time_ns"]
+        line.ratio, line.goal, line.strain = time(result), f"<= {goal:g} ns", result / goal
+        line.excess = f"{result - goal:.2f} ns too much"
     elif "times_as_fast" in row:
         result = row["times_as_fast"]
         line.ratio, line.goal, line.strain = f"1 / {result:.3g}", f"<= 1 / {goal:g}", goal / result

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Nanoseconds for one operation on each side, one number for each round.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Pairs {
     pub(crate) ours: Vec<f64>,
     pub(crate) peer: Vec<f64>,

@@ -42,6 +42,7 @@ fn row(row: &Row, judged: bool) -> String {
         Goal::Ratio(limit) => ("ratio", limit.to_string()),
         Goal::Nanoseconds(limit) => ("difference_ns", limit.to_string()),
         Goal::Faster(limit) => ("times_as_fast", limit.to_string()),
+        Goal::Time(limit) => ("time_ns", limit.to_string()),
         Goal::None => ("ratio", "null".to_owned()),
     };
     format!(

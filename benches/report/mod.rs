@@ -23,6 +23,8 @@ pub(crate) enum Goal {
     Nanoseconds(f64),
     /// The peer's ÷ ours is at least that: so many times as fast.
     Faster(f64),
+    /// The fastest of ours takes at most so many nanoseconds: nothing cancels what slows the machine down.
+    Time(f64),
     /// Nothing: the ratio is for orientation.
     None,
 }
@@ -75,6 +77,7 @@ impl Row {
             Finding::Compared { pairs, goal: Goal::Ratio(_) | Goal::None, .. } => pairs.ratio(),
             Finding::Compared { pairs, goal: Goal::Nanoseconds(_), .. } => pairs.difference(),
             Finding::Compared { pairs, goal: Goal::Faster(_), .. } => 1.0 / pairs.ratio(),
+            Finding::Compared { pairs, goal: Goal::Time(_), .. } => minimum(&pairs.ours),
             Finding::Counted { number, .. } => *number,
             Finding::Skipped { .. } => f64::NAN,
         }
@@ -83,7 +86,7 @@ impl Row {
     /// None where there is no goal, or nothing was measured.
     fn is_met(&self) -> Option<bool> {
         match self.finding {
-            Finding::Compared { goal: Goal::Ratio(limit) | Goal::Nanoseconds(limit), .. }
+            Finding::Compared { goal: Goal::Ratio(limit) | Goal::Nanoseconds(limit) | Goal::Time(limit), .. }
             | Finding::Counted { most: limit, .. } => Some(self.result() <= limit),
             Finding::Compared { goal: Goal::Faster(limit), .. } => Some(self.result() >= limit),
             Finding::Compared { goal: Goal::None, .. } | Finding::Skipped { .. } => None,
@@ -109,6 +112,7 @@ impl Row {
             Finding::Compared { goal: Goal::Faster(limit), .. } => {
                 (format!("{:.3} times as fast", self.result()), format!(">= {limit}"))
             }
+            Finding::Compared { goal: Goal::Time(limit), .. } => (time(self.result()), format!("<= {}", time(*limit))),
             Finding::Compared { goal: Goal::None, .. } => (format!("{:.5}", self.result()), String::new()),
             Finding::Counted { most, .. } => (format!("{}", self.result()), format!("<= {most}")),
             Finding::Skipped { .. } => (String::new(), String::new()),
