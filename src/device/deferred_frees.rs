@@ -62,6 +62,20 @@ impl Drop for Uncount<'_> {
     }
 }
 
+/// An entry that a thread asks about. Put back when dropped: where it is not ready, and where the question panics.
+struct Asked<'a> {
+    frees: &'a DeferredFrees,
+    entry: Option<Box<dyn Deferred>>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            self.frees.put(entry);
+        }
+    }
+}
+
 impl DeferredFrees {
     /// Entries that one poll scans, so that many deferred frees make neither an allocation nor a drop slow.
     const SCANNED_PER_POLL: usize = 8;
@@ -107,20 +121,19 @@ impl DeferredFrees {
         let Some(_scanning) = Scanning::begin() else { return 0 };
         let mut released = 0;
         for _ in 0..self.len().min(most) {
-            let Some(entry) = self.take() else { break };
-            if finished(&*entry) {
+            let Some(mut asked) = self.take() else { break };
+            if let Some(entry) = asked.entry.take_if(|entry| finished(&**entry)) {
                 let _uncount = Uncount(&self.len);
                 entry.release();
                 released += 1;
-            } else {
-                self.put(entry);
             }
         }
         released
     }
 
-    fn take(&self) -> Option<Box<dyn Deferred>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    fn take(&self) -> Option<Asked<'_>> {
+        let entry = self.entries.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        Some(Asked { frees: self, entry: Some(entry) })
     }
 
     fn put(&self, entry: Box<dyn Deferred>) {
@@ -201,6 +214,30 @@ mod tests {
         frees.push(Box::new(Entry(work.clone())));
         work.finished.store(true, Ordering::SeqCst);
         assert_eq!(frees.collect(), 1, "the thread still counts as scanning");
+    }
+
+    #[test]
+    fn an_entry_whose_question_panics_stays() {
+        struct Panics(Entry, AtomicBool);
+        impl Deferred for Panics {
+            fn is_ready(&self) -> bool {
+                assert!(self.1.swap(true, Ordering::SeqCst), "a logger's panic");
+                self.0.is_ready()
+            }
+            fn wait(&self) -> bool {
+                self.0.wait()
+            }
+            fn release(self: Box<Self>) {
+                Box::new(self.0).release();
+            }
+        }
+        let (frees, work) = (DeferredFrees::default(), Arc::new(Work::default()));
+        frees.push(Box::new(Panics(Entry(work.clone()), AtomicBool::new(false))));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| frees.collect()));
+        assert!(caught.is_err());
+        assert_eq!((frees.len(), frees.collect()), (1, 0));
+        work.finished.store(true, Ordering::SeqCst);
+        assert_eq!((frees.collect(), released(&[work])), (1, vec![true]));
     }
 
     #[test]

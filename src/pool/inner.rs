@@ -90,11 +90,13 @@ impl PoolInner {
                 break chunk;
             }
         };
+        // First: what is evicted below may be logged, and a panic of the logger gives back what was lent.
+        let memory = self.lend(chunk, len);
         if !chunks.is_empty() {
             thread_cache::stock(self.id, class, &mut chunks);
             self.put(chunks);
         }
-        Ok(self.lend(chunk, len))
+        Ok(memory)
     }
 
     /// Lends a free chunk, and counts it.
@@ -165,13 +167,15 @@ impl PoolInner {
     /// The stream must be live.
     pub(super) unsafe fn allocate_for_event(&self, len: usize, stream: CUstream) -> Result<Option<Memory>> {
         let found = self.class_of(len).and_then(|class| self.pending().take_for_event(stream, class));
-        let Some((chunk, event)) = found else { return Ok(None) };
+        let Some((taken, event)) = found else { return Ok(None) };
         // SAFETY: live by this method's contract, and used before it returns only.
         let waiting = unsafe { StreamRef::in_context(stream, self.context) }.and_then(|stream| stream.wait(&event));
         if let Err(error) = waiting {
-            self.pending().put_back(chunk, event, stream);
+            taken.wait_for(event, stream.addr());
             return Err(error);
         }
+        drop(event);
+        let Some(chunk) = taken.into_free().pop() else { return Ok(None) };
         chunk.expose();
         Ok(Some(self.lend(chunk, len)))
     }
@@ -248,7 +252,9 @@ impl PoolInner {
 
     fn close_caches(&self) {
         let caches = self.caches().clone();
-        caches.iter().for_each(|cache| self.close_cache(cache));
+        let mut chunks = Vec::new();
+        caches.iter().for_each(|cache| self.count_shared(cache.close(&mut chunks)));
+        self.put(chunks);
     }
 
     /// Gives free blocks back to the drivers, until no more than `keep` bytes are managed. Returns the bytes given back.
@@ -288,9 +294,9 @@ impl PoolInner {
     pub(super) fn close(&self) {
         let mut evicted = Evicted::default();
         self.arena().close(&mut evicted);
+        // All is taken before anything is dropped: that may log, and a logger panic.
+        let _pending = self.pending().close();
         self.close_caches();
-        drop(evicted);
-        self.pending().close();
     }
 
     /// The number of free chunks, those included that wait for the device.

@@ -57,6 +57,34 @@ pub(super) struct PendingFrees {
     classes: Classes,
 }
 
+/// Chunks that were taken out while the drivers are asked about them, and are still counted. Those left when it is dropped,
+/// such as by the panic of a logger, wait for the whole context.
+#[derive(Debug)]
+pub(super) struct Taken<'a> {
+    pending: &'a PendingFrees,
+    chunks: Chunks,
+}
+
+impl Taken<'_> {
+    /// The chunks, which do not wait any more.
+    pub(super) fn into_free(mut self) -> Chunks {
+        self.pending.remove_from_len(self.chunks.len());
+        std::mem::take(&mut self.chunks)
+    }
+
+    /// Keeps the chunks until an event on a stream.
+    pub(super) fn wait_for(mut self, event: Arc<Event>, stream: usize) {
+        let chunks = std::mem::take(&mut self.chunks);
+        self.pending.queue(EventFrees { event, stream, chunks });
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.pending.move_to_context(std::mem::take(&mut self.chunks));
+    }
+}
+
 /// As [`Error::ends_all_work`], of an error that is only logged.
 fn ends_all_work(error: &Error) -> bool {
     log::debug!("a pending free of a pool: {error}");
@@ -126,61 +154,50 @@ impl PendingFrees {
     /// Keeps a chunk until the stream that it was bound to has finished its work so far. Returns chunks whose events have
     /// passed meanwhile.
     pub(super) fn add_for_event(&self, chunk: FreeChunk, binding: &Binding) -> Result<Chunks> {
-        match self.record(binding) {
-            Ok(event) => {
-                let stream = binding.stream().map_or(0, |stream| stream.addr());
-                self.add(chunk, |state, chunk| {
-                    state.for_events.push_back(EventFrees { event, stream, chunks: vec![chunk] });
-                });
-            }
-            Err(error) => {
-                self.add_for_context(chunk);
-                return Err(error);
-            }
-        }
+        self.lock().len += 1;
+        let chunk = self.taken(vec![chunk]);
+        let event = self.record(binding)?;
+        chunk.wait_for(event, binding.stream().map_or(0, |stream| stream.addr()));
         Ok(self.poll(Self::POLLED))
     }
 
     /// A chunk that was bound to a stream at this address before, with the event to wait for first: another stream may have
     /// the address now.
-    pub(super) fn take_for_event(&self, stream: CUstream, class: u16) -> Option<(FreeChunk, Arc<Event>)> {
+    pub(super) fn take_for_event(&self, stream: CUstream, class: u16) -> Option<(Taken<'_>, Arc<Event>)> {
         let mut state = self.lock();
-        let found = state.for_events.iter_mut().filter(|frees| frees.stream == stream.addr()).find_map(|frees| {
-            let index = frees.chunks.iter().position(|chunk| chunk.class() == class)?;
-            Some((frees.chunks.swap_remove(index), frees.event.clone()))
-        });
+        let (chunk, event) =
+            state.for_events.iter_mut().filter(|frees| frees.stream == stream.addr()).find_map(|frees| {
+                let index = frees.chunks.iter().position(|chunk| chunk.class() == class)?;
+                Some((frees.chunks.swap_remove(index), frees.event.clone()))
+            })?;
         // An entry without chunks goes when its event has passed.
-        let found = found?;
-        state.len -= 1;
-        Some(found)
-    }
-
-    /// Puts back a result of [`take_for_event`](Self::take_for_event).
-    pub(super) fn put_back(&self, chunk: FreeChunk, event: Arc<Event>, stream: CUstream) {
-        self.add(chunk, |state, chunk| {
-            state.for_events.push_back(EventFrees { event, stream: stream.addr(), chunks: vec![chunk] });
-        });
+        Some((self.taken(vec![chunk]), event))
     }
 
     /// Takes the chunks whose events have passed, of the first `most` events. Does not wait.
     pub(super) fn poll(&self, most: usize) -> Chunks {
-        let mut free = Vec::new();
+        let mut free = self.taken(Vec::new());
         let count = self.lock().for_events.len().min(most);
         for _ in 0..count {
-            let Some(frees) = self.lock().for_events.pop_front() else { break };
-            match frees.event.is_complete() {
-                Ok(false) => self.requeue(frees),
+            let Some(EventFrees { event, stream, chunks }) = self.lock().for_events.pop_front() else { break };
+            let mut chunks = self.taken(chunks);
+            match event.is_complete() {
+                Ok(false) => chunks.wait_for(event, stream),
                 // Such as one that a capture recorded: it never passes.
-                Err(error) if !ends_all_work(&error) => self.move_to_context(frees.chunks),
-                Ok(true) | Err(_) => free.extend(frees.chunks),
+                Err(error) if !ends_all_work(&error) => drop(chunks),
+                Ok(true) | Err(_) => free.chunks.append(&mut chunks.chunks),
             }
         }
-        self.remove_from_len(free.len());
-        free
+        free.into_free()
+    }
+
+    /// Chunks that `len` includes.
+    fn taken(&self, chunks: Chunks) -> Taken<'_> {
+        Taken { pending: self, chunks }
     }
 
     /// Queues chunks that `len` includes.
-    fn requeue(&self, frees: EventFrees) {
+    fn queue(&self, frees: EventFrees) {
         let mut state = self.lock();
         if state.closed {
             // Unlocked: with its last chunk a block goes.
@@ -193,16 +210,20 @@ impl PendingFrees {
     /// Records an event on each stream with chunks, so that any stream may use these after it.
     pub(super) fn fence_streams(&self) {
         let for_streams = std::mem::take(&mut self.lock().for_streams);
-        for (stream, StreamFrees { binding, by_class }) in for_streams {
-            let chunks: Chunks = by_class.into_values().flatten().collect();
-            if chunks.is_empty() {
+        let taken = for_streams.into_iter().map(|(stream, StreamFrees { binding, by_class })| {
+            (stream, binding, self.taken(by_class.into_values().flatten().collect()))
+        });
+        // All before the first call of the driver.
+        let taken: Vec<_> = taken.collect();
+        for (stream, binding, chunks) in taken {
+            if chunks.chunks.is_empty() {
                 continue;
             }
             match self.record(&binding) {
-                Ok(event) => self.requeue(EventFrees { event, stream, chunks }),
+                Ok(event) => chunks.wait_for(event, stream),
                 Err(error) => {
+                    drop(chunks);
                     log::debug!("an event for memory of a pool: {error}");
-                    self.move_to_context(chunks);
                 }
             }
         }
@@ -234,23 +255,22 @@ impl PendingFrees {
         if chunks.is_empty() {
             return Ok(chunks);
         }
+        let chunks = self.taken(chunks);
         let answer = self.context.run(|| cuda()?.context_synchronize());
         drop((bindings, events));
         if let Err(error) = answer
             && !ends_all_work(&error)
         {
-            self.move_to_context(chunks);
             return Err(error);
         }
-        self.remove_from_len(chunks.len());
-        Ok(chunks)
+        Ok(chunks.into_free())
     }
 
-    /// Drops all chunks, and keeps none from now on. Their blocks wait for the context by themselves.
-    pub(super) fn close(&self) {
-        let state = std::mem::replace(&mut *self.lock(), State { closed: true, ..State::default() });
-        // Unlocked: dropping chunks, streams and events may call the driver.
-        drop(state);
+    /// Takes everything, and keeps nothing from now on. Dropping what was taken may call the driver: the blocks of the chunks
+    /// wait for the context by themselves.
+    #[must_use]
+    pub(super) fn close(&self) -> impl Sized + use<> {
+        std::mem::replace(&mut *self.lock(), State { closed: true, ..State::default() })
     }
 
     /// Keeps chunks that `len` includes until the whole context has finished.
