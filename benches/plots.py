@@ -3,9 +3,9 @@
 
     python benches/plots.py RESULTS.json FOLDER
 
-Needs matplotlib (benches/requirements.txt). Draws latency.png and bandwidth.png (copies to and from GPU memory against
-size), cached-latency.png and cached-bandwidth.png (copies in memory that the CPU caches), and allocation.png (against
-the number of live chunks), as far as the results have what they need.
+Needs matplotlib (benches/requirements.txt). Plots latency.png and bandwidth.png (copies to and from GPU memory by
+size), cached-latency.png and cached-bandwidth.png (copies in cached memory), and allocation.png (by the number of live
+chunks); omits plots without results.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def cached(results: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def curves_of_pools(results: dict[str, Any]) -> dict[str, Curves]:
-    """Find what an allocation and a free cost against the number of live chunks, by what is freed."""
+    """Collect the times of a pair of allocation and free by the number of live chunks, for each operation."""
     drivers = "simulated drivers" if results["machine"].get("simulated") else "the drivers"
     panels: dict[str, Curves] = {}
     for row in results["benches"].get("pool", {}).get("rows", []):
@@ -165,11 +165,11 @@ def curves_of_pools(results: dict[str, Any]) -> dict[str, Curves]:
 
 
 def allocation(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw what an allocation and a free cost against the number of live chunks: real but for the drivers' curve."""
+    """Plot the time of a pair of allocation and free by live chunks, real except for the drivers' curve."""
     panels = curves_of_pools(results)
     if not panels:
         return []
-    figure, axes = page("Allocate and free, against live chunks", results, len(panels), on_gpu=False)
+    figure, axes = page("Allocate and free, by live chunks", results, len(panels), on_gpu=False)
     lengths_seen = {name.split(", ", 1)[1]: None for curves in panels.values() for name in curves}
     colour = dict(zip(lengths_seen, (*OURS, *PEERS), strict=False))
     styles = {"vkgdr": ("-", "o", 2.6), "offset-allocator": ("--", "s", 1.3)}
@@ -194,7 +194,7 @@ def allocation(results: dict[str, Any], folder: Path) -> list[Path]:
         panel.yaxis.set_major_formatter(FuncFormatter(time_in_words))
         panel.grid(which="major", color="#cccccc", linewidth=0.6)
         panel.set_title(
-            "frees what was just allocated" if operation == "beside" else "replaces one of the live chunks, at random"
+            "frees the last allocation" if operation == "beside" else "replaces one of the live chunks, at random"
         )
         panel.set_xlabel("live chunks")
     axes[0].set_ylabel("time of a pair, median")

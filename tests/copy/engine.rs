@@ -189,7 +189,9 @@ fn a_context_has_one_copy_engine_and_copies_in_segments() -> Result {
     let gpu = Vkgdr::open(0, NONE)?;
     let memory = Memory::allocate(&gpu, 4 * SLOT, MAPPED)?;
     let (streams, pages) = (Calls::of("cuStreamCreate"), Calls::of("cuMemHostRegister"));
-    for (len, segments) in [(1, 1), (SEGMENT, 1), (SEGMENT + 1, 2), (4 * SEGMENT, 4), (SLOT, 4), (4 * SLOT, 4), (3 * SLOT, 4)] {
+    for (len, segments) in
+        [(1, 1), (SEGMENT, 1), (SEGMENT + 1, 2), (4 * SEGMENT, 4), (SLOT, 4), (4 * SLOT, 4), (3 * SLOT, 4)]
+    {
         let (writes, reads) = (Calls::of("cuMemcpyHtoDAsync"), Calls::of("cuMemcpyDtoHAsync"));
         no_context(|| memory.write_with(CopyPolicy::Dma, 0, &pattern(len, 3)))?;
         assert!(no_context(|| dma_read(&memory, 0, len))? == pattern(len, 3));

@@ -2,6 +2,8 @@
 //!
 //! What would be locked for ever hangs here, and the test runner ends it.
 
+mod panics;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
