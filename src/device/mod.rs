@@ -16,6 +16,7 @@ use cudarc::driver::sys::CUdevice;
 
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
+use crate::driver::process;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, device_count, driver_version, pointer_device};
 use gpu::Gpu;
@@ -185,6 +186,8 @@ impl Vkgdr {
 
     /// The context that is current, which must be one of this handle's device.
     pub(crate) fn current_context(&self) -> Result<Context> {
+        // Before the lock, which a thread that a forked child does not have may hold.
+        process::check()?;
         let mut last = self.handle.last_context.lock().unwrap_or_else(PoisonError::into_inner);
         // One driver call instead of three if the context is the last one.
         if let Some(last) = *last

@@ -177,7 +177,7 @@ pub enum Error {
     #[error("the memory was freed")]
     Freed,
     /// An operation that needs memory with an allocation of its own, on memory of a pool.
-    #[error("{operation} needs memory of its own: this is a piece of a pool's block, which has other pieces")]
+    #[error("{operation} needs a dedicated allocation: this is a chunk of a pool's block, which has other chunks")]
     Pooled {
         /// The operation.
         operation: &'static str,
