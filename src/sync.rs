@@ -111,7 +111,7 @@ impl<T> TryLock<T> {
         Some(Locked { value: self.value.get_mut(), _unlock })
     }
 
-    /// The value, after whoever holds the lock: for nanoseconds, since no holder calls out.
+    /// Locks the value, spinning while another thread holds it: for nanoseconds, since no holder calls out.
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         loop {
             if let Some(locked) = self.try_lock() {
@@ -129,7 +129,7 @@ pub(crate) struct SingleFlight {
     done: Condvar,
 }
 
-/// The turn of the thread that does it; of one that goes without if `taken` is false.
+/// The turn of the thread that does it. A thread whose patience ended has one with `taken` false.
 #[derive(Debug)]
 pub(crate) struct Flight<'a> {
     owner: &'a SingleFlight,

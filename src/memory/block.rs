@@ -1,4 +1,4 @@
-//! A block: a live allocation with its context, and the pool that lends parts of it, if any. How it is released, from any
+//! A block: a live allocation with its context, and the pool that divides it, if any. How it is released, from any
 //! thread.
 //!
 //! Memory is released once the device is known to have finished with it. Where that cannot be found out at once, it waits
@@ -27,7 +27,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 pub(crate) trait ChunkPool: Debug + Send + Sync {
     /// Its unique id.
     fn id(&self) -> u32;
-    /// Takes back a chunk that nobody holds any more.
+    /// Takes a chunk back.
     fn take_back(self: Arc<Self>, chunk: FreeChunk) -> Result<()>;
 }
 
@@ -183,7 +183,7 @@ impl Drop for Block {
 pub(super) enum ContextEntry {
     /// The context is current while the guard lives.
     Entered(ContextGuard, Allocation),
-    /// The context is gone, and the rest of the allocation was released or left to the system.
+    /// The context was destroyed, and the rest of the allocation released or left to the system.
     Gone,
     /// The driver refuses for now.
     Refused(Error, Allocation),

@@ -1,6 +1,6 @@
 //! A chunk: a reference-counted part of a block, or all of a dedicated one.
 //!
-//! A [`FreeChunk`] is in one of a pool's lists. While it is lent, each [`Memory`](crate::Memory) and
+//! A [`FreeChunk`] is in one of a pool's lists. While the chunk is allocated, each [`Memory`](crate::Memory) and
 //! [`Region`](crate::Region) of it has a [`ChunkRef`]; the last one to go makes it a box again and returns it.
 #![expect(unsafe_code, reason = "counts references to chunks on the heap")]
 
@@ -23,7 +23,7 @@ use crate::driver::process;
 use crate::report::report;
 use crate::sync::RefCount;
 
-/// Part of a block, lent again and again.
+/// Part of a block, allocated and freed many times.
 ///
 /// 40 bytes, so that glibc's malloc takes 48 for it: the lists of a pool hold millions.
 pub(crate) struct Chunk {
@@ -33,7 +33,7 @@ pub(crate) struct Chunk {
     class: u16,
     /// How the CPU copies it.
     host_access: HostAccess,
-    /// Whether the device address was given out since it was lent, so that the device may use the bytes.
+    /// Whether the device address was requested since the allocation, so that the device may use the bytes.
     exposed: AtomicBool,
     /// Where it begins in its block, in units of [`LINE`] bytes.
     line: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Chunk {
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Chunk>() == 40);
 
-/// A chunk that nobody holds.
+/// A chunk without references.
 pub(crate) type FreeChunk = Box<Chunk>;
 
 impl Chunk {
@@ -140,7 +140,7 @@ impl Chunk {
         self.exposed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nothing but the CPU has used the chunk since it was lent.
+    /// Whether only the CPU has used the chunk since its allocation.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         !self.exposed.load(Ordering::Relaxed) && self.binding.is_unset()
@@ -247,7 +247,7 @@ impl fmt::Debug for Chunk {
     }
 }
 
-/// How a chunk was used when it was lent last.
+/// How a chunk was used during its last allocation.
 #[derive(Debug)]
 pub(crate) struct LastUse {
     /// Whether the device may use the chunk.
@@ -255,7 +255,7 @@ pub(crate) struct LastUse {
     pub(crate) binding: Binding,
 }
 
-/// A reference to a lent chunk. The last one returns the chunk.
+/// A reference to an allocated chunk. The last one returns the chunk.
 ///
 /// No `NonNull`: `Option<Memory>` would be told from `None` by this field, and copied in pieces that a processor cannot
 /// forward from its stores to the next loads.
@@ -272,7 +272,7 @@ const _: () = {
 };
 
 impl ChunkRef {
-    /// The only reference to a free chunk, which is lent for `len` bytes; 0 if that is not known yet.
+    /// Allocates a free chunk for `len` bytes, or 0 if that is not known yet. Returns its only reference.
     pub(crate) fn new(mut chunk: FreeChunk, len: usize) -> Self {
         *chunk.len.get_mut() = len;
         chunk.refs = RefCount::new(1);
@@ -297,7 +297,7 @@ impl ChunkRef {
         (len != 0).then(|| Self(chunk))
     }
 
-    /// Whether nothing but the CPU has used the chunk since it was lent, through this reference alone.
+    /// Whether this is the only reference, and only the CPU has used the chunk since its allocation.
     #[inline]
     pub(crate) fn is_only_use(&self) -> bool {
         self.refs.is_one() && self.is_idle()
@@ -312,11 +312,11 @@ impl ChunkRef {
         if process::is_forked() || !refs.remove() {
             return None;
         }
-        // SAFETY: it was a box when it was lent, and this was the last reference.
+        // SAFETY: `new` made it from a box, and this was the last reference.
         Some(unsafe { Box::from_raw(chunk) })
     }
 
-    /// Removes this reference, and reports what goes wrong when it was the last.
+    /// Removes this reference. Returns the error of the release if it was the last.
     pub(crate) fn free(self) -> Result<()> {
         self.release().map_or(Ok(()), Chunk::give_back)
     }
@@ -349,7 +349,7 @@ impl Deref for ChunkRef {
 
     #[inline]
     fn deref(&self) -> &Chunk {
-        // SAFETY: the reference keeps the chunk, which nobody changes but through atomics.
+        // SAFETY: the reference keeps the chunk alive, and all changes to it are atomic.
         unsafe { &*self.0 }
     }
 }

@@ -106,7 +106,7 @@ impl Memory {
     /// All of a chunk, with its recorded length. If this is the only reference and only the CPU has used the chunk, it
     /// is not marked as shared.
     #[inline]
-    pub(crate) fn lent_again(chunk: ChunkRef) -> Self {
+    pub(crate) fn allocated(chunk: ChunkRef) -> Self {
         let len = chunk.len();
         let memory = Self(Region::new(chunk, len));
         memory.0.forget_single_use();

@@ -137,7 +137,7 @@ pub(super) struct Arena {
     free_chunks: usize,
     /// Whether free chunks are kept.
     holding: bool,
-    /// Whether the pool is gone.
+    /// Whether the last clone of the pool was dropped.
     closed: bool,
 }
 
@@ -172,12 +172,12 @@ impl Arena {
     }
 
     /// Adds up to `count` free chunks to `into`, as many as there are without a new block. Tells whether there was any.
-    pub(super) fn take(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>, gone: &mut Evicted) -> bool {
+    pub(super) fn take(&mut self, class: usize, count: usize, into: &mut Vec<FreeChunk>, out: &mut Evicted) -> bool {
         let before = into.len();
         self.take_free(class, count, into);
         if into.len() == before {
             if self.free_lists[class].carving.is_none() && !self.open_span(class) && self.idle_spans > 0 {
-                self.dissolve(gone);
+                self.dissolve(out);
                 self.open_span(class);
             }
             self.carve(class, count, into);

@@ -1,5 +1,5 @@
-//! A pool's inside: where a chunk comes from when this thread has none, how blocks are made, where a chunk goes when it
-//! comes back, and how free memory is given back.
+//! The state that the clones of a pool share: allocation where this thread's cache is empty, blocks, frees that the cache
+//! does not take, and trimming.
 //!
 //! Locks are held for bookkeeping only: under none is a driver called, anything dropped or a line logged.
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
@@ -95,13 +95,13 @@ impl PoolInner {
             thread_cache::stock(self.id, class, &mut chunks);
             self.put(chunks);
         }
-        Ok(self.lend(chunk, len))
+        Ok(self.allocated(chunk, len))
     }
 
-    /// Lends a free chunk, and counts it.
-    fn lend(&self, chunk: FreeChunk, len: usize) -> Memory {
+    /// Allocates a free chunk, and counts it.
+    fn allocated(&self, chunk: FreeChunk, len: usize) -> Memory {
         self.count(1, len);
-        Memory::lent_again(ChunkRef::new(chunk, len))
+        Memory::allocated(ChunkRef::new(chunk, len))
     }
 
     /// Memory with an allocation of its own.
@@ -112,7 +112,7 @@ impl PoolInner {
         }?;
         let chunk = Chunk::dedicated(block);
         self.shared.dedicated_bytes.fetch_add(len.cast_signed(), Ordering::Relaxed);
-        Ok(self.lend(chunk, len))
+        Ok(self.allocated(chunk, len))
     }
 
     /// Adds free chunks to `into`; makes a block for them if need be.
@@ -156,7 +156,7 @@ impl PoolInner {
     pub(super) fn allocate_for_stream(&self, len: usize, stream: CUstream) -> Option<Memory> {
         let chunk = self.pending().take_for_stream(stream, self.class_of(len)?)?;
         chunk.expose();
-        Some(self.lend(chunk, len))
+        Some(self.allocated(chunk, len))
     }
 
     /// Memory of `len` bytes that was bound to a stream at this address before. The stream waits for the chunk's event.
@@ -174,7 +174,7 @@ impl PoolInner {
             return Err(error);
         }
         chunk.expose();
-        Ok(Some(self.lend(chunk, len)))
+        Ok(Some(self.allocated(chunk, len)))
     }
 
     fn class_of(&self, len: usize) -> Option<u16> {

@@ -112,7 +112,7 @@ impl PoolMemory {
     pub unsafe fn from_raw(memory: *mut c_void) -> Option<Self> {
         // SAFETY: by this function's contract.
         let chunk = unsafe { ChunkRef::from_raw(memory.cast()) }?;
-        Some(Self::new(Memory::lent_again(chunk)))
+        Some(Self::new(Memory::allocated(chunk)))
     }
 
     /// The memory behind a pointer, which stays valid. Returns none if the memory was freed already, which is detected

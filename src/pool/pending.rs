@@ -1,6 +1,6 @@
 //! Free chunks that the device may still use.
 //!
-//! A chunk that was bound to a stream which the pool keeps alive stays with that stream, to be lent for it again at once. One
+//! A chunk that was bound to a stream which the pool keeps alive stays with that stream, which can reuse it at once. One
 //! that was bound to a raw stream waits for an event. Any other, and one whose event cannot be asked, waits for the whole
 //! context. No lock is held over a call of the driver.
 #![forbid(unsafe_code)]
@@ -24,7 +24,7 @@ type Chunks = Vec<FreeChunk>;
 #[derive(Debug)]
 struct EventFrees {
     event: Arc<Event>,
-    /// The address of the stream, which may be gone.
+    /// The address of the stream, which may have been destroyed.
     stream: usize,
     chunks: Chunks,
 }
@@ -46,7 +46,7 @@ struct State {
     for_events: VecDeque<EventFrees>,
     /// The number of chunks here.
     len: usize,
-    /// Whether the pool is gone, so that nothing is kept.
+    /// Whether the last clone of the pool was dropped, so that nothing is kept.
     closed: bool,
 }
 
@@ -90,11 +90,11 @@ impl PendingFrees {
         });
     }
 
-    /// Keeps a chunk, unless the pool is gone: then its block waits for the context by itself.
+    /// Keeps a chunk, unless the pool is closed: then its block waits for the context by itself.
     fn add(&self, chunk: FreeChunk, keep: impl FnOnce(&mut State, FreeChunk)) {
         let mut state = self.lock();
         if state.closed {
-            // Unlocked: with its last chunk the block goes.
+            // Unlocked: the last chunk of a block releases the block.
             drop(state);
             return drop(chunk);
         }
@@ -150,7 +150,7 @@ impl PendingFrees {
             let index = frees.chunks.iter().position(|chunk| chunk.class() == class)?;
             Some((frees.chunks.swap_remove(index), frees.event.clone()))
         });
-        // An entry without chunks goes when its event has passed.
+        // An entry without chunks is removed when its event has passed.
         let found = found?;
         state.len -= 1;
         Some(found)
@@ -184,7 +184,7 @@ impl PendingFrees {
     fn requeue(&self, frees: EventFrees) {
         let mut state = self.lock();
         if state.closed {
-            // Unlocked: with its last chunk a block goes.
+            // Unlocked: the last chunk of a block releases the block.
             drop(state);
             return drop(frees);
         }

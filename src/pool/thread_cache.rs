@@ -38,7 +38,7 @@ const fn capacity(size: usize) -> usize {
     }
 }
 
-/// What is in use: chunks lent less chunks taken back, and the bytes that were asked for.
+/// Allocations minus frees: the number of chunks, and the bytes that were asked for.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Used {
     pub(super) chunks: isize,
@@ -164,7 +164,7 @@ fn lock<'a>(pool_id: u32) -> Option<Locked<'a, Bins>> {
         (latest, cache) if latest == pool_id => cache,
         _ => find(pool_id)?.as_ptr(),
     };
-    // SAFETY: null, or a cache of this thread, which is removed from `LATEST` before it goes; no lock outlives the functions
+    // SAFETY: null, or a cache of this thread, which is removed from `LATEST` before it is dropped; no lock outlives the functions
     // of this file.
     unsafe { cache.as_ref() }?.0.try_lock()
 }
@@ -191,7 +191,7 @@ pub(super) fn take(pool_id: u32, class: usize, len: usize) -> Option<Memory> {
     Some(memory)
 }
 
-/// Keeps memory that was lent, if only the CPU has used it and this thread has room; tells whether it did.
+/// Caches freed memory if only the CPU has used it and this thread has room. Returns whether it did.
 ///
 /// By reference, so that the memory is copied once: from its holder to the cache.
 ///
