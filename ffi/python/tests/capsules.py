@@ -1,4 +1,4 @@
-"""A consumer of DLPack capsules, by ctypes: what a library in C does with them."""
+"""A consumer of DLPack capsules through ctypes, which does what a C library does."""
 
 import ctypes
 
@@ -69,7 +69,7 @@ def name_of(capsule: object) -> str:
 
 
 class Taken:
-    """A tensor that was taken out of its capsule, and must be ended by `end`, once."""
+    """A tensor taken from its capsule; `end` must be called once."""
 
     def __init__(self, capsule: object) -> None:
         name = _api.PyCapsule_GetName(capsule)

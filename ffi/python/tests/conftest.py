@@ -1,4 +1,4 @@
-"""Fixtures of all tests: contexts, handles, programs in processes of their own, and the check that nothing leaks.
+"""Fixtures of all tests: contexts, handles, programs in separate processes, and the check for leaks.
 
 Start pytest through ``sim/run``, which chooses the CUDA driver; ``make python`` prints the whole command.
 """
@@ -25,7 +25,7 @@ FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure() -> None:
-    """Refuse to begin without the package, or with its sources in its place."""
+    """Abort unless the installed package is imported, not its sources."""
     spec = importlib.util.find_spec("vkgdr")
     if spec is None:
         raise pytest.UsageError("vkgdr is not installed for this interpreter: `make python` makes one that has it")
@@ -58,7 +58,7 @@ def simulated() -> None:
 
 
 def pytest_report_header() -> str:
-    """Say at the top of the report on what the tests run."""
+    """Print the driver and the GPU at the top of the report."""
     driver = "simulated" if simulator.available() else "real"
     return f"CUDA driver: {driver}, Vulkan test layer: {'on' if simulator.vulkan.live() else 'off'}"
 
@@ -77,7 +77,7 @@ def cuda() -> libcuda.Cuda:
 
 @pytest.fixture
 def no_context(cuda: libcuda.Cuda) -> Iterator[None]:
-    """Make sure that no CUDA context is current on this thread."""
+    """Run the test with no current CUDA context on this thread."""
     popped = []
     while cuda.current():
         popped.append(cuda.pop())
@@ -88,7 +88,7 @@ def no_context(cuda: libcuda.Cuda) -> Iterator[None]:
 
 @pytest.fixture
 def context(cuda: libcuda.Cuda, no_context: None) -> Iterator[libcuda.Context]:
-    """Make a context that is current on this thread, and destroy it afterwards."""
+    """Create a context that is current on this thread, and destroy it afterwards."""
     context = cuda.create_context()
     yield context
     gc.collect()
@@ -98,7 +98,7 @@ def context(cuda: libcuda.Cuda, no_context: None) -> Iterator[libcuda.Context]:
 
 @pytest.fixture
 def gpu(context: libcuda.Context) -> Any:
-    """Open GPU 0 in a context of its own, which is current on this thread."""
+    """Open GPU 0 in a new context, which is current on this thread."""
     import vkgdr
 
     return vkgdr.Vkgdr(0)
@@ -106,7 +106,7 @@ def gpu(context: libcuda.Context) -> Any:
 
 @pytest.fixture
 def live(gpu: Any) -> Callable[..., int]:
-    """Count what lives of the GPU's memory and did not before the test; see `neighbours.counter`."""
+    """Count the live allocations on the GPU that the test made; see `neighbours.counter`."""
     from neighbours import counter
 
     return counter(gpu)
@@ -114,7 +114,7 @@ def live(gpu: Any) -> Callable[..., int]:
 
 @pytest.fixture
 def foreign(cuda: libcuda.Cuda, context: libcuda.Context) -> Iterator[Any]:
-    """Allocate 16 zeros on the device without vkgdr, and show them as a CUDA array."""
+    """Allocate 16 zeros on the device without vkgdr, with the CUDA Array Interface."""
     from neighbours import BorrowedBytes
 
     pointer = cuda.allocate(16)
@@ -135,7 +135,7 @@ def primary(no_context: None) -> Any:
 
 @pytest.fixture
 def pycuda_context(no_context: None) -> Iterator[Any]:
-    """Make a context by pycuda, current on this thread, and detach it afterwards."""
+    """Create a context with pycuda, current on this thread, and detach it afterwards."""
     driver = pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
     driver.init()
     context = driver.Device(0).make_context()
@@ -150,7 +150,7 @@ def pycuda_context(no_context: None) -> Iterator[Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Remember which tests failed: their tracebacks keep objects alive."""
+    """Record failed tests: their tracebacks keep objects alive."""
     report = yield
     if report.failed:
         item.session.stash[FAILED] = item.stash[FAILED] = True
@@ -159,7 +159,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Let go of what the test got from its fixtures, so that each goes before what it was made from."""
+    """Drop the values of the test's fixtures, so that each is finalized before the one it was made from."""
     if isinstance(item, pytest.Function):
         item.funcargs.clear()
     gc.collect()
@@ -167,27 +167,27 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Check that a test leaves nothing alive in CUDA and Vulkan that was not there before it.
+    """Check that a test leaves no live CUDA and Vulkan objects behind.
 
-    Tests that do so on purpose say why: ``@pytest.mark.leaks("reason")``. Garbage that was made before the test, by a
-    fixture of wider scope, ``gc.collect`` does not find within it.
+    Tests that leak on purpose give the reason: ``@pytest.mark.leaks("reason")``. Garbage from before the test, made by
+    a fixture of wider scope, is frozen: ``gc.collect`` in the test does not collect it.
     """
     gc.collect()
-    # What is there by now, PyTorch and others, need not be looked at again after the test: that would take most of its
-    # time.
+    # Excludes objects from before the test, such as PyTorch's, from the collections after it: visiting them would take
+    # most of the test's time.
     gc.freeze()
     before = simulator.ledger()
     yield
     if request.node.get_closest_marker("leaks") or request.node.stash.get(FAILED, False):
         return
-    # What went on another thread may need a moment.
+    # A release on another thread may still be running.
     deadline = time.monotonic() + 2
     while True:
         gc.collect()
         now = simulator.ledger()
         leaked = {noun: (before[noun], now[noun]) for noun in before if now[noun] > before[noun]}
         gone = {noun: (before[noun], now[noun]) for noun in before if now[noun] < before[noun]}
-        # What a failed test before this one left may go at any time.
+        # Objects of an earlier failed test may be released at any time.
         if not leaked and (not gone or request.session.stash.get(FAILED, False)):
             return
         if time.monotonic() > deadline:
@@ -200,7 +200,7 @@ def no_leak(request: pytest.FixtureRequest) -> Iterator[None]:
 
 # ---- programs -------------------------------------------------------------------------------------------------------
 
-# Reads the ledger when the interpreter is gone, which no Python can do.
+# Reads the ledger after the interpreter has ended, which Python code cannot do.
 LEDGER_AT_EXIT_C = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,7 +240,7 @@ del count, ctypes, library, name, noun, simulator, sys
 
 @dataclass
 class Finished:
-    """A program that has ended."""
+    """The result of a program that has ended."""
 
     stdout: str
     stderr: str
@@ -281,10 +281,10 @@ def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None 
 
 @pytest.fixture
 def run_python() -> Callable[..., Finished]:
-    """Return a function that runs a snippet in a process of its own, with this interpreter and driver.
+    """Return a function that runs code in a new process, with this interpreter and driver.
 
-    ``run_python(code, expect=0, **environment)``. Beyond the exit code (``None`` allows any), no signal, no panic and
-    no exception in a destructor is allowed.
+    ``run_python(code, expect=0, **environment)``. Checks the exit code (``None`` allows any), and that there was no
+    signal, no panic and no exception in a destructor.
     """
 
     def run_python(code: str, expect: int | None = 0, **env: str) -> Finished:
@@ -308,7 +308,7 @@ def ledger_at_exit(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def run_python_to_its_end(ledger_at_exit: str) -> Callable[..., Finished]:
-    """Return a function as `run_python`, whose result has ``live``: the ledger after the interpreter's end."""
+    """Return a function like `run_python`, whose result has ``live``: the ledger after the interpreter's end."""
 
     def run_python_to_its_end(code: str, expect: int | None = 0, **env: str) -> Finished:
         return _run(code, expect, env, ledger_at_exit)

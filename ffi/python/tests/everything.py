@@ -1,4 +1,4 @@
-"""One memory of each class, for tests of what all have; and a check of what is refused."""
+"""A memory object of each class, for tests of their common interface, and a check for errors."""
 
 import gc
 import inspect
@@ -24,7 +24,7 @@ MAKERS = {
 
 
 def make_one(request: pytest.FixtureRequest) -> Iterator[vkgdr.MemoryObject]:
-    """Make memory of the class that a fixture's parameter names, and free it afterwards."""
+    """Allocate memory of the class named by the fixture's parameter, and free it afterwards."""
     if request.param.startswith("pycuda"):
         request.getfixturevalue("pycuda_context")
         owner = vkgdr.Vkgdr(0)
@@ -36,14 +36,14 @@ def make_one(request: pytest.FixtureRequest) -> Iterator[vkgdr.MemoryObject]:
 
 
 def live(gpu: vkgdr.Vkgdr) -> int:
-    """Count the allocations, after those that may go have gone."""
+    """Count the live allocations, after the pending ones that are ready were released."""
     gc.collect()
     gpu.collect()
     return gpu.stats()["live_allocations"]
 
 
 def members(thing: object) -> Iterator[tuple[str, bool]]:
-    """Give the public names of an object's class, and for each whether it is a method."""
+    """Return the public names of an object's class, and for each whether it is a method."""
     for name in dir(type(thing)):
         found = inspect.getattr_static(type(thing), name)
         if not name.startswith("_") and not isinstance(found, classmethod | staticmethod):
@@ -53,13 +53,13 @@ def members(thing: object) -> Iterator[tuple[str, bool]]:
 def refused(
     use: Callable[[], object], errors: type[BaseException] | tuple[type[BaseException], ...], text: str, what: object
 ) -> None:
-    """Check that a call raises one of these errors, in whose text the pattern is found; `what` is for messages."""
+    """Check that a call raises one of these errors with a matching message; `what` names the call."""
     try:
         value = use()
     except errors as error:
         if re.search(text, str(error)) is None:
-            pytest.fail(f"{what}: the text {str(error)!r} is without {text!r}")
+            pytest.fail(f"{what}: the message {str(error)!r} does not match {text!r}")
     except BaseException as error:  # noqa: BLE001 - also a panic, which is no Exception
         pytest.fail(f"{what}: raises {error!r}")
     else:
-        pytest.fail(f"{what}: is not refused, but gives {value!r}")
+        pytest.fail(f"{what}: raises no error and returns {value!r}")

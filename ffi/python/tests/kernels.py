@@ -1,10 +1,10 @@
-"""Kernels without a driver that runs them."""
+"""Kernel calls without a driver that runs kernels."""
 
 import pycuda.driver as drv
 
 
 def launch(*arguments):
-    """Call a kernel by pycuda's own code, up to the driver, and return the bytes of its arguments."""
+    """Call a kernel through pycuda's own code, up to the driver, and return the bytes of its arguments."""
 
     class Kernel:
         def _set_block_shape(self, *shape):

@@ -1,4 +1,4 @@
-"""The few functions of the CUDA driver API that tests call themselves, through ctypes, by integers."""
+"""The functions of the CUDA driver API that tests call directly, through ctypes, with integer handles."""
 
 import contextlib
 import ctypes
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
 
 NON_BLOCKING = 1
-# After so many seconds a gate opens by itself, so that a test that waits for what it holds fails rather than hangs.
+# The seconds after which a gate opens by itself: a test that waits for held work fails instead of hanging.
 PATIENCE = 20
 
 
 class CudaError(Exception):
-    """A call that failed: the function, the driver's name for the code, and the code."""
+    """A failed call: the function, the driver's name of the code, and the code."""
 
     def __init__(self, function: str, name: str, code: int) -> None:
         super().__init__(f"{function} failed: {name} ({code})")
@@ -21,7 +21,7 @@ class CudaError(Exception):
 
 
 class Context:
-    """A context made by `Cuda.create_context`; destroying it twice does no harm."""
+    """A context made by `Cuda.create_context`; destroying it twice is harmless."""
 
     def __init__(self, cuda: "Cuda", handle: int) -> None:
         self._cuda = cuda
@@ -29,7 +29,7 @@ class Context:
         self.destroyed = False
 
     def destroy(self) -> None:
-        """Destroy it; where it is current on this thread, another may be from then on."""
+        """Destroy the context; if it is current on this thread, the one below it on the stack becomes current."""
         if not self.destroyed:
             self.destroyed = True
             self._cuda.call("cuCtxDestroy_v2", self.handle)
@@ -46,7 +46,7 @@ class Context:
 
 
 class Gate:
-    """Stands in a stream's way; see `Cuda.hold`."""
+    """A gate that holds a stream; see `Cuda.hold`."""
 
     def __init__(self, word: int) -> None:
         self._word = c_uint.from_address(word)
@@ -57,7 +57,7 @@ class Gate:
         self._gave_up = False
 
     def open(self) -> None:
-        """Let the stream run on, without waiting for it."""
+        """Let the stream continue, without waiting for it."""
         self._timer.cancel()
         self._word.value = 1
 
@@ -73,8 +73,8 @@ class Gate:
 class Cuda:
     """``libcuda.so.1``, initialised. Every call that fails raises `CudaError`.
 
-    Contexts that are made by `create_context` are `Context`; all else is an integer, as in the driver API. Calls go
-    without the GIL.
+    Contexts made by `create_context` are `Context`; all other values are integers, as in the driver API. Calls release
+    the GIL.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Cuda:
             raise CudaError(function, self.error_name(code), code)
 
     def error_name(self, code: int) -> str:
-        """Return the driver's name for a code, such as ``CUDA_ERROR_INVALID_CONTEXT``."""
+        """Return the driver's name of a code, such as ``CUDA_ERROR_INVALID_CONTEXT``."""
         name = c_char_p()
         if self.code("cuGetErrorName", code, byref(name)) != 0 or name.value is None:
             return f"CUDA error {code}"
@@ -147,7 +147,7 @@ class Cuda:
     # ---- contexts ---------------------------------------------------------------------------------------------------
 
     def create_context(self, device: int = 0, flags: int = 0) -> Context:
-        """Make a context, which is current on this thread from then on."""
+        """Create a context and make it current on this thread."""
         handle = c_void_p()
         self.call("cuCtxCreate_v2", byref(handle), flags, self._device(device))
         return Context(self, handle.value or 0)
@@ -163,7 +163,7 @@ class Cuda:
         self.call("cuCtxPushCurrent_v2", context)
 
     def pop(self) -> int:
-        """Take the current context off this thread's stack, and return it."""
+        """Pop the current context from this thread's stack, and return it."""
         handle = c_void_p()
         self.call("cuCtxPopCurrent_v2", byref(handle))
         return handle.value or 0
@@ -179,19 +179,19 @@ class Cuda:
         self.call("cuDevicePrimaryCtxRelease_v2", self._device(device))
 
     def synchronize(self) -> None:
-        """Wait for everything in the current context."""
+        """Wait for the current context."""
         self.call("cuCtxSynchronize")
 
     # ---- streams ----------------------------------------------------------------------------------------------------
 
     def create_stream(self, flags: int = NON_BLOCKING) -> int:
-        """Make a stream in the current context."""
+        """Create a stream in the current context."""
         stream = c_void_p()
         self.call("cuStreamCreate", byref(stream), flags)
         return stream.value or 0
 
     def destroy_stream(self, stream: int) -> None:
-        """Destroy a stream; what is enqueued still runs."""
+        """Destroy a stream; enqueued work still runs."""
         self.call("cuStreamDestroy_v2", stream)
 
     def synchronize_stream(self, stream: int) -> None:
@@ -199,7 +199,7 @@ class Cuda:
         self.call("cuStreamSynchronize", stream)
 
     def is_done(self, stream: int) -> bool:
-        """Tell whether everything in a stream is done."""
+        """Return whether all work of a stream is done."""
         code = self.code("cuStreamQuery", stream)
         not_ready = 600
         if code not in (0, not_ready):
@@ -208,7 +208,7 @@ class Cuda:
 
     @contextlib.contextmanager
     def stream(self, flags: int = NON_BLOCKING) -> Iterator[int]:
-        """Make a stream for a ``with`` block; it is waited for and destroyed at the end."""
+        """Create a stream for a ``with`` block, whose end waits for it and destroys it."""
         stream = self.create_stream(flags)
         try:
             yield stream
@@ -218,9 +218,9 @@ class Cuda:
 
     @contextlib.contextmanager
     def hold(self, stream: int) -> Iterator[Gate]:
-        """Hold a stream within a ``with`` block: what is enqueued runs when the gate is opened, or at the end.
+        """Hold a stream within a ``with`` block: enqueued work runs once the gate is opened, at the latest at the end.
 
-        The end waits for the stream. Only the GPU waits at the gate, no Python runs for it.
+        The end waits for the stream. Only the GPU waits at the gate; it runs no Python code.
         """
         word = c_void_p()
         portable_and_mapped = 3
@@ -251,7 +251,7 @@ class Cuda:
         return pointer.value
 
     def free(self, pointer: int) -> None:
-        """Free what `allocate` gave."""
+        """Free memory from `allocate`."""
         self.call("cuMemFree_v2", pointer)
 
     def read(self, pointer: int, size: int) -> bytes:

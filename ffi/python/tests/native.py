@@ -1,4 +1,4 @@
-"""A small C library for tests: threads that Python does not know, and calls after the interpreter's end."""
+"""A small C library for tests: threads unknown to Python, and calls after the interpreter's end."""
 
 import ctypes
 import functools
@@ -99,7 +99,7 @@ void join_writers(void *of) {
 
 @functools.cache
 def path() -> str:
-    """Build the library, and return where it is; skip the test without a compiler."""
+    """Build the library and return its path; skip the test without a compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler (cc)")
@@ -112,7 +112,7 @@ def path() -> str:
 
 
 def load(file: str) -> ctypes.CDLL:
-    """Load the library; its functions run without the GIL."""
+    """Load the library; its functions release the GIL."""
     library = ctypes.CDLL(file)
     pointer = ctypes.c_void_p
     for name in ("call_on_thread", "call_at_exit"):

@@ -1,4 +1,4 @@
-"""Device memory and streams of other libraries, as far as their protocols show them; and what several tests need."""
+"""Stand-ins for device memory and streams of other libraries, and helpers of several tests."""
 
 import gc
 import os
@@ -17,12 +17,12 @@ KINDS = ["mapped", "host", "device"]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_visible_kind = pytest.mark.parametrize("kind", KINDS[:2])
 
-# The arrays that both sides see, by the kind of their memory.
+# The functions that allocate shared arrays, by the kind of their memory.
 MAKERS = {"mapped": mapped_array, "host": host_array}
 
 
 class Foreign:
-    """Device memory that vkgdr did not allocate, with the CUDA Array Interface; freed in the context it was made in."""
+    """Device memory allocated without vkgdr, with the CUDA Array Interface; freed in its context."""
 
     def __init__(self, cuda: libcuda.Cuda, contents: bytes, **interface: object) -> None:
         self._cuda = cuda
@@ -44,7 +44,7 @@ class Foreign:
 
 
 class ByDlpack:
-    """Shows of an object nothing but DLPack."""
+    """Exposes only DLPack of an object."""
 
     def __init__(self, obj: Any) -> None:
         self._obj = obj
@@ -57,14 +57,14 @@ class ByDlpack:
 
 
 class ByInterface:
-    """Shows nothing but an array interface."""
+    """Exposes only an array interface."""
 
     def __init__(self, interface: object) -> None:
         self.__cuda_array_interface__ = interface
 
 
 class BorrowedBytes(ByInterface):
-    """Bytes on the device that someone else keeps, maybe on a stream."""
+    """Bytes on the device that another object keeps alive, optionally with a stream."""
 
     def __init__(self, pointer: int, size: int, stream: int | None = None, *, readonly: bool = False) -> None:
         super().__init__(
@@ -79,14 +79,14 @@ class BorrowedBytes(ByInterface):
 
 
 class ByProtocol:
-    """Shows nothing but ``__vkgdr_memory__``."""
+    """Exposes only ``__vkgdr_memory__``."""
 
     def __init__(self, protocol: object) -> None:
         self.__vkgdr_memory__ = protocol
 
 
 class Number:
-    """A number that is no int."""
+    """A number that is not an int."""
 
     def __init__(self, value: int) -> None:
         self._value = value
@@ -96,7 +96,7 @@ class Number:
 
 
 class Stream:
-    """A stream as cuda.core has it; it may have attributes."""
+    """A stream with cuda.core's protocol, and optional attributes."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -114,7 +114,7 @@ def open_with(flags: int) -> vkgdr.Vkgdr:
 
 
 def device_bytes(cuda: libcuda.Cuda, memory: vkgdr.Memory) -> bytes:
-    """Return what CUDA reads in memory."""
+    """Return the bytes that CUDA reads from memory."""
     return cuda.read(memory.device_ptr, len(memory))
 
 
@@ -128,9 +128,9 @@ def memory_of(array: np.ndarray[Any, Any]) -> vkgdr.Memory:
 
 
 def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None = None) -> None:
-    """Check that work on another thread does not end before the gate is opened, and open it.
+    """Check that work on another thread does not finish until the gate is opened, and open it.
 
-    The thread has the context `context` current, or none.
+    `context` is current on that thread, if it is given.
     """
 
     def run() -> None:
@@ -146,7 +146,7 @@ def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None 
 
     thread = threading.Thread(target=run)
     thread.start()
-    # Too short a time lets a defect through; no time makes the test fail without one.
+    # Too short a wait can only miss a defect; no length makes a correct program fail.
     thread.join(0.05)
     waits = thread.is_alive()
     gate.open()
@@ -155,7 +155,7 @@ def wait_at(gate: libcuda.Gate, work: Callable[[], object], context: int | None 
 
 
 def counter(gpu: vkgdr.Vkgdr) -> Callable[..., int]:
-    """Return a function that counts the allocations, or the ``"bytes"``, that live and did not when this was called."""
+    """Return a function that counts the live allocations, or ``"bytes"``, made since this call."""
     gc.collect()
     before = gpu.stats()
 
@@ -167,5 +167,5 @@ def counter(gpu: vkgdr.Vkgdr) -> Callable[..., int]:
 
 
 def first_of_path(folder: Path) -> str:
-    """Give a ``PYTHONPATH`` that begins with the folder, and keeps what is set."""
+    """Return ``PYTHONPATH`` with the folder prepended."""
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))

@@ -1,7 +1,8 @@
 """The controls of the simulated CUDA driver and of the Vulkan test layer: live objects, calls, injected failures.
 
-Both live in this process: ``sim/cuda`` behind ``libcuda.so.1``, ``sim/vulkan`` among Vulkan's layers when
-``VKGDR_TEST_LAYERS`` is ``faults`` or ``validation``. On a real driver the first is missing, and what needs it skips.
+Both are loaded into this process: ``sim/cuda`` as ``libcuda.so.1``, ``sim/vulkan`` as a Vulkan layer if
+``VKGDR_TEST_LAYERS`` is ``faults`` or ``validation``. On a real driver there is no ``sim/cuda``, and tests that need it
+are skipped.
 """
 
 import contextlib
@@ -25,12 +26,12 @@ CUDA_NOUNS = (
     "context",
     "primary",
 )
-# Instances and devices stay for the process's life.
+# Instances and devices live until the process ends.
 VULKAN_NOUNS = ("memory", "mapping")
 
 
 class Controls:
-    """What one of the two libraries exports for tests."""
+    """The test interface of one of the two libraries."""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, nouns: tuple[str, ...]) -> None:
         def function(name: str, result: type | None, *arguments: type) -> Callable[..., int]:
@@ -47,19 +48,19 @@ class Controls:
         self._last_fault = function("last_fault", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
 
     def live(self) -> dict[str, int]:
-        """Count the live objects of each noun."""
+        """Count the live objects of each type."""
         return {noun: count(word) for noun, count, word in self.counters()}
 
     def counters(self) -> list[tuple[str, Callable[[bytes], int], bytes]]:
-        """Return for each noun its name, and a C function and an argument that count its live objects."""
+        """Return for each type of object its name, and the C function and argument that count its live objects."""
         return [(noun, self._live_objects_of, noun.encode()) for noun in self._nouns]
 
     def calls(self, function: str | None = None) -> int:
-        """Count the calls of a function so far, under all its versions; of all functions by default."""
+        """Count the calls of a function so far, in all its versions; of all functions by default."""
         return self._calls(None if function is None else function.encode())
 
     def last_fault(self) -> str | None:
-        """Name the function that last failed by injection, if one did since the faults were cleared."""
+        """Return the name of the function that last failed by injection since the faults were cleared, if any."""
         buffer = ctypes.create_string_buffer(256)
         return buffer.value.decode() if self._last_fault(buffer, len(buffer)) else None
 
@@ -67,8 +68,8 @@ class Controls:
     def fail(self, function: str, nth: int = 1, code: int = 999, *, must_happen: bool = True) -> Iterator[None]:
         """Make the nth call of a function from now fail with a code, once, within a ``with`` block.
 
-        ``"*"`` is any function. Blocks may be nested. Unless ``must_happen`` is false, a block that ends without the
-        failure is itself an error.
+        ``"*"`` is any function. Blocks may be nested. Unless ``must_happen`` is false, the end of the block raises if
+        the failure did not occur.
         """
         if self._fail(function.encode(), nth, code) != 0:
             raise ValueError(f"the fault {function}:{nth}:{code} was refused")
@@ -82,7 +83,7 @@ class Controls:
 
 
 class _Absent:
-    """Stands for controls that are not there: everything skips the test."""
+    """Stands in for missing controls: every use skips the test."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -112,7 +113,7 @@ def _open_cuda() -> Controls | _Absent:
 def _open_vulkan() -> Controls | _Absent:
     if "VK_LAYER_VKGDR_faults" not in os.environ.get("VK_INSTANCE_LAYERS", "").split(":"):
         return _Absent("needs the Vulkan test layer: VKGDR_TEST_LAYERS=faults")
-    # The very file that Vulkan's loader opens, so that both see one state.
+    # The same file that Vulkan's loader opens, so that both share one state.
     library = ctypes.CDLL(str(Path(os.environ["VKGDR_LAYER_DIR"]) / "libvklayer.so"))
     return Controls(library, "vklayer", VULKAN_NOUNS)
 
@@ -122,7 +123,7 @@ vulkan = _open_vulkan()
 
 
 def available() -> bool:
-    """Tell whether the CUDA driver is the simulated one."""
+    """Return whether the CUDA driver is the simulated one."""
     return isinstance(cuda, Controls)
 
 
@@ -132,7 +133,7 @@ def require() -> None:
 
 
 def live() -> dict[str, int]:
-    """Count the live CUDA objects of each noun; nothing on a real driver."""
+    """Count the live CUDA objects of each type; empty on a real driver."""
     return cuda.live()
 
 
@@ -149,16 +150,16 @@ def fail(
 
 
 def counters() -> list[tuple[bytes, Callable[[bytes], int], bytes]]:
-    """Return what `ledger` is made of: names, and C functions with their arguments."""
+    """Return the entries of `ledger`: names, and C functions with their arguments."""
     both = (("CUDA", cuda), ("Vulkan", vulkan))
     return [(f"{api} {noun}".encode(), count, word) for api, of in both for noun, count, word in of.counters()]
 
 
 def ledger() -> dict[str, int]:
-    """Count what must not leak, of CUDA and of Vulkan, as far as the libraries can be asked."""
+    """Count the CUDA and Vulkan objects that must not leak, as far as the libraries count them."""
     return {name.decode(): count(word) for name, count, word in counters()}
 
 
 def pages() -> int:
-    """Count the live allocations of Vulkan memory, of which each page of the library has one."""
+    """Count the live allocations of Vulkan memory."""
     return ledger()["Vulkan memory"]

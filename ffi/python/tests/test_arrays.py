@@ -156,7 +156,7 @@ def test_without_a_context_the_default_owner_is_the_primary_one(run_python):
         ((2, -3), "u1", "C", r"\(2, -3\)"),
         (5, object, "C", "Python objects"),
         (5, [("a", object)], "C", "Python objects"),
-        (5, "V0", "C", "no size"),
+        (5, "V0", "C", "size 0"),
         (5, "u1", "A", "'A'"),
         (5, "u1", None, "None"),
     ],

@@ -1,4 +1,4 @@
-"""What cannot be meant: sizes, kinds, slices, shapes, buffers, overlaps."""
+"""Invalid arguments: sizes, kinds, slices, shapes, buffers, overlaps."""
 
 import gc
 import math
@@ -233,7 +233,7 @@ def test_read_only_memory_cannot_be_written(gpu):
 
 
 def both(*numbers):
-    """Give a pattern of a text that has these numbers, in any order."""
+    """Return a pattern for text with these numbers, in any order."""
     return "".join(rf"(?=.*\b{number}\b)" for number in numbers)
 
 
@@ -375,7 +375,7 @@ def test_a_descriptor_that_is_none_is_refused(gpu, simulated):
     assert simulator.ledger() == before
 
 
-# ---- attributes that are not to be set
+# ---- read-only attributes
 
 
 def test_facts_cannot_be_set_or_deleted(anything):

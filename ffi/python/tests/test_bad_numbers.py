@@ -1,4 +1,4 @@
-"""Numbers that are none, are negative or do not fit, wherever a method takes one."""
+"""Arguments that are not numbers, are negative or too large, for every method that takes a number."""
 
 import math
 from functools import partial
@@ -40,7 +40,7 @@ TAKES_NUMBERS = {
     "memset nbytes": lambda m, n: m.memset(0, nbytes=n),
 }
 
-# Device memory has no host view to begin with.
+# Device memory has no host view.
 CALLS = [(call, "mapped") for call in TAKES_NUMBERS]
 CALLS += [(call, "device") for call in TAKES_NUMBERS if call.split()[0] not in ("map", "get_host_array")]
 
@@ -54,7 +54,7 @@ def test_what_is_no_number_is_a_type_error(gpu, call, kind):
     for value in NO_NUMBERS:
         if value is None and call in NONE_IS_ALL:
             continue
-        # A text without the operator that failed: it is the argument that is wrong.
+        # The message must not name the operator that failed: the argument is wrong.
         refused(partial(TAKES_NUMBERS[call], memory, value), TypeError, "^(?!.*<=)", f"{call} of {value!r}")
     assert memory.pending_views == 0
 

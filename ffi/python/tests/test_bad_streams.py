@@ -1,4 +1,4 @@
-"""Streams of every library, and what is none: closed, of another context, of another version of the protocol."""
+"""Streams of every library, and invalid ones: closed, of another context, of another protocol version."""
 
 import ctypes
 
@@ -15,11 +15,11 @@ def memory(gpu):
 
 
 def as_attribute(name, value):
-    """Give an object with one attribute."""
+    """Return an object with one attribute."""
     return type("Stream", (), {name: value})()
 
 
-# What each library has, from the stream's number.
+# Each library's kind of stream object, made from the handle.
 KINDS = {
     "a number": lambda number: number,
     "cuda.core": lambda number: as_attribute("__cuda_stream__", lambda _self: (0, number)),
@@ -55,14 +55,14 @@ class Closed:
 
 
 class Newer:
-    """A stream whose protocol is not known."""
+    """A stream with an unknown version of the protocol."""
 
     def __cuda_stream__(self):
         return 1, 5
 
 
 class Broken:
-    """A stream that cannot say what it is."""
+    """A stream whose protocol raises."""
 
     def __cuda_stream__(self):
         raise KeyError("mine")

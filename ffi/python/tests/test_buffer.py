@@ -302,7 +302,7 @@ def test_other_threads_run_while_a_buffer_is_freed(cuda, gpu, live):
         with cuda.hold(stream) as gate:
             buffer.record_stream(stream)
             cuda.fill(buffer.ptr, 1, 10, stream)
-            # Waits for the context, in which the stream is held; this thread opens the gate meanwhile.
+            # The free waits for the context, whose stream is held; this thread opens the gate meanwhile.
             wait_at(gate, buffer.free)
     assert live() == 0
 

@@ -1,4 +1,4 @@
-"""``vkgdr.Buffer``: what a new one is filled with, from RMM's ``ptr`` or pyopencl's ``hostbuf``."""
+"""``vkgdr.Buffer``: the contents of a new one, from RMM's ``ptr`` or pyopencl's ``hostbuf``."""
 
 import ctypes
 

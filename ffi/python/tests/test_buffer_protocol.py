@@ -1,4 +1,4 @@
-"""The buffer protocol, and NumPy's array interface: the host's bytes for everybody."""
+"""The buffer protocol and NumPy's array interface: the host view."""
 
 import array
 import ctypes

@@ -1,4 +1,4 @@
-"""``vkgdr.Buffer``: its size and capacity, as of RMM's ``DeviceBuffer``."""
+"""``vkgdr.Buffer``: the size and capacity of RMM's ``DeviceBuffer``."""
 
 import gc
 
@@ -172,7 +172,7 @@ def test_a_buffer_with_views_is_not_resized(gpu, what):
         with pytest.raises(BufferError, match=r"6 bytes.* [1-9] views"):
             change()
     assert (len(buffer), buffer.capacity()) == (6, 6)
-    # As for a bytearray, what changes nothing is allowed.
+    # Like bytearray, a call that changes nothing is allowed.
     buffer.resize(6)
     buffer.reserve(2)
     del view

@@ -1,4 +1,4 @@
-"""The package as the correlator and its libraries use it; the numbers are the rows of the list of call sites."""
+"""The package as the correlator and its libraries use it; the numbers are rows of the list of call sites."""
 
 import ctypes
 import gc
@@ -20,7 +20,7 @@ gpuarray = pytest.importorskip("pycuda.gpuarray", reason="pycuda is not installe
 
 
 class Context:
-    """A context that is current only within ``with``, as katsdpsigproc's."""
+    """A context that is current only within ``with``, like katsdpsigproc's."""
 
     def __init__(self):
         drv.init()
@@ -44,7 +44,7 @@ class Context:
 
 
 class DeviceArray:
-    """An array whose rows are padded, over memory from elsewhere, as katsdpsigproc's."""
+    """An array with padded rows over memory from another allocator, like katsdpsigproc's."""
 
     def __init__(self, context, shape, dtype, padded_shape=None, raw=None):
         self.context = context
@@ -86,7 +86,7 @@ class DeviceArray:
 
 
 class MappedArray:
-    """A host view and a device array over the same bytes, as the correlator makes them."""
+    """A host view and a device array of the same bytes, as in the correlator."""
 
     def __init__(self, handle, context, shape, dtype, padded_shape=None):
         padded_shape = padded_shape or shape
@@ -107,7 +107,7 @@ def context(no_context):
 
 
 def open_coherent(context):
-    """Open the GPU as the correlator does, which flushes nothing."""
+    """Open the GPU like the correlator, which never flushes."""
     assert hash(context.device) == 0
     return open_with(vkgdr.OpenFlags.REQUIRE_COHERENT_BIT)
 
@@ -209,7 +209,7 @@ def test_row_9_strided_writes_need_no_flush(handle, context, cuda):
     expected[::2, 3] = 5
     expected[1, :] = np.arange(10)
     expected[3:5][:, [1, 2]] = 2
-    # Straight from the device, with no flush in between.
+    # Read from the device, without a flush in between.
     assert (array.device.get() == expected).all()
 
 
@@ -237,7 +237,7 @@ def test_row_11_threads_of_c_write_through_the_array_while_python_runs(handle, c
     assert view.c_contiguous
     assert not view.readonly
     writers = library.start_writers(array.ctypes.data, 4096, 8, 200, None)
-    # Python goes on, with the very same memory and others.
+    # The program continues, with this memory and with other memory.
     for _ in range(50):
         memory.flush()
         assert memory.pending_views >= 1
@@ -351,7 +351,7 @@ def test_row_14_the_drivers_are_never_unloaded(context, simulated):
 
 
 def test_row_16_a_mock_of_the_package_is_taken_for_it():
-    """As autodoc's mocks: a finder makes packages with a ``__path__`` out of nothing."""
+    """Import the package with mocks like autodoc's, whose finder invents packages with a ``__path__``."""
 
     class Mock(types.ModuleType):
         __path__: list[str] = []  # noqa: RUF012

@@ -1,6 +1,6 @@
-"""What the device wrote and what the CPU wrote, on memory where neither sees the other's bytes by itself.
+"""The writes of the device and of the CPU on memory that is not coherent.
 
-All of this holds on coherent memory too. That it can fail shows on the profile ``non-coherent``.
+The tests pass on coherent memory too; only the profile ``non-coherent`` can make them fail.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from neighbours import device_bytes
 from vkgdr import ops
 
 SIZE = 4096
-# Ends that lie within an atom, and ends that do not, as far as an atom may be: 256 bytes.
+# Ends within an atom, and on the boundary of the largest atom: 256 bytes.
 RANGES = [(0, 3), (10, 300), (255, 2), (256, 512), (300, 3796), (4090, 6)]
 
 every_range = pytest.mark.parametrize(("offset", "size"), RANGES)
@@ -111,7 +111,7 @@ def test_a_buffer_moves_and_copies_what_the_device_wrote(cuda, gpu, kind, change
 
 @pytest.fixture
 def array(cuda, memory):
-    """Make a host array over memory to which the device wrote `d`s, and then the CPU `h`s that were not flushed."""
+    """Return a host array over memory to which the device wrote `d`s, and then the CPU unflushed `h`s."""
     cuda.fill(memory.device_ptr, ord("d"), SIZE)
     array = memory.get_host_array()
     array[:] = ord("h")

@@ -1,4 +1,4 @@
-"""Which way copies take: by the CPU, or by the GPU's copy engine."""
+"""The choice between the CPU and the GPU's copy engine for copies."""
 
 import os
 
@@ -43,8 +43,8 @@ def test_stats_count_which_way_copies_took(run_python):
         stats = gpu.stats()
         print(memory.is_coherent, [stats[name] for name in COUNTERS], stats["dma_written_bytes"])
     """.replace("COUNTERS", repr(COUNTERS))
-    # Memory that is not coherent is left to the CPU.
+    # The CPU copies memory that is not coherent.
     expected = ("True [1, 1, 1, 1] 3000\n", "False [2, 2, 0, 0] 0\n")
-    # A GPU whose mapped memory is not cached, unlike that of the CPU's Vulkan driver.
+    # A profile whose mapped memory is uncached, unlike that of the CPU's Vulkan driver.
     profile = {"VKGDR_TEST_PROFILE": os.environ.get("VKGDR_TEST_PROFILE", "rebar")} if simulator.available() else {}
     assert run_python(code, **profile).stdout in expected

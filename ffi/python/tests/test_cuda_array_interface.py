@@ -1,4 +1,4 @@
-"""The CUDA Array Interface: the device's bytes for everybody."""
+"""The CUDA Array Interface: the device view."""
 
 import gc
 
@@ -14,7 +14,7 @@ def memory(gpu):
 
 
 class Consumer:
-    """Takes device memory as a library does: reads the interface, keeps the object, orders itself after the stream."""
+    """A consumer like a library's: reads the interface, keeps the object, waits for the stream on the device."""
 
     def __init__(self, cuda, obj):
         interface = obj.__cuda_array_interface__
@@ -27,7 +27,7 @@ class Consumer:
         assert interface.get("strides") is None
         assert interface.get("mask") is None
         if interface["stream"] is not None:
-            # The CUDA Array Interface has 1 for the legacy default stream, and so has the driver.
+            # 1 is the legacy default stream in the CUDA Array Interface and in the driver API.
             cuda.synchronize_stream(interface["stream"])
 
     def read(self):

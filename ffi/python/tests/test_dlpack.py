@@ -88,7 +88,7 @@ def test_the_tensor_of_a_region_is_the_part(memory, cuda):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("device", [(2, 0), (1, 0)])
-def test_a_capsule_that_nobody_takes_gives_the_memory_back(gpu, version, device, simulated):
+def test_a_capsule_that_is_not_consumed_releases_the_memory(gpu, version, device, simulated):
     before = simulator.pages()
     capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=version, dl_device=device)
     gc.collect()
@@ -208,7 +208,7 @@ def test_the_deleter_runs_after_the_interpreters_end(run_python_to_its_end, kind
     """)
     done = run_python_to_its_end(code)
     if kind != "stream":
-        # What waits for a stream goes with the process.
+        # Memory that waits for a stream is released with the process.
         assert done.live.get("Vulkan memory", 0) == 0
         assert done.live.get("CUDA external", 0) == 0
 

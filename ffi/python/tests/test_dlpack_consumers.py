@@ -53,7 +53,7 @@ def test_numpy_refuses_the_devices_view(memory):
 
 
 class OnTheHost:
-    """The host's view, for libraries that do not ask for a device."""
+    """Exposes the host view, for libraries that do not request a device."""
 
     def __init__(self, memory):
         self._memory = memory

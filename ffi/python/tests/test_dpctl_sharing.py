@@ -1,4 +1,4 @@
-"""``vkgdr.memory``: the memory of other objects, as dpctl.memory shares or copies it."""
+"""``vkgdr.memory``: sharing or copying the memory of other objects, like dpctl.memory."""
 
 import gc
 import weakref
@@ -198,9 +198,9 @@ def test_an_object_with_the_protocol_of_this_package_is_shared(gpu):
 @pytest.mark.parametrize(
     ("protocol", "text"),
     [
-        ((), "a handle, an offset and a number of bytes"),
-        (5, "a handle, an offset and a number of bytes"),
-        (("a", 0, 1), "a handle, an offset and a number of bytes"),
+        ((), "a handle, an offset and a size"),
+        (5, "a handle, an offset and a size"),
+        (("a", 0, 1), "a handle, an offset and a size"),
         ((1 << 63, 0, 1), f"no live memory has the handle {1 << 63}"),
         ((-1, 0, 1), "no live memory has the handle -1"),
         ((1 << 70, 0, 1), f"no live memory has the handle {1 << 70}"),

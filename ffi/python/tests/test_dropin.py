@@ -1,4 +1,4 @@
-"""The module as programs for vkgdr 0.1 know it: its flags, its errors and its handle."""
+"""Compatibility of the module with vkgdr 0.1: flags, errors and handle."""
 
 import enum
 import gc

@@ -1,4 +1,4 @@
-"""``vkgdr.RawMemory`` as programs for vkgdr 0.1 know it."""
+"""Compatibility of ``vkgdr.RawMemory`` with vkgdr 0.1."""
 
 import inspect
 
@@ -249,7 +249,7 @@ def test_flush_says_what_the_driver_says(context, simulated):
     assert caught.value.vk_result == -1
 
 
-# ---- what 0.1 did not have
+# ---- additions since 0.1
 
 
 def test_the_four_protocols_that_0_1_did_not_have_are_there(raw):

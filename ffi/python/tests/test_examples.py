@@ -1,4 +1,4 @@
-"""The programs in examples/python, each in a process of its own."""
+"""The programs in examples/python, each in a separate process."""
 
 import os
 import re
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the examples are n
 
 
 def run(name, *arguments, expect=0, **environment):
-    """Run an example, and give what it printed."""
+    """Run an example and return its output."""
     command = [sys.executable, "-X", "dev", "-W", "error", str(FOLDER / f"{name}.py"), *arguments]
     done = subprocess.run(
         command,
@@ -85,7 +85,7 @@ def test_pycuda_kernel_adds():
 
 
 def test_pycuda_kernel_without_pycuda_says_how_to_get_it(tmp_path):
-    # Found before the real one.
+    # Precedes the real one on the path.
     (tmp_path / "pycuda").mkdir()
     (tmp_path / "pycuda" / "__init__.py").write_text("raise ImportError('hidden')")
     done = run("pycuda_kernel", expect=1, PYTHONPATH=first_of_path(tmp_path))
@@ -110,7 +110,7 @@ def test_an_example_explains_itself(name):
         ("share_array", ["--nonsense"]),
     ],
 )
-def test_an_example_refuses_arguments_that_cannot_be_meant(name, arguments):
+def test_an_example_refuses_invalid_arguments(name, arguments):
     assert arguments[0] in run(name, *arguments, expect=2).stderr
 
 

@@ -61,7 +61,7 @@ def test_a_failure_that_does_not_happen_is_an_error(simulated):
         pass
 
 
-@pytest.mark.leaks("to show that the mark is understood")
+@pytest.mark.leaks("tests the mark itself")
 def test_a_leak_on_purpose_is_let_pass(cuda, simulated):
     cuda.retain_primary()
 

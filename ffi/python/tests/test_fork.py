@@ -1,4 +1,4 @@
-"""A process that was forked after the GPU was opened: it can let go, and do nothing else."""
+"""A child forked after the GPU was opened: it can drop objects, and nothing else."""
 
 import textwrap
 

@@ -69,7 +69,7 @@ class TestViews:
         assert simulator.pages() == before - 1
         assert memory.freed
         assert memory.pending_views == 0
-        # Letting go of the dangling view touches nothing.
+        # Dropping the dangling view does not access its bytes.
         del kept
         gc.collect()
         assert simulator.pages() == before - 1
@@ -206,7 +206,7 @@ def test_with_frees_after_an_exception_and_lets_it_pass(memory):
     assert memory.freed
 
 
-@pytest.mark.leaks("the driver refuses to take it back")
+@pytest.mark.leaks("the injected error prevents the release")
 def test_a_failed_free_says_so_once(memory, simulated):
     with simulator.fail("cuDestroyExternalMemory", 1, 999), pytest.raises(vkgdr.VkgdrError, match="UNKNOWN"):
         memory.free()
@@ -284,10 +284,10 @@ def test_a_free_beside_a_thread_that_waits_in_a_map_does_not_stop_python(gpu, cu
         with cuda.hold(stream) as gate:
             thread = threading.Thread(target=wait)
             thread.start()
-            # It has a view of its own before it waits.
+            # The thread has its own view before it waits.
             while memory.pending_views < 2:
                 pass
-            # Each of these would hang for ever if it held the interpreter while it waited for the other thread.
+            # Each of these would deadlock if it held the GIL while it waits for the other thread.
             for _ in range(100):
                 memory.bind_to_stream(stream)
                 memory.record_stream(stream)

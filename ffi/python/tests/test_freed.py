@@ -1,4 +1,4 @@
-"""Every method and attribute of what was freed, closed or released."""
+"""Every method and attribute of freed memory, closed handles and released mappings."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ def memory(gpu):
 
 # ---- freed memory
 
-# What tells of the object and not of its bytes: it has an answer after a free.
+# Attributes of the object, not of its bytes: usable after a free.
 STILL = {
     "flags",
     "freed",
@@ -38,7 +38,7 @@ STILL = {
     "reference_obj",
 }
 
-# Says that there is nothing more to do.
+# Methods that do nothing once the memory is freed.
 QUIET = {"free"}
 
 ARGUMENTS = {

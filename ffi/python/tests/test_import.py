@@ -1,4 +1,4 @@
-"""What importing the package does, and what it leaves to be done later."""
+"""The effects of importing the package, and what it defers to first use."""
 
 import importlib.metadata
 import os

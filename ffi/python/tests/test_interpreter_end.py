@@ -1,4 +1,4 @@
-"""The interpreter's end: whatever still lives then is freed, in every order, and nothing crashes."""
+"""The interpreter's end: live objects are freed, in every order, without a crash."""
 
 import itertools
 import textwrap
@@ -168,7 +168,7 @@ def test_memory_bound_to_a_stream_goes_at_the_end(run_python_to_its_end):
 
 
 def test_a_daemon_thread_that_copies_at_the_end_is_ended(run_python):
-    # Python ends such a thread by unwinding it, through the extension's frames too.
+    # Python ends such a thread by unwinding its stack, including the extension's frames.
     code = """
         import threading
         import vkgdr

@@ -1,4 +1,4 @@
-"""What memory keeps alive, such as its stream, and until when: until its last user, and not for ever."""
+"""The objects that memory keeps alive, such as its stream: until its last user is dropped, and not longer."""
 
 import gc
 import sys
@@ -14,7 +14,7 @@ from vkgdr import ops
 
 
 class Stream:
-    """A stream that is destroyed with its object, and then must not be used any more."""
+    """A stream that is destroyed with its object and must not be used afterwards."""
 
     def __init__(self, cuda):
         self._cuda = cuda
@@ -91,7 +91,7 @@ def test_a_free_beside_a_copy_on_another_thread_does_not_end_the_stream_first(cu
     thread.join()
     cuda.synchronize_stream(other)
     cuda.destroy_stream(other)
-    # Freed before it began, or finished; never a stream that is gone.
+    # The call raises because the memory was freed first, or it succeeds; it never uses a destroyed stream.
     assert all(isinstance(error, vkgdr.FreedError) for error in failures)
     gpu.collect()
 

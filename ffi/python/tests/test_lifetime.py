@@ -1,4 +1,4 @@
-"""The ends of things: garbage collection, copies, unfinished objects, a context that is destroyed first."""
+"""Lifetimes: garbage collection, copies, unfinished objects, a context that is destroyed first."""
 
 import copy
 import gc
@@ -19,7 +19,7 @@ def test_memory_in_a_cycle_is_collected(gpu, simulated):
     before = simulator.ledger()
     memory = vkgdr.Memory(gpu, 64)
     memory.itself, memory.view, memory.part, memory.mapping = memory, memoryview(memory), memory[:5], memory.map()
-    # NumPy's arrays take no part in the garbage collection: a cycle through one stays.
+    # NumPy arrays do not support garbage collection: a cycle through one is never collected.
     gone = weakref.ref(memory)
     del memory
     gc.collect()
@@ -238,7 +238,7 @@ def test_handles_maps_events_and_freed_memory_are_not_pickled(gpu):
     assert memory.map_count == 0
 
 
-# ---- objects that are not finished
+# ---- unfinished objects
 
 
 @pytest.mark.parametrize("name", ["Memory", "RawMemory", "Region", "MemoryObject"])

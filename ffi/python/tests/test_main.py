@@ -12,7 +12,7 @@ from vkgdr.__main__ import main
 
 
 def run_module(*arguments, **environment):
-    """Run ``python -m vkgdr`` in a process of its own."""
+    """Run ``python -m vkgdr`` in a new process."""
     command = [sys.executable, "-X", "dev", "-W", "error", "-m", "vkgdr", *arguments]
     done = subprocess.run(
         command,
@@ -27,7 +27,7 @@ def run_module(*arguments, **environment):
 
 
 def no_driver():
-    """Give an environment in which no CUDA driver is found."""
+    """Return an environment in which no CUDA driver is found."""
     simulator.require()
     return {"LD_LIBRARY_PATH": ""}
 

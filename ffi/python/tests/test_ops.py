@@ -1,6 +1,6 @@
-"""``vkgdr.ops.copy``: copies of ranges, what goes where and what is refused.
+"""``vkgdr.ops.copy``: copies of ranges, and their errors.
 
-Order is in test_ops_order.py, rectangles in test_ops_rectangles.py, all else in test_ops_fill_map.py.
+Order is in test_ops_order.py, rectangles are in test_ops_rectangles.py, other functions in test_ops_fill_map.py.
 """
 
 import gc
@@ -28,7 +28,7 @@ def mapped(gpu):
     return vkgdr.Memory(gpu, SIZE)
 
 
-# ---- copies: what goes where ----------------------------------------------------------------------------------------
+# ---- copies: contents -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_blocking", [True, False])
@@ -206,7 +206,7 @@ def test_memory_of_another_context_waits_for_a_copy_when_it_goes(cuda, gpu, cont
         other.destroy()
 
 
-# ---- copies: what is refused ----------------------------------------------------------------------------------------
+# ---- copies: errors -------------------------------------------------------------------------------------------------
 
 
 def test_host_to_host_is_refused(mapped):
@@ -215,7 +215,7 @@ def test_host_to_host_is_refused(mapped):
 
 
 def test_what_is_no_memory_is_refused(mapped):
-    with pytest.raises(TypeError, match="the source must be memory of a device or a bytes-like object, not int"):
+    with pytest.raises(TypeError, match="the source must be device memory or a bytes-like object, not int"):
         ops.copy(mapped, 5)
     with pytest.raises(TypeError, match=r"the destination must be .* not list"):
         ops.copy([1], mapped)

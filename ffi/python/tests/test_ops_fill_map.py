@@ -308,7 +308,7 @@ def test_a_failed_migration_changes_nothing(gpu, simulated):
     for number, memory in enumerate(old):
         ops.fill(memory, bytes([number]), is_blocking=True)
     live = gpu.stats()["live_allocations"]
-    # There is a second try after a garbage collection.
+    # The allocation is tried again after a garbage collection.
     with simulator.vulkan.fail("vkAllocateMemory", 2, -4), pytest.raises(vkgdr.VkgdrError, match="DEVICE_LOST"):
         ops.migrate(old, "device")
     with simulator.fail("cuMemcpyDtoDAsync", 2, 999), pytest.raises(vkgdr.VkgdrError, match="UNKNOWN"):

@@ -1,4 +1,4 @@
-"""``vkgdr.ops.copy``: the order of streams and events, what is kept alive, and who copies."""
+"""``vkgdr.ops.copy``: the order of streams and events, kept objects, and the choice of CPU or CUDA."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ DATA = bytes(range(256)) * (SIZE // 256)
 
 
 class Pinned:
-    """Host memory that CUDA copies in a stream's order, as bytes that can be referred to weakly."""
+    """Page-locked host memory, which CUDA copies in stream order, as bytes with weak references."""
 
     def __init__(self, cuda, size):
         address = ctypes.c_void_p()
@@ -202,7 +202,7 @@ class ForeignEvent:
         self.waits = 0
 
     def synchronize(self):
-        """Count."""
+        """Count the waits."""
         self.waits += 1
 
 
@@ -223,7 +223,7 @@ def test_events_of_other_libraries_are_waited_for(gpu, memory):
 
 @contextlib.contextmanager
 def opened_by_another_thread(gate):
-    """Open the gate from another thread, once this one is on its way to wait."""
+    """Open the gate from another thread while this one is about to wait."""
     started = threading.Event()
 
     def open_gate():

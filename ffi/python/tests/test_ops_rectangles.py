@@ -1,4 +1,4 @@
-"""Rectangles of ``vkgdr.ops.copy``, against NumPy's slices."""
+"""Rectangles of ``vkgdr.ops.copy``, compared with NumPy slices."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def memory(gpu, request):
 
 
 class Layout:
-    """A box of bytes: slices of rows with gaps behind both, and a rectangle somewhere in it."""
+    """The layout of a side: slices of rows, with gaps behind both, and a rectangle in it."""
 
     def __init__(self, random, region):
         width, height, depth = region
@@ -29,12 +29,12 @@ class Layout:
         self.slices = (slice(z, z + depth), slice(y, y + height), slice(x, x + width))
 
     def of(self, contents):
-        """Give the rectangle in `contents` as an array."""
+        """Return the rectangle in `contents` as an array."""
         return np.frombuffer(contents, np.uint8, self.nbytes).reshape(self.box)[self.slices]
 
 
 def side(random, gpu, what, nbytes):
-    """Make a side with random bytes: the object, a function that reads it, and what it holds."""
+    """Create a side with random bytes: the object, a function that reads it, and its contents."""
     contents = bytearray(random.bytes(nbytes))
     if what == "bytes":
         return contents, lambda: bytes(contents), bytes(contents)
@@ -95,7 +95,7 @@ def test_overlap_within_one_memory_is_refused_whenever_bytes_are_shared(gpu):
             ops.copy(memory, memory, region=region, dst_origin=to, src_origin=source, **pitched)
             made += 1
         except vkgdr.InvalidArgumentError:
-            # OpenCL's rule, which looks at rows and slices one at a time, also refuses some that share nothing.
+            # OpenCL's rule compares rows and slices separately, and rejects some that share no bytes.
             refused += 1
             expected = contents
         else:
@@ -123,7 +123,7 @@ def test_pitches_that_are_left_out_leave_no_gaps(memory):
         back = np.zeros_like(box)
         ops.copy(back, memory, region=(4, 3, 2), src_pitches=pitches)
         assert (back == box).all(), pitches
-    # A slice pitch of its own, with rows one behind the other.
+    # A given slice pitch, with contiguous rows.
     back = np.zeros_like(box)
     ops.copy(back, memory, region=(4, 2, 2), src_pitches=(0, 12), dst_pitches=(0, 12))
     assert (back[:, :2] == box[:, :2]).all()
@@ -165,19 +165,19 @@ def test_a_rectangle_goes_by_one_call_of_cuda(memory, simulated):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"region": ()}, "the region has 0 components"),
-        ({"region": (1, 1, 1, 1)}, "the region has 4 components"),
-        ({"region": (0, 1)}, r"the region \(0, 1\) has 0 bytes"),
+        ({"region": ()}, "region has 0 components"),
+        ({"region": (1, 1, 1, 1)}, "region has 4 components"),
+        ({"region": (0, 1)}, r"region \(0, 1\) has 0 bytes"),
         ({"region": (1, 0)}, "has 0 rows"),
         ({"region": (1, 1, 0)}, "has 0 slices"),
-        ({"region": (2, 2), "src_origin": (0, 0, 0, 0)}, "the src_origin has 4 components"),
+        ({"region": (2, 2), "src_origin": (0, 0, 0, 0)}, "src_origin has 4 components"),
         ({"region": (8, 2), "src_pitches": (7,)}, "src_pitches: rows of 8 bytes do not fit the row pitch 7"),
         ({"region": (8, 3, 2), "dst_pitches": (10, 20)}, "dst_pitches: 3 rows .* need 30 bytes, more than .* 20"),
         ({"region": (8, 3, 2), "dst_pitches": (10, 35)}, "slice pitch 35 is not a multiple of the row pitch 10"),
         ({"region": (8, 3, 2), "dst_pitches": (10, 40, 80)}, "dst_pitches has 3 components"),
     ],
 )
-def test_a_rectangle_that_cannot_be_meant_is_refused(memory, arguments, text):
+def test_an_invalid_rectangle_is_refused(memory, arguments, text):
     with pytest.raises(vkgdr.InvalidArgumentError, match=text):
         ops.copy(memory, bytes(1024), **arguments)
 

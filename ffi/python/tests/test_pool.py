@@ -1,4 +1,4 @@
-"""``vkgdr.pool``: pools, and what pyopencl's have."""
+"""``vkgdr.pool``: pools, and the interface of pyopencl's."""
 
 import gc
 import threading
@@ -126,7 +126,7 @@ def test_pieces_larger_than_the_largest_get_an_allocation_of_their_own(gpu):
 
 def test_sizes_are_rounded_up_by_the_leading_bits(gpu):
     fine, coarse = Pool(gpu, leading_bits_in_bin_id=4), Pool(gpu, leading_bits_in_bin_id=0)
-    # No two pieces share an atom.
+    # No two chunks share an atom.
     granule = max(64, vkgdr.Memory(gpu, 1).non_coherent_atom_size)
     for size in (1, 255, 256, 257, 1000, 5000, 123_456):
         assert size <= fine.alloc_size(fine.bin_number(size)) <= coarse.alloc_size(coarse.bin_number(size))

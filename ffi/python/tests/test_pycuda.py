@@ -1,4 +1,4 @@
-"""``vkgdr.pycuda``: the rows of pycuda's memory."""
+"""``vkgdr.pycuda``: pycuda's memory, row by row of its documentation."""
 
 import copy
 import gc
@@ -150,7 +150,7 @@ def test_memory_outlives_a_context_that_is_destroyed_first(no_context, simulated
     del dropped
     gc.collect()
     assert simulator.pages() == before
-    # The device's side went with the context. The crate says so.
+    # CUDA freed its side with the context; the crate logs that.
     assert len([record for record in caplog.records if "destroyed before" in record.getMessage()]) == 2
 
 
@@ -182,7 +182,7 @@ def test_del_frees_on_a_thread_without_a_context(handle, pycuda_context, simulat
 
 
 def test_del_frees_memory_in_a_cycle_through_a_container(handle, simulated):
-    # A cycle through the memory's own attributes is never collected: Boost.Python does not show them to gc.
+    # A cycle through the memory's attributes is never collected: Boost.Python hides them from gc.
     class Holder:
         pass
 
@@ -280,7 +280,7 @@ def test_as_buffer_is_a_memoryview_over_the_device_address(memory):
     for offset in (0, 128):
         view = memory.as_buffer(1000, offset) if offset else memory.as_buffer(1000)
         assert view.nbytes == 1000
-        # Looks at where it points, not at what is there.
+        # Compares the address, does not read the bytes.
         assert np.frombuffer(view, np.uint8).__array_interface__["data"][0] == memory.device_ptr + offset
 
 
@@ -293,7 +293,7 @@ def test_memory_is_an_argument_of_a_kernel(memory):
 
 
 def test_memory_is_an_argument_of_a_prepared_kernel(memory):
-    # What pycuda packs the arguments of prepared kernels with.
+    # The function by which pycuda packs the arguments of prepared kernels.
     from pycuda._pvt_struct import pack
 
     assert pack("P", memory) == memory.device_ptr.to_bytes(8, "little")
@@ -310,7 +310,7 @@ def test_freed_memory_is_no_argument_of_a_kernel(memory):
         launch(memory)
 
 
-# ---- what 0.1 did not have
+# ---- additions since 0.1
 
 
 def test_memory_is_pickled_and_copied_with_its_contents(memory):

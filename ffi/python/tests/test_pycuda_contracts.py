@@ -1,4 +1,4 @@
-"""What pycuda expects of an object that it takes for memory."""
+"""pycuda's requirements on memory objects."""
 
 import gc
 

@@ -1,7 +1,7 @@
-"""Kernels of pycuda on memory of ours: compiled by nvcc, and run by a GPU or by the simulated driver.
+"""pycuda kernels on this package's memory, compiled by nvcc and run by a GPU or by the simulated driver.
 
-On the simulated driver nvcc is ``sim/cli/nvcc``, which makes PTX by the real one. ``scripts/python.sh nvcc``
-installs that.
+On the simulated driver nvcc is ``sim/cli/nvcc``, which calls the real one for PTX. ``scripts/python.sh nvcc`` installs
+the real one.
 """
 
 import functools
@@ -26,7 +26,7 @@ from pycuda.scan import InclusiveScanKernel
 
 @functools.cache
 def compiler_works():
-    """Tell whether nvcc can be called."""
+    """Return whether nvcc can be called."""
     try:
         return subprocess.run(["nvcc", "--version"], capture_output=True, check=False).returncode == 0
     except OSError:
@@ -37,7 +37,7 @@ def compiler_works():
 def compiler():
     """Skip without nvcc."""
     if not compiler_works():
-        pytest.skip("there is no nvcc: scripts/python.sh nvcc")
+        pytest.skip("nvcc is not installed: run scripts/python.sh nvcc")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def handle(pycuda_context):
 
 @pytest.fixture
 def new(handle):
-    """Make a `GPUArray` on memory of ours with these elements."""
+    """Create a `GPUArray` in this package's memory with these elements."""
 
     def new(elements, kind="mapped"):
         elements = np.asarray(elements)
@@ -240,7 +240,7 @@ def test_complex_numbers_are_numpys(new):
 
 
 def run_in_a_context(run_python, code):
-    """Run code whose last kernel fails, in a process whose context goes with it, and print pycuda's error."""
+    """Run code whose last kernel fails in a new process, since it loses its context, and print pycuda's error."""
     before = """
         import numpy as np, pycuda.driver as drv
         from pycuda.compiler import SourceModule

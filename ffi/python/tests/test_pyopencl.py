@@ -1,4 +1,4 @@
-"""What pyopencl's memory objects can do, by the methods of every memory object.
+"""The methods of pyopencl's memory objects, which every memory object has.
 
 SVM is in test_pyopencl_svm.py; the ``enqueue_*`` functions are in test_ops.py, test_ops_order.py,
 test_ops_rectangles.py and test_ops_fill_map.py.
@@ -167,7 +167,7 @@ def test_a_host_array_larger_than_the_memory_is_refused(visible):
         visible.get_host_array(offset=4097)
 
 
-def test_a_host_array_that_cannot_be_meant_is_refused(visible):
+def test_an_invalid_host_array_is_refused(visible):
     with pytest.raises(ValueError, match="negative"):
         visible.get_host_array((-1,))
     with pytest.raises(ValueError, match="Python objects"):

@@ -1,4 +1,4 @@
-"""What pyopencl's SVM allocations can do, by the methods of every memory object: streams, lifetimes and mappings."""
+"""The methods of pyopencl's SVM allocations, which every memory object has: streams, lifetimes and mappings."""
 
 import gc
 import threading
@@ -27,7 +27,7 @@ def visible(gpu, request):
     return vkgdr.Memory(gpu, SIZE, kind=request.param)
 
 
-# ---- what goes when -------------------------------------------------------------------------------------------------
+# ---- order of release -----------------------------------------------------------------------------------------------
 
 
 def test_memory_that_is_dropped_waits_for_its_context(cuda, gpu):
@@ -39,7 +39,7 @@ def test_memory_that_is_dropped_waits_for_its_context(cuda, gpu):
         order = []
         thread = threading.Thread(target=lambda: (order.append("opened"), gate.open()))
         thread.start()
-        # Nobody told this memory of the stream.
+        # This memory is not bound to the stream.
         del source
         assert order == ["opened"]
         assert cuda.is_done(stream)

@@ -15,7 +15,7 @@ import vkgdr
 import vkgdr.ipc
 from neighbours import every_kind, every_visible_kind, first_of_path
 
-# The other process has the socket as `peer`, and its GPU as `gpu`.
+# In the other process `peer` is the socket and `gpu` the handle.
 PRELUDE = """
 import os, socket, sys
 import numpy as np
@@ -28,7 +28,7 @@ gpu = vkgdr.Vkgdr.open_primary_context(0)
 @pytest.fixture
 def pair():
     ours, theirs = socket.socketpair()
-    # A process that dies does not keep the other waiting.
+    # Does not wait forever if the other process dies.
     ours.settimeout(40)
     with ours, theirs:
         yield ours, theirs
@@ -36,7 +36,7 @@ def pair():
 
 @pytest.fixture
 def other(pair):
-    """Return a function that starts another process, to run code with its end of the pair of sockets."""
+    """Return a function that runs code in another process, with the other end of the socket pair."""
     started = []
 
     def start(code):
@@ -141,7 +141,7 @@ def test_memory_of_another_process_comes_here(gpu, other, kind, live):
     """)
     memory = vkgdr.ipc.recv(ours, gpu)
     assert (memory.kind, memory.nbytes) == (kind, 11)
-    # The other process has freed its memory and is about to end: the pages stay.
+    # The other process has freed its memory and ends: the pages must stay.
     assert ours.recv(1) == b""
     assert memory.tobytes() == b"hello world"
     memory.memset(0)
@@ -237,7 +237,7 @@ def test_no_descriptor_is_left_open(gpu, pair):
     assert descriptors() == before
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_region_is_not_sent(gpu, pair):
@@ -375,6 +375,6 @@ def test_a_failing_import_is_an_error_and_leaves_nothing_open(gpu, pair, simulat
     before = descriptors()
     with simulator.fail(function, 1, 2), pytest.raises(vkgdr.VkgdrError, match=function):
         vkgdr.ipc.recv(pair[1], gpu)
-    # What was in the socket is closed.
+    # The descriptor in the socket is closed.
     assert descriptors() == before
     assert live() == 1

@@ -1,4 +1,4 @@
-"""Many threads with the same memory, and threads without a context."""
+"""Threads that share memory, and threads without a context."""
 
 import gc
 import threading
@@ -102,7 +102,7 @@ def test_other_threads_run_while_a_copy_waits(primary, cuda, context):
         with cuda.hold(stream) as gate:
             thread = threading.Thread(target=copy_out)
             thread.start()
-            # Only runs if the copy lets the interpreter go.
+            # Runs only if the copy releases the GIL.
             assert not done.is_set()
             gate.open()
             thread.join()

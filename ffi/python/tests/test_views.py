@@ -1,4 +1,4 @@
-"""``vkgdr.device_view`` and ``vkgdr.host_view``: the ways from one side's array to the other's."""
+"""``vkgdr.device_view`` and ``vkgdr.host_view``: from one side's array to the other's view."""
 
 import numpy as np
 import pytest
@@ -87,7 +87,7 @@ def test_memory_that_was_freed_by_force_has_no_device_view(gpu):
     memory = vkgdr.Memory(gpu, 10)
     array = np.asarray(memory)
     memory.free()
-    # The array still keeps it.
+    # The array still keeps the memory alive.
     assert len(vkgdr.device_view(array)) == 10
     memory.free(force=True)
     with pytest.raises(ValueError, match="10 bytes"):
@@ -98,7 +98,7 @@ def test_memory_that_was_freed_by_force_has_no_device_view(gpu):
 
 
 class OnDevice:
-    """A device array of another library, by the CUDA Array Interface."""
+    """A device array of another library, with the CUDA Array Interface."""
 
     def __init__(self, pointer, shape, typestr, strides=None, *, readonly=False):
         self.__cuda_array_interface__ = {
