@@ -241,7 +241,7 @@ fn slices_show_what_the_device_wrote_and_the_device_sees_what_goes_into_them() -
         cuda::memset_d8(memory.device_ptr(), 3, 4096);
         cuda::synchronize();
         memory.invalidate(..)?;
-        // SAFETY: the device has finished, and nobody else has the memory.
+        // SAFETY: the device has finished, and no other code uses the memory.
         let words = unsafe { memory.as_slice::<u32>() }?;
         assert_eq!(words, [0x0303_0303; 1024]);
         // SAFETY: as above, and the slice before is gone.
@@ -270,7 +270,7 @@ fn slices_that_do_not_fit_their_element_are_refused() -> Result {
         let address = refused(unsafe { odd.as_slice::<u32>() });
         assert_says(&address, &["the host address", "is not a multiple of 4 bytes"]);
         assert!(matches!(address, Error::Misaligned { .. }));
-        // SAFETY: nobody writes.
+        // SAFETY: nothing writes to the memory.
         assert_eq!(unsafe { odd.as_slice::<u8>() }?.len(), 4);
     }
     Ok(())

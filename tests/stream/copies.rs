@@ -179,7 +179,7 @@ fn fills_repeat_values_of_every_width() -> Result {
     memory.fill(.., 0x11_u8)?;
     memory.flush(..)?;
     let at = |offset: u64| memory.device_ptr() + offset;
-    // SAFETY: within the memory, which nobody uses.
+    // SAFETY: within the memory, which is otherwise unused.
     unsafe { stream.fill_u8(at(1), 0x22, 5) }?;
     // SAFETY: as above.
     unsafe { stream.fill_u16(at(8), 0x3344, 3) }?;
@@ -208,7 +208,7 @@ fn a_copy_between_contexts_goes_from_the_other_one() -> Result {
     // SAFETY: the default stream lives as long as its context.
     let stream = unsafe { to.stream(null_mut()) }?;
     let (to_address, from_address) = (to.device_ptr() + 1, from.device_ptr() + 2);
-    // SAFETY: both memories have the bytes, and nobody uses them.
+    // SAFETY: both memories have the bytes, and no other code uses them.
     no_context(|| unsafe { stream.copy_between_contexts(to_address, from_address, from.context(), 100) })?;
     stream.synchronize()?;
     let expected = [&[9], &pattern(SIZE, 4)[2..102], &[9; SIZE - 101]].concat();

@@ -93,7 +93,7 @@ fn a_stream_that_waits_for_an_event_goes_on_after_it() -> Result {
     two.wait(&one.record()?)?;
     let linear = |memory: &Memory| CopySide::linear(Place::Device(memory.device_ptr()));
     let (to, from) = (linear(&target), linear(&source));
-    // SAFETY: both memories have the bytes, and nobody else uses them.
+    // SAFETY: both memories have the bytes, and no other code uses them.
     unsafe { two.copy(to, from, CopyExtent::linear(SIZE)) }?;
     let copied = two.record()?;
     gate.wait_until_reached();
@@ -136,7 +136,7 @@ fn a_stream_works_on_any_thread_and_leaves_the_current_context_alone() -> Result
     assert_eq!((stream.raw(), stream.context()), (raw.raw(), owner.raw()));
     let other = Context::create(0);
     let use_it = |stream: StreamRef| -> vkgdr::Result<()> {
-        // SAFETY: within the memory, which nobody uses.
+        // SAFETY: within the memory, which is otherwise unused.
         unsafe { stream.fill_u8(memory.device_ptr(), 5, SIZE) }?;
         let event = stream.record()?;
         stream.wait(&event)?;
@@ -185,7 +185,7 @@ fn the_default_streams_fit_every_context() -> Result {
         // SAFETY: the default streams live as long as their context.
         let stream = unsafe { memory.stream(raw) }?;
         assert_eq!((stream.raw(), stream.context()), (raw, owner.raw()));
-        // SAFETY: within the memory, which nobody uses.
+        // SAFETY: within the memory, which is otherwise unused.
         unsafe { stream.fill_u8(memory.device_ptr(), value, SIZE) }?;
         stream.record()?.synchronize()?;
         assert!(host_read(&memory, 0, SIZE)? == [value; SIZE]);
