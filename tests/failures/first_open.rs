@@ -17,8 +17,8 @@ const NO_FAULT: &str = "none";
 
 type Open = fn() -> vkgdr::Result<Vkgdr>;
 
-/// Runs the test `name` again in a child process for each call of `open` and each code, until no call is left to fail. In
-/// such a child, carries out that role.
+/// Runs the test `name` again in a child process for each call of `open` and each code, until no call is left to fail.
+/// In such a child, carries out that role.
 fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
     if let Some(role) = child::role() {
         return play(&role, in_context, open);

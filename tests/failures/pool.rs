@@ -1,4 +1,5 @@
-//! Pools: whichever call fails while a block is made, used or released, nothing stays behind and no chunk has two users.
+//! Pools: whichever call fails while a block is made, used or released, nothing stays behind and no chunk has two
+//! users.
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
 use support::codes;

@@ -148,8 +148,8 @@ fn with_stream(check: impl Fn(&Place, &Stream, Sweep<'_>) -> Result) -> Result {
     })
 }
 
-/// Runs `release` while the gate is shut. If no event can be recorded, the release waits for the whole context, and that
-/// wait opens the gate.
+/// Runs `release` while the gate is shut. If no event can be recorded, the release waits for the whole context, and
+/// that wait opens the gate.
 fn while_held(gate: Gate, release: impl FnOnce() -> vkgdr::Result<()>) -> vkgdr::Result<()> {
     let sim: Option<&Controls> = support::simcuda().map(|sim| &**sim);
     open_during(gate, sim, "cuCtxSynchronize", release)

@@ -7,8 +7,8 @@ use support::Controls;
 use support::codes;
 use support::state::State;
 
-/// Excludes the codes of a destroyed context (DEINITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED): after those, CUDA has
-/// freed its side already.
+/// Excludes the codes of a destroyed context (DEINITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED): after those, CUDA
+/// has freed its side already.
 const CUDA_CODES: [i32; 2] = [codes::UNKNOWN, codes::OUT_OF_MEMORY];
 const VULKAN_CODES: [i32; 3] =
     [codes::vulkan::OUT_OF_HOST_MEMORY, codes::vulkan::OUT_OF_DEVICE_MEMORY, codes::vulkan::INITIALIZATION_FAILED];
@@ -71,7 +71,8 @@ impl Seen {
 }
 
 impl Sweep<'_> {
-    /// Sweeps `operate` on the result of `prepare`, with one injected fault at a time, and passes its result to `finish`.
+    /// Sweeps `operate` on the result of `prepare`, with one injected fault at a time, and passes its result to
+    /// `finish`.
     ///
     /// The first run has no fault, so that the drivers create their lasting objects before the state is compared.
     #[track_caller]

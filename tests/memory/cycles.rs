@@ -15,8 +15,8 @@ const THREADS: usize = 8;
 const CYCLES_A_THREAD: usize = 2_000;
 const SIZES: [usize; 5] = [1, 4095, 4096, 4097, 65_536];
 
-/// The number of cycles; a tenth on a GPU under the validation layer, where a cycle takes milliseconds. The layer checks
-/// each call separately, so that fewer cycles suffice there.
+/// The number of cycles; a tenth on a GPU under the validation layer, where a cycle takes milliseconds. The layer
+/// checks each call separately, so that fewer cycles suffice there.
 fn cycles(all: usize) -> usize {
     let validated = std::env::var("VK_INSTANCE_LAYERS").is_ok_and(|layers| layers.contains("validation"));
     if validated && support::driver::has_gpu() { all / 10 } else { all }

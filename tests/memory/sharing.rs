@@ -141,9 +141,9 @@ fn two_memories_share_no_bytes() -> Result {
     })
 }
 
-/// Whether a forked process sees the same bytes at once, with a message if not. On a GPU it may not: NVIDIA's driver does
-/// not support its memory in a forked child (CUDA C++ Programming Guide, "Initialization"), and the child would have to
-/// flush non-coherent memory.
+/// Whether a forked process sees the same bytes at once, with a message if not. On a GPU it may not: NVIDIA's driver
+/// does not support its memory in a forked child (CUDA C++ Programming Guide, "Initialization"), and the child would
+/// have to flush non-coherent memory.
 fn a_fork_shares(memory: &Memory) -> bool {
     let shared = driver::kind() == Some(DriverKind::Sim) && memory.is_coherent();
     if !shared {

@@ -20,8 +20,8 @@ fn functions(heading: &str) -> Vec<&'static str> {
 
 /// Puts a copy of the simulated driver, with one function renamed, into the folder.
 ///
-/// Symbols are looked up by hash, 33 × hash + byte for each byte (the GNU hash section). The new name has the same hash,
-/// since `c` × 33 + `u` = `d` × 33 + `T`, so that the symbol table stays valid.
+/// Symbols are looked up by hash, 33 × hash + byte for each byte (the GNU hash section). The new name has the same
+/// hash, since `c` × 33 + `u` = `d` × 33 + `T`, so that the symbol table stays valid.
 fn without(folder: &Folder, function: &str) -> Result<bool> {
     let Some(simulator) = simulator() else { return Ok(false) };
     let symbol = format!("\0{function}\0");

@@ -16,8 +16,8 @@ use support::Result;
 
 /// The child: opens in two ways, twice each, and reports the results.
 const OPEN: &str = "open";
-/// Like `OPEN`, after CUDA was initialised and then `VK_DRIVER_FILES` was changed to `VKGDR_TEST_VK_DRIVER_FILES`, which
-/// affects later instances only.
+/// Like `OPEN`, after CUDA was initialised and then `VK_DRIVER_FILES` was changed to `VKGDR_TEST_VK_DRIVER_FILES`,
+/// which affects later instances only.
 const OPEN_WITH_OTHER_ICD: &str = "open with another ICD";
 /// The child: opens, allocates and frees.
 const USE: &str = "use";

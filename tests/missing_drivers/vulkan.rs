@@ -1,7 +1,7 @@
 //! Missing `libvulkan`, Vulkan drivers, Vulkan device or device extension.
 //!
-//! The simulated CUDA driver needs Vulkan itself. To break Vulkan for this crate only, the simulated driver uses a copy of
-//! the loader under another name, or is initialised before the environment changes.
+//! The simulated CUDA driver needs Vulkan itself. To break Vulkan for this crate only, the simulated driver uses a copy
+//! of the loader under another name, or is initialised before the environment changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -146,8 +146,8 @@ fn a_vulkan_driver_without_devices_is_an_error() -> Result {
     if is_child()? {
         return Ok(());
     }
-    // A driver without a GPU here. Loaders return VK_ERROR_INITIALIZATION_FAILED or an empty list; if there is such a GPU,
-    // it does not match.
+    // A driver without a GPU here. Loaders return VK_ERROR_INITIALIZATION_FAILED or an empty list; if there is such a
+    // GPU, it does not match.
     let manifests = fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten().map(|entry| entry.path());
     let Some(icd) = manifests.into_iter().find(|path| path.to_string_lossy().contains("intel_hasvk_icd")) else {
         eprintln!("skipped: Mesa's driver for old Intel GPUs is not installed");

@@ -106,8 +106,8 @@ fn a_child_that_drops_everything_frees_nothing_of_its_parents() -> Result {
 
 #[test]
 fn a_child_that_runs_the_processs_destructors_frees_nothing_of_its_parents() -> Result {
-    // `exit` runs the libraries' atexit handlers. That of Mesa's lavapipe joins a thread that the child does not have, and
-    // may crash, which a sanitizer turns into exit code 1. The parent is not affected.
+    // `exit` runs the libraries' atexit handlers. That of Mesa's lavapipe joins a thread that the child does not have,
+    // and may crash, which a sanitizer turns into exit code 1. The parent is not affected.
     let ends = [End::Exit(4), End::Signal(libc::SIGSEGV), End::Exit(1)];
     // SAFETY: this thread is the child's only one.
     survives(&ends, |_| unsafe { libc::exit(4) })

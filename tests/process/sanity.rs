@@ -1,8 +1,8 @@
 //! The cases of gdrcopy's sanity suite (tests/sanity.cpp in gdrcopy, up to 2.5), under the same names: they check for
 //! allocated and imported memory what gdrcopy checks for pinned and mapped memory.
 //!
-//! gdrcopy runs most of them twice, for memory of `cuMemAlloc` (`…_cumemalloc`) and of `cuMemCreate` (`…_vmmalloc`). Here
-//! they run for each kind with a host view. Not included:
+//! gdrcopy runs most of them twice, for memory of `cuMemAlloc` (`…_cumemalloc`) and of `cuMemCreate` (`…_vmmalloc`).
+//! Here they run for each kind with a host view. Not included:
 //!
 //! * `basic_with_tokens`, `invalidation_fork_child_gdr_pin_parent_with_tokens`: the tokens belong to GPUDirect RDMA and a
 //!   pinning kernel module. Here nothing is pinned, and there are no tokens.
@@ -54,8 +54,8 @@ fn basic() -> Result {
     })
 }
 
-/// gdrcopy refuses a mapping that does not begin at a GPU page, and a page shared by two buffers outlives the first that is
-/// freed. Here a region may begin at any byte, and chunks of a block outlive each other.
+/// gdrcopy refuses a mapping that does not begin at a GPU page, and a page shared by two buffers outlives the first
+/// that is freed. Here a region may begin at any byte, and chunks of a block outlive each other.
 #[test]
 fn basic_unaligned_mapping() -> Result {
     each_kind(|gpu, kind| {
@@ -91,7 +91,8 @@ fn basic_small_buffers_mapping() -> Result {
     })
 }
 
-/// A walking bit is written in every way, at word-aligned, byte-aligned and unaligned offsets, and read back in every way.
+/// A walking bit is written in every way, at word-aligned, byte-aligned and unaligned offsets, and read back in every
+/// way.
 #[test]
 fn data_validation() -> Result {
     let walking: Vec<u32> = (0..32).map(|bit| 1 << bit).cycle().take(SIZE / 4).collect();
@@ -121,7 +122,8 @@ fn data_validation() -> Result {
     })
 }
 
-/// In gdrcopy closing the handle unmaps, and an access faults. Here memory keeps its handle alive: closing early is harmless.
+/// In gdrcopy closing the handle unmaps, and an access faults. Here memory keeps its handle alive: closing early is
+/// harmless.
 #[test]
 fn invalidation_access_after_gdr_close() -> Result {
     each_kind(|_, kind| {
@@ -176,8 +178,8 @@ fn invalidation_two_mappings() -> Result {
     })
 }
 
-/// The parent frees memory that the child has inherited: every operation of the child is refused, and it cannot access the
-/// memory that the parent allocates next.
+/// The parent frees memory that the child has inherited: every operation of the child is refused, and it cannot access
+/// the memory that the parent allocates next.
 #[test]
 fn invalidation_fork_access_after_free() -> Result {
     each_kind(|gpu, kind| {
@@ -261,8 +263,8 @@ fn answer(kind: &str) -> Result {
     Ok(())
 }
 
-/// gdrcopy's descriptor covers everything a process has pinned, so that another process must not pin or map with it. Ours
-/// covers one allocation, and passing it is how memory is shared: the receiver sees these bytes only.
+/// gdrcopy's descriptor covers everything a process has pinned, so that another process must not pin or map with it.
+/// Ours covers one allocation, and passing it is how memory is shared: the receiver sees these bytes only.
 #[test]
 fn invalidation_unix_sock_shared_fd_gdr_map() -> Result {
     if let Some(kind) = child::role() {

@@ -7,8 +7,8 @@ use crate::Result;
 use crate::cuda::Gate;
 use crate::ledger::Calls;
 
-/// Runs `call` while a gate is shut. Another thread opens the gate after `call` has entered `function` of the CUDA driver,
-/// in which it should wait. Returns whether the gate was open when `call` returned.
+/// Runs `call` while a gate is shut. Another thread opens the gate after `call` has entered `function` of the CUDA
+/// driver, in which it should wait. Returns whether the gate was open when `call` returned.
 ///
 /// A real driver does not report its calls; with it, the other thread yields for a while before it opens the gate.
 ///

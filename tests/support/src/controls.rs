@@ -12,8 +12,8 @@ pub(crate) type Text = unsafe extern "C" fn(*mut c_char, usize) -> usize;
 
 /// Counts a driver's live objects and calls, and makes chosen calls fail.
 ///
-/// [`SimCuda`](crate::SimCuda) and [`VkLayer`](crate::VkLayer) both dereference to it, so that one sweep serves both. The
-/// state is per process: tests that use it run one at a time, or in processes of their own.
+/// [`SimCuda`](crate::SimCuda) and [`VkLayer`](crate::VkLayer) both dereference to it, so that one sweep serves both.
+/// The state is per process: tests that use it run one at a time, or in processes of their own.
 #[derive(Debug)]
 pub struct Controls {
     live_objects: LiveObjects,

@@ -1,7 +1,7 @@
 //! The CUDA driver of this process, and the helpers' calls of it.
 //!
-//! Function pointers return plain integers, since a code unknown to this version of cudarc must stay a number. `libcuda` is
-//! opened by cudarc, so that it is the same handle that vkgdr uses.
+//! Function pointers return plain integers, since a code unknown to this version of cudarc must stay a number.
+//! `libcuda` is opened by cudarc, so that it is the same handle that vkgdr uses.
 #![expect(unsafe_code, reason = "opens libcuda and calls its functions")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};

@@ -21,8 +21,8 @@ pub enum End {
     Signal(i32),
 }
 
-/// Forks a child that runs `child` and exits with the returned code, without running destructors. The parent's values are
-/// unchanged.
+/// Forks a child that runs `child` and exits with the returned code, without running destructors. The parent's values
+/// are unchanged.
 ///
 /// # Errors
 /// When the system cannot fork.

@@ -13,8 +13,8 @@ const ALLOCATOR_SLACK: usize = 64;
 
 /// The process's file descriptors and mappings at one moment.
 ///
-/// `==` compares every count. Leak tests use [`Snapshot::assert_unchanged`], which tolerates changes by malloc and thread
-/// stacks.
+/// `==` compares every count. Leak tests use [`Snapshot::assert_unchanged`], which tolerates changes by malloc and
+/// thread stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Open descriptors, by target.
@@ -60,8 +60,8 @@ impl Snapshot {
         self.shared_bytes
     }
 
-    /// Checks that descriptors, shared and file-backed mappings and shared bytes are the same as `before`, and the number of
-    /// private anonymous mappings is about the same.
+    /// Checks that descriptors, shared and file-backed mappings and shared bytes are the same as `before`, and the
+    /// number of private anonymous mappings is about the same.
     ///
     /// # Panics
     /// When they differ, with a list of the differences.

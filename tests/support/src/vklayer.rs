@@ -84,8 +84,8 @@ fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {
 
 /// The layer's controls, when `VK_INSTANCE_LAYERS` names `VK_LAYER_VKGDR_faults`.
 ///
-/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`, the file that the Vulkan loader opens, so that both share one state. It
-/// may be loaded before the first instance exists.
+/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`, the file that the Vulkan loader opens, so that both share one
+/// state. It may be loaded before the first instance exists.
 ///
 /// # Panics
 /// When the layer is named and its library is missing or lacks a function.

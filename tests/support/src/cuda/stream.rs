@@ -31,8 +31,8 @@ unsafe impl Sync for Raw {}
 
 /// A stream of the current context, destroyed on drop.
 ///
-/// It does not synchronise with the legacy default stream (`CU_STREAM_NON_BLOCKING`), so that synchronous copies work while
-/// it is blocked.
+/// It does not synchronise with the legacy default stream (`CU_STREAM_NON_BLOCKING`), so that synchronous copies work
+/// while it is blocked.
 #[derive(Debug)]
 pub struct Stream(Raw);
 
