@@ -21,7 +21,7 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
     let mapping = memory.host_ptr().ok_or("mapped memory has no host view")?.as_ptr();
     let target = &mut vec![0_u8; LEN];
     let times = contest::measure(4, limit, |way| match way {
-        // SAFETY: both sides have that many bytes, and nobody else uses them.
+        // SAFETY: both sides have that many bytes, and no other code uses them.
         0 => drop(black_box(unsafe { libc::memcpy(target.as_mut_ptr().cast(), black_box(mapping).cast(), LEN) })),
         1 => in_parts(memory, 0, black_box(target)),
         2 => must(memory.read(0, black_box(target))),

@@ -63,7 +63,7 @@ pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
     let pattern: Vec<u8> = (0..most).map(|at| (at * 31 + at / 256 + 7).to_le_bytes()[0]).collect();
     let mut pageable = pattern.clone();
     let pinned = Pinned::new(most)?;
-    // SAFETY: the memory has that many bytes and nobody else uses it; the pattern is elsewhere.
+    // SAFETY: the memory has that many bytes and no other code uses it; the pattern is elsewhere.
     unsafe { pinned.host_ptr().copy_from_nonoverlapping(pattern.as_ptr(), most) };
     let buffer = Buffer::new(most)?;
     let stream = bench.context.new_stream()?;
@@ -158,7 +158,7 @@ impl Way {
         match &self.how {
             How::Ours(memory) => must(memory.write(0, black_box(self.private(len)))),
             How::Plain(mapping) => {
-                // SAFETY: both sides have `len` bytes, and nobody else uses them.
+                // SAFETY: both sides have `len` bytes, and no other code uses them.
                 unsafe { libc::memcpy(mapping.cast(), black_box(self.private).cast(), len) };
                 store_fence();
             }
@@ -176,7 +176,7 @@ impl Way {
         match &self.how {
             How::Ours(memory) => must(memory.read(0, black_box(self.private_mut(len)))),
             How::Plain(mapping) => {
-                // SAFETY: both sides have `len` bytes, and nobody else uses them.
+                // SAFETY: both sides have `len` bytes, and no other code uses them.
                 black_box(unsafe { libc::memcpy(self.private.cast(), black_box(mapping.cast()), len) });
             }
             // SAFETY: the device's memory has `len` bytes, and its context is current.

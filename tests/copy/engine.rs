@@ -1,4 +1,4 @@
-//! Copies by the GPU's copy engine: what they copy, and what is left of a context that is gone.
+//! Copies by the GPU's copy engine: their bytes, their segments, and the cleanup after a destroyed context.
 #![expect(unsafe_code, reason = "binds raw streams")]
 
 use std::thread;
@@ -12,7 +12,7 @@ use vkgdr::{CopyPolicy, DropPolicy, Error, Memory, MemoryKind, OpenFlags, Pool, 
 const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
-/// The bytes of a slot of pinned memory, and the least piece of a copy that has several.
+/// The bytes of a slot of pinned memory, and the minimum segment of a copy with several.
 const SLOT: usize = 1 << 20;
 const SEGMENT: usize = 64 << 10;
 
@@ -198,8 +198,8 @@ fn a_context_has_one_copy_engine_and_copies_in_segments() -> Result {
         writes.assert(segments, &format!("{len} bytes written"));
         reads.assert(segments, &format!("{len} bytes read"));
     }
-    streams.assert(2, "for all copies");
-    pages.assert(1, "for all copies");
+    streams.assert(2, "shared by all copies");
+    pages.assert(1, "shared by all copies");
     drop((memory, context));
     Ok(())
 }
@@ -220,7 +220,7 @@ fn a_destroyed_context_is_an_error_and_leaves_nothing() -> Result {
         if round == 1 {
             gpu.collect();
         }
-        // The CPU's view is Vulkan's.
+        // The host view belongs to Vulkan and is still valid.
         assert!(host_read(&memory, 0, SLOT)? == pattern(SLOT, round));
     }
     gpu.collect();
@@ -245,10 +245,10 @@ fn chunks_of_a_pool_are_copied_like_other_memory() -> Result {
     Ok(())
 }
 
-/// A copy that the device may still be at holds the memory, whatever stream that is bound to.
+/// The release waits for an unfinished copy, whichever stream the memory is bound to.
 #[test]
 fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
     let memory = Memory::allocate(&gpu, SLOT, MAPPED)?;
@@ -259,31 +259,31 @@ fn an_unfinished_copy_makes_the_release_wait_for_the_context() -> Result {
     sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
     assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
-    // SAFETY: the release waits, since the copy is not what this is about.
+    // SAFETY: immediate release does not cover the library's own copy, for which the release waits.
     unsafe { memory.release_immediately() };
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
     sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
     assert_says(&refused(dma_read(&memory, 0, 10)), &["cuStreamSynchronize failed"]);
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
-    // What could not be waited for then is now.
+    // The next copy completes the wait that failed.
     memory.write_with(CopyPolicy::Dma, 3, &[3_u8; 4])?;
     let seen = dma_read(&memory, 0, 10)?;
     assert_eq!(seen[3..7], [3; 4]);
-    // A copy that failed says nothing of its bytes, and on memory that is not coherent not of their neighbours'.
+    // After a failed copy its bytes are undefined, and on non-coherent memory those of the same atoms too.
     assert!(!memory.is_coherent() || seen == [2, 2, 2, 3, 3, 3, 3, 2, 2, 2], "{seen:?}");
     Ok(())
 }
 
 #[test]
 fn a_chunk_with_an_unfinished_copy_is_not_reused_at_once() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
     let chunk = pool.allocate(4096)?;
     let start = chunk.host_ptr();
     sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
     assert_says(&refused(chunk.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
-    // SAFETY: the copy is ours, which the release does not forget.
+    // SAFETY: the only pending work is the library's own copy, for which the release waits.
     unsafe { Memory::from(chunk).free_idle() }?;
     let others: Vec<_> = (0..100).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
     assert!(others.iter().all(|other| other.host_ptr() != start));
@@ -292,7 +292,7 @@ fn a_chunk_with_an_unfinished_copy_is_not_reused_at_once() -> Result {
 
 #[test]
 fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     for nth in 1..=5 {
@@ -303,7 +303,7 @@ fn pages_at_an_address_that_is_still_registered_are_replaced_by_others() -> Resu
     sim.fail("cuMemHostRegister", 1, codes::HOST_MEMORY_ALREADY_REGISTERED);
     let tries = Calls::of("cuMemHostRegister");
     memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])?;
-    tries.assert(2, "the second pages are not the first");
+    tries.assert(2, "other pages the second time");
     assert_eq!(dma_read(&memory, 0, 10)?, [2; 10]);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Copies between private memory and memory of the device, by the CPU and by the copy engine.
+//! Copies between private memory and the library's memory, by the CPU and by the copy engine.
 
 mod engine;
 mod pinned;

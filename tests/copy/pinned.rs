@@ -1,4 +1,4 @@
-//! Copies by the copy engine from and to private memory that the caller has page-locked.
+//! Copies by the copy engine from and to private memory page-locked by the caller.
 
 use support::codes;
 use support::cuda::{self, PinnedBytes};
@@ -8,12 +8,12 @@ use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
-/// More than our own pinned memory holds at a time.
+/// Larger than the copy engine's slots together.
 const LEN: usize = (3 << 20) + 8192;
-/// The pieces of a copy of so much that goes through our own.
+/// The segments of a copy of this length through the slots.
 const SEGMENTS: u64 = 4;
 
-/// How many copies the driver has been asked for since, to the device and from there.
+/// Counts of the driver's copies, to and from the device.
 fn copies() -> impl Fn(u64, u64, &str) {
     let (writes, reads) = (Calls::of("cuMemcpyHtoDAsync"), Calls::of("cuMemcpyDtoHAsync"));
     move |expected_writes, expected_reads, what| {
@@ -46,7 +46,7 @@ fn page_locked_memory_is_copied_directly_and_other_memory_in_segments() -> Resul
         direct(1, 1, "page-locked");
         let direct = copies();
         write_and_read(&memory, 3, &mut pinned[1..LEN - 5], 3)?;
-        direct(1, 1, "a part of what is page-locked");
+        direct(1, 1, "part of a page-locked range");
         let staged = copies();
         write_and_read(&memory, 3, &mut pageable, 4)?;
         staged(SEGMENTS, SEGMENTS, "not page-locked");
@@ -82,7 +82,7 @@ fn memory_of_which_only_parts_are_page_locked_is_copied_all_the_same() -> Result
 
 #[test]
 fn memory_that_the_driver_does_not_copy_directly_goes_in_segments() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
     let mut pinned = PinnedBytes::new(LEN);
@@ -96,10 +96,10 @@ fn memory_that_the_driver_does_not_copy_directly_goes_in_segments() -> Result {
     Ok(())
 }
 
-/// While the device may use the caller's memory the copy does not return: the driver is asked again.
+/// The copy does not return while the device may use the caller's memory: a failed wait is repeated.
 #[test]
 fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
     let mut pinned = PinnedBytes::new(LEN);
@@ -107,18 +107,18 @@ fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
     (1..=3).for_each(|nth| sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN));
     write_and_read(&memory, 0, &mut pinned, 2)?;
 
-    // An error that stays is one after which nothing runs.
+    // A sticky error ends the wait: the context's work has stopped.
     (1..=100).for_each(|nth| sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN));
     let waits = Calls::of("cuStreamSynchronize");
     assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &pinned)), &["cuStreamSynchronize failed"]);
-    waits.assert(9, "once, and eight times again");
+    waits.assert(9, "once, and eight repetitions");
     sim.clear_faults();
     write_and_read(&memory, 0, &mut pinned, 3)
 }
 
 #[test]
 fn a_broken_context_is_not_called_again() -> Result {
-    let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
     let mut pinned = PinnedBytes::new(LEN);

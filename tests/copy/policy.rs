@@ -1,4 +1,4 @@
-//! Who copies and fills when nobody is asked for: thresholds, statistics, calibration.
+//! The default choice between CPU and copy engine for copies and fills: thresholds, statistics, calibration.
 
 use std::process::Command;
 
@@ -16,10 +16,10 @@ const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const LARGE: usize = 1 << 20;
-/// Forces a routine, also on memory that the CPU caches.
+/// The environment variable that forces a routine.
 const ROUTINE: &str = "VKGDR_COPY";
 
-/// How often the CPU read and wrote, and the copy engine.
+/// The numbers of copies: reads and writes by the CPU, reads and writes by the copy engine.
 fn ways(stats: CopyStats) -> [u64; 4] {
     [stats.cpu_reads, stats.cpu_writes, stats.dma_reads, stats.dma_writes]
 }
@@ -44,8 +44,7 @@ fn cached_memory_is_copied_by_the_cpu_whatever_the_thresholds() -> Result {
     Ok(())
 }
 
-/// Runs a check in a process of its own, in which the CPU does not cache mapped memory: under a profile of the simulated
-/// GPU.
+/// Runs a check in a child under a device profile in which mapped memory is not cached.
 fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
     in_child(check, || match driver::kind() {
         Some(DriverKind::Real) => Ok(Some(child::command(test, "uncached")?)),
@@ -56,12 +55,12 @@ fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
     })
 }
 
-/// Runs a check in a process of its own.
+/// Runs a check in a child process.
 fn alone(test: &str, check: impl FnOnce() -> Result) -> Result {
     in_child(check, || Ok(Some(child::command(test, "alone")?)))
 }
 
-/// Runs a check in the process that a command starts, if there is one.
+/// Runs a check in the process of a command, if any.
 fn in_child(check: impl FnOnce() -> Result, command: impl FnOnce() -> Result<Option<Command>>) -> Result {
     if child::role().is_some() {
         check()?;
@@ -85,7 +84,7 @@ fn a_forced_routine_leaves_cached_memory_to_the_cpu() -> Result {
             assert!(host_read(&memory, 0, len)? == pattern(len, 1));
         }
         memory.fill(.., 1_u8)?;
-        // The copy engine copies nothing, and the CPU's copies of cached memory are not counted.
+        // No copy by the engine; copies of cached memory by the CPU are not counted.
         assert_eq!(ways(gpu.copy_stats()), before);
         child::say(memory.copy_routine());
         return Ok(());
@@ -119,7 +118,7 @@ fn the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory() -> 
         let stats = gpu.copy_stats();
         assert_eq!((stats.cpu_read_bytes, stats.cpu_written_bytes), (99, 99 + 100 + 199));
         assert_eq!((stats.dma_read_bytes, stats.dma_written_bytes), (100 + 199 + 200 + 1000, 1200));
-        // Who is asked for is not asked whether it is worth it.
+        // An explicit policy ignores the thresholds.
         memory.write_with(CopyPolicy::Cpu, 0, &[0_u8; 1000])?;
         memory.write_with(CopyPolicy::Dma, 0, &[0_u8; 1])?;
         let after = gpu.copy_stats();
@@ -156,7 +155,7 @@ fn the_cpu_copies_if_the_copy_engine_is_unavailable() -> Result {
                 sim.clear_faults();
             }
             assert_eq!(ways(gpu.copy_stats()), [0, 2, 0, 0]);
-            // What it has begun it must end.
+            // A copy begun by the engine is not continued by the CPU.
             sim.fail("cuMemcpyHtoDAsync", 1, codes::UNKNOWN);
             assert_says(&refused(memory.write(0, &[8_u8; 10])), &["cuMemcpyHtoDAsync failed (CUDA_ERROR_UNKNOWN)"]);
         }
@@ -171,7 +170,7 @@ fn the_cpu_copies_if_the_copy_engine_is_unavailable() -> Result {
     })
 }
 
-/// What all of the memory is, as the device sees it and as the CPU does.
+/// Checks all bytes of the memory as the device and the CPU see them.
 fn assert_is(memory: &Memory, expected: &[u8], what: &str) -> Result {
     assert!(device_read(memory.device_ptr(), memory.len()) == expected, "{what}: the device's");
     assert!(host_read(memory, 0, memory.len())? == expected, "{what}: the CPU's");
@@ -230,7 +229,7 @@ fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
         }
         let memory = Memory::allocate(gpu, LARGE, kind)?;
         if memory.is_coherent() && memory.copy_routine() != CopyRoutine::Ordinary {
-            eprintln!("left out: {kind} memory is neither cached nor without coherence");
+            eprintln!("left out: {kind} memory is neither cached nor non-coherent");
             continue;
         }
         let before = gpu.copy_stats().dma_writes;
@@ -246,7 +245,7 @@ fn the_cpu_fills_cached_memory_and_memory_that_is_not_coherent() -> Result {
 fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
     uncached("policy::a_fill_begun_by_the_gpu_is_finished_by_the_gpu", || {
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
-        let Some(sim) = simcuda() else { return support::skip("nothing fails on a real driver") };
+        let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 0 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
         sim.fail("cuMemHostRegister", 1, 2);
@@ -268,7 +267,7 @@ fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
             sim.clear_faults();
             fill(&memory)?;
         }
-        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "what was not waited for");
+        assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "the release waits for the unfinished copy");
         assert_is(&memory, &[3; 1000], "the last")
     })
 }
@@ -297,7 +296,7 @@ fn calibrating_measures_once_and_sets_what_it_found() -> Result {
 
 #[test]
 fn calibrating_without_a_context_says_so_and_changes_nothing() -> Result {
-    // A process measures once.
+    // Calibration runs once per process.
     alone("policy::calibrating_without_a_context_says_so_and_changes_nothing", || {
         let gpu = Vkgdr::open(0, NONE)?;
         let error = refused(no_context(|| gpu.calibrate()));

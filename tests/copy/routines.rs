@@ -1,4 +1,4 @@
-//! Copies through the public methods: every routine on the memory that the device sees, writers, large reads.
+//! Copies by the CPU through the public methods: every routine, writers, large reads.
 
 use support::{
     HOST_VIEWS, Random, Result, assert_says, child, cuda, device_read, logs, pattern, refused, skip, supported,
@@ -8,7 +8,7 @@ use vkgdr::{CopyRoutine, Error, MapMode, Memory, MemoryKind, OpenFlags, Region};
 const NONE: OpenFlags = OpenFlags::empty();
 const VARIABLE: &str = "VKGDR_COPY";
 
-/// Writes and reads at every place within two lines, in every short length, and a few long ones.
+/// Writes and reads at every offset within two cache lines, with every short length and some long ones.
 fn copy_around_lines(memory: &Memory) -> Result {
     let mut random = Random::new(7);
     let short = (0..128).flat_map(|offset| (0..=300).step_by(7).map(move |len| (offset, len + offset % 7)));
@@ -21,16 +21,16 @@ fn copy_around_lines(memory: &Memory) -> Result {
         memory.write(offset, &bytes)?;
         memory.flush(offset..offset + len)?;
         expected[offset..offset + len].copy_from_slice(&bytes);
-        // With a byte of its neighbours on both sides.
+        // Includes one byte on either side, which must not change.
         let around = offset.saturating_sub(1)..offset + len + 1;
         assert!(read(memory, around.start, around.len())? == expected[around], "{len} bytes at {offset}");
     }
-    assert!(device_read(memory.device_ptr(), memory.len()) == expected, "the device sees something else");
+    assert!(device_read(memory.device_ptr(), memory.len()) == expected, "the device sees wrong bytes");
 
     cuda::memcpy_htod(memory.device_ptr(), &pattern(memory.len(), 2));
     cuda::synchronize();
     memory.invalidate(..)?;
-    assert!(read(memory, 0, memory.len())? == pattern(memory.len(), 2), "the CPU sees something else");
+    assert!(read(memory, 0, memory.len())? == pattern(memory.len(), 2), "the CPU sees wrong bytes");
     Ok(())
 }
 
@@ -56,7 +56,7 @@ fn every_routine_copies_what_the_device_sees() -> Result {
     }
     for routine in CopyRoutine::ALL {
         if !routine.is_supported() {
-            eprintln!("left out: this CPU has no {routine}");
+            eprintln!("left out: this CPU does not support {routine}");
             continue;
         }
         let mut command = child::command("routines::every_routine_copies_what_the_device_sees", routine.name())?;
@@ -91,7 +91,7 @@ fn an_unavailable_routine_is_named_in_one_log_line() -> Result {
         let said = run(name)?;
         assert!(said[0].starts_with("WARN: VKGDR_COPY=") && said[0].contains(name), "{said:?}");
         assert!(said[0].contains("portable") && said[0].contains("ordinary"), "{said:?}");
-        // As if nothing had been asked for, which this process did not either, unless somebody forces a routine on it.
+        // The default is used, which is also that of this process unless VKGDR_COPY forces a routine.
         if std::env::var_os(VARIABLE).is_none() {
             let (_context, gpu) = support::open(NONE)?;
             let memory = Memory::allocate(&gpu, 1, MemoryKind::Mapped)?;
@@ -175,7 +175,7 @@ fn a_writer_of_device_memory_is_refused_its_writes() -> Result {
     Ok(())
 }
 
-/// Beyond what one thread reads where the CPU does not cache.
+/// Larger than a read by one thread from uncached memory.
 #[test]
 fn large_copies_at_odd_places_are_whole() -> Result {
     let (_context, gpu) = support::open(NONE)?;

@@ -1,4 +1,4 @@
-//! What a handle, a memory and the driver tell of themselves.
+//! Queries of handles, memory and the driver.
 #![expect(unsafe_code, reason = "binds streams and frees raw memory")]
 
 use support::cuda::Stream;
@@ -47,7 +47,7 @@ fn devices_are_counted_without_anything_open() -> Result {
     let count = vkgdr::device_count()?;
     assert_eq!(count, driver::device_count());
     assert!(count > 0);
-    assert!(Vkgdr::open(count - 1, NONE).is_ok() || count > 1, "not every device need have Vulkan");
+    assert!(Vkgdr::open(count - 1, NONE).is_ok() || count > 1, "the only device must have Vulkan");
     let error = refused(Vkgdr::open(count, NONE));
     assert!(error.to_string().contains("CUDA_ERROR_INVALID_DEVICE"), "{error}");
     Ok(())
@@ -73,7 +73,7 @@ fn live_allocations_are_counted_over_all_handles() -> Result {
     let mut raw = RawMemory::allocate(&other, 1, MAPPED)?;
     assert_eq!((gpu.live_allocations(), other.live_allocations()), (before + 2, before + 2));
     drop(memory);
-    assert_eq!(gpu.live_allocations(), before + 2, "the region holds it");
+    assert_eq!(gpu.live_allocations(), before + 2, "the region keeps it");
     drop(region);
     // SAFETY: nothing uses the memory.
     unsafe { raw.free() }?;

@@ -1,4 +1,4 @@
-//! What a handle and a GPU are: how they are opened, and the facts that they report.
+//! Handles and GPUs: opening, and queries.
 
 mod facts;
 mod open;

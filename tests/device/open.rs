@@ -1,4 +1,4 @@
-//! The handle: opening by number, by the current context and with the primary context; what it says of a GPU.
+//! Handles: opening by number, by the current context and with the primary context; the GPU's properties.
 
 use std::ptr::null_mut;
 
@@ -12,7 +12,7 @@ const NONE: OpenFlags = OpenFlags::empty();
 /// A way to open device 0, and its name.
 type Opener = (&'static str, fn(OpenFlags) -> vkgdr::Result<Vkgdr>);
 
-/// The three ways, where a context is current.
+/// The three ways to open while a context is current.
 const OPENERS: [Opener; 3] = [
     ("open", |flags| Vkgdr::open(0, flags)),
     ("open_current_context", Vkgdr::open_current_context),
@@ -21,7 +21,7 @@ const OPENERS: [Opener; 3] = [
 
 #[test]
 fn open_initialises_cuda_and_needs_no_context() -> Result {
-    // Nothing has called the driver in this process, when tests run one in a process.
+    // With one test per process, nothing has called the driver yet.
     let gpu = Vkgdr::open(0, NONE)?;
     assert_eq!(current(), null_mut());
     assert_eq!(gpu.device(), 0);
@@ -47,7 +47,7 @@ fn opening_leaves_the_stack_of_contexts_alone() -> Result {
         drop(gpu);
         assert_eq!(current(), above.raw(), "{name}, dropped");
     }
-    // Pops what is on the top, which must be this context and none that was left there.
+    // Pops the top of the stack, which must be this context, not one left behind.
     drop(above);
     assert_eq!(current(), below.raw());
     drop(below);
@@ -176,7 +176,7 @@ fn a_second_open_shares_the_vulkan_device() -> Result {
         assert_eq!(other?.uuid(), first.uuid());
     }
     drop(first);
-    // Never unloaded: the next open finds it again.
+    // Never destroyed: the next open uses it again.
     Vkgdr::open(0, NONE)?;
     assert_eq!(live(), before);
     assert!(before.is_none_or(|live| live == (1, 1)), "{before:?}");
@@ -221,7 +221,7 @@ fn each_kind_has_plausible_numbers_or_is_an_error_that_names_it() -> Result {
             assert_eq!(info.available, info.total, "{kind}");
         }
     }
-    assert!(gpu.supports(MemoryKind::Device), "a GPU without memory of its own");
+    assert!(gpu.supports(MemoryKind::Device), "a GPU without device memory");
     Ok(())
 }
 

@@ -1,7 +1,7 @@
-//! The built examples as a user runs them: what they print, and how they fail.
+//! The examples as users run them: output and failures.
 //!
-//! They are looked for beside this test's folder (`../examples`), or in `VKGDR_EXAMPLES_DIR`.
-#![expect(unsafe_code, reason = "makes a terminal")]
+//! The programs are in `../examples` relative to this test's program, or in `VKGDR_EXAMPLES_DIR`.
+#![expect(unsafe_code, reason = "creates a pseudo-terminal")]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 use support::{Result, pattern, simcuda, skip};
 use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
-/// The program of an example, if it was built.
+/// The path of an example's program, if it was built.
 fn find(name: &str) -> Result<Option<PathBuf>> {
     let folder = match std::env::var_os("VKGDR_EXAMPLES_DIR") {
         Some(folder) => PathBuf::from(folder),
@@ -27,7 +27,7 @@ fn find(name: &str) -> Result<Option<PathBuf>> {
     Ok(Some(folder.join(name)).filter(|path| path.is_file()))
 }
 
-/// The program of an example, or the end of the test.
+/// The path of an example's program; fails the test without it.
 macro_rules! example {
     ($name:literal) => {
         match find($name)? {
@@ -45,14 +45,14 @@ fn lines(bytes: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect()
 }
 
-/// Fails unless the program ended well, said nothing on stderr, and kept to 80 columns.
+/// Fails unless the program succeeded, printed nothing on stderr, and stayed within 80 columns.
 #[track_caller]
 fn assert_success(output: &Output, path: &Path) -> Vec<String> {
     let (out, err) = (lines(&output.stdout), lines(&output.stderr));
     assert!(output.status.success(), "{}: {out:#?} {err:#?}", output.status);
     assert_eq!(err, [""; 0], "on stderr, without a terminal");
     for line in &out {
-        // A path is as long as it is.
+        // Lines with a path may be longer.
         let line = line.replace(&path.display().to_string(), "");
         assert!(line.chars().count() <= 80, "more than 80 columns: {line}");
         assert!(!line.contains('\u{1b}') && !line.contains('\r'), "control characters without a terminal: {line:?}");
@@ -60,7 +60,7 @@ fn assert_success(output: &Output, path: &Path) -> Vec<String> {
     out
 }
 
-/// Fails unless the program ended with 1 and one line on stderr that contains all of `parts`.
+/// Fails unless the program exited with 1 and printed one line on stderr that contains all of `parts`.
 #[track_caller]
 fn assert_failure(output: &Output, parts: &[&str]) {
     let (out, err) = (lines(&output.stdout), lines(&output.stderr));
@@ -88,7 +88,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// A file that has a length and no content.
+    /// A sparse file.
     fn sparse(&self, name: &str, len: u64) -> Result<PathBuf> {
         let path = self.0.join(name);
         File::create(&path)?.set_len(len)?;
@@ -102,7 +102,7 @@ impl Drop for Folder {
     }
 }
 
-/// Fails unless the report of a file is whole and its checksums agree.
+/// Fails unless the report of a file is complete and its checksums are right.
 #[track_caller]
 fn assert_report(report: &[String], path: &Path, content: &[u8]) {
     let starts = |word: &str| report.iter().find(|line| line.starts_with(word)).cloned().unwrap_or_default();
@@ -185,7 +185,7 @@ fn share_file_refuses_an_empty_file_in_one_line() -> Result {
 fn share_file_refuses_a_file_larger_than_the_heap_in_one_line() -> Result {
     let program = example!("share_file");
     let folder = Folder::create("large")?;
-    // Not every file system has files of 100 TiB (ext4: 16).
+    // Not every file system supports files of 100 TiB (ext4: 16 TiB).
     let file = [100_u64 << 40, 15 << 40].into_iter().find_map(|len| folder.sparse("large", len).ok());
     let Some(file) = file else {
         return skip("the file system of the temporary folder has no files of 15 TiB");
@@ -216,7 +216,7 @@ fn share_file_without_a_driver_says_so_in_one_line() -> Result {
     Ok(())
 }
 
-/// Both ends of a terminal of `columns` columns.
+/// Both ends of a pseudo-terminal of `columns` columns.
 fn terminal(columns: u16) -> Option<(File, OwnedFd)> {
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let (mut user, mut program) = (-1, -1);
@@ -225,14 +225,14 @@ fn terminal(columns: u16) -> Option<(File, OwnedFd)> {
     if code != 0 {
         return None;
     }
-    // SAFETY: the call made the descriptor, and gives it to the caller.
+    // SAFETY: the call created the descriptor for its caller.
     let user = unsafe { OwnedFd::from_raw_fd(user) };
     // SAFETY: as above.
     let program = unsafe { OwnedFd::from_raw_fd(program) };
     Some((File::from(user), program))
 }
 
-/// What the program writes on a terminal as stderr; its stdout is a pipe. None where terminals cannot be made.
+/// The program's output on a terminal as stderr; its stdout is a pipe. None if no pseudo-terminal can be created.
 fn run_on_terminal(program: &Path, file: &Path, columns: u16) -> Result<Option<(Output, String)>> {
     let Some((mut user, stderr)) = terminal(columns) else { return Ok(None) };
     let child = Command::new(program)
@@ -245,7 +245,7 @@ fn run_on_terminal(program: &Path, file: &Path, columns: u16) -> Result<Option<(
         .spawn()?;
     let reader = std::thread::spawn(move || {
         let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
-        // A terminal whose other end is closed reads as an error.
+        // Reading a terminal fails once the other end is closed.
         while let Ok(n @ 1..) = user.read(&mut buffer) {
             text.extend_from_slice(&buffer[..n]);
         }
@@ -255,7 +255,7 @@ fn run_on_terminal(program: &Path, file: &Path, columns: u16) -> Result<Option<(
     Ok(Some((output, reader.join().map_err(|_| "the reader panicked")?)))
 }
 
-/// The text of each line that was drawn, without control sequences (`ESC [ … letter`).
+/// The text of each drawn line, without control sequences (`ESC [ … letter`).
 fn drawn(text: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut rest = text.chars();
@@ -274,7 +274,7 @@ fn drawn(text: &str) -> Vec<String> {
 fn share_file_draws_its_progress_within_a_narrow_terminal() -> Result {
     let program = example!("share_file");
     if simcuda().is_none() {
-        return skip("reading 512 MiB back through a BAR takes a minute, and draws nothing else");
+        return skip("reading 512 MiB back through a BAR takes a minute and covers nothing new");
     }
     let folder = Folder::create("narrow")?;
     let file = folder.sparse("zeros", (256 << 20) + 1)?;
@@ -282,7 +282,7 @@ fn share_file_draws_its_progress_within_a_narrow_terminal() -> Result {
     if available < 1 << 30 {
         return skip("a progress bar needs a file of 256 MiB, three of which do not fit into mapped memory");
     }
-    // As wide as the table of steps.
+    // The width of the table of steps.
     let columns = 48;
     let Some((output, text)) = run_on_terminal(&program, &file, columns)? else {
         return skip("no terminal can be made here (is /dev/pts mounted?)");

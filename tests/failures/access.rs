@@ -1,4 +1,4 @@
-//! Flushing, invalidating and mapping memory that is not coherent, so that the drivers are asked.
+//! Failures of flush, invalidate and map on non-coherent memory, where they call the driver.
 #![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
 
 use support::cuda::{Stream, no_context};
@@ -12,13 +12,13 @@ const LEN: usize = 4097;
 const FLUSH: &str = "vkFlushMappedMemoryRanges";
 const INVALIDATE: &str = "vkInvalidateMappedMemoryRanges";
 
-/// Sweeps an operation that makes nothing.
+/// Sweeps an operation that creates no object.
 fn sweep(what: &str, named: &[&str], operate: impl Fn() -> vkgdr::Result<()>) -> Result {
     let sweep = Sweep { what, named, ..Sweep::default() };
     sweep.run(|| Ok(()), |()| operate(), |()| Ok(()))
 }
 
-/// Runs a check in both places for every kind that has a host view.
+/// Runs a check in both places for every kind with a host view.
 fn each_kind(check: impl Fn(&Place, MemoryKind) -> Result) -> Result {
     Place::each(OpenFlags::FORCE_NON_COHERENT, |place| {
         let visible = |&kind: &MemoryKind| place.gpu.supports(kind) && kind.has_host_view();
@@ -80,10 +80,10 @@ fn mapping_bound_memory_names_the_call_that_failed() -> Result {
     let place = Place::plain(OpenFlags::FORCE_NON_COHERENT)?;
     let stream = Stream::create();
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: the memory goes before the stream, which was declared earlier.
+    // SAFETY: the memory is dropped before the stream, which is declared earlier.
     unsafe { memory.bind_raw_stream(stream.raw()) }?;
     let named = ["cuCtxPushCurrent", "cuCtxGetId", "cuStreamSynchronize", "cuCtxPopCurrent", INVALIDATE, FLUSH];
-    // Asked while a reference to the stream is let go.
+    // Called when a reference to the stream is dropped.
     let incidental = &["cuCtxGetCurrent"];
     let sweep = Sweep { what: "map of bound memory", named: &named, incidental, ..Sweep::default() };
     no_context(|| sweep.run(|| Ok(()), |()| memory.map(MapMode::ReadWrite, ..)?.finish(), |()| Ok(())))?;

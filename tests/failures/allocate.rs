@@ -1,4 +1,4 @@
-//! Allocating, with both types, in both places, of every kind.
+//! Failures of allocation: both memory types, both places, every kind.
 #![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
@@ -12,13 +12,13 @@ const STAGES: [&str; 4] =
     ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
 const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
-/// The calls of an allocation: its stages, a mapping where the kind has one, and what the context asks for.
+/// The calls of an allocation: its stages, a mapping if the kind has a host view, and those for the context.
 fn calls(kind: MemoryKind, context: &[&'static str]) -> Vec<&'static str> {
     let map = kind.has_host_view().then_some("vkMapMemory");
     STAGES.into_iter().chain(map).chain(context.iter().copied()).collect()
 }
 
-/// Sweeps `allocate` in both places for every kind that the GPU has.
+/// Sweeps `allocate` in both places for every supported kind.
 fn sweep_kinds<M>(
     what: &str,
     in_plain_context: &[&'static str],
@@ -47,7 +47,7 @@ fn a_failed_allocation_of_raw_memory_names_the_call_and_leaves_nothing() -> Resu
     sweep_kinds("RawMemory::allocate", &["cuCtxGetDevice"], allocate, free)
 }
 
-/// A handle that asks for everything about the current context: one remembers the context of its last allocation.
+/// A fresh handle, which queries the current context; a used one caches the context of its last allocation.
 fn unused(place: &Place) -> vkgdr::Result<Vkgdr> {
     if place.name.starts_with("plain") { Vkgdr::open(0, OpenFlags::empty()) } else { Ok(place.gpu.clone()) }
 }
@@ -69,11 +69,11 @@ fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
                 false => &ENTER_AND_LEAVE,
             };
             let mut named = calls(kind, context);
-            // The descriptor that CUDA gets is a duplicate.
+            // CUDA gets a duplicate of the descriptor.
             named.retain(|function| *function != "vkGetMemoryFdKHR");
             let what = format!("Memory::import_fd of {kind} memory, {}", place.name);
             let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
-            // SAFETY: exported from such memory.
+            // SAFETY: exported from memory of this kind and length.
             let import = |fd| unsafe { Memory::import_fd(&unused(place)?, fd, LEN, kind) };
             sweep.run(|| Ok(exported.export_fd()?), import, |memory| Ok(memory.free()?))?;
         }

@@ -1,4 +1,4 @@
-//! A driver that has run out: what waits to be released is waited for, and the allocation is tried once more.
+//! Out of memory: an allocation waits for the deferred frees and tries once more.
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
 use support::Controls;
@@ -13,8 +13,8 @@ use crate::place::Place;
 
 const LEN: usize = 1 << 20;
 
-/// Drops memory that a held stream uses, makes the next call of `function` fail, and allocates: that must succeed,
-/// and the dropped memory be gone.
+/// Drops memory that a blocked stream uses, makes the next call of `function` fail, and allocates: the allocation must
+/// succeed, and the dropped memory must be freed.
 fn survives(controls: &'static Controls, function: &'static str, code: i32) -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
@@ -22,21 +22,21 @@ fn survives(controls: &'static Controls, function: &'static str, code: i32) -> R
     let before = State::take();
 
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: the memory goes before the stream.
+    // SAFETY: the memory is dropped before the stream.
     unsafe { memory.bind_raw_stream(stream.raw()) }?;
     let gate = stream.hold();
     drop(memory);
-    assert_eq!(place.gpu.collect(), 0, "the memory was freed while the stream was held");
+    assert_eq!(place.gpu.collect(), 0, "the memory was freed while the stream was blocked");
 
     controls.fail(function, 1, code);
-    // The gate opens only once the call has failed: until then the memory must be in the queue.
+    // The gate opens only after the call has failed: until then the free must stay deferred.
     let allocate = || Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped);
     let allocated = open_during(gate, Some(controls), function, allocate);
     let fired = controls.last_fault();
     controls.clear_faults();
     assert_eq!(fired.as_deref(), Some(function));
     allocated?.free()?;
-    assert_eq!(place.gpu.collect(), 0, "something was still in the queue");
+    assert_eq!(place.gpu.collect(), 0, "a free was still deferred");
     State::assert_unchanged(&before, "the retry");
     Ok(())
 }
@@ -88,7 +88,7 @@ fn running_out_with_nothing_to_release_is_an_error_with_the_sizes() -> Result {
             "{error}"
         );
         assert!(error.contains("the heap has "), "{error}: heap of {heap} bytes");
-        assert_eq!(layer.calls(Some(function)), calls + 1, "tried again though nothing was released");
+        assert_eq!(layer.calls(Some(function)), calls + 1, "tried again although nothing was released");
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ fn a_driver_that_stays_out_of_memory_is_called_twice_only() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
     let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
-    // SAFETY: the memory goes before the stream.
+    // SAFETY: the memory is dropped before the stream.
     unsafe { memory.bind_raw_stream(stream.raw()) }?;
     let gate = stream.hold();
     drop(memory);

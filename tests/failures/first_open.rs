@@ -1,6 +1,6 @@
-//! The first open of a process, which makes the Vulkan instance and device: each failure in a process of its own.
+//! Failures of the first open of a process, which creates the Vulkan instance and device; each in a process of its own.
 //!
-//! A failure is not remembered: the second open succeeds, and there is still one instance and one device.
+//! A failure is not cached: the second open succeeds, and there is one instance and one device.
 #![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
 use support::cuda::Context;
@@ -17,8 +17,8 @@ const NO_FAULT: &str = "none";
 
 type Open = fn() -> vkgdr::Result<Vkgdr>;
 
-/// Runs the test `name` again in a process for each call that `open` makes and each code, until none fails. In such
-/// a process, plays that role.
+/// Runs the test `name` again in a child process for each call of `open` and each code, until no call is left to fail.
+/// In such a child, carries out that role.
 fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
     if let Some(role) = child::role() {
         return play(&role, in_context, open);

@@ -1,12 +1,11 @@
-//! Gates that must open while a call waits for what they hold.
+//! Gates that must open while a call waits for the work behind them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use support::Controls;
 use support::cuda::Gate;
 
-/// Runs `call` while the gate is shut, and opens it once `function` was called meanwhile, but at the latest when
-/// `call` is done.
+/// Runs `call` while the gate is shut, and opens it once `function` has been called, at the latest when `call` returns.
 pub(crate) fn open_during<T>(gate: Gate, controls: Option<&Controls>, function: &str, call: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     let count = || controls.map(|controls| controls.calls(Some(function)));

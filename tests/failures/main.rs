@@ -1,7 +1,7 @@
 //! When call N of an operation fails, for every N, the error names it and nothing stays behind.
 //!
-//! The calls of the CUDA driver can be made to fail where that is the simulated one, and Vulkan's where the fault
-//! layer is loaded (`VKGDR_TEST_LAYERS=faults` or `validation`), on any driver. What cannot be swept is said.
+//! Calls of the simulated CUDA driver can be made to fail, and Vulkan calls of any driver if the fault layer is loaded
+//! (`VKGDR_TEST_LAYERS=faults` or `validation`). Skipped sweeps are printed.
 
 mod access;
 mod allocate;

@@ -1,4 +1,4 @@
-//! Opening a GPU that the process has opened before, and closing it.
+//! Failures of opening a GPU that the process has opened before, and of closing it.
 
 use support::cuda::Context;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
@@ -32,7 +32,7 @@ fn a_failed_open_of_the_primary_context_names_the_call_and_leaves_nothing() -> R
 
 #[test]
 fn closing_a_handle_survives_every_failure() -> Result {
-    // Nobody is there to be told: it is logged.
+    // A drop cannot return the error: it is logged.
     let sweep = Sweep { what: "close", survived: &["cuDevicePrimaryCtxRelease"], ..Sweep::default() };
     let open = || Ok(Vkgdr::open_primary_context(0, NOTHING)?);
     let close = |gpu: Vkgdr| {

@@ -1,15 +1,15 @@
-//! The two ways to have a context: a plain one that is current, and the primary one that the handle retains.
+//! The two places of an allocation: a plain context that is current, and the primary context retained by the handle.
 
 use support::cuda::Context;
 use vkgdr::{OpenFlags, Vkgdr};
 
 use crate::Result;
 
-/// A handle and what its allocations need.
+/// A handle and the context of its allocations.
 pub(crate) struct Place {
     pub(crate) name: &'static str,
     pub(crate) gpu: Vkgdr,
-    // Last: memory of the handle lives in it.
+    // Last: the handle's memory is in this context.
     context: Option<Context>,
 }
 
@@ -25,7 +25,7 @@ impl Place {
         Ok(Self { name: "primary context", gpu: Vkgdr::open_primary_context(0, flags)?, context: None })
     }
 
-    /// Runs `work` where allocations are made: with the plain context current.
+    /// Runs `work` with the context of allocations current, if it is a plain one.
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.context {
             Some(context) => context.with_current(work),

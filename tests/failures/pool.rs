@@ -1,4 +1,5 @@
-//! Pools: whatever fails while a block is made, used or given back, nothing stays behind and nothing is given out twice.
+//! Pools: whichever call fails while a block is made, used or released, nothing stays behind and no chunk has two
+//! users.
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
 use support::codes;
@@ -15,9 +16,9 @@ const LEN: usize = 4097;
 const BLOCK: usize = 64 << 10;
 const STAGES: [&str; 4] =
     ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
-/// Of a release, which a drop can only log.
+/// The calls of a release, whose errors a drop can only log.
 const RELEASE: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
-/// What a visit to a context asks of the driver, where an answer may not be needed.
+/// The calls of entering and leaving a context, whose results may not be needed.
 const VISIT: [&str; 5] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent", "cuCtxGetCurrent", "cuCtxSetCurrent"];
 
 fn pool(place: &Place) -> Result<Pool> {
@@ -25,7 +26,7 @@ fn pool(place: &Place) -> Result<Pool> {
     Ok(Pool::new(&place.gpu, options)?)
 }
 
-/// A pool with a block, and so many chunks of it whose addresses the device has had.
+/// A pool with one block, and `count` chunks of it with their device addresses requested.
 fn with_chunks(place: &Place, count: usize) -> Result<(Pool, Vec<PoolMemory>)> {
     let pool = pool(place)?;
     let chunks: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
@@ -42,7 +43,7 @@ fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result
     Place::each(OpenFlags::empty(), |place| {
         for len in [LEN, 2 * BLOCK] {
             let what = format!("Pool::allocate of {len} bytes, {}", place.name);
-            // With a smaller block, where a driver has run out of something.
+            // Out of memory is survived by a smaller block.
             let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory"]]);
             let settle = || {
                 place.gpu.collect();
@@ -113,7 +114,7 @@ fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
         incidental: &incidental,
         settle: Some(&settle),
     };
-    // Half of the block comes back of its own, the rest from a stream.
+    // Half of the chunks are unbound, the rest are bound to a stream.
     let prepare = || {
         let (pool, chunks) = with_chunks(&place, 12)?;
         for chunk in &chunks[..6] {
@@ -123,11 +124,11 @@ fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
         Ok((pool, chunks))
     };
     let operate = |(pool, chunks): (Pool, Vec<PoolMemory>)| {
-        // Every one, also after an error.
+        // All of them, also after an error.
         let results: Vec<_> = chunks.into_iter().map(PoolMemory::free).collect();
         let freed: vkgdr::Result<()> = results.into_iter().collect();
         let again: vkgdr::Result<Vec<_>> = (0..12).map(|_| pool.allocate(LEN)).collect();
-        // Whatever failed, nothing is lost: all of the block can be had again.
+        // No chunk is lost after a failure: all of the block can be allocated again.
         pool.free_held();
         freed?;
         drop(again?);
@@ -157,7 +158,7 @@ fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Re
     let chunk = unsafe { pool.allocate_on_raw(LEN, stream.raw()) }?;
     assert_ne!(chunk.device_ptr(), 0);
     let gate = stream.hold();
-    // The glance that follows the return of the chunk.
+    // The poll after the chunk's free.
     simcuda.fail("cuEventQuery", 1, codes::CAPTURED_EVENT);
     chunk.free()?;
     let asked = calls("cuEventQuery");
@@ -174,7 +175,7 @@ fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Re
 #[test]
 fn a_pool_that_cannot_be_made_names_the_call() -> Result {
     let plain = Place::plain(OpenFlags::empty())?;
-    // A handle that asks for everything about the current context: one remembers the context of its last use.
+    // A fresh handle, which queries the current context; a used one caches the context of its last use.
     let make = |()| {
         let gpu = Vkgdr::open(0, OpenFlags::empty())?;
         Pool::new(&gpu, PoolOptions::default())
@@ -199,7 +200,7 @@ fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> 
     };
     let stages = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "cuCtxSynchronize"]]);
     let events = ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy", "cuStreamWaitEvent"];
-    // With chunks that the stream, or another, has had before, and without.
+    // Without free chunks, and with chunks that were bound to the stream.
     for earlier in [0, 3] {
         let incidental = all(&[&stages, &events, &["cuStreamGetCtx"]]);
         let what = format!("Pool::allocate_on_raw after {earlier} chunks");
@@ -254,7 +255,7 @@ fn an_allocation_on_cudarcs_stream_names_the_call_that_failed_and_leaves_nothing
     )
 }
 
-/// What a pool does with what it holds.
+/// Operations of a pool on its free chunks.
 type Way = fn(&Pool);
 
 #[test]
@@ -274,7 +275,7 @@ fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
             let prepare = || {
                 let (pool, chunks) = with_chunks(place, 3)?;
                 drop(chunks);
-                // Held, and known to be idle: trim waits for nothing.
+                // Free and known to be idle: trim waits for nothing.
                 if name == "trim" {
                     drop(pool.allocate(64)?);
                 }

@@ -1,5 +1,5 @@
-//! What reaches no driver, so that nothing can fail: swept like the rest, which finds no call.
-#![expect(unsafe_code, reason = "looks at bytes that nobody writes to")]
+//! Operations that call no driver and thus cannot fail: the sweep must find no call.
+#![expect(unsafe_code, reason = "looks at bytes that nothing writes to")]
 
 use support::cuda::Stream;
 use vkgdr::{CopyPolicy, CopyThresholds, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Region, Vkgdr};
@@ -10,7 +10,7 @@ use crate::sweep::{Seen, victims};
 
 const LEN: usize = 4096;
 
-/// Runs an operation while every call would fail.
+/// Sweeps an operation that must make no driver call.
 fn sweep(what: &str, operate: impl FnOnce() -> Result) -> Result {
     for victim in victims() {
         victim.controls.fail("*", 1, victim.codes[0]);
@@ -75,7 +75,7 @@ fn copies_by_the_cpu_call_no_driver() -> Result {
         })?;
         sweep(&format!("{kind} memory: region, as_slice, host_ptr, flush and invalidate where coherent"), || {
             let region: Region = memory.region(16..32)?;
-            // SAFETY: nobody writes.
+            // SAFETY: nothing writes to the memory.
             let slice: &[u8] = unsafe { region.as_slice() }?;
             assert_eq!(slice.len(), 16);
             if region.is_coherent() {

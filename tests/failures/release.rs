@@ -1,4 +1,4 @@
-//! Freeing and dropping, under every policy: everything goes, whatever fails.
+//! Failures of freeing and dropping, under every policy: everything is released, whichever call fails.
 #![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
 
 use cudarc::driver::CudaContext;
@@ -12,9 +12,9 @@ use crate::place::Place;
 use crate::sweep::Sweep;
 
 const LEN: usize = 4097;
-/// CUDA's side of memory. Vulkan's calls that release return nothing.
+/// The releasing calls of CUDA. Those of Vulkan return no result.
 const STAGES: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
-/// What keeps the caller's context current while cudarc drops a stream.
+/// The calls that keep the caller's context current while cudarc drops a stream.
 const KEEP_CURRENT: [&str; 2] = ["cuCtxGetCurrent", "cuCtxSetCurrent"];
 const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
@@ -22,8 +22,7 @@ fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
     lists.concat()
 }
 
-/// Runs a check in both places for every kind that the GPU has. Memory that had to wait for another time is released
-/// by a later `collect`.
+/// Runs a check in both places for every supported kind. Deferred frees are completed by a later `collect`.
 fn each_kind(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result {
     Place::each(OpenFlags::empty(), |place| {
         for kind in MemoryKind::ALL.into_iter().filter(|&kind| place.gpu.supports(kind)) {
@@ -37,7 +36,7 @@ fn each_kind(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result 
     })
 }
 
-/// As [`each_kind`], with no context current: the memory's own has to be entered.
+/// Like [`each_kind`], with no context current: the release has to enter the memory's context.
 fn each_kind_from_outside(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result {
     each_kind(|place, kind, sweep| no_context(|| check(place, kind, sweep)))
 }
@@ -56,7 +55,7 @@ fn freeing_raw_memory_names_what_failed_and_frees_all_the_same() -> Result {
         let free = |mut memory: RawMemory| {
             // SAFETY: nothing uses the memory.
             let freed = unsafe { memory.free() };
-            assert_eq!((memory.device_ptr(), memory.host_ptr()), (0, None), "freed, whatever failed");
+            assert_eq!((memory.device_ptr(), memory.host_ptr()), (0, None), "freed despite the failure");
             freed
         };
         sweep.run(|| Ok(RawMemory::allocate(&place.gpu, LEN, kind)?), free, |()| Ok(()))
@@ -110,7 +109,7 @@ fn freeing_the_last_region_names_what_failed_and_frees_all_the_same() -> Result 
 #[test]
 fn dropping_memory_survives_every_failure() -> Result {
     each_kind_from_outside(|place, kind, sweep| {
-        // A drop cannot report: it logs.
+        // A drop logs errors instead of returning them.
         let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuCtxSynchronize"]]);
         let sweep = Sweep { survived: &survived, ..sweep };
         sweep.run(|| Ok(place.inside(|| Memory::allocate(&place.gpu, LEN, kind))?), drop_it, |()| Ok(()))
@@ -127,7 +126,7 @@ fn dropping_the_last_region_survives_every_failure() -> Result {
     })
 }
 
-/// Memory bound to a stream that lives longer.
+/// Memory bound to a stream that outlives it.
 fn bound(place: &Place, stream: &Stream) -> Result<Memory> {
     let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped))?;
     // SAFETY: every caller drops the memory before the stream.
@@ -135,8 +134,8 @@ fn bound(place: &Place, stream: &Stream) -> Result<Memory> {
     Ok(memory)
 }
 
-/// Runs a check with a plain context and a stream of it, and with no context current. What a release leaves for later
-/// is done by then.
+/// Runs a check with a plain context and a stream of it, and with no context current. Deferred frees are completed
+/// before the state is compared.
 fn with_stream(check: impl Fn(&Place, &Stream, Sweep<'_>) -> Result) -> Result {
     let place = Place::plain(OpenFlags::empty())?;
     let stream = Stream::create();
@@ -149,8 +148,8 @@ fn with_stream(check: impl Fn(&Place, &Stream, Sweep<'_>) -> Result) -> Result {
     })
 }
 
-/// Runs `release` while the gate is shut. Where no event can be had the release waits for the whole context, which
-/// opens it.
+/// Runs `release` while the gate is shut. If no event can be recorded, the release waits for the whole context, and
+/// that wait opens the gate.
 fn while_held(gate: Gate, release: impl FnOnce() -> vkgdr::Result<()>) -> vkgdr::Result<()> {
     let sim: Option<&Controls> = support::simcuda().map(|sim| &**sim);
     open_during(gate, sim, "cuCtxSynchronize", release)
@@ -161,7 +160,7 @@ fn freeing_memory_that_a_stream_still_uses_names_what_failed_and_frees_it_in_the
     with_stream(|place, stream, sweep| {
         let held = || Ok((bound(place, stream)?, place.inside(|| stream.hold())));
         let free = |(memory, gate): (Memory, _)| while_held(gate, || memory.free());
-        // Once the memory is in the queue, nobody is there to be told.
+        // Errors of a deferred free can only be logged.
         let survived = &["cuCtxPushCurrent", "cuCtxGetId", "cuEventQuery", "cuCtxPopCurrent"];
         let named = &["cuCtxPushCurrent", "cuCtxGetId", "cuEventCreate", "cuEventRecord", "cuCtxPopCurrent"];
         let sweep = Sweep { what: "free of bound memory", named, survived, ..sweep };
@@ -184,7 +183,7 @@ fn dropping_memory_that_a_stream_still_uses_survives_every_failure() -> Result {
 fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
     let cudarc_context = CudaContext::new(0)?;
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    // Another context than the stream's is current, and must be afterwards.
+    // A context other than the stream's is current, and must be current afterwards.
     let current = Context::create(0);
     let bound = || {
         let stream = cudarc_context.new_stream()?;
@@ -197,7 +196,7 @@ fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
     };
     let settle = || {
         gpu.collect();
-        // cudarc keeps the error of the stream that it destroyed for its next call.
+        // cudarc returns the error of destroying a stream from its next call.
         let _ = cudarc_context.check_err();
     };
     let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuEventCreate", "cuEventRecord", "cuStreamDestroy"]]);
@@ -231,7 +230,7 @@ fn binding_to_a_raw_stream_names_the_call_that_failed() -> Result {
     with_stream(|place, stream, sweep| {
         let sweep = Sweep { what: "bind_raw_stream", named: &named, ..sweep };
         let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped))?;
-        // SAFETY: the memory goes before the stream.
+        // SAFETY: the memory is dropped before the stream.
         let bind = |()| unsafe { memory.bind_raw_stream(stream.raw()) };
         sweep.run(|| Ok(()), bind, |()| Ok(()))
     })

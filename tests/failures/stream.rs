@@ -1,4 +1,4 @@
-//! Streams of somebody else's and their events.
+//! Failures of foreign streams and their events.
 #![expect(unsafe_code, reason = "uses streams and addresses that the tests keep alive")]
 
 use std::ptr::null_mut;
@@ -12,9 +12,9 @@ use crate::sweep::Sweep;
 const LEN: usize = 4096;
 const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
-/// Two contexts with a memory each and a stream of the first; the second is current.
+/// Two contexts, each with memory, and a stream of the first; the second is current.
 struct Streams {
-    // In this order: used, then gone.
+    // Drop order: users before the streams and contexts they use.
     stream: StreamRef,
     memory: Memory,
     other: Memory,
@@ -28,14 +28,14 @@ impl Streams {
         let gpu = Vkgdr::open(0, OpenFlags::empty())?;
         let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
         let raw = Stream::create();
-        // SAFETY: kept beside it.
+        // SAFETY: the stream is kept in the same struct.
         let stream = unsafe { memory.stream(raw.raw()) }?;
         let second = Context::create(0);
         let other = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
         Ok(Self { stream, memory, other, raw, _contexts: [first, second] })
     }
 
-    /// Sweeps a call of the stream's.
+    /// Sweeps a method of the stream.
     fn sweep(&self, what: &str, function: &str, call: impl Fn(StreamRef) -> vkgdr::Result<()>) -> Result {
         let named = [&ENTER_AND_LEAVE[..], &[function]].concat();
         let settle = || self.stream.synchronize().unwrap_or_else(|error| panic!("{error}"));
@@ -48,7 +48,7 @@ impl Streams {
 fn finding_a_stream_names_the_call_that_failed() -> Result {
     let streams = Streams::create()?;
     let find = || {
-        // SAFETY: the stream lives for longer.
+        // SAFETY: the stream outlives the reference.
         unsafe { streams.memory.stream(streams.raw.raw()) }.map(drop)
     };
     streams.sweep("Region::stream", "cuStreamGetCtx", |_| find())?;
@@ -72,7 +72,7 @@ fn copying_and_filling_name_the_call_that_failed() -> Result {
         ("cuMemcpy3DAsync", device, host, rows),
     ] {
         let side = |place| CopySide { place, row_pitch: 8, slice_pitch: 16 };
-        // SAFETY: both sides have the bytes, and nobody else uses them.
+        // SAFETY: both sides have the bytes, and no other code uses them.
         streams.sweep("copy", function, |stream| unsafe { stream.copy(side(to), side(from), extent) })?;
     }
     let (to, from, from_context) = (streams.memory.device_ptr(), streams.other.device_ptr(), streams.other.context());
@@ -81,7 +81,7 @@ fn copying_and_filling_name_the_call_that_failed() -> Result {
         unsafe { stream.copy_between_contexts(to, from, from_context, LEN) }
     };
     streams.sweep("copy_between_contexts", "cuMemcpyPeerAsync", peer)?;
-    // SAFETY: within the memory, which nobody uses.
+    // SAFETY: within the memory, which is otherwise unused.
     streams.sweep("fill_u8", "cuMemsetD8Async", |stream| unsafe { stream.fill_u8(to, 1, LEN) })?;
     // SAFETY: as above.
     streams.sweep("fill_u16", "cuMemsetD16Async", |stream| unsafe { stream.fill_u16(to, 1, LEN / 2) })?;
@@ -98,12 +98,12 @@ fn waiting_names_the_call_that_failed() -> Result {
     streams.sweep("is_complete", "cuEventQuery", |_| event.is_complete().map(drop))?;
     let address = streams.memory.device_ptr();
     streams.sweep("pointer_device", "cuPointerGetAttributes", |stream| stream.pointer_device(address).map(drop))?;
-    // An answer is all that it has.
+    // A query creates no object.
     let survived = [&ENTER_AND_LEAVE[..], &["cuEventQuery"]].concat();
     let is_over = |()| Ok(event.is_over());
     Sweep { what: "is_over", survived: &survived, ..Sweep::default() }.run(|| Ok(()), is_over, |_| Ok(()))?;
     streams.sweep("Event::synchronize", "cuEventSynchronize", |_| event.synchronize())?;
-    // SAFETY: the memory goes before the stream.
+    // SAFETY: the memory is dropped before the stream.
     unsafe { streams.memory.bind_raw_stream(streams.raw.raw()) }?;
     streams.sweep("wait_for_stream", "cuStreamSynchronize", |_| streams.memory.wait_for_stream())
 }
@@ -120,7 +120,7 @@ fn a_stream_that_cannot_wait_for_another_contexts_event_says_so() -> Result {
 fn unbinding_names_the_call_that_failed_and_leaves_the_memory_bound() -> Result {
     let streams = Streams::create()?;
     let bound = || {
-        // SAFETY: the memory goes before the stream.
+        // SAFETY: the memory is dropped before the stream.
         Ok(unsafe { streams.memory.bind_raw_stream(streams.raw.raw()) }?)
     };
     let unbind = |()| {

@@ -1,4 +1,4 @@
-//! The sweep: makes the first call of an operation fail, then the second, and so on, until none is left.
+//! The sweep: makes the first driver call of an operation fail, then the second, and so on to the last.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,17 @@ use support::Controls;
 use support::codes;
 use support::state::State;
 
-/// Without the codes that say that a context is gone (DEINITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED): after
-/// those CUDA's side of memory is
-/// rightly left to CUDA.
+/// Excludes the codes of a destroyed context (DEINITIALIZED, INVALID_CONTEXT, CONTEXT_IS_DESTROYED): after those, CUDA
+/// has freed its side already.
 const CUDA_CODES: [i32; 2] = [codes::UNKNOWN, codes::OUT_OF_MEMORY];
 const VULKAN_CODES: [i32; 3] =
     [codes::vulkan::OUT_OF_HOST_MEMORY, codes::vulkan::OUT_OF_DEVICE_MEMORY, codes::vulkan::INITIALIZATION_FAILED];
-/// Vulkan's loader calls the first of each pair inside the second, and passes the failure on as the second's.
+/// Vulkan's loader calls the first of each pair within the second, and returns its failure as the second's.
 const INSIDE: [(&str, &str); 1] = [("vkEnumerateDeviceExtensionProperties", "vkCreateDevice")];
-/// More calls than any operation makes.
+/// An upper bound of the calls of any operation.
 const ENDLESS: u64 = 200;
 
-/// A driver whose calls can be made to fail, and the codes to fail them with.
+/// A driver with fault injection, and the codes to inject.
 #[derive(Clone, Copy)]
 pub(crate) struct Victim {
     pub(crate) name: &'static str,
@@ -26,7 +25,7 @@ pub(crate) struct Victim {
     pub(crate) codes: &'static [i32],
 }
 
-/// The drivers of this process whose calls can be made to fail. Prints which cannot, and why.
+/// The drivers of this process with fault injection. Prints the others, with reasons.
 pub(crate) fn victims() -> Vec<Victim> {
     let cuda = support::simcuda().map(|sim| Victim { name: "cuda", controls: sim, codes: &CUDA_CODES });
     let vulkan = support::vklayer().map(|layer| Victim { name: "vulkan", controls: layer, codes: &VULKAN_CODES });
@@ -39,45 +38,43 @@ pub(crate) fn victims() -> Vec<Victim> {
     cuda.into_iter().chain(vulkan).collect()
 }
 
-/// What is expected of an operation whose calls fail one by one.
+/// The expectations of an operation whose calls fail one by one.
 #[derive(Default)]
 pub(crate) struct Sweep<'a> {
     pub(crate) what: &'a str,
-    /// The functions that it calls and whose failure an error names: each must have failed.
+    /// The functions whose failure the operation's error must name: each must have failed.
     pub(crate) named: &'a [&'a str],
-    /// The functions whose failure it may survive, since nobody is there to be told or nothing depends on it: each
-    /// must have failed and been survived. No other may be.
+    /// The functions whose failure the operation survives, since a drop cannot return it or nothing depends on it: each
+    /// must have failed and been survived. No other may be survived.
     pub(crate) survived: &'a [&'a str],
-    /// The functions that it may call beside, and whose failure it may survive: they look after the caller's current
-    /// context, and that is compared.
+    /// Further functions whose failure the operation may survive: they restore the current context, which is compared.
     pub(crate) incidental: &'a [&'a str],
-    /// Finishes what an operation leaves for later.
+    /// Completes the operation's deferred work.
     pub(crate) settle: Option<&'a dyn Fn()>,
 }
 
-/// The functions that failed, and how often that was tried.
+/// The functions that failed, and the number of attempts.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) named: BTreeSet<String>,
     pub(crate) survived: BTreeSet<String>,
-    /// The calls that can fail, of both drivers, in one run of the operation.
+    /// The driver calls that can fail in one run of the operation.
     pub(crate) calls: u64,
     pub(crate) faults: u64,
 }
 
 impl Seen {
-    /// Tells it, for the tables of scripts/reliability.py.
+    /// Prints the result for scripts/reliability.py.
     pub(crate) fn report(&self, what: &str) {
         println!("reliability: sweep calls={} faults={} what={what}", self.calls, self.faults);
     }
 }
 
 impl Sweep<'_> {
-    /// Sweeps `operate`, which gets what `prepare` made, both under no fault but the one. What it returns is given
-    /// to `finish`.
+    /// Sweeps `operate` on the result of `prepare`, with one injected fault at a time, and passes its result to
+    /// `finish`.
     ///
-    /// The first time no call fails, so that whatever the drivers keep from a first use is there before the state is
-    /// compared.
+    /// The first run has no fault, so that the drivers create their lasting objects before the state is compared.
     #[track_caller]
     pub(crate) fn run<P, R>(
         &self,
@@ -99,7 +96,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Returns how many calls there were to fail.
+    /// Returns the number of calls that can fail.
     #[track_caller]
     fn fail_each<P, R>(
         &self,
@@ -139,7 +136,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// A sweep in which nothing failed must not pass. Tells what was tried.
+    /// Fails a sweep in which no call failed. Prints the result.
     #[track_caller]
     pub(crate) fn check(&self, seen: &Seen) {
         let what = self.what;
@@ -162,7 +159,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Checks that the error names the function and keeps its code, and notes what happened to the function.
+/// Checks that the error names the function and keeps its code, and records the function as named or survived.
 #[track_caller]
 pub(crate) fn judge(fired: Option<&str>, code: i32, error: Option<&vkgdr::Error>, seen: &mut Seen, after_what: &str) {
     match (fired, error) {

@@ -1,7 +1,6 @@
-//! The order in which an allocation is taken apart when something fails behind it.
+//! The order in which the stages of an allocation are dropped after a failure.
 //!
-//! The stages are dropped one after the other. CUDA's are made to fail, and log that; at each line the ledgers tell
-//! what is left.
+//! The stages of CUDA are made to fail and log an error; at each log line the ledgers show the live objects.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +13,7 @@ use vkgdr::{Memory, MemoryKind, OpenFlags};
 use crate::Result;
 use crate::place::Place;
 
-/// What is left at a line of the log: device mappings, imports, host mappings, Vulkan memories.
+/// Live objects at a log line: device mappings, imports, host mappings, Vulkan memories.
 type Left = [usize; 4];
 
 static SEEN: Mutex<Vec<(String, Left)>> = Mutex::new(Vec::new());
@@ -52,7 +51,7 @@ fn an_allocation_is_torn_down_in_reverse_order() -> Result {
     log::set_logger(&Recorder).map_err(|error| error.to_string())?;
     log::set_max_level(LevelFilter::Warn);
 
-    // Leaving the context fails after the allocation was made, so that it is dropped.
+    // Leaving the context fails after the allocation, which is then dropped.
     sim.fail("cuCtxPopCurrent", 1, codes::UNKNOWN);
     sim.fail("cuMemFree", 1, codes::UNKNOWN);
     sim.fail("cuDestroyExternalMemory", 1, codes::UNKNOWN);
@@ -63,7 +62,7 @@ fn an_allocation_is_torn_down_in_reverse_order() -> Result {
 
     let seen = std::mem::take(&mut *SEEN.lock().unwrap_or_else(PoisonError::into_inner));
     let expected = [
-        // The failing call has done its work: the simulator says so afterwards, as CUDA may.
+        // The failing call did its work: the simulator injects the error afterwards, as CUDA may report one.
         ("releasing memory: cuMemFree failed (CUDA_ERROR_UNKNOWN)", [0, 1, 1, 1]),
         ("releasing memory: cuDestroyExternalMemory failed (CUDA_ERROR_UNKNOWN)", [0, 0, 1, 1]),
     ];

@@ -1,4 +1,4 @@
-//! Copies by the copy engine, and what they set up in a context.
+//! Failures of copies by the copy engine, and of its setup in a context.
 
 use std::cell::RefCell;
 
@@ -11,12 +11,12 @@ use crate::Result;
 use crate::place::Place;
 use crate::sweep::Sweep;
 
-/// More than two slots.
+/// Larger than two slots of the copy engine.
 const LEN: usize = (2 << 20) + 3;
 const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 const WRITE: [&str; 2] = ["cuMemcpyHtoDAsync", "cuStreamSynchronize"];
 const READ: [&str; 2] = ["cuMemcpyDtoHAsync", "cuStreamSynchronize"];
-/// Whether the caller's memory is page-locked, which need not be known.
+/// The query whether the caller's memory is page-locked; its failure is survived.
 const ASK: &str = "cuPointerGetAttributes";
 const FLUSH: [&str; 1] = ["vkFlushMappedMemoryRanges"];
 const SET_UP: [&str; 2] = ["cuMemHostRegister", "cuStreamCreate"];
@@ -25,7 +25,7 @@ fn write(memory: &Memory) -> vkgdr::Result<()> {
     memory.write_with(CopyPolicy::Dma, 1, &vec![3_u8; LEN - 1])
 }
 
-/// Sweeps a write and a read of memory, between `bytes` and all of it but its first byte.
+/// Sweeps a write and a read between `bytes` and all of the memory except its first byte.
 fn sweep_copies(
     place: &Place,
     memory: &Memory,
@@ -60,8 +60,7 @@ fn a_copy_by_the_copy_engine_names_the_call_that_failed() -> Result {
     })
 }
 
-/// Where the driver does not copy page-locked memory at once it is asked for a copy in chunks, and when waiting fails it is
-/// asked again.
+/// If the driver refuses a direct copy of page-locked memory, the copy goes in segments; a failed wait is repeated.
 #[test]
 fn a_copy_of_page_locked_memory_survives_a_call_that_failed() -> Result {
     let place = Place::plain(OpenFlags::FORCE_NON_COHERENT)?;
@@ -82,7 +81,7 @@ fn a_failed_setup_of_the_copy_engine_leaves_nothing() -> Result {
         what: "first copy in a context",
         named: &named,
         survived: &[ASK],
-        // Whether other contexts are gone is asked in passing.
+        // The engines of destroyed contexts are freed on this occasion, which queries contexts.
         incidental: &["cuCtxGetId", "cuThreadExchangeStreamCaptureMode"],
         settle: Some(&settle),
     };

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints what the results of run.sh depend on: GPU, driver, PCI, CPU, system, Vulkan. Every fact is optional;
-# the exit code says only whether a Vulkan device was found.
+# Prints the machine's properties: GPU, driver, PCI, CPU, system, Vulkan. Every property is optional; the exit code
+# tells only whether a Vulkan device was found.
 set -u -o pipefail
 
 section() { printf '\n---- %s\n' "$*"; }
@@ -10,14 +10,14 @@ try() { # a command that may be missing or hang
     timeout 10 "$@" 2>&1 || echo "(exit code $?)"
 }
 
-files() { # names and contents of those that exist
+files() { # FILE...: prints names and contents of existing files
     local file
     for file in "$@"; do
         [ -r "$file" ] && section "$file" && cat "$file"
     done
 }
 
-pci() { # the GPU as PCI sees it: BAR sizes, link, IOMMU, NUMA node
+pci() { # the GPU's PCI properties: BAR sizes, link, IOMMU, NUMA node
     local device name first last flags index
     for device in /sys/bus/pci/devices/*; do
         [ "$(cat "$device/vendor" 2>/dev/null)" = 0x10de ] || continue

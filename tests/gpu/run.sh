@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Tests vkgdr on a machine that has an NVIDIA GPU and driver, from the folder that `make gpu-bundle` made:
+# Tests vkgdr on a machine with an NVIDIA GPU and driver, from the folder made by `make gpu-bundle`:
 #
 #     gpu-bundle/run.sh OUTPUT-FOLDER [STAGE...]
 #
-# Needs nothing else there: no Rust, no internet, no Vulkan loader, no root. Runs the stages of stage.sh one after
-# the other, or those that are named, whatever the others' results, within 9 minutes. Leaves at most 8 files:
-# summary.txt (stage, exit code, seconds; 124 is "ran out of time"), a log for each stage (the probe's is in facts.log),
-# and bench.json. Exit code 0 when every stage succeeded. PYTHON names the interpreter for the Python tests, which need
-# 3.11 and numpy.
+# Needs no Rust, internet access, Vulkan loader or root. Runs all stages of stage.sh, or the given ones, one after the
+# other within 9 minutes; a failed stage does not stop the next. Leaves at most 8 files: summary.txt (stage, exit code,
+# seconds; 124 is "timed out"), a log for each stage (the probe's is in facts.log), and bench.json. The exit code is 0
+# if every stage succeeded. PYTHON names the interpreter for the Python tests, which need 3.11 and numpy.
 #
-# All stages in one run have to hurry: the benches are quick ones, and a GPU's driver, which takes its time for every CUDA
-# context, may leave some tests over. Where there is time for three runs, each of 9 minutes at most, and each with an
-# OUTPUT-FOLDER of its own:
+# With all stages in one run, the benches run in quick mode, and some tests may not run in time, since a GPU's driver
+# takes long to create a CUDA context. For complete results make three runs of at most 9 minutes, each with its own
+# OUTPUT-FOLDER:
 #
 #     run.sh OUTPUT-FOLDER facts probe tests python
 #     run.sh OUTPUT-FOLDER facts bench
@@ -35,7 +34,7 @@ case $driver in
 esac
 mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 
-# 540 seconds, less what unpacking and ending late stages may take. The stages are due 505.
+# 540 seconds, less the time to unpack and to end late stages. The stages' shares add up to 505.
 budget=515
 stages=(facts probe tests validation python examples bench)
 declare -A due=([facts]=30 [probe]=60 [tests]=120 [validation]=125 [python]=60 [examples]=35 [bench]=75)
@@ -68,8 +67,8 @@ export XDG_CACHE_HOME=$scratch/cache
 export NO_COLOR=1 CARGO_TERM_COLOR=never RUST_BACKTRACE=1
 [ -n "${XDG_RUNTIME_DIR-}" ] || export XDG_RUNTIME_DIR=$scratch # vulkaninfo complains without one
 
-# True when vulkaninfo sees devices and all are NVIDIA's (PCI vendor 0x10de), so that Mesa's CPU driver can never
-# stand in for the GPU. $1 names the driver's manifest; when empty, the loader looks for itself.
+# Whether vulkaninfo finds devices and all are NVIDIA's (PCI vendor 0x10de), so that Mesa's CPU driver is never taken
+# for the GPU. $1 names the driver's manifest; if empty, the loader searches.
 sees_only_nvidia() {
     local -a with=(env -u VK_DRIVER_FILES)
     [ -z "$1" ] || with=(env "VK_DRIVER_FILES=$1")
@@ -77,8 +76,8 @@ sees_only_nvidia() {
     awk '/vendorID/ { if ($NF == "0x10de") yes++; else no++ } END { exit !(yes && !no) }' "$scratch/summary"
 }
 
-# NVIDIA's manifest is not always where the loader looks. On a machine without X11 the library that it names
-# (libGLX_nvidia) may not load where the one for EGL does: hence the two manifests written here.
+# NVIDIA's manifest may be outside the loader's search path. On a machine without X11 the library it names
+# (libGLX_nvidia) may not load, while the EGL one does: hence the two manifests written here.
 choose_vulkan_driver() {
     local manifest library
     for library in libGLX_nvidia.so.0 libEGL_nvidia.so.0; do
@@ -116,7 +115,7 @@ printf '%s\n%s' "$vulkan" "$tried" >"$scratch/vulkan.txt"
 
 # ---- stages ---------------------------------------------------------------------------------------------------
 
-# What a stage may take: what is left, less what the stages after it are due.
+# The time limit of a stage: the time left, less the shares of the stages after it.
 seconds_for() {
     local left=$((budget - SECONDS)) name after=
     for name in "${stages[@]}"; do
@@ -126,13 +125,13 @@ seconds_for() {
     echo $((left > 5 ? left : 5))
 }
 
-trim_log() { # keeps both ends of a log that is too large to take away
+trim_log() { # keeps both ends of a log that is too large
     [ "$(stat -c %s "$1")" -gt $max_log ] || return
     { head -c $((max_log / 2)) "$1" && printf '\n[... cut ...]\n' && tail -c $((max_log / 2)) "$1"; } >"$scratch/cut"
     cat "$scratch/cut" >"$1"
 }
 
-# The benches' own reports and criterion's estimates, in one JSON object with the names of their files.
+# Combines the benches' reports and criterion's estimates into one JSON object, keyed by file name.
 collect_bench() {
     local file separator='{'
     find "$VKGDR_BENCH_DIR" "$CRITERION_HOME" -name '*.json' ! -path '*/base/*' 2>/dev/null | sort |

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# One stage of run.sh, which sets the environment: facts, probe, tests, validation, python, examples or bench.
+# Runs one stage of run.sh, which sets the environment: facts, probe, tests, validation, python, examples or bench.
 set -u -o pipefail
 bundle=$VKGDR_BUNDLE
 scratch=$VKGDR_SCRATCH
 run=$scratch/workspace/sim/run
 
-# Programs find their files from their package's folder, as under cargo. nextest also finds the runner from there.
+# Programs find their files relative to their package's folder, as under cargo; nextest finds the runner there.
 cd "$scratch/workspace" || exit 1
 
-# At the end of the time what is running is told first, and has last words, which bash waits for.
+# At the time limit running programs are interrupted first, and bash waits for their last output.
 trap 'exit 143' TERM
 
-# The tests, those of the simulator itself aside. Why a test skips itself is among what it prints when it passes; most of
-# the rest of that is the test harness's.
+# Runs the tests, except those of the simulator itself. Reasons of skips are in the output of passed tests, from which
+# most lines of the test harness are removed.
 nextest() { # VKGDR_TEST_LAYERS
     mkdir -p "$scratch/$1"
     VKGDR_TEST_LAYERS=$1 "$scratch/bin/cargo-nextest" nextest run --profile gpu --no-fail-fast \
@@ -33,14 +33,14 @@ program() { # TITLE COMMAND...
     status=1
 }
 
-# Several at once share the tests' files: most tests make a CUDA context, which a GPU's driver takes its time for. What
-# is left when three quarters of the stage's time are over is interrupted, and says what has failed until then.
+# Runs several pytest processes that share the test files, since most tests create a CUDA context, which takes a GPU's
+# driver long. After three quarters of the stage's time they are interrupted, and report the failures so far.
 pytests() { # PYTHON
     local files=(ffi/python/tests/test_*.py) count=$(($(nproc) < 8 ? $(nproc) : 8)) number i part jobs=()
     for ((number = 0; number < count; number++)); do
         part=()
         for ((i = number; i < ${#files[@]}; i += count)); do part+=("${files[i]}"); done
-        # A shell without job control lets what runs in the background ignore interrupts.
+        # A shell without job control makes background processes ignore interrupts.
         VKGDR_TEST_LAYERS=faults timeout --foreground --signal=INT --kill-after=5 $((${VKGDR_STAGE_SECONDS:-500} * 3 / 4)) \
             env --default-signal=INT "$run" "$1" -X dev -W error -m pytest -p pytest_timeout --durations 5 \
             "${part[@]}" >"$scratch/pytest.$number" 2>&1 &
@@ -55,7 +55,7 @@ pytests() { # PYTHON
     done
 }
 
-# The package, pytest and the tests, with the machine's Python and what it has: numpy, perhaps PyTorch and CuPy.
+# Runs the Python tests with the machine's Python and its packages: numpy, perhaps PyTorch and CuPy.
 python_tests() {
     local python=${PYTHON:-python3} wheel file
     "$python" -c 'import sys, numpy; print("Python", sys.version, "numpy", numpy.__version__);
@@ -63,7 +63,7 @@ sys.exit(sys.version_info < (3, 11))' || {
         echo "skipped: $python is not Python 3.11 or newer with numpy"
         exit 0
     }
-    # Unpacked rather than installed: that needs neither pip nor venv.
+    # Wheels are unpacked, not installed, which needs neither pip nor venv.
     for wheel in "$scratch"/python/*.whl; do "$python" -m zipfile -e "$wheel" "$scratch/site" || exit 1; done
     export PYTHONPATH=$scratch/site PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
     program 'python -m vkgdr' "$python" -X dev -W error -m vkgdr
@@ -72,28 +72,28 @@ sys.exit(sys.version_info < (3, 11))' || {
         if [[ $file == *pycuda* ]] && ! "$python" -c 'import pycuda' 2>/dev/null; then
             echo "skipped: $file, since pycuda is not installed"
         else
-            # What CuPy and PyTorch warn of is theirs.
+            # Warnings of CuPy and PyTorch are not errors.
             program "$file" "$python" -X dev "$file"
         fi
     done
     exit $status
 }
 
-# The benches within VKGDR_STAGE_SECONDS, the most important first. Each writes its results when it is done, `gpu` and
-# `copies` also before.
+# Runs the benches within VKGDR_STAGE_SECONDS, the most important first. Each writes its results at its end, `gpu` and
+# `copies` also in between.
 benches() {
     local seconds=${VKGDR_STAGE_SECONDS:-500} left name
-    # At full length each may take two minutes; the simulator takes one for all.
+    # In full each may take two minutes; on the simulator all take one.
     if [ "$seconds" -lt 400 ]; then export VKGDR_BENCH_QUICK=1; fi
     export VKGDR_BENCH_SECONDS=$((seconds / 4))
     for name in gpu allocation c_calls pool copies; do
-        # One that hangs leaves time for the others.
+        # A time limit each, so that one that hangs leaves time for the others.
         left=$(((seconds - SECONDS - 4) * 3 / 5))
         if [ "$left" -lt 5 ]; then
             echo "no time was left for the bench $name"
             status=1
         else
-            # criterion's own measurements, beside which ours are, in their quick form.
+            # With criterion's own measurements in quick mode.
             program "$name" timeout --kill-after=2 "$left" "$scratch/bench/$name" --bench --quick
         fi
     done

@@ -1,4 +1,4 @@
-//! Memory and regions as cudarc's device slices and kernel arguments.
+//! Memory and regions in cudarc's copies and as kernel arguments.
 #![expect(unsafe_code, reason = "launches a kernel and fills memory without initialising it")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const N: usize = 1000;
 
-/// Device 0 in cudarc's and in our terms, in the primary context. The context goes last.
+/// Device 0 in cudarc's and in this crate's types, in the primary context. Drop the context last.
 fn open() -> Result<(PrimaryContext, Arc<CudaContext>, Vkgdr)> {
     let (primary, gpu) = support::open(NONE)?;
     Ok((primary, CudaContext::new(0)?, gpu))
@@ -171,7 +171,7 @@ fn memory_of_a_context_that_cudarc_did_not_make_is_copied_too() -> Result {
     assert_eq!(stream.clone_dtoh::<f32, _>(&memory)?, floats());
     drop(stream);
     drop(memory);
-    // What cudarc was given of the context does not destroy it.
+    // Dropping cudarc's context object does not destroy the context.
     assert_eq!(current(), owner.raw());
     assert_eq!(Live::now(), before);
     owner.destroy();
@@ -187,14 +187,14 @@ fn asking_for_the_stream_of_memory_whose_context_is_gone_panics_with_the_reason(
     let panic = catch_unwind(AssertUnwindSafe(|| DeviceSlice::<u8>::stream(&memory).cu_stream()));
     let text = panic.err().and_then(|panic| panic.downcast::<String>().ok()).ok_or("it did not panic with a text")?;
     assert!(text.contains("cudarc cannot use the memory's CUDA context"), "{text}");
-    // And goes on working for other memory.
+    // Other memory still works.
     let _other = Context::create(0);
     let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     assert_eq!(DeviceSlice::<u8>::stream(&memory).context().cu_ctx(), memory.context());
     Ok(())
 }
 
-/// A way in which cudarc uses memory on a stream, and its name.
+/// A copy by cudarc on a stream, with its name.
 type Use = (&'static str, fn(&Arc<CudaStream>, &mut Memory) -> Result);
 
 fn uses() -> [Use; 4] {
@@ -217,7 +217,7 @@ fn a_copy_on_another_stream_than_the_bound_one_makes_the_drop_wait_for_the_conte
         assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream, "{name} on the bound stream");
         copy(&other, &mut memory)?;
         assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "{name} on another stream");
-        // What the other stream was given is not undone by a new binding.
+        // A new binding does not clear the use by the other stream.
         memory.bind_stream(&bound)?;
         memory.bind_stream(&other)?;
         assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "{name}, bound again");
@@ -259,7 +259,7 @@ fn a_copy_of_memory_whose_context_is_gone_is_refused_by_the_driver() -> Result {
     lost.destroy();
     let (_primary, context, _gpu) = open()?;
     let stream = context.new_stream()?;
-    // Its own address may be that of other memory by now.
+    // Its address may belong to other memory by now.
     assert_eq!(DevicePtr::<u8>::device_ptr(&memory, &stream).0, 0);
     assert!(stream.memcpy_htod(&[1_u8; 16], &mut memory).is_err());
     assert!(stream.memcpy_dtoh(&memory, &mut vec![0_u8; 4096]).is_err());
@@ -275,7 +275,7 @@ fn copies_leave_the_other_policies_as_they_are() -> Result {
         let mut memory = Memory::allocate(&gpu, 4096, MAPPED)?;
         copy(&stream, &mut memory)?;
         assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext, "{name}");
-        // SAFETY: the stream is synchronised before the memory goes.
+        // SAFETY: the stream is synchronised before the memory is dropped.
         unsafe { memory.release_immediately() };
         copy(&stream, &mut memory)?;
         assert_eq!(memory.drop_policy(), DropPolicy::Immediate, "{name}");

@@ -1,3 +1,3 @@
-//! Memory as the types of other crates.
+//! Memory in the types of other crates.
 
 mod cudarc;

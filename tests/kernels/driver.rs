@@ -1,5 +1,5 @@
-//! The driver's functions for modules and launches, called by name: codes are integers, and a driver that lacks one is
-//! noticed when it is called.
+//! The driver's functions for modules and launches, called by name. Codes are integers; a missing function fails its
+//! first call.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, null_mut};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use support::cuda::Stream;
 use vkgdr::cudarc::driver::sys::{self, CUfunction_attribute};
 
-/// What a call gave, or its code.
+/// The output of a call, or its code.
 pub(crate) type Call<T = ()> = std::result::Result<T, i32>;
 
 /// Calls a function of the driver: `call!(cuMemFree_v2(pointer: u64))`. Handles and addresses are integers.
@@ -23,13 +23,13 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// The function of that name.
+/// Looks up a function of the driver.
 ///
 /// # Safety
 ///
 /// `F` must be the type of the function of that name.
 pub(crate) unsafe fn symbol<F: Copy>(name: &str) -> F {
-    // SAFETY: loading libcuda runs its initialisers, which is what these tests are for.
+    // SAFETY: the initialisers of libcuda have no preconditions.
     let library = unsafe { sys::culib() };
     // SAFETY: by this function's contract.
     let function = unsafe { library.get::<F>(name.as_bytes()) };
@@ -40,7 +40,7 @@ pub(crate) fn outcome(code: c_int) -> Call {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// What a call writes through the pointer that it is given.
+/// The value that a call writes through its output pointer.
 pub(crate) fn given<T: Default>(call: impl FnOnce(*mut T) -> Call) -> Call<T> {
     let mut value = T::default();
     call(&raw mut value)?;
@@ -51,7 +51,7 @@ pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text).unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
-/// A module, unloaded when it is dropped.
+/// A module, unloaded on drop.
 #[derive(Debug)]
 pub(crate) struct Module(pub(crate) usize);
 
@@ -66,17 +66,17 @@ impl Module {
         Self::load_image(c_string(text).as_bytes_with_nul())
     }
 
-    /// Loads what may be anything.
+    /// Loads an image, which may be invalid.
     pub(crate) fn load_image(image: &[u8]) -> Call<Self> {
         let load = |out| call!(cuModuleLoadData(out => *mut usize, image.as_ptr().cast() => *const c_void));
         given(load).map(Self)
     }
 
-    /// Loads with a log: the error log's text beside the code.
+    /// Loads with a log; returns the error log beside the code.
     pub(crate) fn load_with_log(text: &str) -> (Call<Self>, String) {
         let text = c_string(text);
         let mut log = [0x55_u8; 4096];
-        // CU_JIT_ERROR_LOG_BUFFER, its size, CU_JIT_OPTIMIZATION_LEVEL, CU_JIT_WALL_TIME.
+        // CU_JIT_ERROR_LOG_BUFFER and its size, CU_JIT_OPTIMIZATION_LEVEL, CU_JIT_WALL_TIME.
         let keys: [c_uint; 4] = [5, 6, 7, 2];
         let mut values: [usize; 4] = [log.as_mut_ptr().expose_provenance(), log.len(), 3, 0];
         let result = given(|out| {
@@ -90,7 +90,7 @@ impl Module {
         });
         let said = CStr::from_bytes_until_nul(&log).map(|log| log.to_string_lossy().into_owned()).unwrap_or_default();
         if support::simcuda().is_some() {
-            assert_eq!(values[1], said.len(), "the size option says how much was written");
+            assert_eq!(values[1], said.len(), "the size option returns the bytes written");
         }
         (result.map(Self), said)
     }
@@ -101,7 +101,7 @@ impl Module {
         given(get).map(Function)
     }
 
-    /// Address and size of a variable.
+    /// The address and size of a variable.
     pub(crate) fn variable(&self, name: &str) -> Call<(u64, usize)> {
         let name = c_string(name);
         let mut size = 0;
@@ -113,13 +113,13 @@ impl Module {
         Ok((address, size))
     }
 
-    /// Unloads it now. It must not be used after that.
+    /// Unloads the module now. It must not be used afterwards.
     pub(crate) fn unload(&self) -> Call {
         call!(cuModuleUnload(self.0 => usize))
     }
 }
 
-/// How a kernel is launched.
+/// The grid of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) grid: [c_uint; 3],
@@ -130,34 +130,34 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) const ONE: Self = Self { grid: [1; 3], block: [1; 3], shared: 0 };
 
-    /// So many threads, in blocks of 128.
+    /// This number of threads, in blocks of 128.
     pub(crate) fn threads(n: c_uint) -> Self {
         Self { grid: [n.div_ceil(128), 1, 1], block: [128, 1, 1], shared: 0 }
     }
 
-    /// One block of so many threads.
+    /// One block of this number of threads.
     pub(crate) fn block(n: c_uint) -> Self {
         Self { block: [n, 1, 1], ..Self::ONE }
     }
 }
 
-/// A kernel's handle: a function, or a library's kernel in its place.
-/// The keys of a launch's buffer of arguments.
+/// The keys of a launch's argument buffer.
 const BUFFER_POINTER: *const c_void = ptr::without_provenance(sys::CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT as usize);
 pub(crate) const BUFFER_SIZE: *const c_void = ptr::without_provenance(sys::CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT as usize);
 pub(crate) const PARAMETERS_END: *const c_void = ptr::without_provenance(sys::CU_LAUNCH_PARAM_END_AS_INT as usize);
 
+/// A kernel's handle: a function, or a library's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Function(pub(crate) usize);
 
 impl Function {
-    /// Launches on a stream, with a pointer to each argument. Each is 64 bits, of which the kernel takes what it needs.
+    /// Launches on a stream, with a pointer to each argument. Each has 64 bits, of which the kernel reads the low ones.
     pub(crate) fn launch(self, shape: Shape, stream: usize, arguments: &[u64]) -> Call {
         let mut pointers: Vec<*const u64> = arguments.iter().map(ptr::from_ref).collect();
         self.launch_raw(shape, stream, pointers.as_mut_ptr().cast(), null_mut())
     }
 
-    /// Launches with a buffer of all arguments.
+    /// Launches with an argument buffer.
     pub(crate) fn launch_with_buffer(self, shape: Shape, stream: usize, buffer: &[u8]) -> Call {
         let size = buffer.len();
         let mut extra: [*const c_void; 5] =
@@ -192,7 +192,7 @@ impl Function {
     }
 }
 
-/// `cuMemAlloc`, freed when it is dropped.
+/// Memory of `cuMemAlloc`, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Buffer(pub(crate) u64);
 
@@ -208,25 +208,25 @@ impl Drop for Buffer {
     }
 }
 
-/// A word of page-locked host memory, freed when it is dropped: a flag or a number that host and device share.
+/// A word of page-locked host memory, freed on drop: a flag or number shared by host and device.
 #[derive(Debug)]
 pub(crate) struct Pinned(usize);
 
 impl Pinned {
-    /// With that value in it.
+    /// A word with this value.
     pub(crate) fn new(value: u32) -> Call<Self> {
         let new = given(|out| call!(cuMemHostAlloc(out => *mut usize, 4 => usize, 0 => c_uint))).map(Self)?;
         new.word().store(value, Ordering::Release);
         Ok(new)
     }
 
-    /// Its address on the device.
+    /// The device address.
     pub(crate) fn device(&self) -> Call<u64> {
         given(|out| call!(cuMemHostGetDevicePointer_v2(out => *mut u64, self.0 => usize, 0 => c_uint)))
     }
 
     pub(crate) fn word(&self) -> &AtomicU32 {
-        // SAFETY: the driver gave at least four aligned bytes, which live as long as `self`.
+        // SAFETY: the driver allocated at least four aligned bytes, which live as long as `self`.
         unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(self.0)) }
     }
 }
@@ -237,7 +237,7 @@ impl Drop for Pinned {
     }
 }
 
-/// A stream as the driver's functions take it here.
+/// A stream handle as an integer.
 pub(crate) fn handle(stream: &Stream) -> usize {
     stream.raw().expose_provenance()
 }

@@ -1,5 +1,5 @@
-//! Kernels that do what they must not: the launch fails, the context with it, and the message names the instruction,
-//! the address and what is allocated near it. On the simulated driver: a GPU names nothing, and is left in a bad state.
+//! Faulting kernels: the launch and its context fail, and the message names the instruction, the address and nearby
+//! allocations. On the simulated driver only: a GPU reports no details and is left in a bad state.
 
 use support::codes;
 use support::cuda::{self, Context, Stream};
@@ -9,7 +9,7 @@ use vkgdr::{MemoryKind, OpenFlags, RawMemory, Vkgdr};
 use crate::driver::{Buffer, Call, Module, Pinned, Shape, call, handle, synchronize};
 use crate::{KERNELS, Result, assert_says, bytes_of, device_words, good};
 
-/// A context of its own, to be failed.
+/// A plain context for a kernel that fails it.
 struct Doomed {
     sim: &'static SimCuda,
     context: Context,
@@ -19,7 +19,7 @@ struct Doomed {
 impl Doomed {
     fn new() -> Result<Option<Self>> {
         let Some(sim) = simcuda() else {
-            eprintln!("skipped: only the simulated driver says what a kernel did wrong");
+            eprintln!("skipped: only the simulated driver reports a kernel's fault");
             return Ok(None);
         };
         let context = Context::create(0);
@@ -27,7 +27,7 @@ impl Doomed {
         Ok(Some(Self { sim, context, module }))
     }
 
-    /// Runs a kernel with one thread that must fail, and gives the message.
+    /// Runs a kernel with one thread, which must fail, and returns the message.
     fn run(&self, kernel: &str, arguments: &[u64], code: i32) -> Result<String> {
         self.sim.clear_faults();
         good(good(self.module.function(kernel))?.launch(Shape::ONE, 0, arguments))?;
@@ -39,7 +39,7 @@ impl Doomed {
     }
 }
 
-/// The line of KERNELS with that instruction, the first after the kernel's name.
+/// The line number in KERNELS of the first such instruction after the kernel's name.
 #[track_caller]
 fn line_of(kernel: &str, instruction: &str) -> String {
     let lines = KERNELS.lines().enumerate().skip_while(|(_, line)| !line.contains(&format!(".entry {kernel}(")));
@@ -86,7 +86,7 @@ fn a_host_pointer_is_no_device_address() -> Result {
     let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     let host = memory.host_ptr().ok_or("no host view")?;
     doomed.run("store", &[host.as_ptr().expose_provenance() as u64, 1], codes::ILLEGAL_ADDRESS)?;
-    // SAFETY: nothing runs in a context that has failed, which this may say again.
+    // SAFETY: nothing runs in a failed context. The call may report the error again.
     unsafe { memory.free() }.unwrap_or_default();
     Ok(())
 }
@@ -133,7 +133,7 @@ fn the_error_stays_with_the_context_and_goes_with_it() -> Result {
     refused(Module::load(KERNELS).map(drop));
     refused(Buffer::new(16).map(drop));
     refused(call!(cuMemsetD8_v2(buffer.0 => u64, 1 => u8, 16 => usize)));
-    // What is released is released all the same.
+    // Releases succeed nevertheless.
     refused(call!(cuMemFree_v2(buffer.0 => u64)));
     assert_eq!(sim.live_objects(), before);
     let Doomed { context, module, .. } = doomed;
@@ -155,11 +155,11 @@ fn a_fault_ends_the_other_kernels_of_its_context() -> Result {
     let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
     good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
     let text = doomed.run("stop", &[], codes::LAUNCH_FAILED);
-    // The legacy default stream does not wait for this one, which is non-blocking.
+    // The stream is non-blocking: the legacy default stream does not wait for it.
     assert_eq!(synchronize(handle(&stream)), Err(codes::LAUNCH_FAILED));
     assert_says(&text?, &["trap"]);
     assert_eq!(doomed.sim.last_kernel_fault().as_deref().map(|text| text.contains("stop")), Some(true));
-    // The driver reports the context's error for each of these.
+    // Each of these returns the context's error.
     drop((stream, flag));
     Ok(())
 }
@@ -170,7 +170,7 @@ fn imported_memory_that_is_freed_under_a_kernel_is_gone_for_it() -> Result {
     let gpu = Vkgdr::open(0, OpenFlags::CURRENT_CONTEXT)?;
     let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, 0, &[memory.device_ptr(), 1]))?;
-    // SAFETY: the kernel still uses it, and is to fail by that.
+    // SAFETY: the kernel still uses it; the resulting fault is simulated and expected.
     unsafe { memory.free() }?;
     assert_eq!(synchronize(0), Err(codes::ILLEGAL_ADDRESS));
     let text = doomed.sim.last_kernel_fault().unwrap_or_default();
@@ -193,7 +193,7 @@ fn the_drivers_own_memory_stays_for_work_that_was_queued_before_it_was_freed() -
     let (before, address) = (doomed.sim.live_objects_of("memory"), values.0);
     drop(values);
     assert_eq!(doomed.sim.live_objects_of("memory"), before - 1);
-    // Nothing new is put there.
+    // The address is not reused while queued work uses it.
     let others: Vec<Buffer> =
         (0..50).map(|_| Buffer::new(400)).collect::<Call<_>>().map_err(|code| code.to_string())?;
     assert!(others.iter().all(|other| other.0 != address));
@@ -216,9 +216,9 @@ fn registered_memory_may_be_unmapped_as_soon_as_it_is_unregistered() -> Result {
     good(good(doomed.module.function("wait_for"))?.launch(Shape::ONE, 0, &[page as u64, 1]))?;
     std::thread::sleep(std::time::Duration::from_millis(20));
     good(call!(cuMemHostUnregister(page => usize)))?;
-    // SAFETY: nothing in this process uses the mapping: the kernel must not any more.
+    // SAFETY: nothing uses the mapping: its registration has ended, also for the kernel.
     unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(page), len) };
-    // And not a crash.
+    // A reported fault, not a crash.
     assert_eq!(synchronize(0), Err(codes::ILLEGAL_ADDRESS));
     Ok(())
 }

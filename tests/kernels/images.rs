@@ -1,4 +1,4 @@
-//! What can be loaded as a module and what is refused: the code, and the reason in the log.
+//! Valid and invalid module images: error codes, and reasons in the log.
 
 use std::ffi::{c_char, c_uint};
 
@@ -7,7 +7,7 @@ use crate::{KERNELS, Result, assert_says, child, good, open};
 use support::codes;
 use support::simcuda;
 
-/// A module of one kernel with that body.
+/// A module of one kernel with this body.
 fn with_body(body: &str) -> String {
     format!(".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry one()\n{{\n{body}\n    ret;\n}}\n")
 }
@@ -66,7 +66,7 @@ fn data_without_code_is_an_invalid_image() -> Result {
     let null = call!(cuModuleLoadData(&raw mut module => *mut usize, 0 => usize));
     assert_eq!(null, Err(codes::INVALID_VALUE));
     if simcuda().is_none() {
-        eprintln!("left out: a real driver has other codes for what is no code");
+        eprintln!("left out: a real driver returns other codes for such data");
         return Ok(());
     }
     for image in [&b"\0"[..], b"hello\0", b"\x7fEL\0", b"\xb1\x43\x62\0"] {
@@ -112,13 +112,13 @@ fn fat_binary(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
 fn the_ptx_of_a_fat_binary_is_used_where_it_is_not_compressed() -> Result {
     let (_context, _gpu) = open()?;
     if simcuda().is_none() {
-        eprintln!("skipped: it is made up, and a real driver may check more of it");
+        eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
         return Ok(());
     }
     let text = [KERNELS.as_bytes(), b"\0"].concat();
     let fat = fat_binary(1, 0x11, &text);
     good(load_image(&fat))?;
-    // With nvcc's wrapper around it: magic, version, pointer.
+    // In nvcc's wrapper: magic, version, pointer.
     let mut wrapper = [0x466_243b1_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
     wrapper.extend((fat.as_ptr().expose_provenance() as u64).to_le_bytes());
     wrapper.extend([0; 8]);

@@ -1,4 +1,4 @@
-//! What a launch computes and from where, the forms of its parameters, and which launches are refused.
+//! Launches: results in each kind of memory, forms of parameters, and refused launches.
 
 use std::ffi::c_uint;
 
@@ -53,7 +53,7 @@ fn a_kernel_reaches_the_drivers_own_memory_and_page_locked_host_memory() -> Resu
     let total = kernel(&module, "total")?;
     good(total.launch(Shape::threads(1000), 0, &[sum.0, values.0, 1000]))?;
     assert_eq!(device_words(sum.0, 1), [500_500]);
-    // Into host memory, by an atomic of the device.
+    // Into host memory, by a device atomic.
     good(total.launch(Shape::threads(1000), 0, &[good(pinned.device())?, values.0, 1000]))?;
     good(synchronize(0))?;
     assert_eq!(pinned.word().load(std::sync::atomic::Ordering::Acquire), 500_500);
@@ -89,7 +89,7 @@ fn a_region_of_memory_goes_to_a_kernel_by_its_own_address() -> Result {
     Ok(())
 }
 
-/// What `take` is called with, laid out as its parameters are.
+/// The arguments of `take`, in the layout of its parameters.
 fn packed(target: u64) -> Vec<u8> {
     let mut block = vec![0xee_u8; 48];
     block[0] = 0xa1;
@@ -123,14 +123,14 @@ fn parameters_of_every_size_arrive_by_pointers_and_in_a_buffer() -> Result {
     assert_eq!(doubles(target.0), taken(), "in a buffer");
 
     cuda::memset_d8(target.0, 0, 48);
-    // Each at an address that is not aligned for it.
+    // Each at a misaligned address.
     let offsets = [0, 2, 4, 8, 16, 24, 40];
     let shifted: Vec<u8> = [0].into_iter().chain(block.iter().copied()).collect();
     let mut pointers: Vec<*const u8> = offsets.iter().map(|offset| shifted[1 + offset..].as_ptr()).collect();
     good(take.launch_raw(Shape::ONE, 0, pointers.as_mut_ptr().cast(), std::ptr::null_mut()))?;
     assert_eq!(doubles(target.0), taken(), "by pointers");
 
-    // A structure may have padding at its end.
+    // The buffer may have padding at its end.
     cuda::memset_d8(target.0, 0, 48);
     good(take.launch_with_buffer(Shape::ONE, 0, &[block.clone(), vec![7; 8]].concat()))?;
     assert_eq!(doubles(target.0), taken(), "in a larger buffer");
@@ -141,7 +141,7 @@ fn parameters_of_every_size_arrive_by_pointers_and_in_a_buffer() -> Result {
 fn parameters_that_are_missing_or_given_twice_are_refused() -> Result {
     let (_context, _gpu) = open()?;
     if simcuda().is_none() {
-        eprintln!("skipped: what a real driver does then is not documented");
+        eprintln!("skipped: the behaviour of a real driver is not documented");
         return Ok(());
     }
     let module = good(Module::load(KERNELS))?;
@@ -216,7 +216,11 @@ fn shared_memory_beyond_48_kib_must_be_requested() -> Result {
     assert_eq!(reverse.attribute(MAX_DYNAMIC_SHARED), Ok(64 << 10));
     assert_eq!(launch(64 << 10), Ok(reversed));
     assert_eq!(launch((64 << 10) + 4), Err(codes::INVALID_VALUE));
-    assert_eq!(reverse.set_attribute(MAX_DYNAMIC_SHARED, 1 << 20), Err(codes::INVALID_VALUE), "more than there is");
+    assert_eq!(
+        reverse.set_attribute(MAX_DYNAMIC_SHARED, 1 << 20),
+        Err(codes::INVALID_VALUE),
+        "more than the device has"
+    );
     Ok(())
 }
 
@@ -228,7 +232,7 @@ fn a_launch_without_a_context_or_with_a_stale_handle_is_refused() -> Result {
     let without = cuda::no_context(|| nothing.launch(Shape::ONE, 0, &[]));
     assert_eq!(without, Err(codes::INVALID_CONTEXT));
     if simcuda().is_none() {
-        // A real driver follows stale handles.
+        // A real driver dereferences stale handles.
         return Ok(());
     }
     drop(module);
@@ -320,7 +324,7 @@ fn the_blocks_of_a_cooperative_launch_wait_for_each_other_and_must_fit_on_the_de
     }
     assert_eq!(launch(1 << 20), Err(codes::COOPERATIVE_LAUNCH_TOO_LARGE));
     if simcuda().is_some() {
-        assert_eq!(launch(33), Err(codes::NOT_SUPPORTED), "more than run at the same time here");
+        assert_eq!(launch(33), Err(codes::NOT_SUPPORTED), "more than can run at the same time");
     }
     Ok(())
 }
@@ -349,7 +353,7 @@ fn the_old_way_to_launch_still_works() -> Result {
     good(call!(cuLaunchGridAsync(add_one.0 => usize, 10 => i32, 1 => i32, 0 => usize)))?;
     let expected = (0..100).map(|i| u32::from(i < 10) + u32::from(i < 50) + u32::from(i < 95));
     assert_eq!(device_words(values.0, 100), expected.collect::<Vec<_>>());
-    // A float goes where it is put.
+    // A float parameter at its offset.
     good(call!(cuParamSetf(add_one.0 => usize, 8 => i32, f32::from_bits(3) => f32)))?;
     good(call!(cuLaunch(add_one.0 => usize)))?;
     assert_eq!(device_words(values.0, 4), [4, 4, 4, 3]);

@@ -1,4 +1,4 @@
-//! Libraries, whose kernels belong to no context, and the linker.
+//! Libraries, whose kernels are independent of contexts, and the linker.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr::null;
@@ -72,7 +72,7 @@ fn a_librarys_kernel_runs_in_the_context_that_is_current() -> Result {
     launch_twice()?;
     let there = good(function_of(add_one))?;
     other.destroy();
-    assert_ne!(good(function_of(add_one))?, there, "a function is one context's");
+    assert_ne!(good(function_of(add_one))?, there, "each context has its own function");
     launch_twice()
 }
 
@@ -162,7 +162,7 @@ fn a_library_needs_no_context_to_be_loaded() -> Result {
     good(synchronize(0))
 }
 
-/// The linker's output for some inputs, or the code of what refused them.
+/// The linker's output for the inputs, or the error code of the failed call.
 fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
     let linker: usize = given(
         |out| call!(cuLinkCreate_v2(0 => c_uint, null() => *const c_uint, null() => *const usize, out => *mut usize)),
@@ -176,7 +176,7 @@ fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
         }
         let (mut output, mut size): (*const u8, usize) = (null(), 0);
         call!(cuLinkComplete(linker => usize, &raw mut output => *mut *const u8, &raw mut size => *mut usize))?;
-        // SAFETY: the driver keeps so many bytes until the linker is destroyed.
+        // SAFETY: the driver keeps this number of bytes until the linker is destroyed.
         Ok(unsafe { std::slice::from_raw_parts(output, size) }.to_vec())
     })();
     call!(cuLinkDestroy(linker => usize))?;
@@ -195,7 +195,7 @@ fn what_the_linker_makes_of_ptx_can_be_loaded() -> Result {
     good(good(module.function("add_one"))?.launch(Shape::threads(10), 0, &[values.0, 10]))?;
     assert_eq!(device_words(values.0, 10), [1; 10]);
 
-    // Two texts, each with a header of its own.
+    // Two PTX texts, each with its header.
     let second = ".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry second()\n{\n    ret;\n}\n\0";
     let module = good(Module::load_image(&good(link(&[(PTX, &first), (PTX, second.as_bytes())]))?))?;
     for name in ["second", "nothing"] {

@@ -1,5 +1,5 @@
-//! Modules and kernels of the CUDA driver, on memory of ours and of its own: what a GPU does with them, the simulated
-//! driver does too.
+//! Modules and kernels of the CUDA driver, on this crate's memory and the driver's: the same tests pass on a GPU and on
+//! the simulated driver.
 #![expect(unsafe_code, reason = "calls the driver's functions")]
 
 mod driver;
@@ -20,23 +20,23 @@ use support::Result;
 /// The kernels of these tests.
 const KERNELS: &str = include_str!("kernels.ptx");
 
-/// The number of KERNELS' kernels.
+/// The number of kernels in KERNELS.
 fn kernels() -> usize {
     KERNELS.matches(".entry ").count()
 }
 
-/// Device 0, with its primary context current. Take it apart as `(_context, gpu)`: the context must go last.
+/// Device 0, with its primary context current. Destructure as `(_context, gpu)`: the context must be dropped last.
 fn open() -> Result<(PrimaryContext, Vkgdr)> {
     let context = PrimaryContext::retain_and_push(0);
     Ok((context, Vkgdr::open(0, OpenFlags::empty())?))
 }
 
-/// A call's result as a test's: the code becomes an error.
+/// Converts a call's result to a test's: the code becomes an error.
 fn good<T>(result: driver::Call<T>) -> Result<T> {
     result.map_err(|code| format!("the driver says {}", support::driver::error_name(code)).into())
 }
 
-/// Fails unless the message says all of `parts`.
+/// Fails unless the message contains all of `parts`.
 #[track_caller]
 fn assert_says(text: &str, parts: &[&str]) {
     for part in parts {
@@ -44,7 +44,7 @@ fn assert_says(text: &str, parts: &[&str]) {
     }
 }
 
-/// Words as the bytes that they are.
+/// The bytes of words.
 fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
@@ -53,7 +53,7 @@ fn words_of(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
-/// What the device has, as words.
+/// Words in device memory.
 fn device_words(address: u64, n: usize) -> Vec<u32> {
     let mut bytes = vec![0; n * 4];
     support::cuda::memcpy_dtoh(&mut bytes, address);

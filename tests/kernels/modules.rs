@@ -1,4 +1,4 @@
-//! What a module has: kernels, variables, and what they say about themselves.
+//! Modules: kernels, variables and their attributes.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use vkgdr::cudarc::driver::sys::{CUfunc_cache, CUfunction_attribute as Attribute};
@@ -28,7 +28,7 @@ fn a_module_finds_its_kernels_by_name_and_counts_them() -> Result {
     Ok(())
 }
 
-/// A name that the driver keeps.
+/// Reads a name owned by the driver.
 fn text(pointer: *const c_char) -> String {
     // SAFETY: the driver's names are terminated strings, and their module is loaded.
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
@@ -101,10 +101,10 @@ fn the_host_reads_and_writes_the_variables_that_kernels_use() -> Result {
     assert_eq!(device_words(target.0, 4), [3, 30, 300, 3000]);
     cuda::memcpy_htod(factors, &bytes_of(&[2, 3, 5, 7]));
     good(scale.launch(Shape::block(4), 0, &[target.0]))?;
-    assert_eq!(device_words(target.0, 4), [8, 12, 20, 28], "the kernel counted, the host wrote");
+    assert_eq!(device_words(target.0, 4), [8, 12, 20, 28], "the kernel's count times the host's value");
     assert_eq!(device_words(counter, 1), [5]);
 
-    // A second module has variables of its own.
+    // A second module has its own variables.
     let other = good(Module::load(KERNELS))?;
     assert_eq!(device_words(good(other.variable("counter"))?.0, 1), [3]);
     Ok(())
@@ -114,13 +114,13 @@ fn the_host_reads_and_writes_the_variables_that_kernels_use() -> Result {
 fn a_module_that_is_unloaded_is_gone_with_its_handles_and_variables() -> Result {
     let (_context, _gpu) = open()?;
     let Some(sim) = simcuda() else {
-        eprintln!("skipped: a real driver follows stale handles");
+        eprintln!("skipped: a real driver dereferences stale handles");
         return Ok(());
     };
     let before = sim.live_objects();
     let module = good(Module::load(KERNELS))?;
     assert_eq!(sim.live_objects_of("module"), 1);
-    assert_eq!(sim.live_objects(), before + 1, "variables are the module's");
+    assert_eq!(sim.live_objects(), before + 1, "variables are part of the module");
     let (function, (counter, _)) = (good(module.function("scale"))?, good(module.variable("counter"))?);
     good(module.unload())?;
     assert_eq!(sim.live_objects(), before);
@@ -133,7 +133,7 @@ fn a_module_that_is_unloaded_is_gone_with_its_handles_and_variables() -> Result 
         "a module is no function"
     );
     let copied = call!(cuMemsetD8_v2(counter => u64, 0 => u8, 4 => usize));
-    assert_eq!(copied, Err(codes::INVALID_VALUE), "its variables are no memory any more");
+    assert_eq!(copied, Err(codes::INVALID_VALUE), "its variables are freed");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Kernels that run for long: who waits for them, what they see meanwhile, and how they end.
+//! Long-running kernels: waits for them, visibility of writes meanwhile, and their end.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -38,7 +38,7 @@ fn another_streams_work_waits_for_a_kernel_behind_an_event_only() -> Result {
     good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&one), &[good(flag.device())?, 1]))?;
     good(store.launch(Shape::ONE, handle(&one), &[good(target.device())?, 11]))?;
     good(call!(cuEventRecord(event => usize, handle(&one) => usize)))?;
-    // Without the event nothing holds the second stream up.
+    // Without the event nothing blocks the second stream.
     good(store.launch(Shape::ONE, handle(&two), &[good(target.device())?, 5]))?;
     two.synchronize();
     assert_eq!(target.word().load(Ordering::Acquire), 5);
@@ -50,14 +50,14 @@ fn another_streams_work_waits_for_a_kernel_behind_an_event_only() -> Result {
     assert_eq!(target.word().load(Ordering::Acquire), 5);
     flag.word().store(1, Ordering::Release);
     two.synchronize();
-    assert_eq!(target.word().load(Ordering::Acquire), 22, "after 11, which the first stream wrote");
+    assert_eq!(target.word().load(Ordering::Acquire), 22, "after the first stream wrote 11");
     good(call!(cuEventQuery(event => usize)))?;
     good(call!(cuEventDestroy_v2(event => usize)))?;
     one.synchronize();
     Ok(())
 }
 
-/// The CPU writes through the library's mapped pointer, a kernel that is running answers in memory of another kind.
+/// The CPU writes through the library's host pointer, and a running kernel answers in memory of another kind.
 fn ping_pong(flag_kind: MemoryKind, reply_kind: MemoryKind, rounds: u32) -> Result {
     let (_context, gpu) = open()?;
     let module = good(Module::load(KERNELS))?;
@@ -102,12 +102,12 @@ fn memory_comes_and_goes_while_a_kernel_runs() -> Result {
     let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
     good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
     if simcuda().is_some() {
-        // A real driver may wait for the kernel when it frees.
+        // On a real driver the free may wait for the kernel.
         for round in 0..200_u32 {
             let len = 4096 + usize::try_from(round)?;
             drop(good(Buffer::new(len))?);
             let mut memory = RawMemory::allocate(&gpu, len, MemoryKind::Mapped)?;
-            // SAFETY: nothing uses it.
+            // SAFETY: nothing uses the memory.
             unsafe { memory.free() }?;
         }
     }
@@ -146,7 +146,7 @@ fn child_in_order() -> Result {
     Ok(())
 }
 
-/// Starts a kernel that waits for ever.
+/// Starts a kernel that never ends.
 fn start_endless(stream: usize) -> Result<(Module, Pinned)> {
     let module = good(Module::load(KERNELS))?;
     let flag = good(Pinned::new(0))?;
@@ -160,12 +160,12 @@ fn a_process_ends_whatever_its_kernels_do() -> Result {
         let (context, gpu) = open()?;
         let endless = start_endless(0)?;
         child::say("running");
-        // As at the end of a program that never cleans up.
+        // The end of a program without cleanup.
         let _kept = Box::leak(Box::new((endless, gpu, context)));
         return Ok(());
     }
     if simcuda().is_none() {
-        eprintln!("skipped: a kernel that never ends, on a GPU that others may use");
+        eprintln!("skipped: a kernel that never ends would block other users of a GPU");
         return Ok(());
     }
     let said = child::run(child::command("running::a_process_ends_whatever_its_kernels_do", "endless")?)?;
@@ -176,7 +176,7 @@ fn a_process_ends_whatever_its_kernels_do() -> Result {
 #[test]
 fn a_context_that_is_destroyed_ends_its_kernels_and_leaves_nothing_behind() -> Result {
     let Some(sim) = simcuda() else {
-        eprintln!("skipped: a kernel that never ends, on a GPU that others may use");
+        eprintln!("skipped: a kernel that never ends would block other users of a GPU");
         return Ok(());
     };
     driver::initialise();
@@ -186,7 +186,7 @@ fn a_context_that_is_destroyed_ends_its_kernels_and_leaves_nothing_behind() -> R
     context.destroy();
     let text = sim.last_kernel_fault().unwrap_or_default();
     assert!(text.contains("wait_for") && text.contains("context was destroyed"), "{text:?}");
-    // Both went with the context.
+    // Both were destroyed with the context.
     drop((module, flag));
     assert_eq!(sim.live_objects(), before);
     Ok(())
@@ -195,7 +195,7 @@ fn a_context_that_is_destroyed_ends_its_kernels_and_leaves_nothing_behind() -> R
 #[test]
 fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
     if simcuda().is_none() {
-        eprintln!("skipped: what a real driver does then is not documented");
+        eprintln!("skipped: the behaviour of a real driver is not documented");
         return Ok(());
     }
     let (_primary, _gpu) = open()?;

@@ -1,4 +1,4 @@
-//! Failures on request: every function of modules and launches fails with the code that was asked for.
+//! Fault injection: every function of modules and launches fails with the requested code.
 
 use crate::driver::{Module, Shape, outcome, symbol, synchronize};
 use crate::{KERNELS, Result, good, open};
@@ -74,19 +74,19 @@ const FUNCTIONS: [&str; 61] = [
 fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
     let (_context, _gpu) = open()?;
     let Some(sim) = simcuda() else {
-        eprintln!("skipped: a real driver does not fail on request");
+        eprintln!("skipped: fault injection needs the simulated driver");
         return Ok(());
     };
     let before = sim.live_objects();
     for name in FUNCTIONS {
-        // With as many zeros as the longest has arguments.
+        // With zeros for the longest list of arguments.
         type Function =
             unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize, usize, usize) -> i32;
-        // SAFETY: no driver function but those with a float has other arguments than integers and pointers.
+        // SAFETY: except for functions with a float, all arguments are integers and pointers.
         let function = unsafe { symbol::<Function>(name) };
         sim.clear_faults();
         sim.fail(name, 1, codes::UNKNOWN);
-        // SAFETY: a function that fails on request does nothing, or finds that 0 is no handle.
+        // SAFETY: a function with an injected fault does nothing, or rejects 0 as a handle.
         let code = outcome(unsafe { function(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) });
         assert_eq!(code, Err(codes::UNKNOWN), "{name}");
         let base = sim.last_fault().unwrap_or_default();
@@ -101,7 +101,7 @@ fn every_function_of_modules_and_launches_can_be_made_to_fail() -> Result {
 fn a_module_is_unloaded_though_its_unloading_is_made_to_fail() -> Result {
     let (_context, _gpu) = open()?;
     let Some(sim) = simcuda() else {
-        eprintln!("skipped: a real driver does not fail on request");
+        eprintln!("skipped: fault injection needs the simulated driver");
         return Ok(());
     };
     let module = good(Module::load(KERNELS))?;
@@ -115,7 +115,7 @@ fn a_module_is_unloaded_though_its_unloading_is_made_to_fail() -> Result {
 fn a_launch_that_is_made_to_fail_does_nothing() -> Result {
     let (_context, _gpu) = open()?;
     let Some(sim) = simcuda() else {
-        eprintln!("skipped: a real driver does not fail on request");
+        eprintln!("skipped: fault injection needs the simulated driver");
         return Ok(());
     };
     let module = good(Module::load(KERNELS))?;

@@ -1,6 +1,6 @@
-//! A logger may use the library: no line is logged while something is locked that a logger may need.
+//! A logger may use the library: no line is logged while a lock is held that a logger may need.
 //!
-//! What would be locked for ever hangs here, and the test runner ends it.
+//! A deadlock hangs the test, and the test runner ends it.
 
 mod panics;
 
@@ -19,7 +19,7 @@ use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr}
 
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 
-/// Does what a test asks for at each line of the library's, but not for lines that come of that.
+/// A logger that runs the test's work at each line of the library, except for lines logged by that work.
 struct Logger;
 
 type Work = Arc<dyn Fn() + Send + Sync>;
@@ -49,7 +49,7 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Logs with this work from now on, until the result is dropped.
+/// Runs `work` at each log line until the result is dropped.
 fn log_with(work: impl Fn() + Send + Sync + 'static) -> Logging {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -62,7 +62,7 @@ fn log_with(work: impl Fn() + Send + Sync + 'static) -> Logging {
     Logging
 }
 
-/// While there is work for the logger.
+/// Clears the logger's work on drop.
 struct Logging;
 
 impl Drop for Logging {
@@ -95,7 +95,7 @@ fn a_logger_may_copy_when_the_copy_engine_says_something() -> Result {
     let memory = Memory::allocate(&gpu, 4096, MAPPED)?;
     let other = Memory::allocate(&gpu, 4096, MAPPED)?;
     let _logging = log_with(move || fail_on_error(other.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])));
-    // The engine's first stream is made, its second not, and the first is not destroyed either.
+    // The engine's first stream is created, its second fails, and so does destroying the first.
     simcuda.fail("cuStreamCreate", 2, codes::OUT_OF_MEMORY);
     simcuda.fail("cuStreamDestroy", 1, codes::INVALID_HANDLE);
     assert!(memory.write_with(CopyPolicy::Dma, 0, &[2_u8; 64]).is_err());
@@ -115,7 +115,7 @@ fn a_logger_may_calibrate_when_a_calibration_says_something() -> Result {
     simcuda.fail("cuMemFree", 1, codes::INVALID_HANDLE);
     let thresholds = gpu.calibrate()?;
     assert_eq!(lines(), 1);
-    assert_eq!(gpu.calibrate()?, thresholds, "the first that was measured holds");
+    assert_eq!(gpu.calibrate()?, thresholds, "the first result is kept");
     Ok(())
 }
 
@@ -128,7 +128,7 @@ fn a_logger_locked_by_another_thread_may_wait_for_a_pool_that_logs() -> Result {
     let options = PoolOptions::new(MAPPED).block_len(256 << 10).largest_piece(CHUNK);
     let pool = Pool::new(&gpu, options)?;
     let first: Vec<_> = (0..4).map(|_| pool.allocate(CHUNK)).collect::<vkgdr::Result<_>>()?;
-    // The device has had them, so that the next allocation waits for the context, fails to, and says so.
+    // Exposed chunks, so that the next allocation waits for the context; the wait fails and logs a line.
     first.iter().for_each(|chunk| assert_ne!(chunk.device_ptr(), 0));
     drop(first);
     let _logging = log_with(|| drop(lock(&HELD)));
@@ -137,7 +137,7 @@ fn a_logger_locked_by_another_thread_may_wait_for_a_pool_that_logs() -> Result {
         let pool = &pool;
         let other = scope.spawn(move || {
             let _held = lock(&HELD);
-            // A send cannot fail: the receiver waits for it.
+            // The send succeeds, since the receiver waits for it.
             say_held.send(()).unwrap_or_default();
             while lines() == 0 {
                 thread::yield_now();
@@ -158,7 +158,7 @@ fn a_logger_locked_by_another_thread_may_wait_for_a_pool_that_logs() -> Result {
     Ok(())
 }
 
-/// Runs a check in a process that is asked for a copy routine that there is not, which is said once.
+/// Runs a check in a process with an unknown VKGDR_COPY, for which the library logs one line.
 fn with_a_complaint(test: &str, check: impl FnOnce(&Vkgdr) -> Result) -> Result {
     if child::role().is_some() {
         check(&Vkgdr::open_primary_context(0, OpenFlags::empty())?)?;
@@ -187,9 +187,9 @@ fn a_logger_may_use_the_pool_whose_first_memory_says_something() -> Result {
 fn a_logger_that_panics_while_memory_is_made_leaves_nothing_half_made() -> Result {
     with_a_complaint("a_logger_that_panics_while_memory_is_made_leaves_nothing_half_made", |gpu| {
         let logging = log_with(|| resume_unwind(Box::new("in the logger")));
-        // Cached memory on every GPU: only of that it is asked how it is copied.
+        // A kind that is cached on every GPU, so that the routine is chosen, and logged, for it.
         let memory = catch_unwind(AssertUnwindSafe(|| Memory::allocate(gpu, 4096, MemoryKind::Host)));
-        assert!(memory.is_err() && lines() == 1, "the logger was not asked");
+        assert!(memory.is_err() && lines() == 1, "the logger was not called");
         drop(logging);
         Memory::allocate(gpu, 4096, MemoryKind::Host)?.write(0, &[1_u8; 4096])?;
         Ok(())

@@ -1,4 +1,4 @@
-//! The CPU's access: flush and invalidate, and ranges at the edges.
+//! CPU access: flush, invalidate, and edge cases of ranges.
 
 use support::cuda;
 use support::ledger::Calls;
@@ -12,7 +12,7 @@ pub(crate) const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 pub(crate) const SIZE: usize = 4097;
 pub(crate) const MODES: [MapMode; 4] = [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard];
 
-/// Counts flushes and invalidates that reach the driver.
+/// Counts the flushes and invalidates that call the driver.
 pub(crate) struct Syncs {
     flushes: Calls,
     invalidates: Calls,
@@ -202,7 +202,7 @@ fn ranges_may_be_written_in_every_way_that_rust_has() -> Result {
     Ok(())
 }
 
-/// As errors begin that say that a range is out of range.
+/// The prefix of out-of-range errors.
 fn bytes_at(len: usize, offset: usize) -> String {
     let (unit, is) = if len == 1 { ("byte", "is") } else { ("bytes", "are") };
     format!("{len} {unit} at offset {offset} {is}")

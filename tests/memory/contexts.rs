@@ -1,4 +1,4 @@
-//! Contexts: memory finds its own from any thread, leaves the current one alone, and survives its end.
+//! Contexts: memory enters its own from any thread, restores the current one, and survives its destruction.
 
 use std::ptr::null_mut;
 use std::thread;
@@ -15,8 +15,8 @@ const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = 4097;
 
-/// Whether somebody retains the primary context of device 0. Needs an initialised driver.
-#[expect(unsafe_code, reason = "asks the driver")]
+/// Whether the primary context of device 0 is retained. Needs an initialised driver.
+#[expect(unsafe_code, reason = "queries the driver")]
 fn primary_is_active() -> Result<bool> {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: both are valid outputs.
@@ -25,7 +25,7 @@ fn primary_is_active() -> Result<bool> {
     Ok(active != 0)
 }
 
-/// Uses memory in every way that needs its context or its host view.
+/// Performs every operation that needs the memory's context or host view.
 fn use_it(memory: &Memory) -> Result {
     host_write(memory, 3, b"used")?;
     memory.map(MapMode::ReadWrite, 1..=99)?.finish()?;
@@ -33,7 +33,7 @@ fn use_it(memory: &Memory) -> Result {
     Ok(())
 }
 
-/// Runs on a thread of its own, which starts without a context.
+/// Runs on a new thread, which has no current context.
 fn elsewhere<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let result = thread::scope(|scope| scope.spawn(|| work().map_err(|error| error.to_string())).join());
     Ok(result.map_err(|_| "the thread panicked")??)
@@ -114,7 +114,7 @@ fn a_stream_is_bound_and_waited_for_whichever_context_is_current() -> Result {
 
 #[expect(unsafe_code, reason = "the stream is kept alive by the caller")]
 fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
-    // SAFETY: the tests keep the stream until the memory is gone.
+    // SAFETY: the tests keep the stream until the memory is freed.
     unsafe { memory.bind_raw_stream(stream.raw()) }
 }
 
@@ -131,7 +131,7 @@ fn two_contexts_each_keep_their_own_memory() -> Result {
     host_write(&in_second, 0, &pattern(SIZE, 2))?;
     assert_eq!(device_read(in_second.device_ptr(), SIZE), pattern(SIZE, 2));
     first.with_current(|| assert_eq!(device_read(in_first.device_ptr(), SIZE), pattern(SIZE, 1)));
-    // Each is freed in its own, though the other is current.
+    // Each is freed in its own context while the other is current.
     drop(in_first);
     assert_eq!(Live::now(), before.plus_one(MAPPED));
     first.with_current(|| drop(in_second));
@@ -163,7 +163,7 @@ fn memory_survives_a_context_that_was_destroyed_first() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     host_write(&memory, 0, &pattern(SIZE, 4))?;
     context.destroy();
-    // The CPU's side is Vulkan's, which is still there.
+    // The host view belongs to Vulkan and is still valid.
     assert_eq!(host_read(&memory, 0, SIZE)?, pattern(SIZE, 4));
     logs::capture();
     drop(memory);
@@ -275,7 +275,7 @@ fn a_new_context_at_the_address_of_the_old_one_is_not_confused_with_it() -> Resu
     let lost = Memory::allocate(&gpu, SIZE, MAPPED)?;
     drop(old);
     if primary_is_active()? {
-        return skip("somebody else retains the primary context");
+        return skip("the primary context is retained elsewhere in the process");
     }
     let new = PrimaryContext::retain_and_push(0);
     if new.raw() != address {
@@ -289,7 +289,7 @@ fn a_new_context_at_the_address_of_the_old_one_is_not_confused_with_it() -> Resu
     let calls = ["cuMemFree", "cuDestroyExternalMemory", "cuCtxSynchronize"].map(Calls::of);
     drop(lost);
     for calls in calls {
-        calls.assert(0, "in the new context, for memory of the old one");
+        calls.assert(0, "none in the new context for memory of the old one");
     }
     let lines = logs::captured();
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -306,7 +306,7 @@ fn a_new_context_at_the_address_of_the_old_one_is_not_confused_with_it() -> Resu
 #[test]
 fn a_primary_handle_holds_the_primary_context_until_it_is_dropped() -> Result {
     drop(Vkgdr::open(0, NONE)?);
-    assert!(!primary_is_active()?, "an ordinary handle retains it");
+    assert!(!primary_is_active()?, "a plain handle retains it");
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
     let clone = gpu.clone();
     assert!(primary_is_active()?);
@@ -335,7 +335,7 @@ fn memory_holds_the_primary_context_longer_than_its_handle() -> Result {
     assert!(!primary_is_active()?);
     assert_eq!(current(), null_mut());
     assert_eq!(Live::now(), before);
-    assert_eq!(logs::captured(), [""; 0], "the context was there to the end");
+    assert_eq!(logs::captured(), [""; 0], "the context existed until the free");
     Ok(())
 }
 
@@ -354,9 +354,9 @@ fn memory_whose_free_is_deferred_holds_the_primary_context() -> Result {
         gate.open();
         stream.synchronize();
     }
-    assert!(primary_is_active()?, "the queued memory holds it");
+    assert!(primary_is_active()?, "the deferred free keeps it");
     logs::capture();
-    // Any handle of the GPU looks after the queue.
+    // Any handle of the GPU collects deferred frees.
     assert_eq!(Vkgdr::open(0, NONE)?.collect(), 1);
     assert!(!primary_is_active()?);
     assert_eq!(Live::now(), before);

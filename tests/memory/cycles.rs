@@ -1,4 +1,4 @@
-//! Many allocations, one after the other and on many threads at once: nothing is left of them.
+//! Many allocations and frees, in sequence and on many threads at once: nothing is left behind.
 #![expect(unsafe_code, reason = "raw memory is freed by hand, and raw streams are bound")]
 
 use std::sync::Barrier;
@@ -15,14 +15,14 @@ const THREADS: usize = 8;
 const CYCLES_A_THREAD: usize = 2_000;
 const SIZES: [usize; 5] = [1, 4095, 4096, 4097, 65_536];
 
-/// All the cycles; a tenth on a GPU under the validation layer, which judges each call by itself, where a cycle takes
-/// milliseconds and the whole run has minutes.
+/// The number of cycles; a tenth on a GPU under the validation layer, where a cycle takes milliseconds. The layer
+/// checks each call separately, so that fewer cycles suffice there.
 fn cycles(all: usize) -> usize {
     let validated = std::env::var("VK_INSTANCE_LAYERS").is_ok_and(|layers| layers.contains("validation"));
     if validated && support::driver::has_gpu() { all / 10 } else { all }
 }
 
-/// Allocates and frees once: one of both types, kind and size in turn.
+/// Allocates and frees once; memory type, kind and size change with each call.
 fn cycle(gpu: &Vkgdr, number: usize) -> Result {
     let kind = MemoryKind::ALL[number / 2 % MemoryKind::ALL.len()];
     if !gpu.supports(kind) {
@@ -39,7 +39,7 @@ fn cycle(gpu: &Vkgdr, number: usize) -> Result {
     Ok(())
 }
 
-/// One cycle of everything that `cycle` does.
+/// Runs all variants of `cycle` once.
 fn warm_up(gpu: &Vkgdr) -> Result {
     (0..2 * MemoryKind::ALL.len() * SIZES.len()).try_for_each(|number| cycle(gpu, number))
 }
@@ -73,7 +73,7 @@ fn ten_thousand_cycles_of_deferred_frees_leave_nothing() -> Result {
     let target = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     let cycle = |_: usize| -> Result {
         let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
-        // SAFETY: the memory goes before the stream.
+        // SAFETY: the memory is dropped before the stream.
         unsafe { memory.bind_raw_stream(stream.raw()) }?;
         cuda::copy_dtod_async(target.device_ptr(), memory.device_ptr(), 4096, &stream);
         Ok(())
@@ -103,7 +103,7 @@ fn ten_thousand_opens_leave_nothing() -> Result {
     Ok(())
 }
 
-/// Cycles on one of the threads: half of them in the shared handle's primary context, half in one of their own.
+/// The cycles of one thread: even threads use the shared handle's primary context, odd threads their own.
 fn work(shared: &Vkgdr, number: usize, count: usize) -> Result {
     let own = (!number.is_multiple_of(2)).then(|| Context::create(0));
     let gpu = if own.is_some() { Vkgdr::open_current_context(OpenFlags::empty())? } else { shared.clone() };
@@ -133,7 +133,7 @@ fn eight_threads_of_cycles_leave_nothing() -> Result {
     Ok(())
 }
 
-/// In a child: eight threads open the GPU for the first time, all at once.
+/// In a child: eight threads open the GPU for the first time, at the same moment.
 fn open_at_once() -> Result {
     let start = Barrier::new(THREADS);
     let uuids: Vec<_> = thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Exported memory: descriptors that make more memory with the same bytes.
-#![expect(unsafe_code, reason = "vouches for descriptors, and asks the system about them")]
+//! Exported memory: descriptors, and imports that share their bytes.
+#![expect(unsafe_code, reason = "imports descriptors, and queries the system about them")]
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,13 +13,13 @@ use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr};
 const NONE: OpenFlags = OpenFlags::empty();
 const FORCED: OpenFlags = OpenFlags::FORCE_NON_COHERENT;
 const MAPPED: MemoryKind = MemoryKind::Mapped;
-/// Not whole atoms.
+/// Not a multiple of the atom.
 const SIZE: usize = 4097;
 
-/// Memory of what `of` was exported as.
+/// Imports the memory exported from `of`.
 #[track_caller]
 fn import(gpu: &Vkgdr, fd: OwnedFd, of: &Memory) -> vkgdr::Result<Memory> {
-    // SAFETY: the tests import what they exported, on the same GPU.
+    // SAFETY: exported on the same GPU from memory of this kind and length.
     unsafe { Memory::import_fd(gpu, fd, of.len(), of.kind()) }
 }
 
@@ -73,12 +73,12 @@ fn the_bytes_live_as_long_as_the_last_that_shares_them() -> Result {
     assert_eq!(gpu.live_allocations(), before.1 + 2);
     memory.free()?;
     assert_eq!(Live::now(), before.0.plus_one(MAPPED));
-    assert!(host_read(&first, 0, SIZE)? == pattern(SIZE, 5), "the import holds the bytes");
+    assert!(host_read(&first, 0, SIZE)? == pattern(SIZE, 5), "the import keeps the bytes");
     let (len, kind) = (first.len(), first.kind());
     first.free()?;
-    // SAFETY: exported from such memory above.
+    // SAFETY: exported above from memory of this kind and length.
     let second = unsafe { Memory::import_fd(&gpu, fd, len, kind) }?;
-    assert!(device_read(second.device_ptr(), SIZE) == pattern(SIZE, 5), "the descriptor holds the bytes");
+    assert!(device_read(second.device_ptr(), SIZE) == pattern(SIZE, 5), "the descriptor keeps the bytes");
     second.free()?;
     assert_eq!((Live::now(), gpu.live_allocations()), before);
     Ok(())
@@ -94,7 +94,7 @@ fn handles_that_differ_in_coherence_share_memory() -> Result {
         assert_ne!(memory.is_coherent(), imported.is_coherent());
         host_write(&memory, 0, &pattern(SIZE, 6))?;
         assert!(host_read(&imported, 0, SIZE)? == pattern(SIZE, 6));
-        // Whole atoms, beyond the end that was asked for.
+        // Whole atoms, beyond the requested length.
         imported.flush(SIZE - 1..)?;
         memory.invalidate(SIZE - 1..)?;
     }
@@ -119,7 +119,7 @@ fn an_exported_descriptor_is_closed_in_other_programs() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     for fd in [memory.export_fd()?, memory.export_fd()?] {
-        // SAFETY: asks for the flags of an open descriptor.
+        // SAFETY: reads the flags of an open descriptor.
         let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
         assert_eq!(flags, libc::FD_CLOEXEC);
     }
@@ -132,7 +132,7 @@ fn a_refused_import_uses_its_descriptor_up_and_leaves_nothing() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     import(&gpu, memory.export_fd()?, &memory)?.free()?;
     let (before, live) = (Snapshot::take(), Live::now());
-    // SAFETY: refused before the descriptor is looked at.
+    // SAFETY: refused before the descriptor is used.
     let error = refused(unsafe { Memory::import_fd(&gpu, memory.export_fd()?, 0, MAPPED) });
     assert!(matches!(error, Error::ZeroSize { kind: MAPPED }), "{error}");
     // SAFETY: as above.
@@ -147,18 +147,18 @@ fn a_refused_import_uses_its_descriptor_up_and_leaves_nothing() -> Result {
 fn a_driver_that_closes_a_descriptor_and_then_fails_closes_no_other() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     if support::simcuda().is_none() {
-        return skip("what a driver does with a file that is no memory is only known of lavapipe");
+        return skip("only lavapipe's response to a descriptor that is not memory is known");
     }
     let before = Snapshot::take();
     let mut files = Vec::new();
     for _ in 0..4 {
         let fd = OwnedFd::from(File::open("/dev/null")?);
-        // SAFETY: lavapipe finds out that this is no memory.
+        // SAFETY: lavapipe detects that this is not memory.
         let error = refused(unsafe { Memory::import_fd(&gpu, fd, SIZE, MAPPED) });
         assert!(error.vulkan_code().is_some(), "{error}");
         files.push(File::open("/dev/zero")?);
     }
-    // Each is still open.
+    // All of them are still open.
     files.iter().try_for_each(|file| file.metadata().map(drop))?;
     drop(files);
     Snapshot::assert_unchanged(&before);

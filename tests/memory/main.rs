@@ -1,4 +1,4 @@
-//! Memory and its parts: allocation, access by both sides, contexts, export, and its end.
+//! Memory and regions: allocation, access from both sides, contexts, export and freeing.
 
 mod access;
 mod contexts;

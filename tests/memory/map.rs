@@ -1,4 +1,4 @@
-//! Map guards: the ranges that they flush and invalidate, and the bytes that both sides see.
+//! Map guards: flushed and invalidated ranges, and the bytes seen by both sides.
 
 use support::cuda::{self, Stream};
 use support::{HOST_VIEWS, Result, assert_says, device_read, host_write, pattern, refused, supported};
@@ -41,7 +41,7 @@ fn discarding_part_of_an_atom_invalidates_that_atom_since_the_flush_writes_all_o
             cuda::memcpy_htod(memory.device_ptr(), &expected);
             cuda::synchronize();
             let (syncs, what) = (Syncs::count(), format!("{kind}: {start}..{end}"));
-            // In a region, whose own start is odd.
+            // In a region that starts at an odd offset.
             let region = memory.region(start..)?;
             let mut guard = region.map(MapMode::Discard, ..end - start)?;
             syncs.assert(0, partial_edges(start, end, atom), &what);
@@ -54,7 +54,7 @@ fn discarding_part_of_an_atom_invalidates_that_atom_since_the_flush_writes_all_o
     Ok(())
 }
 
-/// How many of a range's two ends lie within an atom.
+/// The number of ends of a range that are not atom boundaries.
 fn partial_edges(start: usize, end: usize, atom: usize) -> u64 {
     u64::from(!start.is_multiple_of(atom)) + u64::from(!end.is_multiple_of(atom))
 }

@@ -1,5 +1,5 @@
-//! Memory that frees itself: allocation, bytes that both sides see, typed accessors, slices, and its end.
-#![expect(unsafe_code, reason = "takes slices over mapped memory, in the absence of any writer")]
+//! `Memory`: allocation, bytes seen by both sides, typed accessors, slices and freeing.
+#![expect(unsafe_code, reason = "takes slices over mapped memory while nothing writes to it")]
 
 use std::fmt::Debug;
 use std::ptr::null_mut;
@@ -61,7 +61,7 @@ fn the_device_sees_what_the_host_writes_at_any_offset() -> Result {
 #[test]
 fn the_host_sees_what_the_device_fills_and_nothing_beside_it() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    // Reads through a BAR are slow.
+    // Short, since reads through a BAR are slow.
     let len = (1 << 16) + 13;
     for kind in supported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, len, kind)?;
@@ -217,7 +217,7 @@ fn device_memory_has_no_host_view_and_the_error_names_it() -> Result {
     assert_eq!(memory.host_ptr(), None);
     let mut errors =
         vec![refused(memory.write(0, &[1_u8])), refused(memory.read(0, &mut [0_u8])), refused(memory.fill(0..4, 1_u8))];
-    // SAFETY: there is no slice to be had.
+    // SAFETY: the call fails, so that no slice is created.
     errors.push(refused(unsafe { memory.as_slice::<u8>() }));
     // SAFETY: as above.
     errors.push(refused(unsafe { memory.as_mut_slice::<u8>() }));
@@ -225,7 +225,7 @@ fn device_memory_has_no_host_view_and_the_error_names_it() -> Result {
         assert!(matches!(error, Error::NoHostView { kind: MemoryKind::Device }), "{error}");
         assert_says(&error, &["device memory has no host view", "device pointer"]);
     }
-    // Nothing to do is no error, and what is out of range is out of range first.
+    // An empty access is no error; the range is checked before the host view.
     memory.flush(..)?;
     memory.invalidate(1..3)?;
     assert!(matches!(refused(memory.write(4096, &[1_u8])), Error::OutOfRange { .. }));
@@ -241,10 +241,10 @@ fn slices_show_what_the_device_wrote_and_the_device_sees_what_goes_into_them() -
         cuda::memset_d8(memory.device_ptr(), 3, 4096);
         cuda::synchronize();
         memory.invalidate(..)?;
-        // SAFETY: the device has finished, and nobody else has the memory.
+        // SAFETY: the device has finished, and no other code uses the memory.
         let words = unsafe { memory.as_slice::<u32>() }?;
         assert_eq!(words, [0x0303_0303; 1024]);
-        // SAFETY: as above, and the slice before is gone.
+        // SAFETY: as above, and the earlier slice is dropped.
         let floats = unsafe { memory.as_mut_slice::<f32>() }?;
         assert_eq!(floats.len(), 1024);
         floats[1023] = 1.5;
@@ -259,7 +259,7 @@ fn slices_that_do_not_fit_their_element_are_refused() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     for kind in supported(&gpu, &HOST_VIEWS) {
         let mut memory = Memory::allocate(&gpu, 4097, kind)?;
-        // SAFETY: no slice comes into being.
+        // SAFETY: the calls fail, so that no slice is created.
         let length = refused(unsafe { memory.as_slice::<u32>() });
         assert_says(&length, &["the length 4097 is not a multiple of 4 bytes"]);
         // SAFETY: as above.
@@ -270,7 +270,7 @@ fn slices_that_do_not_fit_their_element_are_refused() -> Result {
         let address = refused(unsafe { odd.as_slice::<u32>() });
         assert_says(&address, &["the host address", "is not a multiple of 4 bytes"]);
         assert!(matches!(address, Error::Misaligned { .. }));
-        // SAFETY: nobody writes.
+        // SAFETY: nothing writes to the memory.
         assert_eq!(unsafe { odd.as_slice::<u8>() }?.len(), 4);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Memory that is freed by hand: allocation, addresses, bytes that both sides see, free.
+//! `RawMemory`, freed by hand: allocation, addresses, bytes seen by both sides, free.
 #![expect(unsafe_code, reason = "frees memory by hand and uses its pointers")]
 
 use std::ptr::null_mut;
@@ -14,9 +14,9 @@ use vkgdr::{Error, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 
-/// Frees memory that nothing uses any more.
+/// Frees unused memory.
 fn free(memory: &mut RawMemory) -> vkgdr::Result<()> {
-    // SAFETY: the tests have no device work in flight and keep no pointer.
+    // SAFETY: no device work is pending, and no pointer is used afterwards.
     unsafe { memory.free() }
 }
 
@@ -25,7 +25,7 @@ fn poke(memory: &RawMemory, offset: usize, bytes: &[u8]) -> Result {
     let base = memory.host_ptr().ok_or("no host view")?;
     assert!(offset + bytes.len() <= memory.len());
     for (index, byte) in bytes.iter().enumerate() {
-        // SAFETY: within the memory, as was just checked.
+        // SAFETY: within the memory, as checked above.
         let target = unsafe { base.add(offset + index) };
         // SAFETY: mapped until the memory is freed.
         unsafe { target.write_volatile(*byte) };
@@ -39,7 +39,7 @@ fn peek(memory: &RawMemory, offset: usize, len: usize) -> Result<Vec<u8>> {
     let base = memory.host_ptr().ok_or("no host view")?;
     assert!(offset + len <= memory.len());
     let read = |index| {
-        // SAFETY: within the memory, as was just checked.
+        // SAFETY: within the memory, as checked above.
         let source = unsafe { base.add(offset + index) };
         // SAFETY: mapped until the memory is freed.
         unsafe { source.read_volatile() }
@@ -201,7 +201,7 @@ fn freeing_twice_does_nothing_the_second_time() -> Result {
     free(&mut memory)?;
     let frees = [Calls::of("cuMemFree"), Calls::of("cuDestroyExternalMemory"), Calls::of("vkFreeMemory")];
     free(&mut memory)?;
-    // Not even where no context is current.
+    // No driver call even without a current context.
     no_context(|| free(&mut memory))?;
     for calls in frees {
         calls.assert(0, "the second free");
@@ -222,7 +222,7 @@ fn after_the_free_there_are_no_pointers_and_the_numbers_remain() -> Result {
         assert!(matches!(error, Error::Freed), "{error}");
         assert_says(&error, &["was freed"]);
     }
-    // Every other accessor still answers.
+    // The other accessors still work.
     let _ = (memory.is_coherent(), memory.non_coherent_atom_size());
     assert!(format!("{memory:?}").contains("4097"));
     Ok(())
@@ -268,7 +268,7 @@ fn a_primary_handle_allocates_and_frees_in_the_primary_context_whichever_is_curr
     let mut memory = RawMemory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
     assert_eq!(current(), other.raw());
     drop(other);
-    // It did not belong to the context that is gone.
+    // The memory did not belong to the destroyed context.
     poke(&memory, 0, b"primary")?;
     let other = Context::create(0);
     free(&mut memory)?;
@@ -333,7 +333,9 @@ fn non_coherent_memory_is_flushed_at_every_range_around_the_atoms() -> Result {
 
 #[test]
 fn after_a_reset_of_the_primary_context_freeing_leaves_its_old_handles_alone() -> Result {
-    let Some(sim) = support::simcuda() else { return skip("a reset disturbs every user of a real GPU") };
+    let Some(sim) = support::simcuda() else {
+        return skip("a reset of the primary context affects every user of a real GPU");
+    };
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
     let vulkan = || support::vklayer().map(|layer| layer.live_objects_of("memory"));
     let before = vulkan();
@@ -345,7 +347,7 @@ fn after_a_reset_of_the_primary_context_freeing_leaves_its_old_handles_alone() -
     let freed = calls();
     // SAFETY: nothing uses the memory.
     unsafe { memory.free() }?;
-    assert_eq!(calls(), freed, "called with handles of a context that is gone");
+    assert_eq!(calls(), freed, "a driver call with handles of a destroyed context");
     assert_eq!(vulkan(), before, "Vulkan's side");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Regions: parts of memory with pointers of their own, that keep it alive.
+//! Regions: sub-ranges with pointers of their own, which keep the memory alive.
 
 use support::ledger::Live;
 use support::{
@@ -9,7 +9,7 @@ use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Region};
 const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
 
-/// How far the region's pointers lie behind those of another.
+/// The distance between the pointers of two regions.
 fn offset_of(region: &Region, base: &Region) -> (u64, Option<usize>) {
     let host = |region: &Region| region.host_ptr().map(|pointer| pointer.addr().get());
     let distance = host(region).zip(host(base)).map(|(region, base)| region - base);
@@ -68,7 +68,7 @@ fn a_region_outlives_the_variable_of_its_memory() -> Result {
         let region = memory.region(1000..2000)?;
         drop(memory);
         assert_eq!(Live::now(), before.plus_one(kind));
-        // Others that would take its place.
+        // Later allocations would reuse the memory.
         let others = (0..8).map(|_| Memory::allocate(&gpu, SIZE, kind)).collect::<vkgdr::Result<Vec<_>>>()?;
         for other in &others {
             other.fill(.., 0xee_u8)?;

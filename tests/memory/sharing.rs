@@ -1,4 +1,4 @@
-//! The same bytes at two addresses, the host's and the device's, and in a process that was forked off.
+//! The same bytes at the host's and the device's address, and in a forked process.
 #![expect(unsafe_code, reason = "forks, and reads and writes through raw pointers")]
 
 use std::ptr::NonNull;
@@ -9,21 +9,21 @@ use support::driver::{self, DriverKind};
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 const LEN: usize = 4096 + 17;
-/// What the forked processes say to each other through the shared memory: not yet 0, then one of these.
+/// The messages of forked processes through the shared memory; 0 until then.
 const CHILD_WROTE: u8 = 1;
 const DEVICE_WROTE: u8 = 2;
-/// Seconds after which a child that waits in vain is ended.
+/// Seconds after which a hanging child is killed.
 const PATIENCE: u32 = 60;
 
-/// The bytes that one side writes in a round: different from the other rounds', and from their neighbours.
+/// The bytes that one side writes in a round; they differ from those of other rounds and from their neighbours.
 fn pattern(round: u8, len: usize) -> Vec<u8> {
     (0..=250).cycle().map(|byte: u8| byte ^ round).take(len).collect()
 }
 
-/// Writes through a host pointer, a byte at a time, as a program does that knows nothing of this crate.
+/// Writes through a host pointer byte by byte, without this crate's accessors.
 fn write_through(pointer: NonNull<u8>, bytes: &[u8]) {
     for (index, &byte) in bytes.iter().enumerate() {
-        // SAFETY: the caller's memory has that many bytes.
+        // SAFETY: within the caller's memory.
         let target = unsafe { pointer.add(index) };
         // SAFETY: the memory is mapped; a volatile write may race with the device.
         unsafe { target.write_volatile(byte) };
@@ -32,7 +32,7 @@ fn write_through(pointer: NonNull<u8>, bytes: &[u8]) {
 
 fn read_through(pointer: NonNull<u8>, len: usize) -> Vec<u8> {
     let read = |index| {
-        // SAFETY: the caller's memory has that many bytes.
+        // SAFETY: within the caller's memory.
         let source = unsafe { pointer.add(index) };
         // SAFETY: the memory is mapped; a volatile read may race with the device.
         unsafe { source.read_volatile() }
@@ -50,7 +50,7 @@ fn host_ptr(memory: &Memory) -> Result<NonNull<u8>> {
     Ok(memory.host_ptr().ok_or("memory with a host view has no host pointer")?)
 }
 
-/// Runs a check on memory of every kind that the CPU sees.
+/// Runs a check on memory of every kind with a host view.
 fn each_kind(flags: OpenFlags, check: impl Fn(&Memory) -> Result) -> Result {
     let _context = Context::create(0);
     let gpu = Vkgdr::open_current_context(flags)?;
@@ -64,7 +64,7 @@ fn each_kind(flags: OpenFlags, check: impl Fn(&Memory) -> Result) -> Result {
 fn host_writes_are_seen_by_the_device_at_another_address() -> Result {
     each_kind(OpenFlags::empty(), |memory| {
         let host = host_ptr(memory)?;
-        assert_ne!(host.addr().get() as u64, memory.device_ptr(), "one address: nothing is shown");
+        assert_ne!(host.addr().get() as u64, memory.device_ptr(), "both addresses are equal: the test proves nothing");
         for round in 0..3 {
             let bytes = pattern(round, LEN);
             write_through(host, &bytes);
@@ -79,7 +79,7 @@ fn host_writes_are_seen_by_the_device_at_another_address() -> Result {
 fn device_writes_are_seen_by_the_host_at_another_address() -> Result {
     each_kind(OpenFlags::empty(), |memory| {
         let host = host_ptr(memory)?;
-        assert_ne!(host.addr().get() as u64, memory.device_ptr(), "one address: nothing is shown");
+        assert_ne!(host.addr().get() as u64, memory.device_ptr(), "both addresses are equal: the test proves nothing");
         for round in 1..4 {
             let bytes = pattern(round, LEN);
             cuda::memcpy_htod(memory.device_ptr(), &bytes);
@@ -141,9 +141,9 @@ fn two_memories_share_no_bytes() -> Result {
     })
 }
 
-/// Whether a forked process sees the same bytes at once. A GPU's does not reliably: NVIDIA's driver does not support the use
-/// of its memory in a forked child (CUDA C++ Programming Guide, "Initialization"), and memory that is not coherent would
-/// have to be flushed by the child. Prints why not.
+/// Whether a forked process sees the same bytes at once, with a message if not. On a GPU it may not: NVIDIA's driver
+/// does not support its memory in a forked child (CUDA C++ Programming Guide, "Initialization"), and the child would
+/// have to flush non-coherent memory.
 fn a_fork_shares(memory: &Memory) -> bool {
     let shared = driver::kind() == Some(DriverKind::Sim) && memory.is_coherent();
     if !shared {
@@ -152,16 +152,15 @@ fn a_fork_shares(memory: &Memory) -> bool {
     shared
 }
 
-/// Forks. `child` runs in the child, which then ends with what that returns; it may call nothing that is not
-/// async-signal-safe.
+/// Forks. `child` runs in the child, which exits with its result; it may call async-signal-safe functions only.
 ///
-/// Returns the child's process number.
+/// Returns the child's process id.
 fn fork(child: impl FnOnce() -> i32) -> Result<libc::pid_t> {
-    // SAFETY: the child only runs `child`, which calls nothing that another thread may have locked.
+    // SAFETY: the child runs only `child`, which takes no lock that another thread may hold.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
         0 => {
-            // SAFETY: async-signal-safe; ends a child that waits in vain.
+            // SAFETY: async-signal-safe; kills a hanging child.
             unsafe { libc::alarm(PATIENCE) };
             let code = child();
             // SAFETY: async-signal-safe; runs no destructor of the parent's.
@@ -171,7 +170,7 @@ fn fork(child: impl FnOnce() -> i32) -> Result<libc::pid_t> {
     }
 }
 
-/// Waits for a child's end, which must be `_exit(0)`.
+/// Waits for a child, which must end by `_exit(0)`.
 #[track_caller]
 fn join(pid: libc::pid_t) {
     let mut status = 0;

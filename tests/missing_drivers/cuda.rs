@@ -4,12 +4,12 @@ use crate::folder::{Folder, simulator};
 use crate::{OPEN, Result, USE, child, is_child, refused};
 use support::codes;
 
-/// The source that lists the driver's functions, so that none is forgotten here.
+/// The source file with the list of driver functions, so that the test covers all of them.
 const SOURCE: &str = include_str!("../../src/driver/cuda.rs");
-/// The names that programs look for; the first is cudarc's first choice.
+/// The file names that programs look for; the first is cudarc's first choice.
 const NAMES: [&str; 2] = ["libcuda.so", "libcuda.so.1"];
 
-/// The functions listed in the source under `heading`.
+/// The functions listed under `heading` in the source.
 fn functions(heading: &str) -> Vec<&'static str> {
     let block = SOURCE.split_once(&format!("\n    {heading} {{\n")).map_or("", |(_, block)| block);
     let lines = block.lines().take_while(|line| *line != "    }").map(str::trim);
@@ -18,10 +18,10 @@ fn functions(heading: &str) -> Vec<&'static str> {
     found
 }
 
-/// Puts a copy of the simulated driver into the folder in which one function has another name.
+/// Puts a copy of the simulated driver, with one function renamed, into the folder.
 ///
-/// Symbols are found by their hash, 33 × hash + byte for each byte (the GNU hash section). The new name has the same
-/// hash, `c` × 33 + `u` being `d` × 33 + `T`, so that the library still finds it for its own use.
+/// Symbols are looked up by hash, 33 × hash + byte for each byte (the GNU hash section). The new name has the same
+/// hash, since `c` × 33 + `u` = `d` × 33 + `T`, so that the symbol table stays valid.
 fn without(folder: &Folder, function: &str) -> Result<bool> {
     let Some(simulator) = simulator() else { return Ok(false) };
     let symbol = format!("\0{function}\0");
@@ -69,7 +69,7 @@ fn nothing_is_lost_without_the_optional_functions() -> Result {
         return Ok(());
     }
     if support::simcuda().is_none() {
-        eprintln!("skipped: the simulated driver that is to lack a function needs lavapipe to work at all");
+        eprintln!("skipped: the simulated driver needs lavapipe");
         return Ok(());
     }
     let folder = Folder::new("optional")?;
@@ -97,7 +97,7 @@ fn a_driver_that_does_not_start_is_an_error_with_its_code() -> Result {
     for (code, parts) in [
         (codes::NO_DEVICE, ["cuInit failed (CUDA_ERROR_NO_DEVICE)", "nvidia-smi"]),
         (codes::UNKNOWN, ["cuInit failed (CUDA_ERROR_UNKNOWN)", "nvidia-smi"]),
-        // What a driver newer than its kernel module says.
+        // The error of a driver that does not match its kernel module.
         (codes::SYSTEM_DRIVER_MISMATCH, ["cuInit failed (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)", "nvidia-smi"]),
         (123_456, ["cuInit failed (unknown CUDA error 123456)", "nvidia-smi"]),
     ] {

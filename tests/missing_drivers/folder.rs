@@ -1,4 +1,4 @@
-//! A folder of libraries that are broken in one place, to be found before the system's.
+//! A folder of libraries with one defect each, searched before the system's.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::Result;
 
-/// A folder of its own for a test, removed at the end.
+/// A test's temporary folder, removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -22,12 +22,12 @@ impl Folder {
         &self.0
     }
 
-    /// A file that the dynamic loader finds, and refuses.
+    /// A file that the dynamic loader finds and rejects.
     pub(crate) fn broken(&self, name: &str) -> Result {
         Ok(fs::write(self.0.join(name), "not a library\n")?)
     }
 
-    /// A copy of a file in which each of `changes` replaces bytes by as many others, at least once.
+    /// A copy of a file in which each of `changes` replaces bytes by others of the same length, at least once.
     pub(crate) fn patched(&self, original: &Path, name: &str, changes: &[(&[u8], &[u8])]) -> Result {
         let mut bytes = fs::read(original)?;
         for (old, new) in changes {
@@ -41,12 +41,12 @@ impl Folder {
             }
         }
         let path = self.0.join(name);
-        // A new file each time: a running process may have the old one mapped.
+        // A new inode: a running process may have the old file mapped.
         let _ = fs::remove_file(&path);
         Ok(fs::write(path, bytes)?)
     }
 
-    /// A second name for a file of the folder.
+    /// A second name of a file in the folder.
     pub(crate) fn alias(&self, existing: &str, name: &str) -> Result {
         let path = self.0.join(name);
         if !path.exists() {
@@ -55,7 +55,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Makes a program look for libraries here first.
+    /// Makes a program search this folder first.
     pub(crate) fn first_for(&self, command: &mut Command) {
         let mut path = OsString::from(&self.0);
         if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -68,12 +68,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind lies in the folder for temporary files.
+        // A failure leaves files in the temporary folder only.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The simulated CUDA driver's file, whichever driver the tests run on; prints why there is none.
+/// The simulated CUDA driver's file, whichever driver the tests run on; none, with a message, if it is not built.
 pub(crate) fn simulator() -> Option<PathBuf> {
     let named = std::env::var_os("VKGDR_SIM_DIR").map(PathBuf::from);
     let listed = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Without a driver, or with part of one, opening is an error of one line that says what to install: no panic.
+//! Without a complete driver, opening returns an error of one line with the remedy, and never panics.
 //!
-//! Each case is a process of its own, which opens in an environment from which something is missing.
+//! Each case runs in a child process whose environment lacks one part.
 #![expect(unsafe_code, reason = "changes the environment of a child, and frees raw memory by hand")]
 
 mod cuda;
@@ -14,24 +14,24 @@ use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use support::Result;
 
-/// The child: opens in two ways, each twice, and says what came of it.
+/// The child: opens in two ways, twice each, and reports the results.
 const OPEN: &str = "open";
-/// As `OPEN`, after CUDA was initialised and then `VK_DRIVER_FILES` was changed to `VKGDR_TEST_VK_DRIVER_FILES`: only
-/// the instances that are made from then on see it.
+/// Like `OPEN`, after CUDA was initialised and then `VK_DRIVER_FILES` was changed to `VKGDR_TEST_VK_DRIVER_FILES`,
+/// which affects later instances only.
 const OPEN_WITH_OTHER_ICD: &str = "open with another ICD";
 /// The child: opens, allocates and frees.
 const USE: &str = "use";
 const OTHER_ICD: &str = "VKGDR_TEST_VK_DRIVER_FILES";
 
-/// Plays the child's role, if this process is a child.
+/// Carries out the child's role, if this process is a child.
 fn is_child() -> Result<bool> {
     match child::role().as_deref() {
         None => return Ok(false),
         Some(OPEN) => open(),
         Some(OPEN_WITH_OTHER_ICD) => {
             support::driver::initialise();
-            let icd = std::env::var_os(OTHER_ICD).ok_or("the other ICD is not named")?;
-            // SAFETY: no other thread runs: this is a child with one test, and CUDA has started none yet.
+            let icd = std::env::var_os(OTHER_ICD).ok_or("the variable with the other ICD is not set")?;
+            // SAFETY: no other thread runs: this child has one test, and CUDA has started no thread yet.
             unsafe { std::env::set_var("VK_DRIVER_FILES", icd) };
             open();
         }
@@ -62,7 +62,7 @@ fn use_once() -> Result {
     Ok(())
 }
 
-/// Runs a child that opens, and checks that it got the same error each time: one line with all of `parts`.
+/// Runs a child that opens, and checks that it gets the same error each time, in one line with all of `parts`.
 #[track_caller]
 fn refused(command: Command, parts: &[&str]) -> Result {
     let said = child::run(command)?;

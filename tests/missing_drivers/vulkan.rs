@@ -1,8 +1,7 @@
-//! `libvulkan`, its drivers, the GPU's Vulkan device or its extension are missing.
+//! Missing `libvulkan`, Vulkan drivers, Vulkan device or device extension.
 //!
-//! The simulated CUDA driver needs Vulkan itself and has no device without it. So that CUDA works and only this
-//! crate's Vulkan does not, the simulated driver is given a copy of the loader under another name, or starts before
-//! the environment changes.
+//! The simulated CUDA driver needs Vulkan itself. To break Vulkan for this crate only, the simulated driver uses a copy
+//! of the loader under another name, or is initialised before the environment changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use crate::folder::{Folder, simulator};
 use crate::{OPEN, OPEN_WITH_OTHER_ICD, OTHER_ICD, Result, child, is_child, refused};
 
 const LOADER: &str = "libvulkan.so.1";
-/// A name of the same length that nothing else has.
+/// A unique name of the same length.
 const OTHER_LOADER: &str = "libvulkan.so.x";
 const EXTENSION: &str = "VK_KHR_external_memory_fd";
 
@@ -20,7 +19,7 @@ fn simulated() -> bool {
     support::simcuda().is_some()
 }
 
-/// The file that this process has mapped under a name that contains `part`.
+/// The mapped file whose name contains `part`.
 fn mapped_file(part: &str) -> Result<Option<PathBuf>> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     Ok(maps
@@ -30,18 +29,18 @@ fn mapped_file(part: &str) -> Result<Option<PathBuf>> {
         .map(Into::into))
 }
 
-/// The Vulkan loader's file, once something has loaded it.
+/// The Vulkan loader's file.
 fn loader() -> Result<Option<PathBuf>> {
-    // The simulated driver loads it when it starts.
+    // The simulated driver loads it when it is initialised.
     support::driver::initialise();
     mapped_file("/libvulkan.so")
 }
 
-/// A manifest in the folder for a copy of lavapipe in which bytes were replaced; none where lavapipe is not the one driver.
+/// The manifest of a copy of lavapipe with replaced bytes; none if lavapipe is not the only driver.
 fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>> {
     let manifest = std::env::var("VK_DRIVER_FILES").ok().filter(|files| files.contains("lvp") && !files.contains(':'));
     let Some(manifest) = manifest else {
-        eprintln!("skipped: needs lavapipe, and no other driver");
+        eprintln!("skipped: needs lavapipe as the only Vulkan driver");
         return Ok(None);
     };
     let text = fs::read_to_string(&manifest)?;
@@ -59,7 +58,7 @@ fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Optio
     Ok(Some(path))
 }
 
-/// The child that changes the ICD after CUDA has started.
+/// The child that changes the ICD after CUDA was initialised.
 fn with_icd(test: &str, icd: &Path) -> Result<Command> {
     let mut command = child::command(test, OPEN_WITH_OTHER_ICD)?;
     command.env(OTHER_ICD, icd);
@@ -94,7 +93,7 @@ fn a_simulated_driver_without_vulkan_has_no_device() -> Result {
         return Ok(());
     }
     if !simulated() {
-        eprintln!("skipped: is about the simulated driver");
+        eprintln!("skipped: tests the simulated driver");
         return Ok(());
     }
     let folder = Folder::new("no-vulkan")?;
@@ -147,8 +146,8 @@ fn a_vulkan_driver_without_devices_is_an_error() -> Result {
     if is_child()? {
         return Ok(());
     }
-    // A driver that has nothing to drive here. Loaders answer with VK_ERROR_INITIALIZATION_FAILED or with an empty
-    // list; where there is such a GPU after all, it is not the right one.
+    // A driver without a GPU here. Loaders return VK_ERROR_INITIALIZATION_FAILED or an empty list; if there is such a
+    // GPU, it does not match.
     let manifests = fs::read_dir("/usr/share/vulkan/icd.d").into_iter().flatten().flatten().map(|entry| entry.path());
     let Some(icd) = manifests.into_iter().find(|path| path.to_string_lossy().contains("intel_hasvk_icd")) else {
         eprintln!("skipped: Mesa's driver for old Intel GPUs is not installed");
@@ -163,7 +162,7 @@ fn a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows() -> Res
         return Ok(());
     }
     let folder = Folder::new("uuid")?;
-    // lavapipe's UUID is the name and version of Mesa.
+    // lavapipe's UUID is derived from Mesa's name and version.
     let Some(icd) = patched_lavapipe(&folder, &[(b"mesa2", b"MESA2")])? else { return Ok(()) };
     let name = "vulkan::a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows";
     let parts = [

@@ -316,8 +316,8 @@ fn a_thread_that_ends_leaves_its_chunks_to_the_others() -> Result {
     Ok(())
 }
 
-/// Thread-local destructors run in reverse order of first use: of the two here, one before and one after the destructor of
-/// the thread's cache.
+/// Thread-local destructors run in reverse order of first use: of the two here, one before and one after the destructor
+/// of the thread's cache.
 #[test]
 fn memory_dropped_by_thread_local_destructors_is_freed() -> Result {
     thread_local! {

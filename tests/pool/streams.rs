@@ -1,5 +1,5 @@
-//! When a pool reuses memory: at once, on the same stream, after an event, or after the whole context. Shown by gates and
-//! the drivers' call counts, never by time.
+//! When a pool reuses memory: at once, on the same stream, after an event, or after the whole context. Shown by gates
+//! and the drivers' call counts, never by time.
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
 use std::sync::Arc;

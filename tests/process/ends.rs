@@ -1,4 +1,4 @@
-//! Processes that end badly or run short: killed at any moment, ended by a signal during copies, out of descriptors.
+//! Processes that are killed at any moment, terminated by a signal during copies, or out of descriptors.
 #![expect(unsafe_code, reason = "sets limits and signals, and uses streams and addresses that the tests keep alive")]
 
 use std::collections::BTreeSet;
@@ -18,18 +18,18 @@ use vkgdr::{CopyExtent, CopyPolicy, CopySide, Error, Memory, MemoryKind, OpenFla
 const NONE: OpenFlags = OpenFlags::empty();
 const LARGE: usize = 3 << 20;
 
-/// The files where programs leave what outlives them, those apart that other programs may come and go with.
+/// The files in folders where a driver's files could outlive a process: shared memory, message queues, temporary files.
 fn leftovers() -> BTreeSet<String> {
     let name = |entry: std::fs::DirEntry| entry.path().to_string_lossy().into_owned();
     let names = |folder: &str| read_dir(folder).into_iter().flatten().flatten().map(name);
     let ours = |name: &String| name.contains("vkgdr") || name.contains("lavapipe") || name.contains("lvp");
-    // Folders of tests that run at the same time have a process's number in them, and are not a driver's.
+    // Names with a process id belong to tests that run at the same time, not to a driver.
     let temporary = names("/tmp").filter(ours).filter(|name| !name.contains("vkgdr-"));
     names("/dev/shm").chain(names("/dev/mqueue")).chain(temporary).collect()
 }
 
-/// Starts `test` again in a role, and waits until it says that it is at work. What it writes from then on to its standard
-/// error is the second value's to read.
+/// Starts `test` again in a role, and waits until it reports that it is running. The second value reads its later
+/// standard error.
 fn start(test: &str, role: &str) -> Result<(Child, BufReader<ChildStderr>)> {
     let mut command = child::command(test, role)?;
     let mut started = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -47,12 +47,12 @@ fn start(test: &str, role: &str) -> Result<(Child, BufReader<ChildStderr>)> {
 }
 
 fn send(child: &Child, signal: i32) -> Result {
-    // SAFETY: a process of ours that was not waited for yet.
+    // SAFETY: a child process that has not been waited for yet.
     let refused = unsafe { libc::kill(libc::pid_t::try_from(child.id())?, signal) };
     if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }
 }
 
-/// Everything at once, for ever: what a child does that is killed.
+/// The work of a child until it is killed: all operations, in a loop.
 fn work_for_ever() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let stream = Stream::create();
@@ -96,7 +96,7 @@ fn children_killed_at_random_moments_leave_nothing_behind() -> Result {
     Ok(())
 }
 
-/// Copies for ever in one way.
+/// Copies in a loop, in one way.
 fn copy_for_ever(way: &str) -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let memory = Memory::allocate(&gpu, LARGE, MemoryKind::Mapped)?;
@@ -139,7 +139,7 @@ fn a_process_ends_by_the_signal_while_it_copies_and_prints_nothing() -> Result {
             let (mut child, mut errors) = start(NAME, way)?;
             thread::sleep(Duration::from_micros(random.below(20_000) as u64));
             send(&child, signal)?;
-            // A child that hangs is ended by the test runner's limit.
+            // If the child hangs, the test runner's time limit ends the test.
             let status = child.wait()?;
             let mut rest = String::new();
             errors.read_to_string(&mut rest)?;
@@ -151,7 +151,7 @@ fn a_process_ends_by_the_signal_while_it_copies_and_prints_nothing() -> Result {
     Ok(())
 }
 
-/// Sets how many descriptors the process may have.
+/// Sets the process's limit of descriptors.
 fn limit_descriptors(most: u64) -> Result {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a valid output.
@@ -164,7 +164,7 @@ fn limit_descriptors(most: u64) -> Result {
     Ok(())
 }
 
-/// Allocates until it is refused, which must be for want of descriptors and say so.
+/// Allocates until an allocation fails, which must be for lack of descriptors and must name the limit.
 fn allocate_until_refused(gpu: &Vkgdr, kind: MemoryKind) -> Result<Vec<Memory>> {
     let mut memories = Vec::new();
     loop {
@@ -203,8 +203,8 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
     let before = State::take();
     for kind in supported(&gpu, &MemoryKind::ALL) {
         let mut memories = allocate_until_refused(&gpu, kind)?;
-        let memory = memories.pop().ok_or("nothing could be allocated")?;
-        // What there is works on, while there is no descriptor to be had.
+        let memory = memories.pop().ok_or("no allocation succeeded")?;
+        // Existing memory keeps working without free descriptors.
         let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
         assert!(matches!(memory.export_fd(), Err(error) if error.to_string().contains("ulimit -n")));
         if kind.has_host_view() {
@@ -217,7 +217,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
         let refused = pool.allocate(64);
         assert!(matches!(&refused, Err(error) if error.to_string().contains("ulimit -n")), "{refused:?}");
         drop((pool, taken));
-        // With room again, all goes on: after a free, and under another limit.
+        // Allocations succeed again after a free, and under a higher limit.
         memory.free()?;
         Memory::allocate(&gpu, 4096, kind)?.free()?;
         limit_descriptors(256)?;
@@ -243,13 +243,13 @@ fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> R
     let refused = Vkgdr::open(0, NONE);
     limit_descriptors(256)?;
     match refused {
-        // Which library could not be opened, or which call failed, is the system's to say.
+        // The error may name any library or call that ran out of descriptors first.
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
         Ok(_) => eprintln!("the drivers opened all that they need before"),
     }
     match Vkgdr::open_primary_context(0, NONE) {
         Ok(gpu) => Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?,
-        // cudarc and the loaders may remember that a library could not be had; that must be said again.
+        // cudarc and the loaders may cache the failure to load a library; then the error must be the same.
         Err(error) => assert!(matches!(error, Error::Library { .. }), "{error}"),
     }
     child::say("done");

@@ -1,4 +1,4 @@
-//! A child that was forked off reaches no driver: what needs one is refused, what it inherited is left to the parent.
+//! A forked child calls no driver: operations that need one are refused, and inherited objects are left to the parent.
 #![expect(unsafe_code, reason = "binds streams and frees raw memory")]
 
 use std::cell::RefCell;
@@ -148,7 +148,7 @@ fn a_forked_child_still_knows_what_it_was_told() -> Result {
     })
 }
 
-/// What a process may hold, in slots that a child empties for itself alone.
+/// One of each kind of object, in slots that a child empties in its own copy of the memory.
 struct Things {
     memory: Option<Memory>,
     region: Option<vkgdr::Region>,
@@ -290,7 +290,7 @@ fn the_child_of_a_process_that_has_opened_nothing_may() -> Result {
         Ok(memory.free()?)
     };
     in_child(use_it)?;
-    // The parent has not become a child.
+    // The parent is not marked as a child.
     use_it()?;
     child::say("opened");
     Ok(())

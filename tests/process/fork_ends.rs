@@ -1,4 +1,4 @@
-//! A forked child ends in every way that a process can: the parent keeps what it has, and goes on.
+//! A forked child ends in every possible way: the parent's objects stay intact and usable.
 #![expect(unsafe_code, reason = "forks, and uses streams that the tests keep alive")]
 
 use std::ffi::CString;
@@ -18,7 +18,7 @@ use vkgdr::{
 const NONE: OpenFlags = OpenFlags::empty();
 const SIZE: usize = 4097;
 
-/// One of everything that a process can hold. Its drop releases all of it.
+/// One of each kind of object. The drop releases all of them.
 struct Everything {
     memory: Memory,
     region: Region,
@@ -28,7 +28,7 @@ struct Everything {
     event: Event,
     gpu: Vkgdr,
     primary: Vkgdr,
-    // Last: what is bound to it goes first.
+    // Last: memory bound to it is dropped first.
     stream: Stream,
 }
 
@@ -42,7 +42,7 @@ impl Everything {
         memory.write_with(CopyPolicy::Dma, 0, &pattern(SIZE, 1))?;
         let region = Memory::allocate(&primary, SIZE, MemoryKind::Mapped)?.region(5..)?;
         let bound = Memory::allocate(&gpu, SIZE, MemoryKind::Mapped)?;
-        // SAFETY: the stream goes last.
+        // SAFETY: the stream is dropped last.
         unsafe { bound.bind_raw_stream(stream.raw()) }?;
         // SAFETY: as above.
         let event = unsafe { bound.stream(stream.raw()) }?.record()?;
@@ -52,7 +52,7 @@ impl Everything {
         Ok(Self { memory, region, bound, chunk, pool, event, gpu, primary, stream })
     }
 
-    /// Whether all of it still works, as nobody else's doing may change.
+    /// Checks that all of it still works.
     fn check(&self) -> Result {
         assert!(host_read(&self.memory, 0, SIZE)? == pattern(SIZE, 1));
         assert!(device_read(self.memory.device_ptr(), SIZE) == pattern(SIZE, 1));
@@ -68,13 +68,13 @@ impl Everything {
     }
 }
 
-/// The code of a child that comes to its end.
+/// The exit code of a child that reaches its end.
 const END: i32 = 99;
 
-/// Forks a child, which ends as expected, and finds everything in the parent as it was.
+/// Forks a child, checks how it ends, and checks that the parent's objects are unchanged.
 fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    // What the drivers keep of a first use.
+    // Warm-up: the drivers create their lasting objects.
     drop(Everything::make()?);
     gpu.collect();
     let before = State::take();
@@ -95,7 +95,7 @@ fn survives(expected: &[End], child: impl FnOnce(&mut Option<Everything>)) -> Re
 
 #[test]
 fn a_child_that_ends_without_destructors_frees_nothing_of_its_parents() -> Result {
-    // SAFETY: runs nothing of the parent's.
+    // SAFETY: runs none of the parent's handlers.
     survives(&[End::Exit(3)], |_| unsafe { libc::_exit(3) })
 }
 
@@ -106,8 +106,8 @@ fn a_child_that_drops_everything_frees_nothing_of_its_parents() -> Result {
 
 #[test]
 fn a_child_that_runs_the_processs_destructors_frees_nothing_of_its_parents() -> Result {
-    // `exit` runs what libraries have registered with atexit. Mesa's lavapipe joins a thread there that the child does not
-    // have, and may crash, which a sanitizer turns into code 1: that is the child's end, and not the parent's.
+    // `exit` runs the libraries' atexit handlers. That of Mesa's lavapipe joins a thread that the child does not have,
+    // and may crash, which a sanitizer turns into exit code 1. The parent is not affected.
     let ends = [End::Exit(4), End::Signal(libc::SIGSEGV), End::Exit(1)];
     // SAFETY: this thread is the child's only one.
     survives(&ends, |_| unsafe { libc::exit(4) })
@@ -127,7 +127,7 @@ fn a_child_that_becomes_another_program_frees_nothing_of_its_parents() -> Result
 fn a_child_that_is_ended_by_a_signal_frees_nothing_of_its_parents() -> Result {
     for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT] {
         survives(&[End::Signal(signal)], |_| {
-            // SAFETY: the signal's default is to end the process; no core is written.
+            // SAFETY: the signal's default action ends the process; core dumps are off.
             unsafe { libc::setrlimit(libc::RLIMIT_CORE, &libc::rlimit { rlim_cur: 0, rlim_max: 0 }) };
             // SAFETY: as above.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -143,13 +143,13 @@ fn a_child_that_panics_frees_nothing_of_its_parents() -> Result {
     survives(&[End::Exit(END)], |all| {
         let all = all.take();
         std::panic::set_hook(Box::new(|_| {}));
-        // Unwinding drops it.
+        // Unwinding drops the objects.
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let _all = all;
-            panic!("as a program does that has a defect");
+            panic!("as a defective program does");
         }));
         if panicked.is_ok() {
-            // SAFETY: runs nothing of the parent's.
+            // SAFETY: runs none of the parent's handlers.
             unsafe { libc::_exit(5) };
         }
     })
@@ -235,9 +235,9 @@ fn children_forked_while_threads_record_uses_release_nothing_and_do_not_hang() -
                 for memory in [&own, &shared] {
                     memory.record_use(ptr::null_mut());
                     assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
-                    // SAFETY: the child uses it no more, and ends without destructors.
+                    // SAFETY: the child does not use it again, and ends without destructors.
                     let memory = unsafe { ptr::read(memory) };
-                    // SAFETY: the device has not had it.
+                    // SAFETY: the device never had its address.
                     unsafe { memory.free_idle() }?;
                 }
                 Ok(())

@@ -1,4 +1,4 @@
-//! Pools in a forked child: nothing is allocated, and what goes there stays the parent's.
+//! Pools in a forked child: nothing is allocated, and drops release nothing of the parent's.
 #![expect(unsafe_code, reason = "allocates on a raw stream")]
 
 use std::cell::RefCell;

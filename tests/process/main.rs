@@ -1,4 +1,4 @@
-//! Processes that fork, end badly or run out of descriptors, and the cases of gdrcopy's sanity suite.
+//! Processes that fork, are killed or run out of descriptors, and the cases of gdrcopy's sanity suite.
 
 mod ends;
 mod fork;

@@ -1,14 +1,14 @@
-//! The cases of gdrcopy's sanity suite (tests/sanity.cpp there, up to 2.5), each under its name: what they make sure of
-//! for memory that is pinned and mapped, made sure of for memory that is allocated and imported.
+//! The cases of gdrcopy's sanity suite (tests/sanity.cpp in gdrcopy, up to 2.5), under the same names: they check for
+//! allocated and imported memory what gdrcopy checks for pinned and mapped memory.
 //!
 //! gdrcopy runs most of them twice, for memory of `cuMemAlloc` (`…_cumemalloc`) and of `cuMemCreate` (`…_vmmalloc`).
-//! Here the memory is our own, and they run for each kind that the CPU sees. Not here:
+//! Here they run for each kind with a host view. Not included:
 //!
-//! * `basic_with_tokens`, `invalidation_fork_child_gdr_pin_parent_with_tokens`: the tokens are GPUDirect RDMA's, for a
-//!   kernel module that pins. Nothing is pinned here, and there are no tokens.
-//! * The half of `invalidation_access_after_free` that touches a pointer after the free: safe Rust does not compile it
-//!   (the example of [`vkgdr::Memory::free`]), Python raises (ffi/python/tests/test_freed.py), and for C the header says
-//!   until when an address is valid.
+//! * `basic_with_tokens`, `invalidation_fork_child_gdr_pin_parent_with_tokens`: the tokens belong to GPUDirect RDMA and a
+//!   pinning kernel module. Here nothing is pinned, and there are no tokens.
+//! * The half of `invalidation_access_after_free` that accesses a pointer after the free: safe Rust rejects it at compile
+//!   time (the example of [`vkgdr::Memory::free`]), Python raises (ffi/python/tests/test_freed.py), and the C header
+//!   documents the lifetime of an address.
 #![expect(unsafe_code, reason = "forks, imports what was exported, and uses pointers as gdrcopy's cases do")]
 
 use std::fs::{File, read_to_string};
@@ -23,10 +23,10 @@ use support::{HOST_VIEWS, Result, child, cuda, device_read, host_read, host_writ
 use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
-/// gdrcopy's size: four of its pages and 16 bytes.
+/// The size used by gdrcopy: four of its pages and 16 bytes.
 const SIZE: usize = 256 * 1024 + 16;
 
-/// Opens, and runs a check for each kind that the CPU sees. In the end nothing is left.
+/// Opens the GPU and runs a check for each kind with a host view. At the end no object is left.
 fn each_kind(check: impl Fn(&Vkgdr, MemoryKind) -> Result) -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let before = Live::now();
@@ -37,13 +37,13 @@ fn each_kind(check: impl Fn(&Vkgdr, MemoryKind) -> Result) -> Result {
     Ok(())
 }
 
-/// Memory that shares the bytes of another, as a second mapping of gdrcopy's does.
+/// Memory that shares the bytes of another, like a second mapping in gdrcopy.
 fn second(gpu: &Vkgdr, memory: &Memory) -> Result<Memory> {
-    // SAFETY: exported just now, of this kind and length, on this GPU.
+    // SAFETY: just exported from memory of this kind and length, on this GPU.
     Ok(unsafe { Memory::import_fd(gpu, memory.export_fd()?, memory.len(), memory.kind()) }?)
 }
 
-/// A buffer is pinned and unpinned: memory is allocated and freed.
+/// gdrcopy pins and unpins a buffer; here memory is allocated and freed.
 #[test]
 fn basic() -> Result {
     each_kind(|gpu, kind| {
@@ -54,8 +54,8 @@ fn basic() -> Result {
     })
 }
 
-/// gdrcopy refuses to map what does not begin at a page of the GPU's, and a page that two buffers share outlives the one
-/// that is freed. Here a region may begin anywhere, and parts of a block outlive each other.
+/// gdrcopy refuses a mapping that does not begin at a GPU page, and a page shared by two buffers outlives the first
+/// that is freed. Here a region may begin at any byte, and chunks of a block outlive each other.
 #[test]
 fn basic_unaligned_mapping() -> Result {
     each_kind(|gpu, kind| {
@@ -73,7 +73,7 @@ fn basic_unaligned_mapping() -> Result {
     })
 }
 
-/// Buffers that are smaller than a page of the GPU's, each mapped on its own.
+/// Buffers smaller than a GPU page, each mapped separately.
 #[test]
 fn basic_small_buffers_mapping() -> Result {
     each_kind(|gpu, kind| {
@@ -91,8 +91,8 @@ fn basic_small_buffers_mapping() -> Result {
     })
 }
 
-/// A bit that walks through words is written in each way that there is, at offsets that are aligned to words, to bytes
-/// and not at all, and read back in each way.
+/// A walking bit is written in every way, at word-aligned, byte-aligned and unaligned offsets, and read back in every
+/// way.
 #[test]
 fn data_validation() -> Result {
     let walking: Vec<u32> = (0..32).map(|bit| 1 << bit).cycle().take(SIZE / 4).collect();
@@ -106,7 +106,7 @@ fn data_validation() -> Result {
         };
         clear()?;
         let mut whole = memory.region(..)?;
-        // SAFETY: the memory has as many words, and the device is not at work on it.
+        // SAFETY: within the memory, and no device work is pending on it.
         unsafe { whole.as_mut_slice::<u32>() }?.copy_from_slice(&walking);
         memory.flush(..)?;
         assert!(device_read(memory.device_ptr(), SIZE) == bytes, "stored through the pointer, read by the driver");
@@ -122,8 +122,8 @@ fn data_validation() -> Result {
     })
 }
 
-/// gdrcopy's mapping goes with its handle, and touching it is a fault. Here memory keeps its handle: closing it early
-/// does no harm.
+/// In gdrcopy closing the handle unmaps, and an access faults. Here memory keeps its handle alive: closing early is
+/// harmless.
 #[test]
 fn invalidation_access_after_gdr_close() -> Result {
     each_kind(|_, kind| {
@@ -136,11 +136,11 @@ fn invalidation_access_after_gdr_close() -> Result {
     })
 }
 
-/// After the free nothing is mapped at the address any more: what touches it faults and does not read another's bytes.
+/// After the free the address is unmapped: an access faults instead of reading bytes of other memory.
 #[test]
 fn invalidation_access_after_free() -> Result {
     if support::simcuda().is_none() {
-        return support::skip("when a real driver unmaps what was freed is its own business");
+        return support::skip("a real driver may unmap freed memory later");
     }
     each_kind(|gpu, kind| {
         let memory = Memory::allocate(gpu, SIZE, kind)?;
@@ -178,8 +178,8 @@ fn invalidation_two_mappings() -> Result {
     })
 }
 
-/// The parent frees what the child has inherited: the child is refused everything, and has no way to the memory that the
-/// parent allocates next.
+/// The parent frees memory that the child has inherited: every operation of the child is refused, and it cannot access
+/// the memory that the parent allocates next.
 #[test]
 fn invalidation_fork_access_after_free() -> Result {
     each_kind(|gpu, kind| {
@@ -202,7 +202,7 @@ fn invalidation_fork_access_after_free() -> Result {
     })
 }
 
-/// Mapped, then forked: the child may not use the mapping through us, and the parent goes on.
+/// A fork after mapping: the library refuses the child the mapping, and the parent's stays usable.
 #[test]
 fn invalidation_fork_after_gdr_map() -> Result {
     each_kind(|gpu, kind| {
@@ -220,7 +220,7 @@ fn invalidation_fork_after_gdr_map() -> Result {
     })
 }
 
-/// The child tries to map what the parent has: refused, also by way of a descriptor.
+/// The child tries to map the parent's memory: refused, through a descriptor too.
 #[test]
 fn invalidation_fork_child_gdr_map_parent() -> Result {
     each_kind(|gpu, kind| {
@@ -228,7 +228,7 @@ fn invalidation_fork_child_gdr_map_parent() -> Result {
         let descriptor = memory.export_fd()?;
         in_child(|| {
             assert_forked(memory.export_fd(), "export_fd");
-            // SAFETY: exported from such memory.
+            // SAFETY: exported from memory of this kind and length.
             assert_forked(unsafe { Memory::import_fd(gpu, descriptor, SIZE, kind) }, "import_fd");
             assert_forked(Vkgdr::open(0, NONE), "open");
             Ok(())
@@ -236,7 +236,7 @@ fn invalidation_fork_child_gdr_map_parent() -> Result {
     })
 }
 
-/// Both map and free: what the child frees stays the parent's.
+/// Both map and free: a free in the child does not affect the parent.
 #[test]
 fn invalidation_fork_map_and_free() -> Result {
     each_kind(|gpu, kind| {
@@ -249,12 +249,12 @@ fn invalidation_fork_map_and_free() -> Result {
     })
 }
 
-/// The other process of the next tests: takes a descriptor from its standard input, and answers through the memory.
+/// The other process of the next tests: receives a descriptor on standard input and answers through the memory.
 fn answer(kind: &str) -> Result {
     let socket: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     let gpu = Vkgdr::open_primary_context(0, NONE)?;
     let kind = MemoryKind::ALL.into_iter().find(|known| known.to_string() == kind).ok_or("no such kind")?;
-    // SAFETY: the parent exports such memory, on the same GPU.
+    // SAFETY: the parent exported it from memory of this kind and length, on the same GPU.
     let memory = unsafe { Memory::import_fd(&gpu, receive_descriptor(socket.as_fd())?, SIZE, kind) }?;
     assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 6));
     host_write(&memory, 0, &pattern(SIZE, 7))?;
@@ -263,8 +263,8 @@ fn answer(kind: &str) -> Result {
     Ok(())
 }
 
-/// gdrcopy's descriptor stands for all that a process has pinned, so that another process must not pin or map by it. Ours
-/// is the memory's own, and handing it over is how memory is shared: the other process sees these bytes and no others.
+/// gdrcopy's descriptor covers everything a process has pinned, so that another process must not pin or map with it.
+/// Ours covers one allocation, and passing it is how memory is shared: the receiver sees these bytes only.
 #[test]
 fn invalidation_unix_sock_shared_fd_gdr_map() -> Result {
     if let Some(kind) = child::role() {
@@ -287,7 +287,7 @@ fn invalidation_unix_sock_shared_fd_gdr_map() -> Result {
     })
 }
 
-/// A process that is handed something else than memory is refused, and nothing is left.
+/// Importing a descriptor that is not memory is refused and leaves nothing behind.
 #[test]
 fn invalidation_unix_sock_shared_fd_gdr_pin_buffer() -> Result {
     each_kind(|gpu, kind| {
@@ -295,16 +295,16 @@ fn invalidation_unix_sock_shared_fd_gdr_pin_buffer() -> Result {
         send_descriptor(ours.as_fd(), File::open("/dev/null")?.as_fd())?;
         let foreign = receive_descriptor(theirs.as_fd())?;
         if support::simcuda().is_none() {
-            return support::skip("what a real driver makes of a foreign descriptor is its own business");
+            return support::skip("the response of a real driver to a foreign descriptor is unspecified");
         }
-        // SAFETY: not what is asked for: the driver refuses what it cannot map.
+        // SAFETY: not met on purpose; the simulated driver refuses descriptors that it cannot map.
         let refused = unsafe { Memory::import_fd(gpu, foreign, SIZE, kind) };
         assert!(refused.is_err(), "{refused:?}");
         Ok(())
     })
 }
 
-/// A child thread allocates; one sets up and another takes down; two share a buffer at a time; one cleans up.
+/// Threads: one allocates; one sets up and another tears down; two share a buffer at the same time; one cleans up.
 #[test]
 fn basic_child_thread_pins_buffer() -> Result {
     fn use_it(memory: &Memory, seed: u64) {

@@ -1,4 +1,4 @@
-//! Which of Vulkan's devices is CUDA's, and what it lacks.
+//! Matching Vulkan's devices to CUDA's, and devices that lack a requirement.
 
 use support::cuda::{self, Context, PrimaryContext};
 use support::{Result, assert_says, device_read, host_write, pattern, refused};
@@ -15,7 +15,7 @@ fn both_gpus() -> Result<[Vkgdr; 2]> {
     Ok([Vkgdr::open(0, NONE)?, Vkgdr::open(1, NONE)?])
 }
 
-/// Runs a check with two GPUs that Vulkan lists in CUDA's order.
+/// Runs a check with two GPUs, listed by Vulkan in CUDA's order.
 fn with_two(test: &str, check: fn() -> Result) -> Result {
     under("two-gpus", &format!("devices::{test}"), check)
 }

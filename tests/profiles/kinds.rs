@@ -1,4 +1,4 @@
-//! Discrete GPUs, with and without Resizable BAR: which kinds there are, and how much of each.
+//! Discrete GPUs with and without Resizable BAR: supported kinds and their sizes.
 
 use support::{Result, assert_says, device_read, host_write, pattern, refused};
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
@@ -108,7 +108,7 @@ fn imported_memory_is_not_counted_twice() -> Result {
         let (_context, gpu) = support::open(NONE)?;
         let memory = Memory::allocate(&gpu, 200 * MIB, MemoryKind::Mapped)?;
         let fd = memory.export_fd()?;
-        // SAFETY: exported from such memory above.
+        // SAFETY: exported above from memory of this kind and length.
         let imported = unsafe { Memory::import_fd(&gpu, fd, memory.len(), memory.kind()) }?;
         host_write(&imported, 0, &[7; 100])?;
         assert_eq!(device_read(memory.device_ptr(), 100), [7; 100]);

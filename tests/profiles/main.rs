@@ -1,8 +1,8 @@
-//! What the library makes of GPUs that the simulated one is not: each test runs under a profile of the Vulkan layer
-//! `VK_LAYER_VKGDR_profile` (`sim/vulkan/src/profile.rs`).
+//! The library on other GPUs: each test runs under a device profile of the Vulkan layer `VK_LAYER_VKGDR_profile`
+//! (`sim/vulkan/src/profile.rs`).
 //!
-//! A test is a process of its own, which `sim/run` starts with `VKGDR_TEST_PROFILE`; under that profile it is the
-//! check itself. They are skipped on a real driver.
+//! Each test starts itself again through `sim/run` with `VKGDR_TEST_PROFILE`, and the child runs the check. The tests
+//! are skipped on a real driver.
 #![expect(unsafe_code, reason = "calls Vulkan, and writes through host pointers")]
 
 mod devices;
@@ -13,10 +13,10 @@ mod rules;
 
 use support::{Result, child, profile};
 
-/// What the child of a test says at its end.
+/// The message of a child that succeeded.
 const DONE: &str = "done";
 
-/// Runs a check under a profile: in a child that runs `test` of this binary again, or here if this is the child.
+/// Runs a check under a profile: in a child that runs `test` of this binary, or here if this is the child.
 fn under(name: &str, test: &str, check: impl FnOnce() -> Result) -> Result {
     if child::role().as_deref() == Some(name) {
         check()?;

@@ -1,4 +1,4 @@
-//! Memory that is not coherent: what crosses between the two views, and when.
+//! Non-coherent memory: when writes become visible in the other view.
 
 use std::ptr::NonNull;
 
@@ -11,7 +11,7 @@ const NONE: OpenFlags = OpenFlags::empty();
 const ATOM: usize = 256;
 const LEN: usize = 4 * ATOM;
 
-/// Runs a check on memory of both kinds that the CPU sees. Host and device agree that it is all zeroes.
+/// Runs a check on memory of both kinds with a host view, zero in both views.
 fn each_kind(test: &str, check: impl Fn(&Memory) -> Result) -> Result {
     under("non-coherent", &format!("non_coherent::{test}"), || {
         let (_context, gpu) = support::open(NONE)?;
@@ -33,7 +33,7 @@ fn pointer(memory: &Memory, offset: usize) -> Result<NonNull<u8>> {
     Ok(unsafe { base.add(offset) })
 }
 
-/// Writes as a program does that knows nothing of this crate.
+/// Writes without this crate's accessors.
 fn store(memory: &Memory, offset: usize, value: u8) -> Result {
     // SAFETY: mapped, and within the memory.
     unsafe { pointer(memory, offset)?.write_volatile(value) };
@@ -137,7 +137,7 @@ fn whole_atoms_are_invalidated_and_their_neighbours_are_not() -> Result {
 fn each_import_has_a_view_of_its_own() -> Result {
     each_kind("each_import_has_a_view_of_its_own", |memory| {
         let fd = memory.export_fd()?;
-        // SAFETY: exported from such memory above.
+        // SAFETY: exported above from memory of this kind and length.
         let other = unsafe { Memory::import_fd(memory.owner(), fd, LEN, memory.kind()) }?;
         store(memory, 10, 3)?;
         other.invalidate(..)?;

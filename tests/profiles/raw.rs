@@ -1,4 +1,4 @@
-//! A Vulkan device without the library: to ask the layer itself, and to break Vulkan's rules.
+//! A Vulkan device without the library, to test the layer itself and to break Vulkan's rules.
 
 use support::Result;
 use vkgdr::ash::{self, vk};
@@ -35,14 +35,14 @@ impl Raw {
         memory.memory_types_as_slice().iter().map(|found| found.property_flags).collect()
     }
 
-    /// Memory of a type.
+    /// Allocates memory of a type.
     pub(crate) fn allocate(&self, memory_type: u32, size: u64) -> Result<vk::DeviceMemory> {
         let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(memory_type);
         // SAFETY: a live device, and valid for the call.
         Ok(unsafe { self.device.allocate_memory(&info, None) }?)
     }
 
-    /// Maps bytes of some memory.
+    /// Maps a range of memory.
     pub(crate) fn map(&self, memory: vk::DeviceMemory, offset: u64, size: u64) -> Result<*mut u8> {
         // SAFETY: live memory of this device, which the tests do not map twice.
         let pointer = unsafe { self.device.map_memory(memory, offset, size, vk::MemoryMapFlags::empty()) }?;
@@ -56,13 +56,13 @@ impl Raw {
 
     pub(crate) fn flush(&self, memory: vk::DeviceMemory, offset: u64, size: u64) -> Result {
         let range = vk::MappedMemoryRange::default().memory(memory).offset(offset).size(size);
-        // SAFETY: live memory of this device. The range is what a test is about.
+        // SAFETY: live memory of this device. The range may be invalid: the layer checks it.
         Ok(unsafe { self.device.flush_mapped_memory_ranges(&[range]) }?)
     }
 
     pub(crate) fn invalidate(&self, memory: vk::DeviceMemory, offset: u64, size: u64) -> Result {
         let range = vk::MappedMemoryRange::default().memory(memory).offset(offset).size(size);
-        // SAFETY: live memory of this device. The range is what a test is about.
+        // SAFETY: live memory of this device. The range may be invalid: the layer checks it.
         Ok(unsafe { self.device.invalidate_mapped_memory_ranges(&[range]) }?)
     }
 }

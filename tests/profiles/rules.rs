@@ -1,4 +1,4 @@
-//! The layer's own rules, asked of it through Vulkan: what it maps, which ranges it takes, which memory suits buffers.
+//! The layer's own rules, tested through Vulkan: mappable types, valid ranges, memory types of buffers.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -10,7 +10,7 @@ use crate::raw::Raw;
 use crate::under;
 
 const VISIBLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::HOST_VISIBLE;
-/// The type of mapped memory.
+/// The index of the type of mapped memory.
 const MAPPED: u32 = 4;
 const SIZE: u64 = 1000;
 const ALL: u64 = vk::WHOLE_SIZE;
@@ -22,7 +22,7 @@ fn validated() -> bool {
 #[test]
 fn memory_that_the_cpu_cannot_see_is_not_mapped() -> Result {
     if validated() {
-        return skip("the validation layer ends a process that tries it");
+        return skip("the validation layer ends a process that attempts this");
     }
     under("non-coherent", "rules::memory_that_the_cpu_cannot_see_is_not_mapped", || {
         let raw = Raw::open()?;
@@ -67,7 +67,7 @@ fn a_buffer_may_lie_in_every_type() -> Result {
         let info = vk::BufferCreateInfo::default().size(SIZE).usage(usage);
         // SAFETY: a live device, and valid for the call.
         let buffer = unsafe { raw.device.create_buffer(&info, None) }?;
-        // SAFETY: the buffer was just made.
+        // SAFETY: the buffer was just created.
         let requirements = unsafe { raw.device.get_buffer_memory_requirements(buffer) };
         // SAFETY: nothing uses it any more.
         unsafe { raw.device.destroy_buffer(buffer, None) };
@@ -85,9 +85,9 @@ fn a_buffer_may_lie_in_every_type() -> Result {
     })
 }
 
-/// Ranges of a mapping of bytes 256..1000 that Vulkan allows.
+/// Valid ranges of a mapping of bytes 256..1000.
 const ALLOWED: [(u64, u64); 6] = [(256, 256), (256, 744), (512, 488), (768, 232), (256, ALL), (768, ALL)];
-/// Those that it does not allow, with the last part of the rule's name.
+/// Invalid ranges, with the last part of the violated rule's name.
 const FORBIDDEN: [(u64, u64, &str); 7] = [
     (300, 256, "offset-00687"),
     (300, ALL, "offset-00687"),
@@ -98,7 +98,7 @@ const FORBIDDEN: [(u64, u64, &str); 7] = [
     (0, ALL, "size-00686"),
 ];
 
-/// Flushes a range, named by its place in `FORBIDDEN`.
+/// Flushes the range with this index in `FORBIDDEN`.
 fn break_a_rule(role: &str) -> Result {
     let (offset, size, _) = FORBIDDEN[role.parse::<usize>()?];
     let raw = Raw::open()?;
@@ -118,7 +118,7 @@ fn a_range_that_breaks_vulkans_rules_ends_the_process_with_the_rule() -> Result 
         return break_a_rule(&role);
     }
     let name = "rules::a_range_that_breaks_vulkans_rules_ends_the_process_with_the_rule";
-    // The validation layer lies above this one and speaks first.
+    // The validation layer is above this one and reports first.
     let speaker = if validated() { "validation: " } else { "vklayer: vkFlushMappedMemoryRanges: " };
     for (index, (_, _, rule)) in FORBIDDEN.iter().enumerate() {
         let Some(mut command) = command("non-coherent", name, &index.to_string())? else { return Ok(()) };

@@ -1,9 +1,9 @@
-//! Random sequences of all public operations, checked against a model of every byte as the CPU and the device must see it.
-//! At the end no object is left in either driver.
+//! Random sequences of all public operations, checked against a model of every byte as the CPU and the device must see
+//! it. At the end no object is left in either driver.
 //!
-//! `VKGDR_STEPS` sets the number of steps; `VKGDR_SEED` repeats a run. The sequences run unchanged on every device profile
-//! (`VKGDR_TEST_PROFILE`): a kind of memory that the GPU lacks or has no room for must be refused. A run prints a line
-//! that begins with `reliability:`, from which scripts/reliability.py makes its tables.
+//! `VKGDR_STEPS` sets the number of steps; `VKGDR_SEED` repeats a run. The sequences run unchanged on every device
+//! profile (`VKGDR_TEST_PROFILE`): a kind of memory that the GPU lacks or has no room for must be refused. A run prints
+//! a line that begins with `reliability:`, from which scripts/reliability.py makes its tables.
 
 mod soak;
 mod step;

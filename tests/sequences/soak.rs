@@ -2,9 +2,9 @@
 //!
 //! A round is sixteen threads, each with a world of its own; after it nothing of it is alive. The limits apply to the
 //! measurements after each round, from the first tenth of the time on: the numbers of descriptors and of shared and
-//! file-backed mappings never change. The minimum of malloc's live bytes in the last third of the time exceeds that of the
-//! first third by at most 512 KiB, and the minimum of resident memory by at most 24 MiB, since malloc's arenas, one for
-//! each thread, fragment and release whole pages only.
+//! file-backed mappings never change. The minimum of malloc's live bytes in the last third of the time exceeds that of
+//! the first third by at most 512 KiB, and the minimum of resident memory by at most 24 MiB, since malloc's arenas, one
+//! for each thread, fragment and release whole pages only.
 #![expect(unsafe_code, reason = "calls mallinfo2 and malloc_trim")]
 
 use std::time::{Duration, Instant};

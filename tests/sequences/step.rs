@@ -6,8 +6,8 @@ use std::ops::Range;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-/// One step: an operation, and numbers that select its operands modulo the number of candidates, so that a sequence stays
-/// valid without some of its steps.
+/// One step: an operation, and numbers that select its operands modulo the number of candidates, so that a sequence
+/// stays valid without some of its steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) what: What,

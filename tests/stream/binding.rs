@@ -1,4 +1,4 @@
-//! Binding memory to streams: which ones, what follows for the drop, and who keeps them alive.
+//! Binding memory to streams: valid streams, the effect on drops, and the streams' lifetimes.
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
 use std::ptr::null_mut;
@@ -16,13 +16,13 @@ const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = 4097;
 
-/// Binds memory to a stream that the test keeps alive for longer.
+/// Binds memory to a stream that outlives it.
 fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
-    // SAFETY: the tests drop the stream after the memory is gone.
+    // SAFETY: the tests drop the stream after the memory.
     unsafe { memory.bind_raw_stream(stream.raw()) }
 }
 
-/// A stream of the primary context, made where cudarc's habit of changing the current context does no harm.
+/// A stream of the primary context, created on another thread, since cudarc changes the current context.
 fn stream_of_another_thread() -> Result<Arc<CudaStream>> {
     let made = thread::spawn(|| CudaContext::new(0)?.new_stream()).join();
     Ok(made.map_err(|_| "the thread panicked")??)
@@ -95,7 +95,7 @@ fn a_map_waits_for_the_stream_that_was_bound_last() -> Result {
     bind(&memory, &second)?;
     let gate = first.hold();
     gate.wait_until_reached();
-    // Would find the gate given up if it waited.
+    // If it waited, the gate would time out.
     memory.map(MapMode::ReadWrite, ..)?.finish()?;
     gate.open();
     let gate = second.hold();
@@ -123,7 +123,7 @@ fn the_per_thread_stream_is_refused_and_changes_nothing() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let context = CudaContext::new(0)?;
     for error in [
-        // SAFETY: CU_STREAM_PER_THREAD is always there.
+        // SAFETY: CU_STREAM_PER_THREAD is always valid.
         refused(unsafe { memory.bind_raw_stream(cuda::PER_THREAD_STREAM) }),
         refused(memory.bind_stream(&context.per_thread_stream())),
     ] {
@@ -262,7 +262,7 @@ fn unbinding_waits_for_the_stream_and_ends_the_binding() -> Result {
     assert!(was_open, "unbound while the stream used the memory");
     assert_eq!((memory.bound_stream(), memory.drop_policy()), (None, DropPolicy::WaitForContext));
 
-    // Waited for, so that it counts for nothing when the memory is bound again.
+    // The earlier stream was waited for, so that it does not count after another binding.
     let other = Stream::create();
     bind(&memory, &other)?;
     assert_eq!((memory.bound_stream(), memory.drop_policy()), (Some(other.raw()), DropPolicy::WaitForStream));
@@ -309,7 +309,7 @@ fn a_use_by_another_stream_makes_the_drop_wait_for_the_context() -> Result {
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForStream);
     memory.record_use(other.raw());
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
-    // For good: binding again does not make the use undone.
+    // Another binding does not clear the recorded use.
     memory.unbind_stream()?;
     bind(&memory, &bound)?;
     assert_eq!(memory.drop_policy(), DropPolicy::WaitForContext);
@@ -360,7 +360,7 @@ fn waiting_for_the_stream_waits_for_the_bound_one_only() -> Result {
     let part = memory.region(1..2)?;
     let held = other.hold();
     held.wait_until_reached();
-    // Would find the gate given up if they waited.
+    // If they waited, the gate would time out.
     part.wait_for_stream()?;
     bind(&memory, &bound)?;
     part.wait_for_stream()?;

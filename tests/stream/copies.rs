@@ -1,4 +1,4 @@
-//! Copies and fills on streams: which bytes go where, and what is refused.
+//! Copies and fills on streams: the bytes copied, and refused arguments.
 #![expect(unsafe_code, reason = "uses streams and addresses that the tests keep alive")]
 
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ use vkgdr::{CopyExtent, CopySide, Error, Memory, MemoryKind, OpenFlags, Place, S
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = 1 << 14;
-/// The functions that copy.
+/// The driver's copy functions.
 const COPIES: [&str; 5] =
     ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpy3DAsync", "cuMemcpyPeerAsync"];
 const FILLS: [&str; 3] = ["cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async"];
@@ -20,18 +20,18 @@ const FILLS: [&str; 3] = ["cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Asy
 /// A stream of the memory's context.
 #[track_caller]
 fn stream_of(memory: &Memory, stream: &Stream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests keep their streams for longer.
+    // SAFETY: the tests' streams outlive the references.
     unsafe { memory.stream(stream.raw()) }
 }
 
 fn here(raw: CUstream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests keep their streams for longer.
+    // SAFETY: the tests' streams outlive the references.
     unsafe { StreamRef::in_current_context(raw) }
 }
 
-/// Copies, and waits for it.
+/// Copies and waits.
 fn copy(stream: StreamRef, to: CopySide, from: CopySide, extent: CopyExtent) -> vkgdr::Result<()> {
-    // SAFETY: the tests pass what they own, and nobody uses it meanwhile.
+    // SAFETY: the tests pass valid ranges, which are otherwise unused.
     unsafe { stream.copy(to, from, extent) }?;
     stream.synchronize()
 }
@@ -66,7 +66,7 @@ fn a_linear_copy_takes_the_bytes_there_and_nothing_else() -> Result {
     Ok(())
 }
 
-/// The rows and slices of a copy, one byte after the other.
+/// The byte offsets of a copy's rows and slices.
 fn model(to: &mut [u8], to_side: (usize, usize, usize), from: &[u8], from_side: (usize, usize, usize), e: CopyExtent) {
     for (slice, row) in (0..e.depth).flat_map(|slice| (0..e.height).map(move |row| (slice, row))) {
         let start = |(offset, rows, slices): (usize, usize, usize)| offset + row * rows + slice * slices;
@@ -123,7 +123,7 @@ fn an_extent_of_zero_copies_and_fills_nothing() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let stream = here(null_mut())?;
     let calls = COPIES.map(Calls::of).into_iter().chain(FILLS.map(Calls::of));
-    // Addresses that a call would stumble over.
+    // Invalid addresses, at which a driver call would fail.
     let (device, host) = (Place::Device(1), Place::Host(null_mut()));
     for (width, height, depth) in [(0, 1, 1), (0, 2, 2), (2, 0, 2), (2, 2, 0)] {
         let extent = CopyExtent { width, height, depth };
@@ -179,7 +179,7 @@ fn fills_repeat_values_of_every_width() -> Result {
     memory.fill(.., 0x11_u8)?;
     memory.flush(..)?;
     let at = |offset: u64| memory.device_ptr() + offset;
-    // SAFETY: within the memory, which nobody uses.
+    // SAFETY: within the memory, which is otherwise unused.
     unsafe { stream.fill_u8(at(1), 0x22, 5) }?;
     // SAFETY: as above.
     unsafe { stream.fill_u16(at(8), 0x3344, 3) }?;
@@ -208,7 +208,7 @@ fn a_copy_between_contexts_goes_from_the_other_one() -> Result {
     // SAFETY: the default stream lives as long as its context.
     let stream = unsafe { to.stream(null_mut()) }?;
     let (to_address, from_address) = (to.device_ptr() + 1, from.device_ptr() + 2);
-    // SAFETY: both memories have the bytes, and nobody uses them.
+    // SAFETY: both memories have the bytes, and no other code uses them.
     no_context(|| unsafe { stream.copy_between_contexts(to_address, from_address, from.context(), 100) })?;
     stream.synchronize()?;
     let expected = [&[9], &pattern(SIZE, 4)[2..102], &[9; SIZE - 101]].concat();

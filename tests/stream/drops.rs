@@ -1,4 +1,4 @@
-//! Streams: what a drop waits for under each policy, and what a map waits for. Proved by gates, never by time.
+//! Streams: the waits of drops under each policy, and of maps. Shown by gates, never by time.
 #![expect(unsafe_code, reason = "binds streams that the tests keep alive")]
 
 use std::thread;
@@ -14,14 +14,14 @@ const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
 const SIZE: usize = (1 << 16) + 1;
 
-/// Binds memory to a stream that the test keeps alive for longer.
+/// Binds memory to a stream that outlives it.
 #[track_caller]
 fn bind(memory: &Memory, stream: &Stream) -> vkgdr::Result<()> {
-    // SAFETY: the tests drop the stream after the memory is gone.
+    // SAFETY: the tests drop the stream after the memory.
     unsafe { memory.bind_raw_stream(stream.raw()) }
 }
 
-/// Two memories, the first of which has a pattern in it.
+/// Two memories, the first with a pattern.
 fn source_and_target(gpu: &Vkgdr) -> Result<(Memory, Memory)> {
     let (source, target) = (Memory::allocate(gpu, SIZE, MAPPED)?, Memory::allocate(gpu, SIZE, MAPPED)?);
     host_write(&source, 0, &pattern(SIZE, 1))?;
@@ -29,7 +29,7 @@ fn source_and_target(gpu: &Vkgdr) -> Result<(Memory, Memory)> {
     Ok((source, target))
 }
 
-/// Memory full of something else, which would show in freed memory that is used again.
+/// Memory with other bytes, which would be visible if freed memory were reused.
 fn scribble(gpu: &Vkgdr) -> Result<Vec<Memory>> {
     let others = (0..8).map(|_| Memory::allocate(gpu, SIZE, MAPPED)).collect::<vkgdr::Result<Vec<_>>>()?;
     for other in &others {
@@ -53,7 +53,7 @@ fn memory_that_a_slow_stream_still_uses_is_intact_until_the_stream_has_passed() 
     gate.wait_until_reached();
     copy(&target, &source, &stream);
 
-    // Returns though the gate is shut: it would wait for as long as the gate does otherwise, and `open` fail.
+    // The drop returns while the gate is shut. If it waited, the gate would time out, and `open` would fail.
     drop(source);
     assert_eq!(Live::now(), before.plus_one(MAPPED).plus_one(MAPPED).plus_event());
     assert_eq!(gpu.collect(), 0);
@@ -63,7 +63,7 @@ fn memory_that_a_slow_stream_still_uses_is_intact_until_the_stream_has_passed() 
     gate.open();
 
     stream.synchronize();
-    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1), "the copy took what was there before the drop");
+    assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1), "the copy read the bytes from before the drop");
     assert_eq!(gpu.collect(), 1);
     assert_eq!(gpu.collect(), 0);
     drop((others, target));
@@ -85,7 +85,7 @@ fn deferred_frees_of_several_streams_are_collected_as_the_streams_pass() -> Resu
     assert_eq!(gpu.collect(), 0);
     gates.1.open();
     fast.synchronize();
-    // Any handle of the GPU looks after the queue.
+    // Any handle of the GPU collects deferred frees.
     assert_eq!(Vkgdr::open(0, OpenFlags::FORCE_NON_COHERENT)?.collect(), 2);
     gates.0.open();
     slow.synchronize();
@@ -133,7 +133,7 @@ fn by_default_a_drop_waits_for_the_whole_context() -> Result {
         Ok(())
     })?;
     assert!(was_open, "the drop returned while the device used the memory");
-    assert_eq!(gpu.collect(), 0, "nothing was put off");
+    assert_eq!(gpu.collect(), 0, "nothing was deferred");
     stream.synchronize();
     assert!(host_read(&target, 0, SIZE)? == pattern(SIZE, 1));
     Ok(())
@@ -161,7 +161,7 @@ fn the_last_region_waits_as_its_memory_would() -> Result {
     let region = source.region(1..2)?;
     let gate = stream.hold();
     copy(&target, &source, &stream);
-    // Not the last: nothing to wait for.
+    // Not the last region: no wait.
     drop(source);
     let (was_open, ()) = was_open_on_return(gate, "cuCtxSynchronize", || {
         drop(region);
@@ -251,7 +251,7 @@ fn a_map_waits_for_no_other_stream() -> Result {
     let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let gate = other.hold();
     gate.wait_until_reached();
-    // Unbound, then bound to a stream that is idle. A map that waited would find the gate given up.
+    // Unbound, then bound to an idle stream. If the map waited, the gate would time out.
     memory.map(MapMode::ReadWrite, ..)?.finish()?;
     bind(&memory, &bound)?;
     memory.map(MapMode::ReadWrite, ..)?.finish()?;
@@ -295,8 +295,8 @@ fn an_allocation_without_memory_waits_for_the_deferred_frees() -> Result {
     let (was_open, memory) =
         was_open_on_return(gate, "cuEventSynchronize", || Ok(Memory::allocate(&gpu, SIZE, MAPPED)?))?;
     layer.clear_faults();
-    assert!(was_open, "the allocation did not wait for the queue");
-    assert_eq!(gpu.collect(), 0, "the queue was emptied");
+    assert!(was_open, "the allocation did not wait for the deferred frees");
+    assert_eq!(gpu.collect(), 0, "no free is deferred any more");
     assert_eq!(Live::now(), before.plus_one(MAPPED));
     memory.free()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Streams of somebody else's and their events: what waits for what, whose streams fit, and on which threads.
+//! Foreign streams and their events: waits, streams of other contexts, and use on any thread.
 #![expect(unsafe_code, reason = "uses streams and addresses that the tests keep alive")]
 
 use std::ptr::null_mut;
@@ -23,12 +23,12 @@ fn default_streams() -> [CUstream; 3] {
 /// A stream of the memory's context.
 #[track_caller]
 fn stream_of(memory: &Memory, stream: &Stream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests keep their streams for longer.
+    // SAFETY: the tests' streams outlive the references.
     unsafe { memory.stream(stream.raw()) }
 }
 
 fn here(raw: CUstream) -> vkgdr::Result<StreamRef> {
-    // SAFETY: the tests keep their streams for longer.
+    // SAFETY: the tests' streams outlive the references.
     unsafe { StreamRef::in_current_context(raw) }
 }
 
@@ -46,7 +46,7 @@ fn synchronize_waits_for_the_stream_and_for_no_other() -> Result {
     let (held, idle) = (Stream::create(), Stream::create());
     let gate = held.hold();
     gate.wait_until_reached();
-    // Would find the gate given up if it waited.
+    // If it waited, the gate would time out.
     stream_of(&memory, &idle)?.synchronize()?;
     let stream = stream_of(&memory, &held)?;
     let (was_open, ()) = was_open_on_return(gate, "cuStreamSynchronize", || Ok(stream.synchronize()?))?;
@@ -73,7 +73,7 @@ fn an_event_is_complete_when_what_was_before_it_is_done() -> Result {
     assert!(event.is_complete()?);
     let later = raw.hold();
     later.wait_until_reached();
-    assert!(event.is_complete()?, "what comes later does not count");
+    assert!(event.is_complete()?, "later work does not count");
     later.open();
     drop(event);
     assert_eq!(Live::now(), before);
@@ -93,7 +93,7 @@ fn a_stream_that_waits_for_an_event_goes_on_after_it() -> Result {
     two.wait(&one.record()?)?;
     let linear = |memory: &Memory| CopySide::linear(Place::Device(memory.device_ptr()));
     let (to, from) = (linear(&target), linear(&source));
-    // SAFETY: both memories have the bytes, and nobody else uses them.
+    // SAFETY: both memories have the bytes, and no other code uses them.
     unsafe { two.copy(to, from, CopyExtent::linear(SIZE)) }?;
     let copied = two.record()?;
     gate.wait_until_reached();
@@ -136,7 +136,7 @@ fn a_stream_works_on_any_thread_and_leaves_the_current_context_alone() -> Result
     assert_eq!((stream.raw(), stream.context()), (raw.raw(), owner.raw()));
     let other = Context::create(0);
     let use_it = |stream: StreamRef| -> vkgdr::Result<()> {
-        // SAFETY: within the memory, which nobody uses.
+        // SAFETY: within the memory, which is otherwise unused.
         unsafe { stream.fill_u8(memory.device_ptr(), 5, SIZE) }?;
         let event = stream.record()?;
         stream.wait(&event)?;
@@ -185,7 +185,7 @@ fn the_default_streams_fit_every_context() -> Result {
         // SAFETY: the default streams live as long as their context.
         let stream = unsafe { memory.stream(raw) }?;
         assert_eq!((stream.raw(), stream.context()), (raw, owner.raw()));
-        // SAFETY: within the memory, which nobody uses.
+        // SAFETY: within the memory, which is otherwise unused.
         unsafe { stream.fill_u8(memory.device_ptr(), value, SIZE) }?;
         stream.record()?.synchronize()?;
         assert!(host_read(&memory, 0, SIZE)? == [value; SIZE]);

@@ -1,5 +1,5 @@
-//! The CUDA driver, without the library under test: each function is looked up by name when it is called, so that
-//! one that a driver lacks is an answer like any other. Codes are received as integers.
+//! The CUDA driver, without the library under test. Each function is looked up when it is called, so that a missing one
+//! is an answer too. Codes are integers.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -12,30 +12,30 @@ use vkgdr::cudarc::driver::sys::{
     CUexternalMemoryHandleType, CUfunction, CUmodule, CUstream, CUuuid,
 };
 
-/// A result, or what refused it: the function and the driver's token.
+/// A result, or the failed function with the driver's token.
 pub(crate) type Answer<T> = Result<T, String>;
 
-/// Looks a function up and calls it: `call!("cuMemFree_v2", (CUdeviceptr), (pointer))`. Unsafe, as the call is.
+/// Looks up a function and calls it: `call!("cuMemFree_v2", (CUdeviceptr), (pointer))`. Unsafe, since the call is.
 macro_rules! call {
     ($name:literal, ($($type:ty),*), ($($argument:expr),*)) => {{
         type Function = unsafe extern "C" fn($($type),*) -> c_int;
         // SAFETY: the signature is the one in cuda.h.
         match unsafe { symbol::<Function>(concat!($name, "\0")) } {
-            // SAFETY: handles come from the driver by way of this file's types, pointers are to live locals, and
-            // device addresses are checked by the driver.
+            // SAFETY: handles come from the driver through this file's types, pointers are to live locals, and the
+            // driver checks device addresses.
             Some(function) => check($name, unsafe { function($($argument),*) }),
             None => Err(format!("{}: this driver has no such function", $name)),
         }
     }};
 }
 
-/// Looks a function of the driver up. The driver must be present, or cudarc panics: see [`Cuda::open`].
+/// Looks up a function of the driver. Without a driver cudarc panics, see [`Cuda::open`].
 ///
 /// # Safety
 ///
 /// `F` must be the type of the function of that name.
 unsafe fn symbol<F: Copy>(name: &str) -> Option<F> {
-    // SAFETY: loading libcuda runs its initialisers, which is what this program is for.
+    // SAFETY: the initialisers of libcuda have no preconditions.
     let library = unsafe { sys::culib() };
     // SAFETY: by this function's contract.
     unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|function| *function)
@@ -69,7 +69,7 @@ pub(crate) struct Cuda {
 impl Cuda {
     /// Loads the driver and makes device 0's primary context current.
     pub(crate) fn open() -> Answer<Self> {
-        // SAFETY: loading libcuda runs its initialisers, which is what this program is for.
+        // SAFETY: the initialisers of libcuda have no preconditions.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcuda.so.1 cannot be loaded".to_owned());
         }
@@ -81,9 +81,9 @@ impl Cuda {
     }
 
     /// True for the simulated driver of sim/cuda.
-    #[expect(clippy::unused_self, reason = "having one proves that the driver is loaded")]
+    #[expect(clippy::unused_self, reason = "a value proves that the driver is loaded")]
     pub(crate) fn is_simulated(&self) -> bool {
-        // SAFETY: the function is only looked for, never called.
+        // SAFETY: the function is looked up, never called.
         unsafe { symbol::<unsafe extern "C" fn()>("simcuda_live_objects\0") }.is_some()
     }
 
@@ -94,7 +94,7 @@ impl Cuda {
         Ok(version)
     }
 
-    /// `cuDeviceGetUuid_v2`, and the older `cuDeviceGetUuid`, which knows nothing of MIG.
+    /// `cuDeviceGetUuid_v2`, and the older `cuDeviceGetUuid`, which ignores MIG.
     pub(crate) fn uuids(&self) -> [Answer<String>; 2] {
         let mut uuid = CUuuid { bytes: [0; 16] };
         let v2 = call!("cuDeviceGetUuid_v2", (*mut CUuuid, CUdevice), (&raw mut uuid, self.device));
@@ -125,7 +125,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 // ---- pointers -------------------------------------------------------------------------------------------------
 
-/// One attribute of a pointer, at most 8 bytes of it.
+/// One attribute of a pointer, at most 8 bytes.
 pub(crate) fn pointer_attribute(attribute: c_int, pointer: CUdeviceptr) -> Answer<u64> {
     let mut value = 0_u64;
     call!("cuPointerGetAttribute", (*mut c_void, c_int, CUdeviceptr), ((&raw mut value).cast(), attribute, pointer))?;
@@ -137,7 +137,7 @@ pub(crate) fn set_sync_memops(pointer: CUdeviceptr) -> Answer<()> {
     call!("cuPointerSetAttribute", (*const c_void, c_int, CUdeviceptr), ((&raw const value).cast(), 6, pointer))
 }
 
-/// Start and length of the allocation that a pointer lies in.
+/// The start and length of a pointer's allocation.
 pub(crate) fn address_range(pointer: CUdeviceptr) -> Answer<(CUdeviceptr, usize)> {
     let (mut base, mut len) = (0, 0);
     call!(
@@ -153,7 +153,7 @@ pub(crate) fn ipc_handle(pointer: CUdeviceptr) -> Answer<()> {
     call!("cuIpcGetMemHandle", (*mut [u8; 64], CUdeviceptr), (&raw mut handle, pointer))
 }
 
-/// A dma-buf file descriptor for a range, which is closed again. Flag 1 asks for the PCIe BAR mapping.
+/// Gets a dma-buf descriptor of a range and closes it. Flag 1 requests the PCIe BAR mapping.
 pub(crate) fn dma_buf(pointer: CUdeviceptr, len: usize, flags: u64) -> Answer<()> {
     use std::os::fd::{FromRawFd, OwnedFd};
     let mut fd: c_int = -1;
@@ -165,12 +165,12 @@ pub(crate) fn dma_buf(pointer: CUdeviceptr, len: usize, flags: u64) -> Answer<()
     if fd < 0 {
         return Err(format!("cuMemGetHandleForAddressRange: gave descriptor {fd}"));
     }
-    // SAFETY: the driver gave this descriptor to us and to nobody else.
+    // SAFETY: the driver created this descriptor for the caller.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
     Ok(())
 }
 
-/// Host memory that is registered while this value lives.
+/// A registration of host memory, ended on drop.
 pub(crate) struct Registered(*mut u8);
 
 impl Registered {
@@ -215,7 +215,7 @@ impl Drop for Buffer {
     }
 }
 
-/// `cuMemHostAlloc`: ordinary pinned memory, to compare with.
+/// `cuMemHostAlloc`: ordinary pinned memory, for comparison.
 pub(crate) struct Pinned(pub(crate) *mut u8);
 
 impl Pinned {
@@ -245,7 +245,7 @@ pub(crate) fn copy(target: CUdeviceptr, source: CUdeviceptr, len: usize) -> Answ
     call!("cuMemcpyDtoD_v2", (CUdeviceptr, CUdeviceptr, usize), (target, source, len))
 }
 
-/// Memory that was imported from a file descriptor, which the driver takes when it succeeds.
+/// Memory imported from a file descriptor, which the driver owns after success.
 pub(crate) struct Imported(CUexternalMemory);
 
 impl Imported {
@@ -268,7 +268,7 @@ impl Imported {
         Ok(Self(memory))
     }
 
-    /// Maps a range. What is mapped is freed by `cuMemFree`, as a buffer is, and before the memory.
+    /// Maps a range. The mapping is freed by `cuMemFree`, like a buffer, before the memory.
     pub(crate) fn map(&self, offset: u64, size: u64) -> Answer<Buffer> {
         let description = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset, size, flags: 0, reserved: [0; 16] };
         let mut pointer = 0;
@@ -303,7 +303,7 @@ impl Stream {
         call!("cuStreamSynchronize", (CUstream), (self.0))
     }
 
-    /// Starts a copy from host memory. The caller keeps both alive until it synchronizes.
+    /// Starts a copy from host memory. The caller keeps both sides alive until it synchronizes.
     pub(crate) fn copy_from_host(&self, target: CUdeviceptr, source: *const u8, len: usize) -> Answer<()> {
         call!(
             "cuMemcpyHtoDAsync_v2",
@@ -312,22 +312,22 @@ impl Stream {
         )
     }
 
-    /// Starts a copy to host memory. The caller keeps both alive until it synchronizes.
+    /// Starts a copy to host memory. The caller keeps both sides alive until it synchronizes.
     pub(crate) fn copy_to_host(&self, target: *mut u8, source: CUdeviceptr, len: usize) -> Answer<()> {
         call!("cuMemcpyDtoHAsync_v2", (*mut c_void, CUdeviceptr, usize, CUstream), (target.cast(), source, len, self.0))
     }
 
-    /// `cuStreamWriteValue32`: the device writes one word when the stream gets there.
+    /// `cuStreamWriteValue32`: the device writes one word, in the stream's order.
     pub(crate) fn write_value(&self, target: CUdeviceptr, value: u32) -> Answer<()> {
         call!("cuStreamWriteValue32_v2", (CUstream, CUdeviceptr, u32, c_uint), (self.0, target, value, 0))
     }
 
-    /// `cuStreamWaitValue32`: the stream goes on once the word is at least `value`.
+    /// `cuStreamWaitValue32`: the stream waits until the word is at least `value`.
     pub(crate) fn wait_value(&self, source: CUdeviceptr, value: u32) -> Answer<()> {
         call!("cuStreamWaitValue32_v2", (CUstream, CUdeviceptr, u32, c_uint), (self.0, source, value, 0))
     }
 
-    /// Launches a kernel with one thread. Every argument is given as 64 bits, of which it takes what it needs.
+    /// Launches a kernel with one thread. Every argument has 64 bits, of which the kernel reads the low ones.
     pub(crate) fn launch(&self, kernel: &Kernel, arguments: &[u64]) -> Answer<()> {
         let mut pointers: Vec<*const u64> = arguments.iter().map(ptr::from_ref).collect();
         type Pointers = *mut *const u64;

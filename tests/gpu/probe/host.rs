@@ -1,4 +1,4 @@
-//! The CPU's side: words that the device may read and write at the same time.
+//! The host view: words that the device may read and write at the same time.
 #![expect(unsafe_code, reason = "reads and writes through raw pointers")]
 
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use vkgdr::Memory;
 use crate::cuda::Answer;
 use crate::vulkan::Allocation;
 
-/// Host memory as 32-bit words, each read and written as one access that the compiler leaves alone.
+/// Host memory as 32-bit words, each read and written by one volatile access.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'a> {
     first: *mut u32,
@@ -24,7 +24,7 @@ impl<'a> Words<'a> {
         Ok(Self { first, count: memory.len() / 4, owner: PhantomData })
     }
 
-    /// Maps `len` bytes of Vulkan memory, which must be host-visible and is mapped once.
+    /// Maps `len` bytes of Vulkan memory, which must be host-visible and not mapped yet.
     pub(crate) fn map(allocation: &'a Allocation<'_>, len: usize) -> Answer<Self> {
         Ok(Self { first: allocation.map()?.cast(), count: len / 4, owner: PhantomData })
     }
@@ -64,7 +64,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Orders the CPU's stores, those that wait in write-combining buffers included.
+/// Orders the CPU's stores, including those in write-combining buffers.
 pub(crate) fn store_fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 CPU has SSE.

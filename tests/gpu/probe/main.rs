@@ -1,12 +1,12 @@
-//! Asks a GPU and its driver the questions that no documentation answers, and prints one answer for each.
+//! Tests undocumented behaviour of a GPU and its driver, and prints one answer for each question.
 //!
 //! ```text
-//! gpu_probe            every question, each in a process of its own, so that one that crashes or hangs costs
-//!                      only its own answer
+//! gpu_probe            every question, each in a process of its own, so that a crash or hang loses only its
+//!                      own answer
 //! gpu_probe M3         one question, in this process
 //! ```
 //!
-//! The exit code is 0 when every question was answered, also where the answer is "no".
+//! The exit code is 0 if every question was answered, even by "no".
 
 mod cuda;
 mod host;
@@ -24,13 +24,13 @@ use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 use crate::cuda::{Answer, Cuda};
 use crate::vulkan::Vulkan;
 
-/// What a question may take, its process's start included.
+/// The time limit of a question, including the start of its process.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How the last line of a question begins that has no answer.
+/// The prefix of the last line of a question without an answer.
 const NOT_ANSWERED: &str = "not answered: ";
 
-/// What every question is given: the driver, with device 0's primary context current on this thread.
+/// The environment of every question: the driver, with device 0's primary context current on this thread.
 pub(crate) struct Probe {
     pub(crate) cuda: Cuda,
 }
@@ -66,7 +66,7 @@ fn ask_one(id: &str) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let answer = Cuda::open().and_then(|cuda| (question.ask)(&Probe { cuda }));
-    // The parent takes the last line for the answer and what stands before it for the details.
+    // The parent reads the last line as the answer and earlier lines as details.
     match answer {
         Ok(answer) => println!("{answer}"),
         Err(refusal) => println!("{NOT_ANSWERED}{refusal}"),
@@ -104,7 +104,7 @@ fn ask_all() -> ExitCode {
     all_answered
 }
 
-/// The first line: whose answers these are.
+/// The first line: GPU and driver.
 fn introduction() -> String {
     let cuda = match Cuda::open() {
         Ok(cuda) => cuda,
@@ -152,15 +152,15 @@ fn ask_in_child(id: &str) -> io::Result<Output> {
     let stderr = child.stderr.take().map(read_in_thread);
     let ended = wait(&mut child)?;
     let joined = |reader: Option<JoinHandle<String>>| reader.and_then(|r| r.join().ok()).unwrap_or_default();
-    // What the drivers and a panic have to say comes before the answer.
+    // Messages of drivers and panics are printed before the answer.
     Ok(Output { text: joined(stderr) + &joined(stdout), ended })
 }
 
-/// In a thread, so that a pipe that is full never stops the process that fills it.
+/// Reads a pipe on a thread, so that a full pipe never blocks its writer.
 fn read_in_thread(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is still worth printing.
+        // Text read before an error is printed too.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })

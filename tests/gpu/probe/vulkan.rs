@@ -1,4 +1,4 @@
-//! Vulkan, without the library under test: a device of its own, whose memory types are all to be tried.
+//! Vulkan, without the library under test: a separate device, on which all memory types are tried.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::CStr;
@@ -31,11 +31,11 @@ pub(crate) struct Vulkan {
 impl Vulkan {
     /// Opens the device with this UUID.
     pub(crate) fn open(uuid: &str) -> Answer<Self> {
-        // SAFETY: loading the Vulkan loader runs its initialisers, which is what this program is for.
+        // SAFETY: the initialisers of the Vulkan loader have no preconditions.
         let entry = unsafe { ash::Entry::load() }.map_err(|error| error.to_string())?;
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_1);
         let info = vk::InstanceCreateInfo::default().application_info(&application);
-        // SAFETY: `info` and what it points at live until the call returns.
+        // SAFETY: `info` and its pointees live until the call returns.
         let instance = unsafe { entry.create_instance(&info, None) }.named("vkCreateInstance")?;
         // SAFETY: the instance is live.
         let devices = unsafe { instance.enumerate_physical_devices() }.named("vkEnumeratePhysicalDevices")?;
@@ -54,7 +54,7 @@ impl Vulkan {
         }
         let queue = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
         let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&enabled);
-        // SAFETY: `info` and what it points at live until the call returns.
+        // SAFETY: `info` and its pointees live until the call returns.
         let device = unsafe { instance.create_device(physical, &info, None) }.named("vkCreateDevice")?;
         let external_fd = khr::external_memory_fd::Device::new(&instance, &device);
         Ok(Self { instance, physical, device, external_fd, has_budget, _entry: entry })
@@ -65,7 +65,7 @@ impl Vulkan {
         unsafe { self.instance.get_physical_device_memory_properties(self.physical) }
     }
 
-    /// Budget and usage of each heap in bytes, where `VK_EXT_memory_budget` exists.
+    /// Budget and usage of each heap in bytes, if `VK_EXT_memory_budget` is supported.
     pub(crate) fn budgets(&self) -> Option<Vec<(u64, u64)>> {
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut memory = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
@@ -80,7 +80,7 @@ impl Vulkan {
         unsafe { self.instance.get_physical_device_properties(self.physical) }
     }
 
-    /// The largest single allocation that the driver promises.
+    /// The driver's limit of a single allocation.
     pub(crate) fn max_allocation(&self) -> u64 {
         let mut maintenance = vk::PhysicalDeviceMaintenance3Properties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut maintenance);
@@ -89,7 +89,7 @@ impl Vulkan {
         maintenance.max_memory_allocation_size
     }
 
-    /// What may be done with buffers whose memory is shared through this kind of handle.
+    /// The supported uses of buffers whose memory is shared through this type of handle.
     pub(crate) fn external_buffer(&self, handle: vk::ExternalMemoryHandleTypeFlags) -> vk::ExternalMemoryFeatureFlags {
         let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(BUFFER_USAGE).handle_type(handle);
         let mut properties = vk::ExternalBufferProperties::default();
@@ -98,12 +98,12 @@ impl Vulkan {
         properties.external_memory_properties.external_memory_features
     }
 
-    /// What an exportable buffer of this size needs.
+    /// The memory requirements of an exportable buffer of this size.
     pub(crate) fn buffer_requirements(&self, size: u64) -> Answer<vk::MemoryRequirements> {
         let mut external =
             vk::ExternalMemoryBufferCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
         let info = vk::BufferCreateInfo::default().size(size).usage(BUFFER_USAGE).push_next(&mut external);
-        // SAFETY: `info` and what it points at live until the call returns.
+        // SAFETY: `info` and its pointees live until the call returns.
         let buffer = unsafe { self.device.create_buffer(&info, None) }.named("vkCreateBuffer")?;
         // SAFETY: the buffer is live.
         let requirements = unsafe { self.device.get_buffer_memory_requirements(buffer) };
@@ -120,7 +120,7 @@ impl Vulkan {
             .allocation_size(size)
             .memory_type_index(memory_type)
             .push_next(&mut export);
-        // SAFETY: `info` and what it points at live until the call returns.
+        // SAFETY: `info` and its pointees live until the call returns.
         let memory = unsafe { self.device.allocate_memory(&info, None) }.named("vkAllocateMemory")?;
         Ok(Allocation { vulkan: self, memory })
     }
@@ -154,11 +154,11 @@ impl Allocation<'_> {
         if fd < 0 {
             return Err(format!("vkGetMemoryFdKHR: gave descriptor {fd}"));
         }
-        // SAFETY: the call made a new descriptor, which belongs to the caller.
+        // SAFETY: the call created a new descriptor for the caller.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Maps all of it, until it is freed. Only for host-visible memory, and once.
+    /// Maps all of it until it is freed. The memory must be host-visible and not mapped yet.
     pub(crate) fn map(&self) -> Answer<*mut u8> {
         // SAFETY: the memory is live and, by this method's contract, host-visible and not mapped.
         unsafe { self.vulkan.device.map_memory(self.memory, 0, vk::WHOLE_SIZE, vk::MemoryMapFlags::empty()) }
@@ -169,7 +169,7 @@ impl Allocation<'_> {
 
 impl Drop for Allocation<'_> {
     fn drop(&mut self) {
-        // SAFETY: the memory is live, and whatever used it borrowed it.
+        // SAFETY: the memory is live, and its users have ended, since they borrow it.
         unsafe { self.vulkan.device.free_memory(self.memory, None) };
     }
 }

@@ -265,7 +265,8 @@ impl World {
         if foreign {
             let context = self.context_of(from.site);
             let (to, from) = (to.owner.device_ptr() + start as u64, from.owner.device_ptr() + range.start as u64);
-            // SAFETY: as for an upload; the source is waited for below, since its release waits for its own context only.
+            // SAFETY: as for an upload; the source is waited for below, since its release waits for its own context
+            // only.
             unsafe { stream.copy_between_contexts(to, from, context, new.len()) }?;
         } else {
             // SAFETY: as for an upload, of both.

@@ -1,4 +1,4 @@
-//! Whether a call waits, told by the order of things and not by time.
+//! Whether a call waits, determined by the order of events, not by time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,10 +7,10 @@ use crate::Result;
 use crate::cuda::Gate;
 use crate::ledger::Calls;
 
-/// Runs `call` while a gate is shut. Another thread opens the gate, but not before `call` has come to `function` of
-/// the CUDA driver, in which it should wait. Returns whether the gate was open when `call` returned.
+/// Runs `call` while a gate is shut. Another thread opens the gate after `call` has entered `function` of the CUDA
+/// driver, in which it should wait. Returns whether the gate was open when `call` returned.
 ///
-/// A real driver does not report its calls: there, the other thread only yields for a while before it opens the gate.
+/// A real driver does not report its calls; with it, the other thread yields for a while before it opens the gate.
 ///
 /// # Errors
 /// Those of `call`.

@@ -5,22 +5,22 @@ use std::fmt::Debug;
 /// The result of a test.
 pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The error of a call that must fail.
+/// Returns the error of a call that must fail.
 ///
 /// # Panics
 /// When the call succeeded.
 #[track_caller]
 pub fn refused<T: Debug>(result: vkgdr::Result<T>) -> vkgdr::Error {
     match result {
-        Ok(value) => panic!("this should have been refused, but gave {value:?}"),
+        Ok(value) => panic!("expected an error, got {value:?}"),
         Err(error) => error,
     }
 }
 
-/// Checks that the error's text is one line and contains all of `parts`.
+/// Checks that the error's text is one line without a full stop and contains all of `parts`.
 ///
 /// # Panics
-/// When it is not.
+/// When the check fails.
 #[track_caller]
 pub fn assert_says(error: &vkgdr::Error, parts: &[&str]) {
     let text = error.to_string();

@@ -1,6 +1,6 @@
 //! Tests that need a fresh process: they start their own binary again, in a role.
 //!
-//! What a child wants to tell goes through [`say`]; what goes wrong there is a panic, as in any test.
+//! A child sends messages to the parent by [`say`]; its failures are panics, as in any test.
 
 use std::fmt::Display;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::Result;
 
 const ROLE: &str = "VKGDR_TEST_ROLE";
-/// Begins the lines that are for the parent; libtest, Vulkan's loader and the drivers write lines of their own.
+/// The prefix of lines for the parent; libtest, Vulkan's loader and the drivers write other lines.
 const MARK: &str = "child: ";
 
 /// The role that this process was started in; `None` in the test itself.
@@ -27,24 +27,24 @@ pub fn command(test: &str, role: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Tells the parent a line.
+/// Sends a line to the parent.
 pub fn say(text: impl Display) {
     eprintln!("{MARK}{text}");
 }
 
-/// The message for the parent in a line of a child's standard error, if it has one.
+/// The message for the parent in a line of a child's standard error, if any.
 #[must_use]
 pub fn said(line: &str) -> Option<&str> {
     line.strip_prefix(MARK)
 }
 
-/// Runs a child to its end, and returns the lines that it said.
+/// Runs a child to its end and returns its messages.
 ///
 /// # Errors
 /// When the child cannot be started.
 ///
 /// # Panics
-/// When the child failed, panicked or said nothing.
+/// When the child failed, panicked or sent no message.
 #[track_caller]
 pub fn run(mut command: Command) -> Result<Vec<String>> {
     let output = command.output()?;

@@ -40,7 +40,7 @@ codes! {
     UNKNOWN = CUDA_ERROR_UNKNOWN;
 }
 
-/// Vulkan's.
+/// Result codes of Vulkan.
 pub mod vulkan {
     use vkgdr::ash::vk::Result;
 

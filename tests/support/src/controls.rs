@@ -1,4 +1,4 @@
-//! The ledger and the fault injection that the simulated driver and the Vulkan layer both export.
+//! The ledger and the fault injection exported by both the simulated driver and the Vulkan layer.
 #![expect(unsafe_code, reason = "calls C functions found in a loaded library")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -10,10 +10,10 @@ type Fail = unsafe extern "C" fn(*const c_char, u64, i32) -> i32;
 type ClearFaults = unsafe extern "C" fn();
 pub(crate) type Text = unsafe extern "C" fn(*mut c_char, usize) -> usize;
 
-/// Counts what lives behind a driver, counts its calls, and makes chosen calls fail.
+/// Counts a driver's live objects and calls, and makes chosen calls fail.
 ///
-/// [`SimCuda`](crate::SimCuda) and [`VkLayer`](crate::VkLayer) both dereference to it, so one sweep serves both.
-/// The state is the process's: tests that use it run one at a time, or in processes of their own.
+/// [`SimCuda`](crate::SimCuda) and [`VkLayer`](crate::VkLayer) both dereference to it, so that one sweep serves both.
+/// The state is per process: tests that use it run one at a time, or in processes of their own.
 #[derive(Debug)]
 pub struct Controls {
     live_objects: LiveObjects,
@@ -25,12 +25,12 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// Takes the six functions `<prefix>_live_objects`, … from a library.
+    /// Looks up the six functions `<prefix>_live_objects`, … in a library.
     ///
-    /// `Err` is the name of the first one that is missing.
+    /// `Err` is the name of the first missing function.
     pub(crate) fn load(symbols: Symbols<'_>, prefix: &str) -> Result<Self, String> {
         Ok(Self {
-            // SAFETY: both libraries export this name with this signature, as their documentation fixes it.
+            // SAFETY: both libraries document this name with this signature.
             live_objects: unsafe { find(symbols, prefix, "live_objects") }?,
             // SAFETY: as above.
             live_objects_of: unsafe { find(symbols, prefix, "live_objects_of") }?,
@@ -45,28 +45,28 @@ impl Controls {
         })
     }
 
-    /// Objects that are alive now, of every kind.
+    /// The number of live objects of all kinds.
     #[must_use]
     pub fn live_objects(&self) -> usize {
         // SAFETY: takes nothing, and the library is never unloaded.
         unsafe { (self.live_objects)() }
     }
 
-    /// Objects of one kind that are alive now, such as `"memory"` or `"context"`.
+    /// The number of live objects of one kind, such as `"memory"` or `"context"`.
     ///
     /// # Panics
-    /// When the library counts nothing of that name.
+    /// When the library has no such kind.
     #[must_use]
     #[track_caller]
     pub fn live_objects_of(&self, noun: &str) -> usize {
         let word = c_string(noun);
         // SAFETY: `word` is a terminated string that outlives the call.
         let count = unsafe { (self.live_objects_of)(word.as_ptr()) };
-        assert_ne!(count, usize::MAX, "nothing is counted as {noun:?}");
+        assert_ne!(count, usize::MAX, "the library does not count {noun:?}");
         count
     }
 
-    /// How often `function` was called since the library was loaded; `None` counts every function that can fail.
+    /// The number of calls of `function` since the library was loaded; with `None`, of all functions that can fail.
     #[must_use]
     pub fn calls(&self, function: Option<&str>) -> u64 {
         let name = function.map(c_string);
@@ -77,10 +77,10 @@ impl Controls {
 
     /// Makes the `nth` call of `function` from now (1 is the next) fail with `code`, once.
     ///
-    /// `"*"` is any function that can fail. Several may be pending.
+    /// `"*"` stands for any function that can fail. Several faults may be pending.
     ///
     /// # Panics
-    /// When the library refuses it, for instance because it knows no such function.
+    /// When the library refuses the fault, for instance because the function does not exist.
     #[track_caller]
     pub fn fail(&self, function: &str, nth: u64, code: i32) {
         let name = c_string(function);
@@ -89,13 +89,13 @@ impl Controls {
         assert_eq!(refused, 0, "the fault {function}:{nth}:{code} was refused with {refused}");
     }
 
-    /// Forgets the pending faults and the last one that fired.
+    /// Clears the pending faults and the last fired one.
     pub fn clear_faults(&self) {
         // SAFETY: takes nothing, and the library is never unloaded.
         unsafe { (self.clear_faults)() }
     }
 
-    /// The function that last failed by injection since the faults were cleared.
+    /// The function that failed last by injection, since the faults were cleared.
     #[must_use]
     pub fn last_fault(&self) -> Option<String> {
         text(self.last_fault)
@@ -114,24 +114,24 @@ pub(crate) fn text(function: Text) -> Option<String> {
 /// Finds an exported name in a library that is never closed.
 pub(crate) type Symbols<'a> = &'a dyn Fn(&CStr) -> Option<*mut c_void>;
 
-/// The function `<prefix>_<name>`, or that name where it is missing.
+/// The function `<prefix>_<name>`, or its name as the error if it is missing.
 ///
 /// # Safety
-/// `F` is the function pointer type of what the library exports under this name.
+/// `F` must be the function pointer type of this export.
 pub(crate) unsafe fn find<F: Copy>(symbols: Symbols<'_>, prefix: &str, name: &str) -> Result<F, String> {
     let whole = format!("{prefix}_{name}");
     let address = symbols(&c_string(&whole)).ok_or(whole)?;
-    // SAFETY: the caller vouches for `F`.
+    // SAFETY: by this function's contract.
     Ok(unsafe { as_function(address) })
 }
 
-/// Reads an exported address as a function pointer.
+/// Converts an exported address to a function pointer.
 ///
 /// # Safety
-/// `F` is the function pointer type of what is at the address.
+/// `F` must be the function pointer type of the function at the address.
 pub(crate) unsafe fn as_function<F: Copy>(address: *mut c_void) -> F {
     assert_eq!(size_of::<F>(), size_of_val(&address));
-    // SAFETY: the sizes agree, and the caller vouches for the type.
+    // SAFETY: the sizes are equal, and the type is right by this function's contract.
     unsafe { std::mem::transmute_copy(&address) }
 }
 

@@ -1,4 +1,4 @@
-//! Contexts, streams and copies for tests: each releases what it took, and a failed call panics at the caller.
+//! Contexts, streams and copies for tests: drops release their objects, and a failed call panics at the caller.
 
 mod context;
 mod copy;

@@ -1,7 +1,7 @@
-//! Which CUDA driver this process runs on, and how the helpers call it.
+//! The CUDA driver of this process, and the helpers' calls of it.
 //!
-//! Calls go through function pointers that return plain integers: a code that this version of cudarc does not know
-//! must stay a number. `libcuda` is found exactly as cudarc finds it, and it is the same handle that vkgdr uses.
+//! Function pointers return plain integers, since a code unknown to this version of cudarc must stay a number.
+//! `libcuda` is opened by cudarc, so that it is the same handle that vkgdr uses.
 #![expect(unsafe_code, reason = "opens libcuda and calls its functions")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUstream};
 
 use crate::controls::as_function;
 
-/// What stands behind `libcuda.so.1`.
+/// The kind of driver behind `libcuda.so.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverKind {
     /// NVIDIA's driver.
@@ -20,21 +20,21 @@ pub enum DriverKind {
     Sim,
 }
 
-/// Whether `libcuda` can be opened, asked once.
+/// Whether `libcuda` can be opened, determined once.
 fn present() -> bool {
     static PRESENT: OnceLock<bool> = OnceLock::new();
     *PRESENT.get_or_init(|| {
-        // SAFETY: opens and closes `libcuda`, whose constructors need nothing of this process.
+        // SAFETY: opens and closes `libcuda`, whose constructors have no preconditions.
         unsafe { sys::is_culib_present() }
     })
 }
 
-/// The address of a name in `libcuda`; `None` without the library or without the name.
+/// The address of a symbol in `libcuda`; `None` without the library or the symbol.
 pub(crate) fn symbol(name: &CStr) -> Option<*mut c_void> {
     if !present() {
         return None;
     }
-    // SAFETY: the library can be opened, so this does not panic; it is never closed again.
+    // SAFETY: the library can be opened, so this does not panic; it is never closed afterwards.
     let library = unsafe { sys::culib() };
     // SAFETY: only the address is taken.
     let symbol = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) }.ok()?;
@@ -57,7 +57,7 @@ pub fn has_gpu() -> bool {
     kind() == Some(DriverKind::Real) && device_count() > 0
 }
 
-/// How many devices the driver offers; 0 without a driver and when it does not initialise.
+/// The number of the driver's devices; 0 without a driver or if it does not initialise.
 #[must_use]
 pub fn device_count() -> i32 {
     let mut count = 0;
@@ -83,7 +83,7 @@ pub fn initialise() {
     check("cuInit", init());
 }
 
-/// The driver's name for a code, such as `CUDA_ERROR_INVALID_CONTEXT`; the number where it has none.
+/// The driver's name of a code, such as `CUDA_ERROR_INVALID_CONTEXT`, or the number if it has none.
 #[must_use]
 pub fn error_name(code: i32) -> String {
     let mut name: *const c_char = std::ptr::null();
@@ -92,7 +92,7 @@ pub fn error_name(code: i32) -> String {
     if result != 0 || name.is_null() {
         return format!("CUDA error {code}");
     }
-    // SAFETY: on success it is a terminated string with the life of the driver.
+    // SAFETY: on success it is a terminated string that lives as long as the driver.
     let name = unsafe { CStr::from_ptr(name) };
     name.to_string_lossy().into_owned()
 }
@@ -103,7 +103,7 @@ pub(crate) fn check(function: &str, code: i32) {
     assert!(code == 0, "{function} failed: {} ({code})", error_name(code));
 }
 
-/// Reports a failure where a panic is not allowed: in a destructor.
+/// Prints a failure in a destructor, where a panic is not allowed.
 pub(crate) fn report(function: &str, code: i32) {
     if code != 0 {
         eprintln!("support: {function} failed: {} ({code})", error_name(code));
@@ -116,27 +116,27 @@ pub fn exports(name: &CStr) -> bool {
     symbol(name).is_some()
 }
 
-/// Wrappers that look the function up once and return its code as an integer.
+/// Wrappers that look up the function once and return its code as an integer.
 macro_rules! driver_functions {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        /// The functions of the CUDA driver API that the helpers call, by their exported names.
+        /// The CUDA driver functions used by the helpers, by their exported names.
         #[expect(non_snake_case, reason = "the names are the driver's")]
         pub(crate) mod call {
             use super::*;
 
             $(
                 /// # Safety
-                /// As the CUDA driver API asks of this function.
+                /// As documented by the CUDA driver API for this function.
                 pub(crate) unsafe fn $name($($argument: $type),*) -> c_int {
                     type Function = unsafe extern "C" fn($($type),*) -> c_int;
                     static FUNCTION: OnceLock<Function> = OnceLock::new();
                     let function = FUNCTION.get_or_init(|| {
                         let name = stringify!($name);
                         let address = symbol(&named(name)).unwrap_or_else(|| panic!("there is no {name}"));
-                        // SAFETY: the signature is the one that the driver API gives this name.
+                        // SAFETY: the signature is that of the CUDA driver API.
                         unsafe { as_function(address) }
                     });
-                    // SAFETY: passed on to the caller.
+                    // SAFETY: by this function's contract.
                     unsafe { function($($argument),*) }
                 }
             )*

@@ -1,4 +1,4 @@
-//! Forked children that check something and tell how it went by their exit code.
+//! Forked children that run a check and report its result by their exit code.
 #![expect(unsafe_code, reason = "forks")]
 
 use std::io::Write;
@@ -9,10 +9,10 @@ use vkgdr::Error;
 use crate::ledger::all_calls;
 use crate::{Result, logs};
 
-/// Seconds after which a child that waits in vain is ended.
+/// Seconds after which a hanging child is killed.
 const PATIENCE: u32 = 60;
 
-/// How a child's end looked from outside.
+/// The end of a child as seen by the parent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
     /// It exited, with this status.
@@ -21,8 +21,8 @@ pub enum End {
     Signal(i32),
 }
 
-/// Forks a child that does something and then ends, without any destructor, with the code that this returns. The parent's
-/// values are as they were.
+/// Forks a child that runs `child` and exits with the returned code, without running destructors. The parent's values
+/// are unchanged.
 ///
 /// # Errors
 /// When the system cannot fork.
@@ -30,14 +30,14 @@ pub enum End {
 /// # Panics
 /// When the child cannot be waited for.
 pub fn end_of(child: impl FnOnce() -> i32) -> Result<End> {
-    // SAFETY: the other threads of a test process wait for this one, and hold no lock that the child needs.
+    // SAFETY: the other threads of a test process wait for this one and hold no lock needed by the child.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(std::io::Error::last_os_error().into()),
         0 => {
-            // SAFETY: ends a child that waits in vain.
+            // SAFETY: async-signal-safe; kills a hanging child.
             unsafe { libc::alarm(PATIENCE) };
             let code = child();
-            // SAFETY: runs nothing of the parent's.
+            // SAFETY: runs none of the parent's handlers.
             unsafe { libc::_exit(code) }
         }
         pid => pid,
@@ -83,7 +83,7 @@ pub fn in_quiet_child(check: impl FnOnce() -> Result) -> Result {
     })
 }
 
-/// Checks that a forked child was refused.
+/// Checks that an operation was refused in a forked child.
 ///
 /// # Panics
 /// When `result` is anything but [`Error::Forked`].
@@ -96,7 +96,7 @@ pub fn assert_forked<T>(result: vkgdr::Result<T>, what: &str) {
     }
 }
 
-/// Runs a check and tells what goes wrong past the test harness, which would keep it in the child's memory.
+/// Runs a check and writes its failure to stderr directly: the test harness would capture it in the child's memory.
 fn succeeds(check: impl FnOnce() -> Result) -> bool {
     std::panic::set_hook(Box::new(|panic| tell(&panic.to_string())));
     match catch_unwind(AssertUnwindSafe(check)) {

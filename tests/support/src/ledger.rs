@@ -1,11 +1,11 @@
-//! Live objects behind the drivers, and counts of the calls that reached them. Without a ledger, as on a real driver and
-//! without the test layers, every comparison holds.
+//! Live objects and call counts of the drivers. Without a ledger, on a real driver or without the test layers, every
+//! comparison holds.
 
 use vkgdr::MemoryKind;
 
 use crate::{simcuda, vklayer};
 
-/// The live objects of allocations, on either side where it has a ledger.
+/// The live objects of allocations, of each driver with a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
     vulkan: Option<Vulkan>,
@@ -42,7 +42,7 @@ impl Live {
         }
     }
 
-    /// With one more allocation.
+    /// The counts with one more allocation.
     #[must_use]
     pub fn plus_one(mut self, kind: MemoryKind) -> Self {
         if let Some(vulkan) = &mut self.vulkan {
@@ -56,7 +56,7 @@ impl Live {
         self
     }
 
-    /// With one more event.
+    /// The counts with one more event.
     #[must_use]
     pub fn plus_event(mut self) -> Self {
         if let Some(cuda) = &mut self.cuda {
@@ -66,31 +66,31 @@ impl Live {
     }
 }
 
-/// The calls of one function, counted from a moment on.
+/// The calls of one function, counted from the creation of this value.
 #[derive(Debug)]
 pub struct Calls {
     function: &'static str,
-    /// None where nothing counts them.
+    /// None without a ledger.
     before: Option<u64>,
 }
 
 impl Calls {
-    /// Starts counting, in Vulkan (`vk…`) or in CUDA (`cu…`).
+    /// Starts counting a Vulkan (`vk…`) or CUDA (`cu…`) function.
     #[must_use]
     pub fn of(function: &'static str) -> Self {
         Self { function, before: calls(function) }
     }
 
-    /// How many calls there were; `None` where nothing counts them.
+    /// The number of calls; `None` without a ledger.
     #[must_use]
     pub fn count(&self) -> Option<u64> {
         Some(calls(self.function)? - self.before?)
     }
 
-    /// Checks the number of calls, where they are counted.
+    /// Checks the number of calls, if there is a ledger.
     ///
     /// # Panics
-    /// When there were more or fewer calls.
+    /// When it differs.
     #[track_caller]
     pub fn assert(&self, expected: u64, what: &str) {
         if let Some(count) = self.count() {
@@ -99,7 +99,7 @@ impl Calls {
     }
 }
 
-/// The calls of all functions of both drivers, where they are counted.
+/// The number of calls of each driver with a ledger.
 pub fn all_calls() -> [u64; 2] {
     let cuda = simcuda().map_or(0, |sim| sim.calls(None));
     [cuda, vklayer().map_or(0, |layer| layer.calls(None))]

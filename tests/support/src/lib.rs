@@ -1,6 +1,6 @@
 //! Helpers of vkgdr's tests and benches.
 //!
-//! | module | what it gives |
+//! | module | contents |
 //! |---|---|
 //! | [`open`], [`host_read`], [`device_read`], … | an open device, and bytes as either side sees them |
 //! | [`refused`], [`assert_says`], [`Random`], [`pattern`] | expected errors, and reproducible bytes |
@@ -8,13 +8,12 @@
 //! | [`codes`] | result codes of both drivers |
 //! | [`blocking`], [`ranges`], [`logs`] | whether a call waits, ranges at the edges, captured log lines |
 //! | [`child`], [`profile`], [`fork`], [`socket`] | tests of several processes |
-//! | [`driver`] | which CUDA driver this process runs on, and the checked calls the helpers make |
-//! | [`cuda`] | contexts, streams and copies that clean up after themselves |
+//! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
+//! | [`cuda`] | contexts, streams and copies that release themselves |
 //! | [`simcuda()`], [`vklayer()`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
-//! | [`skip!`], [`skip_without_gpu!`] | tests that cannot run here, and say why |
+//! | [`skip!`], [`skip_without_gpu!`] | skips with a reason |
 //!
-//! Everything here is for tests: a call that fails panics with its name and the driver's token, at the caller's
-//! line. What is under test stays in the tests.
+//! A failed call panics at the caller's line, with its name and the driver's token.
 
 pub mod blocking;
 mod check;

@@ -1,4 +1,4 @@
-//! The lines that vkgdr logs.
+//! Captured log lines of vkgdr.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -26,7 +26,7 @@ fn lines() -> MutexGuard<'static, Vec<String>> {
     LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records from now on, and forgets what was recorded before.
+/// Starts recording, and discards earlier lines.
 ///
 /// # Panics
 /// When another logger is installed.

@@ -1,4 +1,4 @@
-//! Opening device 0, and reading and writing memory as either side.
+//! Opening device 0, and reading and writing memory from either side.
 
 use cudarc::driver::sys::CUdeviceptr;
 use vkgdr::{Error, MemoryKind, OpenFlags, Region, Vkgdr};
@@ -6,7 +6,7 @@ use vkgdr::{Error, MemoryKind, OpenFlags, Region, Vkgdr};
 use crate::Result;
 use crate::cuda::{self, PrimaryContext};
 
-/// The kinds of memory that the CPU sees.
+/// The kinds of memory with a host view.
 pub const HOST_VIEWS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Host];
 
 /// Opens device 0, with its primary context current on this thread. Destructure the result as `(_context, gpu)`: the
@@ -20,7 +20,7 @@ pub fn open(flags: OpenFlags) -> Result<(PrimaryContext, Vkgdr)> {
     Ok((context, Vkgdr::open(0, flags)?))
 }
 
-/// As [`open`], with coherent mapped memory; `None`, which it reports, where the GPU has no such memory.
+/// Like [`open`], with coherent mapped memory; `None`, with a message, if the GPU has no such memory.
 ///
 /// # Errors
 /// Those of [`Vkgdr::open`], except for the lack of coherent memory.
@@ -37,7 +37,7 @@ pub fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
     }
 }
 
-/// The members of `kinds` that the GPU has. The others are reported as left out.
+/// The supported members of `kinds`. The others are printed as left out.
 pub fn supported(gpu: &Vkgdr, kinds: &[MemoryKind]) -> Vec<MemoryKind> {
     let (has, lacks): (Vec<_>, Vec<_>) = kinds.iter().partition(|kind| gpu.supports(**kind));
     for kind in lacks {
@@ -66,7 +66,7 @@ pub fn host_read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Writes as the CPU, and flushes.
+/// Writes by the CPU, and flushes.
 ///
 /// # Errors
 /// Those of [`Region::write`] and [`Region::flush`].

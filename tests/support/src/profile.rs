@@ -1,4 +1,4 @@
-//! Children that see another GPU: under a profile of the simulated one (`sim/vulkan/src/profile.rs`).
+//! Children that run under a device profile of the simulated GPU (`sim/vulkan/src/profile.rs`).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::driver::{self, DriverKind};
 use crate::{Result, child};
 
-/// The command that runs `test` in `role` under a profile; none, which it says, where there are no profiles.
+/// The command that runs `test` in `role` under a profile; none, with a message, without the simulated driver.
 ///
 /// # Errors
 /// When the path of this binary is not known.
@@ -20,12 +20,12 @@ pub fn command(profile: &str, test: &str, role: &str) -> Result<Option<Command>>
     Ok(Some(command))
 }
 
-/// `sim/run`, which starts programs under profiles.
+/// The path of `sim/run`, which starts programs under profiles.
 fn run() -> Option<PathBuf> {
     let run = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("sim/run");
     let usable = driver::kind() == Some(DriverKind::Sim) && run.is_file();
     if !usable {
-        eprintln!("skipped: profiles are of the simulated driver, and sim/run starts them");
+        eprintln!("skipped: device profiles need the simulated driver and sim/run");
     }
     usable.then_some(run)
 }

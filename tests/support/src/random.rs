@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence of its own for each seed.
+    /// Each seed gives another sequence.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// Bytes that differ from their neighbours, and from those of another seed.
+/// Bytes that differ from their neighbours and from those of other seeds.
 #[must_use]
 pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     Random::new(seed).bytes(len)

@@ -1,4 +1,4 @@
-//! Ranges at the edges, where arithmetic goes wrong.
+//! Edge cases of ranges, at which arithmetic may overflow.
 
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
@@ -7,7 +7,7 @@ const MAX: usize = usize::MAX;
 /// A range of indices, in its most general form.
 pub type Range = (Bound<usize>, Bound<usize>);
 
-/// Ranges that do not lie within `size` bytes, or end before they start.
+/// Ranges that are not within `size` bytes, or end before they start.
 #[must_use]
 pub fn outside(size: usize) -> Vec<Range> {
     vec![
@@ -47,7 +47,7 @@ pub fn outside(size: usize) -> Vec<Range> {
     ]
 }
 
-/// Fails unless the error says what is wrong with a range of [`outside`]: it is reversed, or beyond `size` bytes.
+/// Fails unless the error tells why a range of [`outside`] is invalid: it is reversed, or beyond `size` bytes.
 #[track_caller]
 pub fn assert_refused(error: &vkgdr::Error, range: Range, size: usize) {
     let start = match range.0 {
@@ -73,7 +73,7 @@ pub fn assert_refused(error: &vkgdr::Error, range: Range, size: usize) {
     }
 }
 
-/// Ranges without bytes that lie within `size` bytes.
+/// Empty ranges within `size` bytes.
 #[must_use]
 pub fn empty(size: usize) -> Vec<Range> {
     vec![
@@ -87,7 +87,7 @@ pub fn empty(size: usize) -> Vec<Range> {
     ]
 }
 
-/// Offsets and lengths that do not lie within `size` bytes.
+/// Offsets and lengths that are not within `size` bytes.
 #[must_use]
 pub fn offsets_outside(size: usize) -> Vec<(usize, usize)> {
     vec![

@@ -1,6 +1,6 @@
-//! What a process holds: file descriptors and mappings, counted so that a leak shows.
+//! The descriptors and mappings of the process, counted to detect leaks.
 //!
-//! Take the first snapshot after one warm-up cycle: drivers keep files and threads of their own once they are used.
+//! Take the first snapshot after a warm-up cycle, in which the drivers open files and start threads that they keep.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,26 +8,26 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// Lines of private anonymous memory that the C allocator and the threads' stacks may come and go by.
+/// The permitted change in private anonymous mappings, by malloc and thread stacks.
 const ALLOCATOR_SLACK: usize = 64;
 
 /// The process's file descriptors and mappings at one moment.
 ///
-/// `==` compares every count. [`Snapshot::assert_unchanged`] is what tests of leaks use: it leaves the C allocator
-/// and the stacks of threads some room.
+/// `==` compares every count. Leak tests use [`Snapshot::assert_unchanged`], which tolerates changes by malloc and
+/// thread stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Open descriptors by what they refer to.
+    /// Open descriptors, by target.
     fds: BTreeMap<String, usize>,
-    /// Lines of `/proc/self/maps` that are shared or have a file behind them, by that file.
+    /// Shared or file-backed mappings of `/proc/self/maps`, by file.
     mappings: BTreeMap<String, usize>,
-    /// Lines of private anonymous memory: heap, stacks.
+    /// Private anonymous mappings: heap, stacks.
     anonymous: usize,
     shared_bytes: u64,
 }
 
 impl Snapshot {
-    /// Counts now. The descriptors used for counting are not in it.
+    /// Takes a snapshot, without the descriptors used for taking it.
     ///
     /// # Panics
     /// When `/proc` cannot be read.
@@ -42,36 +42,36 @@ impl Snapshot {
         snapshot
     }
 
-    /// How many file descriptors were open.
+    /// The number of open descriptors.
     #[must_use]
     pub fn fd_count(&self) -> usize {
         self.fds.values().sum()
     }
 
-    /// How many lines `/proc/self/maps` had.
+    /// The number of mappings.
     #[must_use]
     pub fn mapping_count(&self) -> usize {
         self.mappings.values().sum::<usize>() + self.anonymous
     }
 
-    /// How many bytes were mapped shared, as exported and imported memory is.
+    /// The bytes of shared mappings, such as exported and imported memory.
     #[must_use]
     pub fn shared_bytes(&self) -> u64 {
         self.shared_bytes
     }
 
-    /// Checks that the process holds now what it held `before`: the same descriptors, the same shared and
-    /// file-backed mappings, the same shared bytes, and about the same number of private anonymous mappings.
+    /// Checks that descriptors, shared and file-backed mappings and shared bytes are the same as `before`, and the
+    /// number of private anonymous mappings is about the same.
     ///
     /// # Panics
-    /// When it does not, with a list of what came and went.
+    /// When they differ, with a list of the differences.
     #[track_caller]
     pub fn assert_unchanged(before: &Self) {
         let difference = Self::take().difference(before);
-        assert!(difference.is_empty(), "the process does not hold what it held before:\n{difference}");
+        assert!(difference.is_empty(), "the resources of the process changed:\n{difference}");
     }
 
-    /// One line for each count that differs from `before`; empty when there is none.
+    /// One line for each count that differs from `before`.
     fn difference(&self, before: &Self) -> String {
         let mut text = String::new();
         compare(&mut text, "descriptors of", &before.fds, &self.fds);
@@ -90,7 +90,7 @@ impl Snapshot {
         let mut fields = line.splitn(6, ' ');
         let range = fields.next().unwrap_or_default();
         let shared = fields.next().is_some_and(|permissions| permissions.ends_with('s'));
-        // A library that is built anew while it is mapped is the same library to us.
+        // A mapped library that has been rebuilt meanwhile counts as the same file.
         let path = fields.nth(3).unwrap_or_default().trim().trim_end_matches(" (deleted)");
         if shared {
             self.shared_bytes += length(range);
@@ -103,7 +103,7 @@ impl Snapshot {
     }
 }
 
-/// How many bytes of the process are in memory now, its share of files and of shared memory included.
+/// The resident bytes of the process, files and shared memory included.
 ///
 /// # Panics
 /// When `/proc` cannot be read.
@@ -121,19 +121,19 @@ fn length(range: &str) -> u64 {
     range.split_once('-').map_or(0, |(start, end)| parse(end).saturating_sub(parse(start)))
 }
 
-/// What glibc's allocator opens for a moment, to count the CPUs, when a new thread first allocates.
+/// The file that glibc's malloc opens briefly, to count the CPUs, when a new thread first allocates.
 const CPUS: &str = "/sys/devices/system/cpu/online";
 
 fn fds() -> BTreeMap<String, usize> {
     let folder = std::fs::read_dir("/proc/self/fd").unwrap_or_else(|error| panic!("/proc/self/fd: {error}"));
     let own = format!("/proc/{}/fd", std::process::id());
     let mut fds = BTreeMap::new();
-    // A descriptor that another thread closes meanwhile has no target any more, and does not count.
+    // A descriptor closed by another thread meanwhile has no target and is not counted.
     let targets = folder.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
     for target in targets.filter(|target| target != Path::new(CPUS)) {
         *fds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
     }
-    // One of the descriptors of this folder is the one that reads it.
+    // One of the descriptors in this folder is the one that reads it.
     if let Some(count) = fds.get_mut(&own) {
         *count -= 1;
     }
@@ -141,7 +141,7 @@ fn fds() -> BTreeMap<String, usize> {
     fds
 }
 
-/// The target without the number that tells one pipe or socket from the next.
+/// The target without the number of a pipe or socket.
 fn kind_of(target: &str) -> String {
     let target = target.trim_end_matches(" (deleted)");
     let numbered = ["pipe:", "socket:"].iter().find(|kind| target.starts_with(**kind));

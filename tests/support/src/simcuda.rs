@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::controls::{self, Controls, Text};
 use crate::driver;
 
-/// The simulated driver behind `libcuda.so.1`; see [`Controls`] for what it offers.
+/// The simulated driver behind `libcuda.so.1`, with its [`Controls`].
 #[derive(Debug)]
 pub struct SimCuda {
     controls: Controls,
@@ -15,7 +15,7 @@ pub struct SimCuda {
 }
 
 impl SimCuda {
-    /// What the kernel did that failed last, since the faults were cleared: one line.
+    /// The fault of the last failed kernel since the faults were cleared, in one line.
     #[must_use]
     pub fn last_kernel_fault(&self) -> Option<String> {
         controls::text(self.last_kernel_fault)
@@ -30,7 +30,7 @@ impl Deref for SimCuda {
     }
 }
 
-/// The simulated driver, when that is what `libcuda` is; `None` on a real driver and without one.
+/// The simulated driver; `None` on a real driver or without one.
 ///
 /// # Panics
 /// When the library is a simulated driver that lacks one of the controls.
@@ -50,7 +50,7 @@ pub fn simcuda() -> Option<&'static SimCuda> {
 
 fn load() -> Result<SimCuda, String> {
     let controls = Controls::load(&driver::symbol, "simcuda")?;
-    // SAFETY: the driver exports this name with this signature, as its documentation fixes it.
+    // SAFETY: the driver documents this name with this signature.
     let last_kernel_fault = unsafe { controls::find(&driver::symbol, "simcuda", "last_kernel_fault") }?;
     Ok(SimCuda { controls, last_kernel_fault })
 }

@@ -1,6 +1,6 @@
-//! Tests that cannot run here say so; on a machine that should have a GPU, its lack is a failure.
+//! Skips with a printed reason. On a machine that should have a GPU, its absence is a failure.
 
-/// Whether `VKGDR_REQUIRE_GPU=1` is set: then a test that skips for want of a GPU fails instead.
+/// Whether `VKGDR_REQUIRE_GPU=1` is set, which turns skips for want of a GPU into failures.
 #[must_use]
 pub fn require_gpu() -> bool {
     std::env::var_os("VKGDR_REQUIRE_GPU").is_some_and(|value| value == "1")

@@ -11,7 +11,7 @@ use crate::Result;
 const DESCRIPTOR: u32 = 4;
 const _: () = assert!(size_of::<RawFd>() == DESCRIPTOR as usize);
 
-/// Room for the control message of one descriptor, aligned as its header is.
+/// The buffer for the control message of one descriptor, aligned for its header.
 type Control = [u64; 8];
 
 /// One byte, which carries the control message.
@@ -74,6 +74,6 @@ pub fn receive_descriptor(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
     let data = unsafe { libc::CMSG_DATA(header) };
     // SAFETY: the sender puts one descriptor there.
     let descriptor = unsafe { data.cast::<RawFd>().read_unaligned() };
-    // SAFETY: the kernel made it for this process, and nobody else knows it.
+    // SAFETY: the kernel has just created it for this process.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }

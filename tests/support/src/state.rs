@@ -1,4 +1,4 @@
-//! Everything that a failure, or any number of cycles, must leave as it was.
+//! The state that failures and repeated cycles must leave unchanged.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const CUDA_NOUNS: [&str; 11] =
     ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
 const VULKAN_NOUNS: [&str; 4] = ["instance", "device", "memory", "mapping"];
 
-/// Live objects of both drivers as far as they can be counted, the current context, descriptors and mappings.
+/// Live objects of the drivers with a ledger, the current context, descriptors and mappings.
 #[derive(Debug)]
 pub struct State {
     objects: BTreeMap<String, usize>,
@@ -18,7 +18,7 @@ pub struct State {
 }
 
 impl State {
-    /// Counts now.
+    /// Records the state.
     ///
     /// # Panics
     /// When `/proc` cannot be read.
@@ -27,10 +27,10 @@ impl State {
         Self { objects: objects(), context: cuda::current().addr(), process: Snapshot::take() }
     }
 
-    /// Checks that all is as it was `before`.
+    /// Checks that the state is the same as `before`.
     ///
     /// # Panics
-    /// When it is not, with a list of what came and went.
+    /// When it differs, with a list of the differences.
     #[track_caller]
     pub fn assert_unchanged(before: &Self, after_what: &str) {
         assert_eq!(objects(), before.objects, "live objects after {after_what}");
@@ -49,7 +49,7 @@ fn objects() -> BTreeMap<String, usize> {
     cuda.chain(vulkan).collect()
 }
 
-/// Names what was done when `check` panics, whose own message does not know it.
+/// Adds the preceding operation to the message of a panic in `check`.
 #[track_caller]
 fn name_on_panic(what: &str, check: impl FnOnce()) {
     struct Name<'a>(&'a str);

@@ -14,7 +14,7 @@ use crate::controls::{Controls, Symbols, find, text};
 const LAYER: &str = "VK_LAYER_VKGDR_faults";
 const FILE: &str = "libvklayer.so";
 
-/// The Vulkan layers of this process: [`Controls`] of the faults layer, and what the messenger layer saw.
+/// The Vulkan layers of this process: [`Controls`] of the faults layer, and the messages seen by the messenger layer.
 #[derive(Debug)]
 pub struct VkLayer {
     controls: Controls,
@@ -25,7 +25,7 @@ pub struct VkLayer {
 }
 
 impl VkLayer {
-    /// Validation messages since the library was loaded; only counted with `VKLAYER_MESSENGER=count`.
+    /// The number of validation messages since the library was loaded; counted with `VKLAYER_MESSENGER=count` only.
     #[must_use]
     pub fn messages(&self) -> u64 {
         // SAFETY: takes nothing, and the library is never unloaded.
@@ -38,7 +38,7 @@ impl VkLayer {
         text(self.last_message)
     }
 
-    /// Live instances that have a messenger. 0 means that nothing reports validation errors.
+    /// The number of live instances with a messenger. 0 means that validation errors are not reported.
     #[must_use]
     pub fn messengers_active(&self) -> usize {
         // SAFETY: takes nothing, and the library is never unloaded.
@@ -46,7 +46,7 @@ impl VkLayer {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// Live instances that have a messenger and the Khronos validation layer beneath it.
+    /// The number of live instances with a messenger and the Khronos validation layer below it.
     #[must_use]
     pub fn validated_instances(&self) -> u64 {
         // SAFETY: takes nothing, and the library is never unloaded.
@@ -77,18 +77,18 @@ impl Deref for VkLayer {
 }
 
 fn address(library: &Library, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: only the address is taken; the library stays loaded for the process's life.
+    // SAFETY: only the address is taken; the library is never unloaded.
     let symbol = unsafe { library.get::<*mut c_void>(name) }.ok()?;
     (!symbol.is_null()).then_some(*symbol)
 }
 
 /// The layer's controls, when `VK_INSTANCE_LAYERS` names `VK_LAYER_VKGDR_faults`.
 ///
-/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`: the very file that the Vulkan loader opens, so both see one state. It
-/// may be asked for before the first instance exists.
+/// The library is `$VKGDR_LAYER_DIR/libvklayer.so`, the file that the Vulkan loader opens, so that both share one
+/// state. It may be loaded before the first instance exists.
 ///
 /// # Panics
-/// When the layer is named and its library cannot be found or lacks a function.
+/// When the layer is named and its library is missing or lacks a function.
 #[must_use]
 pub fn vklayer() -> Option<&'static VkLayer> {
     static LAYER: OnceLock<Option<VkLayer>> = OnceLock::new();
@@ -101,7 +101,7 @@ fn open() -> Option<VkLayer> {
         return None;
     }
     let path = path().unwrap_or_else(|| panic!("VK_INSTANCE_LAYERS names {LAYER}, but VKGDR_LAYER_DIR has no {FILE}"));
-    // SAFETY: the layer has no constructors that need anything of this process.
+    // SAFETY: the layer's constructors have no preconditions.
     let library = unsafe { Library::new(&path) };
     let library = library.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // The function pointers outlive this scope, so the library must never be closed.

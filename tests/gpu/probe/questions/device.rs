@@ -1,4 +1,4 @@
-//! What the two drivers say of the GPU and its memory.
+//! Properties of the GPU and its memory, as reported by both drivers.
 #![forbid(unsafe_code)]
 
 use ash::vk;

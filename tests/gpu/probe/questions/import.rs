@@ -1,4 +1,4 @@
-//! What CUDA accepts when it imports Vulkan memory.
+//! Imports of Vulkan memory into CUDA.
 #![forbid(unsafe_code)]
 
 use ash::vk;
@@ -28,7 +28,7 @@ fn memory_types(vulkan: &Vulkan) -> Vec<(u32, vk::MemoryPropertyFlags)> {
     (0..).zip(vulkan.memory().memory_types_as_slice().iter().map(|memory_type| memory_type.property_flags)).collect()
 }
 
-/// Allocates, exports, imports, lets the device write and, where there is a host view, the host read.
+/// Allocates, exports, imports, and lets the device write and, with a host view, the host read.
 fn try_type(vulkan: &Vulkan, index: u32, flags: vk::MemoryPropertyFlags) -> Answer<()> {
     const LEN: usize = 1 << 20;
     let allocation = vulkan.allocate(index, LEN as u64)?;
@@ -48,7 +48,7 @@ fn try_type(vulkan: &Vulkan, index: u32, flags: vk::MemoryPropertyFlags) -> Answ
     Ok(())
 }
 
-/// The memory type behind mapped memory, found by its properties.
+/// The memory type of mapped memory, by its properties.
 fn mapped_type(vulkan: &Vulkan) -> Answer<u32> {
     let wanted = vk::MemoryPropertyFlags::DEVICE_LOCAL | vk::MemoryPropertyFlags::HOST_VISIBLE;
     let found = memory_types(vulkan).into_iter().find(|(_, flags)| flags.contains(wanted));
@@ -138,7 +138,7 @@ pub(super) fn twice(probe: &Probe) -> Answer<String> {
     let mut seen = [0_u32];
     cuda::copy_to_host(&mut seen, second.0)?;
     let same = if seen[0] == 0x7777_7777 { "the same bytes" } else { "NOT THE SAME BYTES" };
-    // Whether CUDA's reference alone keeps the memory.
+    // Does CUDA's reference alone keep the memory?
     drop(allocation);
     let survives = cuda::memset(second.0, 0x66, 4096).and_then(|()| cuda::copy_to_host(&mut seen, first.0));
     Ok(format!("accepted, {same}; usable after vkFreeMemory: {}", yes_no(&survives)))

@@ -1,4 +1,4 @@
-//! How much there is, and what stops first.
+//! The limits of allocations: size, sum and number.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(super) fn largest_mapped(probe: &Probe) -> Answer<String> {
     largest(&probe.vkgdr()?, MemoryKind::Mapped, u64::MAX)
 }
 
-/// System memory that the GPU reaches cannot be swapped out: only a part of what is free is tried.
+/// System memory used by the GPU cannot be swapped out: only part of the free memory is tried.
 pub(super) fn largest_host(probe: &Probe) -> Answer<String> {
     let free = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -27,7 +27,7 @@ pub(super) fn largest_host(probe: &Probe) -> Answer<String> {
     largest(&probe.vkgdr()?, MemoryKind::Host, free / 4)
 }
 
-/// Doubles up to the heap's size or `most`, then narrows down between what worked and what did not.
+/// Doubles the size up to the heap's or `most`, then bisects between success and failure.
 fn largest(vkgdr: &Vkgdr, kind: MemoryKind, most: u64) -> Answer<String> {
     let started = Instant::now();
     let info = vkgdr.memory_info(kind).map_err(|error| error.to_string())?;
@@ -49,7 +49,7 @@ fn largest(vkgdr: &Vkgdr, kind: MemoryKind, most: u64) -> Answer<String> {
         size *= 2;
     }
     let mut high = fails.unwrap_or(heap);
-    // A sixty-fourth is near enough.
+    // Precise to 1/64.
     while high - works > heap / 64 && started.elapsed() < PATIENCE {
         let middle = (works + (high - works) / 2).next_multiple_of(2 << 20);
         match attempt(middle) {
@@ -75,7 +75,7 @@ fn touch(vkgdr: &Vkgdr, size: u64, kind: MemoryKind) -> Answer<()> {
     Ok(())
 }
 
-/// Many allocations of a sixty-fourth of the heap each, until one is refused.
+/// Allocates 1/64 of the heap at a time until an allocation fails.
 pub(super) fn total_mapped(probe: &Probe) -> Answer<String> {
     let vkgdr = probe.vkgdr()?;
     let info = vkgdr.memory_info(MemoryKind::Mapped).map_err(|error| error.to_string())?;
@@ -84,7 +84,7 @@ pub(super) fn total_mapped(probe: &Probe) -> Answer<String> {
     let mut chunks: Vec<Memory> = Vec::new();
     let started = Instant::now();
     let stopped = loop {
-        // Where the heap is not enforced there is nothing to find beyond it.
+        // If the driver does not enforce the heap's size, no limit is found.
         if chunks.len() == 64 {
             break "nothing refused up to the heap's size".to_owned();
         }
@@ -104,7 +104,7 @@ pub(super) fn total_mapped(probe: &Probe) -> Answer<String> {
     Ok(format!("{} in {} allocations of {}, then: {stopped}", mib(taken), chunks.len(), mib(chunk)))
 }
 
-/// Small allocations, until one is refused.
+/// Makes small allocations until one fails.
 pub(super) fn count(probe: &Probe) -> Answer<String> {
     const MOST: usize = 20_000;
     let vkgdr = probe.vkgdr()?;

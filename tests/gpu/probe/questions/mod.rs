@@ -1,5 +1,4 @@
-//! The questions, in the order in which they are asked. Each returns its answer in one line, and prints what else
-//! it saw before.
+//! The questions, in order. Each prints its details and returns its answer in one line.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -55,7 +54,7 @@ pub(crate) const ALL: [Question; 27] = [
     question("L4", "number of allocations", limits::count),
 ];
 
-/// "yes", or "no" and why.
+/// "yes", or "no" with the reason.
 fn yes_no<T>(answer: &Answer<T>) -> String {
     match answer {
         Ok(_) => "yes".to_owned(),
@@ -63,7 +62,7 @@ fn yes_no<T>(answer: &Answer<T>) -> String {
     }
 }
 
-/// The result of something, and how long it took.
+/// The result and duration of a call.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let started = Instant::now();
     let result = work();

@@ -1,4 +1,4 @@
-//! Who waits for whom, and who sees whose writes when.
+//! Synchronisation of host and device, and visibility of their writes.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ pub(super) fn free_waits(probe: &Probe) -> Answer<String> {
     let imported = Imported::new(allocation.export()?, SIZE, false)?;
     let mapped = imported.map(0, SIZE)?;
 
-    // Each behind a kernel of its own that uses none of the memory.
+    // Each behind a separate kernel that does not use the memory.
     let behind = |name: &str, release: Box<dyn FnOnce() + '_>| -> Answer<String> {
         stream.synchronize()?;
         stream.launch(&spin, &[SPIN_NANOSECONDS])?;
@@ -51,7 +51,7 @@ pub(super) fn free_waits(probe: &Probe) -> Answer<String> {
     Ok(answers.join("; "))
 }
 
-/// In how many rounds the device does not see what the host has just written, with and without a flush.
+/// The number of rounds in which the device misses the host's last write, with and without a flush.
 fn count_stale(memory: &Memory, read_by_device: &mut dyn FnMut() -> Answer<u32>) -> Answer<String> {
     const ROUNDS: u32 = 2000;
     let words = Words::of(memory)?;
@@ -100,7 +100,7 @@ pub(super) fn launch(probe: &Probe) -> Answer<String> {
     Ok(answers.join("; "))
 }
 
-/// The CPU writes a round's number into one memory, a running kernel answers in another.
+/// The CPU writes the number of a round into one memory, and a running kernel answers in another.
 pub(super) fn round_trip(probe: &Probe) -> Answer<String> {
     let kernel = Kernel::load("answer").map_err(|refusal| format!("needs a kernel: {refusal}"))?;
     let vkgdr = probe.vkgdr()?;

@@ -1,4 +1,4 @@
-//! What CUDA says of device pointers that come from imported memory, and with whom it lets them be shared.
+//! Attributes of device pointers of imported memory, and ways to share them.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -107,7 +107,7 @@ fn each_kind(probe: &Probe, ask: impl Fn(&str, u64) -> Answer<()>) -> Answer<Str
     Ok(answers.join("; "))
 }
 
-/// Registering with a network card needs a card; this tells what the driver would contribute.
+/// Registration with a network card needs a card; this reports the driver's side only.
 pub(super) fn peer(probe: &Probe) -> Answer<String> {
     let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
     for module in ["nvidia_peermem", "nv_peer_mem", "ib_uverbs", "gdrdrv", "nvidia_fs"] {

@@ -1,4 +1,4 @@
-//! Whether CUDA accepts the host view as pinned memory, and what its copies make of it.
+//! Registration of the host view as pinned memory, and CUDA's copies of it.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(super) fn async_copy(probe: &Probe) -> Answer<String> {
     let stream = Stream::new()?;
     let spin = Kernel::load("spin");
     if let Err(refusal) = &spin {
-        println!("whether calls return early is not known, since no kernel can hold the stream up: {refusal}");
+        println!("whether calls return early is unknown, since no kernel can block the stream: {refusal}");
     }
     let copies = Copies { device: &device, stream: &stream, spin: spin.ok() };
 
@@ -88,7 +88,7 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    /// Copies from the host view to the device and back, with the data checked.
+    /// Copies from the host view to the device and back, and checks the data.
     fn of_kind(&self, vkgdr: &Vkgdr, kind: MemoryKind) -> Answer<String> {
         let memory = allocate(vkgdr, LEN, kind)?;
         let words = Words::of(&memory)?;
@@ -113,7 +113,7 @@ impl Copies<'_> {
         Ok(format!("from it {from}, to it {to}, {}", self.both_ways(words.as_ptr())?))
     }
 
-    /// How fast copies are, and whether the call returns while the stream is still busy.
+    /// The speed of copies, and whether a call returns while the stream is busy.
     fn both_ways(&self, host: *mut u8) -> Answer<String> {
         let to_device = self.one_way(|| self.stream.copy_from_host(self.device.0, host, LEN))?;
         let to_host = self.one_way(|| self.stream.copy_to_host(host, self.device.0, LEN))?;

@@ -1,4 +1,4 @@
-//! How fast each side is. On the simulator the numbers mean nothing.
+//! The speed of each side. On the simulator the numbers are meaningless.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::cuda::{self, Answer, Stream};
 use crate::host::{Words, store_fence};
 use crate::{Probe, allocate};
 
-/// What to put before a time or a rate.
+/// The prefix of times and rates.
 pub(super) fn meaning(probe: &Probe) -> &'static str {
     if probe.cuda.is_simulated() { "MEANINGLESS, simulated: " } else { "" }
 }
@@ -60,7 +60,7 @@ pub(super) fn copies(probe: &Probe) -> Answer<String> {
     for from in &memories {
         for to in &memories {
             let target = if from.device_ptr() == to.device_ptr() {
-                // Within one memory, from its one half to the other.
+                // Within one memory, from one half to the other.
                 to.device_ptr() + (LEN / 2) as u64
             } else {
                 to.device_ptr()
@@ -98,7 +98,7 @@ pub(super) fn calls(probe: &Probe) -> Answer<String> {
     ))
 }
 
-/// The medians of 15 tries.
+/// The medians of 15 measurements.
 fn allocate_and_free(vkgdr: &vkgdr::Vkgdr, len: usize, kind: MemoryKind) -> Answer<(Duration, Duration)> {
     let (mut allocations, mut frees) = (Vec::new(), Vec::new());
     for _ in 0..15 {

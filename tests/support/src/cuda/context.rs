@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use crate::driver::{call, check, exports, initialise, report};
 
-/// A context, compared and moved between threads by its address.
+/// A context handle, compared by address and movable between threads.
 #[derive(Debug)]
 struct Raw(CUcontext);
 
@@ -17,9 +17,9 @@ unsafe impl Send for Raw {}
 // SAFETY: as above.
 unsafe impl Sync for Raw {}
 
-/// A context of its own, destroyed on drop.
+/// A plain context, destroyed on drop.
 ///
-/// It is current on the thread that created it. Dropping it there pops it, as the driver does.
+/// It is current on the thread that created it. Dropping it there pops it, since the driver does.
 #[derive(Debug)]
 pub struct Context(Raw);
 
@@ -33,8 +33,7 @@ impl Context {
     pub fn create(device: i32) -> Self {
         let device = handle(device);
         let mut raw: CUcontext = null_mut();
-        // CUDA 13 has no cuCtxCreate_v2 in its headers, but its library still exports it; be ready for the day that
-        // it does not.
+        // CUDA 13's headers lack cuCtxCreate_v2; its library still exports it, but a later one may not.
         if exports(c"cuCtxCreate_v2") {
             // SAFETY: `raw` is a valid output.
             check("cuCtxCreate_v2", unsafe { call::cuCtxCreate_v2(&raw mut raw, 0, device) });
@@ -51,7 +50,7 @@ impl Context {
         self.0.0
     }
 
-    /// Runs `body` with this context current on the calling thread, then restores what was.
+    /// Runs `body` with this context current on the calling thread, then restores the previous one.
     ///
     /// # Panics
     /// When the context cannot be made current.
@@ -61,14 +60,14 @@ impl Context {
         body()
     }
 
-    /// Destroys the context now, and checks that the driver agrees.
+    /// Destroys the context now.
     ///
     /// # Panics
-    /// When it does not.
+    /// When the driver refuses.
     #[track_caller]
     pub fn destroy(self) {
         let raw = self.raw();
-        // The handle is used up, whatever the driver answers; nothing else is in `self`.
+        // The handle is used up even if the call fails; `self` has no other field.
         let _ = std::mem::ManuallyDrop::new(self);
         check("cuCtxDestroy_v2", destroy(raw));
     }
@@ -81,7 +80,7 @@ impl Drop for Context {
 }
 
 fn destroy(context: CUcontext) -> i32 {
-    // SAFETY: the context was created by `Context::create`, which gives each to one owner.
+    // SAFETY: the context was created by `Context::create` and has one owner.
     unsafe { call::cuCtxDestroy_v2(context) }
 }
 
@@ -90,7 +89,7 @@ fn destroy(context: CUcontext) -> i32 {
 /// It stays on the thread that pushed it.
 #[derive(Debug)]
 pub struct PrimaryContext {
-    // In this order: popped, then released.
+    // Drop order: popped, then released.
     pushed: Pushed,
     _retained: Retained,
 }
@@ -124,16 +123,16 @@ struct Retained(CUdevice);
 
 impl Drop for Retained {
     fn drop(&mut self) {
-        // SAFETY: balances the one retain that this value stands for.
+        // SAFETY: balances this value's one retain.
         report("cuDevicePrimaryCtxRelease_v2", unsafe { call::cuDevicePrimaryCtxRelease_v2(self.0) });
     }
 }
 
-/// A context that was pushed on this thread, popped on drop.
+/// A context pushed on this thread, popped on drop.
 #[derive(Debug)]
 struct Pushed {
     context: CUcontext,
-    /// The stack is the thread's, so the value must not leave it.
+    /// The stack is per thread, so that the value must not be sent to another.
     _thread: PhantomData<*const ()>,
 }
 
@@ -147,14 +146,14 @@ impl Pushed {
 
 impl Drop for Pushed {
     fn drop(&mut self) {
-        // A test may have destroyed or popped it: then it is no longer ours to pop.
+        // A test may have destroyed or popped it already.
         if current() == self.context {
             pop();
         }
     }
 }
 
-/// The context that is current on the calling thread; null for none.
+/// The current context of the calling thread; null for none.
 #[must_use]
 pub fn current() -> CUcontext {
     let mut context: CUcontext = null_mut();
@@ -186,7 +185,7 @@ pub fn no_context<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Contexts that were taken off this thread's stack, the top first; pushed again on drop.
+/// Contexts popped from this thread's stack, the top first; pushed again on drop.
 struct Removed {
     contexts: Vec<CUcontext>,
     _thread: PhantomData<*const ()>,
@@ -205,7 +204,7 @@ fn push(context: CUcontext) -> i32 {
     unsafe { call::cuCtxPushCurrent_v2(context) }
 }
 
-/// Pops the current context; whether there was one.
+/// Pops the current context, and returns whether there was one.
 fn pop() -> bool {
     let mut context: CUcontext = null_mut();
     // SAFETY: `context` is a valid output.

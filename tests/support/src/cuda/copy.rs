@@ -39,8 +39,8 @@ pub fn copy_dtod_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream:
     check("cuMemcpyDtoDAsync_v2", code);
 }
 
-/// Fills device memory with one byte. As the driver defines it, it may return before the fill is done:
-/// [`synchronize`](super::synchronize) waits.
+/// Fills device memory with one byte. The driver may return before the fill has finished;
+/// [`synchronize`](super::synchronize) waits for it.
 ///
 /// # Panics
 /// When the driver refuses.

@@ -1,14 +1,14 @@
-//! A gate that a stream waits at.
+//! A gate that blocks a stream.
 #![expect(unsafe_code, reason = "hands a reference through the CUDA driver to a host function")]
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// After this long the stream is let go, so that a test that waits for what it holds itself fails and does not hang.
+/// The timeout of a gate, so that a test that waits for its own blocked stream fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Holds a stream until it is opened; see [`Stream::hold`](super::Stream::hold). Opens on drop.
+/// Blocks a stream until it is opened; see [`Stream::hold`](super::Stream::hold). Opens on drop.
 #[derive(Debug)]
 pub struct Gate(Arc<Shared>);
 
@@ -34,24 +34,24 @@ impl Gate {
         Arc::clone(&self.0)
     }
 
-    /// Waits until the stream stands at the gate: all that was enqueued before is done.
+    /// Waits until the stream has reached the gate: all earlier work is done.
     ///
     /// # Panics
-    /// When it does not get there within a minute.
+    /// When it does not reach the gate within a minute.
     #[track_caller]
     pub fn wait_until_reached(&self) {
         assert!(self.0.wait(|state| state.reached), "the stream did not reach the gate");
     }
 
-    /// Lets the stream run on.
+    /// Opens the gate.
     ///
     /// # Panics
-    /// When the stream was let go before, because it stood at the gate for a minute.
+    /// When it opened by itself before, because the stream waited for a minute.
     #[track_caller]
     pub fn open(self) {
         assert!(
             !self.0.change(|state| state.open = true).gave_up,
-            "the stream stood at the gate for {PATIENCE:?} and was let go: something waits for what it holds"
+            "the gate opened by itself after {PATIENCE:?}: something waits for the blocked stream"
         );
     }
 }
@@ -70,7 +70,7 @@ impl Shared {
         State { ..*state }
     }
 
-    /// Waits for a condition; false when it took too long.
+    /// Waits for a condition; false after the timeout.
     fn wait(&self, reached: impl Fn(&State) -> bool) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| !reached(state));
@@ -82,22 +82,22 @@ impl Shared {
 /// The host function: waits until the gate is open.
 ///
 /// # Safety
-/// `data` is a reference made by `Arc::into_raw` of a [`Gate::shared`], and is taken over.
+/// `data` must be a reference made by `Arc::into_raw` of a [`Gate::shared`]; the function takes ownership of it.
 pub(super) unsafe extern "C" fn wait(data: *mut c_void) {
-    // SAFETY: the caller's promise; the driver calls the function once.
+    // SAFETY: by this function's contract; the driver calls it once.
     let shared = unsafe { Arc::from_raw(data.cast_const().cast::<Shared>()) };
     shared.change(|state| state.reached = true);
     if !shared.wait(|state| state.open) {
-        eprintln!("support: a stream stood at its gate for {PATIENCE:?} and is let go");
+        eprintln!("support: a gate opened by itself after {PATIENCE:?}");
         shared.change(|state| state.gave_up = true);
     }
 }
 
-/// Gives up the reference of a host function that was never enqueued.
+/// Drops the reference of a host function that was never enqueued.
 ///
 /// # Safety
 /// As for [`wait`].
 pub(super) unsafe fn release(data: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract.
     drop(unsafe { Arc::from_raw(data.cast_const().cast::<Shared>()) });
 }

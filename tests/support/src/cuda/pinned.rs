@@ -9,20 +9,19 @@ use crate::driver::{call, check};
 
 const PAGE: usize = 4096;
 
-/// Bytes that begin at a page. Whatever is page-locked of them is released when they go, for which a context must be
-/// current.
+/// Page-aligned bytes. Page-locked parts are unregistered on drop, for which a context must be current.
 #[derive(Debug)]
 pub struct PinnedBytes {
-    /// Neither grows nor moves.
+    /// Never grows or moves.
     storage: Vec<u8>,
     start: usize,
     len: usize,
-    /// Where the page-locked parts begin.
+    /// The start addresses of the page-locked parts.
     pinned: Vec<usize>,
 }
 
 impl PinnedBytes {
-    /// `len` bytes, all of which are page-locked.
+    /// `len` bytes, all page-locked.
     ///
     /// # Panics
     /// When the driver refuses.
@@ -34,7 +33,7 @@ impl PinnedBytes {
         bytes
     }
 
-    /// `len` bytes, none of which is page-locked.
+    /// `len` bytes, none page-locked.
     #[must_use]
     pub fn pageable(len: usize) -> Self {
         let storage = vec![0; len + PAGE];
@@ -45,11 +44,11 @@ impl PinnedBytes {
     /// Page-locks a range.
     ///
     /// # Panics
-    /// When the driver refuses, as it does where something of the range is page-locked already.
+    /// When the driver refuses, for instance because part of the range is page-locked already.
     #[track_caller]
     pub fn pin(&mut self, range: Range<usize>) {
         let part = &mut self[range.clone()];
-        // SAFETY: the bytes stay in their place until they are released.
+        // SAFETY: the bytes do not move before they are unregistered.
         let code = unsafe {
             call::cuMemHostRegister_v2(part.as_mut_ptr().cast(), part.len(), sys::CU_MEMHOSTREGISTER_PORTABLE)
         };
@@ -76,7 +75,7 @@ impl Drop for PinnedBytes {
     fn drop(&mut self) {
         for start in std::mem::take(&mut self.pinned) {
             let first = self[start..].as_mut_ptr();
-            // SAFETY: registered by `pin`. What a driver refuses, such as of a context that is gone, is not ours to tell.
+            // SAFETY: registered by `pin`. Errors are ignored: the context may have been destroyed.
             let _ = unsafe { call::cuMemHostUnregister(first.cast()) };
         }
     }

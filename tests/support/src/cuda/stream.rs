@@ -12,12 +12,12 @@ use super::gate::{self, Gate};
 use crate::codes;
 use crate::driver::{call, check, error_name, report};
 
-/// `CU_STREAM_LEGACY`: the default stream by a name of its own. `((CUstream)0x1)` in cuda.h; cudarc does not have it.
+/// `CU_STREAM_LEGACY`, an explicit handle of the default stream: `((CUstream)0x1)` in cuda.h, missing in cudarc.
 pub const LEGACY_STREAM: CUstream = without_provenance_mut(1);
 /// `CU_STREAM_PER_THREAD`: each thread's own default stream. `((CUstream)0x2)` in cuda.h.
 pub const PER_THREAD_STREAM: CUstream = without_provenance_mut(2);
 const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-/// How long [`Stream::delay`] keeps a stream: many calls of the CPU's.
+/// The duration of [`Stream::delay`], long enough for many calls by the CPU.
 const MOMENT: Duration = Duration::from_micros(500);
 
 /// A stream's handle.
@@ -31,8 +31,8 @@ unsafe impl Sync for Raw {}
 
 /// A stream of the current context, destroyed on drop.
 ///
-/// It does not wait for the legacy default stream nor make that wait (`CU_STREAM_NON_BLOCKING`), so synchronous
-/// copies work while it is held.
+/// It does not synchronise with the legacy default stream (`CU_STREAM_NON_BLOCKING`), so that synchronous copies work
+/// while it is blocked.
 #[derive(Debug)]
 pub struct Stream(Raw);
 
@@ -79,7 +79,7 @@ impl Stream {
         code == 0
     }
 
-    /// Keeps a stream from beginning its later work for a moment, so that the CPU is well ahead of it.
+    /// Delays the stream's later work for a moment, so that the CPU gets ahead of it.
     ///
     /// # Panics
     /// When the driver refuses.
@@ -88,14 +88,14 @@ impl Stream {
     /// The stream must be alive.
     #[track_caller]
     pub unsafe fn delay(raw: CUstream) {
-        // SAFETY: the stream is live by this function's contract; the host function needs nothing.
+        // SAFETY: the stream is live by this function's contract; the host function ignores its argument.
         check("cuLaunchHostFunc", unsafe { call::cuLaunchHostFunc(raw, dawdle, null_mut()) });
     }
 
-    /// Holds the stream: work enqueued from now on waits until the gate is opened or dropped.
+    /// Blocks the stream: work enqueued from now on waits until the gate is opened or dropped.
     ///
-    /// A host function blocks the stream's queue. Whatever waits for the whole context waits for it too: do not
-    /// synchronise on the thread that is to open the gate.
+    /// A host function blocks the stream's queue. A wait for the whole context includes it: do not synchronise on the
+    /// thread that is to open the gate.
     ///
     /// # Panics
     /// When the driver refuses.
@@ -104,10 +104,10 @@ impl Stream {
     pub fn hold(&self) -> Gate {
         let gate = Gate::new();
         let data = Arc::into_raw(gate.shared()).cast_mut().cast();
-        // SAFETY: `data` is a reference to the gate's state, which the function takes over.
+        // SAFETY: `data` is a reference to the gate's state, and the function takes ownership of it.
         let code = unsafe { call::cuLaunchHostFunc(self.raw(), gate::wait, data) };
         if code != 0 {
-            // SAFETY: the function was not enqueued, so the reference is still ours.
+            // SAFETY: the function was not enqueued, so that the reference was not taken.
             unsafe { gate::release(data) };
         }
         check("cuLaunchHostFunc", code);
@@ -115,14 +115,14 @@ impl Stream {
     }
 }
 
-/// A host function that takes its time.
+/// A host function that sleeps.
 unsafe extern "C" fn dawdle(_: *mut c_void) {
     std::thread::sleep(MOMENT);
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: created by `create`, which gives each to one owner. Its work still runs to its end.
+        // SAFETY: created by `create`, with one owner. The driver completes its pending work.
         report("cuStreamDestroy_v2", unsafe { call::cuStreamDestroy_v2(self.raw()) });
     }
 }
