@@ -20,8 +20,8 @@ compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file des
 
 mod access;
 mod allocation;
-mod copies;
 mod copy_engine;
+mod copy_tuning;
 mod device;
 mod driver;
 mod error;
@@ -37,8 +37,8 @@ mod sync;
 pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;
-pub use copies::CopyStats;
 pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
+pub use copy_tuning::CopyStats;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};

@@ -1,4 +1,4 @@
-//! Log lines of destructors and of work that others wait for: a panic of the logger ends here.
+//! The macro `report!`: logs a line, and catches a panic of the logger.
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -129,7 +129,8 @@ pub(crate) struct SingleFlight {
     done: Condvar,
 }
 
-/// The turn of the thread that does it. A thread whose patience ended has one with `taken` false.
+/// Returned by `begin`. `taken` is false if the wait timed out, or this thread has the turn already: then a drop does
+/// nothing.
 #[derive(Debug)]
 pub(crate) struct Flight<'a> {
     owner: &'a SingleFlight,

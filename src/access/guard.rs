@@ -71,7 +71,7 @@ impl<'a> MapGuard<'a> {
         self.mode
     }
 
-    /// The host address of the first byte, never none. Valid while the guard lives; the device may change the bytes at any
+    /// Always `Some`: a guard exists only for memory with a host mapping. Valid while the guard lives; the device may change the bytes at any
     /// time. Writes through it in mode [`MapMode::Read`] are not flushed.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {

@@ -1,4 +1,4 @@
-//! Ranges of bytes within memory, checked so that no arithmetic can overflow. Pure.
+//! Checks and resolves ranges of bytes, without arithmetic that can overflow. Pure.
 #![forbid(unsafe_code)]
 
 use std::ops::{Bound, RangeBounds};

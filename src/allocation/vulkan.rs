@@ -1,4 +1,4 @@
-//! Vulkan's stages of an allocation: the memory and its host mapping.
+//! Vulkan's stages of an allocation: [`DeviceMemory`], its [`HostMapping`], and the [`Exported`] descriptor.
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -82,7 +82,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// The host's mapping of a whole [`DeviceMemory`], which must outlive it: an owner of both declares the mapping first.
+/// The host mapping of a whole [`DeviceMemory`]. It must be dropped first: an owner of both declares it before the memory.
 #[derive(Debug)]
 pub(super) struct HostMapping {
     pointer: Handle<*mut u8>,

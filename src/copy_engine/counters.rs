@@ -112,7 +112,7 @@ impl Counters {
         self.engine.add(direction, 1, len as u64);
     }
 
-    /// Counts a copy by the CPU if this thread's last one was of the same GPU. Tells whether it has.
+    /// Counts a copy by the CPU if this thread's last one was of the same GPU. Returns whether it was.
     #[inline]
     pub(crate) fn count_cpu_again(&self, direction: Direction, len: usize) -> bool {
         match LATEST.get() {

@@ -1,9 +1,10 @@
-//! Whether the CPU or the GPU's copy engine makes a copy. Pure.
+//! [`CopyPolicy`], [`CopyThresholds`], and the choice between the CPU and the copy engine.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Which way [`Region::write_with`](crate::Region::write_with) and [`Region::read_with`](crate::Region::read_with) take.
+/// Who makes the copies of [`Region::write_with`](crate::Region::write_with) and
+/// [`Region::read_with`](crate::Region::read_with).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {

@@ -1,6 +1,6 @@
-//! Memory that was freed while the device still used it, released once the device has finished.
+//! The queue of frees that wait for the device.
 //!
-//! This file decides when something is released; `memory/block.rs` implements how.
+//! This file decides when an entry is released; `memory/block.rs` implements what that means for memory.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! The handle: one GPU, found in Vulkan by its CUDA device's UUID.
+//! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
 //! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`memory_type`] chooses
 //! the memory type of each kind; [`facts`] queries the GPU and its driver.

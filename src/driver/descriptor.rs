@@ -1,4 +1,4 @@
-//! File descriptors whose ownership passes to a driver.
+//! File descriptors: duplicating, close-on-exec, and passing ownership to a driver.
 #![expect(unsafe_code, reason = "asks the system about descriptors that may be closed")]
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The only foreign calls of this crate: the CUDA driver API ([`cuda`]) and Vulkan ([`vulkan`]).
+//! All calls of the CUDA driver ([`cuda`]) and of Vulkan ([`vulkan`]), and values that own the drivers' objects.
 //!
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
 //! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`process`]).

@@ -270,7 +270,7 @@ impl LazyBinding {
         self.known().map(SharedBinding::get).unwrap_or_default()
     }
 
-    /// Takes the binding and leaves it unchanged from the default.
+    /// Takes the binding, and resets it to the default.
     pub(super) fn take(&mut self) -> Binding {
         let taken = std::mem::replace(self.0.get_mut(), ptr::null_mut());
         let Some(taken) = NonNull::new(taken) else { return Binding::default() };

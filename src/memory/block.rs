@@ -1,5 +1,5 @@
-//! A block: a live allocation with its context, and the pool that divides it, if any. How it is released, from any
-//! thread.
+//! [`Block`]: a live allocation with its context, and its release from any thread. A pool's block is divided into chunks;
+//! any other is all of one chunk.
 //!
 //! Memory is released once the device is known to have finished with it. Where that cannot be found out at once, it waits
 //! among the GPU's deferred frees.
@@ -120,7 +120,7 @@ impl Block {
         }
         // SAFETY: `released` was false, so that this is the only take.
         let allocation = unsafe { ManuallyDrop::take(&mut self.allocation) };
-        // Outlives the visit to the context, which it may be what keeps alive.
+        // Kept until the context was left: the handle may be the last owner of that context.
         let owner = allocation.owner().clone();
         let result = match ContextEntry::enter(self.context, allocation) {
             ContextEntry::Entered(guard, allocation) => self.release_within(guard, allocation, binding),
@@ -288,7 +288,7 @@ impl Deferred for DeferredFree {
 
     fn release(self: Box<Self>) {
         let Self { mut pending, allocation, context } = *self;
-        // Outlives the visit to the context, which it may be what keeps alive.
+        // Kept until the context was left: the handle may be the last owner of that context.
         let _owner = allocation.owner().clone();
         match ContextEntry::enter(context, allocation) {
             ContextEntry::Entered(_guard, allocation) => Self::release_now(pending, allocation),

@@ -37,7 +37,7 @@ pub(crate) struct Chunk {
     exposed: AtomicBool,
     /// Where it begins in its block, in units of [`LINE`] bytes.
     line: u32,
-    /// The bytes that were asked for, once another holder than the first may return the chunk; 0 until then.
+    /// The requested length. 0 while its only holder keeps it in a `Region`; stored here before a second reference exists.
     len: AtomicUsize,
     binding: LazyBinding,
     block: Arc<Block>,
@@ -95,9 +95,9 @@ impl Chunk {
         self.len.store(0, Ordering::Relaxed);
     }
 
-    /// Records the bytes that were asked for, before there are other holders.
+    /// Records the requested length, before there are other holders. Later calls change nothing.
     #[inline]
-    pub(super) fn set_len(&self, len: usize) {
+    pub(super) fn record_len(&self, len: usize) {
         if self.len() == 0 {
             self.len.store(len, Ordering::Relaxed);
         }
@@ -257,8 +257,8 @@ pub(crate) struct LastUse {
 
 /// A reference to an allocated chunk. The last one returns the chunk.
 ///
-/// No `NonNull`: `Option<Memory>` would be told from `None` by this field, and copied in pieces that a processor cannot
-/// forward from its stores to the next loads.
+/// A raw pointer, so that `Option<Memory>` does not use this field as its niche: the value would be copied in pieces, and
+/// the processor's store forwarding fail.
 pub(crate) struct ChunkRef(*mut Chunk);
 
 // SAFETY: a pointer to a chunk that is counted atomically, and chunks may be sent and shared.
@@ -299,7 +299,7 @@ impl ChunkRef {
 
     /// Whether this is the only reference, and only the CPU has used the chunk since its allocation.
     #[inline]
-    pub(crate) fn is_only_use(&self) -> bool {
+    pub(crate) fn is_unshared(&self) -> bool {
         self.refs.is_one() && self.is_idle()
     }
 
@@ -363,7 +363,7 @@ impl Clone for ChunkRef {
 
 impl Drop for ChunkRef {
     fn drop(&mut self) {
-        // A copy that is used instead of this one, which nothing uses any more.
+        // `release` takes the reference by value: this one has the same pointer, and `self` is not used again.
         if let Some(chunk) = Self(self.0).release()
             && let Err(error) = chunk.give_back()
         {

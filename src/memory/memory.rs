@@ -1,4 +1,4 @@
-//! Memory that is freed when it is dropped, on any thread.
+//! [`Memory`]: a region of all of its bytes, with allocation, export, stream binding and `free`. Its last reference frees it.
 #![expect(unsafe_code, reason = "streams and early release are the caller's responsibility")]
 
 use std::fmt;
@@ -109,13 +109,13 @@ impl Memory {
     pub(crate) fn allocated(chunk: ChunkRef) -> Self {
         let len = chunk.len();
         let memory = Self(Region::new(chunk, len));
-        memory.0.forget_single_use();
+        memory.0.reset_shared();
         memory
     }
 
     /// Records the length in the chunk, for the reference that frees it.
     pub(crate) fn record_len(&self) {
-        self.0.chunk().set_len(self.len());
+        self.0.chunk().record_len(self.len());
     }
 
     /// The id of its pool and the class of its chunk.
@@ -126,8 +126,8 @@ impl Memory {
 
     /// Whether this is the only reference to its chunk, and only the CPU has used it.
     #[inline]
-    pub(crate) fn is_only_use(&self) -> bool {
-        self.0.is_only_use()
+    pub(crate) fn is_unshared(&self) -> bool {
+        self.0.is_unshared()
     }
 
     /// Changes the length, when the chunk is reused.

@@ -1,5 +1,8 @@
 //! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its [`Region`]s and freed
 //! with the last of them.
+//!
+//! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`binding`] says what the
+//! release waits for; [`region_copy`] holds the copies.
 
 pub(crate) mod binding;
 pub(crate) mod block;
@@ -8,7 +11,7 @@ pub(crate) mod chunk;
 mod memory;
 mod raw;
 mod region;
-mod transfer;
+mod region_copy;
 
 pub use binding::DropPolicy;
 pub use memory::Memory;

@@ -1,4 +1,4 @@
-//! A range of bytes of [`Memory`](crate::Memory), with its own pointers.
+//! [`Region`]: a range of bytes that keeps its chunk alive. `Memory` is the region that covers all of it.
 #![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
 
 use std::fmt;
@@ -95,15 +95,15 @@ impl Region {
 
     /// Whether this is the only reference to its chunk, and only the CPU has used it.
     #[inline]
-    pub(super) fn is_only_use(&self) -> bool {
+    pub(super) fn is_unshared(&self) -> bool {
         !self.shared.load(Ordering::Relaxed)
     }
 
     /// Marks the chunk as shared, unless this is the only reference and only the CPU has used it; then clears the
     /// recorded length.
     #[inline]
-    pub(super) fn forget_single_use(&self) {
-        let shared = !self.chunk.is_only_use();
+    pub(super) fn reset_shared(&self) {
+        let shared = !self.chunk.is_unshared();
         if !shared {
             self.chunk.forget_len();
         }
@@ -125,7 +125,7 @@ impl Region {
     /// The reference to the chunk, with the length recorded.
     #[inline]
     pub(super) fn into_chunk(self) -> ChunkRef {
-        self.chunk.set_len(self.len);
+        self.chunk.record_len(self.len);
         self.chunk
     }
 
@@ -367,7 +367,7 @@ impl Region {
 impl Clone for Region {
     fn clone(&self) -> Self {
         let chunk = self.chunk();
-        chunk.set_len(self.len);
+        chunk.record_len(self.len);
         let chunk = chunk.clone();
         let Self { host_ptr, device_ptr, len, pool_id, class, host_access, .. } = *self;
         Self { host_ptr, device_ptr, len, chunk, pool_id, class, host_access, shared: AtomicBool::new(true) }

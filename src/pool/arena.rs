@@ -294,7 +294,7 @@ impl Arena {
         }
         self.idle_spans = 0;
         if self.vacant_spans.len() == self.spans.len() {
-            (self.spans, self.vacant_spans) = (Vec::new(), Vec::new());
+            (self.spans, self.vacant_spans) = Default::default();
         }
     }
 
@@ -336,7 +336,7 @@ impl Arena {
     }
 }
 
-/// A pool has at most 64 classes for each of less than 64 doublings.
+/// At most 64 classes for each of less than 64 doublings.
 fn as_u16(class: usize) -> u16 {
     u16::try_from(class).unwrap_or(u16::MAX)
 }

@@ -1,5 +1,4 @@
-//! The state that the clones of a pool share: allocation where this thread's cache is empty, blocks, frees that the cache
-//! does not take, and trimming.
+//! [`PoolInner`], which the clones of a pool share: slow paths of allocation and free, blocks, trimming, statistics.
 //!
 //! Locks are held for bookkeeping only: under none is a driver called, anything dropped or a line logged.
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]

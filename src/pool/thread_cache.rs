@@ -1,4 +1,4 @@
-//! Each thread's own few free chunks of a pool.
+//! Each thread's cache of freed memory of a pool, kept as [`Memory`], ready to be allocated again.
 //!
 //! A thread reaches its cache under an uncontended lock word: one atomic exchange, no wait and no call. Other threads take
 //! the same lock to empty or to count it. A thread that finds its cache locked uses the arena instead.
@@ -45,15 +45,15 @@ pub(super) struct Used {
     pub(super) bytes: isize,
 }
 
-/// The free chunks of a class. No room before the first ones are stocked, and for `most` from then on.
+/// The free chunks of a class. No capacity until the first ones are stocked and once the cache is closed, else `most`.
 #[derive(Debug)]
 struct Bin {
     chunks: Vec<Memory>,
     most: usize,
 }
 
-/// The counts of [`Used`] are apart: side by side they would be changed as one vector, and the way of a vector through
-/// memory from one call to the next takes longer than the calls.
+/// The two counters are not adjacent: the compiler would update them as one vector, whose store-to-load forwarding from one
+/// call to the next costs more than the calls.
 #[derive(Debug)]
 #[repr(C)]
 struct Bins {
@@ -200,7 +200,7 @@ pub(super) fn take(pool_id: u32, class: usize, len: usize) -> Option<Memory> {
 /// Memory that was kept must not be used again.
 #[inline]
 pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
-    if !memory.is_only_use() || process::is_forked() {
+    if !memory.is_unshared() || process::is_forked() {
         return false;
     }
     let (pool_id, class) = memory.place();

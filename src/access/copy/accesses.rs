@@ -1,4 +1,4 @@
-//! Copies of write-combined memory, made of one instruction set's accesses.
+//! Copies of write-combined memory, split into aligned loads and stores: generic over the instruction set ([`Accesses`]).
 //!
 //! Every access to shared memory is aligned to its width and stays within one line of [`LINE`] bytes. Whole lines are
 //! accessed by the widest instructions. The bytes of a line that is only copied in part are
@@ -99,8 +99,8 @@ pub(super) unsafe fn write<A: Accesses>(target: *mut u8, source: &[u8]) {
     macro_rules! stores {
         ($($width:literal)*, $if:expr) => {$(
             if $width < A::STORE && $if(&rest, $width) {
-                // SAFETY: so much is left, and the place is aligned: as to each width before it up to a line's start, and
-                // to every power of two that is left behind one.
+                // SAFETY: at least `$width` bytes are left, and the place is aligned to it: before the first line boundary
+                // every smaller alignment bit was stored already, after the last line the widths fall by powers of two.
                 unsafe { rest.store::<A>($width) };
             }
         )*};

@@ -1,8 +1,8 @@
 //! Copies between private memory and memory that the device, or another thread, may use at the same time.
 //!
 //! A race over the shared bytes changes which bytes are seen, never whether the program is defined. Rust allows
-//! that for atomic accesses of one size, so every access to shared bytes counts as one to single bytes: it is made by
-//! assembly, or by libc's, whose wider accesses are invisible to the compiler, elsewhere by relaxed byte atomics.
+//! that for atomic accesses of one size, so the compiler must see accesses to single bytes only: wider ones are hidden from
+//! it in assembly, ours or libc's; elsewhere copies use relaxed byte atomics.
 //!
 //! [`HostAccess`] says how memory is copied, and is decided once per allocation. Cached memory is copied by [`cached`];
 //! write-combined memory by the routine that [`mod@routine`] chose for the process: [`accesses`] makes a copy of the
@@ -89,7 +89,8 @@ pub(crate) enum HostAccess {
 const _: () = assert!(size_of::<HostAccess>() == 1);
 
 impl HostAccess {
-    /// Of memory that is mapped, or not, and that the CPU caches, or not. The first call chooses the routine and may log.
+    /// Returns how the CPU copies memory, given whether it is mapped and whether the CPU caches it. The first call chooses
+    /// the routine and may log.
     pub(crate) fn of(mapped: bool, cached: bool) -> Self {
         let choice = Choice::made();
         match (mapped, cached) {
@@ -259,7 +260,7 @@ pub(super) unsafe fn fill(access: HostAccess, target: NonNull<u8>, len: usize, p
     if pattern.is_empty() {
         return;
     }
-    // From any place in the first pattern on, a step's bytes.
+    // Long enough that a whole step can start at any offset in the first repetition.
     let block = pattern.repeat(1 + STEP.min(len).div_ceil(pattern.len()));
     let mut done = 0;
     while done < len {

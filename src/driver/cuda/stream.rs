@@ -1,4 +1,4 @@
-//! The driver's functions on streams and events.
+//! The CUDA driver's functions on streams and events, and copies and fills on streams.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{c_uint, c_void};

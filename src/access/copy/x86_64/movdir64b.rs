@@ -1,5 +1,4 @@
-//! MOVDIR64B: a line in one store that no other can be combined with or split from. Its loads are those of another
-//! instruction set.
+//! MOVDIR64B: stores a whole line at once, never split or merged. Its loads are those of another instruction set.
 #![expect(unsafe_code, reason = "accesses by assembly")]
 
 use std::arch::asm;

@@ -1,4 +1,4 @@
-//! Copies between private memory and a region, by the CPU or by the GPU's copy engine.
+//! [`Region`]'s methods that write, read and fill, by the CPU or the GPU's copy engine.
 #![expect(unsafe_code, reason = "copies bytes that the region keeps alive")]
 
 use std::ops::RangeBounds;

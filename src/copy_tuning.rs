@@ -1,4 +1,4 @@
-//! The division of copies between the CPU and a GPU's copy engine: thresholds, statistics, calibration.
+//! The methods of [`Vkgdr`](crate::Vkgdr) for copy thresholds, copy statistics and calibration.
 #![expect(unsafe_code, reason = "the device copies from and to addresses that the memory keeps valid")]
 
 use std::time::Instant;
