@@ -1,8 +1,8 @@
-//! What this crate adds to the drivers' own time: allocating and freeing, opening again, flushing, and the getters.
+//! The overhead of this crate over the drivers' own time: allocate and free, later opens, flush, and the getters.
 //!
-//! criterion measures each by itself. The goals are about ratios and differences, which are measured here, with both
-//! sides in turns in one run, and end up in one table and in `vkgdr.json` (see `report`).
-#![expect(unsafe_code, reason = "frees raw memory by hand, and calls the drivers to compare with")]
+//! criterion measures each call alone. The goals apply to ratios and differences, measured here with both sides
+//! alternating in one run, and reported in a table and in `vkgdr.json` (see `report`).
+#![expect(unsafe_code, reason = "frees raw memory by hand, and calls the drivers for comparison")]
 
 mod bare;
 mod pairs;
@@ -24,13 +24,13 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const SIZES: [(&str, usize); 2] = [("4 KiB", 4 << 10), ("1 MiB", 1 << 20)];
 const LEN: usize = 4096;
-/// Set in the processes in which the first open is measured.
+/// Set in the processes that measure the first open.
 const CHILD: &str = "VKGDR_BENCH_CHILD";
 const CHILDREN: usize = 7;
 
-/// Calls of a few nanoseconds.
+/// For calls of a few nanoseconds.
 const FAST: Effort = Effort { batch: 10_000, rounds: 500, at_most: Duration::from_secs(1) };
-/// Calls of some microseconds, or of milliseconds on a GPU.
+/// For calls of some microseconds, or of milliseconds on a GPU.
 const SLOW: Effort = Effort { batch: 8, rounds: 400, at_most: Duration::from_secs(4) };
 
 fn main() -> Result {
@@ -49,7 +49,7 @@ fn main() -> Result {
     measure_each(&mut criterion, &gpu, &bare)?;
     criterion.final_summary();
 
-    // `cargo test --benches` and `--list` only want to know whether it runs.
+    // `cargo test --benches` and `--list` measure nothing.
     let arguments: Vec<_> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     if has("--bench") && !has("--test") && !has("--list") {
@@ -65,14 +65,14 @@ fn cycle(gpu: &Vkgdr, len: usize) -> vkgdr::Result<()> {
     unsafe { memory.free() }
 }
 
-/// Cached memory, which `MemoryKind::Host` is by definition.
+/// Cached memory: `MemoryKind::Host` is cached by definition.
 fn cached(gpu: &Vkgdr) -> Result<RawMemory> {
     let memory = RawMemory::allocate(gpu, LEN, MemoryKind::Host)?;
     assert!(memory.is_coherent(), "the GPU has no coherent cached memory");
     Ok(memory)
 }
 
-/// The call that does nothing.
+/// The empty call.
 #[inline(never)]
 fn empty(memory: &RawMemory) -> usize {
     black_box(memory);
@@ -157,7 +157,7 @@ fn compare_calls_of_memory(report: &mut Report, gpu: &Vkgdr) -> Result {
 
 /// In a fresh process: prints the nanoseconds of the first open and the median of later ones.
 ///
-/// CUDA is initialised before, as a program that uses it has done: the first open is Vulkan's share.
+/// CUDA is initialised before, as in a program that uses it, so that the first open is Vulkan's share only.
 fn open_in_fresh_process() -> Result {
     support::driver::initialise();
     let open = || -> Result<f64> {
@@ -173,7 +173,7 @@ fn open_in_fresh_process() -> Result {
     Ok(())
 }
 
-/// Later opens (ours) and the first (peer), of several processes.
+/// Later opens (ours) and the first one (peer) in several processes.
 fn opens() -> Result<Pairs> {
     let mut pairs = Pairs::default();
     for _ in 0..CHILDREN {

@@ -1,18 +1,18 @@
 //! Copies by the CPU, in two parts.
 //!
-//! Cached memory against libc's `memcpy`, as copies are made by default.
+//! Cached memory: the default copies against libc's `memcpy`.
 //!
-//! Write-combined memory, with each routine forced, against a straightforward loop ([`ramps`]), through `Region` and through a
-//! map guard. The choice is made once for a process, so that each routine is measured in a process of its own. On the
-//! simulated driver such memory is ordinary memory that is treated as write-combined: this measures what a copy costs the
-//! CPU, not the bus.
+//! Write-combined memory: each routine, forced, against a straightforward loop ([`ramps`]), through `Region` and
+//! through a map guard. A process chooses its routine once, so that each is measured in a process of its own. On the
+//! simulated driver this is ordinary memory treated as write-combined: the result is the cost for the CPU, not for the
+//! bus.
 //!
-//! Both sides copy between the same places, in turns in one run.
-#![expect(unsafe_code, reason = "calls libc's memcpy and loops of its own to compare with")]
+//! Both sides copy between the same addresses, alternating in one run.
+#![expect(unsafe_code, reason = "calls libc's memcpy and its own loops for comparison")]
 
 mod pairs;
 mod ramps;
-#[allow(dead_code, reason = "differences are for other benches")]
+#[allow(dead_code, reason = "other benches use differences")]
 mod report;
 
 use std::error::Error;
@@ -30,21 +30,21 @@ use vkgdr::{CopyRoutine, CopyThresholds, MapGuard, MapMode, Memory, MemoryKind, 
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// Set in the processes in which a routine is forced.
+/// The variable that forces a routine, set in child processes.
 const VARIABLE: &str = "VKGDR_COPY";
 
 const SIZES: [usize; 20] =
     [1, 2, 3, 4, 8, 13, 16, 31, 32, 64, 100, 128, 256, 1024, 4096, 16_384, 65_536, 1_048_576, 8_388_608, 67_108_864];
-/// Below the size from which reads are spread over threads.
+/// Below the size from which a read is spread over threads.
 const WRITE_COMBINED_SIZES: [usize; 17] = [1, 2, 3, 4, 8, 13, 16, 31, 32, 63, 64, 100, 128, 256, 4096, 16_384, 65_536];
 
 const PAGE: usize = 4096;
-/// Where private memory lies in its page, while the other side starts with one: aligned as by malloc, and so far that
-/// loads are not taken for loads of what the last copy has just stored, which CPUs find out by the place within the page.
+/// The offset of private memory in its page; the other side starts at a page. 16-byte aligned like malloc's memory, and
+/// far enough that the CPU, which compares offsets within a page, does not mistake loads for loads of recent stores.
 const APART: usize = 2048 + 16;
 
 fn main() -> Result {
-    // `cargo test --benches` and `--list` only want to know whether it runs.
+    // `cargo test --benches` and `--list` measure nothing.
     let arguments: Vec<_> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     if !has("--bench") || has("--test") || has("--list") {
@@ -63,7 +63,7 @@ fn main() -> Result {
     Ok(())
 }
 
-/// The command that runs this program again: on the simulated driver with a GPU whose mapped memory is not cached.
+/// The command that runs this program again; on the simulated driver, with uncached mapped memory.
 fn again() -> Result<Command> {
     let program = std::env::current_exe()?;
     let run = std::env::var_os("CARGO_MANIFEST_DIR").map(|root| PathBuf::from(root).join("sim/run"));
@@ -77,7 +77,7 @@ fn again() -> Result<Command> {
     }
 }
 
-/// Private memory of `len` bytes, in its place.
+/// Private memory of `len` bytes, at `PLACE` in its page.
 fn private(len: usize) -> (Vec<u8>, usize) {
     let bytes = vec![2_u8; 2 * PAGE + len];
     let start = bytes.as_ptr().align_offset(PAGE) + APART;
@@ -88,7 +88,7 @@ fn cached() -> Result {
     let _context = Context::create(0);
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let most = SIZES.into_iter().max().unwrap_or(0);
-    // Cached memory, which this kind is by definition.
+    // This kind is cached by definition.
     let memory = Memory::allocate(&gpu, most, MemoryKind::Host)?;
     memory.fill(.., 1_u8)?;
     let (mut bytes, start) = private(most);
@@ -103,15 +103,15 @@ fn cached() -> Result {
         report.add(format!("read, {len} B, {routine}"), "libc memcpy", seen, goal);
     }
     report.publish("copies", gpu.name());
-    println!("\nCached memory only: nothing here tells how fast the PCIe BAR is.");
+    println!("\nCached memory only: these results do not include the PCIe BAR.");
     Ok(())
 }
 
-/// Measures the routine that is forced on this process. The best one that the CPU has is judged.
+/// Measures this process's forced routine. Goals apply to the best routine of the CPU.
 fn write_combined() -> Result {
     let _context = Context::create(0);
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
-    // The CPU is to copy everything.
+    // All copies are made by the CPU.
     gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: usize::MAX });
     let most = WRITE_COMBINED_SIZES.into_iter().max().unwrap_or(0);
     let is_cached = |memory: &Memory| memory.memory_type().flags.contains(MemoryPropertyFlags::HOST_CACHED);
@@ -156,13 +156,13 @@ fn write_combined() -> Result {
     Ok(())
 }
 
-/// Small batches, so that both sides meet the same machine.
+/// Small batches, so that both sides see the same machine conditions.
 fn effort(len: usize) -> Effort {
     let batch = u32::try_from((256 << 10) / len.max(128)).unwrap_or(1).max(1);
     Effort { batch, rounds: 400, at_most: Duration::from_millis(600) }
 }
 
-/// As the peers.
+/// A copy function, like the peers.
 unsafe fn memcpy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: by the type's contract.
     unsafe { libc::memcpy(to.cast(), from.cast(), len) };

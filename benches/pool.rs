@@ -1,16 +1,15 @@
-//! What memory from a pool costs: against asking the drivers each time, against a bare offset allocator that only does
-//! the arithmetic, and with two threads against one.
+//! The cost of memory from a pool: against a driver allocation each time, against a bare offset allocator that does the
+//! arithmetic only, and with two threads against one.
 //!
-//! An operation is one allocation and one free, while so many chunks are live. "Beside" frees what was just allocated;
-//! "replacing" replaces one of the live chunks, chosen at random, by a new one, which with many live chunks mostly
-//! measures how often memory has to be waited for. Both sides of a row do the same in the same order. The goals and how
-//! they are measured are as in `allocation`. Where there is no room for so many live chunks there are fewer, as the row
-//! says.
-#![expect(unsafe_code, reason = "bare calls the drivers to compare with")]
+//! An operation is one allocation and one free with a given number of live chunks. "Beside" frees the new chunk;
+//! "replacing" replaces a random live chunk by a new one, which with many live chunks mostly measures cache misses.
+//! Both sides of a row do the same in the same order. Goals and measurement are those of `allocation`. If memory is too
+//! small for the number of live chunks, the row states the smaller number.
+#![expect(unsafe_code, reason = "bare calls the drivers for comparison")]
 
 mod bare;
 mod pairs;
-#[allow(dead_code, reason = "allocation has more to report")]
+#[allow(dead_code, reason = "other benches use more of it")]
 mod report;
 
 use std::error::Error;
@@ -32,16 +31,16 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const LIVE: [usize; 3] = [1, 1000, 50_000];
 const LARGEST: usize = 64 << 10;
-/// What the peer counts in: it has no alignment of its own.
+/// The peer's unit, since it has no alignment.
 const UNIT: usize = 256;
 
-/// Calls of tens of nanoseconds.
+/// For calls of tens of nanoseconds.
 const FAST: Effort = Effort { batch: 10_000, rounds: 300, at_most: Duration::from_secs(2) };
-/// Calls of microseconds, or of milliseconds on a GPU.
+/// For calls of microseconds, or of milliseconds on a GPU.
 const SLOW: Effort = Effort { batch: 64, rounds: 100, at_most: Duration::from_secs(3) };
-/// 1.7 times the throughput.
+/// The goal of two threads: 1.7 times the throughput.
 const TWO_THREADS: Goal = Goal::Ratio(1.0 / 1.7);
-/// How many of our operations are measured for each of the drivers', which leave nothing of ours in the caches.
+/// Our operations per driver operation, after which the CPU's caches are cold for ours.
 const OURS_TO_DRIVERS: u32 = 200;
 
 fn main() -> Result {
@@ -57,7 +56,7 @@ fn main() -> Result {
     measure_each(&mut criterion, &gpu)?;
     criterion.final_summary();
 
-    // `cargo test --benches` and `--list` only want to know whether it runs.
+    // `cargo test --benches` and `--list` measure nothing.
     let arguments: Vec<_> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     if has("--bench") && !has("--test") && !has("--list") {
@@ -72,12 +71,12 @@ fn must<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Which lengths a row asks for.
+/// The lengths of a row's allocations.
 #[derive(Clone, Copy)]
 enum Lengths {
-    /// Always the same.
+    /// One length.
     One(usize),
-    /// From 256 bytes to 64 KiB, each doubling as often as any other.
+    /// From 256 bytes to 64 KiB, uniform over doublings.
     Mixed,
 }
 
@@ -92,7 +91,7 @@ impl Lengths {
         }
     }
 
-    /// The bytes that chunks take up on average, at most: mixed ones are of 12 KiB, and size classes waste some.
+    /// An upper bound of the bytes per chunk: mixed lengths average 12 KiB, and size classes round up.
     const fn room(self) -> usize {
         match self {
             Self::One(len) => len,
@@ -111,7 +110,7 @@ impl Lengths {
     }
 }
 
-/// Which chunk is replaced, and by how much memory: the same sequence for everybody (splitmix64).
+/// The index of the replaced chunk and the new length: the same sequence for both sides (splitmix64).
 #[derive(Clone)]
 struct Choices {
     state: u64,
@@ -129,7 +128,7 @@ impl Choices {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = z ^ (z >> 27);
-        // The upper bits, times the limit: a division would cost as much as what is measured.
+        // The upper bits times the limit: a division would cost as much as the measured operation.
         let place = (u128::from(z) * u128::from(self.live)) >> 64;
         (usize::try_from(place).unwrap_or(0), self.lengths.pick(z))
     }
@@ -142,9 +141,9 @@ struct Ours<'a> {
     chunks: Vec<Option<PoolMemory>>,
 }
 
-/// Sides of a comparison.
+/// The operation of a row.
 trait Side {
-    /// Allocates and frees that.
+    /// Allocates a chunk and frees it.
     fn pair(&mut self);
     /// Frees one of the live chunks and allocates another in its place.
     fn replace(&mut self);
@@ -187,7 +186,7 @@ impl Side for Ours<'_> {
     }
 }
 
-/// The same with the crate `offset-allocator`.
+/// The peer: the same with the crate `offset-allocator`.
 struct Peer {
     allocator: Allocator,
     choices: Choices,
@@ -197,7 +196,7 @@ struct Peer {
 impl Peer {
     fn new(live: usize, lengths: Lengths) -> Self {
         let mut choices = Choices::new(live, lengths);
-        // Room for everything at its largest, twice.
+        // Twice the largest possible sum.
         let units = (live + 16) * 2 * LARGEST / UNIT;
         let mut allocator = must(u32::try_from(units).map(|units| Allocator::with_max_allocs(units, 128 * 1024)));
         let chunks = (0..live).map(|_| Some(allocate(&mut allocator, choices.next().1))).collect();
@@ -233,8 +232,8 @@ fn pool(gpu: &Vkgdr) -> Result<Pool> {
     Ok(Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped))?)
 }
 
-/// So many live chunks, or as many as half of the memory has room for: 50,000 chunks of 64 KiB are 3.3 GB, and many GPUs
-/// show the CPU no more than 256 MiB.
+/// The number of live chunks, at most half of the memory: 50,000 chunks of 64 KiB are 3.3 GB, and many GPUs expose only
+/// 256 MiB to the CPU.
 fn fitting(gpu: &Vkgdr, live: usize, lengths: Lengths) -> Result<usize> {
     let half = usize::try_from(gpu.memory_info(MemoryKind::Mapped)?.available / 2)?;
     Ok(live.min(half / lengths.room()))
@@ -276,8 +275,7 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
         }
     }
     let pool = pool(gpu)?;
-    // Twice the work in the time of one thread's is a ratio of 0.5. The second row tells what the machine allows: its
-    // threads have nothing in common.
+    // Perfect scaling is a ratio of 0.5. The second row is the control: its threads share nothing.
     let ours = || Ours::new(&pool, 1000, Lengths::Mixed);
     report.add("pool, 1,000 live each, 2 threads", "1 thread", threads(ours), TWO_THREADS);
     let peers = || Peer::new(1000, Lengths::Mixed);
@@ -287,7 +285,7 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
     Ok(())
 }
 
-/// What a pool asks of the drivers.
+/// Counts a pool's driver calls.
 fn count(report: &mut Report, gpu: &Vkgdr) -> Result {
     let pool = pool(gpu)?;
     let before = gpu.live_allocations();
@@ -310,7 +308,7 @@ fn count(report: &mut Report, gpu: &Vkgdr) -> Result {
     Ok(())
 }
 
-/// The time of an operation with two threads at work, and with one.
+/// The time of an operation with two threads, and with one.
 fn threads<S: Side>(side: impl Fn() -> S + Sync) -> Pairs {
     const ROUNDS: usize = 300;
     let mut pairs = Pairs::default();
@@ -321,7 +319,7 @@ fn threads<S: Side>(side: impl Fn() -> S + Sync) -> Pairs {
     pairs
 }
 
-/// Nanoseconds from the start of all threads to the end of the last, for one operation of any of them.
+/// Nanoseconds from the start of all threads to the end of the last, divided by the operations of all threads.
 fn at_work<S: Side>(side: &(impl Fn() -> S + Sync), count: u32) -> f64 {
     const OPERATIONS: u32 = 50_000;
     let ready = AtomicU32::new(0);
@@ -329,7 +327,7 @@ fn at_work<S: Side>(side: &(impl Fn() -> S + Sync), count: u32) -> f64 {
         let work = || {
             let mut side = side();
             (0..OPERATIONS / 4).for_each(|_| side.replace());
-            // Turning, so that all begin with a processor.
+            // Spinning, so that every thread is running when the measurement starts.
             ready.fetch_add(1, Ordering::SeqCst);
             while ready.load(Ordering::SeqCst) < count {
                 std::hint::spin_loop();

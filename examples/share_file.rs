@@ -7,7 +7,7 @@
 //! cargo run --release --example share_file [FILE]
 //! ```
 //!
-//! Without FILE it takes its own program file. Exits with 1 and one line when something is wrong.
+//! Without FILE it sends its own program file. On failure it prints one line and exits with 1.
 #![expect(unsafe_code, reason = "the GPU fills memory by a raw driver call")]
 
 use std::error::Error;
@@ -24,9 +24,9 @@ use vkgdr::{MapMode, Memory, MemoryKind, OpenFlags, Region, Vkgdr};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What the GPU fills the third allocation with.
+/// The byte with which the GPU fills the third allocation.
 const FILL: u8 = 0xa5;
-/// Bytes that go through the CPU at a time.
+/// Bytes that the CPU copies at a time.
 const CHUNK: usize = 1 << 20;
 /// Below this a progress bar would only flicker.
 const LARGE: usize = 256 << 20;
@@ -34,7 +34,7 @@ const LARGE: usize = 256 << 20;
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads the output has seen enough.
+        // The reader closed the pipe: a normal end.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("share_file: {error}");
@@ -65,7 +65,7 @@ fn run() -> Result<()> {
         Ok(stream.synchronize()?)
     })?;
     steps.time("GPU: fill the third", len, || {
-        // SAFETY: the pointer is good for `len` bytes for as long as `filled` lives, which is past `synchronize`.
+        // SAFETY: the pointer is valid for `len` bytes while `filled` lives, which is until after `synchronize`.
         unsafe { result::memset_d8_async(filled.device_ptr(), FILL, len, stream.cu_stream()) }?;
         Ok(stream.synchronize()?)
     })?;
@@ -74,7 +74,7 @@ fn run() -> Result<()> {
 
     steps.print()?;
     if gpu.name().starts_with("Simulated") {
-        writeln!(stdout(), "\nThis driver is simulated: times say nothing about hardware.")?;
+        writeln!(stdout(), "\nThe driver is simulated: times say nothing about hardware.")?;
     }
     writeln!(stdout())?;
     compare("copied by the GPU", written, copied)?;
@@ -113,7 +113,7 @@ fn open_file(path: &Path) -> Result<(File, usize)> {
     Ok((file, usize::try_from(metadata.len())?))
 }
 
-/// Fails unless three buffers of `len` bytes may fit: the drivers would only say so after a long time of copying.
+/// Fails if three buffers of `len` bytes cannot fit, which the drivers might report after a long time only.
 fn check_room(gpu: &Vkgdr, path: &Path, len: usize) -> Result<()> {
     let info = gpu.memory_info(MemoryKind::Mapped)?;
     let needed = (len as u64).saturating_mul(3);
@@ -207,7 +207,7 @@ impl Drop for Progress {
     }
 }
 
-/// The steps that were done, with time and rate.
+/// The completed steps, with times and rates.
 #[derive(Default)]
 struct Steps(Vec<(&'static str, usize, Duration)>);
 

@@ -1,7 +1,7 @@
 //! A CUDA kernel adds two vectors that the CPU wrote into GPU memory, and the CPU reads the sum.
 //!
-//! The kernel is `vector_add.cu`, compiled to `vector_add.ptx`; cudarc launches it on our memory. It runs on the
-//! simulated driver, too.
+//! The kernel is `vector_add.cu`, compiled to `vector_add.ptx`; cudarc launches it on this crate's memory. The example
+//! also runs on the simulated driver.
 #![expect(unsafe_code, reason = "launching a kernel is unsafe by nature")]
 
 use std::error::Error;
@@ -33,7 +33,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let bytes = usize::from(N) * size_of::<f32>();
     let a = Memory::allocate(&gpu, bytes, MemoryKind::Mapped)?;
     let b = Memory::allocate(&gpu, bytes, MemoryKind::Mapped)?;
-    // The CPU reads the sum: cached memory on the CPU's side is best for that.
+    // The CPU reads the sum, which is fastest in cached system memory.
     let mut sum = Memory::allocate(&gpu, bytes, MemoryKind::Host)?;
     let first: Vec<f32> = (0..N).map(f32::from).collect();
     let second: Vec<f32> = first.iter().map(|x| 0.5 * x).collect();

@@ -103,8 +103,8 @@ def sweep(log: Log) -> str:
     calls, faults = (sum(int(facts[name]) for facts in found) for name in ("calls", "faults"))
     text = (
         "Each driver call of an operation fails in turn, with several codes of each driver (`tests/failures`). The "
-        "error must name the call and keep its code, and live objects of both drivers, the current context, descriptors "
-        "and mappings must be unchanged afterwards. Operations with 0 calls are checked to make none.\n\n"
+        "error must name the call and keep its code, and live objects of both drivers, the current context, "
+        "descriptors and mappings must be unchanged afterwards. Operations with 0 calls are checked to make none.\n\n"
         f"**{len(found)} operations, {number(str(calls))} calls, {number(str(faults))} faults.**\n\n"
     )
     groups: dict[str, list[Facts]] = defaultdict(list)
@@ -153,8 +153,8 @@ def passed(log: Log) -> str:
     text = (
         "In a forked child every public operation is refused, nothing of the parent's is released however the child "
         "ends, and the parent works on (`fork…`). Children killed at random moments leave nothing behind; SIGTERM and "
-        "SIGINT terminate a copying process without output; with 64 descriptors errors name the limit, and operations succeed "
-        "again once descriptors are free (`ends`).\n\n"
+        "SIGINT terminate a copying process without output; with 64 descriptors errors name the limit, and operations "
+        "succeed again once descriptors are free (`ends`).\n\n"
     )
     return wrapped(text) + table("tests | passed", rows) + SANITY
 

@@ -1,5 +1,5 @@
-//! The peer: the same driver calls as an allocation of this crate, by hand through ash and cudarc, on a Vulkan device
-//! of its own. Nothing is checked that need not be, and nothing is released after a failure.
+//! The peer: the driver calls of an allocation, made directly through ash and cudarc on a separate Vulkan device, with
+//! the necessary checks only and without cleanup after failures.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use vkgdr::cudarc;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// A Vulkan device, for the life of the process.
+/// A Vulkan device, which lives as long as the process.
 pub(crate) struct Bare {
     _entry: ash::Entry,
     _instance: ash::Instance,
@@ -19,7 +19,7 @@ pub(crate) struct Bare {
     memory_type: u32,
 }
 
-/// What an allocation makes.
+/// The objects of an allocation.
 struct Stages {
     memory: vk::DeviceMemory,
     external: CUexternalMemory,
@@ -120,7 +120,7 @@ fn find(instance: &ash::Instance, uuid: [u8; 16]) -> Result<vk::PhysicalDevice> 
     Ok(all.into_iter().find(has_uuid).ok_or("Vulkan does not know the GPU")?)
 }
 
-/// The memory type that this crate chooses for mapped memory.
+/// The memory type chosen by this crate for mapped memory.
 fn mapped_type(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Result<u32> {
     use vk::MemoryPropertyFlags as Property;
     // SAFETY: the device is the instance's.

@@ -1,5 +1,5 @@
-//! Memory from the pool against memory from CUDA's two allocators. An operation allocates and frees.
-#![expect(unsafe_code, reason = "calls the CUDA driver to compare with")]
+//! Allocation from a pool against CUDA's two allocators. An operation is one allocation and one free.
+#![expect(unsafe_code, reason = "calls the CUDA driver for comparison")]
 
 use std::hint::black_box;
 use std::ptr;
@@ -59,7 +59,7 @@ fn in_stream(len: usize, stream: &CudaStream) -> Result<(), DriverError> {
     unsafe { result::free_async(pointer, stream.cu_stream()) }
 }
 
-/// At its best: what was freed stays with the driver's pool instead of going back whenever somebody waits.
+/// The driver's pool in its best configuration: freed memory is kept instead of being released at each synchronisation.
 fn prepare_asynchronous(context: &Arc<CudaContext>, stream: &CudaStream) -> Result<(), DriverError> {
     in_stream(4096, stream)?;
     let mut pool = ptr::null_mut();

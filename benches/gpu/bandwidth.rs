@@ -1,5 +1,5 @@
-//! How fast the CPU reads much of GPU memory: with one thread and with several, against a plain `memcpy` of one thread.
-#![expect(unsafe_code, reason = "calls libc's memcpy to compare with")]
+//! Bandwidth of large CPU reads of GPU memory: by one thread and by several, against `memcpy` by one thread.
+#![expect(unsafe_code, reason = "calls libc's memcpy for comparison")]
 
 use std::hint::black_box;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::report::Goal;
 use crate::{Bench, Result, contest, must};
 
 const LEN: usize = 16 << 20;
-/// So little that `Memory::read` does not spread it over threads.
+/// Small enough that `Memory::read` does not spread it over threads.
 const PART: usize = 64 << 10;
 const THREADS: usize = 8;
 

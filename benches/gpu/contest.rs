@@ -1,17 +1,17 @@
-//! Many ways to do the same, measured in turns.
+//! Several ways to do the same, measured alternately.
 
 use std::time::{Duration, Instant};
 
 use crate::pairs::{self, Pairs, median};
 
-/// What a turn takes at least, in seconds: many times what reading the clock does.
+/// The minimum duration of a turn in seconds, many times that of reading the clock.
 const TURN: f64 = 20e-6;
 
-/// Nanoseconds for one operation of each way, by round. A way that has used up its share of the time sits out.
+/// Nanoseconds per operation of each way, by round. A way that has used its share of the time is skipped.
 pub(crate) struct Times(Vec<Vec<Option<f64>>>);
 
-/// Measures `count` ways for about `limit` together; `act(way)` does one operation. Each is done once before it is
-/// measured, unless that alone takes its share. Who begins changes with every round.
+/// Measures `count` ways for about `limit` in total; `act(way)` does one operation. Each way has one warm-up operation,
+/// unless that takes its share of the time. The first way alternates by round.
 pub(crate) fn measure(count: usize, limit: Duration, mut act: impl FnMut(usize)) -> Times {
     let rounds = if pairs::is_quick() { 20 } else { 400 };
     let share = limit.as_secs_f64() / count as f64;
@@ -59,17 +59,17 @@ pub(crate) fn measure(count: usize, limit: Duration, mut act: impl FnMut(usize))
 }
 
 impl Times {
-    /// Every measurement of a way.
+    /// All measurements of a way.
     pub(crate) fn of(&self, way: usize) -> Vec<f64> {
         self.0[way].iter().copied().flatten().collect()
     }
 
-    /// The way with the least median.
+    /// The way with the smallest median.
     pub(crate) fn best(&self, ways: impl IntoIterator<Item = usize>) -> Option<usize> {
         ways.into_iter().min_by(|a, b| median(self.of(*a)).total_cmp(&median(self.of(*b))))
     }
 
-    /// The rounds in which both took part, of which there is at least one.
+    /// The rounds with both ways, at least one.
     pub(crate) fn pairs(&self, ours: usize, peer: usize) -> Pairs {
         let both = self.0[ours].iter().zip(&self.0[peer]).filter_map(|(ours, peer)| Some(((*ours)?, (*peer)?)));
         let (ours, peer) = both.unzip();

@@ -1,9 +1,10 @@
-//! Copies between private memory and GPU memory, from one byte to 64 MiB, in both directions. Private memory is pageable,
-//! or pinned: ours is compared with the best of the peers whose memory is no better than its own.
+//! Copies between private memory and GPU memory, from one byte to 64 MiB, in both directions. Private memory is
+//! pageable or pinned: ours is compared with the best peer, and a copy of pageable memory never with one of pinned
+//! memory.
 //!
-//! A copy is done when its bytes are where they should be: an asynchronous one is waited for, and a plain `memcpy` into
-//! the mapping ends with a fence, as a kernel that is running needs it and as `Memory::write` does it.
-#![expect(unsafe_code, reason = "calls the CUDA driver and libc to compare with")]
+//! A copy ends when its bytes have arrived: an asynchronous one is waited for, and a `memcpy` into the mapping ends
+//! with a fence, which a running kernel needs and `Memory::write` includes.
+#![expect(unsafe_code, reason = "calls the CUDA driver and libc for comparison")]
 
 use std::hint::black_box;
 use std::slice;
@@ -32,16 +33,16 @@ enum Direction {
 enum Role {
     Ours,
     Peer,
-    /// As above, and one of those that are called synchronous.
+    /// A peer with a synchronous call (`cuMemcpy`), also compared separately for small copies.
     SynchronousPeer,
-    /// Measured beside, but not the same: memory on the CPU's side.
+    /// Measured for information, not comparable: system memory.
     Beside,
 }
 
-/// How the bytes are moved.
+/// The function that copies.
 enum How {
     Ours(Region),
-    /// libc's memcpy, from or to the host's address of memory that is kept beside.
+    /// libc's memcpy from or to this host address; the memory is kept elsewhere.
     Plain(*mut u8),
     Synchronous,
     Asynchronous(Arc<CudaStream>),
@@ -51,10 +52,10 @@ struct Way {
     name: &'static str,
     role: Role,
     how: How,
-    /// On the CPU's side, and whether it is pinned.
+    /// The private side, and whether it is pinned.
     private: *mut u8,
     pinned: bool,
-    /// On the device.
+    /// The device side.
     device: CUdeviceptr,
 }
 
@@ -107,7 +108,7 @@ fn note(report: &mut Report, ways: &[Way], direction: Direction, len: usize, tim
     }
     let with = |role| (0..ways.len()).filter(move |way| ways[*way].role == role);
     for ours in with(Role::Ours) {
-        // Only who has pinned memory can be compared with those that have.
+        // Ours with pageable memory is not compared with peers that use pinned memory.
         let fair = |way: &usize| ways[ours].pinned || !ways[*way].pinned;
         let peers = with(Role::Peer).chain(with(Role::SynchronousPeer)).filter(fair);
         let Some(best) = times.best(peers) else { continue };
@@ -141,14 +142,14 @@ impl Way {
         }
     }
 
-    /// The first `len` private bytes, which the caller leaves alone meanwhile.
+    /// The first `len` private bytes, which must not be written meanwhile.
     fn private(&self, len: usize) -> &[u8] {
         // SAFETY: the private memory is longer than that, initialised, and outlives the ways.
         unsafe { slice::from_raw_parts(self.private, len) }
     }
 
-    /// As above, to write to.
-    #[expect(clippy::mut_from_ref, reason = "the memory is another one's; ways are used one at a time")]
+    /// The same, mutable.
+    #[expect(clippy::mut_from_ref, reason = "the memory is owned elsewhere; ways are used one at a time")]
     fn private_mut(&self, len: usize) -> &mut [u8] {
         // SAFETY: as above, and ways are used one at a time.
         unsafe { slice::from_raw_parts_mut(self.private, len) }
@@ -165,7 +166,7 @@ impl Way {
             // SAFETY: the device's memory has `len` bytes, and its context is current.
             How::Synchronous => must(unsafe { result::memcpy_htod_sync(self.device, self.private(len)) }),
             How::Asynchronous(stream) => {
-                // SAFETY: as above; the bytes stay as they are until the copy was waited for.
+                // SAFETY: as above; the bytes are not written before the copy has been waited for.
                 must(unsafe { result::memcpy_htod_async(self.device, self.private(len), stream.cu_stream()) });
                 must(stream.synchronize());
             }
@@ -183,14 +184,14 @@ impl Way {
             How::Synchronous => must(unsafe { result::memcpy_dtoh_sync(self.private_mut(len), self.device) }),
             How::Asynchronous(stream) => {
                 let to = self.private_mut(len);
-                // SAFETY: as above; nobody touches the bytes until the copy was waited for.
+                // SAFETY: as above; nothing accesses the bytes before the copy has been waited for.
                 must(unsafe { result::memcpy_dtoh_async(to, self.device, stream.cu_stream()) });
                 must(stream.synchronize());
             }
         }
     }
 
-    /// Whether it does what it is measured for. Afterwards both sides have the pattern.
+    /// Checks that the way copies correctly. Afterwards both sides contain the pattern.
     fn check(&self, context: &CudaContext, direction: Direction, pattern: &[u8]) -> Result {
         let len = pattern.len();
         let mut found = vec![0; len];
@@ -198,7 +199,7 @@ impl Way {
             Direction::Write => {
                 // SAFETY: the device's memory has `len` bytes, and its context is current.
                 unsafe { result::memcpy_htod_sync(self.device, &found) }?;
-                // A small copy from pageable memory may come back before it is done.
+                // A small copy from pageable memory may return before it has finished.
                 context.synchronize()?;
                 self.write(len);
                 context.synchronize()?;
@@ -219,7 +220,7 @@ impl Way {
     }
 }
 
-/// Orders the CPU's stores, those that wait in write-combining buffers included.
+/// Orders the CPU's stores, including those in write-combining buffers.
 fn store_fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 CPU has SSE.

@@ -1,11 +1,11 @@
-//! Against what a program would use otherwise, on a GPU: CUDA's copies and a plain `memcpy` over the mapping, CUDA's
-//! allocators, and a running kernel that is talked to through pinned memory.
+//! Comparison with the alternatives on a GPU: CUDA's copies and `memcpy` over the mapping, CUDA's allocators, and
+//! communication with a running kernel through pinned memory.
 //!
-//! Everything is measured in turns with its peers, in one run. On the simulated driver it runs too, to see that it
-//! works: neither times nor ratios mean anything there, and no goal is judged.
+//! Each measurement alternates with its peers in one run. The bench also runs on the simulated driver, to check that it
+//! works: times and ratios are meaningless there, and no goal is judged.
 //!
-//! It takes about as many seconds as `VKGDR_BENCH_SECONDS` says, 90 by default; after each part, and each size of the
-//! copies, what there is so far is in `gpu.json` (see `report`).
+//! It takes about `VKGDR_BENCH_SECONDS` seconds, 90 by default. The results so far are written to `gpu.json` after each
+//! part and each size of the copies (see `report`).
 
 mod allocation;
 mod bandwidth;
@@ -13,7 +13,7 @@ mod contest;
 mod copies;
 mod memory;
 #[path = "../pairs/mod.rs"]
-#[allow(dead_code, reason = "differences are for other benches")]
+#[allow(dead_code, reason = "other benches use differences")]
 mod pairs;
 mod ping_pong;
 #[path = "../report/mod.rs"]
@@ -30,7 +30,7 @@ use vkgdr::{CopyRoutine, MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-/// What every part needs.
+/// The environment of every part.
 struct Bench {
     gpu: Vkgdr,
     context: Arc<CudaContext>,
@@ -39,7 +39,7 @@ struct Bench {
 
 type Part = fn(&mut Bench, Duration) -> Result;
 
-/// Each with its share of the time, in percent.
+/// The parts, with their shares of the time in percent.
 const PARTS: [(&str, Part, u32); 4] = [
     ("read bandwidth", bandwidth::measure, 10),
     ("allocation", allocation::measure, 15),
@@ -48,7 +48,7 @@ const PARTS: [(&str, Part, u32); 4] = [
 ];
 
 fn main() -> Result {
-    // `cargo test --benches` and `--list` only want to know whether it runs.
+    // `cargo test --benches` and `--list` measure nothing.
     let arguments: Vec<_> = std::env::args().collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     if !has("--bench") || has("--test") || has("--list") {
@@ -63,7 +63,7 @@ fn main() -> Result {
     let mut failed = Vec::new();
     for (name, part, percent) in PARTS {
         println!("[{:3.0} s] {name}", start.elapsed().as_secs_f64());
-        // A panic, such as of `must`, costs this part, not those after it.
+        // A panic, such as one of `must`, ends this part only.
         let outcome = catch_unwind(AssertUnwindSafe(|| part(&mut bench, limit * percent / 100)));
         if let Err(error) = outcome.unwrap_or_else(|_| Err("it panicked, as printed above".into())) {
             bench.report.skip(name, error.to_string());
@@ -104,7 +104,7 @@ fn must<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A number of bytes in a unit that suits it.
+/// Formats a number of bytes in a suitable unit.
 fn size(bytes: usize) -> String {
     match bytes {
         _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),

@@ -1,4 +1,4 @@
-//! The peers' memory, which CUDA allocates.
+//! The peers' memory, allocated by CUDA.
 #![expect(unsafe_code, reason = "calls the CUDA driver")]
 
 use std::ffi::c_uint;
@@ -8,7 +8,7 @@ use vkgdr::cudarc::driver::sys::{self, CUdeviceptr};
 
 use crate::Result;
 
-/// `cuMemAlloc`. The context must be current.
+/// Memory of `cuMemAlloc`. The context must be current.
 pub(crate) struct Buffer(CUdeviceptr);
 
 impl Buffer {
@@ -31,7 +31,7 @@ impl Drop for Buffer {
     }
 }
 
-/// `cuMemHostAlloc`, cached by the CPU and known to the device. The context must be current.
+/// Memory of `cuMemHostAlloc`, cached by the CPU and mapped for the device. The context must be current.
 pub(crate) struct Pinned(*mut u8);
 
 impl Pinned {

@@ -1,4 +1,4 @@
-// The kernel of the ping-pong in ping_pong.rs. ping_pong.ptx is made from it by scripts/compile-ptx.py.
+// The kernel of ping_pong.rs. scripts/compile-ptx.py compiles it to ping_pong.ptx.
 
 // Nanoseconds, the same on every multiprocessor.
 static __device__ unsigned long long now()
@@ -8,8 +8,8 @@ static __device__ unsigned long long now()
     return time;
 }
 
-// For round = 1 to rounds: waits until *flag is round, then *reply = round. Gives up `patience` nanoseconds after it
-// began, so that no mistake of the CPU's side leaves the GPU busy for ever.
+// For round = 1 to rounds: waits until *flag is round, then *reply = round. Times out `patience` nanoseconds after its
+// start, so that a defect of the CPU's side cannot leave the GPU busy for ever.
 extern "C" __global__ void answer(const volatile unsigned int *flag, volatile unsigned int *reply, unsigned int rounds,
                                   unsigned long long patience)
 {

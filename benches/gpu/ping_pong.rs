@@ -1,7 +1,7 @@
-//! The CPU talks with a running kernel: it writes a number, the kernel sees it and answers.
+//! Round trips with a running kernel: the CPU writes a number, and the kernel polls it and answers.
 //!
-//! Ours writes into GPU memory and reads the answer in memory of kind `Host`; the peer does both in pinned memory, where
-//! each look of the kernel goes over PCIe.
+//! Ours writes into GPU memory and reads the answer in memory of kind `Host`; the peer does both in pinned memory, so
+//! that each poll of the kernel crosses PCIe.
 #![expect(unsafe_code, reason = "launches a kernel, and reads what it writes")]
 
 use std::error::Error;
@@ -22,11 +22,11 @@ use crate::report::Goal;
 use crate::{Bench, Result, must};
 
 const WHAT: &str = "ping-pong with a running kernel";
-/// Round trips of one launch: those before the clock starts, and those that are measured.
+/// Round trips of one launch: warm-up, and measured.
 const WARM_UP: u32 = 200;
 const MEASURED: u32 = 2000;
-/// The CPU gives up after so long without an answer to a round, and the kernel after four times as long for all rounds.
-/// `VKGDR_BENCH_PATIENCE` sets another number of seconds: 0 is never enough, as on a machine that is too busy.
+/// The CPU's timeout of a round; the kernel's timeout for all rounds is four times this. `VKGDR_BENCH_PATIENCE` sets
+/// another number of seconds; 0 always times out, as on a machine that is too busy.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LEN: usize = 4096;
 
@@ -48,15 +48,15 @@ impl Error for NoAnswer {}
 
 /// One side of the comparison.
 struct Table<F> {
-    /// Writes the number for the kernel.
+    /// Sends a number to the kernel.
     put: F,
     flag: CUdeviceptr,
     reply: CUdeviceptr,
-    /// Where the CPU reads the answer.
+    /// The address of the answer.
     answer: *mut u32,
 }
 
-/// Measures, or says in the report that the kernel did not answer: on a busy machine that is no fault of this crate's.
+/// Measures, or reports that the kernel did not answer in time, which is no failure on a busy machine.
 pub(crate) fn measure(bench: &mut Bench, limit: Duration) -> Result {
     match compare(bench, limit) {
         Ok(pairs) => bench.report.add(WHAT, "pinned memory", pairs, Goal::Ratio(0.75)),
@@ -109,7 +109,7 @@ fn compare(bench: &Bench, limit: Duration) -> Result<Pairs> {
 }
 
 impl<F: Fn(u32)> Table<F> {
-    /// Nanoseconds for a round trip, with a kernel that is running already.
+    /// Nanoseconds per round trip with a kernel that is already running.
     fn exchange(&self, kernel: &CudaFunction, stream: &Arc<CudaStream>, patience: Duration) -> Result<f64> {
         (self.put)(0);
         // SAFETY: the memory has room for it and is aligned to a page; no kernel is running.
@@ -132,7 +132,7 @@ impl<F: Fn(u32)> Table<F> {
                 start = Instant::now();
             }
             (self.put)(round);
-            // The clock is asked only in rounds that are slow already.
+            // The clock is read in slow rounds only.
             let (mut looks, mut waiting) = (0_u32, None);
             // SAFETY: the memory has room for it and is aligned to a page.
             while unsafe { ptr::read_volatile(self.answer) } != round {

@@ -1,33 +1,33 @@
-//! Two sides measured in turns, in small batches, so that what changes in the machine meanwhile cancels.
+//! Two sides measured alternately in small batches, so that changes of the machine's speed cancel.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds for one operation on each side, one number for each round.
+/// Nanoseconds per operation of each side, one number for each round.
 #[derive(Clone, Default)]
 pub(crate) struct Pairs {
     pub(crate) ours: Vec<f64>,
     pub(crate) peer: Vec<f64>,
 }
 
-/// Whether `VKGDR_BENCH_QUICK=1` asks for a tenth of the measurements: to see that everything runs.
+/// Whether `VKGDR_BENCH_QUICK=1` requests a tenth of the measurements, to check that everything runs.
 pub(crate) fn is_quick() -> bool {
     std::env::var_os("VKGDR_BENCH_QUICK").is_some_and(|value| value == "1")
 }
 
-/// How much to measure.
+/// The extent of a measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Effort {
-    /// Operations of a side in a round.
+    /// Operations of each side per round.
     pub(crate) batch: u32,
     pub(crate) rounds: usize,
-    /// No further round is begun after this, and no fewer than a tenth of the rounds are run.
+    /// No round starts after this time, except for the first tenth of the rounds.
     pub(crate) at_most: Duration,
 }
 
 impl Effort {
-    /// Measures `ours` and `peer`, which must do one operation a call, after a tenth as many rounds unmeasured. Which
-    /// side is first changes with every round.
+    /// Measures `ours` and `peer`, each one operation per call, after a warm-up of a tenth of the rounds. The first
+    /// side alternates by round.
     pub(crate) fn measure<A, B>(self, ours: impl FnMut() -> A, peer: impl FnMut() -> B) -> Pairs {
         if is_quick() { self.tenth().run(ours, peer) } else { self.run(ours, peer) }
     }
@@ -69,12 +69,12 @@ impl Effort {
 }
 
 impl Pairs {
-    /// Ours ÷ the peer's, of each round: the median.
+    /// The median of ours ÷ the peer's over the rounds.
     pub(crate) fn ratio(&self) -> f64 {
         median(self.rounds().map(|(ours, peer)| ours / peer))
     }
 
-    /// Ours − the peer's in nanoseconds, of each round: the median.
+    /// The median of ours − the peer's over the rounds, in nanoseconds.
     pub(crate) fn difference(&self) -> f64 {
         median(self.rounds().map(|(ours, peer)| ours - peer))
     }

@@ -1,13 +1,13 @@
-//! The peer of copies of write-combined memory: a straightforward loop. Steps of 1, 2, 4 and 8 bytes to the first multiple
-//! of the vector's width, streaming vectors, and steps down again; fences as gdrcopy's copies have them, a store fence at
-//! the end. Such a read keeps no order with earlier loads; [`Ramps::load_in_order`] keeps that which `Region::read` promises.
+//! The peer of copies of write-combined memory: a straightforward loop. Steps of 1, 2, 4 and 8 bytes up to the first
+//! multiple of the vector width, streaming vectors, and steps down again; fences as in gdrcopy, a store fence at the
+//! end. A plain load is not ordered after earlier loads; [`Ramps::load_in_order`] has the ordering of `Region::read`.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
 
 use vkgdr::CopyRoutine;
 
-/// Copies `len` bytes. Both sides must have them.
+/// Copies `len` bytes, which both sides must have.
 pub(crate) type Copy = unsafe fn(to: *mut u8, from: *const u8, len: usize);
 
 /// The loops for one vector width.
@@ -15,12 +15,12 @@ pub(crate) type Copy = unsafe fn(to: *mut u8, from: *const u8, len: usize);
 pub(crate) struct Ramps {
     pub(crate) store: Copy,
     pub(crate) load: Copy,
-    /// As `load`, after this thread's earlier loads.
+    /// Like `load`, ordered after this thread's earlier loads.
     pub(crate) load_in_order: Copy,
 }
 
 impl Ramps {
-    /// The loops with the vectors of a routine that this CPU has; none for one without vectors.
+    /// The loops with the vectors of a supported routine; none for one without vectors.
     pub(crate) fn of(routine: CopyRoutine) -> Option<Self> {
         match routine {
             #[cfg(target_arch = "x86_64")]
@@ -36,7 +36,7 @@ impl Ramps {
     }
 }
 
-/// What is left of a copy.
+/// The rest of a copy.
 #[cfg(target_arch = "x86_64")]
 struct Rest {
     to: *mut u8,
@@ -63,17 +63,17 @@ impl Rest {
         self.advance(size_of::<T>());
     }
 
-    /// Steps until the place is aligned to a vector, of which `shared` tells the address.
+    /// Steps until the shared side, with the address from `shared`, is aligned to a vector.
     ///
     /// # Safety
     ///
-    /// What is left must be mapped on both sides.
+    /// The rest must be mapped on both sides.
     #[inline(always)]
     unsafe fn up(&mut self, shared: impl Fn(&Self) -> usize, width: usize) {
         while self.len > 0 && !shared(self).is_multiple_of(width) {
             let fits = |word: usize| self.len >= word && shared(self).is_multiple_of(word);
             if fits(8) {
-                // SAFETY: so much is left; so it is below.
+                // SAFETY: this many bytes are left, here and below.
                 unsafe { self.step::<u64>() };
             } else if fits(4) {
                 // SAFETY: as above.
@@ -92,11 +92,11 @@ impl Rest {
     ///
     /// # Safety
     ///
-    /// As of [`up`](Self::up).
+    /// As for [`up`](Self::up).
     #[inline(always)]
     unsafe fn down(&mut self) {
         while self.len >= 8 {
-            // SAFETY: so much is left; so it is below.
+            // SAFETY: this many bytes are left, here and below.
             unsafe { self.step::<u64>() };
         }
         if self.len >= 4 {
@@ -148,7 +148,7 @@ macro_rules! vectors {
     };
 }
 
-/// The loops with vectors of `$width` bytes. A loop of `$load` and `$store` is one of a write's, the other two of a read's.
+/// The loops with vectors of `$width` bytes. `$load` and `$store` are those of a write, the other two those of a read.
 #[cfg(target_arch = "x86_64")]
 macro_rules! ramps {
     ($name:ident, $width:literal, $registers:tt, $end:literal,
@@ -161,7 +161,7 @@ macro_rules! ramps {
             #[inline(never)]
             unsafe fn store(to: *mut u8, from: *const u8, len: usize) {
                 let mut rest = Rest { to, from, len };
-                // SAFETY: by the type's contract; so are those below.
+                // SAFETY: by the type's contract, here and below.
                 unsafe { rest.up(|rest| rest.to.addr(), $width) };
                 while rest.len >= 4 * $width {
                     // SAFETY: as above.
@@ -184,7 +184,7 @@ macro_rules! ramps {
             #[inline(always)]
             unsafe fn unfenced(to: *mut u8, from: *const u8, len: usize) {
                 let mut rest = Rest { to, from, len };
-                // SAFETY: by the type's contract; so are those below.
+                // SAFETY: by the type's contract, here and below.
                 unsafe { rest.up(|rest| rest.from.addr(), $width) };
                 while rest.len >= 4 * $width {
                     // SAFETY: as above.

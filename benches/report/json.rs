@@ -79,7 +79,7 @@ fn summary(values: &[f64]) -> String {
     )
 }
 
-/// JSON has no infinities.
+/// A JSON number; `null` for infinities, which JSON does not have.
 fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "null".to_owned() }
 }
@@ -88,7 +88,7 @@ fn bool_or_null(value: Option<bool>) -> String {
     value.map_or_else(|| "null".to_owned(), |value| value.to_string())
 }
 
-/// A JSON string. The texts here are names: of control characters only those that JSON names can occur.
+/// A JSON string. The texts are names; only control characters with a JSON escape of their own occur.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\t', "\\t"))
 }

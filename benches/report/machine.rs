@@ -1,4 +1,4 @@
-//! The machine, in words.
+//! A description of the machine.
 
 use std::fs;
 use std::num::NonZero;
@@ -6,10 +6,10 @@ use std::process::Command;
 use std::thread;
 
 pub(super) struct Machine {
-    /// The GPU's name, or that it is simulated.
+    /// The GPU's name, marked if it is simulated.
     pub(super) driver: String,
     pub(super) simulated: bool,
-    /// What NVIDIA's kernel module says of itself; none without one and on the simulator.
+    /// The version line of NVIDIA's kernel module; none without it and on the simulator.
     pub(super) nvidia: Option<String>,
     pub(super) cpu: String,
     pub(super) cores: usize,

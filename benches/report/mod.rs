@@ -1,7 +1,7 @@
-//! What a bench found, as a table and as JSON.
+//! The results of a bench, as a table and as JSON.
 //!
-//! The text of a row up to its first comma names the thing, what follows the case: `benches/summary.py`, which puts the
-//! benches together, shows the worst case of each thing.
+//! The text of a row names the operation up to its first comma, and the case after it: `benches/summary.py`, which
+//! combines the benches, shows the worst case of each operation.
 
 mod json;
 mod machine;
@@ -13,35 +13,35 @@ use std::{env, fs, io};
 use crate::pairs::{Pairs, median, minimum};
 use machine::Machine;
 
-/// What a comparison is to show.
+/// The goal of a comparison.
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "every bench has its own use of it")]
+#[allow(dead_code, reason = "each bench uses a part of it")]
 pub(crate) enum Goal {
-    /// Ours ÷ the peer's is at most that.
+    /// Ours ÷ the peer's is at most this.
     Ratio(f64),
-    /// Ours − the peer's is at most so many nanoseconds.
+    /// Ours − the peer's is at most this number of nanoseconds.
     Nanoseconds(f64),
-    /// The peer's ÷ ours is at least that: so many times as fast.
+    /// The peer's ÷ ours, the speed-up, is at least this.
     Faster(f64),
-    /// The fastest of ours takes at most so many nanoseconds: nothing cancels what slows the machine down.
+    /// The minimum of ours is at most this number of nanoseconds. There is no peer to cancel slowdowns of the machine.
     Time(f64),
-    /// Nothing: the ratio is for orientation.
+    /// No goal: the ratio is informative.
     None,
 }
 
-#[allow(dead_code, reason = "every bench has its own use of it")]
+#[allow(dead_code, reason = "each bench uses a part of it")]
 enum Finding {
     Compared {
         peer_name: String,
         pairs: Pairs,
         goal: Goal,
     },
-    /// A number of something, and the most that it may be.
+    /// A count and its maximum.
     Counted {
         number: f64,
         most: f64,
     },
-    /// Why it was not measured.
+    /// The reason for a missing measurement.
     Skipped {
         reason: String,
     },
@@ -52,7 +52,7 @@ struct Row {
     finding: Finding,
 }
 
-/// One of many ways to do something, for plots: nanoseconds for so many bytes.
+/// One curve's point, for plots: the nanoseconds of one way for a number of bytes.
 struct Sample {
     series: String,
     way: String,
@@ -66,12 +66,12 @@ pub(crate) struct Report {
     rows: Vec<Row>,
     samples: Vec<Sample>,
     facts: Vec<(&'static str, String)>,
-    /// Without a GPU nothing is met or missed.
+    /// Whether goals are judged on a GPU only.
     needs_gpu: bool,
 }
 
 impl Row {
-    /// Ours against the peer's, in the goal's terms.
+    /// The result in the unit of the goal.
     fn result(&self) -> f64 {
         match &self.finding {
             Finding::Compared { pairs, goal: Goal::Ratio(_) | Goal::None, .. } => pairs.ratio(),
@@ -83,7 +83,7 @@ impl Row {
         }
     }
 
-    /// None where there is no goal, or nothing was measured.
+    /// None without a goal or a measurement.
     fn is_met(&self) -> Option<bool> {
         match self.finding {
             Finding::Compared { goal: Goal::Ratio(limit) | Goal::Nanoseconds(limit) | Goal::Time(limit), .. }
@@ -126,9 +126,9 @@ impl Row {
     }
 }
 
-#[allow(dead_code, reason = "every bench has its own use of it")]
+#[allow(dead_code, reason = "each bench uses a part of it")]
 impl Report {
-    /// A report whose goals are judged on a GPU only.
+    /// A report with goals that are judged on a GPU only.
     pub(crate) fn of_gpu() -> Self {
         Self { needs_gpu: true, ..Self::default() }
     }
@@ -138,22 +138,22 @@ impl Report {
         self.rows.push(Row { what: what.into(), finding });
     }
 
-    /// A number that is no time, such as of driver calls, which may be at most `most`.
+    /// Adds a count, such as of driver calls, with its maximum.
     pub(crate) fn count(&mut self, what: impl Into<String>, number: f64, most: f64) {
         self.rows.push(Row { what: what.into(), finding: Finding::Counted { number, most } });
     }
 
-    /// Says why something was not measured.
+    /// Adds a row that was not measured, with the reason.
     pub(crate) fn skip(&mut self, what: impl Into<String>, reason: impl Into<String>) {
         self.rows.push(Row { what: what.into(), finding: Finding::Skipped { reason: reason.into() } });
     }
 
-    /// The nanoseconds that one way took for so many bytes. `series` is what is done, and a plot of its own.
+    /// Adds a point to a plot: the nanoseconds of one way for a number of bytes. Each `series` is a plot.
     pub(crate) fn sample(&mut self, series: &str, way: &str, bytes: usize, times: Vec<f64>) {
         self.samples.push(Sample { series: series.to_owned(), way: way.to_owned(), bytes, times });
     }
 
-    /// Something that the results depend on.
+    /// Adds a property of the machine or configuration.
     pub(crate) fn fact(&mut self, name: &'static str, value: impl ToString) {
         self.facts.push((name, value.to_string()));
     }
@@ -165,14 +165,14 @@ impl Report {
         println!("{}", self.table(&machine));
         match self.write(name, &machine) {
             Ok(path) => println!("also in {}", path.display()),
-            Err(error) => println!("not written as JSON: {error}"),
+            Err(error) => println!("could not write the JSON file: {error}"),
         }
     }
 
-    /// Writes what there is so far, in case that the bench is ended before it is done.
+    /// Writes the results so far, in case the bench is terminated early.
     pub(crate) fn save(&self, name: &str, gpu: &str) {
         if let Err(error) = self.write(name, &Machine::here(gpu)) {
-            println!("not written as JSON: {error}");
+            println!("could not write the JSON file: {error}");
         }
     }
 
@@ -189,10 +189,10 @@ impl Report {
         let mut text = format!("\n{} | {} | {}\n", machine.driver, machine.cpu, machine.date);
         if machine.simulated && judged {
             text.push_str(
-                "Simulated driver: the ratios tell what this crate adds; the times tell nothing of hardware.\n",
+                "Simulated driver: ratios show the overhead of this crate; times say nothing about hardware.\n",
             );
         } else if machine.simulated {
-            text.push_str("Simulated driver: neither times nor ratios tell anything of hardware; nothing is judged.\n");
+            text.push_str("Simulated driver: times and ratios say nothing about hardware; goals are not judged.\n");
         }
         for row in rows {
             let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
@@ -214,7 +214,7 @@ impl Report {
     }
 }
 
-/// A number of nanoseconds in a unit that suits it.
+/// Formats nanoseconds in a suitable unit.
 pub(crate) fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         ns if ns < 1e3 => format!("{ns:.2} ns"),

@@ -1,9 +1,9 @@
-/* A text travels through memory that the CPU and the GPU share, and an answer comes back.
+/* Sends a text through memory shared by the CPU and the GPU, and an answer back.
  *
  *     cc share.c -o share $(pkg-config --cflags --libs vkgdr) -ldl && ./share [TEXT]
  *
- * The CPU writes the text through its pointer, CUDA reads it at its own; then CUDA fills the memory, and the CPU reads.
- * Exits with 1 and one line when something is wrong.
+ * The CPU writes the text through the host pointer, and CUDA reads it through the device pointer; then CUDA fills the
+ * memory, and the CPU reads it. On failure it prints one line and exits with 1.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 
 enum { FILL = 0xa5 };
 
-/* Prints why the program cannot go on, and ends it: the system takes back what it held. */
+/* Prints the reason and exits: the system releases the memory. */
 static void fail(const char *what, const char *why) {
     fprintf(stderr, "share: %s: %s\n", what, why ? why : "no memory");
     exit(EXIT_FAILURE);
@@ -25,7 +25,7 @@ static void check(const char *what, int32_t status) {
     if (status != VKGDR_SUCCESS) fail(what, vkgdr_status_string(status));
 }
 
-/* CUDA's driver functions, by the names that libcuda exports. Programs that use CUDA's toolkit include <cuda.h> and
+/* CUDA driver functions, loaded by their exported names. Programs that use the CUDA toolkit include <cuda.h> and
  * link with -lcuda instead. */
 static int (*retain_primary_context)(void **context, CUdevice device);
 static int (*set_current_context)(void *context);
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     void *context;
     size_t i;
 
-    /* Memory of this handle is allocated in the context that the CUDA runtime uses too. */
+    /* Memory of this handle is allocated in the primary context, which the CUDA runtime uses too. */
     if (vkgdr_open_primary_context(0, 0, &gpu) != VKGDR_SUCCESS) fail("opening the GPU", vkgdr_last_error());
     memory = vkgdr_memory_alloc(gpu, size, VKGDR_MEMORY_MAPPED);
     if (!memory) fail("allocating memory", vkgdr_last_error());
@@ -82,7 +82,7 @@ int main(int argc, char **argv) {
     if (memcmp(seen, text, size) != 0) fail("the GPU", "sees other bytes than the CPU wrote");
     printf("GPU reads   %.*s\n", (int)size, seen);
 
-    /* And back. The copy waits for what CUDA was given before, which a fill alone need not. */
+    /* And back. A fill may return early; the copy of one byte waits for it. */
     check_cuda("cuMemsetD8", fill(vkgdr_memory_get_device_ptr(memory), FILL, size));
     check_cuda("cuMemcpyDtoH", copy_to_host(seen, vkgdr_memory_get_device_ptr(memory), 1));
     check("invalidating", vkgdr_memory_invalidate_checked(memory, 0, size));

@@ -1,9 +1,9 @@
-// A text travels through memory that the CPU and the GPU share, and an answer comes back.
+// Sends a text through memory shared by the CPU and the GPU, and an answer back.
 //
 //     c++ -std=c++17 share.cpp -o share $(pkg-config --cflags --libs vkgdr) -ldl && ./share [TEXT]
 //
-// The CPU writes the text through its pointer, CUDA reads it at its own; then CUDA fills a second buffer, which is a
-// std::unique_ptr for the CPU, and the CPU reads it. Exits with 1 and one line when something is wrong.
+// The CPU writes the text through the host pointer, and CUDA reads it through the device pointer; then CUDA fills a
+// second buffer, a std::unique_ptr, and the CPU reads it. On failure it prints one line and exits with 1.
 
 #include <dlfcn.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint8_t fill_value = 0xa5;
 
-// A CUDA driver function, by the name that libcuda exports. Programs that use CUDA's toolkit include <cuda.h> and link
+// A CUDA driver function, loaded by its exported name. Programs that use the CUDA toolkit include <cuda.h> and link
 // with -lcuda instead.
 template <typename... Parameters>
 class cuda_function {
@@ -43,7 +43,7 @@ private:
 };
 
 void share(const std::string &text) {
-    // Memory of this GPU is allocated in the context that the CUDA runtime uses too.
+    // Memory of this GPU is allocated in the primary context, which the CUDA runtime uses too.
     auto gpu = vkgdr::device::open_primary_context();
     auto memory = vkgdr::memory::allocate(gpu, text.size());
     std::cout << "GPU         " << gpu.name() << '\n'
@@ -66,12 +66,12 @@ void share(const std::string &text) {
     if (seen != text) throw std::runtime_error("the GPU sees other bytes than the CPU wrote");
     std::cout << "GPU reads   " << seen << '\n';
 
-    // And back, through cached memory, which the CPU reads fast. The pointer keeps the memory, the memory the GPU.
+    // And back, through cached memory, which the CPU reads fast. The pointer owns the memory, which keeps the GPU open.
     const auto size = text.size();
     const auto answer = vkgdr::allocate_unique(gpu, size, vkgdr::memory_kind::host);
     const auto &shared = vkgdr::memory_of(answer);
     fill(shared.device_ptr(), fill_value, size);
-    copy_to_host(seen.data(), shared.device_ptr(), 1);  // waits for what CUDA was given before
+    copy_to_host(seen.data(), shared.device_ptr(), 1);  // waits for the fill
     shared.invalidate();
     const auto is_filled = [](std::uint8_t byte) { return byte == fill_value; };
     if (!std::all_of(answer.get(), answer.get() + size, is_filled)) {
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     try {
         share(argc > 1 ? argv[1] : "written by the CPU, read by the GPU");
         return EXIT_SUCCESS;
-    } catch (const std::exception &error) {  // vkgdr::error has the drivers' codes besides
+    } catch (const std::exception &error) {  // vkgdr::error also has the drivers' codes
         std::cerr << "share: " << error.what() << '\n';
         return EXIT_FAILURE;
     }

@@ -1,8 +1,8 @@
 """Several threads receive packets straight into GPU memory, and a CUDA stream takes them from there.
 
-Mapped memory is cut into slots, as a network receiver's ring is. Each thread stores packets of a made-up network into
-its slots, through NumPy arrays. A full slot is flushed and copied on by the stream; when the event behind that copy is
-complete, the slot is written again. What the stream took is checked, every byte by a checksum.
+Mapped memory is divided into slots, like a network receiver's ring. Each thread stores packets of a simulated network
+into its slots through NumPy arrays. A full slot is flushed and copied by the stream; once the event after that copy is
+complete, the slot is written again. Checksums verify every byte copied by the stream.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HEADER_BYTES = 8
 
 
 class Network:
-    """What is sent: packets that begin with their number, with one of 64 payloads."""
+    """The packets sent: each begins with its number and has one of 64 payloads."""
 
     def __init__(self, size: int) -> None:
         random = np.random.default_rng(0)
@@ -43,12 +43,12 @@ class Network:
         packet[HEADER_BYTES:] = self.payloads[number % 64]
 
     def checksum(self, number: int) -> int:
-        """Give a packet's checksum."""
+        """Return a packet's checksum."""
         return zlib.crc32(self.payloads[number % 64], zlib.crc32(number.to_bytes(HEADER_BYTES, "little")))
 
 
 class Slot:
-    """Room for a batch of packets in mapped memory, and where the stream copies it to."""
+    """A buffer for a batch of packets in mapped memory, and its destination in the stream's copy."""
 
     def __init__(self, ring: vkgdr.Region, taken: vkgdr.Memory, size: int) -> None:
         self.ring = ring
@@ -59,14 +59,14 @@ class Slot:
         self.numbers = range(0)
 
     def send(self, numbers: range) -> None:
-        """Give the packets to the stream, without waiting."""
+        """Pass the packets to the stream, without waiting."""
         used = len(numbers) * self.size
         self.ring.flush(0, used)
         self.event = ops.copy(self.taken, self.ring, byte_count=used, is_blocking=False)
         self.numbers = numbers
 
     def wait(self, network: Network) -> tuple[int, list[int]]:
-        """Wait for the stream; give the number of packets that it took, and the numbers of those that are wrong."""
+        """Wait for the stream; return the number of packets copied, and the numbers of wrong ones."""
         if self.event is None:
             return 0, []
         self.event.synchronize()
@@ -109,14 +109,14 @@ class Receiver(threading.Thread):
             self.error = error
 
     def finish(self, slot: Slot) -> None:
-        """Make a slot free to be written again."""
+        """Return a slot for reuse."""
         received, wrong = slot.wait(self.network)
         self.received += received
         self.wrong += wrong
 
 
 def receive(gpu: vkgdr.Vkgdr, threads: int, packets: int, size: int) -> tuple[list[Receiver], float]:
-    """Run the threads; give them and the seconds that they took."""
+    """Run the threads; return them and their time in seconds."""
     per_slot = max(1, SLOT_BYTES // size)
     slot_bytes = per_slot * size
     network = Network(size)
@@ -127,7 +127,7 @@ def receive(gpu: vkgdr.Vkgdr, threads: int, packets: int, size: int) -> tuple[li
     receivers = []
     for thread in range(threads):
         starts = [(thread * SLOTS_PER_THREAD + number) * slot_bytes for number in range(SLOTS_PER_THREAD)]
-        # The CPU checks what the stream took: that is memory which it reads fast.
+        # The CPU checks the copies, which are in memory that it reads fast.
         slots = [Slot(ring[at : at + slot_bytes], vkgdr.Memory(gpu, slot_bytes, kind="host"), size) for at in starts]
         receivers.append(Receiver(network, slots, batches))
     begin = time.perf_counter()
@@ -144,7 +144,7 @@ def receive(gpu: vkgdr.Vkgdr, threads: int, packets: int, size: int) -> tuple[li
 
 
 def number_between(least: int, most: int) -> Any:
-    """Give a type for an argument of the command line."""
+    """Return a type for a command-line argument."""
 
     def number(text: str) -> int:
         value = int(text)

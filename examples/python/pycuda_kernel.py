@@ -66,7 +66,7 @@ def add(driver: Any, elements: int) -> int:
     print(f"GPU       {gpu.name}")
     a = MappedArray.empty(gpu, elements, np.float32)
     b = MappedArray.empty(gpu, elements, np.float32)
-    # The CPU reads the sum: cached memory on the CPU's side is best for that.
+    # The CPU reads the sum, which is fastest in cached system memory.
     total = MappedArray.empty(gpu, elements, np.float32, kind="host")
     a.host[:] = np.arange(elements) % 4096
     b.host[:] = a.host / 2
@@ -75,13 +75,13 @@ def add(driver: Any, elements: int) -> int:
         written.memory.flush()
     print(f"NumPy     wrote {elements} pairs")
 
-    # pycuda's own copy of what NumPy wrote.
+    # A copy by pycuda of the array written by NumPy.
     if not np.array_equal(b.device.get(), b.host):
         print("pycuda    sees other numbers")
         return 1
     print("pycuda    sees the same bytes")
 
-    # The driver takes text that ends with a zero byte.
+    # The driver needs text with a terminating zero byte.
     kernel = driver.module_from_buffer(KERNEL + b"\0").get_function("add")
     blocks = -(-elements // THREADS_PER_BLOCK)
     kernel(a.device, b.device, total.device, np.uint32(elements), block=(THREADS_PER_BLOCK, 1, 1), grid=(blocks, 1))

@@ -1,4 +1,4 @@
-"""One array, two sides: NumPy writes it on the CPU, and the GPU has the same bytes without a copy.
+"""One array on two sides: NumPy writes it on the CPU, and the GPU uses the same bytes without a copy.
 
 What the GPU sees is checked by a copy that CUDA makes from the device's address. CuPy and PyTorch look at the array
 too where they are installed and have a GPU.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reason(error: Exception) -> str:
-    """Say in one line what kind of error this is, and what it says."""
+    """Format an error's type and message in one line."""
     return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
@@ -67,13 +67,13 @@ def main() -> int:
     print(f"host      {memory.host_ptr:#x}")
     print(f"device    {memory.device_ptr:#x}")
 
-    # NumPy's view of the memory: no copy, and it keeps the memory.
+    # A NumPy view of the memory, without a copy; the array keeps the memory alive.
     array = np.asarray(memory).view(np.float32)
     array[:] = np.arange(elements) % 1000
     memory.flush()
     print(f"NumPy     wrote {elements} numbers, sum {array.sum(dtype=np.float64):.1f}")
 
-    # On a stream, so that CUDA makes the copy.
+    # On a stream, so that CUDA does the copy.
     seen = np.empty_like(array)
     ops.copy(seen, memory, stream=0)
     if not np.array_equal(seen, np.arange(elements) % 1000):

@@ -1,8 +1,8 @@
-//! Sequences of calls of the C library, decoded from bytes: opens, allocations, regions, pools, copies and flushes of any
-//! numbers, null pointers wherever the header allows them, frees in any order. Never what the header calls undefined.
+//! Sequences of C library calls, decoded from bytes: opens, allocations, regions, pools, copies and flushes with any
+//! numbers, null pointers wherever the header allows them, frees in any order; never undefined uses.
 //!
-//! Each call must return what the header says of its numbers, memory must hold what was written to it, and when all is
-//! freed no allocation is left in either driver.
+//! Each call must return the status documented in the header, memory must contain the written bytes, and after all
+//! frees no allocation is left in either driver.
 #![no_main]
 
 #[path = "../src/errors.rs"]
@@ -22,14 +22,14 @@ const SUCCESS: i32 = 0;
 const INVALID_ARGUMENT: i32 = 1;
 const OUT_OF_RANGE: i32 = 2;
 const NOT_SUPPORTED: i32 = 3;
-/// More are not made.
+/// The largest number of items.
 const MOST: usize = 12;
-/// Fewer bytes than a block of the pools.
+/// The largest length, smaller than a block of the pools.
 const LARGEST: usize = 40_000;
 
 fuzz_target!(|bytes: &[u8]| {
     thread_local! {
-        // Current for handles that allocate in the current context.
+        // The current context, for handles that use it.
         static CONTEXT: Context = Context::create(0);
     }
     CONTEXT.with(|_| {
@@ -41,13 +41,13 @@ fuzz_target!(|bytes: &[u8]| {
     });
 });
 
-struct Piece {
+struct Item {
     handle: vkgdr_memory_t,
     len: usize,
     kind: u32,
-    /// What the whole of it holds; not known of regions and of their memory once they were written through others.
+    /// The expected bytes; unknown for regions and for memory with regions.
     bytes: Option<Vec<u8>>,
-    /// Whether other pieces show the same bytes.
+    /// Whether other items share the bytes.
     shared: bool,
 }
 
@@ -56,7 +56,7 @@ struct World<'a> {
     input: Input<'a>,
     gpus: Vec<vkgdr_t>,
     pools: Vec<vkgdr_pool_t>,
-    pieces: Vec<Piece>,
+    items: Vec<Item>,
 }
 
 impl World<'_> {
@@ -127,12 +127,12 @@ impl World<'_> {
     }
 
     fn allocate(&mut self) {
-        if self.pieces.len() >= MOST {
+        if self.items.len() >= MOST {
             return;
         }
         let gpu = self.gpu();
         let (len, kind) = (self.input.number(LARGEST), u32::from(self.input.byte() % 5));
-        // Sizes that may be had must not be too large for the machine.
+        // Sizes that may succeed are bounded by the machine's memory.
         let len = if (LARGEST..1 << 60).contains(&len) { LARGEST } else { len };
         // SAFETY: null or live.
         let handle = unsafe { vkgdr_memory_alloc(gpu, len, kind) };
@@ -145,7 +145,7 @@ impl World<'_> {
 
     fn keep(&mut self, handle: vkgdr_memory_t, len: usize, kind: u32) {
         if !handle.is_null() {
-            self.pieces.push(Piece { handle, len, kind, bytes: None, shared: false });
+            self.items.push(Item { handle, len, kind, bytes: None, shared: false });
         }
     }
 
@@ -167,7 +167,7 @@ impl World<'_> {
         };
         let mut pool = null_mut();
         let pointer = if self.input.byte() % 4 == 0 { null() } else { &raw const options };
-        // SAFETY: the options have the bytes that they say, and the output is valid.
+        // SAFETY: the options have their stated size, and the output is valid.
         let status = unsafe { vkgdr_pool_create(gpu, pointer, &raw mut pool) };
         assert_eq!(status == SUCCESS, !pool.is_null());
         check_last_error(pool.is_null());
@@ -186,11 +186,11 @@ impl World<'_> {
     }
 
     fn allocate_from_pool(&mut self) {
-        if self.pieces.len() >= MOST {
+        if self.items.len() >= MOST {
             return;
         }
         let (pool, len) = (self.pool(), self.input.word() % LARGEST);
-        // SAFETY: null or live; the legacy default stream is always there.
+        // SAFETY: null or live; the legacy default stream is always valid.
         let handle = match self.input.byte() % 3 {
             // SAFETY: as above.
             0 => unsafe { vkgdr_pool_alloc_on(pool, len, null_mut()) },
@@ -223,50 +223,50 @@ impl World<'_> {
     }
 
     fn region(&mut self) {
-        if self.pieces.is_empty() || self.pieces.len() >= MOST {
+        if self.items.is_empty() || self.items.len() >= MOST {
             return;
         }
-        let index = self.input.below(self.pieces.len());
-        let (len, kind) = (self.pieces[index].len, self.pieces[index].kind);
+        let index = self.input.below(self.items.len());
+        let (len, kind) = (self.items[index].len, self.items[index].kind);
         let (offset, size) = (self.input.number(len), self.input.number(len));
         let mut handle = null_mut();
         // SAFETY: live, and a valid output.
-        let status = unsafe { vkgdr_memory_create_region(self.pieces[index].handle, offset, size, &raw mut handle) };
+        let status = unsafe { vkgdr_memory_create_region(self.items[index].handle, offset, size, &raw mut handle) };
         assert_eq!(status == SUCCESS, is_inside(offset, size, len), "{size} at {offset} of {len}: {status}");
         if status != SUCCESS {
             assert_eq!((status, handle.is_null()), (OUT_OF_RANGE, true));
             return;
         }
-        self.pieces[index].shared = true;
-        self.pieces.push(Piece { handle, len: size, kind, bytes: None, shared: true });
+        self.items[index].shared = true;
+        self.items.push(Item { handle, len: size, kind, bytes: None, shared: true });
     }
 
     fn free(&mut self) {
-        if self.pieces.is_empty() {
+        if self.items.is_empty() {
             return;
         }
-        let index = self.input.below(self.pieces.len());
-        let piece = self.pieces.swap_remove(index);
+        let index = self.input.below(self.items.len());
+        let item = self.items.swap_remove(index);
         match self.input.byte() % 3 {
             // SAFETY: live, not used again, and the device never had it.
-            0 => unsafe { vkgdr_memory_free(piece.handle) },
+            0 => unsafe { vkgdr_memory_free(item.handle) },
             // SAFETY: as above.
-            1 => assert_eq!(unsafe { vkgdr_memory_free_checked(piece.handle) }, SUCCESS),
+            1 => assert_eq!(unsafe { vkgdr_memory_free_checked(item.handle) }, SUCCESS),
             _ => {
-                // SAFETY: as above; the legacy default stream is always there. What is refused stays.
-                let status = unsafe { vkgdr_memory_free_on_stream(piece.handle, null_mut()) };
+                // SAFETY: as above; the legacy default stream is always valid. After an error the memory is still live.
+                let status = unsafe { vkgdr_memory_free_on_stream(item.handle, null_mut()) };
                 if status != SUCCESS {
                     assert_eq!(status, INVALID_ARGUMENT, "only a region is refused");
                     // SAFETY: as above.
-                    unsafe { vkgdr_memory_free(piece.handle) };
+                    unsafe { vkgdr_memory_free(item.handle) };
                 }
             }
         }
     }
 
-    /// What a copy of a range must return.
-    fn expected(piece: &Piece, offset: usize, size: usize) -> [i32; 2] {
-        match (is_inside(offset, size, piece.len), piece.kind) {
+    /// The permitted statuses of a copy of a range.
+    fn expected(item: &Item, offset: usize, size: usize) -> [i32; 2] {
+        match (is_inside(offset, size, item.len), item.kind) {
             (true, 2) => [NOT_SUPPORTED; 2],
             (false, 2) => [NOT_SUPPORTED, OUT_OF_RANGE],
             (true, _) => [SUCCESS; 2],
@@ -276,38 +276,38 @@ impl World<'_> {
 
     fn write(&mut self) {
         let Some(index) = self.choose() else { return };
-        let piece = &mut self.pieces[index];
-        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len).min(2 * LARGEST));
+        let item = &mut self.items[index];
+        let (offset, size) = (self.input.number(item.len), self.input.number(item.len).min(2 * LARGEST));
         let source = vec![self.input.byte(); size];
         // SAFETY: live, and the source has the bytes.
-        let status = unsafe { vkgdr_memory_write(piece.handle, offset, source.as_ptr().cast(), size) };
-        assert!(Self::expected(piece, offset, size).contains(&status), "{size} at {offset} of {}: {status}", piece.len);
+        let status = unsafe { vkgdr_memory_write(item.handle, offset, source.as_ptr().cast(), size) };
+        assert!(Self::expected(item, offset, size).contains(&status), "{size} at {offset} of {}: {status}", item.len);
         if status == SUCCESS {
-            piece.wrote(offset, &source);
+            item.wrote(offset, &source);
         }
     }
 
-    /// Copies by a policy, which may be none: to the memory and back.
+    /// Copies to the memory and back with a policy, which may be invalid.
     fn copy(&mut self) {
         let Some(index) = self.choose() else { return };
         let policy = u32::from(self.input.byte() % 4);
-        let piece = &mut self.pieces[index];
-        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len).min(2 * LARGEST));
+        let item = &mut self.items[index];
+        let (offset, size) = (self.input.number(item.len), self.input.number(item.len).min(2 * LARGEST));
         let (source, mut target) = (vec![self.input.byte(); size], vec![0; size]);
         // SAFETY: live, and the source has the bytes.
-        let written = unsafe { vkgdr_copy_write(piece.handle, offset, source.as_ptr().cast(), size, policy) };
+        let written = unsafe { vkgdr_copy_write(item.handle, offset, source.as_ptr().cast(), size, policy) };
         // SAFETY: live, and the target has the bytes.
-        let read = unsafe { vkgdr_copy_read(piece.handle, offset, target.as_mut_ptr().cast(), size, policy) };
-        let expected = match (policy, is_inside(offset, size, piece.len), piece.kind) {
+        let read = unsafe { vkgdr_copy_read(item.handle, offset, target.as_mut_ptr().cast(), size, policy) };
+        let expected = match (policy, is_inside(offset, size, item.len), item.kind) {
             (3, ..) => INVALID_ARGUMENT,
             (_, false, _) => OUT_OF_RANGE,
             (1, true, 2) => NOT_SUPPORTED,
             (_, true, _) => SUCCESS,
         };
-        assert_eq!([written, read], [expected; 2], "{size} at {offset} of {}, policy {policy}", piece.len);
+        assert_eq!([written, read], [expected; 2], "{size} at {offset} of {}, policy {policy}", item.len);
         if expected == SUCCESS {
             assert!(source == target, "read other bytes than were written");
-            piece.wrote(offset, &source);
+            item.wrote(offset, &source);
         }
     }
 
@@ -338,39 +338,39 @@ impl World<'_> {
     }
 
     fn choose(&mut self) -> Option<usize> {
-        (!self.pieces.is_empty()).then(|| self.input.below(self.pieces.len()))
+        (!self.items.is_empty()).then(|| self.input.below(self.items.len()))
     }
 
     fn read(&mut self) {
         let Some(index) = self.choose() else { return };
-        let piece = &self.pieces[index];
-        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len).min(2 * LARGEST));
+        let item = &self.items[index];
+        let (offset, size) = (self.input.number(item.len), self.input.number(item.len).min(2 * LARGEST));
         let mut target = vec![0; size];
         // SAFETY: live, and the target has the bytes.
-        let status = unsafe { vkgdr_memory_read(piece.handle, offset, target.as_mut_ptr().cast(), size) };
-        assert!(Self::expected(piece, offset, size).contains(&status), "{size} at {offset} of {}: {status}", piece.len);
-        if let (SUCCESS, Some(bytes), false) = (status, &piece.bytes, piece.shared) {
+        let status = unsafe { vkgdr_memory_read(item.handle, offset, target.as_mut_ptr().cast(), size) };
+        assert!(Self::expected(item, offset, size).contains(&status), "{size} at {offset} of {}: {status}", item.len);
+        if let (SUCCESS, Some(bytes), false) = (status, &item.bytes, item.shared) {
             assert!(bytes[offset..offset + size] == target, "read other bytes than were written");
         }
     }
 
     fn fill(&mut self) {
         let Some(index) = self.choose() else { return };
-        let piece = &mut self.pieces[index];
-        let (offset, size) = (self.input.number(piece.len), self.input.number(piece.len));
+        let item = &mut self.items[index];
+        let (offset, size) = (self.input.number(item.len), self.input.number(item.len));
         let pattern = vec![self.input.byte(); self.input.below(9)];
         // SAFETY: live, and the pattern has the bytes.
-        let status = unsafe { vkgdr_memory_fill(piece.handle, offset, size, pattern.as_ptr().cast(), pattern.len()) };
-        let fits = !pattern.is_empty() && size % pattern.len().max(1) == 0 && is_inside(offset, size, piece.len);
-        assert_eq!(status == SUCCESS, fits && piece.kind != 2, "{size} at {offset} of {}: {status}", piece.len);
+        let status = unsafe { vkgdr_memory_fill(item.handle, offset, size, pattern.as_ptr().cast(), pattern.len()) };
+        let fits = !pattern.is_empty() && size % pattern.len().max(1) == 0 && is_inside(offset, size, item.len);
+        assert_eq!(status == SUCCESS, fits && item.kind != 2, "{size} at {offset} of {}: {status}", item.len);
         if status == SUCCESS {
-            piece.wrote(offset, &pattern.repeat(size / pattern.len()));
+            item.wrote(offset, &pattern.repeat(size / pattern.len()));
         }
     }
 
     fn synchronise(&mut self) {
         let Some(index) = self.choose() else { return };
-        let Piece { handle, len, .. } = self.pieces[index];
+        let Item { handle, len, .. } = self.items[index];
         let (offset, size) = (self.input.number(len), self.input.number(len));
         let expected = if is_inside(offset, size, len) { SUCCESS } else { OUT_OF_RANGE };
         // SAFETY: live.
@@ -393,7 +393,7 @@ impl World<'_> {
 
     fn ask(&mut self) {
         let Some(index) = self.choose() else { return };
-        let Piece { handle, len, kind, .. } = self.pieces[index];
+        let Item { handle, len, kind, .. } = self.items[index];
         // SAFETY: live, in all of these.
         unsafe {
             assert_eq!(vkgdr_memory_get_size(handle), len);
@@ -429,9 +429,9 @@ impl World<'_> {
     }
 
     fn end(mut self) {
-        for piece in std::mem::take(&mut self.pieces) {
+        for item in std::mem::take(&mut self.items) {
             // SAFETY: live, not used again, and the device never had it.
-            unsafe { vkgdr_memory_free(piece.handle) };
+            unsafe { vkgdr_memory_free(item.handle) };
         }
         for pool in std::mem::take(&mut self.pools) {
             // SAFETY: live, and not used again.
@@ -449,7 +449,7 @@ impl World<'_> {
     }
 }
 
-impl Piece {
+impl Item {
     fn wrote(&mut self, offset: usize, new: &[u8]) {
         if offset == 0 && new.len() == self.len {
             self.bytes = Some(new.to_vec());

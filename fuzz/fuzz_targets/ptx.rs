@@ -1,5 +1,5 @@
-//! PTX texts: whatever the bytes, reading them ends in a module or in an error that names a line, and never in a panic.
-//! Kernels of what could be read are run for a moment, on memory of which little is there.
+//! PTX texts: parsing any bytes gives a module or an error with a line number, and never a panic. Kernels of a module
+//! run for a moment on a small memory.
 #![no_main]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use libfuzzer_sys::fuzz_target;
 use ptx::{Launch, Memory, Module};
 
-/// Where the variables and the kernels' memory lie.
+/// The base address of the variables and the kernels' memory.
 const BASE: u64 = 1 << 32;
-/// Accesses after which a kernel is told to stop.
+/// The number of accesses after which a kernel is stopped.
 const PATIENCE: u32 = 2000;
-/// Larger memories of a kernel's own are not tried.
+/// Kernels with more shared or local memory are not run.
 const LARGEST: u64 = 64 << 10;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -42,18 +42,18 @@ fn run(module: Module) {
         if block.iter().product::<u32>() > 64 || block.contains(&0) {
             continue;
         }
-        // Every parameter is the address of the memory, or a small number.
+        // Every parameter is the memory's address or a small number.
         let parameters = BASE.to_le_bytes().repeat(kernel.parameter_bytes().div_ceil(8).min(64));
         let memory = Little { bytes: Mutex::new(vec![1; 4096]), accesses: AtomicU32::new(0) };
         let launch = Launch { kernel, grid: [1, 1, 1], block, dynamic_shared: 256, parameters };
-        // A fault is an answer, too.
+        // A fault is a valid result.
         if let Err(fault) = ptx::run(&launch, &memory) {
             assert!(!fault.to_string().is_empty());
         }
     }
 }
 
-/// 4 KiB at [`BASE`], and an end to patience.
+/// 4 KiB at [`BASE`], with a limit of accesses.
 struct Little {
     bytes: Mutex<Vec<u8>>,
     accesses: AtomicU32,
@@ -92,7 +92,7 @@ impl Memory for Little {
     fn fence(&self) {}
 
     fn interrupted(&self) -> bool {
-        // Also kernels that access nothing end: each question counts.
+        // Each poll counts, so that kernels without accesses end too.
         self.accesses.fetch_add(1, Ordering::Relaxed) > PATIENCE
     }
 }

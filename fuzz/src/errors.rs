@@ -1,4 +1,4 @@
-//! What the C library says of failures: the last error, and null pointers.
+//! Checks of the C library's errors: the last error, and null pointers.
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -7,7 +7,7 @@ use vkgdr_c::*;
 
 use crate::{INVALID_ARGUMENT, SUCCESS};
 
-/// The last error is there when something failed, and only then.
+/// Checks that the last error is set if and only if a call failed.
 pub(crate) fn check_last_error(failed: bool) {
     let (mut status, text) = (0, vkgdr_last_error());
     // SAFETY: a valid output; null is skipped.
@@ -17,12 +17,12 @@ pub(crate) fn check_last_error(failed: bool) {
         // SAFETY: a terminated string.
         let words = unsafe { CStr::from_ptr(text) };
         assert!(!words.to_bytes().contains(&b'\n'), "{words:?}");
-        // SAFETY: the caller frees it.
+        // SAFETY: the caller owns the string.
         unsafe { libc::free(text.cast()) };
     }
 }
 
-/// Null wherever a pointer is taken.
+/// Passes null for every pointer of a function.
 pub(crate) fn nothing_but_null(which: u8) {
     let (memory, gpu, pool) = (null_mut(), null_mut(), null_mut());
     // SAFETY: the header allows null everywhere.

@@ -1,7 +1,7 @@
-//! Numbers out of the fuzzer's bytes.
+//! Numbers decoded from the fuzzer's bytes.
 #![forbid(unsafe_code)]
 
-/// The bytes that are left; zeros after the last.
+/// The remaining bytes, followed by zeros.
 #[derive(Default)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -20,7 +20,7 @@ impl Input<'_> {
         usize::from(self.byte()) | usize::from(self.byte()) << 8
     }
 
-    /// An offset or a size: near the interesting ones, or any.
+    /// An offset or a size: an edge case, or any.
     pub(crate) fn number(&mut self, len: usize) -> usize {
         match self.byte() % 8 {
             0 => 0,
