@@ -86,7 +86,7 @@ class Buffer(MemoryObject):
             if count > source.nbytes:
                 raise InvalidArgumentError(f"size {count} is larger than hostbuf, which has {in_bytes(source.nbytes)}")
         if not 0 <= address <= (1 << 64) - max(count, 1):
-            raise InvalidArgumentError(f"{in_bytes(count)} at address {address:#x} exceed the address space")
+            raise InvalidArgumentError(f"range of {in_bytes(count)} at address {address:#x} exceeds the address space")
         if owner is None:
             from vkgdr._default import default_owner
 
