@@ -9,7 +9,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `boundary`, `ffi`, `layout` | the entry to every function, the caller's pointers, the structures of the API |
-//! | `control`, `ledger` | counting, injected failures, live objects |
+//! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
 //! | `init`, `errors`, `proc_address`, `stubs` | start, names of codes, names of functions, unsupported functions |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `context`, `stream`, `event` | ownership, and the order of work |
@@ -104,4 +104,5 @@ mod proc_address;
 mod stream;
 mod stubs;
 mod sync;
+mod test_controls;
 mod vulkan;

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use crate::boundary::Export;
 use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome, SUCCESS};
 use crate::handle;
 use crate::stream::Stream;
@@ -172,8 +171,4 @@ pub(crate) fn check_owner(owner: Owner) -> Outcome {
         Some(context) if context.owner == owner => context.health.check(),
         _ => Ok(()),
     }
-}
-
-pub(crate) fn exports() -> Vec<Export> {
-    [exports::exports(), limits::exports(), primary::exports()].concat()
 }

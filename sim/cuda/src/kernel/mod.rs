@@ -15,10 +15,4 @@ mod occupancy;
 mod old;
 mod parameters;
 
-use crate::boundary::Export;
 pub(crate) use function::Function;
-
-pub(crate) fn exports() -> Vec<Export> {
-    [attributes::exports(), exports::exports(), launch_exports::exports(), occupancy::exports(), old::exports()]
-        .concat()
-}

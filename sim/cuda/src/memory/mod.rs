@@ -8,9 +8,4 @@ mod info;
 pub(crate) mod table;
 pub(crate) mod view;
 
-use crate::boundary::Export;
 pub(crate) use heap::{Block, capacity};
-
-pub(crate) fn exports() -> Vec<Export> {
-    [allocate::exports(), host::exports(), info::exports()].concat()
-}

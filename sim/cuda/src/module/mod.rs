@@ -12,15 +12,10 @@ mod loaded;
 mod options;
 mod table;
 
-use crate::boundary::Export;
 use crate::context::Owner;
 pub(crate) use link::count as link_count;
 pub(crate) use loaded::Variables;
 pub(crate) use table::count;
-
-pub(crate) fn exports() -> Vec<Export> {
-    [exports::exports(), library::exports(), link::exports()].concat()
-}
 
 /// Removes everything that was loaded into a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {

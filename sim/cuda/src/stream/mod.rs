@@ -9,12 +9,7 @@ mod queue;
 pub(crate) mod table;
 mod values;
 
-use crate::boundary::Export;
 pub(crate) use queue::{Marker, Placement, Stream};
 
 pub(crate) const LEAST_PRIORITY: i32 = 0;
 pub(crate) const GREATEST_PRIORITY: i32 = -5;
-
-pub(crate) fn exports() -> Vec<Export> {
-    [exports::exports(), callbacks::exports(), values::exports()].concat()
-}
