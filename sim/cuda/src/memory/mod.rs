@@ -2,10 +2,9 @@
 
 mod allocate;
 pub(crate) mod bytes;
-mod heap;
+mod cache;
 mod host;
 mod info;
 pub(crate) mod table;
 pub(crate) mod view;
-
-pub(crate) use heap::{Block, capacity};
+pub(crate) mod window;
