@@ -3,26 +3,14 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::code::{NOT_INITIALIZED, NOT_PERMITTED, Outcome, SUCCESS, UNKNOWN};
-use crate::control::site::Site;
-use crate::{control, init};
-
-/// How the boundary treats a function.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
-    /// An injected failure replaces the work.
-    Plain,
-    /// Releases or pops something. An injected failure is reported after the work, so that it leaks nothing.
-    Release,
-    /// Works before `cuInit` and inside a host function.
-    Early,
-    /// As `Early`, but not included in `*` when calls are counted or made to fail.
-    Silent,
-}
+use crate::control;
+use crate::control::site::{Policy, Site};
 
 /// Runs the body of an exported function.
-pub(crate) fn call(site: &'static Site, body: impl FnOnce() -> Outcome) -> i32 {
+pub(crate) fn call(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
     let injected = control::enter(site);
     match (injected, site.policy()) {
         (Some(code), Policy::Release) => {
@@ -36,7 +24,7 @@ pub(crate) fn call(site: &'static Site, body: impl FnOnce() -> Outcome) -> i32 {
 
 fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
     if matches!(site.policy(), Policy::Plain | Policy::Release) {
-        if !init::done() {
+        if !INITIALIZED.load(Ordering::Acquire) {
             return NOT_INITIALIZED;
         }
         if in_host_function() {
@@ -48,6 +36,13 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
         Ok(Err(code)) => code,
         Err(_) => UNKNOWN,
     }
+}
+
+static INITIALIZED: AtomicBool = AtomicBool::new(false);
+
+/// Lets the functions through that are refused before `cuInit`.
+pub(crate) fn initialize() {
+    INITIALIZED.store(true, Ordering::Release);
 }
 
 thread_local! {
@@ -65,11 +60,8 @@ pub(crate) fn host_function(function: impl FnOnce()) {
     IN_HOST_FUNCTION.set(false);
 }
 
-/// An exported symbol and its address, for `cuGetProcAddress`.
-pub(crate) type Export = (&'static str, usize);
-
-/// Declares exported functions: one C function for each name, all with the same body, and `exports()`, the
-/// file's list of them.
+/// Declares exported functions: one C function for each name, all with the same body, each with an entry in
+/// [`SITES`](crate::control::site::SITES).
 ///
 /// `cuMemFree_v2 => free(pointer: usize), Release;` makes a symbol `cuMemFree_v2` that runs `free(pointer)`.
 /// Argument types are those of the C prototype, with pointers as `ffi` types, and enums as `u32`.
@@ -82,17 +74,17 @@ macro_rules! exports {
         #[expect(unsafe_code, reason = "a C symbol of the driver API")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $type),*) -> i32 {
-            static SITE: $crate::control::site::Site =
-                $crate::control::site::Site::new(stringify!($name), $crate::boundary::Policy::$policy);
+            #[linkme::distributed_slice($crate::control::site::SITES)]
+            static SITE: $crate::control::site::Site = $crate::control::site::Site::new(
+                stringify!($name),
+                $crate::control::site::Policy::$policy,
+                || $name as *const () as usize,
+            );
             $crate::boundary::call(&SITE, || $body($($arg),*))
         }
     };
     ($( $($name:ident),+ => $body:ident $args:tt $(, $policy:ident)? ; )+) => {
         $( exports!(@entry [$($name)+] $body $args $($policy)?); )+
-
-        pub(crate) fn exports() -> Vec<$crate::boundary::Export> {
-            vec![$( $( (stringify!($name), $name as *const () as usize) ),+ ),+]
-        }
     };
 }
 pub(crate) use exports;

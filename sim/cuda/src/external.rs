@@ -7,10 +7,11 @@ use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
 
 use crate::boundary::exports;
 use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::context::{self, Owner};
+use crate::context;
 use crate::ffi::{In, Out};
 use crate::layout::{ExternalBuffer, ExternalHandle};
 use crate::memory::table;
+use crate::owner::Owner;
 use crate::sync::lock;
 use crate::vulkan::{self, Import};
 use crate::{fd, handle};

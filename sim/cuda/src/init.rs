@@ -1,20 +1,11 @@
 //! `cuInit` and the driver's version.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use crate::boundary::exports;
+use crate::boundary::{self, exports};
 use crate::code::{INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::Out;
 use crate::vulkan;
 
 const DEFAULT_VERSION: i32 = 13_000;
-
-static INITIALIZED: AtomicBool = AtomicBool::new(false);
-
-/// Whether `cuInit` succeeded.
-pub(crate) fn done() -> bool {
-    INITIALIZED.load(Ordering::Acquire)
-}
 
 /// The driver's version: `SIMCUDA_DRIVER_VERSION`, or 13.0.
 pub(crate) fn driver_version() -> i32 {
@@ -27,7 +18,7 @@ fn init(flags: u32) -> Outcome {
         return Err(INVALID_VALUE);
     }
     vulkan::cpu_device().ok_or(NO_DEVICE)?;
-    INITIALIZED.store(true, Ordering::Release);
+    boundary::initialize();
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Counts of live objects, taken from the object tables themselves.
 
 use crate::memory::table::{self, Kind};
-use crate::{context, event, external, module, stream};
+use crate::{external, lifecycle, module, stream};
 
 const NOUNS: [&str; 11] =
     ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
@@ -19,12 +19,12 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "mapped" => table::count(|kind| matches!(kind, Kind::Imported)),
         "external" => external::count(),
         "stream" => stream::table::count(),
-        "event" => event::count(),
-        "module" => module::count(),
+        "event" => stream::event::count(),
+        "module" => module::table::count(),
         "library" => module::library::count(),
-        "linker" => module::link_count(),
-        "context" => context::table::count(),
-        "primary" => context::primary::retains(),
+        "linker" => module::link::count(),
+        "context" => lifecycle::create::count(),
+        "primary" => lifecycle::primary::retains(),
         _ => return None,
     })
 }

@@ -9,11 +9,12 @@
 //! | file | contents |
 //! |---|---|
 //! | `boundary`, `ffi`, `layout` | the entry to every function, the caller's pointers, the structures of the API |
-//! | `control`, `ledger` | counting, injected failures, live objects |
+//! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
 //! | `init`, `errors`, `proc_address`, `stubs` | start, names of codes, names of functions, unsupported functions |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
-//! | `context`, `stream`, `event` | ownership, and the order of work |
-//! | `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
+//! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
+//! | `queue`, `stream` | the order of work: streams and events |
+//! | `heap`, `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
@@ -87,21 +88,26 @@ mod control;
 mod copy;
 mod device;
 mod errors;
-mod event;
 mod external;
 mod fd;
 mod ffi;
 mod handle;
+mod health;
+mod heap;
 mod init;
 mod kernel;
 mod layout;
 mod ledger;
+mod lifecycle;
 mod memory;
 mod memset;
 mod module;
+mod owner;
 mod pointer;
 mod proc_address;
+mod queue;
 mod stream;
 mod stubs;
 mod sync;
+mod test_controls;
 mod vulkan;

@@ -8,7 +8,8 @@ use crate::code::{ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
 use crate::copy::plan::{End, Memory, Rows, Shape, Side};
 use crate::memory::bytes::{self, Pattern};
 use crate::memory::table::Queued;
-use crate::stream::{Placement, table as streams};
+use crate::queue::Placement;
+use crate::stream::table as streams;
 
 struct Fill {
     start: usize,

@@ -1,6 +1,6 @@
 //! Splits PTX text into tokens, without interpreting them.
 
-use crate::LoadError;
+use crate::error::LoadError;
 use crate::span::{Span, excerpt};
 
 /// A token and its position.

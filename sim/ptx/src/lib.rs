@@ -26,28 +26,14 @@ mod memory;
 mod module;
 mod op;
 mod parser;
+mod program;
 mod span;
 mod types;
+mod window;
 
 pub use error::LoadError;
 pub use execute::{RESIDENT, run};
 pub use fault::{Fault, FaultKind};
 pub use memory::Memory;
-pub use module::{Kernel, Module, Parameter, Program, Space, Variable};
-
-use std::sync::Arc;
-
-/// One launch of a kernel.
-#[derive(Clone, Debug)]
-pub struct Launch {
-    /// The kernel to run.
-    pub kernel: Arc<Kernel>,
-    /// Blocks in x, y and z.
-    pub grid: [u32; 3],
-    /// Threads of a block in x, y and z.
-    pub block: [u32; 3],
-    /// The size of dynamic shared memory in bytes.
-    pub dynamic_shared: u32,
-    /// The parameter block, laid out as in [`Kernel::parameters`]. Missing bytes read as zero.
-    pub parameters: Vec<u8>,
-}
+pub use module::{Module, Parameter, Space, Variable};
+pub use program::{Kernel, Launch, Program};

@@ -1,7 +1,6 @@
 //! Assigns addresses to everything in a module, which makes the code's constants final.
 
-use crate::load::Value;
-use crate::module::{KernelHead, Module, Space};
+use crate::module::{KernelHead, Module, Space, Value};
 use crate::op::{Constant, Function};
 use std::ops::Range;
 use std::sync::Arc;

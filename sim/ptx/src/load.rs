@@ -1,10 +1,10 @@
 //! Builds a checked module from a source: names, then functions, then the variables' initial values.
 
-use crate::LoadError;
 use crate::ast::{Declaration, Function, Initial, Linkage, Source};
+use crate::error::LoadError;
 use crate::lexer::Number;
 use crate::lower::{self, Symbol, Symbols};
-use crate::module::{KernelHead, Module, Parameter, Space, Variable};
+use crate::module::{FirstValue, KernelHead, Module, Parameter, Space, Value, Variable};
 use crate::op;
 use crate::parser::parse;
 use crate::span::Span;
@@ -13,34 +13,26 @@ use crate::types::{self, Type};
 /// The limit on all variables of a module together, whose initial bytes must fit in memory.
 const MOST_VARIABLES: u64 = 1 << 30;
 
-/// Non-zero initial bytes of a variable.
-#[derive(Clone, Debug)]
-pub(crate) struct FirstValue {
-    pub(crate) offset: u64,
-    pub(crate) bytes: u32,
-    pub(crate) value: Value,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Value {
-    Number(u64),
-    Variable { index: usize, addend: u64, mask: Option<u64> },
-    Function { index: usize, addend: u64, mask: Option<u64> },
-}
-
-/// Reads and checks a module.
-pub(crate) fn load(text: &str) -> Result<Module, LoadError> {
-    let source = parse(text)?;
-    let mut module = Module { text: text.into(), version: source.version, target: source.target, ..Module::default() };
-    let mut symbols = Symbols { dynamic_align: 16, ..Symbols::default() };
-    let mut loader = Loader { text, symbols: &mut symbols };
-    loader.variables(&source, &mut module)?;
-    loader.functions(&source)?;
-    loader.first_values(&source, &mut module)?;
-    loader.bodies(&source, &mut module)?;
-    module.shared = symbols.shared;
-    module.dynamic_align = symbols.dynamic_align;
-    Ok(module)
+impl Module {
+    /// Reads and checks a module.
+    ///
+    /// # Errors
+    ///
+    /// The first statement that is invalid or not supported. Never panics, whatever the text.
+    pub fn load(text: &str) -> Result<Module, LoadError> {
+        let source = parse(text)?;
+        let mut module =
+            Module { text: text.into(), version: source.version, target: source.target, ..Module::default() };
+        let mut symbols = Symbols { dynamic_align: 16, ..Symbols::default() };
+        let mut loader = Loader { text, symbols: &mut symbols };
+        loader.variables(&source, &mut module)?;
+        loader.functions(&source)?;
+        loader.first_values(&source, &mut module)?;
+        loader.bodies(&source, &mut module)?;
+        module.shared = symbols.shared;
+        module.dynamic_align = symbols.dynamic_align;
+        Ok(module)
+    }
 }
 
 struct Loader<'s, 'a> {

@@ -7,6 +7,7 @@ use crate::arithmetic::carry::Carry;
 use crate::arithmetic::convert::Convert;
 use crate::arithmetic::{Binary, Quaternary, Ternary, Unary};
 use crate::span::Span;
+use crate::window::Window;
 
 /// An index in a frame.
 pub(crate) type Slot = u32;
@@ -124,19 +125,6 @@ pub(crate) enum Op {
         a: Slot,
         window: Window,
     },
-}
-
-/// A state space that a kernel accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Window {
-    /// Global and const memory.
-    Global,
-    /// The state space that the address selects.
-    Generic,
-    Shared,
-    Local,
-    /// The kernel's parameters.
-    Param,
 }
 
 /// How memory is accessed.

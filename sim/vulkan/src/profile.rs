@@ -29,6 +29,7 @@ mod catalog;
 mod device;
 mod instance;
 mod memory;
+mod memory_functions;
 mod physical;
 mod range;
 mod requirements;
@@ -42,7 +43,7 @@ use crate::dispatch::{DeviceLayer, Layer, device_life, function_named, get_devic
 use crate::interface::{NegotiateInterface, negotiate};
 use device::Device;
 use instance::Instance;
-use memory::{
+use memory_functions::{
     allocate_memory, flush_mapped_memory_ranges, free_memory, invalidate_mapped_memory_ranges, map_memory, unmap_memory,
 };
 use physical::{

@@ -1,16 +1,10 @@
-//! Settings of a context without effect here: limits, cache and shared-memory configuration, and the range of stream
-//! priorities. They are stored, so that a program reads back the values that it wrote.
+//! Settings of a context without effect here: limits, cache and shared-memory configuration. They are stored, so that a program reads back the values that it wrote.
 
 use std::sync::Mutex;
 
 use cudarc::driver::sys::{CUfunc_cache, CUlimit, CUsharedconfig};
 
-use super::{current, usable};
-
-use crate::boundary::exports;
-use crate::code::{INVALID_VALUE, Outcome, UNSUPPORTED_LIMIT};
-use crate::ffi::Out;
-use crate::stream::{GREATEST_PRIORITY, LEAST_PRIORITY};
+use crate::code::{Code, INVALID_VALUE, Outcome, UNSUPPORTED_LIMIT};
 use crate::sync::lock;
 
 // Supported or not.
@@ -32,7 +26,7 @@ impl Default for Limits {
     }
 }
 
-fn index(limit: u32) -> Result<usize, i32> {
+fn index(limit: u32) -> Result<usize, Code> {
     match usize::try_from(limit) {
         Ok(index) if index < DEFAULT_LIMITS.len() => Ok(index),
         Ok(..LIMITS) => Err(UNSUPPORTED_LIMIT),
@@ -40,64 +34,37 @@ fn index(limit: u32) -> Result<usize, i32> {
     }
 }
 
-fn get_limit(out: Out<usize>, limit: u32) -> Outcome {
-    out.required()?;
-    let context = usable()?;
-    let value = lock(&context.limits.values)[index(limit)?];
-    out.set(value)
-}
-
-fn set_limit(limit: u32, value: usize) -> Outcome {
-    let context = usable()?;
-    lock(&context.limits.values)[index(limit)?] = value;
-    Ok(())
-}
-
-fn get_cache(out: Out<u32>) -> Outcome {
-    out.required()?;
-    let context = usable()?;
-    let value = *lock(&context.limits.cache);
-    out.set(value)
-}
-
-fn set_cache(value: u32) -> Outcome {
-    let context = usable()?;
-    if value > LAST_CACHE {
-        return Err(INVALID_VALUE);
+impl Limits {
+    pub(super) fn get(&self, limit: u32) -> Result<usize, Code> {
+        Ok(lock(&self.values)[index(limit)?])
     }
-    *lock(&context.limits.cache) = value;
-    Ok(())
-}
 
-fn get_bank_size(out: Out<u32>) -> Outcome {
-    out.required()?;
-    let context = usable()?;
-    let value = *lock(&context.limits.bank_size);
-    out.set(value)
-}
-
-fn set_bank_size(value: u32) -> Outcome {
-    let context = usable()?;
-    if value > LAST_BANK_SIZE {
-        return Err(INVALID_VALUE);
+    pub(super) fn set(&self, limit: u32, value: usize) -> Outcome {
+        lock(&self.values)[index(limit)?] = value;
+        Ok(())
     }
-    *lock(&context.limits.bank_size) = value;
-    Ok(())
-}
 
-fn priority_range(least: Out<i32>, greatest: Out<i32>) -> Outcome {
-    current()?;
-    least.set_if_wanted(LEAST_PRIORITY);
-    greatest.set_if_wanted(GREATEST_PRIORITY);
-    Ok(())
-}
+    pub(super) fn cache(&self) -> u32 {
+        *lock(&self.cache)
+    }
 
-exports! {
-    cuCtxGetLimit => get_limit(out: Out<usize>, limit: u32);
-    cuCtxSetLimit => set_limit(limit: u32, value: usize);
-    cuCtxGetCacheConfig => get_cache(out: Out<u32>);
-    cuCtxSetCacheConfig => set_cache(value: u32);
-    cuCtxGetSharedMemConfig => get_bank_size(out: Out<u32>);
-    cuCtxSetSharedMemConfig => set_bank_size(value: u32);
-    cuCtxGetStreamPriorityRange => priority_range(least: Out<i32>, greatest: Out<i32>);
+    pub(super) fn set_cache(&self, value: u32) -> Outcome {
+        if value > LAST_CACHE {
+            return Err(INVALID_VALUE);
+        }
+        *lock(&self.cache) = value;
+        Ok(())
+    }
+
+    pub(super) fn bank_size(&self) -> u32 {
+        *lock(&self.bank_size)
+    }
+
+    pub(super) fn set_bank_size(&self, value: u32) -> Outcome {
+        if value > LAST_BANK_SIZE {
+            return Err(INVALID_VALUE);
+        }
+        *lock(&self.bank_size) = value;
+        Ok(())
+    }
 }

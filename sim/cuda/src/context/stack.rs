@@ -50,20 +50,20 @@ impl Stack {
 }
 
 /// The current context's handle.
-pub(super) fn top() -> Option<usize> {
+pub(crate) fn top() -> Option<usize> {
     STACK.with_borrow(Stack::top)
 }
 
-pub(super) fn push(handle: usize) {
+pub(crate) fn push(handle: usize) {
     STACK.with_borrow_mut(|stack| stack.push(handle));
 }
 
-pub(super) fn pop() -> Option<usize> {
+pub(crate) fn pop() -> Option<usize> {
     STACK.with_borrow_mut(Stack::pop)
 }
 
 /// Pops the context if it is the current one.
-pub(super) fn pop_if_top(handle: usize) {
+pub(crate) fn pop_if_top(handle: usize) {
     STACK.with_borrow_mut(|stack| {
         if stack.top() == Some(handle) {
             stack.pop();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use super::{Context, primary};
-use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome};
+use super::state::Context;
+use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT};
 use crate::handle;
 use crate::sync::lock;
 
@@ -21,20 +21,17 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Context>, Code> {
     find(handle).ok_or(missing)
 }
 
-/// The number of live contexts of `cuCtxCreate`.
-pub(crate) fn count() -> usize {
-    lock(&CONTEXTS).keys().filter(|&&handle| !primary::is(handle)).count()
+/// The handles of all live contexts.
+pub(crate) fn handles() -> Vec<usize> {
+    lock(&CONTEXTS).keys().copied().collect()
 }
 
-pub(super) fn insert(context: Arc<Context>) {
-    lock(&CONTEXTS).insert(context.owner.context, context);
+pub(crate) fn insert(context: Arc<Context>) {
+    lock(&CONTEXTS).insert(context.owner().context, context);
 }
 
-/// Removes a context from the table and releases everything that it owns. It stays on the threads' stacks.
-pub(super) fn destroy(handle: usize) -> Outcome {
+/// Removes a context from the table. It stays on the threads' stacks.
+pub(crate) fn remove(handle: usize) -> Result<Arc<Context>, Code> {
     let missing = get(handle).err();
-    let context = lock(&CONTEXTS).remove(&handle);
-    let Some(context) = context else { return Err(missing.unwrap_or(CONTEXT_IS_DESTROYED)) };
-    context.close();
-    Ok(())
+    lock(&CONTEXTS).remove(&handle).ok_or(missing.unwrap_or(CONTEXT_IS_DESTROYED))
 }

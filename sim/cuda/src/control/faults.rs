@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-use super::base_name;
-use super::site::Site;
+use super::site::{Site, base_name, is_function};
 use crate::code::{Code, SUCCESS};
-use crate::proc_address;
 use crate::sync::lock;
 
 struct Fault {
@@ -54,7 +52,7 @@ pub(super) fn fires(site: &Site, silent: bool) -> Option<Code> {
 }
 
 /// Adds a fault. `None` for invalid arguments: an unknown function, call 0, code 0.
-pub(super) fn add(function: &str, nth: u64, code: Code) -> Option<()> {
+pub(crate) fn add(function: &str, nth: u64, code: Code) -> Option<()> {
     let fault = parse(function, nth, code)?;
     let mut faults = lock(&FAULTS);
     faults.pending.push(fault);
@@ -63,7 +61,7 @@ pub(super) fn add(function: &str, nth: u64, code: Code) -> Option<()> {
 }
 
 /// Clears the pending faults and the name of the last failed function.
-pub(super) fn clear() {
+pub(crate) fn clear() {
     let mut faults = lock(&FAULTS);
     faults.pending.clear();
     faults.last = None;
@@ -71,7 +69,7 @@ pub(super) fn clear() {
 }
 
 /// The function that last failed by injection.
-pub(super) fn last() -> Option<&'static str> {
+pub(crate) fn last() -> Option<&'static str> {
     lock(&FAULTS).last
 }
 
@@ -81,7 +79,7 @@ fn parse(function: &str, nth: u64, code: Code) -> Option<Fault> {
     }
     let function = match function {
         "*" => None,
-        name if proc_address::is_function(base_name(name)) => Some(base_name(name).to_owned()),
+        name if is_function(base_name(name)) => Some(base_name(name).to_owned()),
         _ => return None,
     };
     Some(Fault { function, calls_left: nth, code })

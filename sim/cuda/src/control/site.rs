@@ -1,25 +1,48 @@
-//! One record for each exported symbol: its name, its policy and its number of calls.
+//! One record for each exported symbol: its name, its address, its policy and its number of calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Once};
 
-use super::base_name;
-use crate::boundary::Policy;
-use crate::sync::lock;
+use linkme::distributed_slice;
 
+/// How the boundary treats a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// An injected failure replaces the work.
+    Plain,
+    /// Releases or pops something. An injected failure is reported after the work, so that it leaks nothing.
+    Release,
+    /// Works before `cuInit` and inside a host function.
+    Early,
+    /// As `Early`, but not included in `*` when calls are counted or made to fail.
+    Silent,
+}
+
+/// An exported symbol.
 pub(crate) struct Site {
     name: &'static str,
     policy: Policy,
+    address: fn() -> usize,
     calls: AtomicU64,
-    listed: Once,
 }
 
-// Sites that were called at least once.
-static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
+/// Every exported symbol, in no particular order. The linker collects them, so that the files that declare them need
+/// not be listed anywhere.
+#[distributed_slice]
+pub(crate) static SITES: [Site];
 
 impl Site {
-    pub(crate) const fn new(name: &'static str, policy: Policy) -> Self {
-        Site { name, policy, calls: AtomicU64::new(0), listed: Once::new() }
+    pub(crate) const fn new(name: &'static str, policy: Policy, address: fn() -> usize) -> Self {
+        Site { name, policy, address, calls: AtomicU64::new(0) }
+    }
+
+    /// The symbol's name.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The symbol's address, for `cuGetProcAddress`.
+    pub(crate) fn address(&self) -> usize {
+        (self.address)()
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -31,13 +54,26 @@ impl Site {
         base_name(self.name)
     }
 
-    pub(super) fn count(&'static self) {
-        self.listed.call_once(|| lock(&SITES).push(self));
+    pub(super) fn count(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// The number of calls of the function, under all its symbols together.
-pub(super) fn calls_of(base: &str) -> u64 {
-    lock(&SITES).iter().filter(|site| site.base() == base).map(|site| site.calls.load(Ordering::Relaxed)).sum()
+pub(crate) fn calls_of(base: &str) -> u64 {
+    SITES.iter().filter(|site| site.base() == base).map(|site| site.calls.load(Ordering::Relaxed)).sum()
+}
+
+/// Whether some exported driver function has this name, version suffixes aside.
+pub(super) fn is_function(base: &str) -> bool {
+    SITES.iter().any(|site| site.base() == base)
+}
+
+/// The name without suffixes for versions and default streams: `cuMemFree` for `cuMemFree_v2`.
+pub(crate) fn base_name(name: &str) -> &str {
+    let name = name.strip_suffix("_ptsz").or_else(|| name.strip_suffix("_ptds")).unwrap_or(name);
+    match name.rsplit_once("_v") {
+        Some((base, version)) if version.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
+    }
 }

@@ -5,9 +5,3 @@ mod linear;
 pub(crate) mod plan;
 mod run;
 mod strided;
-
-use crate::boundary::Export;
-
-pub(crate) fn exports() -> Vec<Export> {
-    [linear::exports(), strided::exports()].concat()
-}

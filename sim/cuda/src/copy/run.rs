@@ -9,11 +9,12 @@ use crate::code::{ILLEGAL_ADDRESS, Outcome};
 use crate::context;
 use crate::memory::bytes;
 use crate::memory::table::Queued;
-use crate::stream::{Placement, table as streams};
+use crate::queue::Placement;
+use crate::stream::table as streams;
 
 /// On the legacy default stream, as the synchronous functions do.
 pub(super) fn synchronous(target: Side, source: Side, shape: Shape) -> Outcome {
-    let stream = context::usable()?.legacy();
+    let stream = context::usable()?.streams.legacy();
     if shape.is_empty() {
         return Ok(());
     }

@@ -12,8 +12,8 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use crate::boundary::exports;
 use crate::code::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_SUPPORTED, Outcome};
 use crate::ffi::{Out, Text, write_text};
+use crate::heap;
 use crate::layout::DeviceProperties;
-use crate::memory;
 use crate::vulkan;
 pub(crate) use attributes::COMPUTE_CAPABILITY;
 
@@ -73,14 +73,14 @@ fn uuid(out: Out<[u8; 16]>, device: i32) -> Outcome {
 fn total_memory(out: Out<usize>, device: i32) -> Outcome {
     out.required()?;
     check(device)?;
-    out.set(memory::capacity())
+    out.set(heap::capacity())
 }
 
 // The form of CUDA 2, with a 32-bit size.
 fn total_memory_legacy(out: Out<u32>, device: i32) -> Outcome {
     out.required()?;
     check(device)?;
-    out.set(u32::try_from(memory::capacity()).unwrap_or(u32::MAX))
+    out.set(u32::try_from(heap::capacity()).unwrap_or(u32::MAX))
 }
 
 fn attribute(out: Out<i32>, number: u32, device: i32) -> Outcome {

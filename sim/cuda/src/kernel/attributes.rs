@@ -2,13 +2,12 @@
 
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUfunction_attribute};
 
-use super::function::{self, Settings};
-
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
 use crate::device;
 use crate::ffi::Out;
+use crate::module::function::{Settings, most_threads};
 use crate::module::library;
 use crate::sync::lock;
 
@@ -40,7 +39,7 @@ fn value(attribute: u32, kernel: &ptx::Kernel, settings: &Settings, constant_byt
     let settings = settings.get();
     let capability = device::COMPUTE_CAPABILITY;
     let value = match attribute {
-        MAX_THREADS => function::most_threads(kernel),
+        MAX_THREADS => most_threads(kernel),
         SHARED_BYTES => kernel.shared_bytes(),
         CONSTANT_BYTES => constant_bytes,
         LOCAL_BYTES => kernel.local_bytes(),
@@ -80,14 +79,14 @@ fn set_value(attribute: u32, value: i32, kernel: &ptx::Kernel, settings: &Settin
 fn get(out: Out<i32>, attribute: u32, function: usize) -> Outcome {
     out.required()?;
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let constant_bytes = function.variables.constant_bytes;
     out.set(value(attribute, &function.kernel, &function.settings, constant_bytes)?)
 }
 
 fn set(function: usize, attribute: u32, value: i32) -> Outcome {
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     set_value(attribute, value, &function.kernel, &function.settings)
 }
 
@@ -107,13 +106,13 @@ fn set_of_kernel(attribute: u32, value: i32, kernel: usize, device: i32) -> Outc
 // Cache preference and bank size have no effect here.
 fn set_cache(function: usize, config: u32) -> Outcome {
     context::usable()?;
-    function::get(function)?;
+    library::function(function)?;
     if config > 3 { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
 fn set_banks(function: usize, config: u32) -> Outcome {
     context::usable()?;
-    function::get(function)?;
+    library::function(function)?;
     if config > 2 { Err(INVALID_VALUE) } else { Ok(()) }
 }
 

@@ -4,8 +4,6 @@ use std::ffi::c_char;
 
 use cudarc::driver::sys::CUfunctionLoadingState;
 
-use super::function;
-
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, Outcome};
 use crate::context;
@@ -17,23 +15,23 @@ const LOADED: u32 = CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED as 
 fn name(out: Out<*const c_char>, function: usize) -> Outcome {
     out.required()?;
     // Valid while the function is loaded, as documented.
-    out.set(function::get(function)?.name.as_ptr())
+    out.set(library::function(function)?.name.as_ptr())
 }
 
 fn module(out: Out<usize>, function: usize) -> Outcome {
     out.required()?;
-    out.set(function::get(function)?.module)
+    out.set(library::function(function)?.module)
 }
 
 fn is_loaded(out: Out<u32>, function: usize) -> Outcome {
     out.required()?;
-    function::get(function)?;
+    library::function(function)?;
     out.set(LOADED)
 }
 
 fn load(function: usize) -> Outcome {
     context::usable()?;
-    function::get(function).map(|_| ())
+    library::function(function).map(|_| ())
 }
 
 fn parameter(kernel: &ptx::Kernel, index: usize, offset: Out<usize>, size: Out<usize>) -> Outcome {
@@ -44,12 +42,12 @@ fn parameter(kernel: &ptx::Kernel, index: usize, offset: Out<usize>, size: Out<u
 }
 
 fn parameter_info(function: usize, index: usize, offset: Out<usize>, size: Out<usize>) -> Outcome {
-    parameter(&function::get(function)?.kernel, index, offset, size)
+    parameter(&library::function(function)?.kernel, index, offset, size)
 }
 
 fn parameter_count(function: usize, out: Out<usize>) -> Outcome {
     out.required()?;
-    out.set(function::get(function)?.kernel.parameters().len())
+    out.set(library::function(function)?.kernel.parameters().len())
 }
 
 fn kernel_function(out: Out<usize>, kernel: usize) -> Outcome {

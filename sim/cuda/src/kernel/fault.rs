@@ -7,8 +7,9 @@ use ptx::{Fault, FaultKind};
 use crate::code::{
     ASSERT, Code, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, INVALID_PC, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
 };
-use crate::context::Health;
+use crate::health::Health;
 use crate::memory::table::{self, Near};
+use crate::memory::window::Window;
 use crate::sync::lock;
 
 static LAST: Mutex<Option<String>> = Mutex::new(None);
@@ -57,7 +58,7 @@ fn code(kind: FaultKind) -> Code {
 // The position of the address relative to the nearest allocation.
 fn place(address: u64) -> String {
     let Ok(address) = usize::try_from(address) else { return "no such address".to_owned() };
-    let range = |window: &table::Window| format!("{} bytes at {:#x}", window.size, window.address);
+    let range = |window: &Window| format!("{} bytes at {:#x}", window.size, window.address);
     match table::near(address) {
         Near::Inside(window) => format!("it leaves {}", range(&window)),
         Near::Freed(window) => format!("it was in {}, which were freed", range(&window)),

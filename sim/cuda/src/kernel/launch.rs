@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use super::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
 use super::{fault, occupancy};
 
 use crate::code::{
@@ -12,7 +11,9 @@ use crate::code::{
 };
 use crate::device;
 use crate::memory::view::View;
-use crate::stream::{Placement, Stream, table as streams};
+use crate::module::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
+use crate::queue::{Placement, Stream};
+use crate::stream::table as streams;
 
 // Device attributes.
 const MAX_BLOCK: [Attribute; 3] = [
@@ -101,7 +102,7 @@ fn submit(function: &Arc<Function>, shape: Shape, stream: &Arc<Stream>, paramete
     let (function, health) = (Arc::clone(function), Arc::clone(&stream.health));
     let view = View::new(Arc::clone(&health));
     let work = move || {
-        let outcome = ptx::run(&launch, &*view);
+        let outcome = ptx::run(&launch, &view);
         drop((function, view));
         outcome.map_err(|fault| fault::report(&fault, &health))
     };

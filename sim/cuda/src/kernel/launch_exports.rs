@@ -1,6 +1,5 @@
 //! Launch kernels.
 
-use super::function;
 use super::launch::{Shape, launch};
 use super::parameters;
 use crate::boundary::exports;
@@ -8,6 +7,7 @@ use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
 use crate::ffi::In;
 use crate::layout::{LaunchAttribute, LaunchConfig};
+use crate::module::library;
 
 #[expect(clippy::too_many_arguments, reason = "as many as the function has in C")]
 fn plain(
@@ -24,7 +24,7 @@ fn plain(
     extra: In<In<u8>>,
 ) -> Outcome {
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], dynamic_shared };
     launch(&function, shape, false, stream, |kernel| parameters::read(kernel, pointers, extra))
 }
@@ -43,7 +43,7 @@ fn cooperative(
     pointers: In<In<u8>>,
 ) -> Outcome {
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], dynamic_shared };
     launch(&function, shape, true, stream, |kernel| parameters::from_pointers(kernel, pointers))
 }
@@ -51,7 +51,7 @@ fn cooperative(
 fn extended(config: In<LaunchConfig>, function: usize, pointers: In<In<u8>>, extra: In<In<u8>>) -> Outcome {
     let config = config.get()?;
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let mut cooperative = false;
     for index in 0..usize::try_from(config.attribute_count).map_err(|_| INVALID_VALUE)? {
         cooperative |= attribute(&config.attributes.element(index)?)?;

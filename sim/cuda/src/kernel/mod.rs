@@ -1,24 +1,14 @@
-//! Kernels: functions, their attributes, and launches.
+//! Kernels: their attributes, and launches.
 //!
 //! A launch runs on a stream's worker thread: the crate `ptx` executes it over the memory that `memory::view` exposes.
-//! `function` is a kernel in a context, `attributes` its attributes, `parameters` its parameter block, `launch` the
-//! checks and the work, `old` the API of CUDA 3, `occupancy` the number of blocks that fit, `fault` the report of a
-//! failed launch.
+//! `attributes` has the attributes of functions, `parameters` the parameter block, `launch` the checks and the work,
+//! `old` the API of CUDA 3, `occupancy` the number of blocks that fit, `fault` the report of a failed launch.
 
 mod attributes;
 mod exports;
 pub(crate) mod fault;
-pub(crate) mod function;
 mod launch;
 mod launch_exports;
 mod occupancy;
 mod old;
 mod parameters;
-
-use crate::boundary::Export;
-pub(crate) use function::Function;
-
-pub(crate) fn exports() -> Vec<Export> {
-    [attributes::exports(), exports::exports(), launch_exports::exports(), occupancy::exports(), old::exports()]
-        .concat()
-}

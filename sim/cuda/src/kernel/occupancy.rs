@@ -3,7 +3,6 @@
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUoccupancy_flags};
 
 use super::attributes::REGISTERS;
-use super::function::{self, Function, most_threads};
 
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_SUPPORTED, Outcome};
@@ -11,6 +10,8 @@ use crate::context;
 use crate::device;
 use crate::ffi::{BlockToShared, In, Out};
 use crate::layout::LaunchConfig;
+use crate::module::function::{Function, most_threads};
+use crate::module::library;
 
 const WARP: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE;
 const MULTIPROCESSORS: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
@@ -62,7 +63,7 @@ fn max_active_with_flags(out: Out<i32>, function: usize, block: i32, dynamic_sha
     if flags & !KNOWN_FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     out.set(int(blocks(&function, threads_of(block)?, dynamic_shared as u64)))
 }
 
@@ -93,7 +94,7 @@ fn max_potential_with_flags(
     if flags & !KNOWN_FLAGS != 0 || limit < 0 {
         return Err(INVALID_VALUE);
     }
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let most = most_threads(&function.kernel).min(if limit == 0 { u64::MAX } else { threads_of(limit)? });
     let warp = device::limit(WARP);
     let sizes = (1..=most.div_ceil(warp)).rev().map(|warps| (warps * warp).min(most));
@@ -110,7 +111,7 @@ fn max_potential_with_flags(
 fn available_shared(out: Out<usize>, function: usize, count: i32, block: i32) -> Outcome {
     out.required()?;
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let count = threads_of(count)?;
     if count > by_threads(threads_of(block)?) {
         return Err(INVALID_VALUE);
@@ -126,7 +127,7 @@ fn clusters(out: Out<i32>, function: usize, config: In<LaunchConfig>) -> Outcome
     out.required()?;
     config.get()?;
     context::usable()?;
-    function::get(function)?;
+    library::function(function)?;
     Err(NOT_SUPPORTED)
 }
 

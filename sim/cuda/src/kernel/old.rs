@@ -1,30 +1,17 @@
 //! The launch API of CUDA 3: a function stores its block shape and parameters, and is launched afterwards.
 
-use super::function;
 use super::launch::{Shape, launch};
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, Outcome};
 use crate::context;
 use crate::ffi::In;
+use crate::module::function::Prepared;
+use crate::module::library;
 use crate::stream::table as streams;
 use crate::sync::lock;
 
 // The maximum size of a kernel's parameters since CUDA 12.1, in bytes.
 const MOST_PARAMETER_BYTES: usize = 32_764;
-
-/// The stored launch parameters of a function.
-#[derive(Clone)]
-pub(super) struct Prepared {
-    block: [u32; 3],
-    dynamic_shared: u32,
-    parameters: Vec<u8>,
-}
-
-impl Default for Prepared {
-    fn default() -> Self {
-        Prepared { block: [1; 3], dynamic_shared: 0, parameters: Vec::new() }
-    }
-}
 
 fn positive(size: i32) -> Result<u32, i32> {
     u32::try_from(size).ok().filter(|size| *size > 0).ok_or(INVALID_VALUE)
@@ -32,14 +19,14 @@ fn positive(size: i32) -> Result<u32, i32> {
 
 fn set_block(function: usize, x: i32, y: i32, z: i32) -> Outcome {
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     lock(&function.prepared).block = [positive(x)?, positive(y)?, positive(z)?];
     Ok(())
 }
 
 fn set_shared(function: usize, bytes: u32) -> Outcome {
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     lock(&function.prepared).dynamic_shared = bytes;
     Ok(())
 }
@@ -47,14 +34,14 @@ fn set_shared(function: usize, bytes: u32) -> Outcome {
 fn set_size(function: usize, bytes: u32) -> Outcome {
     context::usable()?;
     let size = usize::try_from(bytes).ok().filter(|size| *size <= MOST_PARAMETER_BYTES).ok_or(INVALID_VALUE)?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     lock(&function.prepared).parameters.resize(size, 0);
     Ok(())
 }
 
 fn set_bytes(function: usize, offset: i32, bytes: &[u8]) -> Outcome {
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let start = usize::try_from(offset).map_err(|_| INVALID_VALUE)?;
     let end = start.checked_add(bytes.len()).filter(|end| *end <= MOST_PARAMETER_BYTES).ok_or(INVALID_VALUE)?;
     let mut prepared = lock(&function.prepared);
@@ -88,7 +75,7 @@ fn run_grid(function: usize, width: i32, height: i32) -> Outcome {
 
 fn run_grid_on(function: usize, width: i32, height: i32, stream: usize) -> Outcome {
     context::usable()?;
-    let function = function::get(function)?;
+    let function = library::function(function)?;
     let Prepared { block, dynamic_shared, parameters } = lock(&function.prepared).clone();
     let shape = Shape { grid: [positive(width)?, positive(height)?, 1], block, dynamic_shared };
     launch(&function, shape, false, stream, |kernel| {

@@ -2,8 +2,9 @@
 
 use cudarc::driver::sys::CUmemAttach_flags;
 
-use super::heap::Block;
-use super::table::{self, Backing, Kind};
+use super::table::{self, Kind};
+use super::window::Backing;
+use crate::heap::Block;
 
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};

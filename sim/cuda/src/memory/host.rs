@@ -2,8 +2,9 @@
 
 use cudarc::driver::sys;
 
-use super::heap::Block;
-use super::table::{self, Backing, Found, Kind};
+use super::table::{self, Found, Kind};
+use super::window::Backing;
+use crate::heap::Block;
 
 use crate::boundary::exports;
 use crate::code::{

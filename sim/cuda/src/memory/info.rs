@@ -1,10 +1,11 @@
 //! Queries about memory: its size, and the allocation of an address.
 
-use super::{heap, table};
+use super::table;
 use crate::boundary::exports;
 use crate::code::{NOT_FOUND, Outcome};
 use crate::context;
 use crate::ffi::Out;
+use crate::heap;
 
 fn info(free: Out<usize>, total: Out<usize>) -> Outcome {
     free.required()?;

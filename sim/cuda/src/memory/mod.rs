@@ -2,15 +2,9 @@
 
 mod allocate;
 pub(crate) mod bytes;
-mod heap;
+mod cache;
 mod host;
 mod info;
 pub(crate) mod table;
 pub(crate) mod view;
-
-use crate::boundary::Export;
-pub(crate) use heap::{Block, capacity};
-
-pub(crate) fn exports() -> Vec<Export> {
-    [allocate::exports(), host::exports(), info::exports()].concat()
-}
+pub(crate) mod window;

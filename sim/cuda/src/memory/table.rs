@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use super::heap::Block;
-use super::view;
-use crate::context::Owner;
+use super::cache;
+use super::window::{Backing, Pinned, Window};
 use crate::handle;
+use crate::heap::Block;
+use crate::owner::Owner;
 use crate::sync::lock;
 use crate::vulkan::Import;
 
@@ -39,30 +40,6 @@ impl Kind {
     }
 }
 
-/// The owner of a region's pages.
-#[expect(dead_code, reason = "the values are held, not read")]
-pub(crate) enum Backing {
-    Block(Block),
-    Import(Arc<Import>),
-    /// Registered host memory: its pages are the caller's.
-    Caller,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Window {
-    pub(crate) id: u64,
-    pub(crate) address: usize,
-    pub(crate) size: usize,
-    pub(crate) owner: Owner,
-}
-
-impl Window {
-    /// Whether all of the range is in it.
-    pub(super) fn contains(&self, address: usize, len: usize) -> bool {
-        address >= self.address && len <= self.size && address - self.address <= self.size - len
-    }
-}
-
 struct Region {
     size: usize,
     kind: Kind,
@@ -84,10 +61,6 @@ pub(crate) struct Span {
     pub(crate) kind: Kind,
     window: u64,
 }
-
-/// Keeps a span's pages from being released while work runs on them.
-#[derive(Clone)]
-pub(crate) struct Pinned(Arc<Backing>);
 
 // Regions by start address. They do not overlap.
 static REGIONS: Mutex<BTreeMap<usize, Region>> = Mutex::new(BTreeMap::new());
@@ -159,7 +132,7 @@ fn forget(windows: impl IntoIterator<Item = Window>) {
     windows.into_iter().for_each(|window| freed.push_front(window));
     freed.truncate(REMEMBERED);
     drop(freed);
-    view::forget_all();
+    cache::forget_all();
 }
 
 /// Removes the window that starts at `address` and is of a kind that `wanted` accepts. Work that is already
@@ -174,7 +147,7 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
     let index = region.windows.iter().rposition(|window| window.address == address)?;
     let window = region.windows[index];
     if matches!(*region.backing, Backing::Block(_)) {
-        view::keep(window, &Pinned(Arc::clone(&region.backing)));
+        cache::keep(window, &Pinned::new(&region.backing));
     }
     region.windows.remove(index);
     let gone = if region.windows.is_empty() { regions.remove(&base) } else { None };
@@ -214,7 +187,7 @@ pub(crate) fn pin(span: &Span) -> Option<Pinned> {
     let regions = lock(&REGIONS);
     let (_, region) = regions.range(..=span.address).next_back()?;
     let live = region.windows.iter().any(|window| window.id == span.window);
-    live.then(|| Pinned(Arc::clone(&region.backing)))
+    live.then(|| Pinned::new(&region.backing))
 }
 
 /// A span of queued work. The pages stay alive for it if the driver allocated them; see [`remove`].
@@ -225,7 +198,7 @@ pub(crate) struct Queued {
 
 impl Queued {
     pub(crate) fn new(span: Span) -> Queued {
-        let kept = pin(&span).filter(|Pinned(backing)| matches!(**backing, Backing::Block(_)));
+        let kept = pin(&span).filter(Pinned::is_block);
         Queued { span, kept }
     }
 
@@ -239,7 +212,7 @@ impl Queued {
 pub(super) fn pin_window(address: usize, len: usize) -> Option<(Window, Pinned)> {
     let regions = lock(&REGIONS);
     let (region, window) = look_up(&regions, address, len)?;
-    Some((window, Pinned(Arc::clone(&region.backing))))
+    Some((window, Pinned::new(&region.backing)))
 }
 
 /// The window nearest to an illegally accessed address: the live one that the access leaves, one that was freed, or the

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use cudarc::driver::sys::CUlibraryOption;
 
+use super::function::{self, Function, Settings};
 use super::image::{self, Refusal};
 use super::loaded::{self, Module};
 use super::options::Options;
@@ -13,11 +14,10 @@ use super::{exports as modules, table};
 
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
-use crate::context::{self, Owner};
+use crate::context;
 use crate::ffi::{In, Out, Text};
 use crate::handle;
-use crate::kernel::Function;
-use crate::kernel::function::Settings;
+use crate::owner::Owner;
 use crate::sync::lock;
 
 // Options: a table of host functions, which only the CUDA runtime passes, and a promise to keep the code alive.
@@ -63,8 +63,13 @@ pub(crate) fn kernel(handle: usize) -> Result<Arc<Kernel>, Code> {
     lock(&KERNELS).get(&handle).cloned().ok_or(INVALID_HANDLE)
 }
 
+/// The function of a handle. The handle of a library's kernel denotes its function in the current context.
+pub(crate) fn function(handle: usize) -> Result<Arc<Function>, Code> {
+    function::find(handle).map_or_else(|| kernel(handle)?.function(), Ok)
+}
+
 /// Removes the libraries' modules in a destroyed context.
-pub(super) fn release_all_of(owner: Owner) {
+pub(crate) fn release_all_of(owner: Owner) {
     let libraries: Vec<Arc<Library>> = lock(&LIBRARIES).values().cloned().collect();
     for library in libraries {
         lock(&library.modules).retain(|module| module.owner != owner);

@@ -1,65 +1,19 @@
-//! A program loaded into a context: memory for its variables, handles for its kernels.
+//! A program loaded into a context.
 
 use std::sync::Arc;
 
+use super::function::{Function, Settings};
 use super::image::Refusal;
-use crate::code::{Code, INVALID_PTX, OUT_OF_MEMORY, UNSUPPORTED_PTX_VERSION};
-use crate::context::{Context, Owner};
+use super::variables::Variables;
+use crate::code::{INVALID_PTX, UNSUPPORTED_PTX_VERSION};
+use crate::context::Context;
 use crate::device::COMPUTE_CAPABILITY;
 use crate::handle;
-use crate::kernel::Function;
-use crate::kernel::function::Settings;
-use crate::memory::table::{self, Window};
-use crate::memory::{Block, bytes};
+use crate::memory::bytes;
+use crate::owner::Owner;
 
 // The newest known PTX version, that of CUDA 13.5.
 const NEWEST: (u32, u32) = (9, 5);
-
-// A gap between variables, so that an overrun of one does not silently hit the next.
-const GAP: usize = 16;
-
-/// A module's variables, in device memory of their own that is freed on drop.
-pub(crate) struct Variables {
-    names: Vec<String>,
-    windows: Vec<Window>,
-    /// The size of the `.const` variables in bytes.
-    pub(crate) constant_bytes: u64,
-}
-
-impl Variables {
-    fn place(variables: &[ptx::Variable], owner: Owner) -> Result<Variables, Code> {
-        let mut ranges = Vec::with_capacity(variables.len());
-        let mut end = 0_usize;
-        for variable in variables {
-            let align = usize::try_from(variable.align).map_err(|_| OUT_OF_MEMORY)?.max(GAP);
-            let size = usize::try_from(variable.size).map_err(|_| OUT_OF_MEMORY)?;
-            let next = if end == 0 { 0 } else { end.checked_add(1).ok_or(OUT_OF_MEMORY)? };
-            let start = next.checked_next_multiple_of(align).ok_or(OUT_OF_MEMORY)?;
-            end = start.checked_add(size).ok_or(OUT_OF_MEMORY)?;
-            ranges.push(start..end);
-        }
-        let constant = variables.iter().filter(|variable| variable.space == ptx::Space::Const);
-        let constant_bytes = constant.map(|variable| variable.size).sum();
-        let names = variables.iter().map(|variable| variable.name.clone()).collect();
-        let windows = if ranges.is_empty() {
-            Vec::new()
-        } else {
-            let block = Block::device(end.max(1)).ok_or(OUT_OF_MEMORY)?;
-            table::insert_variables(block, end.max(1), &ranges, owner)
-        };
-        Ok(Variables { names, windows, constant_bytes })
-    }
-
-    fn addresses(&self) -> Vec<u64> {
-        self.windows.iter().map(|window| window.address as u64).collect()
-    }
-}
-
-impl Drop for Variables {
-    fn drop(&mut self) {
-        table::remove_variables(&self.windows);
-    }
-}
 
 /// A loaded module.
 pub(crate) struct Module {
@@ -99,8 +53,7 @@ impl Module {
 
     /// Address and size of a variable.
     pub(crate) fn variable(&self, name: &str) -> Option<(usize, usize)> {
-        let index = self.variables.names.iter().position(|known| known == name)?;
-        self.variables.windows.get(index).map(|window| (window.address, window.size))
+        self.variables.find(name)
     }
 
     /// The kernel of that name.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use super::function;
 use super::loaded::Module;
 use crate::code::{Code, INVALID_HANDLE};
-use crate::context::Owner;
-use crate::kernel::function;
+use crate::owner::Owner;
 use crate::sync::lock;
 
 static MODULES: LazyLock<Mutex<HashMap<usize, Arc<Module>>>> = LazyLock::new(Mutex::default);
@@ -36,7 +36,7 @@ pub(crate) fn count() -> usize {
 }
 
 /// Removes the modules of a destroyed context.
-pub(super) fn release_all_of(owner: Owner) {
+pub(crate) fn release_all_of(owner: Owner) {
     let gone: Vec<Arc<Module>> =
         lock(&MODULES).extract_if(|_, module| module.owner == owner).map(|(_, module)| module).collect();
     gone.iter().for_each(|module| function::remove(&module.functions));

@@ -7,13 +7,10 @@ use std::sync::LazyLock;
 
 use cudarc::driver::sys::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult};
 
-use crate::boundary::{Export, exports};
+use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
-use crate::control::base_name;
+use crate::control::site::{SITES, base_name};
 use crate::ffi::{In, Out, Text};
-use crate::{
-    context, copy, device, errors, event, external, init, kernel, memory, memset, module, pointer, stream, stubs,
-};
 
 const LEGACY_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_LEGACY_STREAM as u64;
 const PER_THREAD_STREAM: u64 = CUdriverProcAddress_flags::CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM as u64;
@@ -22,31 +19,8 @@ const FOUND: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS a
 const SYMBOL_NOT_FOUND: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND as u32;
 const VERSION_NOT_SUFFICIENT: u32 = CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT as u32;
 
-static SYMBOLS: LazyLock<HashMap<&'static str, usize>> = LazyLock::new(|| {
-    let files: [Vec<Export>; 15] = [
-        init::exports(),
-        errors::exports(),
-        exports(),
-        device::exports(),
-        context::exports(),
-        memory::exports(),
-        memset::exports(),
-        copy::exports(),
-        pointer::exports(),
-        stream::exports(),
-        event::exports(),
-        external::exports(),
-        module::exports(),
-        kernel::exports(),
-        stubs::exports(),
-    ];
-    files.concat().into_iter().collect()
-});
-
-/// Whether some exported driver function has this name, version suffixes aside.
-pub(crate) fn is_function(base: &str) -> bool {
-    SYMBOLS.keys().any(|symbol| base_name(symbol) == base)
-}
+static SYMBOLS: LazyLock<HashMap<&'static str, usize>> =
+    LazyLock::new(|| SITES.iter().map(|site| (site.name(), site.address())).collect());
 
 fn find(name: &str, version: i32, per_thread: bool) -> Result<usize, u32> {
     // Only base names are known, as with the real driver: the version picks the suffix.

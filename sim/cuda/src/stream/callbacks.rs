@@ -1,10 +1,11 @@
 //! Host functions and stream callbacks: the program's code, in the stream's order, always on its worker thread.
 
-use super::{Placement, table};
+use super::table;
 use crate::boundary::{self, exports};
 use crate::code::{INVALID_VALUE, Outcome, SUCCESS};
-use crate::context::Health;
 use crate::ffi::{HostFunction, StreamCallback};
+use crate::health::Health;
+use crate::queue::Placement;
 
 /// Not called once the context has failed, as with CUDA.
 fn launch(stream: usize, function: HostFunction, argument: usize) -> Outcome {

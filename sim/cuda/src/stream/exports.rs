@@ -2,15 +2,15 @@
 
 use cudarc::driver::sys::{CUevent_wait_flags, CUstreamCaptureStatus};
 
-use super::{GREATEST_PRIORITY, LEAST_PRIORITY, Placement, Stream, table};
+use super::{event, table};
 
 use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_READY, Outcome};
 use crate::context;
-use crate::event;
 use crate::ffi::Out;
+use crate::queue::{GREATEST_PRIORITY, LEAST_PRIORITY, NON_BLOCKING, Placement};
 
-const KNOWN_FLAGS: u32 = super::queue::NON_BLOCKING;
+const KNOWN_FLAGS: u32 = NON_BLOCKING;
 const WAIT_FLAGS: u32 = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL as u32;
 const NOT_CAPTURING: u32 = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32;
 
@@ -24,8 +24,7 @@ fn create_with_priority(out: Out<usize>, flags: u32, priority: i32) -> Outcome {
     if flags & !KNOWN_FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
-    let stream = Stream::new(&context, flags, priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY));
-    context.add_stream(stream.clone());
+    let stream = context.streams.create(flags, priority.clamp(GREATEST_PRIORITY, LEAST_PRIORITY));
     out.set(table::insert(stream))
 }
 

@@ -1,20 +1,10 @@
 //! Streams: queues of work in order, each with a worker thread of its own once it needs one.
 //!
-//! `queue` is the ordering, `table` the handles, `exports` the driver calls, `callbacks` the host functions,
-//! `values` the waits and writes on memory words.
+//! `crate::queue` is the ordering; `table` has the handles, `exports` the driver calls, `callbacks` the host functions,
+//! `values` the waits and writes on memory words, `event` the events.
 
 mod callbacks;
+pub(crate) mod event;
 mod exports;
-mod queue;
 pub(crate) mod table;
 mod values;
-
-use crate::boundary::Export;
-pub(crate) use queue::{Marker, Placement, Stream};
-
-pub(crate) const LEAST_PRIORITY: i32 = 0;
-pub(crate) const GREATEST_PRIORITY: i32 = -5;
-
-pub(crate) fn exports() -> Vec<Export> {
-    [exports::exports(), callbacks::exports(), values::exports()].concat()
-}

@@ -5,11 +5,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use cudarc::driver::sys::CUstream_flags;
 
-use super::Stream;
-
 use crate::code::{Code, INVALID_HANDLE};
-use crate::context::{self, Owner};
+use crate::context;
 use crate::handle;
+use crate::owner::Owner;
+use crate::queue::Stream;
 use crate::sync::lock;
 
 /// The default stream of the functions that name none: a null handle.
@@ -24,8 +24,8 @@ static STREAMS: LazyLock<Mutex<HashMap<usize, Arc<Stream>>>> = LazyLock::new(Mut
 /// `CU_STREAM_PER_THREAD` the calling thread's.
 pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
     match handle {
-        DEFAULT | LEGACY => Ok(context::current()?.legacy()),
-        PER_THREAD => Ok(context::current()?.per_thread()),
+        DEFAULT | LEGACY => Ok(context::current()?.streams.legacy()),
+        PER_THREAD => Ok(context::current()?.streams.per_thread()),
         _ => lock(&STREAMS).get(&handle).cloned().ok_or(INVALID_HANDLE),
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use cudarc::driver::sys::{CUstreamWaitValue_flags, CUstreamWriteValue_flags};
 
-use super::{Placement, table};
+use super::table;
 
 use crate::boundary::exports;
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::memory::bytes;
 use crate::memory::table::{Queued, Span, pin, span};
+use crate::queue::Placement;
 
 const GEQ: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as u32;
 const EQ: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as u32;

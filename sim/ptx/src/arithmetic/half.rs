@@ -1,7 +1,7 @@
 //! Arithmetic on f16 and bf16, alone and in pairs.
 #![expect(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
 
-use super::compare::{Comparison, floats};
+use super::comparison::Comparison;
 use super::rounding::{self, NEAREST};
 use super::{Binary, Ternary, Unary};
 use crate::types::Type;
@@ -204,8 +204,8 @@ pub(crate) fn compare(type_: Type, comparison: Comparison, flushing: bool) -> Op
         ($n:ty, $($name:ident),+) => {
             match (comparison, flushing) {
                 $(
-                    (Comparison::$name, false) => |a, b| u64::from(floats(Comparison::$name, f64::from(<$n>::widen(a as u16)), f64::from(<$n>::widen(b as u16)))),
-                    (Comparison::$name, true) => |a, b| u64::from(floats(Comparison::$name, f64::from(<$n>::widen(flush::<$n, true>(a as u16))), f64::from(<$n>::widen(flush::<$n, true>(b as u16))))),
+                    (Comparison::$name, false) => |a, b| u64::from(Comparison::$name.holds(f64::from(<$n>::widen(a as u16)), f64::from(<$n>::widen(b as u16)))),
+                    (Comparison::$name, true) => |a, b| u64::from(Comparison::$name.holds(f64::from(<$n>::widen(flush::<$n, true>(a as u16))), f64::from(<$n>::widen(flush::<$n, true>(b as u16))))),
                 )+
                 _ => return None,
             }

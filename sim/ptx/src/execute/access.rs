@@ -1,34 +1,9 @@
 //! Loads and stores in every state space.
 
-use crate::op::{Access, Window};
-use crate::{FaultKind, Memory};
-
-/// The top bits of generic addresses of shared, local and parameter memory, which no global address has.
-const SHARED: u64 = 0xf100_0000_0000_0000;
-const LOCAL: u64 = 0xf200_0000_0000_0000;
-const PARAM: u64 = 0xf300_0000_0000_0000;
-const TOP: u64 = 0xff00_0000_0000_0000;
-
-/// The generic address of a window's start.
-pub(crate) fn window_base(window: Window) -> u64 {
-    match window {
-        Window::Shared => SHARED,
-        Window::Local => LOCAL,
-        Window::Param => PARAM,
-        Window::Global | Window::Generic => 0,
-    }
-}
-
-/// The state space of a generic address, and the address in it.
-pub(super) fn resolve(address: u64) -> (Window, u64) {
-    let window = match address & TOP {
-        SHARED => Window::Shared,
-        LOCAL => Window::Local,
-        PARAM => Window::Param,
-        _ => return (Window::Global, address),
-    };
-    (window, address & !TOP)
-}
+use crate::fault::FaultKind;
+use crate::memory::Memory;
+use crate::op::Access;
+use crate::window::Window;
 
 /// The memory visible to a thread.
 pub(super) struct View<'v> {
@@ -105,7 +80,7 @@ fn check(address: u64, access: Access) -> Result<(), FaultKind> {
 }
 
 fn locate(address: u64, window: Window) -> (Window, u64) {
-    if window == Window::Generic { resolve(address) } else { (window, address) }
+    if window == Window::Generic { Window::of(address) } else { (window, address) }
 }
 
 /// Little-endian, at most eight bytes.

@@ -1,9 +1,10 @@
 //! Executes a block: its threads take turns, warp by warp.
 
-use super::step::{Trouble, run};
-use super::thread::{Frames, State, Thread};
-use super::{Grid, barrier, warp};
-use crate::{Fault, FaultKind};
+use super::grid::Grid;
+use super::step::run;
+use super::thread::{Frames, State, Thread, Trouble};
+use super::{barrier, warp};
+use crate::fault::{Fault, FaultKind};
 use std::time::{Duration, Instant};
 
 /// The maximum number of turns of a warp in one turn of its block, while its lanes keep meeting.

@@ -2,8 +2,8 @@
 
 use super::access::{read, write};
 use super::thread::{Frame, Thread};
-use crate::FaultKind;
 use crate::arithmetic::mask;
+use crate::fault::FaultKind;
 use crate::link::{Linked, function_at};
 use crate::lower::MOST_LOCAL;
 use crate::op::{LOCAL_BASE, Place, Target, Transfer};

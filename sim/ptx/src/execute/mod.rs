@@ -8,45 +8,30 @@ mod access;
 mod barrier;
 mod block;
 mod call;
+mod grid;
 mod runtime;
 mod special;
 mod step;
 mod thread;
 mod warp;
 
-pub(crate) use access::window_base;
-
-use crate::link::Linked;
-use crate::{Fault, FaultKind, Launch, Memory};
+use crate::fault::{Fault, FaultKind};
+use crate::memory::Memory;
+use crate::program::Launch;
 use block::Block;
+use grid::Grid;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-use thread::{Frames, Thread};
+use std::time::Duration;
+use thread::Frames;
 
 /// The maximum number of blocks of a launch that run concurrently.
 pub const RESIDENT: usize = 32;
 /// The limit on registers and local memory of the resident blocks together, in bytes; one block always runs.
 const RESIDENT_BYTES: u64 = 1 << 30;
-/// The same on every GPU.
-const MOST_THREADS: u64 = 1024;
-/// More than the limit of any GPU.
-const MOST_SHARED: u64 = 1 << 20;
-
-/// The state that all blocks of a launch share.
-pub(crate) struct Grid<'l> {
-    pub(crate) program: &'l Linked,
-    pub(crate) memory: &'l dyn Memory,
-    pub(crate) kernel: &'l str,
-    /// The kernel's index among the functions.
-    pub(crate) entry: usize,
-    pub(crate) size: [u32; 3],
-    pub(crate) block_size: [u32; 3],
-    pub(crate) parameters: Vec<u8>,
-    pub(crate) dynamic_shared: u32,
-    pub(crate) dynamic_shared_base: u64,
-    pub(crate) shared_bytes: u64,
-    pub(crate) start: Instant,
+/// A launch that runs: its blocks are handed out one by one.
+struct Run<'l> {
+    grid: Grid<'l>,
     next_block: AtomicU64,
     stop: AtomicBool,
     fault: Mutex<Option<Fault>>,
@@ -58,82 +43,28 @@ pub(crate) struct Grid<'l> {
 ///
 /// The first [`Fault`]; the work of other threads is abandoned.
 pub fn run(launch: &Launch, memory: &dyn Memory) -> Result<(), Fault> {
-    let grid = grid(launch, memory)?;
+    let grid = Grid::new(launch, memory)?;
     let blocks = grid.blocks();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = usize::try_from(blocks).unwrap_or(usize::MAX).min(processors).max(1);
     let share = usize::try_from(blocks.div_ceil(workers as u64)).unwrap_or(usize::MAX);
     let fitting = usize::try_from(RESIDENT_BYTES / grid.block_bytes()).unwrap_or(usize::MAX);
     let capacity = share.min(RESIDENT.min(fitting).div_ceil(workers)).max(1);
+    let run = Run { grid, next_block: AtomicU64::new(0), stop: AtomicBool::new(false), fault: Mutex::new(None) };
     std::thread::scope(|scope| {
         for _ in 1..workers {
             // If the machine cannot start a thread, fewer run.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, || grid.work(capacity));
+            let _ = std::thread::Builder::new().spawn_scoped(scope, || run.work(capacity));
         }
-        grid.work(capacity);
+        run.work(capacity);
     });
-    match grid.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match run.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(fault) => Err(fault),
         None => Ok(()),
     }
 }
 
-/// Checks the launch's parameters.
-fn grid<'l>(launch: &'l Launch, memory: &'l dyn Memory) -> Result<Grid<'l>, Fault> {
-    let kernel = &launch.kernel;
-    let threads = launch.block.iter().map(|&length| u64::from(length)).try_fold(1u64, u64::checked_mul);
-    let most = kernel.max_threads().map_or(MOST_THREADS, |most| u64::from(most).min(MOST_THREADS));
-    let dynamic_shared_base = kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align);
-    let shared_bytes = dynamic_shared_base + u64::from(launch.dynamic_shared);
-    let problem = if launch.grid.contains(&0) || launch.block.contains(&0) {
-        "the grid or the block is empty".to_owned()
-    } else if launch.grid.iter().map(|&length| u64::from(length)).try_fold(1u64, u64::checked_mul).is_none() {
-        "the grid has too many blocks".to_owned()
-    } else if threads.is_none_or(|threads| threads > most) {
-        format!("the block {:?} has more than {most} threads", launch.block)
-    } else if kernel.required_block().is_some_and(|required| required != launch.block) {
-        format!("the block {:?} is not the one that .reqntid demands", launch.block)
-    } else if shared_bytes > MOST_SHARED {
-        format!("{shared_bytes} bytes of shared memory are more than {MOST_SHARED}")
-    } else {
-        String::new()
-    };
-    if !problem.is_empty() {
-        return Err(Fault { detail: problem, ..Fault::new(FaultKind::InvalidLaunch, kernel.name()) });
-    }
-    let mut parameters = launch.parameters.clone();
-    parameters.resize(kernel.parameter_bytes(), 0);
-    Ok(Grid {
-        program: &kernel.program,
-        memory,
-        kernel: kernel.name(),
-        entry: kernel.linked().head.function,
-        size: launch.grid,
-        block_size: launch.block,
-        parameters,
-        dynamic_shared: launch.dynamic_shared,
-        dynamic_shared_base,
-        shared_bytes,
-        start: Instant::now(),
-        next_block: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
-        fault: Mutex::new(None),
-    })
-}
-
-impl Grid<'_> {
-    fn blocks(&self) -> u64 {
-        self.size.iter().map(|&length| u64::from(length)).product()
-    }
-
-    /// The memory of a block while all of its threads are active, in bytes.
-    fn block_bytes(&self) -> u64 {
-        let entry = &self.program.functions[self.entry];
-        let thread = entry.function.local_bytes + 8 * entry.frame.len() as u64 + size_of::<Thread>() as u64;
-        let threads: u64 = self.block_size.iter().map(|&length| u64::from(length)).product();
-        thread * threads + self.shared_bytes
-    }
-
+impl Run<'_> {
     /// Runs blocks until none is left.
     fn work(&self, capacity: usize) {
         let mut resident: Vec<Block<'_>> = Vec::new();
@@ -158,8 +89,8 @@ impl Grid<'_> {
         let (mut ended, mut wake) = (false, Some(Duration::MAX));
         for block in resident.iter_mut() {
             // A block's turn may take a tenth of a second.
-            if self.memory.interrupted() {
-                return Err(Fault::new(FaultKind::Interrupted, self.kernel));
+            if self.grid.memory.interrupted() {
+                return Err(Fault::new(FaultKind::Interrupted, self.grid.kernel));
             }
             block.turn(frames)?;
             ended |= block.has_ended();
@@ -177,15 +108,15 @@ impl Grid<'_> {
     }
 
     fn start_block(&self) -> Option<Block<'_>> {
-        let blocks = self.blocks();
+        let blocks = self.grid.blocks();
         let next = self
             .next_block
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| (next < blocks).then_some(next + 1));
         let index = next.ok()?;
-        let (width, height) = (u64::from(self.size[0]), u64::from(self.size[1]));
+        let (width, height) = (u64::from(self.grid.size[0]), u64::from(self.grid.size[1]));
         let place = [index % width, index / width % height, index / width / height];
         // Each is smaller than the grid's length in its dimension.
-        Some(Block::new(self, place.map(|at| u32::try_from(at).unwrap_or(u32::MAX))))
+        Some(Block::new(&self.grid, place.map(|at| u32::try_from(at).unwrap_or(u32::MAX))))
     }
 
     fn report(&self, fault: Fault) {

@@ -1,11 +1,11 @@
 //! The device runtime: `vprintf` and `__assertfail`.
 
-use super::Grid;
 use super::access::{View, read};
-use super::step::Trouble;
-use super::thread::Thread;
-use crate::FaultKind;
-use crate::op::{Access, Place, Window};
+use super::grid::Grid;
+use super::thread::{Thread, Trouble};
+use crate::fault::FaultKind;
+use crate::op::{Access, Place};
+use crate::window::Window;
 use std::io::Write;
 
 /// The maximum length of a text.

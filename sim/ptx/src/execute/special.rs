@@ -1,6 +1,6 @@
 //! Special registers.
 
-use super::Grid;
+use super::grid::Grid;
 use crate::op::Special;
 use std::time::{SystemTime, UNIX_EPOCH};
 

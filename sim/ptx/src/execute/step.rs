@@ -1,32 +1,18 @@
 //! The inner loop: runs one thread until it waits, ends, faults or its turn is over.
 
-use super::Grid;
-use super::access::{View, resolve};
+use super::access::View;
+use super::grid::Grid;
 use super::special::special;
-use super::thread::{State, Thread};
+use super::thread::{State, Thread, Trouble};
 use super::{call, runtime};
-use crate::FaultKind;
 use crate::arithmetic::mask;
+use crate::fault::FaultKind;
 use crate::op::{Atomic, BarrierKind, CARRY, Op, Slot, Target};
+use crate::window::Window;
 use std::time::{Duration, Instant};
 
 /// The maximum number of backward jumps and calls in one turn.
 const TURN: u32 = 256;
-
-/// The reason why a thread cannot continue.
-#[derive(Debug)]
-pub(super) struct Trouble {
-    pub(super) kind: FaultKind,
-    pub(super) address: u64,
-    pub(super) bytes: u32,
-    pub(super) detail: String,
-}
-
-impl From<FaultKind> for Trouble {
-    fn from(kind: FaultKind) -> Trouble {
-        Trouble { kind, address: 0, bytes: 0, detail: String::new() }
-    }
-}
 
 /// The reason why the loop over one frame's operations ended.
 enum Leave {
@@ -192,7 +178,7 @@ fn frame(
                 }
             }
             Op::InWindow { d, a, window } => {
-                let inside = resolve(get!(a)).0 == *window;
+                let inside = Window::of(get!(a)).0 == *window;
                 // Constants belong to no other space, although they are stored among the global variables.
                 get!(d) = u64::from(inside && !grid.program.is_constant(get!(a)));
             }

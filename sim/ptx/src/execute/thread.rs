@@ -1,5 +1,6 @@
-//! The state of one thread of a kernel.
+//! The state of one thread of a kernel, and the trouble that ends it.
 
+use crate::fault::FaultKind;
 use crate::link::Linked;
 use crate::op::{LOCAL_BASE, Slot};
 use std::time::Instant;
@@ -16,6 +17,21 @@ pub(super) enum State {
     /// is at the instruction.
     AtWarp(Option<u32>),
     Exited,
+}
+
+/// The reason why a thread cannot continue.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) kind: FaultKind,
+    pub(super) address: u64,
+    pub(super) bytes: u32,
+    pub(super) detail: String,
+}
+
+impl From<FaultKind> for Trouble {
+    fn from(kind: FaultKind) -> Trouble {
+        Trouble { kind, address: 0, bytes: 0, detail: String::new() }
+    }
 }
 
 /// An active call.

@@ -4,7 +4,8 @@ use super::arithmetic::type_of;
 use super::memory::{SCOPES, access_of, drop_cache_hints};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append};
 use crate::arithmetic::atomic;
-use crate::op::{Atomic, Op, Window};
+use crate::op::{Atomic, Op};
+use crate::window::Window;
 
 const OPERATIONS: [&str; 10] = ["add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"];
 

@@ -2,13 +2,14 @@
 
 use super::arithmetic::{style, type_of};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
-use crate::arithmetic::compare::{Comparison, compare};
+use crate::arithmetic::compare::compare;
+use crate::arithmetic::comparison::Comparison;
 use crate::arithmetic::convert::{Convert, extend};
 use crate::arithmetic::{Binary, rounding};
 use crate::ast::Operand;
-use crate::execute::window_base;
-use crate::op::{Op, Slot, Window};
+use crate::op::{Op, Slot};
 use crate::types::Type;
+use crate::window::Window;
 
 impl<'a> Lower<'_, 'a> {
     pub(super) fn data(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
@@ -262,7 +263,7 @@ impl<'a> Lower<'_, 'a> {
             self.emit(Op::Move { d, a });
             return Ok(());
         }
-        let b = self.value(window_base(window));
+        let b = self.value(window.base());
         let f: Binary = if to { u64::wrapping_sub } else { u64::wrapping_add };
         self.emit(Op::Binary { f, d, a, b });
         Ok(())

@@ -4,8 +4,9 @@ use super::arithmetic::type_of;
 use super::operand::number;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::ast::Operand;
-use crate::op::{Access, Op, Window};
+use crate::op::{Access, Op};
 use crate::types::Type;
+use crate::window::Window;
 
 pub(super) const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 /// Cache hints, which are ignored: there is no cache.

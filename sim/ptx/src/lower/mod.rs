@@ -17,23 +17,17 @@ mod symbols;
 mod synchronise;
 mod warp;
 
-pub(crate) use symbols::{MOST_PARAMETERS, SharedVariable, Symbol, Symbols, formals, kernel_parameters};
+pub(crate) use modifiers::UNSUPPORTED;
+pub(crate) use symbols::{MOST_LOCAL, MOST_PARAMETERS, SharedVariable, Symbol, Symbols, formals, kernel_parameters};
 
-use crate::LoadError;
 use crate::ast::{self, Declaration, Instruction, Operand, Statement};
+use crate::error::LoadError;
 use crate::op::{Constant, FIRST_SLOT, Function, Op, Slot};
 use crate::span::Span;
 use crate::types::Space;
-use modifiers::Modifiers;
+use modifiers::{Lowered, Modifiers};
 use scope::{Entity, Scopes};
 use std::collections::HashMap;
-
-/// Only the reason of an error: the caller adds the instruction's line and text.
-type Lowered<T> = Result<T, String>;
-
-/// The maximum local memory of a thread on any GPU.
-pub(crate) const MOST_LOCAL: u64 = 512 << 10;
-pub(crate) const UNSUPPORTED: &str = "instruction is not supported";
 
 pub(crate) struct Lower<'m, 'a> {
     symbols: &'m mut Symbols<'a>,

@@ -2,6 +2,11 @@
 
 use crate::types::Type;
 
+/// Only the reason of an error: the caller adds the instruction's line and text.
+pub(crate) type Lowered<T> = Result<T, String>;
+
+pub(crate) const UNSUPPORTED: &str = "instruction is not supported";
+
 #[derive(Debug)]
 pub(crate) struct Modifiers<'a> {
     left: Vec<&'a str>,

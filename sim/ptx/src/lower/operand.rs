@@ -6,8 +6,9 @@ use super::{Lower, Lowered, append};
 use crate::arithmetic::{Binary, mask};
 use crate::ast::Operand;
 use crate::lexer::Number;
-use crate::op::{Constant, LOCAL_BASE, Op, Slot, Special, Window};
+use crate::op::{Constant, LOCAL_BASE, Op, Slot, Special};
 use crate::types::Type;
+use crate::window::Window;
 
 impl<'a> Lower<'_, 'a> {
     /// A slot that starts as zero.

@@ -1,6 +1,6 @@
 //! The names of a function: registers, variables and labels, in scopes that braces nest.
 
-use super::Lowered;
+use super::modifiers::Lowered;
 use super::symbols::Symbol;
 use crate::ast::Declaration;
 use crate::op::{Formal, Place, Shape, Slot};

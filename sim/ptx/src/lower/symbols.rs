@@ -1,11 +1,13 @@
 //! The names of a module, and the layout of parameters.
 
-use super::{Lowered, MOST_LOCAL};
+use super::modifiers::Lowered;
 use crate::ast::{Declaration, Linkage, Signature};
 use crate::op::{FIRST_SLOT, Formal, Place, Shape};
 use crate::types::Space;
 use std::collections::HashMap;
 
+/// The maximum local memory of a thread on any GPU.
+pub(crate) const MOST_LOCAL: u64 = 512 << 10;
 /// More than the limit of any GPU.
 const MOST_SHARED: u64 = 1 << 20;
 /// PTX's limit is 32764 bytes.

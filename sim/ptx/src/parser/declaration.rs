@@ -1,8 +1,8 @@
 //! Parses variables, parameters and registers, and initial values.
 
 use super::Parser;
-use crate::LoadError;
 use crate::ast::{Declaration, Initial, Linkage};
+use crate::error::LoadError;
 use crate::lexer::{Kind, Number};
 use crate::span::Span;
 use crate::types::{Space, Type};

@@ -1,8 +1,8 @@
 //! Parses kernels and functions: their signatures, and the statements of their bodies.
 
 use super::Parser;
-use crate::LoadError;
 use crate::ast::{Declaration, Function, Signature, Statement};
+use crate::error::LoadError;
 use crate::lexer::Kind;
 use crate::span::Span;
 

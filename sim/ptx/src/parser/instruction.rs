@@ -1,8 +1,8 @@
 //! Parses instructions and their operands.
 
 use super::Parser;
-use crate::LoadError;
 use crate::ast::{Guard, Instruction, Operand};
+use crate::error::LoadError;
 use crate::lexer::Kind;
 use crate::lower::{UNSUPPORTED, is_known};
 use crate::span::Span;

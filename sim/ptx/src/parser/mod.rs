@@ -4,8 +4,8 @@ mod declaration;
 mod function;
 mod instruction;
 
-use crate::LoadError;
 use crate::ast::{Linkage, Source};
+use crate::error::LoadError;
 use crate::lexer::{Kind, Number, Token, tokens};
 use crate::span::Span;
 

@@ -1,18 +1,20 @@
-//! One stream's queue, its worker thread, and the order between streams.
+//! One stream's queue, its worker thread, and the order between the streams of a context.
 //!
 //! Every piece of work has a ticket, which passes when the work is done. Work starts when the previous ticket and every
 //! marker that it waits for have passed. Plain work on an idle stream runs in the calling thread, unless
 //! `SIMCUDA_ASYNC=1` is set.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Weak};
+use std::thread::ThreadId;
 
 use cudarc::driver::sys::CUstream_flags;
 
 use crate::code::{Code, OPERATING_SYSTEM, Outcome, UNKNOWN};
-use crate::context::{Context, Health, Owner};
 use crate::handle;
+use crate::health::Health;
+use crate::owner::Owner;
 use crate::sync::{lock, wait};
 
 type Work = Box<dyn FnOnce(&Health) + Send>;
@@ -53,7 +55,8 @@ pub(crate) struct Stream {
     pub(crate) priority: i32,
     pub(crate) owner: Owner,
     pub(crate) health: Arc<Health>,
-    context: Weak<Context>,
+    // The streams of its context, itself among them.
+    siblings: Weak<Streams>,
     legacy: bool,
     state: Mutex<State>,
     changed: Condvar,
@@ -79,27 +82,19 @@ impl Marker {
     }
 }
 
+pub(crate) const LEAST_PRIORITY: i32 = 0;
+pub(crate) const GREATEST_PRIORITY: i32 = -5;
 pub(crate) const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
 
 impl Stream {
-    /// A stream of the context with these flags.
-    pub(crate) fn new(context: &Arc<Context>, flags: u32, priority: i32) -> Arc<Stream> {
-        let health = Arc::clone(&context.health);
-        Arc::new(Stream { flags, priority, ..Stream::blank(Arc::downgrade(context), context.owner(), health, false) })
-    }
-
-    /// A default stream: the legacy one of the context, or one for a thread.
-    pub(crate) fn default_of(context: Weak<Context>, owner: Owner, health: Arc<Health>, legacy: bool) -> Arc<Stream> {
-        Arc::new(Stream::blank(context, owner, health, legacy))
-    }
-
-    fn blank(context: Weak<Context>, owner: Owner, health: Arc<Health>, legacy: bool) -> Stream {
+    fn new(siblings: Weak<Streams>, owner: Owner, health: Arc<Health>) -> Stream {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Stream { id: handle::next_id(), flags: 0, priority: 0, owner, health, context, legacy, state, changed }
+        let (id, flags, priority, legacy) = (handle::next_id(), 0, 0, false);
+        Stream { id, flags, priority, owner, health, siblings, legacy, state, changed }
     }
 
     /// The point after all work that was submitted so far.
-    pub(crate) fn tail(self: &Arc<Self>) -> Marker {
+    fn tail(self: &Arc<Self>) -> Marker {
         Marker { stream: Arc::clone(self), ticket: lock(&self.state).submitted }
     }
 
@@ -110,21 +105,21 @@ impl Stream {
     }
 
     /// Whether the stream was closed and has no work left.
-    pub(crate) fn finished(&self) -> bool {
+    fn finished(&self) -> bool {
         let state = lock(&self.state);
         state.closed && state.idle()
     }
 
     /// The markers that the stream's next work implicitly waits for: the legacy stream and the blocking streams of a
     /// context wait for each other.
-    pub(crate) fn before_next(&self) -> Vec<Marker> {
-        let Some(context) = self.context.upgrade() else { return Vec::new() };
+    fn before_next(&self) -> Vec<Marker> {
+        let Some(siblings) = self.siblings.upgrade() else { return Vec::new() };
         let mut markers = Vec::new();
         if self.legacy {
-            let blocking = context.other_streams().into_iter().filter(|other| other.flags & NON_BLOCKING == 0);
+            let blocking = siblings.others().into_iter().filter(|other| other.flags & NON_BLOCKING == 0);
             markers.extend(blocking.map(|stream| stream.tail()));
         } else if self.flags & NON_BLOCKING == 0 {
-            markers.push(context.legacy().tail());
+            markers.push(siblings.legacy.tail());
         }
         markers.retain(|marker| !marker.passed());
         markers
@@ -228,6 +223,80 @@ impl Stream {
         }
         lock(&self.state).completed = job.ticket;
         self.changed.notify_all();
+    }
+}
+
+/// The streams of a context.
+pub(crate) struct Streams {
+    owner: Owner,
+    health: Arc<Health>,
+    legacy: Arc<Stream>,
+    per_thread: Mutex<HashMap<ThreadId, Arc<Stream>>>,
+    // The program's streams, and destroyed streams that still have work.
+    created: Mutex<Vec<Arc<Stream>>>,
+}
+
+impl Streams {
+    /// The streams of a new context.
+    pub(crate) fn new(owner: Owner, health: &Arc<Health>) -> Arc<Streams> {
+        Arc::new_cyclic(|streams| {
+            let legacy = Stream { legacy: true, ..Stream::new(streams.clone(), owner, Arc::clone(health)) };
+            let (health, legacy) = (Arc::clone(health), Arc::new(legacy));
+            Streams { owner, health, legacy, per_thread: Mutex::default(), created: Mutex::default() }
+        })
+    }
+
+    fn stream(self: &Arc<Self>) -> Stream {
+        Stream::new(Arc::downgrade(self), self.owner, Arc::clone(&self.health))
+    }
+
+    /// The legacy default stream.
+    pub(crate) fn legacy(&self) -> Arc<Stream> {
+        Arc::clone(&self.legacy)
+    }
+
+    /// The calling thread's own default stream.
+    pub(crate) fn per_thread(self: &Arc<Self>) -> Arc<Stream> {
+        let mut streams = lock(&self.per_thread);
+        let new = || Arc::new(self.stream());
+        Arc::clone(streams.entry(std::thread::current().id()).or_insert_with(new))
+    }
+
+    /// A new stream of the program with these flags.
+    pub(crate) fn create(self: &Arc<Self>, flags: u32, priority: i32) -> Arc<Stream> {
+        let stream = Arc::new(Stream { flags, priority, ..self.stream() });
+        lock(&self.created).push(Arc::clone(&stream));
+        stream
+    }
+
+    // All streams except the legacy one, without destroyed streams that are done.
+    fn others(&self) -> Vec<Arc<Stream>> {
+        let mut streams = lock(&self.created);
+        streams.retain(|stream| !stream.finished());
+        let mut all = streams.clone();
+        drop(streams);
+        all.extend(lock(&self.per_thread).values().cloned());
+        all
+    }
+
+    /// Waits for all work; returns the context's error, if any.
+    pub(crate) fn synchronize(&self) -> Outcome {
+        let streams = self.others();
+        self.legacy.tail().wait();
+        for stream in streams {
+            stream.tail().wait();
+        }
+        self.health.check()
+    }
+
+    /// Refuses further work on every stream.
+    pub(crate) fn close(&self) {
+        for stream in self.others() {
+            stream.close();
+        }
+        self.legacy.close();
+        lock(&self.created).clear();
+        lock(&self.per_thread).clear();
     }
 }
 

@@ -2,10 +2,10 @@
 //! The test controls, as C functions. They are no part of the CUDA driver API, are never counted or failed, and
 //! may be called from any thread at any time. The crate's own page describes them.
 
-use std::sync::atomic::Ordering;
-
-use super::{ALL_CALLS, base_name, faults, site};
 use crate::code::{INVALID_VALUE, SUCCESS};
+use crate::control;
+use crate::control::faults;
+use crate::control::site::{base_name, calls_of};
 use crate::ffi::{Out, Text, write_text};
 use crate::kernel::fault;
 use crate::ledger;
@@ -26,8 +26,8 @@ extern "C" fn simcuda_live_objects_of(noun: Text<'_>) -> usize {
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_calls(function: Text<'_>) -> u64 {
     match function.read() {
-        Some(name) => site::calls_of(base_name(name)),
-        None => ALL_CALLS.load(Ordering::Relaxed),
+        Some(name) => calls_of(base_name(name)),
+        None => control::all_calls(),
     }
 }
 

@@ -6,31 +6,29 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use super::old::Prepared;
+use super::variables::Variables;
 
-use crate::code::Code;
-use crate::context::Owner;
 use crate::device;
 use crate::handle;
-use crate::module::{Variables, library};
+use crate::owner::Owner;
 use crate::sync::lock;
 
-pub(super) const MAX_THREADS: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+pub(crate) const MAX_THREADS: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
 const MAX_SHARED_PER_BLOCK: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK;
 
 /// The settable attributes of a kernel.
 pub(crate) struct Settings {
-    pub(super) values: Mutex<Values>,
+    pub(crate) values: Mutex<Values>,
 }
 
 /// The values of [`Settings`].
 #[derive(Clone, Copy)]
-pub(super) struct Values {
-    pub(super) max_dynamic_shared: u64,
+pub(crate) struct Values {
+    pub(crate) max_dynamic_shared: u64,
     /// The share of shared memory in the unified cache, in percent; -1 leaves it to the driver.
-    pub(super) carveout: i32,
-    pub(super) any_cluster_size: i32,
-    pub(super) cluster_policy: i32,
+    pub(crate) carveout: i32,
+    pub(crate) any_cluster_size: i32,
+    pub(crate) cluster_policy: i32,
 }
 
 impl Settings {
@@ -41,32 +39,46 @@ impl Settings {
         Arc::new(Settings { values: Mutex::new(values) })
     }
 
-    pub(super) fn get(&self) -> Values {
+    pub(crate) fn get(&self) -> Values {
         *lock(&self.values)
     }
 }
 
 /// The maximum number of threads in a block: the kernel's limit, or the device's.
-pub(super) fn most_threads(kernel: &ptx::Kernel) -> u64 {
+pub(crate) fn most_threads(kernel: &ptx::Kernel) -> u64 {
     kernel.max_threads().map_or(device::limit(MAX_THREADS), u64::from)
 }
 
 /// The maximum dynamic shared memory of a block unless the program opted in to more.
-pub(super) fn usual_dynamic_shared(kernel: &ptx::Kernel) -> u64 {
+pub(crate) fn usual_dynamic_shared(kernel: &ptx::Kernel) -> u64 {
     device::limit(MAX_SHARED_PER_BLOCK).saturating_sub(kernel.shared_bytes())
+}
+
+/// The stored launch parameters of a function.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    pub(crate) block: [u32; 3],
+    pub(crate) dynamic_shared: u32,
+    pub(crate) parameters: Vec<u8>,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        Prepared { block: [1; 3], dynamic_shared: 0, parameters: Vec::new() }
+    }
 }
 
 /// A kernel in a context.
 pub(crate) struct Function {
     pub(crate) handle: usize,
     pub(crate) kernel: Arc<ptx::Kernel>,
-    pub(super) module: usize,
-    pub(super) owner: Owner,
-    pub(super) name: CString,
-    pub(super) settings: Arc<Settings>,
-    pub(super) prepared: Mutex<Prepared>,
+    pub(crate) module: usize,
+    pub(crate) owner: Owner,
+    pub(crate) name: CString,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) prepared: Mutex<Prepared>,
     /// Kept alive by launches that may use them.
-    pub(super) variables: Arc<Variables>,
+    pub(crate) variables: Arc<Variables>,
 }
 
 impl Function {
@@ -85,19 +97,18 @@ impl Function {
 
 static FUNCTIONS: LazyLock<Mutex<HashMap<usize, Arc<Function>>>> = LazyLock::new(Mutex::default);
 
-/// The function of a handle. The handle of a library's kernel denotes its function in the current context.
-pub(super) fn get(handle: usize) -> Result<Arc<Function>, Code> {
-    let function = lock(&FUNCTIONS).get(&handle).cloned();
-    function.map_or_else(|| library::kernel(handle)?.function(), Ok)
+/// The function of that handle, if it is a function's.
+pub(super) fn find(handle: usize) -> Option<Arc<Function>> {
+    lock(&FUNCTIONS).get(&handle).cloned()
 }
 
 /// Registers functions under their handles.
-pub(crate) fn insert(functions: &[Arc<Function>]) {
+pub(super) fn insert(functions: &[Arc<Function>]) {
     lock(&FUNCTIONS).extend(functions.iter().map(|function| (function.handle, Arc::clone(function))));
 }
 
 /// Removes functions.
-pub(crate) fn remove(functions: &[Arc<Function>]) {
+pub(super) fn remove(functions: &[Arc<Function>]) {
     let mut known = lock(&FUNCTIONS);
     functions.iter().for_each(|function| drop(known.remove(&function.handle)));
 }

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-use super::exports::check_flags;
-use super::{Context, table};
+use super::destroy::destroy;
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_CONTEXT, INVALID_DEVICE, Outcome};
+use crate::context::{Context, check_flags, table};
 use crate::device;
 use crate::ffi::Out;
 use crate::handle;
@@ -60,7 +60,7 @@ fn release(device: i32) -> Outcome {
     primary.retains.store(left, Ordering::Relaxed);
     if left == 0 {
         // A reset may have destroyed it already.
-        let _ = table::destroy(primary.handle);
+        let _ = destroy(primary.handle);
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ fn release(device: i32) -> Outcome {
 fn reset(device: i32) -> Outcome {
     let primary = of(device)?;
     let _flags = lock(&primary.flags);
-    let _ = table::destroy(primary.handle);
+    let _ = destroy(primary.handle);
     Ok(())
 }
 

@@ -6,12 +6,15 @@ use std::time::Instant;
 
 use cudarc::driver::sys::CUevent_flags;
 
+use super::table as streams;
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
-use crate::context::{self, Health, Owner};
+use crate::context;
 use crate::ffi::Out;
 use crate::handle;
-use crate::stream::{Marker, Placement, table as streams};
+use crate::health::Health;
+use crate::owner::Owner;
+use crate::queue::{Marker, Placement};
 use crate::sync::lock;
 
 const BLOCKING_SYNC: u32 = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;

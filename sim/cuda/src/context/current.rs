@@ -1,0 +1,30 @@
+//! The calling thread's current context, and the checks at the start of nearly every function.
+
+use std::sync::Arc;
+
+use super::state::Context;
+use super::{stack, table};
+use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT, Outcome};
+use crate::owner::Owner;
+
+/// The calling thread's current context. `CUDA_ERROR_INVALID_CONTEXT` without one,
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED` when it was destroyed.
+pub(crate) fn current() -> Result<Arc<Context>, Code> {
+    let handle = stack::top().ok_or(INVALID_CONTEXT)?;
+    table::find(handle).ok_or(CONTEXT_IS_DESTROYED)
+}
+
+/// The current context, if no asynchronous work failed in it.
+pub(crate) fn usable() -> Result<Arc<Context>, Code> {
+    let context = current()?;
+    context.health.check()?;
+    Ok(context)
+}
+
+/// The error that asynchronous work left in the owner's context, if that still lives.
+pub(crate) fn check_owner(owner: Owner) -> Outcome {
+    match table::find(owner.context) {
+        Some(context) if context.owner() == owner => context.health.check(),
+        _ => Ok(()),
+    }
+}

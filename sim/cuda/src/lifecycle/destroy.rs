@@ -1,0 +1,26 @@
+//! The end of a context, and of everything that it owns.
+
+use crate::code::Outcome;
+use crate::context::table;
+use crate::external;
+use crate::memory;
+use crate::module;
+use crate::stream;
+
+/// Removes a context from the table, lets its queued work finish, then releases everything that it owns. It stays on
+/// the threads' stacks.
+pub(super) fn destroy(context: usize) -> Outcome {
+    let context = table::remove(context)?;
+    let owner = context.owner();
+    context.health.close();
+    // There is no caller left to report the work's error to.
+    let _ = context.streams.synchronize();
+    context.streams.close();
+    stream::table::release_all_of(owner);
+    stream::event::release_all_of(owner);
+    module::library::release_all_of(owner);
+    module::table::release_all_of(owner);
+    memory::table::release_all_of(owner);
+    external::release_all_of(owner);
+    Ok(())
+}

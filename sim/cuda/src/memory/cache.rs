@@ -1,0 +1,108 @@
+//! The windows that the threads of a launch used last, with their pages pinned.
+//!
+//! Each thread has its own, behind a lock that it shares with no other thread unless there are more than [`SLOTS`].
+//! Removing a window from the table invalidates all caches before it returns, so no kernel accesses the pages
+//! afterwards, except launches that were told to keep them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use super::window::{Pinned, Window};
+use crate::sync::lock;
+
+const SLOTS: usize = 64;
+const REMEMBERED: usize = 8;
+
+static CACHES: Mutex<Vec<Weak<Cache>>> = Mutex::new(Vec::new());
+
+/// Looks a range up that is in no cache: its window, with its pages pinned.
+pub(super) type Find = fn(usize, usize) -> Option<Pages>;
+
+/// A window and its pages.
+pub(super) type Pages = (Window, Pinned);
+
+// On separate cache lines, against false sharing.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot(Mutex<Recent>);
+
+#[derive(Default)]
+struct Recent {
+    windows: Vec<Pages>,
+    last: usize,
+    oldest: usize,
+}
+
+impl Recent {
+    // Whether the range lies in one usable window, which is then pinned.
+    fn has(&mut self, address: usize, len: usize, kept: &Mutex<Vec<Pages>>, find: Find) -> bool {
+        if self.windows.get(self.last).is_some_and(|(window, _)| window.contains(address, len)) {
+            return true;
+        }
+        if let Some(index) = self.windows.iter().position(|(window, _)| window.contains(address, len)) {
+            self.last = index;
+            return true;
+        }
+        let among_kept = || lock(kept).iter().find(|(window, _)| window.contains(address, len)).cloned();
+        let Some(found) = find(address, len).or_else(among_kept) else { return false };
+        if self.windows.len() < REMEMBERED {
+            self.last = self.windows.len();
+            self.windows.push(found);
+        } else {
+            self.last = self.oldest;
+            self.windows[self.last] = found;
+            self.oldest = (self.oldest + 1) % REMEMBERED;
+        }
+        true
+    }
+}
+
+/// The cache of one launch.
+pub(super) struct Cache {
+    slots: [Slot; SLOTS],
+    // Windows that were freed since the launch was queued, and stay alive for it.
+    kept: Mutex<Vec<Pages>>,
+}
+
+/// Invalidates every cache. Windows removed from the table before this call are not accessed after it.
+pub(super) fn forget_all() {
+    let caches: Vec<Arc<Cache>> = lock(&CACHES).iter().filter_map(Weak::upgrade).collect();
+    for cache in caches {
+        for Slot(recent) in &cache.slots {
+            let forgotten = std::mem::take(&mut *lock(recent));
+            drop(forgotten);
+        }
+    }
+}
+
+/// Keeps a window that is about to be removed from the table usable for launches that are already queued.
+pub(super) fn keep(window: Window, pages: &Pinned) {
+    for cache in lock(&CACHES).iter().filter_map(Weak::upgrade) {
+        lock(&cache.kept).push((window, pages.clone()));
+    }
+}
+
+impl Cache {
+    /// The cache of a launch that is queued now.
+    pub(super) fn new() -> Arc<Cache> {
+        let cache = Arc::new(Cache { slots: std::array::from_fn(|_| Slot::default()), kept: Mutex::default() });
+        let mut caches = lock(&CACHES);
+        caches.retain(|cache| cache.strong_count() > 0);
+        caches.push(Arc::downgrade(&cache));
+        cache
+    }
+
+    /// Runs `access` while the range's window is pinned; `None` if the range lies in no usable one.
+    pub(super) fn access<T>(&self, address: usize, len: usize, find: Find, access: impl FnOnce() -> T) -> Option<T> {
+        let mut recent = lock(&self.slots[thread_number() % SLOTS].0);
+        recent.has(address, len, &self.kept, find).then(access)
+    }
+}
+
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}

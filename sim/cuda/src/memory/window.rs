@@ -1,0 +1,47 @@
+//! Windows, and the pages behind them.
+
+use std::sync::Arc;
+
+use crate::heap::Block;
+use crate::owner::Owner;
+use crate::vulkan::Import;
+
+/// The owner of a region's pages.
+#[expect(dead_code, reason = "the values are held, not read")]
+pub(crate) enum Backing {
+    Block(Block),
+    Import(Arc<Import>),
+    /// Registered host memory: its pages are the caller's.
+    Caller,
+}
+
+/// What one driver call handed out: a range of addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) id: u64,
+    pub(crate) address: usize,
+    pub(crate) size: usize,
+    pub(crate) owner: Owner,
+}
+
+impl Window {
+    /// Whether all of the range is in it.
+    pub(super) fn contains(&self, address: usize, len: usize) -> bool {
+        address >= self.address && len <= self.size && address - self.address <= self.size - len
+    }
+}
+
+/// Keeps a span's pages from being released while work runs on them.
+#[derive(Clone)]
+pub(crate) struct Pinned(Arc<Backing>);
+
+impl Pinned {
+    pub(super) fn new(pages: &Arc<Backing>) -> Pinned {
+        Pinned(Arc::clone(pages))
+    }
+
+    /// Whether the driver allocated the pages itself.
+    pub(super) fn is_block(&self) -> bool {
+        matches!(*self.0, Backing::Block(_))
+    }
+}

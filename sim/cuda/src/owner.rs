@@ -1,0 +1,19 @@
+//! The owner of an object: one incarnation of a context.
+
+use crate::handle;
+
+/// The incarnation of a context that owns an object. The handle alone is ambiguous: a primary context that is created
+/// again has the same one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) context: usize,
+    pub(crate) device: i32,
+    pub(crate) id: u64,
+}
+
+impl Owner {
+    /// A new incarnation of the context with this handle.
+    pub(crate) fn new(context: usize, device: i32) -> Owner {
+        Owner { context, device, id: handle::next_id() }
+    }
+}

@@ -1,0 +1,84 @@
+//! What all blocks of a launch share: the program, the memory, and the launch's shape.
+
+use super::thread::Thread;
+use crate::fault::{Fault, FaultKind};
+use crate::link::Linked;
+use crate::memory::Memory;
+use crate::program::Launch;
+use std::time::Instant;
+
+/// The same on every GPU.
+const MOST_THREADS: u64 = 1024;
+/// More than the limit of any GPU.
+const MOST_SHARED: u64 = 1 << 20;
+
+/// The state that all blocks of a launch share.
+pub(super) struct Grid<'l> {
+    pub(super) program: &'l Linked,
+    pub(super) memory: &'l dyn Memory,
+    pub(super) kernel: &'l str,
+    /// The kernel's index among the functions.
+    pub(super) entry: usize,
+    pub(super) size: [u32; 3],
+    pub(super) block_size: [u32; 3],
+    pub(super) parameters: Vec<u8>,
+    pub(super) dynamic_shared: u32,
+    pub(super) dynamic_shared_base: u64,
+    pub(super) shared_bytes: u64,
+    pub(super) start: Instant,
+}
+
+impl<'l> Grid<'l> {
+    /// The grid of a launch, whose parameters are checked.
+    pub(super) fn new(launch: &'l Launch, memory: &'l dyn Memory) -> Result<Self, Fault> {
+        let kernel = &launch.kernel;
+        let threads = launch.block.iter().map(|&length| u64::from(length)).try_fold(1u64, u64::checked_mul);
+        let most = kernel.max_threads().map_or(MOST_THREADS, |most| u64::from(most).min(MOST_THREADS));
+        let dynamic_shared_base = kernel.shared_bytes().next_multiple_of(kernel.program.dynamic_align);
+        let shared_bytes = dynamic_shared_base + u64::from(launch.dynamic_shared);
+        let problem = if launch.grid.contains(&0) || launch.block.contains(&0) {
+            "the grid or the block is empty".to_owned()
+        } else if launch.grid.iter().map(|&length| u64::from(length)).try_fold(1u64, u64::checked_mul).is_none() {
+            "the grid has too many blocks".to_owned()
+        } else if threads.is_none_or(|threads| threads > most) {
+            format!("the block {:?} has more than {most} threads", launch.block)
+        } else if kernel.required_block().is_some_and(|required| required != launch.block) {
+            format!("the block {:?} is not the one that .reqntid demands", launch.block)
+        } else if shared_bytes > MOST_SHARED {
+            format!("{shared_bytes} bytes of shared memory are more than {MOST_SHARED}")
+        } else {
+            String::new()
+        };
+        if !problem.is_empty() {
+            return Err(Fault { detail: problem, ..Fault::new(FaultKind::InvalidLaunch, kernel.name()) });
+        }
+        let mut parameters = launch.parameters.clone();
+        parameters.resize(kernel.parameter_bytes(), 0);
+        Ok(Self {
+            program: &kernel.program,
+            memory,
+            kernel: kernel.name(),
+            entry: kernel.linked().head.function,
+            size: launch.grid,
+            block_size: launch.block,
+            parameters,
+            dynamic_shared: launch.dynamic_shared,
+            dynamic_shared_base,
+            shared_bytes,
+            start: Instant::now(),
+        })
+    }
+
+    /// The number of blocks.
+    pub(super) fn blocks(&self) -> u64 {
+        self.size.iter().map(|&length| u64::from(length)).product()
+    }
+
+    /// The memory of a block while all of its threads are active, in bytes.
+    pub(super) fn block_bytes(&self) -> u64 {
+        let entry = &self.program.functions[self.entry];
+        let thread = entry.function.local_bytes + 8 * entry.frame.len() as u64 + size_of::<Thread>() as u64;
+        let threads: u64 = self.block_size.iter().map(|&length| u64::from(length)).product();
+        thread * threads + self.shared_bytes
+    }
+}

@@ -1,0 +1,177 @@
+//! The functions of device memory: allocation within the heaps' budgets, mapping, flush and invalidate.
+#![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
+
+use std::ffi::c_void;
+
+use ash::vk;
+
+use super::books::Taken;
+use super::catalog::profile;
+use super::device::DEVICES;
+use super::memory::{Mapping, Memory, shadow_of};
+use super::range::Mapped;
+use super::shadow::Shadow;
+use crate::interface::chain;
+
+pub(super) unsafe extern "system" fn allocate_memory(
+    device: vk::Device,
+    info: *const vk::MemoryAllocateInfo<'_>,
+    allocator: *const vk::AllocationCallbacks<'_>,
+    memory: *mut vk::DeviceMemory,
+) -> vk::Result {
+    // SAFETY: a live device of the caller's.
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    // SAFETY: Vulkan asks for a valid structure.
+    let mut info = unsafe { *info };
+    let size = info.allocation_size;
+    let Some(memory_type) = profile().types.get(info.memory_type_index as usize) else {
+        return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+    };
+    // SAFETY: the chain of the caller's structure.
+    let taken = if unsafe { is_import(info.p_next) } {
+        None
+    } else {
+        match Taken::from(known.place, memory_type.heap, size) {
+            None => return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+            taken => taken,
+        }
+    };
+    info.memory_type_index = known.driver_type;
+    // SAFETY: the caller's arguments with another type, alive during the call.
+    let result = unsafe { (known.next.fp_v1_0().allocate_memory)(device, &raw const info, allocator, memory) };
+    if result == vk::Result::SUCCESS {
+        // SAFETY: success means that it was written.
+        let handle = unsafe { *memory };
+        known.memories().insert(handle, Memory::new(size, memory_type, taken));
+    }
+    result
+}
+
+/// Whether a chain imports existing memory.
+///
+/// # Safety
+/// The chain is valid.
+unsafe fn is_import(p_next: *const c_void) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { chain(p_next) }.any(|(kind, _)| kind == vk::StructureType::IMPORT_MEMORY_FD_INFO_KHR)
+}
+
+pub(super) unsafe extern "system" fn free_memory(
+    device: vk::Device,
+    memory: vk::DeviceMemory,
+    allocator: *const vk::AllocationCallbacks<'_>,
+) {
+    // SAFETY: a live device of the caller's.
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
+    // Removed before the call, since afterwards the handle may belong to other memory.
+    let freed = known.memories().remove(&memory);
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { (known.next.fp_v1_0().free_memory)(device, memory, allocator) };
+    // Releases its bytes in the heap only now.
+    drop(freed);
+}
+
+pub(super) unsafe extern "system" fn map_memory(
+    device: vk::Device,
+    memory: vk::DeviceMemory,
+    offset: vk::DeviceSize,
+    size: vk::DeviceSize,
+    flags: vk::MemoryMapFlags,
+    pointer: *mut *mut c_void,
+) -> vk::Result {
+    // SAFETY: a live device of the caller's.
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let mut memories = known.memories();
+    let mappable = memories.get_mut(&memory).filter(|memory| memory.memory_type.is_visible());
+    let Some(found) = mappable.filter(|memory| memory.mapping.is_none() && offset < memory.size) else {
+        return vk::Result::ERROR_MEMORY_MAP_FAILED;
+    };
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { (known.next.fp_v1_0().map_memory)(device, memory, offset, size, flags, pointer) };
+    if result != vk::Result::SUCCESS {
+        return result;
+    }
+    let end = if size == vk::WHOLE_SIZE { found.size } else { offset + size };
+    let mapped = Mapped { offset, end, memory: found.size, atom: profile().atom };
+    // SAFETY: success means that it was written.
+    let device_view = unsafe { *pointer };
+    let shadow = if found.memory_type.is_coherent() {
+        None
+    } else {
+        // SAFETY: the driver's view of the mapping, which stays until it is unmapped.
+        match unsafe { shadow_of(device_view, &mapped) } {
+            None => return vk::Result::ERROR_MEMORY_MAP_FAILED,
+            shadow => shadow,
+        }
+    };
+    if let Some(shadow) = &shadow {
+        // SAFETY: the caller's output.
+        unsafe { *pointer = shadow.host().as_ptr().cast() };
+    }
+    found.mapping = Some(Mapping { mapped, shadow });
+    result
+}
+
+pub(super) unsafe extern "system" fn unmap_memory(device: vk::Device, memory: vk::DeviceMemory) {
+    // SAFETY: a live device of the caller's.
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
+    if let Some(found) = known.memories().get_mut(&memory) {
+        found.mapping = None;
+    }
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { (known.next.fp_v1_0().unmap_memory)(device, memory) };
+}
+
+pub(super) unsafe extern "system" fn flush_mapped_memory_ranges(
+    device: vk::Device,
+    count: u32,
+    ranges: *const vk::MappedMemoryRange<'_>,
+) -> vk::Result {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { carry("vkFlushMappedMemoryRanges", device, count, ranges, Shadow::flush) }
+}
+
+pub(super) unsafe extern "system" fn invalidate_mapped_memory_ranges(
+    device: vk::Device,
+    count: u32,
+    ranges: *const vk::MappedMemoryRange<'_>,
+) -> vk::Result {
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { carry("vkInvalidateMappedMemoryRanges", device, count, ranges, Shadow::invalidate) }
+}
+
+/// Copies the bytes of each range to the other side, by offsets within its mapping. A range that violates Vulkan's
+/// rules ends the process, also for coherent memory.
+///
+/// # Safety
+/// A live device, and `count` valid ranges.
+unsafe fn carry(
+    function: &str,
+    device: vk::Device,
+    count: u32,
+    ranges: *const vk::MappedMemoryRange<'_>,
+    across: impl Fn(&Shadow, usize, usize),
+) -> vk::Result {
+    // SAFETY: the caller's promise.
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    let memories = known.memories();
+    // SAFETY: the caller's promise: an array of this length, which Vulkan does not allow to be empty.
+    for range in unsafe { std::slice::from_raw_parts(ranges, count as usize) } {
+        let mapping = memories.get(&range.memory).and_then(|memory| memory.mapping.as_ref());
+        let Some(Mapping { mapped, shadow }) = mapping else {
+            broken(function, "the memory is not mapped (memory-00684)");
+        };
+        let (start, end) = mapped.check(range).unwrap_or_else(|rule| broken(function, &rule));
+        let within = |edge: vk::DeviceSize| usize::try_from(edge - mapped.offset).unwrap_or(usize::MAX);
+        if let Some(shadow) = shadow {
+            across(shadow, within(start), within(end));
+        }
+    }
+    vk::Result::SUCCESS
+}
+
+/// Ends the process with the rule that a call violates.
+fn broken(function: &str, rule: &str) -> ! {
+    eprintln!("vklayer: {function}: {rule}");
+    std::process::abort();
+}
