@@ -162,10 +162,11 @@ def sanitizers(log: Log) -> str:
     """Write one row for each that ran."""
     what = {
         "address": "AddressSanitizer, LeakSanitizer: the crate's tests, but for the exhaustive ones of copy plans",
-        "thread": "ThreadSanitizer: 16 threads of sequences, and of pools; nothing suppressed",
+        "thread": "ThreadSanitizer: 16 threads of sequences, of pools and of memory; nothing suppressed",
         "c": "AddressSanitizer, UBSan, LeakSanitizer and Valgrind: the C and C++ programs",
         "python": "AddressSanitizer: the Python tests, with the extension module and the simulator instrumented",
-        "miri": "Miri: the pure parts",
+        "miri": "Miri: what needs no driver",
+        "loom": "loom: every interleaving of what is lock-free",
     }
     results = {facts["name"]: facts["result"] for facts in log.facts["sanitizer"]}
     rows = [[words, results.get(name, "not run, or not clean")] for name, words in what.items()]

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests under the sanitizers, and under Miri what needs no driver, with the nightly compiler:
+# Runs the tests under the sanitizers, and under Miri what needs no driver, with the nightly compiler; and loom's models of
+# what is lock-free:
 #
-#     scripts/sanitize.sh [address | thread | c | python | miri]...      all of them by default
+#     scripts/sanitize.sh [loom | miri | address | thread | c | python]...      all of them by default
 #
 # Each has a folder of its own in cargo's target folder and builds everything anew there, the simulated driver and the
 # test layers included: some minutes the first time. VKGDR_STEPS is how many steps the sequences do under
@@ -35,8 +36,8 @@ address() (
     fi
 )
 
-# What pieces of memory stand in, sixteen threads of sequences, and the pools. The standard library is built anew, too:
-# else its locks are not seen.
+# What threads share: the pools, memory, streams, copies, and sixteen threads of sequences. The standard library is built
+# anew, too: else its locks are not seen.
 thread() (
     instrument thread
     rustup component add --toolchain nightly rust-src >/dev/null 2>&1 ||
@@ -44,9 +45,11 @@ thread() (
     export CARGO_UNSTABLE_BUILD_STD=std TSAN_OPTIONS="halt_on_error=1 history_size=7 ${TSAN_OPTIONS:-}"
     export VKGDR_STEPS=${VKGDR_STEPS:-10000}
     nightly scripts/sim.sh dev
-    nightly cargo test --quiet --locked --package vkgdr --lib -- memory::slab
+    # Every test that starts threads.
+    nightly cargo test --quiet --locked --package vkgdr --lib -- copy_engine device pool sync
+    nightly cargo test --quiet --locked --package vkgdr --test pool -- threads
+    nightly cargo test --quiet --locked --package vkgdr --test memory
     nightly cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture sixteen_threads
-    nightly cargo test --quiet --locked --package vkgdr --test pool -- --nocapture eight_threads
 )
 
 # C and C++ programs under AddressSanitizer, with the library as it is shipped: its own memory is Valgrind's to see.
@@ -77,14 +80,20 @@ miri() (
     # From elsewhere: the runner of .cargo/config.toml is not Miri's.
     cd "${TMPDIR:-/tmp}"
     nightly cargo miri test --manifest-path "$root/Cargo.toml" --locked --package vkgdr --lib -- \
-        access::range device::memory_type copy_engine::policy error flags memory::bindings memory::slab \
-        pool::classes pool::options pool::spans stream::copy
+        access::range copy_engine::policy device::deferred_frees device::memory_type error flags memory pool \
+        stream::copy sync
 )
 
-[ $# -gt 0 ] || set -- address thread c python miri
+# The models of src/sync.rs, in every interleaving and with every value that a load may give.
+loom() (
+    RUSTFLAGS='--cfg loom' cargo test --quiet --locked --package vkgdr --release --lib \
+        --target-dir "$whole_target/loom" loom_tests
+)
+
+[ $# -gt 0 ] || set -- loom miri address thread c python
 for part in "$@"; do
     case $part in
-        address | thread | c | python | miri) ;;
+        loom | miri | address | thread | c | python) ;;
         *) die "scripts/sanitize.sh: unknown part '$part'" ;;
     esac
     say "sanitizer: $part"
