@@ -235,13 +235,6 @@ impl Pending {
             Self::Context => cuda()?.context_synchronize(),
         }
     }
-
-    /// Forgets what CUDA destroyed with the context.
-    fn abandon(&mut self) {
-        if let Self::Event(event) = self {
-            event.abandon();
-        }
-    }
 }
 
 /// An allocation that the device may still use.
@@ -285,14 +278,18 @@ impl Deferred for DeferredFree {
     }
 
     fn release(self: Box<Self>) {
-        let Self { mut pending, allocation, context } = *self;
+        let Self { pending, allocation, context } = *self;
+        // Not dropped where the context is gone, also if a log line about that panics: CUDA destroyed the event with it.
+        let pending = ManuallyDrop::new(pending);
         // Outlives the visit to the context, which it may be what keeps alive.
         let _owner = allocation.owner().clone();
         match ContextEntry::enter(context, allocation) {
-            ContextEntry::Entered(_guard, allocation) => Self::release_now(pending, allocation),
-            ContextEntry::Gone => pending.abandon(),
+            ContextEntry::Entered(_guard, allocation) => {
+                Self::release_now(ManuallyDrop::into_inner(pending), allocation);
+            }
+            ContextEntry::Gone => {}
             // The device has finished, so that this is safe in whatever context is current.
-            ContextEntry::Refused(_, allocation) => Self::release_now(pending, allocation),
+            ContextEntry::Refused(_, allocation) => Self::release_now(ManuallyDrop::into_inner(pending), allocation),
         }
     }
 }

@@ -81,7 +81,9 @@ impl Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.pending.move_to_context(std::mem::take(&mut self.chunks));
+        if !self.chunks.is_empty() {
+            self.pending.move_to_context(std::mem::take(&mut self.chunks));
+        }
     }
 }
 
