@@ -135,7 +135,10 @@ impl Block {
 
     /// Releases the memory in its context, which is current while `guard` lives.
     fn release_within(&self, guard: ContextGuard, allocation: Allocation, binding: &Binding) -> Result<()> {
-        let released = match Self::finish(binding) {
+        let in_use = InUse { block: self, allocation: Some(allocation) };
+        let finished = Self::finish(binding);
+        let Some(allocation) = in_use.into_inner() else { return guard.leave() };
+        let released = match finished {
             Ok(None) => allocation.release(),
             Ok(Some(event)) => {
                 self.defer(allocation, Pending::Event(event));
@@ -174,6 +177,26 @@ impl Drop for Block {
     fn drop(&mut self) {
         if let Err(error) = self.release_once(&Binding::default()) {
             log::warn!("releasing memory: {error}");
+        }
+    }
+}
+
+/// An allocation that the device may still use. Deferred when dropped, such as by the panic of a logger.
+struct InUse<'a> {
+    block: &'a Block,
+    allocation: Option<Allocation>,
+}
+
+impl InUse<'_> {
+    fn into_inner(mut self) -> Option<Allocation> {
+        self.allocation.take()
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        if let Some(allocation) = self.allocation.take() {
+            self.block.defer(allocation, Pending::Context);
         }
     }
 }

@@ -175,3 +175,25 @@ fn an_event_that_went_with_its_context_is_not_destroyed_again() -> Result {
     assert_eq!(gpu.live_allocations(), before);
     Ok(())
 }
+
+#[test]
+fn memory_whose_event_fails_in_every_way_is_not_released_early() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("this needs the simulated CUDA driver") };
+    let (_context, gpu, _pool) = open()?;
+    let before = gpu.live_allocations();
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    assert_ne!(memory.device_ptr(), 0);
+    // SAFETY: the stream outlives the memory.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    let gate = stream.hold();
+    simcuda.fail("cuEventQuery", 1, codes::CAPTURED_EVENT);
+    simcuda.fail("cuEventDestroy", 1, codes::INVALID_HANDLE);
+    with_a_panic(|| drop(memory));
+    simcuda.clear_faults();
+    assert_eq!(gpu.live_allocations(), before + 1, "released while the stream may have used it");
+    gate.open();
+    gpu.collect();
+    assert_eq!(gpu.live_allocations(), before);
+    Ok(())
+}
