@@ -58,7 +58,7 @@ fuzz: ## fuzz the C library and PTX, SECONDS=60 each
 	@scripts/setup.sh rust vulkan lavapipe
 	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
 
-sanitize: ## run the tests under sanitizers (nightly Rust)
+sanitize: ## loom, Miri, sanitizers (nightly Rust)
 	@scripts/setup.sh rust vulkan lavapipe c python
 	@scripts/sanitize.sh
 

@@ -162,11 +162,12 @@ def passed(log: Log) -> str:
 def sanitizers(log: Log) -> str:
     """Write one row for each sanitizer."""
     what = {
-        "address": "AddressSanitizer, LeakSanitizer: the crate's tests",
-        "thread": "ThreadSanitizer: 16 threads of sequences, 8 threads of pools, the copy counters; no suppressions",
+        "address": "AddressSanitizer, LeakSanitizer: the crate's tests, but for the exhaustive ones of copy plans",
+        "thread": "ThreadSanitizer: 16 threads of sequences, of pools and of memory; nothing suppressed",
         "c": "AddressSanitizer, UBSan, LeakSanitizer and Valgrind: the C and C++ programs",
         "python": "AddressSanitizer: the Python tests, with the extension module and the simulator instrumented",
-        "miri": "Miri: the modules that call no driver",
+        "miri": "Miri: what needs no driver",
+        "loom": "loom: every interleaving of what is lock-free",
     }
     results = {facts["name"]: facts["result"] for facts in log.facts["sanitizer"]}
     rows = [[words, results.get(name, "not run, or failed")] for name, words in what.items()]

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests under the sanitizers, and the modules that call no driver under Miri, with the nightly compiler:
+# Runs the tests under the sanitizers, and under Miri what needs no driver, with the nightly compiler; and loom's models of
+# what is lock-free:
 #
-#     scripts/sanitize.sh [address | thread | c | python | miri]...      all of them by default
+#     scripts/sanitize.sh [loom | miri | address | thread | c | python]...      all of them by default
 #
 # Each part has a folder of its own in cargo's target folder and builds everything there, the simulated driver and the
 # test layers included, which takes minutes the first time. VKGDR_STEPS is the number of steps of the sequences under
@@ -35,7 +36,8 @@ address() (
     fi
 )
 
-# The tests with threads under ThreadSanitizer. The standard library is rebuilt, since the sanitizer must see its locks.
+# What threads share: the pools, memory, streams, copies, and sixteen threads of sequences. The standard library is built
+# anew, too: else its locks are not seen.
 thread() (
     instrument thread
     rustup component add --toolchain nightly rust-src >/dev/null 2>&1 ||
@@ -43,9 +45,11 @@ thread() (
     export CARGO_UNSTABLE_BUILD_STD=std TSAN_OPTIONS="halt_on_error=1 history_size=7 ${TSAN_OPTIONS:-}"
     export VKGDR_STEPS=${VKGDR_STEPS:-10000}
     nightly scripts/sim.sh dev
-    nightly cargo test --quiet --locked --package vkgdr --lib -- copy_engine::counters
+    # Every test that starts threads.
+    nightly cargo test --quiet --locked --package vkgdr --lib -- copy_engine device pool sync
+    nightly cargo test --quiet --locked --package vkgdr --test pool -- threads
+    nightly cargo test --quiet --locked --package vkgdr --test memory
     nightly cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture sixteen_threads
-    nightly cargo test --quiet --locked --package vkgdr --test pool -- --nocapture eight_threads
 )
 
 # C and C++ programs under AddressSanitizer and Valgrind, with the shipped library. It is not instrumented: Valgrind
@@ -77,14 +81,20 @@ miri() (
     # Outside the sources, so that cargo does not find the runner of .cargo/config.toml.
     cd "${TMPDIR:-/tmp}"
     nightly cargo miri test --manifest-path "$root/Cargo.toml" --locked --package vkgdr --lib -- \
-        access::range copy_engine::policy device::memory_type driver::fill_pattern error pool::arena pool::classes \
-        pool::options pool::thread_cache stream::copy
+        access::range copy_engine::policy device::deferred_frees device::memory_type error flags memory pool \
+        stream::copy sync
 )
 
-[ $# -gt 0 ] || set -- address thread c python miri
+# The models of src/sync.rs, in every interleaving and with every value that a load may give.
+loom() (
+    RUSTFLAGS='--cfg loom' cargo test --quiet --locked --package vkgdr --release --lib \
+        --target-dir "$whole_target/loom" loom_tests
+)
+
+[ $# -gt 0 ] || set -- loom miri address thread c python
 for part in "$@"; do
     case $part in
-        address | thread | c | python | miri) ;;
+        loom | miri | address | thread | c | python) ;;
         *) die "scripts/sanitize.sh: unknown part '$part'" ;;
     esac
     say "sanitizer: $part"

@@ -1,17 +1,17 @@
 //! The atomics and cells of `sync`: the standard library's, or loom's under `--cfg loom`.
 //!
-//! `RUSTFLAGS='--cfg loom' cargo test --release --lib --target-dir target/loom loom_tests` runs the models.
+//! `scripts/sanitize.sh loom` runs the models.
 #![cfg_attr(not(all(test, loom)), forbid(unsafe_code))]
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
     cell::{MutPtr, UnsafeCell},
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering},
     thread::yield_now,
 };
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::{
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering},
     thread::yield_now,
 };
 

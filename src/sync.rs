@@ -1,12 +1,14 @@
-//! A reference count and a try-lock, of which loom checks every interleaving; and a single flight.
+//! A reference count, a try-lock and a lazy box, of which loom checks every interleaving; and a single flight.
 #![expect(unsafe_code, reason = "reaches a value by one thread at a time")]
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use crate::loom::{AtomicBool, AtomicU32, MutPtr, Ordering, UnsafeCell, yield_now};
+use crate::loom::{AtomicBool, AtomicPtr, AtomicU32, MutPtr, Ordering, UnsafeCell, yield_now};
 
 /// A count of references, 0 while there are none.
 #[derive(Debug)]
@@ -122,6 +124,65 @@ impl<T> TryLock<T> {
     }
 }
 
+/// A value on the heap, made when it is first wanted.
+#[derive(Debug)]
+pub(crate) struct LazyBox<T>(AtomicPtr<T>, PhantomData<Option<Box<T>>>);
+
+impl<T> Default for LazyBox<T> {
+    fn default() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()), PhantomData)
+    }
+}
+
+impl<T> LazyBox<T> {
+    /// Whether there is no value. Another thread may be making one.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The value, if there is one.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        // Acquire: what was done to make the value is visible.
+        // SAFETY: null, or a box that stays until `take`, which nobody can call while this is borrowed.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Takes the value.
+    pub(crate) fn take(&mut self) -> Option<Box<T>> {
+        let value = NonNull::new(self.0.load(Ordering::Relaxed))?;
+        self.0.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: `get_or_default` made it from a box, and nothing refers to it: this is borrowed exclusively.
+        Some(unsafe { Box::from_raw(value.as_ptr()) })
+    }
+}
+
+// Send and Sync: one thread may make the value, others use it and another drop it.
+impl<T: Default + Send + Sync> LazyBox<T> {
+    /// The value. Of several that threads make at once, the first stays.
+    pub(crate) fn get_or_default(&self) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let mine = Box::into_raw(Box::<T>::default());
+        // Release: whoever gets the value sees what was done to make it. Acquire: so does this thread of another's.
+        let result = self.0.compare_exchange(ptr::null_mut(), mine, Ordering::Release, Ordering::Acquire);
+        if result.is_err() {
+            // SAFETY: made above, and another thread's was faster: nobody else has this one.
+            drop(unsafe { Box::from_raw(mine) });
+        }
+        // SAFETY: a box, as in `get`.
+        unsafe { &*result.map_or_else(|theirs| theirs, |_| mine) }
+    }
+}
+
+impl<T> Drop for LazyBox<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
 /// Lets one thread do what several need, while the others wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight {
@@ -169,172 +230,6 @@ impl Drop for Flight<'_> {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use loom::sync::Arc;
-    use loom::thread;
-
-    use super::*;
-
-    /// A chunk with two holders: their marks, and what its last holder alone touches.
-    struct Counted {
-        refs: RefCount,
-        marks: [AtomicBool; 2],
-        content: UnsafeCell<()>,
-        taken: AtomicU32,
-    }
-
-    impl Counted {
-        fn with_two_holders() -> Arc<Self> {
-            let refs = RefCount::new(1);
-            refs.add();
-            let marks = [(), ()].map(|()| AtomicBool::new(false));
-            Arc::new(Self { refs, marks, content: UnsafeCell::new(()), taken: AtomicU32::new(0) })
-        }
-
-        fn mark(&self) {
-            self.marks.iter().for_each(|mark| mark.store(true, Ordering::Relaxed));
-        }
-
-        fn marks(&self) -> [bool; 2] {
-            [0, 1].map(|index| self.marks[index].load(Ordering::Relaxed))
-        }
-
-        /// Uses the chunk and removes a reference; takes the chunk with the last.
-        fn release(&self) {
-            self.content.with(|_| ());
-            if self.refs.remove() {
-                self.content.with_mut(|_| ());
-                self.taken.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn spawn<T: 'static>(
-        chunk: &Arc<Counted>,
-        work: impl FnOnce(Arc<Counted>) -> T + 'static,
-    ) -> thread::JoinHandle<T> {
-        let chunk = chunk.clone();
-        thread::spawn(move || work(chunk))
-    }
-
-    fn join<T>(thread: thread::JoinHandle<T>) -> T {
-        thread.join().unwrap_or_else(|_| panic!("a thread panicked"))
-    }
-
-    #[test]
-    fn one_of_several_takes_the_chunk_after_all_others() {
-        loom::model(|| {
-            let chunk = Counted::with_two_holders();
-            let other = spawn(&chunk, |chunk| {
-                chunk.refs.add();
-                chunk.release();
-                chunk.release();
-            });
-            chunk.release();
-            join(other);
-            assert_eq!(chunk.taken.load(Ordering::Relaxed), 1);
-        });
-    }
-
-    /// The reference is added by way of a borrow of the holder's, and outlives it.
-    #[test]
-    fn a_reference_that_a_borrower_added_counts() {
-        loom::model(|| {
-            let chunk = Counted::with_two_holders();
-            assert!(!chunk.refs.remove());
-            let borrower = spawn(&chunk, |chunk| {
-                chunk.refs.add();
-                thread::spawn(move || chunk.release())
-            });
-            let holder_of_the_new = join(borrower);
-            chunk.release();
-            join(holder_of_the_new);
-            assert_eq!(chunk.taken.load(Ordering::Relaxed), 1);
-        });
-    }
-
-    #[test]
-    fn the_only_holder_sees_the_marks_of_the_others() {
-        loom::model(|| {
-            let chunk = Counted::with_two_holders();
-            // Threads both: the first to be spawned may be through before the other begins.
-            let marking = spawn(&chunk, |chunk| {
-                chunk.mark();
-                chunk.release();
-            });
-            let looking = spawn(&chunk, |chunk| {
-                if chunk.refs.is_one() {
-                    assert_eq!(chunk.marks(), [true, true]);
-                }
-                if chunk.refs.remove() {
-                    assert_eq!(chunk.marks(), [true, true]);
-                }
-            });
-            join(marking);
-            join(looking);
-        });
-    }
-
-    /// A cache, as far as a lock is concerned: what it keeps, and whether it is open.
-    fn cache(chunks: Vec<u32>) -> Arc<TryLock<(Vec<u32>, bool)>> {
-        Arc::new(TryLock::new((chunks, true)))
-    }
-
-    #[test]
-    fn a_chunk_is_never_in_two_places_and_never_lost() {
-        loom::model(|| {
-            let lock = cache(vec![1, 2]);
-            let owner = thread::spawn({
-                let lock = lock.clone();
-                move || {
-                    let chunk = lock.try_lock()?.0.pop()?;
-                    match lock.try_lock() {
-                        Some(mut cache) if cache.1 => cache.0.push(chunk),
-                        _ => return Some(chunk),
-                    }
-                    None
-                }
-            });
-            let drained = std::mem::take(&mut lock.lock().0);
-            let kept = owner.join().unwrap_or_else(|_| panic!("the owner panicked"));
-            let rest = std::mem::take(&mut lock.lock().0);
-            let mut all: Vec<_> = drained.into_iter().chain(kept).chain(rest).collect();
-            all.sort_unstable();
-            assert_eq!(all, [1, 2]);
-        });
-    }
-
-    #[test]
-    fn a_cache_that_was_closed_stays_empty() {
-        loom::model(|| {
-            let lock = cache(Vec::new());
-            let owner = thread::spawn({
-                let lock = lock.clone();
-                move || {
-                    for chunk in [1, 2] {
-                        if let Some(mut cache) = lock.try_lock().filter(|cache| cache.1) {
-                            cache.0.push(chunk);
-                        }
-                    }
-                }
-            });
-            *lock.lock() = (Vec::new(), false);
-            assert!(owner.join().is_ok(), "the owner panicked");
-            assert!(lock.lock().0.is_empty(), "kept after it was closed");
-        });
-    }
-
-    #[test]
-    fn threads_that_wait_for_the_lock_hold_it_one_at_a_time() {
-        loom::model(|| {
-            let lock = Arc::new(TryLock::new(0_u32));
-            let visitor = thread::spawn({
-                let lock = lock.clone();
-                move || *lock.lock() += 1
-            });
-            *lock.lock() += 1;
-            assert!(visitor.join().is_ok(), "a visitor panicked");
-            assert_eq!(*lock.lock(), 2);
-        });
-    }
-}
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

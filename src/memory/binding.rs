@@ -2,8 +2,6 @@
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
 use std::mem::ManuallyDrop;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::CudaStream;
@@ -14,6 +12,7 @@ use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::process;
 use crate::driver::{Handle, LEGACY_STREAM, PER_THREAD_STREAM};
+use crate::sync::LazyBox;
 use crate::{Error, Result, StreamRef};
 
 /// The device work that freeing memory waits for.
@@ -234,35 +233,24 @@ impl SharedBinding {
 
 /// A [`SharedBinding`] that is allocated on its first change: few chunks of a pool are ever bound.
 #[derive(Debug, Default)]
-pub(super) struct LazyBinding(AtomicPtr<SharedBinding>);
+pub(super) struct LazyBinding(LazyBox<SharedBinding>);
 
 impl LazyBinding {
     /// Whether the binding is unchanged since it was made or taken.
     #[inline]
     pub(super) fn is_unset(&self) -> bool {
-        self.0.load(Ordering::Relaxed).is_null()
+        self.0.is_empty()
     }
 
     /// The binding; none while it is unchanged.
     #[inline]
     pub(super) fn known(&self) -> Option<&SharedBinding> {
-        // SAFETY: null, or a box that lives until `take`, which needs exclusive access.
-        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+        self.0.get()
     }
 
     /// The binding, allocated if necessary, for a change.
     pub(super) fn shared(&self) -> &SharedBinding {
-        if let Some(binding) = self.known() {
-            return binding;
-        }
-        let mine = Box::into_raw(Box::<SharedBinding>::default());
-        let result = self.0.compare_exchange(ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire);
-        if result.is_err() {
-            // SAFETY: made above and not shared, since another thread stored its own first.
-            drop(unsafe { Box::from_raw(mine) });
-        }
-        // SAFETY: a box that lives until `take`, as in `known`.
-        unsafe { &*result.map_or_else(|theirs| theirs, |_| mine) }
+        self.0.get_or_default()
     }
 
     /// A copy of the binding.
@@ -272,15 +260,89 @@ impl LazyBinding {
 
     /// Takes the binding, and resets it to the default.
     pub(super) fn take(&mut self) -> Binding {
-        let taken = std::mem::replace(self.0.get_mut(), ptr::null_mut());
-        let Some(taken) = NonNull::new(taken) else { return Binding::default() };
-        // SAFETY: `shared` made it from a box, and exclusive access rules out other references.
-        unsafe { Box::from_raw(taken.as_ptr()) }.into_inner()
+        self.0.take().map(|binding| binding.into_inner()).unwrap_or_default()
     }
 }
 
-impl Drop for LazyBinding {
-    fn drop(&mut self) {
-        drop(self.take());
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    /// A stream's handle that no driver is asked about.
+    fn stream(address: usize) -> CUstream {
+        ptr::without_provenance_mut(address)
+    }
+
+    fn bound_to(address: usize) -> LazyBinding {
+        let binding = LazyBinding::default();
+        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(address)))).is_ok());
+        binding
+    }
+
+    fn policy(binding: &LazyBinding) -> DropPolicy {
+        binding.get().policy()
+    }
+
+    #[test]
+    fn memory_that_was_never_bound_waits_for_the_context_and_takes_no_heap() {
+        let mut binding = LazyBinding::default();
+        assert_eq!((policy(&binding), binding.is_unset()), (DropPolicy::WaitForContext, true));
+        assert_eq!(binding.take().policy(), DropPolicy::WaitForContext);
+        assert!(binding.known().is_none());
+    }
+
+    #[test]
+    fn only_uses_by_the_bound_stream_let_the_release_wait_for_it_alone() {
+        let binding = bound_to(64);
+        binding.shared().change(|binding| binding.record_use(stream(64)));
+        assert_eq!(policy(&binding), DropPolicy::WaitForStream);
+        binding.shared().change(|binding| binding.record_use(stream(128)));
+        assert_eq!(policy(&binding), DropPolicy::WaitForContext);
+    }
+
+    #[test]
+    fn the_two_names_of_the_legacy_stream_are_one_stream() {
+        let binding = bound_to(0);
+        binding.shared().change(|binding| binding.record_use(stream(LEGACY_STREAM)));
+        assert_eq!(policy(&binding), DropPolicy::WaitForStream);
+    }
+
+    #[test]
+    fn binding_to_another_stream_makes_the_release_wait_for_the_context() {
+        let binding = bound_to(64);
+        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(64)))).is_ok());
+        assert_eq!(policy(&binding), DropPolicy::WaitForStream);
+        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(128)))).is_ok());
+        assert_eq!((policy(&binding), binding.get().stream()), (DropPolicy::WaitForContext, Some(stream(128))));
+    }
+
+    #[test]
+    fn a_request_for_immediate_release_does_not_cover_a_copy_of_ours() {
+        let binding = bound_to(64);
+        binding.shared().change(Binding::release_immediately);
+        assert_eq!(policy(&binding), DropPolicy::Immediate);
+        binding.shared().change(Binding::record_unfinished_copy);
+        assert_eq!(policy(&binding), DropPolicy::WaitForContext);
+    }
+
+    #[test]
+    fn what_was_taken_leaves_the_binding_of_new_memory() {
+        let mut binding = bound_to(64);
+        assert_eq!(binding.take().stream(), Some(stream(64)));
+        assert!(binding.is_unset());
+        assert_eq!(policy(&binding), DropPolicy::WaitForContext);
+    }
+
+    #[test]
+    fn threads_that_change_a_new_binding_at_once_change_the_same() {
+        let binding = LazyBinding::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| binding.shared().change(Binding::release_immediately));
+            scope.spawn(|| binding.shared().change(Binding::record_unfinished_copy));
+        });
+        let binding = binding.get();
+        assert!(binding.immediate && binding.has_unfinished_copy());
     }
 }

@@ -140,10 +140,13 @@ struct Caches(RefCell<Vec<Entry>>);
 impl Drop for Caches {
     fn drop(&mut self) {
         LATEST.set((NO_CACHE, ptr::null()));
+        let entries = std::mem::take(self.0.get_mut());
         if process::is_forked() {
+            // A thread of the parent may have been emptying them.
+            let _ = ManuallyDrop::new(entries);
             return;
         }
-        for Entry { cache, pool, .. } in std::mem::take(self.0.get_mut()) {
+        for Entry { cache, pool, .. } in entries {
             if let Some(pool) = pool.upgrade() {
                 pool.retire(&cache);
             }

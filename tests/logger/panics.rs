@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use support::cuda::{PrimaryContext, Stream};
-use support::ledger::Live;
+use support::cuda::{Context, PrimaryContext, Stream};
+use support::ledger::{Calls, Live};
 use support::{Result, codes, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
@@ -144,6 +144,35 @@ fn a_deferred_free_that_cannot_be_asked_for_stays() -> Result {
     gate.open();
     stream.synchronize();
     gpu.collect();
+    assert_eq!(gpu.live_allocations(), before);
+    Ok(())
+}
+
+#[test]
+fn an_event_that_went_with_its_context_is_not_destroyed_again() -> Result {
+    if simcuda().is_none() {
+        return skip("this needs the simulated CUDA driver");
+    }
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let before = gpu.live_allocations();
+    let stream = Stream::create();
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    // SAFETY: the stream outlives the memory, but for the deferred free, which has an event.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    assert_ne!(memory.device_ptr(), 0);
+    let gate = stream.hold();
+    drop(memory);
+    assert_eq!(gpu.live_allocations(), before + 1, "not deferred");
+    gate.open();
+    stream.synchronize();
+    drop(stream);
+    context.destroy();
+    let destroyed = Calls::of("cuEventDestroy");
+    with_a_panic(|| {
+        gpu.collect();
+    });
+    destroyed.assert(0, "of an event that is gone");
     assert_eq!(gpu.live_allocations(), before);
     Ok(())
 }
