@@ -37,7 +37,7 @@ pub(crate) fn measure(count: usize, limit: Duration, mut act: impl FnMut(usize))
         }
     }
     for round in 0..rounds {
-        let mut anybody = false;
+        let mut any = false;
         for turn in 0..count {
             let way = (turn + round) % count;
             if times[way].len() > round {
@@ -49,9 +49,9 @@ pub(crate) fn measure(count: usize, limit: Duration, mut act: impl FnMut(usize))
                 spent[way] += elapsed;
                 elapsed * 1e9 / f64::from(batch[way])
             }));
-            anybody |= !sits_out;
+            any |= !sits_out;
         }
-        if !anybody {
+        if !any {
             break;
         }
     }
