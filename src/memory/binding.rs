@@ -271,6 +271,7 @@ impl LazyBinding {
     }
 
     /// Takes the binding, and resets it to the default.
+    #[inline]
     pub(super) fn take(&mut self) -> Binding {
         let taken = std::mem::replace(self.0.get_mut(), ptr::null_mut());
         let Some(taken) = NonNull::new(taken) else { return Binding::default() };
@@ -280,7 +281,10 @@ impl LazyBinding {
 }
 
 impl Drop for LazyBinding {
+    #[inline]
     fn drop(&mut self) {
-        drop(self.take());
+        if !self.is_unset() {
+            drop(self.take());
+        }
     }
 }
