@@ -56,6 +56,12 @@ run_rust() { # NAME
     cargo bench --quiet --locked --workspace --bench "$1" -- ${quick:+--quick}
 }
 
+run_c_calls() {
+    # Without it, the bench says so in its rows.
+    scripts/python-peer.sh "$python" || say 'without vkgdr 0.1: the C functions are not compared with it'
+    run_rust c_calls
+}
+
 run_python() {
     # Its exit code reports missed goals, as the summary does: only a missing report is a failure.
     scripts/python-bench.sh --json "$reports/python_peer.json" ${quick:+--rounds 3} || [ -s "$reports/python_peer.json" ]
@@ -74,6 +80,7 @@ run_all() {
         number=$((number + 1))
         say "bench $number of ${#benches[@]}: $name"
         case $name in
+            c_calls) run_c_calls || failed+=("$name") ;;
             python) run_python || failed+=("$name") ;;
             *) run_rust "$name" || failed+=("$name") ;;
         esac

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
 
 use cudarc::driver::sys::{CUdeviceptr, CUexternalMemory};
 
@@ -15,8 +16,8 @@ use crate::{Error, Result};
 /// Memory that CUDA imported.
 #[derive(Debug)]
 pub(super) struct ExternalMemory {
-    /// None once it has been released.
-    handle: Option<Handle<CUexternalMemory>>,
+    /// Null once it has been released.
+    handle: Handle<CUexternalMemory>,
 }
 
 impl ExternalMemory {
@@ -26,22 +27,26 @@ impl ExternalMemory {
         let handle = unsafe { cuda()?.external_memory_import(fd.as_raw_fd(), size) }?;
         // After success the driver owns the descriptor (CUDA driver API, cuImportExternalMemory).
         let _ = fd.into_raw_fd();
-        Ok(Self { handle: Some(Handle(handle)) })
+        Ok(Self { handle: Handle(handle) })
     }
 
+    #[inline]
     pub(super) fn release(&mut self) -> Result<()> {
-        let Some(handle) = self.handle.take() else { return Ok(()) };
-        // SAFETY: the handle is live and was the only one.
-        unsafe { cuda()?.external_memory_destroy(handle.0) }
+        match std::mem::replace(&mut self.handle, Handle(ptr::null_mut())).0 {
+            handle if handle.is_null() => Ok(()),
+            // SAFETY: the handle is live and was the only one.
+            handle => unsafe { cuda()?.external_memory_destroy(handle) },
+        }
     }
 
     /// Forgets the handle, after CUDA destroyed it with its context.
     pub(super) fn abandon(&mut self) {
-        self.handle = None;
+        self.handle = Handle(ptr::null_mut());
     }
 }
 
 impl Drop for ExternalMemory {
+    #[inline]
     fn drop(&mut self) {
         log_failure(self.release());
     }
@@ -59,9 +64,8 @@ impl DeviceMapping {
     /// Maps all `size` bytes. There is only one mapping: CUDA does not guarantee that several are coherent with each
     /// other (CUDA driver API, cuExternalMemoryGetMappedBuffer).
     pub(super) fn map(external: &ExternalMemory, size: u64) -> Result<Self> {
-        let handle = external.handle.map_or(std::ptr::null_mut(), |handle| handle.0);
         // SAFETY: the handle is live, and its memory has `size` bytes.
-        let pointer = unsafe { cuda()?.external_memory_map(handle, size) }?;
+        let pointer = unsafe { cuda()?.external_memory_map(external.handle.0, size) }?;
         Ok(Self { pointer })
     }
 
@@ -69,6 +73,7 @@ impl DeviceMapping {
         self.pointer
     }
 
+    #[inline]
     pub(super) fn release(&mut self) -> Result<()> {
         match std::mem::take(&mut self.pointer) {
             0 => Ok(()),
@@ -84,11 +89,13 @@ impl DeviceMapping {
 }
 
 impl Drop for DeviceMapping {
+    #[inline]
     fn drop(&mut self) {
         log_failure(self.release());
     }
 }
 
+#[inline]
 fn log_failure(result: Result<()>) {
     match result {
         // A forked child leaves inherited memory to its parent.

@@ -1,4 +1,4 @@
-//! One allocation, stage by stage: Vulkan memory, its host mapping, the exported file descriptor, the CUDA
+//! One allocation, stage by stage: Vulkan memory with its host mapping, the exported file descriptor, the CUDA
 //! import and its device mapping.
 //!
 //! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
@@ -19,8 +19,8 @@ use crate::device::MemoryType;
 use crate::driver::descriptor;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
+use vulkan::DeviceMemory;
 pub(crate) use vulkan::Exported;
-use vulkan::{DeviceMemory, HostMapping};
 
 /// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
 /// Mapped memory starts at a line, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required
@@ -34,7 +34,6 @@ pub(crate) const LINE: usize = 64;
 pub(crate) struct Allocation {
     device_mapping: DeviceMapping,
     external: ExternalMemory,
-    host_mapping: Option<HostMapping>,
     memory: DeviceMemory,
     memory_type: MemoryType,
     kind: MemoryKind,
@@ -55,6 +54,7 @@ impl Allocation {
         Self::make(owner, len, kind, Some(exported))
     }
 
+    #[inline]
     fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, exported: Option<&Exported>) -> Result<Self> {
         let deferred = owner.gpu().deferred_frees();
         deferred.poll();
@@ -67,6 +67,7 @@ impl Allocation {
         }
     }
 
+    #[inline(never)]
     fn acquire(
         owner: &Vkgdr,
         len: usize,
@@ -83,14 +84,16 @@ impl Allocation {
             None => DeviceMemory::allocate(counted, &memory_type, size),
             Some(exported) => DeviceMemory::import(counted, &memory_type, size, exported),
         };
-        let memory = memory.map_err(out_of)?;
-        let host_mapping = kind.has_host_view().then(|| HostMapping::map(&memory)).transpose().map_err(out_of)?;
-        debug_assert!(host_mapping.as_ref().is_none_or(|mapping| mapping.pointer().addr().get().is_multiple_of(LINE)));
+        let mut memory = memory.map_err(out_of)?;
+        if kind.has_host_view() {
+            memory.map().map_err(out_of)?;
+        }
+        debug_assert!(memory.host_ptr().is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
         // A driver need not export imported memory: its descriptor is duplicated.
         let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
         let external = ExternalMemory::import(fd, size)?;
         let device_mapping = DeviceMapping::map(&external, size)?;
-        Ok(Self { device_mapping, external, host_mapping, memory, memory_type, kind, len, owner: owner.clone() })
+        Ok(Self { device_mapping, external, memory, memory_type, kind, len, owner: owner.clone() })
     }
 
     /// A new descriptor of the memory.
@@ -100,12 +103,15 @@ impl Allocation {
         Ok(fd)
     }
 
-    /// Releases every stage in the current context. A failing stage does not stop the next; the first error is
-    /// returned.
-    pub(crate) fn release(mut self) -> Result<()> {
+    /// Releases every stage in the current context, and keeps the handle, which may be what keeps the context alive. A
+    /// failing stage does not stop the next; the first error is returned.
+    #[inline]
+    pub(crate) fn release(&mut self) -> Result<()> {
         let mapping = self.device_mapping.release();
         let external = self.external.release();
-        mapping.and(external)
+        self.memory.release();
+        mapping?;
+        external
     }
 
     /// Releases only Vulkan's stages, after CUDA released its own with the context.
@@ -135,25 +141,26 @@ impl Allocation {
         &self.memory_type
     }
 
-    pub(crate) fn device_ptr(&self) -> CUdeviceptr {
+    #[inline]
+    pub(crate) const fn device_ptr(&self) -> CUdeviceptr {
         self.device_mapping.pointer()
     }
 
     #[inline]
     pub(crate) fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.host_mapping.as_ref().map(HostMapping::pointer)
+        self.memory.host_ptr()
     }
 
     /// Makes the CPU's writes to a range of bytes visible to the device. The range must lie within the
     /// allocation.
     pub(crate) fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        self.host_mapping.as_ref().map_or(Ok(()), |mapping| mapping.flush(self.atoms(offset, len)))
+        self.memory.flush(self.atoms(offset, len))
     }
 
     /// Makes the device's writes to a range of bytes visible to the CPU. The range must lie within the
     /// allocation.
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        self.host_mapping.as_ref().map_or(Ok(()), |mapping| mapping.invalidate(self.atoms(offset, len)))
+        self.memory.invalidate(self.atoms(offset, len))
     }
 
     /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
@@ -171,7 +178,8 @@ fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<
     if len == 0 {
         return Err(Error::ZeroSize { kind });
     }
-    let size = (len as u64).checked_next_multiple_of(memory_type.granule.max(LINE) as u64);
+    let last = memory_type.granule.max(LINE) as u64 - 1;
+    let size = (len as u64).checked_add(last).map(|end| end & !last);
     // Vulkan does not define a size beyond the heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and a slice
     // cannot be longer than `isize::MAX`.
     match size {
@@ -181,6 +189,7 @@ fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<
 }
 
 /// The error for a shortage: of the Vulkan call `operation`, or without a call.
+#[cold]
 fn shortage(
     operation: Option<&'static str>,
     code: vk::Result,
@@ -192,6 +201,7 @@ fn shortage(
 }
 
 /// Adds the sizes to a Vulkan error that means a shortage of memory or address space.
+#[cold]
 fn with_sizes(error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
     match error {
         Error::Vulkan { operation, code } if error.is_exhaustion() => {

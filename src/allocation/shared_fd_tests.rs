@@ -8,7 +8,7 @@ use std::error::Error;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::vulkan::{DeviceMemory, HostMapping};
+use super::vulkan::DeviceMemory;
 use crate::{MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -61,17 +61,18 @@ fn a_forked_child_shares_memory_through_the_descriptor_alone() -> Result {
     }
     let memory_type = gpu.memory_type(MemoryKind::Mapped)?;
     let counted = gpu.gpu().count_allocation().ok_or("too many allocations")?;
-    let memory = DeviceMemory::allocate(counted, &memory_type, LEN as u64)?;
-    let mapping = HostMapping::map(&memory)?;
+    let mut memory = DeviceMemory::allocate(counted, &memory_type, LEN as u64)?;
+    memory.map()?;
+    let host_ptr = memory.host_ptr().ok_or("the memory is not mapped")?;
     let fd = memory.export()?;
     for value in [0x5a, 0xc3] {
         let status = in_forked_child(|| write_through_descriptor(fd.as_raw_fd(), value))?;
         assert_eq!(status, 0, "the child's end");
-        mapping.invalidate((0, LEN as u64))?;
+        memory.invalidate((0, LEN as u64))?;
         for index in [0, 1, 4095, 4096, LEN - 1] {
             // SAFETY: the mapping has `LEN` bytes.
-            let byte = unsafe { mapping.pointer().add(index) };
-            // SAFETY: mapped while `mapping` lives.
+            let byte = unsafe { host_ptr.add(index) };
+            // SAFETY: mapped while `memory` lives.
             assert_eq!(unsafe { byte.read_volatile() }, value, "byte {index}");
         }
     }

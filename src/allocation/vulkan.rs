@@ -1,14 +1,14 @@
-//! Vulkan's stages of an allocation: [`DeviceMemory`], its [`HostMapping`], and the [`Exported`] descriptor.
+//! Vulkan's stages of an allocation: [`DeviceMemory`] with its host mapping, and the [`Exported`] descriptor.
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use ash::vk;
 
 use crate::Result;
 use crate::device::MemoryType;
-use crate::device::gpu::{CountedAllocation, Gpu};
+use crate::device::gpu::CountedAllocation;
 use crate::driver::vulkan::Device;
 use crate::driver::{Handle, descriptor};
 
@@ -32,12 +32,14 @@ impl Exported {
     }
 }
 
-/// Exportable device memory.
+/// Exportable device memory, and the host's mapping of all of it.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
+    /// Null once it has been released.
     handle: vk::DeviceMemory,
-    gpu: &'static Gpu,
-    _counted: CountedAllocation,
+    /// Null while it is not mapped.
+    host_ptr: Handle<*mut u8>,
+    counted: CountedAllocation,
 }
 
 impl DeviceMemory {
@@ -47,7 +49,7 @@ impl DeviceMemory {
         let gpu = counted.gpu();
         // SAFETY: the type is this GPU's, `Allocation` has checked the size, and the allocation was counted.
         let handle = unsafe { gpu.vulkan().allocate_memory(memory_type.info.index, size) }?;
-        Ok(Self { handle, gpu, _counted: counted })
+        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), counted })
     }
 
     /// Imports exported memory as another memory object. `size` as for [`allocate`](Self::allocate).
@@ -61,7 +63,7 @@ impl DeviceMemory {
         let gpu = counted.gpu();
         // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
         let handle = unsafe { gpu.vulkan().import_memory(memory_type.info.index, size, exported.fd.as_fd()) }?;
-        Ok(Self { handle, gpu, _counted: counted })
+        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), counted })
     }
 
     /// A new file descriptor of the memory.
@@ -70,60 +72,61 @@ impl DeviceMemory {
         unsafe { self.device().export_memory(self.handle) }
     }
 
-    fn device(&self) -> &'static Device {
-        self.gpu.vulkan()
+    /// Maps host-visible memory, once, until it is freed.
+    pub(super) fn map(&mut self) -> Result<()> {
+        debug_assert!(self.host_ptr.0.is_null());
+        // SAFETY: the memory is live and of a host-visible type, and `Allocation::acquire` maps it only once.
+        self.host_ptr = Handle(unsafe { self.device().map_memory(self.handle) }?.as_ptr());
+        Ok(())
+    }
+
+    /// The first byte for the CPU; none for memory that is not mapped.
+    #[inline]
+    pub(super) const fn host_ptr(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.host_ptr.0)
+    }
+
+    /// Flushes `(offset, size)`, which must be whole atoms within the memory. Does nothing where it is not mapped.
+    pub(super) fn flush(&self, range: (u64, u64)) -> Result<()> {
+        if self.host_ptr.0.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the memory is mapped until it is freed, and `Allocation` passes whole atoms.
+        unsafe { self.device().flush(&self.range(range)) }
+    }
+
+    /// Invalidates `(offset, size)`, as [`flush`](Self::flush) flushes them.
+    pub(super) fn invalidate(&self, range: (u64, u64)) -> Result<()> {
+        if self.host_ptr.0.is_null() {
+            return Ok(());
+        }
+        // SAFETY: as in `flush`.
+        unsafe { self.device().invalidate(&self.range(range)) }
+    }
+
+    /// Frees the memory, which unmaps it (Vulkan specification, vkFreeMemory).
+    #[inline]
+    pub(super) fn release(&mut self) {
+        let handle = std::mem::take(&mut self.handle);
+        if handle != vk::DeviceMemory::null() {
+            // SAFETY: the handle is live, and this value was its only owner.
+            unsafe { self.device().free_memory(handle) };
+        }
+    }
+
+    fn range(&self, (offset, size): (u64, u64)) -> vk::MappedMemoryRange<'static> {
+        vk::MappedMemoryRange::default().memory(self.handle).offset(offset).size(size)
+    }
+
+    #[inline]
+    const fn device(&self) -> &'static Device {
+        self.counted.gpu().vulkan()
     }
 }
 
 impl Drop for DeviceMemory {
-    fn drop(&mut self) {
-        // SAFETY: the handle is live, and this value is its only owner.
-        unsafe { self.device().free_memory(self.handle) };
-    }
-}
-
-/// The host mapping of a whole [`DeviceMemory`]. It must be dropped first: an owner of both declares it before the memory.
-#[derive(Debug)]
-pub(super) struct HostMapping {
-    pointer: Handle<*mut u8>,
-    memory: vk::DeviceMemory,
-    gpu: &'static Gpu,
-}
-
-impl HostMapping {
-    /// Maps host-visible memory, once.
-    pub(super) fn map(memory: &DeviceMemory) -> Result<Self> {
-        // SAFETY: the memory is live and of a host-visible type, and `Allocation::acquire` maps it only once.
-        let pointer = unsafe { memory.device().map_memory(memory.handle) }?;
-        Ok(Self { pointer: Handle(pointer.as_ptr()), memory: memory.handle, gpu: memory.gpu })
-    }
-
     #[inline]
-    pub(super) fn pointer(&self) -> NonNull<u8> {
-        // SAFETY: made from a `NonNull` in `map`.
-        unsafe { NonNull::new_unchecked(self.pointer.0) }
-    }
-
-    /// Flushes `(offset, size)`, which must be whole atoms within the memory.
-    pub(super) fn flush(&self, range: (u64, u64)) -> Result<()> {
-        // SAFETY: the memory is mapped for as long as this value lives, and `Allocation` passes whole atoms.
-        unsafe { self.gpu.vulkan().flush(&self.range(range)) }
-    }
-
-    /// Invalidates `(offset, size)`, which must be whole atoms within the memory.
-    pub(super) fn invalidate(&self, range: (u64, u64)) -> Result<()> {
-        // SAFETY: as in `flush`.
-        unsafe { self.gpu.vulkan().invalidate(&self.range(range)) }
-    }
-
-    fn range(&self, (offset, size): (u64, u64)) -> vk::MappedMemoryRange<'static> {
-        vk::MappedMemoryRange::default().memory(self.memory).offset(offset).size(size)
-    }
-}
-
-impl Drop for HostMapping {
     fn drop(&mut self) {
-        // SAFETY: the memory is mapped, and this value is the mapping's only owner.
-        unsafe { self.gpu.vulkan().unmap_memory(self.memory) };
+        self.release();
     }
 }

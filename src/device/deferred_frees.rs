@@ -78,7 +78,11 @@ impl DeferredFrees {
     }
 
     /// Scans some of the oldest entries and releases those that are ready.
+    #[inline]
     pub(crate) fn poll(&self) {
+        if self.len() == 0 {
+            return;
+        }
         self.scan(Self::SCANNED_PER_POLL, |entry| entry.is_ready());
     }
 
@@ -102,6 +106,7 @@ impl DeferredFrees {
 
     /// Releases those of the first `most` entries that are finished, and moves the others to the end. Does nothing when
     /// a log line of a scan calls it again on the same thread, nor in a forked process, which does not own the entries.
+    #[cold]
     fn scan(&self, most: usize, finished: impl Fn(&dyn Deferred) -> bool) -> usize {
         if process::is_forked() {
             return 0;

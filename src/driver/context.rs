@@ -45,13 +45,18 @@ impl Context {
     }
 
     /// Makes the context current until the guard is dropped; for callers that continue when the context is gone.
+    #[inline]
     pub(crate) fn try_enter(self) -> Result<Entered> {
         let cuda = cuda()?;
         match self.is_current() {
-            Ok(true) => return Ok(Entered::Current(ContextGuard { cuda, pushed: false })),
-            Ok(false) => {}
-            Err(error) => return Entered::failed(error, &[]),
+            Ok(true) => Ok(Entered::Current(ContextGuard { cuda, pushed: false })),
+            Ok(false) => self.try_push(cuda),
+            Err(error) => Entered::failed(error, &[]),
         }
+    }
+
+    /// Makes the context current, which it is not, until the guard is dropped.
+    fn try_push(self, cuda: &'static Cuda) -> Result<Entered> {
         // SAFETY: `raw` was a context when it was captured, which is all that the driver asks.
         if let Err(error) = unsafe { cuda.context_push(self.raw()) } {
             return Entered::failed(error, &CudaCode::GONE);
@@ -67,6 +72,7 @@ impl Context {
     }
 
     /// Whether this context is current on this thread, and alive. False before CUDA 12, where only a push can tell.
+    #[inline]
     pub(crate) fn is_current(self) -> Result<bool> {
         let cuda = cuda()?;
         if self.id.is_none() {
@@ -160,12 +166,14 @@ pub(crate) struct ContextGuard {
 
 impl ContextGuard {
     /// Pops now, and returns the driver's error.
+    #[inline]
     pub(crate) fn leave(mut self) -> Result<()> {
         if std::mem::replace(&mut self.pushed, false) { self.cuda.context_pop() } else { Ok(()) }
     }
 }
 
 impl Drop for ContextGuard {
+    #[inline]
     fn drop(&mut self) {
         if self.pushed
             && !process::is_forked()

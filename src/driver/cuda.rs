@@ -131,12 +131,16 @@ pub(crate) struct Cuda {
 /// [`Error::Library`] or [`Error::Symbol`] when the driver is missing or lacks a function. A failure is not
 /// remembered: the next call tries again. [`Error::Forked`] in a child that was forked after the driver was loaded:
 /// every use of the driver passes this check.
+#[inline]
 pub(crate) fn cuda() -> Result<&'static Cuda> {
     process::check()?;
-    static CUDA: OnceLock<Cuda> = OnceLock::new();
-    if let Some(cuda) = CUDA.get() {
-        return Ok(cuda);
-    }
+    CUDA.get().map_or_else(load, Ok)
+}
+
+static CUDA: OnceLock<Cuda> = OnceLock::new();
+
+#[cold]
+fn load() -> Result<&'static Cuda> {
     let loaded = Cuda { table: Table::load(library()?)? };
     Ok(CUDA.get_or_init(|| loaded))
 }
@@ -162,6 +166,7 @@ fn reason(error: &libloading::Error) -> String {
 }
 
 impl Cuda {
+    #[inline]
     fn check(&self, operation: &'static str, code: c_int) -> Result<()> {
         if code == CudaCode::SUCCESS { Ok(()) } else { Err(self.error(operation, code)) }
     }
@@ -266,6 +271,7 @@ impl Cuda {
     /// # Safety
     ///
     /// `context` must be a context, or null for the current one.
+    #[inline]
     pub(crate) unsafe fn context_id(&self, context: CUcontext) -> Result<Option<u64>> {
         let Some(get_id) = self.table.cuCtxGetId else { return Ok(None) };
         let mut id = 0;

@@ -207,7 +207,7 @@ impl Device {
 
     /// # Safety
     ///
-    /// `memory` must be live memory of this device that is not used afterwards.
+    /// `memory` must be live memory of this device that is not used afterwards, nor its mapping.
     pub(crate) unsafe fn free_memory(&self, memory: vk::DeviceMemory) {
         if process::is_forked() {
             return;
@@ -228,17 +228,6 @@ impl Device {
             .named("vkMapMemory")?;
         NonNull::new(pointer.cast())
             .ok_or(Error::Vulkan { operation: "vkMapMemory", code: vk::Result::ERROR_MEMORY_MAP_FAILED })
-    }
-
-    /// # Safety
-    ///
-    /// `memory` must be mapped, and the mapping not be used afterwards.
-    pub(crate) unsafe fn unmap_memory(&self, memory: vk::DeviceMemory) {
-        if process::is_forked() {
-            return;
-        }
-        // SAFETY: by this method's contract.
-        unsafe { self.raw.unmap_memory(memory) };
     }
 
     /// A new descriptor of the memory.

@@ -259,6 +259,7 @@ impl LazyBinding {
     }
 
     /// Takes the binding, and resets it to the default.
+    #[inline]
     pub(super) fn take(&mut self) -> Binding {
         self.0.take().map(|binding| binding.into_inner()).unwrap_or_default()
     }

@@ -45,7 +45,11 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// An id that no pool has.
+    pub(super) const NO_POOL: u32 = u32::MAX;
+
     /// Memory made by `allocate`, in the handle's primary context if it retains that, else in the current context.
+    #[inline]
     pub(super) fn dedicated(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         let (allocation, context) = match owner.primary_context() {
             Some(context) => (context.run(allocate)?, context),
@@ -68,8 +72,9 @@ impl Block {
         context.run(|| Ok(Self::new(Allocation::new(owner, len, kind)?, context, pool)))
     }
 
+    #[inline]
     fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
-        let pool_id = pool.as_ref().map_or(u32::MAX, |pool| pool.id());
+        let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
         let engines = allocation.owner().gpu().copy_engines();
         Self { allocation: ManuallyDrop::new(allocation), released: false, context, engines, pool, pool_id }
     }
@@ -97,7 +102,7 @@ impl Block {
         self.pool.as_ref()
     }
 
-    /// The id of the pool, or one that no pool has.
+    /// The id of the pool, or [`Self::NO_POOL`].
     #[inline]
     pub(crate) const fn pool_id(&self) -> u32 {
         self.pool_id
@@ -114,66 +119,91 @@ impl Block {
         self.release_once(binding)
     }
 
-    fn release_once(&mut self, binding: &Binding) -> Result<()> {
+    /// As [`release`](Self::release); a second call does nothing.
+    pub(super) fn release_once(&mut self, binding: &Binding) -> Result<()> {
         if std::mem::replace(&mut self.released, true) || process::is_forked() {
             return Ok(());
         }
-        // SAFETY: `released` was false, so that this is the only take.
-        let allocation = unsafe { ManuallyDrop::take(&mut self.allocation) };
-        // Kept until the context was left: the handle may be the last owner of that context.
-        let owner = allocation.owner().clone();
-        let result = match ContextEntry::enter(self.context, allocation) {
-            ContextEntry::Entered(guard, allocation) => self.release_within(guard, allocation, binding),
-            ContextEntry::Gone => Ok(()),
-            ContextEntry::Refused(error, allocation) => {
-                self.defer(allocation, Pending::Context);
+        let deferred = self.allocation.owner().gpu().deferred_frees();
+        let result = match self.context.try_enter() {
+            Ok(Entered::Current(guard)) => self.release_within(guard, binding),
+            Ok(Entered::Destroyed(_)) => {
+                release_orphan(self.take());
+                Ok(())
+            }
+            Ok(Entered::ShutDown(_)) => {
+                leave_to_the_system(self.take());
+                Ok(())
+            }
+            Err(error) => {
+                drop(self.defer(Pending::Context));
                 Err(error)
             }
         };
-        owner.gpu().deferred_frees().poll();
+        deferred.poll();
         result
     }
 
     /// Releases the memory in its context, which is current while `guard` lives.
-    fn release_within(&self, guard: ContextGuard, allocation: Allocation, binding: &Binding) -> Result<()> {
-        let released = match Self::finish(binding) {
-            Ok(None) => allocation.release(),
-            Ok(Some(event)) => {
-                self.defer(allocation, Pending::Event(event));
-                Ok(())
-            }
-            Err(error) if error.is_fatal_to_context() => allocation.release().and(Err(error)),
-            Err(error) => {
-                self.defer(allocation, Pending::Context);
-                Err(error)
-            }
+    #[inline]
+    fn release_within(&mut self, guard: ContextGuard, binding: &Binding) -> Result<()> {
+        let (deferred, released) = match Self::finish(binding) {
+            Ok(None) => (None, self.allocation.release()),
+            Ok(Some(event)) => (Some(self.defer(Pending::Event(event))), Ok(())),
+            Err(error) if error.is_fatal_to_context() => (None, self.allocation.release().and(Err(error))),
+            Err(error) => (Some(self.defer(Pending::Context)), Err(error)),
         };
-        released.and(guard.leave())
+        let left = guard.leave();
+        // The handle outlives the visit to the context, which it may be what keeps alive.
+        match deferred {
+            Some(owner) => drop(owner),
+            None => drop(self.take()),
+        }
+        released.and(left)
     }
 
     /// Waits as the policy says, or gives the event to wait for.
+    #[inline]
     fn finish(binding: &Binding) -> Result<Option<Event>> {
         match binding.policy() {
             DropPolicy::Immediate => Ok(None),
             DropPolicy::WaitForContext => cuda()?.context_synchronize().map(|()| None),
-            DropPolicy::WaitForStream => {
-                let event = binding.record()?;
-                // An event of a stream that is being captured never passes: asking for it is an error.
-                Ok(if event.has_passed()? { None } else { Some(event) })
-            }
+            DropPolicy::WaitForStream => Self::finish_stream(binding),
         }
     }
 
-    fn defer(&self, allocation: Allocation, pending: Pending) {
-        let queue = allocation.owner().gpu().deferred_frees();
-        queue.push(Box::new(DeferredFree { pending, allocation, context: self.context }));
+    /// The event to wait for, unless the bound stream has passed it already.
+    fn finish_stream(binding: &Binding) -> Result<Option<Event>> {
+        let event = binding.record()?;
+        // An event of a stream that is being captured never passes: asking for it is an error.
+        Ok(if event.has_passed()? { None } else { Some(event) })
+    }
+
+    /// Leaves the memory to the deferred frees, and gives its handle.
+    #[cold]
+    fn defer(&mut self, pending: Pending) -> Vkgdr {
+        let allocation = self.take();
+        let owner = allocation.owner().clone();
+        owner.gpu().deferred_frees().push(Box::new(DeferredFree { pending, allocation, context: self.context }));
+        owner
+    }
+
+    /// Takes the allocation: the last use of it, by [`release_once`](Self::release_once) alone.
+    #[inline]
+    fn take(&mut self) -> Allocation {
+        debug_assert!(self.released);
+        // SAFETY: nothing uses the field once `released` is set, but `release_once` until it takes it.
+        unsafe { ManuallyDrop::take(&mut self.allocation) }
     }
 }
 
 impl Drop for Block {
     /// Waits for the context: chunks of a pool's block were given back without waiting.
+    #[inline]
     fn drop(&mut self) {
-        if let Err(error) = self.release_once(&Binding::default()) {
+        if !self.released
+            && let Err(error) = self.release_once(&Binding::default())
+        {
             report!(Warn, "releasing memory: {error}");
         }
     }
@@ -190,6 +220,7 @@ pub(super) enum ContextEntry {
 }
 
 impl ContextEntry {
+    #[inline]
     pub(super) fn enter(context: Context, allocation: Allocation) -> Self {
         match context.try_enter() {
             Ok(Entered::Current(guard)) => return Self::Entered(guard, allocation),
@@ -202,6 +233,7 @@ impl ContextEntry {
 }
 
 /// Releases Vulkan's side of memory whose context was destroyed, which freed CUDA's side.
+#[cold]
 fn release_orphan(allocation: Allocation) {
     let (len, kind) = (allocation.len(), allocation.kind());
     allocation.release_without_cuda();
@@ -212,6 +244,7 @@ fn release_orphan(allocation: Allocation) {
 }
 
 /// Leaves memory to the end of the process, once CUDA has shut down: the Vulkan driver may have, too.
+#[cold]
 fn leave_to_the_system(allocation: Allocation) {
     let _ = ManuallyDrop::new(allocation);
 }
@@ -269,7 +302,7 @@ impl DeferredFree {
     }
 
     /// Releases the memory in the current context.
-    fn release_now(pending: Pending, allocation: Allocation) {
+    fn release_now(pending: Pending, mut allocation: Allocation) {
         drop(pending);
         if let Err(error) = allocation.release() {
             report!(Warn, "releasing memory: {error}");

@@ -54,6 +54,7 @@ impl Chunk {
     pub(crate) const DEDICATED: u16 = u16::MAX;
 
     /// All of a block. If that is no pool's, the device may use it from the start.
+    #[inline]
     pub(crate) fn dedicated(block: Block) -> FreeChunk {
         let (host_access, exposed) = (block.host_access(), block.pool().is_none());
         let mut chunk = Self::new(Arc::new(block), 0, host_access, 0, Self::DEDICATED);
@@ -62,6 +63,7 @@ impl Chunk {
     }
 
     /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
+    #[inline]
     pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> FreeChunk {
         debug_assert!(offset.is_multiple_of(LINE));
         // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
@@ -147,6 +149,7 @@ impl Chunk {
     }
 
     /// Resets a free chunk to the state of a new one.
+    #[inline]
     pub(crate) fn reset(&mut self) -> LastUse {
         *self.len.get_mut() = 0;
         LastUse { exposed: std::mem::take(self.exposed.get_mut()), binding: self.binding.take() }
@@ -213,7 +216,7 @@ impl Chunk {
     /// Forgets what the device did with a free chunk, unless a copy of ours may still be under way.
     #[cold]
     fn mark_idle(&mut self) {
-        if !self.binding.get().has_unfinished_copy() {
+        if self.binding.known().is_none_or(|binding| !binding.get().has_unfinished_copy()) {
             *self.exposed.get_mut() = false;
             drop(self.binding.take());
         }
@@ -230,13 +233,14 @@ impl Chunk {
 
     /// Releases a free chunk and the block that it is all of: as its binding says, or at once if the device has not had
     /// it.
+    #[inline]
     pub(crate) fn release_dedicated(mut self) -> Result<()> {
         let LastUse { exposed, mut binding, .. } = self.reset();
         if !exposed {
             binding.release_immediately();
         }
-        let Self { block, .. } = self;
-        Arc::into_inner(block).map_or(Ok(()), |block| block.release(&binding))
+        // All of the block: nothing else refers to it.
+        Arc::get_mut(&mut self.block).map_or(Ok(()), |block| block.release_once(&binding))
     }
 }
 

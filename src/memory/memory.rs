@@ -91,6 +91,7 @@ impl Memory {
         Self::make(owner, || Allocation::import(owner, &exported, len, kind))
     }
 
+    #[inline]
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         let block = Block::dedicated(owner, allocate)?;
         let len = block.allocation().len();
@@ -161,18 +162,21 @@ impl Memory {
     }
 
     /// The device address of the first byte.
+    #[inline]
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
         self.0.device_ptr()
     }
 
     /// The number of bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether there are no bytes: never, since empty memory cannot be allocated.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -317,6 +321,7 @@ impl Memory {
 impl Deref for Memory {
     type Target = Region;
 
+    #[inline]
     fn deref(&self) -> &Region {
         &self.0
     }

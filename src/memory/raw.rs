@@ -68,14 +68,14 @@ impl RawMemory {
         if process::is_forked() {
             return Ok(());
         }
-        let allocation = std::mem::ManuallyDrop::into_inner(allocation);
+        let mut allocation = std::mem::ManuallyDrop::into_inner(allocation);
         // Dropped after the context is left, since it may be the last owner of the context.
         let owner = allocation.owner().clone();
         let Some(context) = owner.primary_context() else { return allocation.release() };
         let (guard, released) = match ContextEntry::enter(context, allocation) {
-            ContextEntry::Entered(guard, allocation) => (Ok(guard), allocation.release()),
+            ContextEntry::Entered(guard, mut allocation) => (Ok(guard), allocation.release()),
             ContextEntry::Gone => return Ok(()),
-            ContextEntry::Refused(error, allocation) => (Err(error), allocation.release()),
+            ContextEntry::Refused(error, mut allocation) => (Err(error), allocation.release()),
         };
         let left = guard.and_then(ContextGuard::leave);
         if let (Err(error), Err(_)) = (&left, &released) {

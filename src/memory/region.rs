@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytemuck::{AnyBitPattern, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -44,24 +44,35 @@ pub struct Region {
     /// How the CPU copies the chunk. `MaybeUninit` hides the enum's unused values: the compiler would encode `None` in
     /// them, and copy an `Option<Memory>` in pieces.
     host_access: MaybeUninit<HostAccess>,
-    /// Whether the chunk may have other references, or uses that freeing it must consider.
-    shared: AtomicBool,
+    /// What may have become of the chunk since its allocation: [`UNSHARED`], [`SHARED`] or [`EXPOSED`].
+    uses: AtomicU8,
     /// Last: it changes with every allocation of a pool, and the fields before it are copied as two vectors.
     len: usize,
 }
+
+/// The chunk has no other references, and no uses that its release has to know of.
+const UNSHARED: u8 = 0;
+/// The chunk may have other references, or such uses.
+const SHARED: u8 = 1;
+/// As [`SHARED`], and the chunk is marked as exposed to the device, which it stays until its release. A thread may put
+/// [`SHARED`] in its place: then the chunk is marked once more.
+const EXPOSED: u8 = 2;
 
 impl Region {
     /// The first `len` bytes of a chunk.
     #[inline]
     pub(super) fn new(chunk: ChunkRef, len: usize) -> Self {
+        let pool_id = chunk.block().pool_id();
+        // Memory of no pool is exposed from the start.
+        let uses = if pool_id == Block::NO_POOL { EXPOSED } else { UNSHARED };
         Self {
             host_ptr: Handle(chunk.host_ptr()),
             device_ptr: chunk.device_ptr(),
             len,
-            pool_id: chunk.block().pool_id(),
+            pool_id,
             class: chunk.class(),
             host_access: MaybeUninit::new(chunk.host_access()),
-            shared: AtomicBool::new(false),
+            uses: AtomicU8::new(uses),
             chunk,
         }
     }
@@ -80,7 +91,9 @@ impl Region {
     /// The chunk, marked as shared: its reference count and recorded uses may change from now on.
     #[inline]
     pub(crate) fn chunk(&self) -> &ChunkRef {
-        self.shared.store(true, Ordering::Relaxed);
+        if self.is_unshared() {
+            self.uses.store(SHARED, Ordering::Relaxed);
+        }
         &self.chunk
     }
 
@@ -96,7 +109,7 @@ impl Region {
     /// Whether this is the only reference to its chunk, and only the CPU has used it.
     #[inline]
     pub(super) fn is_unshared(&self) -> bool {
-        !self.shared.load(Ordering::Relaxed)
+        self.uses.load(Ordering::Relaxed) == UNSHARED
     }
 
     /// Marks the chunk as shared, unless this is the only reference and only the CPU has used it; then clears the
@@ -107,7 +120,7 @@ impl Region {
         if !shared {
             self.chunk.forget_len();
         }
-        self.shared.store(shared, Ordering::Relaxed);
+        self.uses.store(if shared { SHARED } else { UNSHARED }, Ordering::Relaxed);
     }
 
     /// The id of its pool and the class of its chunk.
@@ -157,6 +170,7 @@ impl Region {
     }
 
     /// The device address of the first byte.
+    #[inline]
     #[must_use]
     pub fn device_ptr(&self) -> CUdeviceptr {
         *self.device_ptr_ref()
@@ -164,32 +178,45 @@ impl Region {
 
     #[inline]
     pub(crate) fn device_ptr_ref(&self) -> &CUdeviceptr {
-        self.chunk().expose();
+        if self.uses.load(Ordering::Relaxed) != EXPOSED {
+            self.expose();
+        }
         &self.device_ptr
+    }
+
+    /// Marks the chunk as exposed to the device.
+    #[inline]
+    fn expose(&self) {
+        self.chunk().expose();
+        self.uses.store(EXPOSED, Ordering::Relaxed);
     }
 
     /// The host address of the first byte; none for device memory.
     ///
     /// Valid while the region lives. The device may change the bytes at any time: read and write through the pointer
     /// with volatile or atomic accesses.
+    #[inline]
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.host_ptr.0)
     }
 
     /// The number of bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no bytes.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// The kind of memory.
+    #[inline]
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.block().allocation().kind()
@@ -198,12 +225,14 @@ impl Region {
     /// Whether the host and the device see each other's writes without [`flush`](Self::flush) and
     /// [`invalidate`](Self::invalidate). `flush` still orders write-combined stores for kernels that are already
     /// running.
+    #[inline]
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.block().allocation().memory_type().coherent
     }
 
     /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`.
+    #[inline]
     #[must_use]
     pub fn non_coherent_atom_size(&self) -> usize {
         self.block().allocation().memory_type().atom
@@ -370,7 +399,8 @@ impl Clone for Region {
         chunk.record_len(self.len);
         let chunk = chunk.clone();
         let Self { host_ptr, device_ptr, len, pool_id, class, host_access, .. } = *self;
-        Self { host_ptr, device_ptr, len, chunk, pool_id, class, host_access, shared: AtomicBool::new(true) }
+        let uses = AtomicU8::new(self.uses.load(Ordering::Relaxed));
+        Self { host_ptr, device_ptr, len, chunk, pool_id, class, host_access, uses }
     }
 }
 

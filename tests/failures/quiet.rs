@@ -1,12 +1,13 @@
-//! Operations that call no driver and thus cannot fail: the sweep must find no call.
-#![expect(unsafe_code, reason = "looks at bytes that nothing writes to")]
+//! Operations that call no driver and thus cannot fail: the sweep must find no call. And an allocation, which must not
+//! make more calls than it needs.
+#![expect(unsafe_code, reason = "looks at bytes that nothing writes to, and frees memory that is not in use")]
 
 use support::cuda::Stream;
 use vkgdr::{CopyPolicy, CopyThresholds, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Region, Vkgdr};
 
 use crate::Result;
 use crate::place::Place;
-use crate::sweep::{Seen, victims};
+use crate::sweep::{Seen, Victim, victims};
 
 const LEN: usize = 4096;
 
@@ -104,6 +105,45 @@ fn queries_of_memory_about_streams_call_no_driver() -> Result {
         let _ = (memory.drop_policy(), memory.owner().device(), memory.memory_type(), memory.copy_routine());
         Ok(())
     })
+}
+
+#[test]
+fn an_allocation_and_its_free_make_no_needless_call() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let expected = [
+        // For each side: in which context it is.
+        ("cuCtxGetId", 2),
+        ("cuCtxGetCurrent", 0),
+        ("cuCtxGetDevice", 0),
+        ("cuCtxPushCurrent", 0),
+        ("cuCtxSynchronize", 0),
+        ("cuImportExternalMemory", 1),
+        ("cuExternalMemoryGetMappedBuffer", 1),
+        ("cuMemFree", 1),
+        ("cuDestroyExternalMemory", 1),
+        ("vkMapMemory", 1),
+        ("vkGetMemoryFdKHR", 1),
+        // Freeing unmaps.
+        ("vkUnmapMemory", 0),
+    ];
+    let counts = || -> Vec<u64> {
+        let count = |name: &str| {
+            let of_driver = |victim: &&Victim| name.starts_with("cu") == (victim.name == "cuda");
+            victims().iter().filter(of_driver).map(|victim| victim.controls.calls(Some(name))).sum()
+        };
+        expected.iter().map(|(name, _)| count(name)).collect()
+    };
+    // The context is known from here on.
+    drop(Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?);
+    let before = counts();
+    let memory = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?;
+    // SAFETY: the device has not used it.
+    unsafe { memory.free_idle() }?;
+    for (((name, expected), before), after) in expected.into_iter().zip(before).zip(counts()) {
+        let is_counted = victims().iter().any(|victim| name.starts_with("cu") == (victim.name == "cuda"));
+        assert_eq!(after - before, if is_counted { expected } else { 0 }, "calls of {name}");
+    }
+    Ok(())
 }
 
 #[test]

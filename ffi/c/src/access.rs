@@ -45,6 +45,7 @@ pub unsafe extern "C" fn vkgdr_memory_flush_checked(mem: vkgdr_memory_t, offset:
 /// # Safety
 ///
 /// `mem` must be null or live.
+#[inline]
 unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
     let memory = unsafe { region(mem) }?;

@@ -48,6 +48,7 @@ pub(crate) fn code(outcome: Result<(), Status>) -> i32 {
 /// # Safety
 ///
 /// `pointer` must be null or a live handle of this library.
+#[inline]
 pub(crate) unsafe fn handle<'a, T>(pointer: *const T) -> Outcome<&'a T> {
     // SAFETY: by this function's contract.
     unsafe { pointer.as_ref() }.ok_or(Failure::Null("handle"))

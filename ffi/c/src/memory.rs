@@ -106,6 +106,7 @@ pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
 }
 
 /// The range of `size` bytes at `offset`, checked without overflow to be within the memory.
+#[inline]
 pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
     match offset.checked_add(size) {
         Some(end) if end <= whole.len() => Ok(offset..end),
