@@ -1,7 +1,8 @@
 //! A panic inside an export becomes an error, not an abort, and the library works on.
 //!
 //! The library calls one function of the program that may panic: the logger. Here it panics on the first line after
-//! it was armed, and the simulated driver fails a call whose failure is logged.
+//! it was armed, and the simulated driver fails a call whose failure is logged. From the lines of destructors and queues
+//! no panic comes out: the call ends as if nothing had panicked.
 #![expect(unsafe_code, reason = "calls the exports")]
 
 use std::ffi::CStr;
@@ -11,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use log::{LevelFilter, Log, Metadata, Record};
 use support::cuda::{PrimaryContext, Stream};
-use support::{SimCuda, simcuda, skip};
-use vkgdr_c::vkgdr_status::{VKGDR_ERROR_INTERNAL, VKGDR_SUCCESS};
+use support::{SimCuda, child, simcuda, skip};
+use vkgdr_c::vkgdr_status::{VKGDR_ERROR_CUDA, VKGDR_ERROR_INTERNAL, VKGDR_SUCCESS};
 use vkgdr_c::*;
 use vkgdr_rs::cudarc::driver::sys::CUresult;
 
@@ -102,7 +103,7 @@ fn check_that_all_works(sim: &SimCuda, g: vkgdr_t) {
 }
 
 #[test]
-fn a_panic_in_alloc_is_null_and_a_last_error() {
+fn a_panic_of_the_logger_in_alloc_leaves_the_drivers_error() {
     let Some(sim) = simcuda() else { skip!("faults are injected into the simulated driver") };
     let g = open();
     arm(sim, &["cuExternalMemoryGetMappedBuffer", "cuDestroyExternalMemory"]);
@@ -110,12 +111,19 @@ fn a_panic_in_alloc_is_null_and_a_last_error() {
     let mem = unsafe { vkgdr_memory_alloc(g, 4096, 0) };
     panicked(sim);
     assert!(mem.is_null());
-    assert_eq!(last_error().as_deref(), Some("internal error in vkgdr: see stderr"));
+    assert_names_the_call();
+    check_that_all_works(sim, g);
+}
+
+/// The last error is that of the driver's call.
+#[track_caller]
+fn assert_names_the_call() {
+    let text = last_error().unwrap_or_default();
+    assert!(text.contains("cuExternalMemoryGetMappedBuffer"), "{text}");
     let mut status = 0;
     // SAFETY: the status can be written, and NULL is allowed.
     unsafe { vkgdr_last_error_codes(&raw mut status, null_mut(), null_mut()) };
-    assert_eq!(status, INTERNAL);
-    check_that_all_works(sim, g);
+    assert_eq!(status, VKGDR_ERROR_CUDA as i32);
 }
 
 fn pool(g: vkgdr_t) -> vkgdr_pool_t {
@@ -127,7 +135,7 @@ fn pool(g: vkgdr_t) -> vkgdr_pool_t {
 }
 
 #[test]
-fn a_panic_in_a_pools_alloc_is_null_and_a_last_error_and_the_pool_works_on() {
+fn a_panic_of_the_logger_in_a_pools_alloc_leaves_the_drivers_error_and_the_pool_works_on() {
     let Some(sim) = simcuda() else { skip!("faults are injected into the simulated driver") };
     let g = open();
     let pool = pool(g);
@@ -136,7 +144,7 @@ fn a_panic_in_a_pools_alloc_is_null_and_a_last_error_and_the_pool_works_on() {
     let mem = unsafe { vkgdr_pool_alloc(pool, 4096) };
     panicked(sim);
     assert!(mem.is_null());
-    assert_eq!(last_error().as_deref(), Some("internal error in vkgdr: see stderr"));
+    assert_names_the_call();
     // SAFETY: live.
     let mem = unsafe { vkgdr_pool_alloc(pool, 4096) };
     assert!(!mem.is_null());
@@ -149,7 +157,7 @@ fn a_panic_in_a_pools_alloc_is_null_and_a_last_error_and_the_pool_works_on() {
 }
 
 #[test]
-fn a_panic_in_a_pools_trim_is_an_internal_error_and_in_its_close_is_swallowed() {
+fn a_panic_of_the_logger_in_a_pools_trim_or_close_changes_nothing() {
     let Some(sim) = simcuda() else { skip!("faults are injected into the simulated driver") };
     let g = open();
     let pools = [pool(g), pool(g)];
@@ -165,7 +173,7 @@ fn a_panic_in_a_pools_trim_is_an_internal_error_and_in_its_close_is_swallowed() 
     // SAFETY: live, and the number can be written.
     let status = unsafe { vkgdr_pool_trim(pools[0], 0, &raw mut freed) };
     panicked(sim);
-    assert_eq!((status, freed), (INTERNAL, 77), "results are written only on success");
+    assert!(status == SUCCESS && freed >= 4096, "{status}, {freed} bytes");
     arm(sim, &["cuMemFree"]);
     // SAFETY: not used again.
     unsafe { vkgdr_pool_close(pools[1]) };
@@ -204,7 +212,7 @@ fn a_panic_in_close_is_swallowed() {
 }
 
 #[test]
-fn a_panic_in_a_function_with_a_status_is_an_internal_error() {
+fn a_panic_of_the_logger_while_frees_are_collected_changes_nothing() {
     let Some(sim) = simcuda() else { skip!("faults are injected into the simulated driver") };
     let g = open();
     let context = PrimaryContext::retain_and_push(0);
@@ -221,7 +229,33 @@ fn a_panic_in_a_function_with_a_status_is_an_internal_error() {
     // SAFETY: live, and the number can be written.
     let status = unsafe { vkgdr_device_collect(g, &raw mut count) };
     panicked(sim);
-    assert_eq!(status, INTERNAL);
-    assert_eq!(count, 77, "results are written only on success");
+    assert_eq!((status, count), (SUCCESS, 1));
     check_that_all_works(sim, g);
+}
+
+/// The complaint about `VKGDR_COPY` is logged by the first allocation of a process, and not by a destructor.
+#[test]
+fn a_panic_in_alloc_is_null_and_a_last_error() -> support::Result {
+    let Some(sim) = simcuda() else { return skip("faults are injected into the simulated driver") };
+    if child::role().is_none() {
+        let mut command = child::command("a_panic_in_alloc_is_null_and_a_last_error", "complaint")?;
+        let output = command.env("VKGDR_COPY", "nonsense").output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && errors.lines().any(|line| child::said(line) == Some("done")), "{errors}");
+        return Ok(());
+    }
+    let g = open();
+    arm(sim, &[]);
+    // SAFETY: live.
+    let mem = unsafe { vkgdr_memory_alloc(g, 4096, 0) };
+    panicked(sim);
+    assert!(mem.is_null());
+    assert_eq!(last_error().as_deref(), Some("internal error in vkgdr: see stderr"));
+    let mut status = 0;
+    // SAFETY: the status can be written, and NULL is allowed.
+    unsafe { vkgdr_last_error_codes(&raw mut status, null_mut(), null_mut()) };
+    assert_eq!(status, INTERNAL);
+    check_that_all_works(sim, g);
+    child::say("done");
+    Ok(())
 }
