@@ -46,7 +46,7 @@ thread() (
     export VKGDR_STEPS=${VKGDR_STEPS:-10000}
     nightly scripts/sim.sh dev
     # Every test that starts threads.
-    nightly cargo test --quiet --locked --package vkgdr --lib -- copy_engine device pool sync
+    nightly cargo test --quiet --locked --package vkgdr --lib -- copy_engine:: device:: pool:: sync::
     nightly cargo test --quiet --locked --package vkgdr --test pool -- threads
     nightly cargo test --quiet --locked --package vkgdr --test memory
     nightly cargo test --quiet --locked --package vkgdr --test sequences -- --nocapture sixteen_threads
@@ -81,8 +81,8 @@ miri() (
     # Outside the sources, so that cargo does not find the runner of .cargo/config.toml.
     cd "${TMPDIR:-/tmp}"
     nightly cargo miri test --manifest-path "$root/Cargo.toml" --locked --package vkgdr --lib -- \
-        access::range copy_engine::policy device::deferred_frees device::memory_type error flags memory pool \
-        stream::copy sync
+        access::range copy_engine::policy device::deferred_frees device::memory_type error flags memory:: pool:: \
+        stream::copy sync::
 )
 
 # The models of src/sync.rs, in every interleaving and with every value that a load may give.
