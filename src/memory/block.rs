@@ -46,7 +46,7 @@ pub(crate) struct Block {
 
 impl Block {
     /// An id that no pool has.
-    pub(super) const NO_POOL: u32 = u32::MAX;
+    pub(crate) const NO_POOL: u32 = u32::MAX;
 
     /// Memory made by `allocate`, in the handle's primary context if it retains that, else in the current context.
     #[inline]

@@ -52,8 +52,8 @@ struct Shared {
 /// A unique pool id; [`NO_CACHE`] once they are used up.
 fn next_id() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
-    let next = |last: u32| Some(last.saturating_add(1));
-    LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(NO_CACHE, |last| last.saturating_add(1))
+    let next = |last: u32| last.saturating_add(1).min(NO_CACHE);
+    LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last))).map_or(NO_CACHE, next)
 }
 
 impl PoolInner {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use super::classes::Classes;
 use crate::Memory;
 use crate::driver::process;
+use crate::memory::block::Block;
 use crate::memory::chunk::{ChunkRef, FreeChunk};
 use crate::sync::{Locked, TryLock};
 
@@ -24,7 +25,10 @@ const MAX_BYTES: usize = 512 << 10;
 const MAX_CHUNKS: usize = 64;
 
 /// The id of a pool whose threads have no caches.
-pub(super) const NO_CACHE: u32 = u32::MAX;
+pub(super) const NO_CACHE: u32 = u32::MAX - 1;
+
+// Memory of no pool counts as exposed to the device; memory of a pool without caches does not.
+const _: () = assert!(NO_CACHE < Block::NO_POOL);
 
 /// How many chunks of a size a thread keeps.
 const fn capacity(size: usize) -> usize {
