@@ -4,4 +4,5 @@ mod bookkeeping;
 mod churn;
 mod model;
 mod pool;
+mod raw;
 mod streams;

@@ -1,0 +1,42 @@
+//! Memory of a pool as raw pointers, as the C library has it.
+#![expect(unsafe_code, reason = "makes memory of raw pointers")]
+
+use support::Result;
+use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region};
+
+const LEN: usize = 4096;
+
+/// Uses memory, and gives what outlives it.
+type Use = fn(&PoolMemory) -> vkgdr::Result<Option<Region>>;
+
+#[test]
+fn memory_of_a_raw_pointer_is_not_allocated_again_while_a_region_or_the_device_has_it() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let uses: [Use; 2] = [
+        |memory| memory.region(..1).map(Some),
+        |memory| {
+            assert_ne!(memory.device_ptr(), 0);
+            Ok(None)
+        },
+    ];
+    for used in uses {
+        for borrowed in [false, true] {
+            let memory = pool.allocate(LEN)?;
+            let address = memory.host_ptr();
+            let earlier = if borrowed { None } else { used(&memory)? };
+            let raw = memory.into_raw();
+            // SAFETY: the pointer stands for the memory until the next line, and the borrow is not dropped.
+            let borrow = unsafe { PoolMemory::borrow_raw(raw) }.ok_or("free")?;
+            let later = if borrowed { used(&borrow)? } else { None };
+            // SAFETY: the pointer is used up.
+            drop(unsafe { PoolMemory::from_raw(raw) }.ok_or("free")?);
+            let others: Vec<_> = (0..8).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+            assert!(others.iter().all(|other| other.host_ptr() != address), "borrowed: {borrowed}");
+            drop((earlier, later, others));
+            pool.free_held();
+        }
+    }
+    assert_eq!((pool.used_chunks(), pool.active_bytes(), pool.managed_bytes()), (0, 0, 0));
+    Ok(())
+}
