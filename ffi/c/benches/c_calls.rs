@@ -148,7 +148,7 @@ fn main() -> Result {
     Ok(())
 }
 
-/// Compares with vkgdr 0.1 what both have.
+/// Compares functions of vkgdr 0.1 with ours of the same name.
 fn compare_with_peer(report: &mut Report, c: &Functions<'_>, handle: Handle) -> Result {
     let library = peer::load()?.into();
     let old = Functions::find(&library)?;

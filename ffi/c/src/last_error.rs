@@ -42,7 +42,7 @@ pub(crate) fn set(failure: &Failure) -> Status {
     failure.status()
 }
 
-/// Clears this thread's last error. Takes nanoseconds if there is none, as in most calls.
+/// Clears this thread's last error. Most calls find none to clear, which takes nanoseconds.
 #[inline]
 pub(crate) fn clear() {
     if EVER.load(Ordering::Relaxed) && LAST.try_with(|slot| slot.borrow().is_some()).unwrap_or(false) {
@@ -56,7 +56,7 @@ fn replace(last: Option<LastError>) {
     let _ = LAST.try_with(|slot| slot.replace(last));
 }
 
-/// Passes this thread's last error to `read`; none if there is none, or the thread is exiting.
+/// Passes this thread's last error to `read`. Returns `None` without an error, and while the thread exits.
 pub(crate) fn with<T>(read: impl FnOnce(&LastError) -> T) -> Option<T> {
     LAST.try_with(|slot| slot.borrow().as_ref().map(read)).ok().flatten()
 }

@@ -86,7 +86,7 @@ pub(crate) enum Whose {
 }
 
 impl Backing {
-    /// This package's memory, or the error that there is none.
+    /// This package's memory; an error for memory of another library and for an empty range.
     pub(crate) fn ours(&self) -> Result<&Memory> {
         match &self.whose {
             Whose::Ours(memory) => Ok(memory),

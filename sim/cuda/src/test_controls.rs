@@ -45,7 +45,7 @@ extern "C" fn simcuda_clear_faults() {
     fault::forget();
 }
 
-/// Writes the name of the function that last failed by injection, and returns its length; 0 when there is none.
+/// Writes the name of the function that last failed by injection. Returns its length, 0 if none has failed so.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_last_fault(buffer: Out<u8>, capacity: usize) -> usize {
     let name = faults::last().unwrap_or_default();
@@ -54,7 +54,7 @@ extern "C" fn simcuda_last_fault(buffer: Out<u8>, capacity: usize) -> usize {
     name.len()
 }
 
-/// Writes the text of the last kernel fault and returns its length; 0 when there is none.
+/// Writes the text of the last kernel fault. Returns its length, 0 without a fault.
 #[unsafe(no_mangle)]
 extern "C" fn simcuda_last_kernel_fault(buffer: Out<u8>, capacity: usize) -> usize {
     let text = fault::last().unwrap_or_default();

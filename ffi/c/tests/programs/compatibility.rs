@@ -39,7 +39,7 @@ fn a_program_linked_against_vkgdr_0_1_runs_with_this_library() -> Result {
     Ok(())
 }
 
-/// Programs fall back on other memory where vkgdr 0.1 says that there is none that can be mapped.
+/// Programs fall back on other memory where vkgdr 0.1 reports that no memory can be mapped.
 #[test]
 fn a_program_of_vkgdr_0_1_cannot_open_a_gpu_without_mapped_memory() -> Result {
     let Some(shop) = Workshop::open("fallback")? else { return Ok(()) };

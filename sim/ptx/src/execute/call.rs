@@ -57,7 +57,7 @@ pub(super) fn enter(thread: &mut Thread, program: &Linked, call: usize) -> Resul
     Ok(())
 }
 
-/// Returns to the caller; `false` if there is none.
+/// Returns to the caller. `false` in a kernel, which has no caller.
 pub(super) fn leave(thread: &mut Thread, program: &Linked) -> bool {
     let Some(caller) = thread.callers.pop() else { return false };
     let from = Corner { registers: thread.base, local: thread.local_base() };

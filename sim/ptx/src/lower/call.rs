@@ -140,7 +140,7 @@ impl<'a> Lower<'_, 'a> {
     }
 }
 
-/// The next list in parentheses; empty if there is none.
+/// Parses the next list in parentheses. A missing list is empty.
 fn take_list<'o, 'a>(operands: &mut &'o [Operand<'a>]) -> &'o [Operand<'a>] {
     match *operands {
         [Operand::List(list), rest @ ..] => {
