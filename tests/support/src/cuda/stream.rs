@@ -102,10 +102,24 @@ impl Stream {
     #[must_use]
     #[track_caller]
     pub fn hold(&self) -> Gate {
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { Self::hold_raw(self.raw()) }
+    }
+
+    /// As [`hold`](Self::hold), for a stream of any owner.
+    ///
+    /// # Panics
+    /// When the driver refuses.
+    ///
+    /// # Safety
+    /// The stream must be alive.
+    #[must_use]
+    #[track_caller]
+    pub unsafe fn hold_raw(raw: CUstream) -> Gate {
         let gate = Gate::new();
         let data = Arc::into_raw(gate.shared()).cast_mut().cast();
         // SAFETY: `data` is a reference to the gate's state, and the function takes ownership of it.
-        let code = unsafe { call::cuLaunchHostFunc(self.raw(), gate::wait, data) };
+        let code = unsafe { call::cuLaunchHostFunc(raw, gate::wait, data) };
         if code != 0 {
             // SAFETY: the function was not enqueued, so that the reference was not taken.
             unsafe { gate::release(data) };
