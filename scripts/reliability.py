@@ -119,11 +119,19 @@ def sweep(log: Log) -> str:
     return wrapped(text) + table("operation | variants | calls of both drivers | faults injected", sorted(rows))
 
 
+SEQUENCES = {
+    "alone": "one thread",
+    "threads": "16 threads",
+    "streams": "one thread, cudarc's streams",
+    "stream-threads": "16 threads, cudarc's streams",
+}
+
+
 def sequences(log: Log) -> str:
     """List the steps of each profile."""
     rows = [
         [
-            {"alone": "one thread", "threads": "16 threads"}.get(facts["what"], facts["what"]),
+            SEQUENCES.get(facts["what"], facts["what"]),
             facts["profile"],
             facts["copies"],
             facts["layers"],

@@ -8,4 +8,5 @@ mod map;
 mod memory;
 mod raw;
 mod region;
+mod reset;
 mod sharing;

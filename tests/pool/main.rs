@@ -6,3 +6,4 @@ mod model;
 mod pool;
 mod raw;
 mod streams;
+mod waiting;

@@ -7,8 +7,11 @@
 
 mod soak;
 mod step;
+mod streams;
+mod tally;
 mod world;
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,8 +23,9 @@ use step::{Step, step};
 use support::Result;
 use support::ledger::Live;
 use support::state::State;
+use tally::Tally;
 use vkgdr::{Error, OpenFlags, Vkgdr};
-use world::{Shared, Tally, World};
+use world::{Shared, World};
 
 /// Steps when run with the other tests.
 const STEPS: u64 = 3000;
@@ -85,7 +89,7 @@ fn run_alone(steps: Vec<Step>) -> Result<Tally> {
     if after == before { Ok(tally) } else { Err(format!("left behind: {before:?} became {after:?}").into()) }
 }
 
-fn report(what: &str, sequences: u64, seed: u64, tally: &Tally) {
+fn report<W: Copy + Debug + Ord>(what: &str, sequences: u64, seed: u64, tally: &Tally<W>) {
     let (steps, refused, profile) = (tally.total(), tally.refused, profile());
     let variable = |name, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let (copies, layers) = (variable("VKGDR_COPY", "default"), variable("VKGDR_TEST_LAYERS", "none"));

@@ -9,8 +9,8 @@ use proptest::strategy::Union;
 /// One step: an operation, and numbers that select its operands modulo the number of candidates, so that a sequence
 /// stays valid without some of its steps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
-    pub(crate) what: What,
+pub(crate) struct Step<W = What> {
+    pub(crate) what: W,
     pub(crate) first: u8,
     pub(crate) second: u8,
     pub(crate) choice: u8,
@@ -142,7 +142,15 @@ const WEIGHTS: [(u32, What); 40] = [
 
 /// Draws a step.
 pub(crate) fn step() -> impl Strategy<Value = Step> + Clone {
-    let what = Union::new_weighted(WEIGHTS.map(|(weight, what)| (weight, Just(what))).to_vec());
+    step_of(WEIGHTS)
+}
+
+/// Draws a step with one of the weighted operations.
+pub(crate) fn step_of<W, const N: usize>(weights: [(u32, W); N]) -> impl Strategy<Value = Step<W>> + Clone
+where
+    W: Clone + std::fmt::Debug,
+{
+    let what = Union::new_weighted(weights.map(|(weight, what)| (weight, Just(what))).to_vec());
     let span = (any::<u32>(), any::<u32>()).prop_map(|(start, len)| Span { start, len });
     (what, any::<u8>(), any::<u8>(), any::<u8>(), span, any::<u16>())
         .prop_map(|(what, first, second, choice, span, seed)| Step { what, first, second, choice, span, seed })

@@ -10,13 +10,13 @@ mod life;
 mod pools;
 mod raw;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use support::Result;
 use support::cuda::{Context, PrimaryContext};
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
+use crate::Tally;
 use crate::step::{Step, What};
 use device::Streams;
 use item::{Item, Site};
@@ -40,28 +40,6 @@ impl Shared {
         let options = |kind| PoolOptions::new(kind).block_len(256 << 10).largest_piece(64 << 10);
         let pool = kind.map(|kind| Pool::new(&gpu, options(kind))).transpose()?;
         Ok(Self { gpu, pool, exchange: Mutex::default() })
-    }
-}
-
-/// Counts of steps.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) steps: BTreeMap<What, u64>,
-    /// Allocations refused for lack of memory.
-    pub(crate) refused: u64,
-}
-
-impl Tally {
-    /// All steps that did something.
-    pub(crate) fn total(&self) -> u64 {
-        self.steps.values().sum()
-    }
-
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (what, count) in &other.steps {
-            *self.steps.entry(*what).or_default() += count;
-        }
-        self.refused += other.refused;
     }
 }
 
@@ -113,7 +91,7 @@ impl World {
             _ => self.apply_to_item(step, usize::from(step.first) % self.items.len()),
         };
         if done.map_err(|error| format!("{:?}: {error}", step.what))? {
-            *self.tally.steps.entry(step.what).or_default() += 1;
+            self.tally.count(step.what);
         }
         Ok(())
     }

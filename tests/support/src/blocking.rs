@@ -7,6 +7,9 @@ use crate::Result;
 use crate::cuda::Gate;
 use crate::ledger::Calls;
 
+/// The number of turns after which a thread gives up waiting for another.
+const PATIENCE: usize = 10_000;
+
 /// Runs `call` while a gate is shut. Another thread opens the gate after `call` has entered `function` of the CUDA
 /// driver, in which it should wait. Returns whether the gate was open when `call` returned.
 ///
@@ -35,8 +38,29 @@ pub fn was_open_on_return<T>(
     })
 }
 
+/// Runs `call` while a gate is shut, whether it waits or not. The gate opens after `call` has returned, or, if it waits,
+/// after another thread has yielded for a while.
+///
+/// # Errors
+/// Those of `call`.
+pub fn while_shut<T>(gate: Gate, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    let returned = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _set_at_the_end = SetOnDrop(&returned);
+        scope.spawn(|| {
+            let_run(|| returned.load(Ordering::SeqCst));
+            gate.open();
+        });
+        call()
+    })
+}
+
+/// Yields until a condition holds, but not for ever, such as until a stream is idle that may wait for a gate.
+pub fn let_run(condition: impl Fn() -> bool) {
+    (0..PATIENCE).take_while(|_| !condition()).for_each(|_| thread::yield_now());
+}
+
 fn until_waiting(calls: &Calls, returned: &AtomicBool) {
-    const PATIENCE: usize = 10_000;
     for turn in 0.. {
         let waiting = calls.count().map_or(turn > PATIENCE, |count| count > 0);
         if waiting || returned.load(Ordering::SeqCst) {

@@ -88,8 +88,22 @@ impl Stream {
     /// The stream must be alive.
     #[track_caller]
     pub unsafe fn delay(raw: CUstream) {
-        // SAFETY: the stream is live by this function's contract; the host function ignores its argument.
-        check("cuLaunchHostFunc", unsafe { call::cuLaunchHostFunc(raw, dawdle, null_mut()) });
+        // SAFETY: by this function's contract.
+        unsafe { Self::delay_by(raw, MOMENT) };
+    }
+
+    /// As [`delay`](Self::delay), for a number of whole microseconds.
+    ///
+    /// # Panics
+    /// When the driver refuses.
+    ///
+    /// # Safety
+    /// The stream must be alive.
+    #[track_caller]
+    pub unsafe fn delay_by(raw: CUstream, time: Duration) {
+        let micros = without_provenance_mut(usize::try_from(time.as_micros()).unwrap_or(usize::MAX));
+        // SAFETY: the stream is live by this function's contract; the host function takes a number as its argument.
+        check("cuLaunchHostFunc", unsafe { call::cuLaunchHostFunc(raw, dawdle, micros) });
     }
 
     /// Blocks the stream: work enqueued from now on waits until the gate is opened or dropped.
@@ -102,10 +116,24 @@ impl Stream {
     #[must_use]
     #[track_caller]
     pub fn hold(&self) -> Gate {
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { Self::hold_raw(self.raw()) }
+    }
+
+    /// As [`hold`](Self::hold), for a stream of any owner.
+    ///
+    /// # Panics
+    /// When the driver refuses.
+    ///
+    /// # Safety
+    /// The stream must be alive.
+    #[must_use]
+    #[track_caller]
+    pub unsafe fn hold_raw(raw: CUstream) -> Gate {
         let gate = Gate::new();
         let data = Arc::into_raw(gate.shared()).cast_mut().cast();
         // SAFETY: `data` is a reference to the gate's state, and the function takes ownership of it.
-        let code = unsafe { call::cuLaunchHostFunc(self.raw(), gate::wait, data) };
+        let code = unsafe { call::cuLaunchHostFunc(raw, gate::wait, data) };
         if code != 0 {
             // SAFETY: the function was not enqueued, so that the reference was not taken.
             unsafe { gate::release(data) };
@@ -115,9 +143,9 @@ impl Stream {
     }
 }
 
-/// A host function that sleeps.
-unsafe extern "C" fn dawdle(_: *mut c_void) {
-    std::thread::sleep(MOMENT);
+/// A host function that sleeps for a number of microseconds.
+unsafe extern "C" fn dawdle(micros: *mut c_void) {
+    std::thread::sleep(Duration::from_micros(micros.addr() as u64));
 }
 
 impl Drop for Stream {

@@ -1,0 +1,127 @@
+//! Free chunks keep no stream alive for long: the number of streams and events of a pool is bounded, and
+//! [`Vkgdr::collect`] and [`Pool::trim`] release the streams.
+#![expect(unsafe_code, reason = "blocks streams")]
+
+use std::sync::Arc;
+
+use support::cuda::{Gate, PrimaryContext, Stream};
+use support::{Result, SimCuda, simcuda, skip};
+use vkgdr::cudarc::driver::{CudaContext, CudaStream};
+use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+
+const LEN: usize = 4096;
+const BLOCK: usize = 256 << 10;
+/// The number of streams that a program makes, one for each request.
+const REQUESTS: usize = 2000;
+/// The largest number of streams and of events that a pool may keep.
+const MOST: usize = 64;
+
+fn open(block: usize) -> Result<(PrimaryContext, Arc<CudaContext>, Vkgdr, Pool)> {
+    let (primary, gpu) = support::open(OpenFlags::empty())?;
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(block).largest_piece(64 << 10);
+    let pool = Pool::new(&gpu, options)?;
+    Ok((primary, CudaContext::new(0)?, gpu, pool))
+}
+
+/// A new stream, which uses memory of the pool. Returns the address of the memory.
+fn request(context: &Arc<CudaContext>, pool: &Pool) -> Result<(Arc<CudaStream>, u64)> {
+    let stream = context.new_stream()?;
+    let mut chunk = pool.allocate_on(LEN, &stream)?;
+    stream.memset_zeros::<u8, _>(&mut chunk)?;
+    Ok((stream, chunk.device_ptr()))
+}
+
+fn streams(simcuda: &SimCuda) -> usize {
+    simcuda.live_objects_of("stream")
+}
+
+fn hold(stream: &CudaStream) -> Gate {
+    // SAFETY: the reference keeps the stream alive.
+    let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
+    gate.wait_until_reached();
+    gate
+}
+
+#[test]
+fn a_stream_for_each_request_does_not_pile_up() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    // One block has room for a chunk of every stream.
+    let block = REQUESTS * LEN;
+    let (_primary, context, _gpu, pool) = open(block.next_power_of_two())?;
+    let (before, events) = (streams(simcuda), simcuda.live_objects_of("event"));
+    for number in 0..REQUESTS {
+        drop(request(&context, &pool)?);
+        let alive = streams(simcuda) - before;
+        assert!(alive <= MOST, "{alive} streams are alive after {} requests", number + 1);
+        let alive = simcuda.live_objects_of("event") - events;
+        assert!(alive <= MOST, "{alive} events are alive after {} requests", number + 1);
+    }
+    Ok(())
+}
+
+#[test]
+fn collect_releases_the_streams_of_free_chunks() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    let (_primary, context, gpu, pool) = open(BLOCK)?;
+    let before = streams(simcuda);
+    for _ in 0..10 {
+        drop(request(&context, &pool)?);
+    }
+    gpu.collect();
+    assert_eq!(streams(simcuda), before);
+    Ok(())
+}
+
+#[test]
+fn trim_releases_the_streams_of_free_chunks() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    let (_primary, context, _gpu, pool) = open(BLOCK)?;
+    let before = streams(simcuda);
+    for keep in [usize::MAX, 0] {
+        for _ in 0..10 {
+            drop(request(&context, &pool)?);
+        }
+        context.synchronize()?;
+        pool.trim(keep);
+        assert_eq!(streams(simcuda), before, "trim({keep})");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_chunk_whose_stream_was_released_still_waits_for_its_work() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    let (_primary, context, gpu, pool) = open(BLOCK)?;
+    let before = streams(simcuda);
+    let stream = context.new_stream()?;
+    let chunk = pool.allocate_on(LEN, &stream)?;
+    let address = chunk.device_ptr();
+    let gate = hold(&stream);
+    drop((chunk, stream));
+    gpu.collect();
+    pool.trim(usize::MAX);
+    assert_eq!(streams(simcuda), before, "the stream is kept");
+    let all: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    assert!(all.iter().all(|chunk| chunk.device_ptr() != address), "lent while its stream may use it");
+    gate.open();
+    context.synchronize()?;
+    let more: Vec<_> = (0..BLOCK / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
+    assert!(more.iter().any(|chunk| chunk.device_ptr() == address), "lost");
+    Ok(())
+}
+
+#[test]
+fn a_stream_that_the_program_holds_keeps_its_chunks() -> Result {
+    let (_primary, context, gpu, pool) = open(BLOCK)?;
+    let (stream, address) = request(&context, &pool)?;
+    for _ in 0..10 {
+        drop(request(&context, &pool)?);
+    }
+    let gate = hold(&stream);
+    gpu.collect();
+    // The order of the stream's work keeps the holders apart.
+    assert_eq!(pool.allocate_on(LEN, &stream)?.device_ptr(), address);
+    gate.open();
+    context.synchronize()?;
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Uses of memory by streams and by the CPU.
+#![expect(unsafe_code, reason = "delays streams and launches a kernel")]
+
+use std::time::Duration;
+
+use support::cuda::Stream;
+use support::{Result, pattern, simcuda};
+use vkgdr::cudarc::driver::LaunchConfig;
+
+use super::item::{Item, Site};
+use super::step::Step;
+use super::{SiteStream, World};
+
+/// The longest delay of a stream.
+const LONGEST_DELAY: usize = 150;
+/// The largest number of bytes that a kernel writes, with as many threads.
+const THREADS: usize = 8;
+
+/// Two of several items.
+fn two(items: &mut [Item], first: usize, second: usize) -> Option<(&mut Item, &mut Item)> {
+    let [first, second] = items.get_disjoint_mut([first, second]).ok()?;
+    (!first.is_of(second)).then_some((first, second))
+}
+
+impl World {
+    /// Any stream.
+    fn any_stream(&self, number: u8) -> SiteStream {
+        self.streams[usize::from(number) % self.streams.len()].clone()
+    }
+
+    /// A stream of a context.
+    pub(super) fn stream_of(&self, site: Site, number: u8) -> SiteStream {
+        let mut all = self.streams.iter().filter(|stream| stream.site == site);
+        let count = all.clone().count();
+        // Both contexts have their default streams.
+        all.nth(usize::from(number) % count.max(1)).unwrap_or(&self.streams[0]).clone()
+    }
+
+    /// A stream that writes to an item: seldom one of another context, which waits for the stream.
+    fn writer_of(&self, index: usize, number: u8) -> SiteStream {
+        if number >= 240 { self.any_stream(number) } else { self.stream_of(self.items[index].site, number) }
+    }
+
+    pub(super) fn delay(&mut self, step: Step) -> bool {
+        let SiteStream { stream, site } = self.any_stream(step.first);
+        let time = Duration::from_micros((10 + usize::from(step.seed) % LONGEST_DELAY) as u64);
+        // SAFETY: the reference keeps the stream alive.
+        self.inside(site, || unsafe { Stream::delay_by(stream.cu_stream(), time) });
+        true
+    }
+
+    pub(super) fn fill(&mut self, step: Step, index: usize) -> Result<bool> {
+        let stream = self.writer_of(index, step.second).stream;
+        let item = &mut self.items[index];
+        stream.memset_zeros(&mut item.owner)?;
+        item.note(&vec![0; item.len()]);
+        Ok(true)
+    }
+
+    /// Copies from one memory to another, possibly of another context.
+    pub(super) fn copy(&mut self, step: Step, index: usize) -> Result<bool> {
+        let source = usize::from(step.choice) % self.items.len();
+        let stream = self.writer_of(index, step.second).stream;
+        let Some((to, from)) = two(&mut self.items, index, source) else { return Ok(false) };
+        if from.len() <= to.len() {
+            stream.memcpy_dtod(&from.owner, &mut to.owner)?;
+            to.note(&from.expected());
+        } else {
+            // A region that is gone before the copy is done.
+            let start = usize::from(step.seed) % (from.len() - to.len());
+            let part = from.part(start..start + to.len())?;
+            stream.memcpy_dtod(&part.owner, &mut to.owner)?;
+            to.note(&part.expected());
+        }
+        Ok(true)
+    }
+
+    /// Has a kernel write the bytes of one memory, each plus one, to another of the primary context.
+    pub(super) fn launch(&mut self, step: Step, index: usize) -> Result<bool> {
+        let source = usize::from(step.choice) % self.items.len();
+        let (stream, kernel) = (self.stream_of(Site::Primary, step.second).stream, self.shared.kernel.clone());
+        let Some((to, from)) = two(&mut self.items, index, source) else { return Ok(false) };
+        if to.site != Site::Primary || from.site != Site::Primary {
+            return Ok(false);
+        }
+        let count = to.len().min(from.len()).min(THREADS);
+        to.note(&from.expected()[..count].iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<_>>());
+        let block_dim = (u32::try_from(count)?, 1, 1);
+        let config = LaunchConfig { grid_dim: (1, 1, 1), block_dim, shared_mem_bytes: 0 };
+        let mut launch = stream.launch_builder(&kernel);
+        to.owner.push_mut(&mut launch);
+        from.owner.push(&mut launch);
+        // SAFETY: the kernel takes two addresses, and each of its threads uses one byte at each of them.
+        unsafe { launch.launch(config) }?;
+        Ok(true)
+    }
+
+    /// Copies from the host, and waits for the stream.
+    pub(super) fn upload(&mut self, step: Step, index: usize) -> Result<bool> {
+        let stream = self.writer_of(index, step.second).stream;
+        let item = &mut self.items[index];
+        let new = pattern(item.len(), step.seed.into());
+        stream.memcpy_htod(&new, &mut item.owner)?;
+        item.note(&new);
+        Ok(true)
+    }
+
+    /// Copies to the host, and waits for the stream.
+    pub(super) fn download(&mut self, step: Step, index: usize) -> Result<bool> {
+        let stream = self.writer_of(index, step.second).stream;
+        let item = &self.items[index];
+        item.compare(&stream.clone_dtoh(&item.owner)?, "a copy to the host")?;
+        Ok(true)
+    }
+
+    pub(super) fn host_write(&mut self, step: Step, index: usize) -> Result<bool> {
+        self.synchronize()?;
+        let item = &self.items[index];
+        item.write(&pattern(item.len(), step.seed.into()))?;
+        Ok(true)
+    }
+
+    pub(super) fn host_read(&mut self, index: usize) -> Result<bool> {
+        self.synchronize()?;
+        self.items[index].check()?;
+        Ok(true)
+    }
+
+    pub(super) fn wait(&mut self, step: Step) -> Result<bool> {
+        self.any_stream(step.first).stream.synchronize()?;
+        Ok(true)
+    }
+
+    /// Waits for both contexts.
+    fn synchronize(&self) -> Result {
+        for context in [&self.shared.context, &self.plain.cudarc] {
+            context.synchronize()?;
+            // Errors of cudarc's guards.
+            context.check_err()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for everything. Then all bytes must be as expected, and free memory must keep no stream.
+    pub(super) fn settle(&mut self) -> Result {
+        self.synchronize()?;
+        self.items.iter().try_for_each(Item::check)?;
+        self.collect();
+        for (pool, _) in &self.pools {
+            pool.trim(usize::MAX);
+        }
+        if !self.shared.is_alone {
+            return Ok(());
+        }
+        let pending = self.shared.gpu.pending_releases();
+        if pending > 0 {
+            return Err(format!("{pending} deferred frees stay").into());
+        }
+        let live = simcuda().map_or(0, |sim| sim.live_objects_of("stream")) - self.foreign_streams;
+        let expected = self.known_streams();
+        if live == expected { Ok(()) } else { Err(format!("{live} streams are alive, {expected} are in use").into()) }
+    }
+
+    /// The number of streams that the world or its memory holds.
+    fn known_streams(&self) -> usize {
+        let held = self.streams[2..].iter().map(|stream| stream.stream.cu_stream().addr());
+        let bound = self.items.iter().filter_map(Item::bound).map(|stream| stream.cu_stream().addr());
+        let defaults: Vec<_> = self.streams[..2].iter().map(|stream| stream.stream.cu_stream().addr()).collect();
+        let all: std::collections::BTreeSet<_> =
+            held.chain(bound).filter(|stream| !defaults.contains(stream)).collect();
+        all.len()
+    }
+}

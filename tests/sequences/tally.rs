@@ -1,0 +1,38 @@
+//! Counts of steps.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use crate::step::What;
+
+/// Counts of steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally<W = What> {
+    pub(crate) steps: BTreeMap<W, u64>,
+    /// Allocations refused for lack of memory.
+    pub(crate) refused: u64,
+}
+
+impl<W> Default for Tally<W> {
+    fn default() -> Self {
+        Self { steps: BTreeMap::new(), refused: 0 }
+    }
+}
+
+impl<W: Copy + Ord> Tally<W> {
+    /// All steps that did something.
+    pub(crate) fn total(&self) -> u64 {
+        self.steps.values().sum()
+    }
+
+    pub(crate) fn count(&mut self, what: W) {
+        *self.steps.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (what, count) in &other.steps {
+            *self.steps.entry(*what).or_default() += count;
+        }
+        self.refused += other.refused;
+    }
+}
