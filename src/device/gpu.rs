@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, Weak};
 
 use ash::vk;
 
@@ -28,6 +28,13 @@ pub(crate) struct Gpu {
     deferred_frees: DeferredFrees,
     live_allocations: AtomicU32,
     copy_engines: CopyEngines,
+    pools: Mutex<Vec<Weak<dyn Collect>>>,
+}
+
+/// A pool, as its GPU knows it.
+pub(crate) trait Collect: Send + Sync {
+    /// Releases what the device has finished with. Does not wait.
+    fn collect(&self);
 }
 
 /// One live allocation in its GPU's count.
@@ -71,7 +78,8 @@ impl Gpu {
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
         let memory = instance.memory_properties(&vulkan.physical);
         let (deferred_frees, live_allocations) = (DeferredFrees::default(), AtomicU32::new(0));
-        Ok(Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines: CopyEngines::default() })
+        let (copy_engines, pools) = (CopyEngines::default(), Mutex::default());
+        Ok(Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines, pools })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -101,6 +109,21 @@ impl Gpu {
 
     pub(crate) const fn deferred_frees(&self) -> &DeferredFrees {
         &self.deferred_frees
+    }
+
+    /// Adds a pool to those that [`Vkgdr::collect`](crate::Vkgdr::collect) visits.
+    pub(crate) fn add_pool(&self, pool: Weak<dyn Collect>) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(pool);
+    }
+
+    pub(super) fn collect_pools(&self) {
+        let pools: Vec<_> = {
+            let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+            pools.iter().filter_map(Weak::upgrade).collect()
+        };
+        pools.iter().for_each(|pool| pool.collect());
     }
 
     #[inline]

@@ -19,6 +19,7 @@ use crate::driver::cuda::cuda;
 use crate::driver::process;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, device_count, driver_version, pointer_device};
+pub(crate) use gpu::Collect;
 use gpu::Gpu;
 pub(crate) use memory_type::MemoryType;
 
@@ -156,9 +157,12 @@ impl Vkgdr {
     /// this call needs one.
     ///
     /// Also releases the copy engine's pinned memory and streams ([`CopyPolicy::Dma`](crate::CopyPolicy::Dma)) of
-    /// contexts that were destroyed.
+    /// contexts that were destroyed, and the streams that only free chunks of a [`Pool`](crate::Pool) keep alive.
     pub fn collect(&self) -> usize {
         self.gpu().copy_engines().collect();
+        if !process::is_forked() {
+            self.gpu().collect_pools();
+        }
         self.gpu().deferred_frees().collect()
     }
 

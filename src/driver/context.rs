@@ -100,6 +100,14 @@ impl Context {
         }
     }
 
+    /// Waits for all work of the context. A context that is gone or broken has none.
+    pub(crate) fn finish(self) -> Result<()> {
+        match self.run(|| cuda()?.context_synchronize()) {
+            Err(error) if !error.ends_all_work() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Runs `work` with the context current.
     pub(crate) fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let guard = self.enter()?;

@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 
-use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUevent, CUstream};
 
 use super::cuda::cuda;
 use super::fill_pattern::FillPattern;
@@ -58,6 +58,26 @@ impl OwnedStream {
             // SAFETY: as above.
             FillPattern::Four(value) => unsafe { cuda.fill_u32(to, value, count, stream) },
         }
+    }
+
+    /// Makes later work of the stream wait for an event.
+    ///
+    /// # Safety
+    ///
+    /// The event must be live.
+    pub(crate) unsafe fn wait(&self, event: CUevent) -> Result<()> {
+        // SAFETY: the stream is live, and the event by this method's contract.
+        unsafe { cuda()?.stream_wait_event(self.raw(), event) }
+    }
+
+    /// Records an event after the work of the stream so far.
+    ///
+    /// # Safety
+    ///
+    /// The event must be live, and of the stream's context.
+    pub(crate) unsafe fn record(&self, event: CUevent) -> Result<()> {
+        // SAFETY: the stream is live, and the event by this method's contract.
+        unsafe { cuda()?.event_record(event, self.raw()) }
     }
 
     /// Waits for all work of the stream.

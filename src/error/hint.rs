@@ -29,7 +29,9 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
         (_, CudaCode::INVALID_CONTEXT) => {
             Some("no usable CUDA context is current on this thread; make one current or open with open_primary_context")
         }
-        (_, CudaCode::CONTEXT_IS_DESTROYED) => Some("the memory's CUDA context was destroyed"),
+        (_, CudaCode::CONTEXT_IS_DESTROYED) => {
+            Some("the CUDA context was destroyed, or the device reset; open the GPU again for new memory")
+        }
         (_, CudaCode::INVALID_DEVICE) => {
             Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
         }

@@ -13,66 +13,173 @@
 //! ```
 //!
 //! A copy covers the whole memory or region, as elements of the type on its other side; trailing bytes that make no
-//! whole element are left out. Memory is not freed before copies on streams of its context have finished; a copy on
-//! another context's stream has finished when it returns. `memcpy_dtod` *from* our memory on another context's stream
-//! cannot be recorded: synchronise that stream before the memory is freed.
-#![expect(unsafe_code, reason = "implements unsafe traits of cudarc, and wraps contexts that it does not own")]
+//! whole element are left out.
+//!
+//! Uses of one memory and its regions are ordered as those of cudarc's own slices: a copy or a kernel that reads waits for
+//! earlier writes, one that writes for all earlier uses, on whichever streams of the memory's context. Nothing is recorded
+//! while the context, as cudarc counts, has no stream but the default one. `CudaContext::disable_event_tracking` turns the
+//! order off for the streams of that `CudaContext`, and then the caller is responsible for it.
+//!
+//! A copy on a stream of another context has finished when it returns, except `memcpy_dtod` *from* our memory: later writes
+//! through cudarc and the release wait for that context.
+//!
+//! Of kernel launches cudarc tells an argument neither the stream nor the context. So launches on the default stream of a
+//! `CudaContext` that has no other are not recorded, as for cudarc's slices, and a launch on a stream of another context
+//! ends with `CUDA_ERROR_INVALID_CONTEXT`.
+#![expect(unsafe_code, reason = "implements unsafe traits of cudarc")]
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ptr;
+use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use cudarc::driver::{
-    CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, DriverError, LaunchArgs, PushKernelArg,
+    CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, DeviceSlice, LaunchArgs, PushKernelArg,
     SyncOnDrop,
 };
 
 use crate::driver::context::Context;
+use crate::driver::process;
+use crate::memory::binding::SharedBinding;
+use crate::stream::order::{Access, Recording, StreamOrder, is_legacy};
+use crate::stream::{DefaultStream, Unusable};
 use crate::{Memory, PoolMemory, Region};
 
-/// The default stream of a context, as cudarc's type.
-///
-/// cudarc destroys the context when its `CudaContext` is dropped, which a context that it does not own must not be: one
-/// value for each context is kept for the life of the process.
-fn default_stream(context: Context, device: i32) -> &'static Arc<CudaStream> {
-    static STREAMS: Mutex<Option<HashMap<Context, &'static Arc<CudaStream>>>> = Mutex::new(None);
-    let streams = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(stream) = streams().as_ref().and_then(|streams| streams.get(&context)) {
-        return stream;
-    }
-    let made = context.run(|| Ok(wrap(context, device)));
-    match made {
-        Ok(Ok(context_of_cudarc)) => {
-            let stream = Box::leak(Box::new(context_of_cudarc.default_stream()));
-            streams().get_or_insert_default().entry(context).or_insert(stream)
-        }
-        Ok(Err(error)) => panic!("cudarc cannot use the memory's CUDA context: {error}"),
-        Err(error) => panic!("cudarc cannot use the memory's CUDA context: {error}"),
-    }
-}
-
-/// The context as cudarc's type, which must never be dropped. The context must be current.
-fn wrap(context: Context, device: i32) -> std::result::Result<Arc<CudaContext>, DriverError> {
-    let ordinal = usize::try_from(device).unwrap_or_default();
-    // SAFETY: the context is live and current, and its `CudaContext`, which would destroy it, is never dropped.
-    unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) }
-}
+const NOT_RECORDED: SyncOnDrop<'static> = SyncOnDrop::Record(None);
 
 impl Region {
-    /// The device pointer, for a use on `stream`; 0, which the driver refuses, if the memory's context was destroyed.
-    fn cudarc_ptr<'a>(&self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+    /// The device pointer for a use on `stream`, which waits for earlier uses; 0, which the driver refuses, if the memory's
+    /// context was destroyed. `alone` is whether nobody else can be using the memory.
+    fn submit<'a>(&'a self, stream: &'a CudaStream, access: Access, alone: bool) -> (CUdeviceptr, SyncOnDrop<'a>) {
         let context = self.block().context();
-        if !context.is_alive() {
-            return (0, SyncOnDrop::Record(None));
+        let is_own = stream.context().cu_ctx() == context.raw();
+        if !context.is_current().unwrap_or(false) {
+            if !context.is_alive() {
+                return (0, NOT_RECORDED);
+            }
+            // cudarc copies between contexts on a stream of the current one, but passes the memory's default stream.
+            if let (true, Access::Read, Ok(current)) = (is_own, access, Context::current())
+                && current.raw() != context.raw()
+            {
+                self.chunk().binding().record_reader(current);
+            }
         }
-        if stream.context().cu_ctx() == context.raw() {
+        let pointer = self.device_ptr();
+        if process::is_forked() {
+            return (pointer, NOT_RECORDED);
+        }
+        if is_own {
             self.chunk().record_use(stream.cu_stream());
-            (self.device_ptr(), SyncOnDrop::Record(None))
-        } else {
-            // The memory's release waits for its own context only.
-            (self.device_ptr(), SyncOnDrop::Sync(Some(stream)))
         }
+        if !stream.context().is_event_tracking() {
+            // The memory's release waits for its own context only.
+            return (pointer, if is_own { NOT_RECORDED } else { SyncOnDrop::sync_stream(stream) });
+        }
+        let recorded = self.order_use(stream, access, is_own, alone).unwrap_or_else(|| {
+            // The driver refused: the CPU waits.
+            drop(context.finish());
+            SyncOnDrop::sync_stream(stream)
+        });
+        (pointer, recorded)
+    }
+
+    /// Makes `stream` wait for the uses that it must not overtake, and gives what records this one.
+    fn order_use<'a>(
+        &'a self,
+        stream: &'a CudaStream,
+        access: Access,
+        is_own: bool,
+        alone: bool,
+    ) -> Option<SyncOnDrop<'a>> {
+        let binding = self.chunk().binding();
+        if access == Access::Write {
+            binding.finish_readers().ok()?;
+        }
+        let records = is_own && stream.context().is_managing_stream_synchronization();
+        let raw = stream.cu_stream();
+        self.record_earlier(binding, raw, access)?;
+        if !records {
+            if let Some(order) = binding.known_order() {
+                order.wait(stream, access);
+            }
+            if is_own && is_legacy(raw) {
+                binding.note_unrecorded(access);
+                return Some(NOT_RECORDED);
+            }
+            return Some(SyncOnDrop::sync_stream(stream));
+        }
+        let order = self.order(binding)?;
+        if !order.accepts(stream) {
+            order.wait(stream, access);
+            return Some(SyncOnDrop::sync_stream(stream));
+        }
+        Some(match order.submit(stream, access, alone) {
+            Recording::Event(event) => SyncOnDrop::Record(Some((event, stream))),
+            Recording::Wait => SyncOnDrop::sync_stream(stream),
+        })
+    }
+
+    /// Records uses without events that one on `stream` must not overtake.
+    fn record_earlier(&self, binding: &SharedBinding, stream: CUstream, access: Access) -> Option<()> {
+        for (earlier, access) in binding.take_unrecorded(stream, access).into_iter().flatten() {
+            // SAFETY: a default stream, or the one that the memory is bound to, which is live for as long.
+            unsafe { self.order(binding)?.record_earlier(earlier, access) }.ok()?;
+        }
+        Some(())
+    }
+
+    /// The order of the memory's uses, made if need be. None where the driver refuses.
+    fn order<'a>(&self, binding: &'a SharedBinding) -> Option<&'a StreamOrder> {
+        let make = || {
+            let (pointer, len) = self.chunk().extent();
+            let stream = self.default_stream().ok()?.clone();
+            StreamOrder::new(self.block().context(), stream, pointer, len)
+        };
+        binding.order(make)
+    }
+
+    fn default_stream(&self) -> std::result::Result<&Arc<DefaultStream>, Unusable> {
+        let make = || DefaultStream::of(self.block().context(), self.owner().device());
+        self.chunk().binding().default_stream(make)
+    }
+
+    /// The order, for a launch with this memory as an argument.
+    fn prepare_launch(&self, access: Access) -> Option<&StreamOrder> {
+        if process::is_forked() {
+            return None;
+        }
+        let binding = self.chunk().binding();
+        if access == Access::Write {
+            binding.finish_readers().ok()?;
+        }
+        let order = self.order(binding)?;
+        // The stream is unknown: uses of the default stream stay unrecorded, as this launch does if it is one of them.
+        self.record_earlier(binding, ptr::null_mut(), access)?;
+        if !order.is_recording() {
+            binding.note_unrecorded(access);
+        }
+        Some(order)
+    }
+
+    /// This region as the argument of a launch that reads. None where nothing can be recorded.
+    fn argument(&self) -> Option<&CudaView<'_, u8>> {
+        let order = self.prepare_launch(Access::Read)?;
+        let (region, pointer) = (ptr::from_ref(self).addr(), self.device_ptr());
+        // SAFETY: the bytes are the memory's, and the view is borrowed as long as this region.
+        Some(unsafe { order.argument(region, pointer, self.len()) })
+    }
+
+    /// As [`argument`](Self::argument), of a launch that writes.
+    ///
+    /// # Safety
+    ///
+    /// The region must be borrowed exclusively while the view is.
+    #[expect(clippy::mut_from_ref, reason = "the view is the order's, and by the contract no other borrow has it")]
+    unsafe fn argument_mut(&self, alone: bool) -> Option<&mut CudaViewMut<'_, u8>> {
+        let order = self.prepare_launch(Access::Write)?;
+        let (region, pointer) = (ptr::from_ref(self).addr(), self.device_ptr());
+        // SAFETY: the bytes are the memory's, and the region is borrowed exclusively by this method's contract.
+        Some(unsafe { order.argument_mut(region, pointer, self.len(), alone) })
     }
 }
 
@@ -82,7 +189,7 @@ macro_rules! device_slice {
         /// Elements of any plain type; trailing bytes that make no whole element are left out.
         ///
         /// [`stream`](DeviceSlice::stream) is the default stream of the memory's context. It does not keep the
-        /// context alive: do not keep a clone of it longer than the memory.
+        /// context alive: do not keep a clone of it longer than the context.
         ///
         /// # Panics
         ///
@@ -94,19 +201,23 @@ macro_rules! device_slice {
             }
 
             fn stream(&self) -> &Arc<CudaStream> {
-                default_stream(self.block().context(), self.owner().device())
+                match Region::default_stream(self) {
+                    Ok(stream) => stream.stream(),
+                    Err(error) => panic!("cudarc cannot use the memory's CUDA context: {error}"),
+                }
             }
         }
 
         impl<T: DeviceRepr + Pod> DevicePtr<T> for $type {
             fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-                self.cudarc_ptr(stream)
+                self.submit(stream, Access::Read, false)
             }
         }
 
         impl<T: DeviceRepr + Pod> DevicePtrMut<T> for $type {
             fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-                self.cudarc_ptr(stream)
+                // Borrowed exclusively: without other references nothing else uses the memory.
+                self.submit(stream, Access::Write, self.chunk().is_only())
             }
         }
 
@@ -114,7 +225,10 @@ macro_rules! device_slice {
         unsafe impl<'a, 'b: 'a> PushKernelArg<&'b $type> for LaunchArgs<'a> {
             #[inline(always)]
             fn arg(&mut self, memory: &'b $type) -> &mut Self {
-                self.arg(memory.device_ptr_ref())
+                match memory.argument() {
+                    Some(view) => self.arg(view),
+                    None => self.arg(memory.device_ptr_ref()),
+                }
             }
         }
 
@@ -122,7 +236,12 @@ macro_rules! device_slice {
         unsafe impl<'a, 'b: 'a> PushKernelArg<&'b mut $type> for LaunchArgs<'a> {
             #[inline(always)]
             fn arg(&mut self, memory: &'b mut $type) -> &mut Self {
-                self.arg(memory.device_ptr_ref())
+                let memory: &'b $type = memory;
+                // SAFETY: borrowed exclusively for `'b`.
+                match unsafe { memory.argument_mut(memory.chunk().is_only()) } {
+                    Some(view) => self.arg(view),
+                    None => self.arg(memory.device_ptr_ref()),
+                }
             }
         }
     };

@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
@@ -12,6 +13,8 @@ use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::process;
 use crate::driver::{Handle, LEGACY_STREAM, PER_THREAD_STREAM};
+use crate::stream::DefaultStream;
+use crate::stream::order::{Access, StreamOrder, is_legacy};
 use crate::sync::LazyBox;
 use crate::{Error, Result, StreamRef};
 
@@ -69,6 +72,12 @@ pub(crate) struct Binding {
     unfinished_copy: bool,
     /// Whether an immediate release was requested.
     immediate: bool,
+    /// Uses of the legacy default stream that no event follows yet.
+    unrecorded: Option<Access>,
+    /// Whether a pool lent the memory again while the bound stream still used it.
+    reused: bool,
+    /// Other contexts with streams that read the memory.
+    readers: Vec<Context>,
 }
 
 impl Binding {
@@ -85,13 +94,29 @@ impl Binding {
         self.immediate = true;
     }
 
+    /// Records that the stream which the memory is bound to next may still use it for an earlier holder.
+    pub(super) fn record_reuse(&mut self) {
+        self.reused = true;
+    }
+
     /// Whether it holds a reference to its stream.
     pub(crate) const fn keeps_stream(&self) -> bool {
         matches!(self.stream, Some(BoundStream::Shared(_)))
     }
 
+    /// Whether this is the only reference to its stream.
+    pub(crate) fn is_last_of_stream(&self) -> bool {
+        matches!(&self.stream, Some(BoundStream::Shared(stream)) if Arc::strong_count(stream) == 1)
+    }
+
     pub(crate) fn stream(&self) -> Option<CUstream> {
         self.stream.as_ref().map(BoundStream::raw)
+    }
+
+    fn of(stream: Option<BoundStream>) -> Self {
+        let mut binding = Self::default();
+        binding.stream = stream;
+        binding
     }
 
     /// The binding of memory that the device has finished with.
@@ -118,6 +143,19 @@ impl Binding {
 
     fn is_bound_to(&self, stream: CUstream) -> bool {
         self.stream().is_some_and(|bound| is_same_stream(bound, stream))
+    }
+
+    /// Records that a stream of another context is about to read the memory.
+    fn record_reader(&mut self, context: Context) {
+        self.used_elsewhere = true;
+        if !self.readers.contains(&context) {
+            self.readers.push(context);
+        }
+    }
+
+    /// The other contexts whose work the release waits for besides that of the memory's.
+    pub(crate) fn readers(&self) -> &[Context] {
+        if self.immediate { &[] } else { &self.readers }
     }
 
     /// Waits for the bound stream, if there is one.
@@ -151,22 +189,36 @@ impl Drop for Binding {
     }
 }
 
-/// A [`Binding`] shared between threads.
+/// A [`Binding`] shared between threads, and the order of uses through cudarc.
 #[derive(Debug, Default)]
-pub(super) struct SharedBinding(Mutex<Binding>);
+pub(crate) struct SharedBinding {
+    binding: Mutex<Binding>,
+    default_stream: OnceLock<Arc<DefaultStream>>,
+    order: OnceLock<StreamOrder>,
+}
 
 impl SharedBinding {
     /// A copy of the binding. In a forked child, the binding at the fork, or the default if a thread of the parent held
     /// the lock then.
     pub(super) fn get(&self) -> Binding {
         if process::is_forked() {
-            return self.0.try_lock().map_or_else(|_| Binding::default(), |binding| binding.clone());
+            return self.binding.try_lock().map_or_else(|_| Binding::default(), |binding| binding.clone());
         }
         self.lock().clone()
     }
 
+    /// The binding of memory that is free.
     fn into_inner(self) -> Binding {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        let Self { binding, order, .. } = self;
+        let mut binding = binding.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if binding.policy() == DropPolicy::WaitForStream
+            && let (Some(order), Some(stream)) = (order.get(), binding.stream())
+        {
+            // Kernels may have been launched on other streams, which cudarc does not tell.
+            // SAFETY: the stream is live for as long as the memory is bound to it.
+            binding.used_elsewhere = unsafe { order.wait_for_launches(stream) }.is_err();
+        }
+        binding
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Binding)) {
@@ -200,11 +252,8 @@ impl SharedBinding {
             let mut binding = self.lock();
             let rebound = binding.stream.is_some() && !binding.is_bound_to(stream.raw());
             let used_elsewhere = binding.used_elsewhere || rebound;
-            let Binding { unfinished_copy, immediate, .. } = *binding;
-            std::mem::replace(
-                &mut *binding,
-                Binding { stream: Some(stream), used_elsewhere, unfinished_copy, immediate },
-            )
+            (binding.used_elsewhere, binding.reused) = (used_elsewhere, binding.reused && !rebound);
+            Binding::of(binding.stream.replace(stream))
         };
         // Without the lock: dropping a stream may call the driver.
         drop(before);
@@ -218,16 +267,79 @@ impl SharedBinding {
         let before = {
             let mut binding = self.lock();
             // Another thread may have bound the memory to another stream meanwhile.
-            if binding.stream() == waited_for.stream() { binding.stream.take() } else { None }
+            let same = binding.stream() == waited_for.stream();
+            binding.reused &= !same;
+            if same { binding.stream.take() } else { None }
         };
         // Without the lock: dropping the last reference to a stream calls the driver, and a `Binding` restores the
         // current context afterwards.
-        drop(Binding { stream: before, ..Binding::default() });
+        drop(Binding::of(before));
+        Ok(())
+    }
+
+    /// The order of uses through cudarc, if anything was recorded in it.
+    pub(crate) fn known_order(&self) -> Option<&StreamOrder> {
+        self.order.get()
+    }
+
+    /// The order of uses through cudarc, made by `make` if need be.
+    pub(crate) fn order(&self, make: impl FnOnce() -> Option<StreamOrder>) -> Option<&StreamOrder> {
+        match self.order.get() {
+            Some(order) => Some(order),
+            None => {
+                let made = make()?;
+                Some(self.order.get_or_init(|| made))
+            }
+        }
+    }
+
+    /// The default stream of the context, made by `make` if need be.
+    pub(crate) fn default_stream<E>(
+        &self,
+        make: impl FnOnce() -> std::result::Result<Arc<DefaultStream>, E>,
+    ) -> std::result::Result<&Arc<DefaultStream>, E> {
+        match self.default_stream.get() {
+            Some(stream) => Ok(stream),
+            None => {
+                let made = make()?;
+                Ok(self.default_stream.get_or_init(|| made))
+            }
+        }
+    }
+
+    /// Notes that the legacy default stream is about to use the memory, and that no event will follow.
+    pub(crate) fn note_unrecorded(&self, access: Access) {
+        self.change(|binding| binding.unrecorded = binding.unrecorded.max(Some(access)));
+    }
+
+    /// The earlier uses without an event that one on `stream` must not overtake: each with the stream to record it on. The
+    /// caller records them.
+    pub(crate) fn take_unrecorded(&self, stream: CUstream, access: Access) -> [Option<(CUstream, Access)>; 2] {
+        let mut binding = self.lock();
+        let legacy = binding.unrecorded.filter(|earlier| earlier.conflicts_with(access) && !is_legacy(stream));
+        if legacy.is_some() {
+            binding.unrecorded = None;
+        }
+        let bound = binding.stream().filter(|_| binding.reused && !binding.is_bound_to(stream));
+        binding.reused &= bound.is_none();
+        [legacy.map(|access| (ptr::null_mut(), access)), bound.map(|bound| (bound, Access::Write))]
+    }
+
+    /// Records that a stream of another context is about to read the memory.
+    pub(crate) fn record_reader(&self, context: Context) {
+        self.change(|binding| binding.record_reader(context));
+    }
+
+    /// Waits for the other contexts that were recorded to read the memory.
+    pub(crate) fn finish_readers(&self) -> Result<()> {
+        let readers = self.lock().readers.clone();
+        readers.iter().try_for_each(|reader| reader.finish())?;
+        self.change(|binding| binding.readers.retain(|reader| !readers.contains(reader)));
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Binding> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.binding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -128,6 +128,7 @@ impl Block {
         let result = match self.context.try_enter() {
             Ok(Entered::Current(guard)) => self.release_within(guard, binding),
             Ok(Entered::Destroyed(_)) => {
+                binding.readers().iter().for_each(|reader| drop(reader.finish()));
                 release_orphan(self.take());
                 Ok(())
             }
@@ -136,7 +137,7 @@ impl Block {
                 Ok(())
             }
             Err(error) => {
-                drop(self.defer(Pending::Context));
+                drop(self.defer(Pending::Contexts(binding.readers().to_vec())));
                 Err(error)
             }
         };
@@ -151,7 +152,7 @@ impl Block {
             Ok(None) => (None, self.allocation.release()),
             Ok(Some(event)) => (Some(self.defer(Pending::Event(event))), Ok(())),
             Err(error) if error.is_fatal_to_context() => (None, self.allocation.release().and(Err(error))),
-            Err(error) => (Some(self.defer(Pending::Context)), Err(error)),
+            Err(error) => (Some(self.defer(Pending::Contexts(binding.readers().to_vec()))), Err(error)),
         };
         let left = guard.leave();
         // The handle outlives the visit to the context, which it may be what keeps alive.
@@ -167,7 +168,10 @@ impl Block {
     fn finish(binding: &Binding) -> Result<Option<Event>> {
         match binding.policy() {
             DropPolicy::Immediate => Ok(None),
-            DropPolicy::WaitForContext => cuda()?.context_synchronize().map(|()| None),
+            DropPolicy::WaitForContext => {
+                binding.readers().iter().try_for_each(|reader| reader.finish())?;
+                cuda()?.context_synchronize().map(|()| None)
+            }
             DropPolicy::WaitForStream => Self::finish_stream(binding),
         }
     }
@@ -252,22 +256,26 @@ fn leave_to_the_system(allocation: Allocation) {
 /// What a deferred free waits for.
 enum Pending {
     Event(Event),
-    /// All work of the context: waiting for it failed for a reason that may pass, such as a stream capture.
-    Context,
+    /// All work of the context and of these others: waiting for it failed for a reason that may pass, such as a stream
+    /// capture.
+    Contexts(Vec<Context>),
 }
 
 impl Pending {
     fn has_passed(&self) -> Result<bool> {
         match self {
             Self::Event(event) => event.has_passed(),
-            Self::Context => self.synchronize().map(|()| true),
+            Self::Contexts(_) => self.synchronize().map(|()| true),
         }
     }
 
     fn synchronize(&self) -> Result<()> {
         match self {
             Self::Event(event) => event.synchronize(),
-            Self::Context => cuda()?.context_synchronize(),
+            Self::Contexts(others) => {
+                others.iter().try_for_each(|other| other.finish())?;
+                cuda()?.context_synchronize()
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::binding::{Binding, DropPolicy, LazyBinding};
+use super::binding::{Binding, DropPolicy, LazyBinding, SharedBinding};
 use super::block::Block;
 use crate::Result;
 use crate::access::copy::HostAccess;
@@ -200,6 +200,22 @@ impl Chunk {
         self.change(|binding| binding.record_use(stream));
     }
 
+    /// Records that the stream which the chunk is bound to next may still use it for an earlier holder.
+    pub(crate) fn record_reuse(&self) {
+        self.expose();
+        self.change(Binding::record_reuse);
+    }
+
+    /// The binding, for uses through cudarc.
+    pub(crate) fn binding(&self) -> &SharedBinding {
+        self.binding.shared()
+    }
+
+    /// The chunk's first byte, and the bytes from there to the end of its block at most.
+    pub(crate) fn extent(&self) -> (CUdeviceptr, usize) {
+        (self.device_ptr(), self.allocation().len().saturating_sub(self.offset()))
+    }
+
     /// Records that a copy of ours may still be under way.
     pub(super) fn record_unfinished_copy(&self) {
         self.expose();
@@ -305,6 +321,11 @@ impl ChunkRef {
     #[inline]
     pub(crate) fn is_unshared(&self) -> bool {
         self.refs.is_one() && self.is_idle()
+    }
+
+    /// Whether this is the only reference.
+    pub(crate) fn is_only(&self) -> bool {
+        self.refs.is_one()
     }
 
     /// Removes this reference; gives the chunk with the last one. In a forked child, nothing: the chunk is the parent's.

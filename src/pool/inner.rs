@@ -14,6 +14,7 @@ use super::classes::Classes;
 use super::options::PoolOptions;
 use super::pending::PendingFrees;
 use super::thread_cache::{self, CacheOwner, NO_CACHE, ThreadCache, Used};
+use crate::device::Collect;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::binding::Binding;
@@ -154,7 +155,7 @@ impl PoolInner {
     /// Memory of `len` bytes that was bound to this stream before.
     pub(super) fn allocate_for_stream(&self, len: usize, stream: CUstream) -> Option<Memory> {
         let chunk = self.pending().take_for_stream(stream, self.class_of(len)?)?;
-        chunk.expose();
+        chunk.record_reuse();
         Some(self.allocated(chunk, len))
     }
 
@@ -172,7 +173,7 @@ impl PoolInner {
             self.pending().put_back(chunk, event, stream);
             return Err(error);
         }
-        chunk.expose();
+        chunk.record_reuse();
         Ok(Some(self.allocated(chunk, len)))
     }
 
@@ -185,13 +186,13 @@ impl PoolInner {
         let holding = self.keeps_free_chunks();
         match binding.policy() {
             DropPolicy::WaitForStream if binding.keeps_stream() && holding => {
-                self.pending().add_for_stream(chunk, binding);
+                self.put(self.pending().add_for_stream(chunk, binding));
             }
             DropPolicy::WaitForStream => {
                 self.put(self.pending().add_for_event(chunk, &binding)?);
             }
             _ => {
-                self.pending().add_for_context(chunk);
+                self.pending().add_for_contexts(chunk, binding.readers());
                 if !holding {
                     self.put(self.pending().wait()?);
                 }
@@ -253,6 +254,7 @@ impl PoolInner {
 
     /// Gives free blocks back to the drivers, until no more than `keep` bytes are managed. Returns the bytes given back.
     pub(super) fn trim(&self, keep: usize) -> usize {
+        self.pending().fence_streams();
         let mut chunks = self.pending().poll(usize::MAX);
         let caches = self.caches().clone();
         caches.iter().for_each(|cache| cache.drain(&mut chunks));
@@ -336,6 +338,12 @@ impl CacheOwner for PoolInner {
     fn retire(&self, cache: &Arc<ThreadCache>) {
         self.close_cache(cache);
         self.caches().retain(|other| !Arc::ptr_eq(other, cache));
+    }
+}
+
+impl Collect for PoolInner {
+    fn collect(&self) {
+        self.put(self.pending().collect());
     }
 }
 

@@ -13,7 +13,7 @@ mod pending;
 mod thread_cache;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUstream};
@@ -100,6 +100,8 @@ impl Pool {
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn new(owner: &Vkgdr, options: PoolOptions) -> Result<Self> {
         let inner = Arc::new(PoolInner::new(owner, &options)?);
+        let pool: Weak<PoolInner> = Arc::downgrade(&inner);
+        owner.gpu().add_pool(pool);
         Ok(Self { open: Arc::new(Open(inner)) })
     }
 
@@ -172,7 +174,8 @@ impl Pool {
 
     /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed.
     ///
-    /// Does not wait for the device: blocks that it may still use are kept.
+    /// Does not wait for the device: blocks that it may still use are kept. Streams that free chunks were bound to are
+    /// released.
     pub fn trim(&self, keep: usize) -> usize {
         if process::is_forked() { 0 } else { self.inner().trim(keep) }
     }

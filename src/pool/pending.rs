@@ -1,11 +1,13 @@
 //! Free chunks that the device may still use.
 //!
-//! A chunk that was bound to a stream which the pool keeps alive stays with that stream, which can reuse it at once. One
-//! that was bound to a raw stream waits for an event. Any other, and one whose event cannot be asked, waits for the whole
-//! context. No lock is held over a call of the driver.
+//! A chunk that was bound to a stream which the program still holds stays with that stream, which can reuse it at once.
+//! One that was bound to a raw stream, or to a stream that only the pool keeps alive, waits for an event. Any other, and
+//! one whose event cannot be asked, waits for the whole context. The numbers of streams and of events are bounded. No lock
+//! is held over a call of the driver.
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUstream;
@@ -42,6 +44,8 @@ struct State {
     /// Chunks that wait for the whole context.
     for_context: Chunks,
     for_context_bytes: usize,
+    /// Other contexts that these wait for, too.
+    readers: Vec<Context>,
     for_streams: HashMap<usize, StreamFrees>,
     for_events: VecDeque<EventFrees>,
     /// The number of chunks here.
@@ -64,9 +68,22 @@ fn ends_all_work(error: &Error) -> bool {
     error.ends_all_work()
 }
 
+/// Waits for contexts, and logs errors.
+fn finish_all(contexts: &[Context]) {
+    for context in contexts {
+        if let Err(error) = context.finish() {
+            report!(Warn, "waiting for a context that read memory of a pool: {error}");
+        }
+    }
+}
+
 impl PendingFrees {
     /// How many events each new one polls, so that they do not pile up.
     const POLLED: usize = 2;
+    /// The most streams that are kept alive: chunks of any more wait for events.
+    const MOST_STREAMS: usize = 32;
+    /// The most events: chunks of any more wait for the whole context.
+    const MOST_EVENTS: usize = 1024;
 
     pub(super) fn new(context: Context, classes: Classes) -> Self {
         Self { state: Mutex::default(), context, classes }
@@ -80,6 +97,24 @@ impl PendingFrees {
     /// The bytes of the chunks that wait for the whole context.
     pub(super) fn for_context_bytes(&self) -> usize {
         self.lock().for_context_bytes
+    }
+
+    /// Keeps a chunk until the whole context has finished, and `readers`, which are others.
+    pub(super) fn add_for_contexts(&self, chunk: FreeChunk, readers: &[Context]) {
+        if readers.is_empty() {
+            return self.add_for_context(chunk);
+        }
+        let closed = {
+            let mut state = self.lock();
+            let new: Vec<_> = readers.iter().filter(|reader| !state.readers.contains(reader)).copied().collect();
+            state.readers.extend(new);
+            state.closed
+        };
+        if closed {
+            // The chunk's block waits for its own context only.
+            finish_all(readers);
+        }
+        self.add_for_context(chunk);
     }
 
     /// Keeps a chunk until the whole context has finished.
@@ -102,18 +137,42 @@ impl PendingFrees {
         keep(&mut state, chunk);
     }
 
-    /// Keeps a chunk for the stream that it was bound to, which `binding` keeps alive.
-    pub(super) fn add_for_stream(&self, chunk: FreeChunk, mut binding: Binding) {
-        let Some(stream) = binding.stream() else { return self.add_for_context(chunk) };
+    /// Keeps a chunk for the stream that it was bound to, which `binding` keeps alive. Returns chunks whose events have
+    /// passed meanwhile.
+    pub(super) fn add_for_stream(&self, chunk: FreeChunk, mut binding: Binding) -> Chunks {
+        let Some(stream) = binding.stream() else {
+            self.add_for_context(chunk);
+            return Chunks::new();
+        };
         self.add(chunk, |state, chunk| {
             let frees = state.for_streams.entry(stream.addr()).or_default();
             frees.by_class.entry(chunk.class()).or_default().push(chunk);
             if frees.binding.stream().is_none() {
-                std::mem::swap(&mut frees.binding, &mut binding);
+                mem::swap(&mut frees.binding, &mut binding);
             }
         });
         // Unlocked: dropping the last reference to a stream may call the driver.
         drop(binding);
+        if self.release_streams() { self.poll(Self::POLLED) } else { Chunks::new() }
+    }
+
+    /// Moves chunks from streams that nobody else holds behind events, and from all streams if there are too many. Whether
+    /// there were any.
+    fn release_streams(&self) -> bool {
+        let released: Vec<_> = {
+            let mut state = self.lock();
+            let all = state.for_streams.len() > Self::MOST_STREAMS;
+            state.for_streams.extract_if(|_, frees| all || frees.binding.is_last_of_stream()).collect()
+        };
+        let any = !released.is_empty();
+        self.fence(released);
+        any
+    }
+
+    /// Releases the streams that nobody else holds. Returns the chunks whose events have passed.
+    pub(super) fn collect(&self) -> Chunks {
+        self.release_streams();
+        self.poll(usize::MAX)
     }
 
     /// A chunk that was bound to `stream` before, which need not wait for it.
@@ -133,6 +192,7 @@ impl PendingFrees {
                 self.add(chunk, |state, chunk| {
                     state.for_events.push_back(EventFrees { event, stream, chunks: vec![chunk] });
                 });
+                self.limit_events();
             }
             Err(error) => {
                 self.add_for_context(chunk);
@@ -191,16 +251,34 @@ impl PendingFrees {
         state.for_events.push_back(frees);
     }
 
+    /// Lets the chunks of the oldest event wait for the whole context if there are too many events.
+    fn limit_events(&self) {
+        let oldest = {
+            let mut state = self.lock();
+            if state.for_events.len() > Self::MOST_EVENTS { state.for_events.pop_front() } else { None }
+        };
+        if let Some(oldest) = oldest {
+            self.move_to_context(oldest.chunks);
+        }
+    }
+
     /// Records an event on each stream with chunks, so that any stream may use these after it.
     pub(super) fn fence_streams(&self) {
-        let for_streams = std::mem::take(&mut self.lock().for_streams);
+        let for_streams = mem::take(&mut self.lock().for_streams);
+        self.fence(for_streams);
+    }
+
+    fn fence(&self, for_streams: impl IntoIterator<Item = (usize, StreamFrees)>) {
         for (stream, StreamFrees { binding, by_class }) in for_streams {
             let chunks: Chunks = by_class.into_values().flatten().collect();
             if chunks.is_empty() {
                 continue;
             }
             match self.record(&binding) {
-                Ok(event) => self.requeue(EventFrees { event, stream, chunks }),
+                Ok(event) => {
+                    self.requeue(EventFrees { event, stream, chunks });
+                    self.limit_events();
+                }
                 Err(error) => {
                     report!(Debug, "an event for memory of a pool: {error}");
                     self.move_to_context(chunks);
@@ -216,11 +294,11 @@ impl PendingFrees {
 
     /// Waits for the whole context, and takes all chunks.
     pub(super) fn wait(&self) -> Result<Chunks> {
-        let (mut chunks, for_streams, for_events) = {
+        let (mut chunks, readers, for_streams, for_events) = {
             let mut state = self.lock();
             state.for_context_bytes = 0;
-            let State { for_context, for_streams, for_events, .. } = &mut *state;
-            (std::mem::take(for_context), std::mem::take(for_streams), std::mem::take(for_events))
+            let State { for_context, readers, for_streams, for_events, .. } = &mut *state;
+            (mem::take(for_context), mem::take(readers), mem::take(for_streams), mem::take(for_events))
         };
         // They keep streams and events alive until the wait is over.
         let (mut bindings, mut events) = (Vec::new(), Vec::new());
@@ -235,11 +313,13 @@ impl PendingFrees {
         if chunks.is_empty() {
             return Ok(chunks);
         }
-        let answer = self.context.run(|| cuda()?.context_synchronize());
+        let answer = readers.iter().try_for_each(|reader| reader.finish());
+        let answer = answer.and_then(|()| self.context.run(|| cuda()?.context_synchronize()));
         drop((bindings, events));
         if let Err(error) = answer
             && !ends_all_work(&error)
         {
+            self.lock().readers.extend(readers);
             self.move_to_context(chunks);
             return Err(error);
         }
@@ -249,7 +329,9 @@ impl PendingFrees {
 
     /// Drops all chunks, and keeps none from now on. Their blocks wait for the context by themselves.
     pub(super) fn close(&self) {
-        let state = std::mem::replace(&mut *self.lock(), State { closed: true, ..State::default() });
+        let state = mem::replace(&mut *self.lock(), State { closed: true, ..State::default() });
+        // Blocks wait for their own context only.
+        finish_all(&state.readers);
         // Unlocked: dropping chunks, streams and events may call the driver.
         drop(state);
     }

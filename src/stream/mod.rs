@@ -1,10 +1,15 @@
 //! CUDA streams that the caller owns: copies, fills, events and waits, each in the stream's own context.
 //!
-//! [`copy`] describes copies; [`event`] marks a point in a stream's work.
+//! [`copy`] describes copies; [`event`] marks a point in a stream's work; [`order`] orders uses of memory on several streams of
+//! cudarc's.
 #![expect(unsafe_code, reason = "uses streams and addresses that the caller guarantees")]
 
 mod copy;
+mod default_stream;
 mod event;
+mod launch_slice;
+pub(crate) mod order;
+mod pinned;
 
 use std::fmt;
 
@@ -17,6 +22,7 @@ use crate::driver::event::Event as DriverEvent;
 use crate::{Error, Result};
 use copy::Plan;
 pub use copy::{CopyExtent, CopySide, Place};
+pub(crate) use default_stream::{DefaultStream, Unusable};
 pub use event::Event;
 
 /// A CUDA stream that the caller owns and keeps alive.

@@ -1,0 +1,79 @@
+//! The default stream of a context as cudarc's type.
+#![expect(unsafe_code, reason = "wraps contexts that it does not own")]
+
+use std::collections::HashMap;
+use std::mem::{self, ManuallyDrop};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
+
+use crate::Error;
+use crate::driver::context::Context;
+
+/// The legacy default stream of a context that this crate does not own.
+///
+/// One for each context while there is memory that uses it. cudarc destroys a context with its `CudaContext`: this one is
+/// never dropped, only its heap is freed.
+#[derive(Debug)]
+pub(crate) struct DefaultStream(ManuallyDrop<Arc<CudaStream>>);
+
+/// Why a context cannot be cudarc's.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error(transparent)]
+    Context(#[from] Error),
+    #[error(transparent)]
+    Cudarc(DriverError),
+}
+
+impl DefaultStream {
+    /// The stream of a live context of `device`. Restores the current context.
+    pub(crate) fn of(context: Context, device: i32) -> Result<Arc<Self>, Unusable> {
+        static STREAMS: Mutex<Option<HashMap<Context, Weak<DefaultStream>>>> = Mutex::new(None);
+        let streams = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = streams().as_ref().and_then(|streams| streams.get(&context)?.upgrade()) {
+            return Ok(stream);
+        }
+        let made = context.run(|| Ok(Self::wrap(context, device)))?.map_err(Unusable::Cudarc)?;
+        let mut streams = streams();
+        let streams = streams.get_or_insert_default();
+        // Another thread may have been faster.
+        if let Some(stream) = streams.get(&context).and_then(Weak::upgrade) {
+            return Ok(stream);
+        }
+        let made = Arc::new(made);
+        streams.retain(|_, stream| stream.strong_count() > 0);
+        streams.insert(context, Arc::downgrade(&made));
+        Ok(made)
+    }
+
+    /// The context must be current.
+    fn wrap(context: Context, device: i32) -> Result<Self, DriverError> {
+        let ordinal = usize::try_from(device).unwrap_or_default();
+        // SAFETY: the context is live and current, and its `CudaContext`, which would destroy it, is never dropped.
+        let context = unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) }?;
+        Ok(Self(ManuallyDrop::new(context.default_stream())))
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<CudaStream> {
+        &self.0
+    }
+
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
+        self.0.context()
+    }
+}
+
+impl Drop for DefaultStream {
+    fn drop(&mut self) {
+        let context = self.context().clone();
+        // SAFETY: this is the last use.
+        drop(unsafe { ManuallyDrop::take(&mut self.0) });
+        match Arc::try_unwrap(context) {
+            // The value alone is forgotten: it has no heap of its own.
+            Ok(context) => mem::forget(context),
+            // A program kept a clone of the stream, which must not destroy the context either.
+            Err(context) => mem::forget(context),
+        }
+    }
+}

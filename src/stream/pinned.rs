@@ -1,0 +1,72 @@
+//! A box whose value is used through references that outlive moves of the box.
+#![expect(unsafe_code, reason = "the owner says how long references are valid")]
+
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use cudarc::driver::CudaEvent;
+
+/// A value at a fixed address. It is not freed by a drop.
+#[derive(Debug)]
+pub(super) struct Pinned<T>(NonNull<T>);
+
+// SAFETY: it owns the value, as a box does.
+unsafe impl<T: Send> Send for Pinned<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T: Sync> Sync for Pinned<T> {}
+
+impl<T> Pinned<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(NonNull::from(Box::leak(Box::new(value))))
+    }
+
+    /// # Safety
+    ///
+    /// The reference must not be used after [`into_box`](Self::into_box), nor while one from [`get_mut`](Self::get_mut)
+    /// is.
+    pub(super) unsafe fn get<'a>(&self) -> &'a T {
+        // SAFETY: by this method's contract.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`get`](Self::get), and no other reference may be used while this one is.
+    #[expect(clippy::mut_from_ref, reason = "the caller guarantees that there is no other reference")]
+    pub(super) unsafe fn get_mut<'a>(&self) -> &'a mut T {
+        // SAFETY: by this method's contract.
+        unsafe { &mut *self.0.as_ptr() }
+    }
+
+    /// # Safety
+    ///
+    /// No reference may be used from now on.
+    pub(super) unsafe fn into_box(self) -> Box<T> {
+        // SAFETY: `new` made it from a box, and this consumes its only owner.
+        unsafe { Box::from_raw(self.0.as_ptr()) }
+    }
+}
+
+/// Forgets an event that CUDA destroyed with its context: its drop would call the driver.
+///
+/// # Safety
+///
+/// Nothing may use the event from now on, and there must be another reference to its context.
+pub(super) unsafe fn abandon_event(event: Pinned<CudaEvent>) {
+    // SAFETY: by this function's contract.
+    let event = *unsafe { event.into_box() };
+    // SAFETY: the event is forgotten, and there is another reference by this function's contract.
+    unsafe { release_context(&event) };
+    mem::forget(event);
+}
+
+/// Gives up the reference of an event to its context.
+///
+/// # Safety
+///
+/// The event must be forgotten, and there must be another reference.
+pub(super) unsafe fn release_context(event: &CudaEvent) {
+    // SAFETY: the pointer is that of a reference, which the event will not give up itself.
+    unsafe { Arc::decrement_strong_count(Arc::as_ptr(event.context())) };
+}
