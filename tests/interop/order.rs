@@ -11,7 +11,7 @@ use support::cuda::{Gate, PrimaryContext, Stream};
 use support::ledger::Calls;
 use support::{Result, host_read, host_write};
 use vkgdr::cudarc::driver::{
-    CudaContext, CudaFunction, CudaStream, DevicePtr, DevicePtrMut, LaunchConfig, PushKernelArg,
+    CudaContext, CudaFunction, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, LaunchConfig, PushKernelArg,
 };
 use vkgdr::cudarc::nvrtc::Ptx;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
@@ -391,4 +391,24 @@ fn a_kernel_does_not_overtake_the_reads_of_two_kernels() -> Result {
     finish(&setup, &third, gate)?;
     assert_floats(&other, 3.0, "the later kernel")?;
     assert_floats(&one, 3.0, "the earlier kernel")
+}
+
+#[test]
+fn a_copy_to_another_context_sees_the_write_before_it() -> Result {
+    let setup = Setup::new()?;
+    let mut memory = filled(&setup.gpu, 0)?;
+    let first = setup.streams[0].clone();
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let other = support::cuda::Context::create(0);
+    let mut seen = filled(&gpu, 0xee)?;
+    let stream = DeviceSlice::<u8>::stream(&seen).context().new_stream()?;
+    let gate = hold(&first);
+    first.memcpy_dtod::<u8, _, _>(&setup.ones, &mut memory)?;
+    stream.memcpy_dtod::<u8, _, _>(&memory, &mut seen)?;
+    finish(&setup, &stream, gate)?;
+    stream.synchronize()?;
+    assert_all(&seen, 1, "a copy got ahead of the write before it")?;
+    drop(seen);
+    other.destroy();
+    Ok(())
 }
