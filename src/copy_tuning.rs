@@ -7,9 +7,9 @@ use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
 use crate::driver::process;
-use crate::memory::binding::Binding;
 use crate::memory::block::Block;
 use crate::report::report;
+use crate::stream::binding::Binding;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};
 
 /// Copies of a GPU's memory by the CPU and by the copy engine since the process started, on all handles, from

@@ -43,8 +43,9 @@ pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_cou
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
-pub use memory::{DropPolicy, Memory, RawMemory, Region};
+pub use memory::{Memory, RawMemory, Region};
 pub use pool::{Pool, PoolMemory, PoolOptions};
+pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 
 /// The crates whose types appear in this crate's signatures.

@@ -21,7 +21,9 @@
 //! order off for the streams of that `CudaContext`, and then the caller is responsible for it.
 //!
 //! A copy on a stream of another context has finished when it returns, except `memcpy_dtod` *from* our memory: later writes
-//! through cudarc and the release wait for that context.
+//! through cudarc and the release wait for that context. With cudarc 0.19 do not copy between contexts on a default stream:
+//! it submits the copy to the default stream of the source's context, which it has made current, and records it on the
+//! other.
 //!
 //! Of kernel launches cudarc tells an argument neither the stream nor the context. So launches on the default stream of a
 //! `CudaContext` that has no other are not recorded, as for cudarc's slices, and a launch on a stream of another context
@@ -40,7 +42,7 @@ use cudarc::driver::{
 
 use crate::driver::context::Context;
 use crate::driver::process;
-use crate::memory::binding::SharedBinding;
+use crate::memory::shared_binding::SharedBinding;
 use crate::stream::order::{Access, Recording, StreamOrder, is_legacy};
 use crate::stream::{DefaultStream, Unusable};
 use crate::{Memory, PoolMemory, Region};
@@ -61,7 +63,7 @@ impl Region {
             if let (true, Access::Read, Ok(current)) = (is_own, access, Context::current())
                 && current.raw() != context.raw()
             {
-                self.chunk().binding().record_reader(current);
+                self.chunk().binding().change(|binding| binding.record_reader(current));
             }
         }
         let pointer = self.device_ptr();
@@ -97,13 +99,13 @@ impl Region {
         }
         let records = is_own && stream.context().is_managing_stream_synchronization();
         let raw = stream.cu_stream();
-        self.record_earlier(binding, raw, access)?;
+        self.record_earlier(binding, is_own.then_some(raw), access)?;
         if !records {
             if let Some(order) = binding.known_order() {
                 order.wait(stream, access);
             }
             if is_own && is_legacy(raw) {
-                binding.note_unrecorded(access);
+                binding.change(|binding| binding.record_without_event(access));
                 return Some(NOT_RECORDED);
             }
             return Some(SyncOnDrop::sync_stream(stream));
@@ -119,13 +121,20 @@ impl Region {
         })
     }
 
-    /// Records uses without events that one on `stream` must not overtake.
-    fn record_earlier(&self, binding: &SharedBinding, stream: CUstream, access: Access) -> Option<()> {
-        for (earlier, access) in binding.take_unrecorded(stream, access).into_iter().flatten() {
-            // SAFETY: a default stream, or the one that the memory is bound to, which is live for as long.
-            unsafe { self.order(binding)?.record_earlier(earlier, access) }.ok()?;
+    /// Records uses without events that one on `stream`, or on another context's if that is none, must not overtake.
+    fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
+        if let Some(access) = binding.change(|binding| binding.take_unrecorded(stream, access)) {
+            // SAFETY: the default stream lives as long as its context.
+            unsafe { self.order(binding)?.record_earlier(ptr::null_mut(), access) }.ok()?;
         }
-        Some(())
+        self.record_reused(binding, stream)
+    }
+
+    /// Records that the bound stream may still use the memory for an earlier holder, unless `stream` is that stream.
+    fn record_reused(&self, binding: &SharedBinding, stream: Option<CUstream>) -> Option<()> {
+        let Some(bound) = binding.change(|binding| binding.take_reused(stream)) else { return Some(()) };
+        // SAFETY: the stream is live for as long as the memory is bound to it.
+        unsafe { self.order(binding)?.record_earlier(bound, Access::Write) }.ok()
     }
 
     /// The order of the memory's uses, made if need be. None where the driver refuses.
@@ -153,10 +162,10 @@ impl Region {
             binding.finish_readers().ok()?;
         }
         let order = self.order(binding)?;
-        // The stream is unknown: uses of the default stream stay unrecorded, as this launch does if it is one of them.
-        self.record_earlier(binding, ptr::null_mut(), access)?;
+        self.record_reused(binding, None)?;
+        // The stream is unknown, and may be one that cudarc records nothing on.
         if !order.is_recording() {
-            binding.note_unrecorded(access);
+            binding.change(|binding| binding.record_without_event(access));
         }
         Some(order)
     }

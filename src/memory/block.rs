@@ -9,7 +9,6 @@ use std::fmt::Debug;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::binding::{Binding, DropPolicy};
 use super::chunk::FreeChunk;
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
@@ -21,6 +20,7 @@ use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::process;
 use crate::report::report;
+use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// A pool, as its blocks know it.

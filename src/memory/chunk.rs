@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::binding::{Binding, DropPolicy, LazyBinding, SharedBinding};
 use super::block::Block;
+use super::shared_binding::{LazyBinding, SharedBinding};
 use crate::Result;
 use crate::access::copy::HostAccess;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
 use crate::report::report;
+use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
 
 /// Part of a block, allocated and freed many times.

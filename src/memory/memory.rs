@@ -10,11 +10,11 @@ use bytemuck::Pod;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
-use super::binding::DropPolicy;
 use super::block::Block;
 use super::chunk::{Chunk, ChunkRef};
 use super::region::Region;
 use crate::allocation::{Allocation, Exported};
+use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// Memory that the CPU and the device share, freed when it is dropped.

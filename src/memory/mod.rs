@@ -1,10 +1,9 @@
 //! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its [`Region`]s and freed
 //! with the last of them.
 //!
-//! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`binding`] says what the
+//! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what the
 //! release waits for; [`region_copy`] holds the copies.
 
-pub(crate) mod binding;
 pub(crate) mod block;
 pub(crate) mod chunk;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
@@ -12,8 +11,8 @@ mod memory;
 mod raw;
 mod region;
 mod region_copy;
+pub(crate) mod shared_binding;
 
-pub use binding::DropPolicy;
 pub use memory::Memory;
 pub use raw::RawMemory;
 pub use region::Region;

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use bytemuck::{AnyBitPattern, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::binding::DropPolicy;
 use super::block::Block;
 use super::chunk::ChunkRef;
 use crate::access::copy::{CopyRoutine, HostAccess};
@@ -19,6 +18,7 @@ use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
 use crate::access::view::View;
 use crate::driver::Handle;
+use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
 
 /// A range of bytes that the CPU and the device share.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::classes::Classes;
 use crate::access::copy::HostAccess;
-use crate::memory::binding::Binding;
 use crate::memory::block::Block;
 use crate::memory::chunk::{Chunk, FreeChunk};
 use crate::report::report;
+use crate::stream::binding::Binding;
 
 /// Bytes of a span of small chunks, about.
 const SPAN_LEN: usize = 64 << 10;

@@ -17,10 +17,10 @@ use super::thread_cache::{self, CacheOwner, NO_CACHE, ThreadCache, Used};
 use crate::device::Collect;
 use crate::driver::context::Context;
 use crate::driver::process;
-use crate::memory::binding::Binding;
 use crate::memory::block::{Block, ChunkPool};
 use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
 use crate::report::report;
+use crate::stream::binding::Binding;
 use crate::sync::SingleFlight;
 use crate::{DropPolicy, Memory, MemoryKind, Result, StreamRef, Vkgdr};
 

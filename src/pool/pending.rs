@@ -15,9 +15,9 @@ use cudarc::driver::sys::CUstream;
 use super::classes::Classes;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
-use crate::memory::binding::Binding;
 use crate::memory::chunk::FreeChunk;
 use crate::report::report;
+use crate::stream::binding::Binding;
 use crate::{Error, Event, Result};
 
 type Chunks = Vec<FreeChunk>;

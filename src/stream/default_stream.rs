@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "wraps contexts that it does not own")]
 
 use std::collections::HashMap;
-use std::mem::{self, ManuallyDrop};
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
@@ -12,10 +12,16 @@ use crate::driver::context::Context;
 
 /// The legacy default stream of a context that this crate does not own.
 ///
-/// One for each context while there is memory that uses it. cudarc destroys a context with its `CudaContext`: this one is
-/// never dropped, only its heap is freed.
+/// One for each context while there is memory that uses it.
 #[derive(Debug)]
-pub(crate) struct DefaultStream(ManuallyDrop<Arc<CudaStream>>);
+pub(crate) struct DefaultStream {
+    lent: Borrowed,
+    private: Borrowed,
+}
+
+/// A stream of a `CudaContext` that is never dropped, which would destroy the context: only its heap is freed.
+#[derive(Debug)]
+struct Borrowed(ManuallyDrop<Arc<CudaStream>>);
 
 /// Why a context cannot be cudarc's.
 #[derive(Debug, thiserror::Error)]
@@ -49,31 +55,37 @@ impl DefaultStream {
 
     /// The context must be current.
     fn wrap(context: Context, device: i32) -> Result<Self, DriverError> {
+        Ok(Self { lent: Borrowed::new(context, device)?, private: Borrowed::new(context, device)? })
+    }
+
+    /// For the users of this crate.
+    pub(crate) fn stream(&self) -> &Arc<CudaStream> {
+        &self.lent.0
+    }
+
+    /// Of a `CudaContext` that nobody makes streams with, so that cudarc orders nothing by itself.
+    pub(super) fn private(&self) -> &Arc<CudaStream> {
+        &self.private.0
+    }
+}
+
+impl Borrowed {
+    /// The context must be current.
+    fn new(context: Context, device: i32) -> Result<Self, DriverError> {
         let ordinal = usize::try_from(device).unwrap_or_default();
         // SAFETY: the context is live and current, and its `CudaContext`, which would destroy it, is never dropped.
         let context = unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) }?;
         Ok(Self(ManuallyDrop::new(context.default_stream())))
     }
-
-    pub(crate) fn stream(&self) -> &Arc<CudaStream> {
-        &self.0
-    }
-
-    pub(crate) fn context(&self) -> &Arc<CudaContext> {
-        self.0.context()
-    }
 }
 
-impl Drop for DefaultStream {
+impl Drop for Borrowed {
     fn drop(&mut self) {
-        let context = self.context().clone();
+        let context = self.0.context().clone();
         // SAFETY: this is the last use.
         drop(unsafe { ManuallyDrop::take(&mut self.0) });
-        match Arc::try_unwrap(context) {
-            // The value alone is forgotten: it has no heap of its own.
-            Ok(context) => mem::forget(context),
-            // A program kept a clone of the stream, which must not destroy the context either.
-            Err(context) => mem::forget(context),
-        }
+        // Where a program kept a clone of the stream, which must not destroy the context either, the `Arc` is left behind;
+        // otherwise the value alone, which has no heap of its own.
+        let _ = Arc::try_unwrap(context).map(ManuallyDrop::new).map_err(ManuallyDrop::new);
     }
 }

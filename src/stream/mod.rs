@@ -4,12 +4,11 @@
 //! cudarc's.
 #![expect(unsafe_code, reason = "uses streams and addresses that the caller guarantees")]
 
+pub(crate) mod binding;
 mod copy;
 mod default_stream;
 mod event;
-mod launch_slice;
 pub(crate) mod order;
-mod pinned;
 
 use std::fmt;
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, CudaViewMut, SyncOnDrop};
 
-use super::default_stream::DefaultStream;
 use super::pinned::{Pinned, release_context};
+use crate::stream::DefaultStream;
 
 /// The view of a region that is the argument of a launch, at an address that does not change.
 ///
@@ -55,14 +55,14 @@ impl LaunchSlice {
     /// `stream` must not be dropped before the slice.
     pub(super) unsafe fn new(stream: &Arc<DefaultStream>, pointer: CUdeviceptr, len: usize) -> Option<Self> {
         // SAFETY: the bytes are allocated while the slice exists, which does not free them.
-        let make = || unsafe { stream.stream().upgrade_device_ptr::<u8>(pointer, len) };
+        let make = || unsafe { stream.private().upgrade_device_ptr::<u8>(pointer, len) };
         // cudarc panics when it gets no event.
         let slice = Pinned::new(catch_unwind(AssertUnwindSafe(make)).ok()?);
         // SAFETY: the only reference: from now on the slice is used through views of it alone.
         let mut whole: CudaViewMut<'static, u8> = unsafe { slice.get_mut() }.as_view_mut();
         // SAFETY: the stream outlives the slice, by this function's contract.
-        let stream: &'static CudaStream = unsafe { &*ptr::from_ref(&**stream.stream()) };
-        // Waits for nothing: the stream's context has no other streams, as cudarc counts.
+        let stream: &'static CudaStream = unsafe { &*ptr::from_ref(&**stream.private()) };
+        // Waits for nothing: cudarc knows no other stream of the private context.
         // SAFETY: views refer to the slice alone.
         let write = event_of(unsafe { extend(whole.slice_mut(..)) }.view_ptr_mut(stream).1);
         // SAFETY: as above.

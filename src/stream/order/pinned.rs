@@ -1,7 +1,7 @@
 //! A box whose value is used through references that outlive moves of the box.
 #![expect(unsafe_code, reason = "the owner says how long references are valid")]
 
-use std::mem;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -33,7 +33,6 @@ impl<T> Pinned<T> {
     /// # Safety
     ///
     /// As for [`get`](Self::get), and no other reference may be used while this one is.
-    #[expect(clippy::mut_from_ref, reason = "the caller guarantees that there is no other reference")]
     pub(super) unsafe fn get_mut<'a>(&self) -> &'a mut T {
         // SAFETY: by this method's contract.
         unsafe { &mut *self.0.as_ptr() }
@@ -58,7 +57,7 @@ pub(super) unsafe fn abandon_event(event: Pinned<CudaEvent>) {
     let event = *unsafe { event.into_box() };
     // SAFETY: the event is forgotten, and there is another reference by this function's contract.
     unsafe { release_context(&event) };
-    mem::forget(event);
+    let _ = ManuallyDrop::new(event);
 }
 
 /// Gives up the reference of an event to its context.

@@ -1,0 +1,257 @@
+//! The binding of a chunk, shared between threads, and the order of its uses through cudarc.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+
+use crate::driver::context::Context;
+use crate::driver::process;
+use crate::driver::{Handle, PER_THREAD_STREAM};
+use crate::stream::DefaultStream;
+use crate::stream::binding::{Binding, BoundStream, DropPolicy};
+use crate::stream::order::StreamOrder;
+use crate::sync::LazyBox;
+use crate::{Error, Result, StreamRef};
+
+/// A [`Binding`] shared between threads, and the order of uses through cudarc.
+#[derive(Debug, Default)]
+pub(crate) struct SharedBinding {
+    binding: Mutex<Binding>,
+    default_stream: OnceLock<Arc<DefaultStream>>,
+    order: OnceLock<StreamOrder>,
+}
+
+impl SharedBinding {
+    /// A copy of the binding. In a forked child, the binding at the fork, or the default if a thread of the parent held
+    /// the lock then.
+    pub(super) fn get(&self) -> Binding {
+        if process::is_forked() {
+            return self.binding.try_lock().map_or_else(|_| Binding::default(), |binding| binding.clone());
+        }
+        self.lock().clone()
+    }
+
+    /// The binding of memory that is free.
+    fn into_inner(self) -> Binding {
+        let Self { binding, order, .. } = self;
+        let mut binding = binding.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if binding.policy() == DropPolicy::WaitForStream
+            && let (Some(order), Some(stream)) = (order.get(), binding.stream())
+        {
+            // Kernels may have been launched on other streams, which cudarc does not tell.
+            // SAFETY: the stream is live for as long as the memory is bound to it.
+            if unsafe { order.wait_for_launches(stream) }.is_err() {
+                binding.record_use_elsewhere();
+            }
+        }
+        binding
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Binding) -> T) -> T {
+        change(&mut self.lock())
+    }
+
+    /// Binds to a stream of `context`.
+    pub(super) fn bind(&self, stream: &Arc<CudaStream>, context: Context) -> Result<()> {
+        if stream.context().cu_ctx() != context.raw() {
+            return Err(Error::ForeignStream);
+        }
+        self.set(BoundStream::Shared(stream.clone()))
+    }
+
+    /// Binds to a stream of `context`.
+    ///
+    /// # Safety
+    ///
+    /// `stream` must be live, and stay so until the memory is freed or bound to another stream.
+    pub(super) unsafe fn bind_raw(&self, stream: CUstream, context: Context) -> Result<()> {
+        // SAFETY: the stream is live by this method's contract.
+        unsafe { StreamRef::in_context(stream, context) }?;
+        self.set(BoundStream::Raw(Handle(stream)))
+    }
+
+    fn set(&self, stream: BoundStream) -> Result<()> {
+        if stream.raw().addr() == PER_THREAD_STREAM {
+            return Err(Error::PerThreadStream);
+        }
+        let before = self.lock().bind(stream);
+        // Without the lock: dropping a stream may call the driver.
+        drop(before);
+        Ok(())
+    }
+
+    /// Waits for the bound stream, if there is one, and ends the binding.
+    pub(super) fn unbind(&self, context: Context) -> Result<()> {
+        let waited_for = self.get();
+        waited_for.synchronize(context)?;
+        // Another thread may have bound the memory to another stream meanwhile.
+        let before = self.lock().unbind(waited_for.stream());
+        // Without the lock: dropping the last reference to a stream calls the driver, and a `Binding` restores the
+        // current context afterwards.
+        drop(before);
+        Ok(())
+    }
+
+    /// The order of uses through cudarc, if anything was recorded in it.
+    pub(crate) fn known_order(&self) -> Option<&StreamOrder> {
+        self.order.get()
+    }
+
+    /// The order of uses through cudarc, made by `make` if need be.
+    pub(crate) fn order(&self, make: impl FnOnce() -> Option<StreamOrder>) -> Option<&StreamOrder> {
+        match self.order.get() {
+            Some(order) => Some(order),
+            None => {
+                let made = make()?;
+                Some(self.order.get_or_init(|| made))
+            }
+        }
+    }
+
+    /// The default stream of the context, made by `make` if need be.
+    pub(crate) fn default_stream<E>(
+        &self,
+        make: impl FnOnce() -> std::result::Result<Arc<DefaultStream>, E>,
+    ) -> std::result::Result<&Arc<DefaultStream>, E> {
+        match self.default_stream.get() {
+            Some(stream) => Ok(stream),
+            None => {
+                let made = make()?;
+                Ok(self.default_stream.get_or_init(|| made))
+            }
+        }
+    }
+
+    /// Waits for the other contexts that were recorded to read the memory.
+    pub(crate) fn finish_readers(&self) -> Result<()> {
+        let readers = self.lock().readers().to_vec();
+        readers.iter().try_for_each(|reader| reader.finish())?;
+        self.lock().remove_readers(&readers);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Binding> {
+        self.binding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A [`SharedBinding`] that is allocated on its first change: few chunks of a pool are ever bound.
+#[derive(Debug, Default)]
+pub(super) struct LazyBinding(LazyBox<SharedBinding>);
+
+impl LazyBinding {
+    /// Whether the binding is unchanged since it was made or taken.
+    #[inline]
+    pub(super) fn is_unset(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The binding; none while it is unchanged.
+    #[inline]
+    pub(super) fn known(&self) -> Option<&SharedBinding> {
+        self.0.get()
+    }
+
+    /// The binding, allocated if necessary, for a change.
+    pub(super) fn shared(&self) -> &SharedBinding {
+        self.0.get_or_default()
+    }
+
+    /// A copy of the binding.
+    pub(super) fn get(&self) -> Binding {
+        self.known().map(SharedBinding::get).unwrap_or_default()
+    }
+
+    /// Takes the binding, and resets it to the default.
+    #[inline]
+    pub(super) fn take(&mut self) -> Binding {
+        self.0.take().map(|binding| binding.into_inner()).unwrap_or_default()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+    use crate::driver::LEGACY_STREAM;
+
+    /// A stream's handle that no driver is asked about.
+    fn stream(address: usize) -> CUstream {
+        ptr::without_provenance_mut(address)
+    }
+
+    fn bound_to(address: usize) -> LazyBinding {
+        let binding = LazyBinding::default();
+        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(address)))).is_ok());
+        binding
+    }
+
+    fn policy(binding: &LazyBinding) -> DropPolicy {
+        binding.get().policy()
+    }
+
+    #[test]
+    fn memory_that_was_never_bound_waits_for_the_context_and_takes_no_heap() {
+        let mut binding = LazyBinding::default();
+        assert_eq!((policy(&binding), binding.is_unset()), (DropPolicy::WaitForContext, true));
+        assert_eq!(binding.take().policy(), DropPolicy::WaitForContext);
+        assert!(binding.known().is_none());
+    }
+
+    #[test]
+    fn only_uses_by_the_bound_stream_let_the_release_wait_for_it_alone() {
+        let binding = bound_to(64);
+        binding.shared().change(|binding| binding.record_use(stream(64)));
+        assert_eq!(policy(&binding), DropPolicy::WaitForStream);
+        binding.shared().change(|binding| binding.record_use(stream(128)));
+        assert_eq!(policy(&binding), DropPolicy::WaitForContext);
+    }
+
+    #[test]
+    fn the_two_names_of_the_legacy_stream_are_one_stream() {
+        let binding = bound_to(0);
+        binding.shared().change(|binding| binding.record_use(stream(LEGACY_STREAM)));
+        assert_eq!(policy(&binding), DropPolicy::WaitForStream);
+    }
+
+    #[test]
+    fn binding_to_another_stream_makes_the_release_wait_for_the_context() {
+        let binding = bound_to(64);
+        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(64)))).is_ok());
+        assert_eq!(policy(&binding), DropPolicy::WaitForStream);
+        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(128)))).is_ok());
+        assert_eq!((policy(&binding), binding.get().stream()), (DropPolicy::WaitForContext, Some(stream(128))));
+    }
+
+    #[test]
+    fn a_request_for_immediate_release_does_not_cover_a_copy_of_ours() {
+        let binding = bound_to(64);
+        binding.shared().change(Binding::release_immediately);
+        assert_eq!(policy(&binding), DropPolicy::Immediate);
+        binding.shared().change(Binding::record_unfinished_copy);
+        assert_eq!(policy(&binding), DropPolicy::WaitForContext);
+    }
+
+    #[test]
+    fn what_was_taken_leaves_the_binding_of_new_memory() {
+        let mut binding = bound_to(64);
+        assert_eq!(binding.take().stream(), Some(stream(64)));
+        assert!(binding.is_unset());
+        assert_eq!(policy(&binding), DropPolicy::WaitForContext);
+    }
+
+    #[test]
+    fn threads_that_change_a_new_binding_at_once_change_the_same() {
+        let binding = LazyBinding::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| binding.shared().change(Binding::release_immediately));
+            scope.spawn(|| binding.shared().change(Binding::record_unfinished_copy));
+        });
+        let binding = binding.get();
+        let text = format!("{binding:?}");
+        assert!(text.contains("immediate: true") && binding.has_unfinished_copy(), "{text}");
+    }
+}

@@ -1,0 +1,238 @@
+//! The stream binding of memory: the bound stream, uses on other streams, and the drop policy that follows.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
+
+use super::order::{Access, is_legacy};
+use crate::Result;
+use crate::driver::context::{Context, keeping_current};
+use crate::driver::cuda::cuda;
+use crate::driver::event::Event;
+use crate::driver::process;
+use crate::driver::{Handle, LEGACY_STREAM};
+
+/// The device work that freeing memory waits for.
+///
+/// Chosen by [`Memory::bind_stream`](crate::Memory::bind_stream) and
+/// [`Memory::release_immediately`](crate::Memory::release_immediately), returned by
+/// [`Memory::drop_policy`](crate::Memory::drop_policy). If waiting fails temporarily, as during a stream capture, the
+/// memory is freed later. For memory of a [`Pool`](crate::Pool), the pool waits for the same work before it reuses the
+/// memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DropPolicy {
+    /// All work of the memory's context, before the drop returns. The default.
+    #[default]
+    WaitForContext,
+    /// The work that was submitted to the bound stream before the drop. The drop returns at once, and the memory is
+    /// freed later, see [`Vkgdr::collect`](crate::Vkgdr::collect).
+    WaitForStream,
+    /// Nothing.
+    Immediate,
+}
+
+/// A stream that memory is bound to.
+#[derive(Debug, Clone)]
+pub(crate) enum BoundStream {
+    /// Kept alive by this reference.
+    Shared(Arc<CudaStream>),
+    /// Kept alive by the caller.
+    Raw(Handle<CUstream>),
+}
+
+impl BoundStream {
+    pub(crate) fn raw(&self) -> CUstream {
+        match self {
+            Self::Shared(stream) => stream.cu_stream(),
+            Self::Raw(stream) => stream.0,
+        }
+    }
+}
+
+/// Whether two handles name the same stream of one context.
+fn is_same_stream(one: CUstream, other: CUstream) -> bool {
+    let number = |stream: CUstream| if stream.addr() == LEGACY_STREAM { 0 } else { stream.addr() };
+    number(one) == number(other)
+}
+
+/// The bound stream, and uses of the memory on other streams.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Binding {
+    stream: Option<BoundStream>,
+    /// Whether another stream used the memory, or the memory was bound to another stream before.
+    used_elsewhere: bool,
+    /// Whether a failed copy of the copy engine may still use the memory, on a stream of the engine.
+    unfinished_copy: bool,
+    /// Whether an immediate release was requested.
+    immediate: bool,
+    /// Uses of the legacy default stream that no event follows yet.
+    unrecorded: Option<Access>,
+    /// Whether a pool lent the memory again while the bound stream still used it.
+    reused: bool,
+    /// Other contexts with streams that read the memory.
+    readers: Vec<Context>,
+}
+
+impl Binding {
+    pub(crate) fn policy(&self) -> DropPolicy {
+        match self {
+            Self { unfinished_copy: true, .. } => DropPolicy::WaitForContext,
+            Self { immediate: true, .. } => DropPolicy::Immediate,
+            Self { stream: Some(_), used_elsewhere: false, .. } => DropPolicy::WaitForStream,
+            _ => DropPolicy::WaitForContext,
+        }
+    }
+
+    pub(crate) fn release_immediately(&mut self) {
+        self.immediate = true;
+    }
+
+    /// Records that the stream which the memory is bound to next may still use it for an earlier holder.
+    pub(crate) fn record_reuse(&mut self) {
+        self.reused = true;
+    }
+
+    /// Whether it holds a reference to its stream.
+    pub(crate) const fn keeps_stream(&self) -> bool {
+        matches!(self.stream, Some(BoundStream::Shared(_)))
+    }
+
+    /// Whether this is the only reference to its stream.
+    pub(crate) fn is_last_of_stream(&self) -> bool {
+        matches!(&self.stream, Some(BoundStream::Shared(stream)) if Arc::strong_count(stream) == 1)
+    }
+
+    pub(crate) fn stream(&self) -> Option<CUstream> {
+        self.stream.as_ref().map(BoundStream::raw)
+    }
+
+    fn of(stream: Option<BoundStream>) -> Self {
+        let mut binding = Self::default();
+        binding.stream = stream;
+        binding
+    }
+
+    /// The binding of memory that the device has finished with.
+    pub(crate) fn immediate() -> Self {
+        let mut binding = Self::default();
+        binding.immediate = true;
+        binding
+    }
+
+    /// Records that `stream` is about to use the memory.
+    pub(crate) fn record_use(&mut self, stream: CUstream) {
+        self.used_elsewhere |= !self.is_bound_to(stream);
+    }
+
+    /// Records that a failed copy of the copy engine may still use the memory. A request for immediate release, before
+    /// or after, does not cover that copy.
+    pub(crate) fn record_unfinished_copy(&mut self) {
+        self.unfinished_copy = true;
+    }
+
+    pub(crate) const fn has_unfinished_copy(&self) -> bool {
+        self.unfinished_copy
+    }
+
+    fn is_bound_to(&self, stream: CUstream) -> bool {
+        self.stream().is_some_and(|bound| is_same_stream(bound, stream))
+    }
+
+    /// Binds to a stream. Returns what keeps the stream before alive.
+    pub(crate) fn bind(&mut self, stream: BoundStream) -> Self {
+        let rebound = self.stream.is_some() && !self.is_bound_to(stream.raw());
+        self.used_elsewhere |= rebound;
+        self.reused &= !rebound;
+        Self::of(self.stream.replace(stream))
+    }
+
+    /// Ends the binding to a stream whose work has finished, unless it is to another by now. Returns what keeps the stream
+    /// alive.
+    pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Self {
+        if self.stream() != finished {
+            return Self::default();
+        }
+        self.reused = false;
+        Self::of(self.stream.take())
+    }
+
+    /// Records that a stream of another context is about to read the memory.
+    pub(crate) fn record_reader(&mut self, context: Context) {
+        self.used_elsewhere = true;
+        if !self.readers.contains(&context) {
+            self.readers.push(context);
+        }
+    }
+
+    /// Forgets other contexts that have finished.
+    pub(crate) fn remove_readers(&mut self, finished: &[Context]) {
+        self.readers.retain(|reader| !finished.contains(reader));
+    }
+
+    /// Records that uses of other streams could not be joined into the bound one.
+    pub(crate) fn record_use_elsewhere(&mut self) {
+        self.used_elsewhere = true;
+    }
+
+    /// Records that the legacy default stream is about to use the memory, and that no event will follow.
+    pub(crate) fn record_without_event(&mut self, access: Access) {
+        self.unrecorded = self.unrecorded.max(Some(access));
+    }
+
+    /// Takes the uses of the legacy default stream without an event that a use on `stream` must not overtake; on another
+    /// context's stream if that is none. The caller records them.
+    pub(crate) fn take_unrecorded(&mut self, stream: Option<CUstream>, access: Access) -> Option<Access> {
+        if stream.is_some_and(is_legacy) {
+            return None;
+        }
+        self.unrecorded.take_if(|earlier| earlier.conflicts_with(access))
+    }
+
+    /// Takes the bound stream if it may still use the memory for an earlier holder, and `stream` is another one. The caller
+    /// records that use.
+    pub(crate) fn take_reused(&mut self, stream: Option<CUstream>) -> Option<CUstream> {
+        let is_bound = stream.is_some_and(|stream| self.is_bound_to(stream));
+        let bound = self.stream().filter(|_| self.reused && !is_bound)?;
+        self.reused = false;
+        Some(bound)
+    }
+
+    /// The other contexts whose work the release waits for besides that of the memory's.
+    pub(crate) fn readers(&self) -> &[Context] {
+        if self.immediate { &[] } else { &self.readers }
+    }
+
+    /// Waits for the bound stream, if there is one.
+    pub(crate) fn synchronize(&self, context: Context) -> Result<()> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        // SAFETY: the stream is live for as long as the memory is bound to it.
+        context.run(|| unsafe { cuda()?.stream_synchronize(stream.raw()) })
+    }
+
+    /// An event after the work that was submitted to the bound stream, or to the legacy default stream if none is
+    /// bound. The memory's context must be current.
+    pub(crate) fn record(&self) -> Result<Event> {
+        let stream = self.stream.as_ref().map_or(std::ptr::null_mut(), BoundStream::raw);
+        // SAFETY: the stream is live for as long as the memory is bound to it, and its context is current.
+        unsafe { Event::record(stream) }
+    }
+}
+
+impl Drop for Binding {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            // The stream is the parent's.
+            let _ = ManuallyDrop::new(self.stream.take());
+        }
+        // Dropping the last reference destroys the stream, for which cudarc makes the stream's context current.
+        if let Some(BoundStream::Shared(stream)) = self.stream.take()
+            && let Some(last) = Arc::into_inner(stream)
+        {
+            keeping_current(|| drop(last));
+        }
+    }
+}

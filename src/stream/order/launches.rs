@@ -1,0 +1,140 @@
+//! Kernel launches in the order of uses.
+//!
+//! cudarc tells an argument neither the stream nor the time of its launch. A launch waits for the two events of a cudarc
+//! slice, and records one of them: before it, the uses that these events do not cover are joined into them on a side
+//! stream, and an event that it overwrites is saved.
+#![expect(unsafe_code, reason = "events and streams live as long as the order")]
+
+use std::ptr;
+
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use cudarc::driver::{CudaEvent, CudaView, CudaViewMut};
+
+use super::{Access, State, StreamOrder, Use, User, slice_event};
+use crate::Result;
+use crate::driver::cuda::cuda;
+use crate::driver::owned_stream::OwnedStream;
+
+impl StreamOrder {
+    /// The argument of a launch that reads a region, `len` bytes at `pointer`. The launch waits for earlier writes.
+    ///
+    /// # Safety
+    ///
+    /// The bytes must be this memory's, and the region at the address `region` be borrowed while the argument is used.
+    pub(crate) unsafe fn argument<'a>(&self, region: usize, pointer: CUdeviceptr, len: usize) -> &'a CudaView<'a, u8> {
+        self.prepare_launch(Access::Read, false);
+        // SAFETY: by this method's contract; a borrowed region keeps its memory's order.
+        unsafe { self.slice.argument(region, pointer, len) }
+    }
+
+    /// As [`argument`](Self::argument), of a launch that writes and waits for all earlier uses.
+    ///
+    /// # Safety
+    ///
+    /// As for [`argument`](Self::argument), and the region must be borrowed exclusively.
+    pub(crate) unsafe fn argument_mut<'a>(
+        &self,
+        region: usize,
+        pointer: CUdeviceptr,
+        len: usize,
+        alone: bool,
+    ) -> &'a mut CudaViewMut<'a, u8> {
+        self.prepare_launch(Access::Write, alone);
+        // SAFETY: by this method's contract; a borrowed region keeps its memory's order.
+        unsafe { self.slice.argument_mut(region, pointer, len) }
+    }
+
+    /// Joins the uses that a launch must wait for into the events that it waits for, and saves what it overwrites.
+    fn prepare_launch(&self, access: Access, alone: bool) {
+        let slice = &self.slice;
+        let mut state = self.state();
+        let awaited = |event: &CudaEvent| {
+            ptr::eq(event, slice.write()) || (access == Access::Write && ptr::eq(event, slice.read()))
+        };
+        let conflicting = state.uses.iter().filter(|each| each.access.conflicts_with(access));
+        let mut missing: Vec<_> = conflicting.map(|each| each.event).filter(|&event| !awaited(event)).collect();
+        let overwrites = access == Access::Read && state.has(slice.read());
+        if alone && access == Access::Write {
+            state.supersede(slice);
+        }
+        state.leave_to_launches(slice_event(slice, access), access);
+        // None if there is nothing to save, or no event for it.
+        let saved = if overwrites { self.earlier_launches(&mut state) } else { None };
+        drop(state);
+
+        missing.retain(|event| !is_complete(event));
+        let joined = self.context.run(|| {
+            if !missing.is_empty() {
+                // A launch that writes waits for both events.
+                let target = if access == Access::Write { slice.read() } else { slice.write() };
+                missing.push(target);
+                self.join(&missing, target)?;
+            }
+            if !overwrites || is_complete(slice.read()) {
+                return Ok(());
+            }
+            match saved {
+                Some(saved) => self.join(&[slice.read()], saved),
+                None => cuda()?.context_synchronize(),
+            }
+        });
+        if joined.is_err() {
+            // The last resort; where the driver refuses this too, it refuses the launch.
+            drop(self.context.run(|| cuda()?.context_synchronize()));
+        }
+    }
+
+    /// The event of launches whose own event later ones recorded. It accumulates: the side stream passes joins in turn.
+    fn earlier_launches(&self, state: &mut State) -> Option<&'static CudaEvent> {
+        let known = state.uses.iter().find(|each| each.user == User::EarlierLaunches);
+        if let Some(known) = known {
+            return Some(known.event);
+        }
+        let event = self.spare_event(state)?;
+        state.uses.push(Use { user: User::EarlierLaunches, access: Access::Read, event });
+        Some(event)
+    }
+
+    /// Records `target` after all `events`. The context must be current.
+    fn join(&self, events: &[&CudaEvent], target: &CudaEvent) -> Result<()> {
+        let side = match self.side.get() {
+            Some(side) => side,
+            None => {
+                let made = OwnedStream::new()?;
+                self.side.get_or_init(|| made)
+            }
+        };
+        for event in events {
+            // SAFETY: events live as long as the order.
+            unsafe { side.wait(event.cu_event()) }?;
+        }
+        // SAFETY: as above.
+        unsafe { side.record(target.cu_event()) }
+    }
+
+    /// Makes a stream of the context, which is bound to the memory, wait for launches on others.
+    ///
+    /// # Safety
+    ///
+    /// The stream must be live.
+    pub(crate) unsafe fn wait_for_launches(&self, stream: CUstream) -> Result<()> {
+        let state = self.state();
+        let launches = state.uses.iter().filter(|each| matches!(each.user, User::Launch | User::EarlierLaunches));
+        let launches: Vec<_> = launches.map(|each| each.event).filter(|event| !is_complete(event)).collect();
+        drop(state);
+        if launches.is_empty() {
+            return Ok(());
+        }
+        self.context.run(|| {
+            for event in launches {
+                // SAFETY: the event lives as long as the order, and the stream by this method's contract.
+                unsafe { cuda()?.stream_wait_event(stream, event.cu_event()) }?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn is_complete(event: &CudaEvent) -> bool {
+    event.try_is_complete().unwrap_or(false)
+}
