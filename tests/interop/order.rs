@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use support::blocking::let_run;
+use support::blocking::{let_run, while_shut};
 use support::cuda::{Gate, PrimaryContext, Stream};
 use support::ledger::Calls;
 use support::{Result, host_read, host_write};
 use vkgdr::cudarc::driver::{
-    CudaContext, CudaFunction, CudaStream, DevicePtr, DevicePtrMut, LaunchConfig, PushKernelArg,
+    CudaContext, CudaFunction, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, LaunchConfig, PushKernelArg,
 };
 use vkgdr::cudarc::nvrtc::Ptx;
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
@@ -68,11 +68,13 @@ fn filled(gpu: &Vkgdr, value: u8) -> Result<Memory> {
     Ok(memory)
 }
 
-fn hold(stream: &CudaStream) -> Gate {
+fn hold(stream: &CudaStream) -> Result<Gate> {
+    // A default stream is that of the current context.
+    stream.context().bind_to_thread()?;
     // SAFETY: the reference keeps the stream alive.
     let gate = unsafe { Stream::hold_raw(stream.cu_stream()) };
     gate.wait_until_reached();
-    gate
+    Ok(gate)
 }
 
 /// Lets a stream go as far as it can, opens the gate and waits for everything.
@@ -111,7 +113,7 @@ fn for_each(
 
 fn read_after_write<M: Slice>(setup: &mut Setup, memory: &mut M) -> Result {
     let [first, second, _] = setup.streams.clone();
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod(&setup.ones, memory)?;
     second.memcpy_dtod(memory, &mut setup.seen)?;
     finish(setup, &second, gate)?;
@@ -126,7 +128,7 @@ fn a_read_on_another_stream_sees_the_write_before_it() -> Result {
 fn read_after_fill<M: Slice>(setup: &mut Setup, memory: &mut M) -> Result {
     let [first, second, _] = setup.streams.clone();
     host_write(memory.as_region(), 0, &[7; LEN])?;
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memset_zeros(memory)?;
     second.memcpy_dtod(memory, &mut setup.seen)?;
     finish(setup, &second, gate)?;
@@ -140,7 +142,7 @@ fn a_read_on_another_stream_sees_the_fill_before_it() -> Result {
 
 fn write_after_read<M: Slice>(setup: &mut Setup, memory: &mut M) -> Result {
     let [first, second, _] = setup.streams.clone();
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod(memory, &mut setup.seen)?;
     second.memcpy_dtod(&setup.ones, memory)?;
     finish(setup, &second, gate)?;
@@ -154,7 +156,7 @@ fn a_write_on_another_stream_does_not_overtake_the_read_before_it() -> Result {
 
 fn write_after_write<M: Slice>(setup: &mut Setup, memory: &mut M) -> Result {
     let [first, second, _] = setup.streams.clone();
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memset_zeros(memory)?;
     second.memcpy_dtod(&setup.ones, memory)?;
     finish(setup, &second, gate)?;
@@ -170,7 +172,7 @@ fn a_write_on_another_stream_does_not_overtake_the_write_before_it() -> Result {
 fn write_after_two_reads<M: Slice>(setup: &mut Setup, memory: &mut M) -> Result {
     let [first, second, third] = setup.streams.clone();
     let mut other = filled(&setup.gpu, 0xee)?;
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod(memory, &mut setup.seen)?;
     second.memcpy_dtod(memory, &mut other)?;
     third.memcpy_dtod(&setup.ones, memory)?;
@@ -190,7 +192,7 @@ fn uses_of_a_memory_and_of_its_regions_are_ordered_together() -> Result {
     let mut memory = filled(&setup.gpu, 0)?;
     let mut region = memory.region(..)?;
     let [first, second, third] = setup.streams.clone();
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&setup.ones, &mut region)?;
     second.memcpy_dtod::<u8, _, _>(&memory, &mut setup.seen)?;
     third.memset_zeros::<u8, _>(&mut memory)?;
@@ -206,7 +208,7 @@ fn streams_of_two_values_of_one_context_are_ordered() -> Result {
     let mut memory = filled(&setup.gpu, 0)?;
     let first = setup.streams[0].clone();
     let second = CudaContext::new(0)?.new_stream()?;
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&setup.ones, &mut memory)?;
     second.memcpy_dtod::<u8, _, _>(&memory, &mut setup.seen)?;
     finish(&setup, &second, gate)?;
@@ -220,7 +222,7 @@ fn the_default_stream_of_a_context_without_others_is_ordered_with_streams_of_ano
     let mut memory = filled(&setup.gpu, 0)?;
     let first = CudaContext::new(0)?.default_stream();
     let second = setup.streams[0].clone();
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&setup.ones, &mut memory)?;
     second.memcpy_dtod::<u8, _, _>(&memory, &mut setup.seen)?;
     finish(&setup, &second, gate)?;
@@ -232,7 +234,7 @@ fn a_stream_that_wrote_and_is_gone_is_still_waited_for() -> Result {
     let mut setup = Setup::new()?;
     let mut memory = filled(&setup.gpu, 0)?;
     let (first, second) = (setup.context.new_stream()?, setup.streams[0].clone());
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&setup.ones, &mut memory)?;
     drop(first);
     second.memcpy_dtod::<u8, _, _>(&memory, &mut setup.seen)?;
@@ -246,7 +248,7 @@ fn reads_on_two_streams_do_not_wait_for_each_other() -> Result {
     let memory = filled(&setup.gpu, 5)?;
     let mut other = filled(&setup.gpu, 0xee)?;
     let [first, second, _] = setup.streams.clone();
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&memory, &mut other)?;
     second.memcpy_dtod::<u8, _, _>(&memory, &mut setup.seen)?;
     second.synchronize()?;
@@ -259,7 +261,7 @@ fn uses_of_other_memory_do_not_wait() -> Result {
     let setup = Setup::new()?;
     let (mut one, mut other) = (filled(&setup.gpu, 0)?, filled(&setup.gpu, 0)?);
     let [first, second, _] = setup.streams.clone();
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memset_zeros::<u8, _>(&mut one)?;
     second.memcpy_dtod::<u8, _, _>(&setup.ones, &mut other)?;
     second.synchronize()?;
@@ -301,7 +303,7 @@ fn a_context_without_event_tracking_orders_nothing() -> Result {
     // SAFETY: the test synchronises the streams by itself.
     unsafe { setup.context.disable_event_tracking() };
     let calls = ordering_calls();
-    let gate = hold(&setup.streams[0]);
+    let gate = hold(&setup.streams[0])?;
     copies(&setup.streams[..2], &setup.ones, &mut memory)?;
     setup.streams[1].synchronize()?;
     gate.open();
@@ -351,26 +353,26 @@ fn kernels_are_ordered_with_the_copies_of_other_streams() -> Result {
     let (mut a, b, mut sum) = (floats(&setup, 1.0)?, floats(&setup, 2.0)?, floats(&setup, 0.0)?);
     let hundred = floats(&setup, 100.0)?;
 
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&hundred, &mut a)?;
     add(&second, &kernel, &a, &b, &mut sum)?;
     finish(&setup, &second, gate)?;
     assert_floats(&sum, 102.0, "a kernel got ahead of the write to its argument")?;
 
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     add(&first, &kernel, &a, &b, &mut sum)?;
     second.memset_zeros::<u8, _>(&mut a)?;
     finish(&setup, &second, gate)?;
     assert_floats(&sum, 102.0, "a write got ahead of the kernel that reads the memory")?;
 
     set_floats(&sum, 0.0)?;
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     add(&first, &kernel, &hundred, &b, &mut sum)?;
     second.memcpy_dtod::<u8, _, _>(&sum, &mut setup.seen)?;
     finish(&setup, &second, gate)?;
     assert_floats(&setup.seen, 102.0, "a read got ahead of the kernel that writes the memory")?;
 
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&sum, &mut setup.seen)?;
     add(&second, &kernel, &hundred, &hundred, &mut sum)?;
     finish(&setup, &second, gate)?;
@@ -384,11 +386,50 @@ fn a_kernel_does_not_overtake_the_reads_of_two_kernels() -> Result {
     let [first, second, third] = setup.streams.clone();
     let (mut a, b) = (floats(&setup, 1.0)?, floats(&setup, 2.0)?);
     let (mut one, mut other) = (floats(&setup, 0.0)?, floats(&setup, 0.0)?);
-    let gate = hold(&first);
+    let gate = hold(&first)?;
     add(&first, &kernel, &a, &b, &mut one)?;
     add(&second, &kernel, &a, &b, &mut other)?;
     add(&third, &kernel, &b, &b, &mut a)?;
     finish(&setup, &third, gate)?;
     assert_floats(&other, 3.0, "the later kernel")?;
     assert_floats(&one, 3.0, "the earlier kernel")
+}
+
+#[test]
+fn a_copy_to_another_context_sees_the_write_before_it() -> Result {
+    let setup = Setup::new()?;
+    let mut memory = filled(&setup.gpu, 0)?;
+    let first = setup.streams[0].clone();
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let other = support::cuda::Context::create(0);
+    let mut seen = filled(&gpu, 0xee)?;
+    let stream = DeviceSlice::<u8>::stream(&seen).context().new_stream()?;
+    let gate = hold(&first)?;
+    first.memcpy_dtod::<u8, _, _>(&setup.ones, &mut memory)?;
+    stream.memcpy_dtod::<u8, _, _>(&memory, &mut seen)?;
+    finish(&setup, &stream, gate)?;
+    stream.synchronize()?;
+    assert_all(&seen, 1, "a copy got ahead of the write before it")?;
+    drop(seen);
+    other.destroy();
+    Ok(())
+}
+
+#[test]
+fn the_default_stream_of_another_context_sees_the_write_before_it() -> Result {
+    let setup = Setup::new()?;
+    let mut memory = filled(&setup.gpu, 0)?;
+    // Of this value there is no other stream, so that cudarc records nothing.
+    let first = CudaContext::new(0)?.default_stream();
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let other = support::cuda::Context::create(0);
+    let of_other = filled(&gpu, 0)?;
+    let second = DeviceSlice::<u8>::stream(&of_other).clone();
+    let gate = hold(&first)?;
+    first.memcpy_dtod::<u8, _, _>(&setup.ones, &mut memory)?;
+    let seen = while_shut(gate, || Ok(second.clone_dtoh::<u8, _>(&memory)?))?;
+    assert!(seen.iter().all(|byte| *byte == 1), "a read got ahead of the write before it");
+    drop((of_other, second));
+    other.destroy();
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! The memory of a sequence on streams, in cudarc's types, and the model of its bytes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -105,6 +105,8 @@ struct Model {
     bytes: RefCell<Vec<u8>>,
     /// The stream that it was bound to last.
     bound: RefCell<Weak<CudaStream>>,
+    /// Whether it was an argument of a launch: its order may have a stream that joins events.
+    launched: Cell<bool>,
 }
 
 /// Memory or a region of it.
@@ -143,6 +145,14 @@ impl Item {
     /// The stream that the memory was bound to last, if it is alive.
     pub(super) fn bound(&self) -> Option<Arc<CudaStream>> {
         self.model.bound.borrow().upgrade()
+    }
+
+    pub(super) fn note_launch(&self) {
+        self.model.launched.set(true);
+    }
+
+    pub(super) fn was_launched(&self) -> bool {
+        self.model.launched.get()
     }
 
     /// Whether two items may have bytes in common.

@@ -60,8 +60,13 @@ impl World {
     /// Copies from one memory to another, possibly of another context.
     pub(super) fn copy(&mut self, step: Step, index: usize) -> Result<bool> {
         let source = usize::from(step.choice) % self.items.len();
-        let stream = self.writer_of(index, step.second).stream;
+        let SiteStream { stream, site } = self.writer_of(index, step.second);
         let Some((to, from)) = two(&mut self.items, index, source) else { return Ok(false) };
+        // cudarc has the source's context current when it submits a copy between contexts, so that one on a default stream
+        // goes to the default stream of that context.
+        if from.site != site && stream.cu_stream().is_null() {
+            return Ok(false);
+        }
         if from.len() <= to.len() {
             stream.memcpy_dtod(&from.owner, &mut to.owner)?;
             to.note(&from.expected());
@@ -83,6 +88,8 @@ impl World {
         if to.site != Site::Primary || from.site != Site::Primary {
             return Ok(false);
         }
+        to.note_launch();
+        from.note_launch();
         let count = to.len().min(from.len()).min(THREADS);
         to.note(&from.expected()[..count].iter().map(|byte| byte.wrapping_add(1)).collect::<Vec<_>>());
         let block_dim = (u32::try_from(count)?, 1, 1);
@@ -158,7 +165,11 @@ impl World {
         }
         let live = simcuda().map_or(0, |sim| sim.live_objects_of("stream")) - self.foreign_streams;
         let expected = self.known_streams();
-        if live == expected { Ok(()) } else { Err(format!("{live} streams are alive, {expected} are in use").into()) }
+        let with_joins = expected + self.items.iter().filter(|item| item.was_launched()).count();
+        if (expected..=with_joins).contains(&live) {
+            return Ok(());
+        }
+        Err(format!("{live} streams are alive, {expected} to {with_joins} are in use").into())
     }
 
     /// The number of streams that the world or its memory holds.
