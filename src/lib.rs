@@ -27,6 +27,7 @@ mod driver;
 mod error;
 mod flags;
 mod interop;
+mod lock;
 mod loom;
 mod memory;
 mod pool;

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Logs a line, see [`report!`].
 pub(crate) fn line(level: log::Level, target: &str, text: fmt::Arguments<'_>) {
+    crate::lock::before_log();
     let logged = catch_unwind(AssertUnwindSafe(|| log::log!(target: target, level, "{text}")));
     // Never dropped: the payload of the panic may panic again.
     let _ = ManuallyDrop::new(logged);

@@ -204,6 +204,7 @@ impl SingleFlight {
 
     /// Waits for the thread at work, unless it is this one: then a logger called here.
     pub(crate) fn begin(&self) -> Flight<'_> {
+        crate::lock::before_wait();
         let me = thread::current().id();
         let other = |thread: &mut Option<ThreadId>| thread.is_some_and(|thread| thread != me);
         let waited = self.done.wait_timeout_while(self.lock(), Self::PATIENCE, other);

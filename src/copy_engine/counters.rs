@@ -4,10 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::policy::Direction;
 use crate::driver::process;
+use crate::lock::{Lock, LockGuard};
 
 /// Numbers of copies and of their bytes, for each direction.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ pub(crate) struct Counters {
     /// Copies by the CPU of threads without a tally.
     others: Tally,
     /// One for each thread that has copied, never freed. That of a thread that has ended goes to a new one.
-    tallies: Mutex<Tallies>,
+    tallies: Lock<Tallies>,
 }
 
 #[derive(Debug, Default)]
@@ -152,8 +152,8 @@ impl Counters {
         OWN.try_with(find).ok().flatten()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tallies> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, Tallies> {
+        self.tallies.lock()
     }
 
     pub(crate) fn engine(&self) -> Totals {

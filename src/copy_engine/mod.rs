@@ -9,7 +9,7 @@ mod context_engine;
 pub(crate) mod counters;
 pub(crate) mod policy;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::sys::CUdeviceptr;
 
@@ -17,6 +17,7 @@ use crate::Result;
 use crate::driver::context::{Context, Entered};
 use crate::driver::fill_pattern::FillPattern;
 use crate::driver::process;
+use crate::lock::Lock;
 use context_engine::ContextEngine;
 use counters::Counters;
 use policy::{CopyThresholds, Direction, SharedThresholds};
@@ -27,16 +28,16 @@ pub(crate) struct CopyEngines {
     thresholds: SharedThresholds,
     counters: Counters,
     /// None until the first calibration.
-    measured: Mutex<Option<CopyThresholds>>,
+    measured: Lock<Option<CopyThresholds>>,
     /// Made on first use.
-    engines: Mutex<Vec<Shared>>,
+    engines: Lock<Vec<Shared>>,
 }
 
 /// The engine of a context, used by one copy at a time.
 #[derive(Debug, Clone)]
 struct Shared {
     context: Context,
-    engine: Arc<Mutex<ContextEngine>>,
+    engine: Arc<Lock<ContextEngine>>,
 }
 
 /// Why a copy failed.
@@ -80,13 +81,13 @@ impl CopyEngines {
     /// Sets and returns the measured thresholds; `measure` finds them on the first call. Of concurrent measurements, the
     /// first to end counts.
     pub(crate) fn measured(&self, measure: impl FnOnce() -> Result<CopyThresholds>) -> Result<CopyThresholds> {
-        let known = *lock(&self.measured);
+        let known = *self.measured.lock();
         let thresholds = match known {
             Some(thresholds) => thresholds,
             None => {
                 // Without the lock: a driver may log, and the logger call this.
                 let found = measure()?;
-                *lock(&self.measured).get_or_insert(found)
+                *self.measured.lock().get_or_insert(found)
             }
         };
         self.set_thresholds(thresholds);
@@ -157,7 +158,7 @@ impl CopyEngines {
         let result = context.run(|| {
             // A forked child gets no further than entering the context: its locks may be held for ever.
             let engine = self.engine(context)?;
-            let mut engine = lock(&engine);
+            let mut engine = engine.lock_across_waits();
             let copied = copy(&mut engine);
             failed = if engine.is_busy() { Failure::Unfinished } else { Failure::Copy };
             copied
@@ -172,19 +173,19 @@ impl CopyEngines {
 
     /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine
     /// for each copy: the driver would crash on a stream of the earlier one.
-    fn engine(&self, context: Context) -> Result<Arc<Mutex<ContextEngine>>> {
+    fn engine(&self, context: Context) -> Result<Arc<Lock<ContextEngine>>> {
         if !Self::keeps_engine(context) {
-            return Ok(Arc::new(Mutex::new(ContextEngine::new()?)));
+            return Ok(Arc::new(Lock::new(ContextEngine::new()?)));
         }
         let find = |engines: &[Shared]| engines.iter().find(|shared| shared.context == context).cloned();
-        if let Some(found) = find(&lock(&self.engines)) {
+        if let Some(found) = find(&self.engines.lock()) {
             return Ok(found.engine);
         }
         // A new context is the time to free the engines of destroyed ones.
         self.collect();
         // Made, and dropped, without the lock: a driver may log, and the logger copy.
-        let made = Shared { context, engine: Arc::new(Mutex::new(ContextEngine::new()?)) };
-        let mut engines = lock(&self.engines);
+        let made = Shared { context, engine: Arc::new(Lock::new(ContextEngine::new()?)) };
+        let mut engines = self.engines.lock();
         // Another thread may have added one meanwhile.
         let kept = find(&engines).unwrap_or_else(|| {
             engines.push(made.clone());
@@ -200,10 +201,10 @@ impl CopyEngines {
             return;
         }
         // Without the lock, since this asks the driver.
-        let engines = lock(&self.engines).clone();
+        let engines = self.engines.lock().clone();
         for shared in engines.into_iter().filter(|shared| shared.is_orphaned()) {
-            lock(&self.engines).retain(|other| !Arc::ptr_eq(&other.engine, &shared.engine));
-            lock(&shared.engine).abandon();
+            self.engines.lock().retain(|other| !Arc::ptr_eq(&other.engine, &shared.engine));
+            shared.engine.lock().abandon();
         }
     }
 }
@@ -213,8 +214,4 @@ impl Shared {
     fn is_orphaned(&self) -> bool {
         matches!(self.context.try_enter(), Ok(Entered::Destroyed(_)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,9 +6,9 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::driver::process;
+use crate::lock::Lock;
 use crate::sync::SingleFlight;
 
 /// Something that is released once the device has finished with it.
@@ -27,7 +27,7 @@ pub(crate) trait Deferred: Send {
 /// The lock is held only to move entries: entries call the drivers and the log, which may call back.
 #[derive(Default)]
 pub(crate) struct DeferredFrees {
-    entries: Mutex<VecDeque<Box<dyn Deferred>>>,
+    entries: Lock<VecDeque<Box<dyn Deferred>>>,
     /// The number of entries, including those that a thread has taken out to scan.
     len: AtomicUsize,
     draining: SingleFlight,
@@ -127,11 +127,11 @@ impl DeferredFrees {
     }
 
     fn take(&self) -> Option<Box<dyn Deferred>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.entries.lock().pop_front()
     }
 
     fn put(&self, entry: Box<dyn Deferred>) {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).push_back(entry);
+        self.entries.lock().push_back(entry);
     }
 }
 

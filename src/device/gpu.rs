@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
 
 use ash::vk;
 
@@ -17,6 +17,7 @@ use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::{Device, Instance, PhysicalDevice};
 use crate::error::Uuid;
+use crate::lock::Lock;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 
 /// A GPU that CUDA and Vulkan both know.
@@ -28,7 +29,7 @@ pub(crate) struct Gpu {
     deferred_frees: DeferredFrees,
     live_allocations: AtomicU32,
     copy_engines: CopyEngines,
-    pools: Mutex<Vec<Weak<dyn Collect>>>,
+    pools: Lock<Vec<Weak<dyn Collect>>>,
 }
 
 /// A pool, as its GPU knows it.
@@ -56,8 +57,8 @@ impl Drop for CountedAllocation {
 impl Gpu {
     /// The GPU with this UUID. The first call for a GPU creates its Vulkan device.
     pub(crate) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<&'static Self> {
-        static GPUS: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
-        let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
+        static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());
+        let mut gpus = GPUS.lock();
         if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid == uuid) {
             return Ok(gpu);
         }
@@ -78,7 +79,7 @@ impl Gpu {
         let vulkan = instance.create_device(devices.swap_remove(matching))?;
         let memory = instance.memory_properties(&vulkan.physical);
         let (deferred_frees, live_allocations) = (DeferredFrees::default(), AtomicU32::new(0));
-        let (copy_engines, pools) = (CopyEngines::default(), Mutex::default());
+        let (copy_engines, pools) = (CopyEngines::default(), Lock::default());
         Ok(Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines, pools })
     }
 
@@ -113,14 +114,14 @@ impl Gpu {
 
     /// Adds a pool to those that [`Vkgdr::collect`](crate::Vkgdr::collect) visits.
     pub(crate) fn add_pool(&self, pool: Weak<dyn Collect>) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);
     }
 
     pub(super) fn collect_pools(&self) {
         let pools: Vec<_> = {
-            let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+            let pools = self.pools.lock();
             pools.iter().filter_map(Weak::upgrade).collect()
         };
         pools.iter().for_each(|pool| pool.collect());

@@ -10,13 +10,14 @@ pub(crate) mod gpu;
 mod memory_type;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice;
 
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
 use crate::driver::process;
+use crate::lock::Lock;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, device_count, driver_version, pointer_device};
 pub(crate) use gpu::Collect;
@@ -47,7 +48,7 @@ struct HandleState {
     flags: OpenFlags,
     primary: Option<PrimaryContext>,
     /// One-entry cache of the last context that was checked to belong to this device.
-    last_context: Mutex<Option<Context>>,
+    last_context: Lock<Option<Context>>,
 }
 
 impl Vkgdr {
@@ -113,9 +114,7 @@ impl Vkgdr {
             return Err(gpu.no_memory_type(MemoryKind::Mapped, flags));
         }
         let primary = primary(device)?;
-        Ok(Self {
-            handle: Arc::new(HandleState { gpu, device, types, flags, primary, last_context: Mutex::default() }),
-        })
+        Ok(Self { handle: Arc::new(HandleState { gpu, device, types, flags, primary, last_context: Lock::default() }) })
     }
 
     /// The CUDA device number.
@@ -192,7 +191,7 @@ impl Vkgdr {
     pub(crate) fn current_context(&self) -> Result<Context> {
         // Before the lock, which a thread that a forked child does not have may hold.
         process::check()?;
-        let mut last = self.handle.last_context.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.handle.last_context.lock();
         // One driver call instead of three if the context is the last one.
         if let Some(last) = *last
             && last.is_current()?

@@ -9,7 +9,7 @@ mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
     self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_MEMCPY3D, CUcontext, CUdevice,
@@ -20,6 +20,7 @@ use libloading::Library;
 
 use super::process;
 use crate::error::CudaCode;
+use crate::lock::Lock;
 use crate::{Error, Result};
 
 const LIBRARY: &str = "libcuda.so.1";
@@ -147,8 +148,8 @@ fn load() -> Result<&'static Cuda> {
 
 /// The driver's library, never unloaded.
 fn library() -> Result<&'static Library> {
-    static LOADED: Mutex<Option<&'static Library>> = Mutex::new(None);
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    static LOADED: Lock<Option<&'static Library>> = Lock::new(None);
+    let mut loaded = LOADED.lock();
     if let Some(library) = *loaded {
         return Ok(library);
     }
@@ -304,6 +305,7 @@ impl Cuda {
 
     /// Waits for all work of the current context.
     pub(crate) fn context_synchronize(&self) -> Result<()> {
+        crate::lock::before_wait();
         call!(self, cuCtxSynchronize())
     }
 

@@ -4,12 +4,12 @@
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
 
 use ash::{khr, vk};
 
 use super::descriptor::Lent;
 use super::process;
+use crate::lock::Lock;
 use crate::{Error, Result};
 
 /// The name of Vulkan's loader, as `dlopen` is asked for it.
@@ -57,8 +57,8 @@ impl Instance {
     /// The instance, created at the first call. A failure is not remembered.
     pub(crate) fn get() -> Result<&'static Self> {
         process::check()?;
-        static INSTANCE: Mutex<Option<&'static Instance>> = Mutex::new(None);
-        let mut instance = INSTANCE.lock().unwrap_or_else(PoisonError::into_inner);
+        static INSTANCE: Lock<Option<&'static Instance>> = Lock::new(None);
+        let mut instance = INSTANCE.lock();
         if let Some(instance) = *instance {
             return Ok(instance);
         }

@@ -14,6 +14,7 @@ use crate::copy_engine::policy::{CopyPath, Direction, MemoryProperties};
 use crate::copy_engine::{CopyEngines, Failure};
 use crate::driver::fill_pattern::FillPattern;
 use crate::driver::process;
+use crate::report::report;
 use crate::{CopyPolicy, Result};
 
 impl Region {
@@ -307,7 +308,7 @@ impl Region {
     fn or_by_cpu(&self, copied: std::result::Result<(), Failure>, by_cpu: impl FnOnce() -> Result<()>) -> Result<()> {
         match copied {
             Err(Failure::Unavailable(error)) => {
-                log::debug!("copying by the CPU, since the copy engine is unavailable: {error}");
+                report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
                 by_cpu()
             }
             copied => copied.map_err(|failure| self.record(failure)),

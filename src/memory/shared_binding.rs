@@ -1,7 +1,7 @@
 //! The binding of a chunk, shared between threads, and the order of its uses through cudarc.
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
@@ -9,6 +9,7 @@ use cudarc::driver::sys::CUstream;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::driver::{Handle, PER_THREAD_STREAM};
+use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 use crate::stream::binding::{Binding, BoundStream, DropPolicy};
 use crate::stream::order::StreamOrder;
@@ -18,7 +19,7 @@ use crate::{Error, Result, StreamRef};
 /// A [`Binding`] shared between threads, and the order of uses through cudarc.
 #[derive(Debug, Default)]
 pub(crate) struct SharedBinding {
-    binding: Mutex<Binding>,
+    binding: Lock<Binding>,
     default_stream: OnceLock<Arc<DefaultStream>>,
     order: OnceLock<StreamOrder>,
 }
@@ -28,7 +29,7 @@ impl SharedBinding {
     /// the lock then.
     pub(super) fn get(&self) -> Binding {
         if process::is_forked() {
-            return self.binding.try_lock().map_or_else(|_| Binding::default(), |binding| binding.clone());
+            return self.binding.try_lock().map(|binding| binding.clone()).unwrap_or_default();
         }
         self.lock().clone()
     }
@@ -36,7 +37,7 @@ impl SharedBinding {
     /// The binding of memory that is free.
     fn into_inner(self) -> Binding {
         let Self { binding, order, .. } = self;
-        let mut binding = binding.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut binding = binding.into_inner();
         if binding.policy() == DropPolicy::WaitForStream
             && let (Some(order), Some(stream)) = (order.get(), binding.stream())
         {
@@ -132,8 +133,8 @@ impl SharedBinding {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Binding> {
-        self.binding.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, Binding> {
+        self.binding.lock()
     }
 }
 

@@ -4,8 +4,8 @@
 #![expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUstream;
 
@@ -17,6 +17,7 @@ use super::thread_cache::{self, CacheOwner, NO_CACHE, ThreadCache, Used};
 use crate::device::Collect;
 use crate::driver::context::Context;
 use crate::driver::process;
+use crate::lock::{Lock, LockGuard};
 use crate::memory::block::{Block, ChunkPool};
 use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
 use crate::report::report;
@@ -38,9 +39,9 @@ pub(super) struct PoolInner {
 /// What threads change, on cache lines apart from what they all read.
 #[repr(align(128))]
 struct Shared {
-    arena: Mutex<Arena>,
+    arena: Lock<Arena>,
     pending: PendingFrees,
-    caches: Mutex<Vec<Arc<ThreadCache>>>,
+    caches: Lock<Vec<Arc<ThreadCache>>>,
     /// Taken by the thread that makes a block, while others that ran out wait for it.
     growth: SingleFlight,
     /// What is in use and not counted by a thread's cache.
@@ -67,9 +68,9 @@ impl PoolInner {
             None => owner.current_context()?,
         };
         let shared = Shared {
-            arena: Mutex::new(Arena::new(classes)),
+            arena: Lock::new(Arena::new(classes)),
             pending: PendingFrees::new(context, classes),
-            caches: Mutex::default(),
+            caches: Lock::default(),
             growth: SingleFlight::default(),
             used_chunks: AtomicIsize::new(0),
             used_bytes: AtomicIsize::new(0),
@@ -215,12 +216,12 @@ impl PoolInner {
         self.arena().put(chunks, &mut evicted)
     }
 
-    fn arena(&self) -> MutexGuard<'_, Arena> {
-        self.shared.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    fn arena(&self) -> LockGuard<'_, Arena> {
+        self.shared.arena.lock()
     }
 
-    fn caches(&self) -> MutexGuard<'_, Vec<Arc<ThreadCache>>> {
-        self.shared.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    fn caches(&self) -> LockGuard<'_, Vec<Arc<ThreadCache>>> {
+        self.shared.caches.lock()
     }
 
     const fn pending(&self) -> &PendingFrees {

@@ -8,13 +8,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::sys::CUstream;
 
 use super::classes::Classes;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
+use crate::lock::{Lock, LockGuard};
 use crate::memory::chunk::FreeChunk;
 use crate::report::report;
 use crate::stream::binding::Binding;
@@ -57,7 +58,7 @@ struct State {
 /// The free chunks of a pool that the device may still use.
 #[derive(Debug)]
 pub(super) struct PendingFrees {
-    state: Mutex<State>,
+    state: Lock<State>,
     context: Context,
     classes: Classes,
 }
@@ -86,7 +87,7 @@ impl PendingFrees {
     const MOST_EVENTS: usize = 1024;
 
     pub(super) fn new(context: Context, classes: Classes) -> Self {
-        Self { state: Mutex::default(), context, classes }
+        Self { state: Lock::default(), context, classes }
     }
 
     /// The number of chunks here.
@@ -348,7 +349,7 @@ impl PendingFrees {
         state.len = state.len.saturating_sub(chunks);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockGuard<'_, State> {
+        self.state.lock()
     }
 }

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use crate::Error;
 use crate::driver::context::Context;
+use crate::lock::Lock;
 
 /// The legacy default stream of a context that this crate does not own.
 ///
@@ -35,8 +36,8 @@ pub(crate) enum Unusable {
 impl DefaultStream {
     /// The stream of a live context of `device`. Restores the current context.
     pub(crate) fn of(context: Context, device: i32) -> Result<Arc<Self>, Unusable> {
-        static STREAMS: Mutex<Option<HashMap<Context, Weak<DefaultStream>>>> = Mutex::new(None);
-        let streams = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        static STREAMS: Lock<Option<HashMap<Context, Weak<DefaultStream>>>> = Lock::new(None);
+        let streams = || STREAMS.lock();
         if let Some(stream) = streams().as_ref().and_then(|streams| streams.get(&context)?.upgrade()) {
             return Ok(stream);
         }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use super::{CHOSEN, Table};
+use crate::report::report;
 
 /// Forces a routine, by name.
 const VARIABLE: &str = "VKGDR_COPY";
@@ -113,7 +114,7 @@ impl Choice {
         });
         // After the choice was made, since a logger may copy.
         if let Some(complaint) = complaint {
-            log::warn!("{complaint}");
+            report!(Warn, "{complaint}");
         }
         choice
     }

@@ -11,6 +11,7 @@ use std::thread;
 use super::fences;
 use crate::allocation::LINE;
 use crate::driver::Handle;
+use crate::report::report;
 
 /// The fewest bytes for which a thread is started.
 ///
@@ -69,7 +70,7 @@ unsafe fn spread(threads: usize, piece: unsafe fn(*const u8, &mut [u8]), source:
                 unsafe { piece(at.0, theirs) };
             };
             if let Err(error) = thread::Builder::new().spawn_scoped(scope, read) {
-                log::debug!("a thread for a read could not be started: {error}");
+                report!(Debug, "a thread for a read could not be started: {error}");
                 read();
             }
         }

@@ -64,6 +64,7 @@ impl Cuda {
     ///
     /// As for [`Self::stream_context`].
     pub(crate) unsafe fn stream_synchronize(&self, stream: CUstream) -> Result<()> {
+        crate::lock::before_wait();
         call!(self, cuStreamSynchronize(stream))
     }
 
@@ -97,6 +98,7 @@ impl Cuda {
     ///
     /// `event` must be live.
     pub(crate) unsafe fn event_synchronize(&self, event: CUevent) -> Result<()> {
+        crate::lock::before_wait();
         call!(self, cuEventSynchronize(event))
     }
 

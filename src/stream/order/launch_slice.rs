@@ -5,12 +5,13 @@
 use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, CudaViewMut, SyncOnDrop};
 
 use super::pinned::{Pinned, release_context};
+use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 
 /// The view of a region that is the argument of a launch, at an address that does not change.
@@ -36,7 +37,7 @@ pub(super) struct LaunchSlice {
     /// Live as long as the slice.
     read: &'static CudaEvent,
     write: &'static CudaEvent,
-    views: Mutex<Views>,
+    views: Lock<Views>,
 }
 
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl LaunchSlice {
         let write = event_of(unsafe { extend(whole.slice_mut(..)) }.view_ptr_mut(stream).1);
         // SAFETY: as above.
         let read = event_of(unsafe { extend(whole.slice_mut(..)) }.view_ptr(stream).1);
-        let views = Mutex::new(Views { whole, shared: Vec::new(), exclusive: Vec::new() });
+        let views = Lock::new(Views { whole, shared: Vec::new(), exclusive: Vec::new() });
         // cudarc makes both events in a context that tracks them, as `DefaultStream` has.
         Some(Self { slice, pointer, read: read?, write: write?, views })
     }
@@ -152,7 +153,7 @@ impl LaunchSlice {
     ///
     /// Neither views nor events may be used from now on.
     unsafe fn into_slice(self) -> CudaSlice<u8> {
-        let Views { whole: _, shared, exclusive } = self.views.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Views { whole: _, shared, exclusive } = self.views.into_inner();
         // SAFETY: by this method's contract.
         shared.into_iter().for_each(|argument| drop(unsafe { argument.view.into_box() }));
         // SAFETY: by this method's contract.
@@ -161,8 +162,8 @@ impl LaunchSlice {
         *unsafe { self.slice.into_box() }
     }
 
-    fn views(&self) -> MutexGuard<'_, Views> {
-        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    fn views(&self) -> LockGuard<'_, Views> {
+        self.views.lock()
     }
 }
 

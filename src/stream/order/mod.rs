@@ -11,7 +11,7 @@ mod pinned;
 
 use std::mem::{self, ManuallyDrop};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -22,6 +22,7 @@ use crate::driver::context::{Context, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::owned_stream::OwnedStream;
 use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, process};
+use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 use launch_slice::LaunchSlice;
 use pinned::{Pinned, abandon_event};
@@ -91,7 +92,7 @@ pub(crate) struct StreamOrder {
     context: Context,
     /// Freed by the drop, in its context.
     slice: ManuallyDrop<LaunchSlice>,
-    state: Mutex<State>,
+    state: Lock<State>,
     side: OnceLock<OwnedStream>,
     default_stream: Arc<DefaultStream>,
 }
@@ -122,7 +123,7 @@ impl StreamOrder {
         let make = || Ok(unsafe { LaunchSlice::new(&default_stream, pointer, len) });
         let slice = context.run(make).ok()??;
         let slice = ManuallyDrop::new(slice);
-        Some(Self { context, slice, state: Mutex::default(), side: OnceLock::new(), default_stream })
+        Some(Self { context, slice, state: Lock::default(), side: OnceLock::new(), default_stream })
     }
 
     /// Whether a stream can record this order's events: cudarc compares the contexts' values.
@@ -200,13 +201,13 @@ impl StreamOrder {
         Some(reference)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> LockGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Frees the events. Called once, by the drop.
     fn free(&mut self) {
-        let state = mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let state = mem::take(self.state.get_mut());
         // SAFETY: nothing uses the events of free memory.
         state.events.into_iter().for_each(|event| drop(unsafe { event.into_box() }));
         // SAFETY: the drop takes the slice once, and does not use it afterwards.
@@ -215,7 +216,7 @@ impl StreamOrder {
 
     /// As [`free`](Self::free), after CUDA destroyed events and streams with the context.
     fn abandon(&mut self) {
-        let state = mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let state = mem::take(self.state.get_mut());
         // SAFETY: nothing uses the events of free memory, and the default stream refers to the context.
         state.events.into_iter().for_each(|event| unsafe { abandon_event(event) });
         // SAFETY: as in `free`.
