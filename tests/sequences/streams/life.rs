@@ -110,7 +110,8 @@ impl World {
         let Some(memory) = self.judged(made)? else { return Ok(true) };
         let mut item = Item::new(Owner::Pooled(memory), site);
         item.bind(&stream);
-        stream.memset_zeros(&mut item.owner)?;
+        // On whichever stream, this runs after that work.
+        self.stream_of(site, step.choice).stream.memset_zeros(&mut item.owner)?;
         self.items.push(item);
         Ok(true)
     }

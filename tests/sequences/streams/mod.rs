@@ -115,6 +115,7 @@ impl World {
             What::NewPool => self.new_pool(step),
             What::Wait => self.wait(step),
             What::Settle => self.settle().map(|()| true),
+            What::Launch => self.launch(step),
             _ if self.items.is_empty() => Ok(false),
             _ => self.apply_to_item(step, usize::from(step.first) % self.items.len()),
         };
@@ -131,7 +132,6 @@ impl World {
             What::Unbind => self.unbind(index),
             What::Fill => self.fill(step, index),
             What::Copy => self.copy(step, index),
-            What::Launch => self.launch(step, index),
             What::Upload => self.upload(step, index),
             What::Download => self.download(step, index),
             What::HostWrite => self.host_write(step, index),

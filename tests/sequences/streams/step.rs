@@ -51,7 +51,7 @@ const WEIGHTS: [(u32, What); 26] = [
     (2, What::Unbind),
     (20, What::Fill),
     (70, What::Copy),
-    (12, What::Launch),
+    (30, What::Launch),
     (3, What::Upload),
     (4, What::Download),
     (2, What::HostWrite),

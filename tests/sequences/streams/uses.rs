@@ -11,8 +11,8 @@ use super::item::{Item, Site};
 use super::step::Step;
 use super::{SiteStream, World};
 
-/// The longest delay of a stream.
-const LONGEST_DELAY: usize = 150;
+/// The longest delay of a stream in microseconds, in which the CPU submits several steps.
+const LONGEST_DELAY: usize = 500;
 /// The largest number of bytes that a kernel writes, with as many threads.
 const THREADS: usize = 8;
 
@@ -81,13 +81,12 @@ impl World {
     }
 
     /// Has a kernel write the bytes of one memory, each plus one, to another of the primary context.
-    pub(super) fn launch(&mut self, step: Step, index: usize) -> Result<bool> {
-        let source = usize::from(step.choice) % self.items.len();
+    pub(super) fn launch(&mut self, step: Step) -> Result<bool> {
         let (stream, kernel) = (self.stream_of(Site::Primary, step.second).stream, self.shared.kernel.clone());
-        let Some((to, from)) = two(&mut self.items, index, source) else { return Ok(false) };
-        if to.site != Site::Primary || from.site != Site::Primary {
-            return Ok(false);
-        }
+        let primary: Vec<_> = (0..self.items.len()).filter(|&index| self.items[index].site == Site::Primary).collect();
+        let of = |number: u8| primary.get(usize::from(number) % primary.len().max(1)).copied();
+        let (Some(to), Some(from)) = (of(step.first), of(step.choice)) else { return Ok(false) };
+        let Some((to, from)) = two(&mut self.items, to, from) else { return Ok(false) };
         to.note_launch();
         from.note_launch();
         let count = to.len().min(from.len()).min(THREADS);
