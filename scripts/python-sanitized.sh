@@ -24,7 +24,7 @@ cargo build --locked --package vkgdr-python
 package=$target/python-package
 rm -rf "$package"
 mkdir -p "$package"
-cp -r ffi/python/vkgdr "$package/"
+cp -r ffi/python/python/vkgdr "$package/"
 cp "$target/$CARGO_BUILD_TARGET/debug/lib_vkgdr.so" "$package/vkgdr/_vkgdr.abi3.so"
 
 # Python's own allocator would hide uses after free.

@@ -7,9 +7,9 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::base::{Base, block_of};
+use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
-use crate::shared::Use;
+use crate::storage::Use;
 
 /// State that lives as long as an exported buffer.
 struct Export {
@@ -65,12 +65,12 @@ impl Base {
 
 /// Address, length, read-only flag and a use of the memory, or the error that the flags cannot be satisfied.
 fn describe(slf: &Bound<'_, Base>, flags: c_int) -> Result<(usize, usize, bool, Use)> {
-    let block = block_of(slf)?;
-    let block = block.get();
+    let view = view_of(slf)?;
+    let view = view.get();
     // Never null: some consumers treat a null pointer as an error, even for an empty buffer.
-    let address = block.visible()?.max(align_of::<u64>());
-    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE && block.is_readonly() {
+    let address = view.visible()?.max(align_of::<u64>());
+    if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE && view.is_readonly() {
         return Err(Failure::Buffer("the memory is read-only".into()));
     }
-    Ok((address, block.len(), block.is_readonly(), block.join()?))
+    Ok((address, view.len(), view.is_readonly(), view.join()?))
 }

@@ -1,5 +1,6 @@
 """The effects of importing the package, and what it defers to first use."""
 
+import importlib
 import importlib.metadata
 import os
 import pkgutil
@@ -7,7 +8,7 @@ import pkgutil
 import pytest
 import vkgdr
 
-PUBLIC = {"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"}
+PUBLIC = {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"}
 
 
 def test_importing_vkgdr_imports_no_other_library(run_python):
@@ -245,3 +246,50 @@ def test_the_rest_of_the_package_works_without_a_driver(run_python, no_cuda):
             pass
     """
     run_python(code, **no_cuda)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("vkgdr.memory", "vkgdr.compat.dpctl"),
+        ("vkgdr.ops", "vkgdr.compat.pyopencl"),
+    ],
+)
+def test_a_module_is_found_under_its_old_name_too(old, new):
+    before, now = importlib.import_module(old), importlib.import_module(new)
+    assert sorted(before.__all__) == sorted(now.__all__)
+    for name in now.__all__:
+        assert getattr(before, name) is getattr(now, name), name
+
+
+def test_the_old_names_work_in_every_form_of_import(run_python):
+    code = """
+        import vkgdr
+        import vkgdr.memory
+        import vkgdr.ops as ops
+        from vkgdr import Buffer, device_view, host_view
+        from vkgdr.memory import MemoryDevice, MemoryHost, MemoryShared, as_memory
+        from vkgdr.ops import copy, fill, map, migrate
+        from vkgdr.compat import dpctl, pyopencl, rmm
+        assert vkgdr.memory.MemoryShared is MemoryShared is dpctl.MemoryShared
+        assert vkgdr.ops.copy is copy is ops.copy is pyopencl.copy
+        assert vkgdr.Buffer is Buffer is rmm.Buffer
+        assert vkgdr.arrays.device_view is device_view
+        assert vkgdr.compat.dpctl is dpctl
+    """
+    run_python(code)
+
+
+def test_the_shapes_of_other_libraries_are_loaded_on_first_use(run_python):
+    code = """
+        import sys, vkgdr.compat
+        assert not any(name.startswith("vkgdr.compat.") for name in sys.modules)
+        assert vkgdr.compat.rmm.Buffer is vkgdr.Buffer
+        try:
+            vkgdr.compat.nothing
+        except AttributeError as error:
+            assert "'vkgdr.compat' has no attribute 'nothing'" in str(error)
+        else:
+            raise AssertionError
+    """
+    run_python(code)

@@ -154,7 +154,7 @@ def test_work_on_another_stream_is_noted(cuda, gpu):
         memory = vkgdr.Memory(gpu, 4096, kind="device", stream=1)
         with cuda.hold(stream) as gate:
             ops.fill(memory, b"\x07", stream=stream)
-            assert memory._block.drop_policy == "context"
+            assert memory._view.drop_policy == "context"
             gate.open()
         memory.free()
 

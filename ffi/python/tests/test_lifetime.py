@@ -228,7 +228,7 @@ def test_a_region_is_pickled_as_its_bytes(gpu):
 def test_handles_maps_events_and_freed_memory_are_not_pickled(gpu):
     memory = vkgdr.Memory(gpu, 64)
     mapping = memory.map()
-    for thing in (gpu, mapping, mapping.release(), memory._block):
+    for thing in (gpu, mapping, mapping.release(), memory._view):
         for use in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(TypeError, match=r"pickle|copied"):
                 use(thing)

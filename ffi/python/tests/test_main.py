@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import simulator
@@ -11,11 +12,12 @@ import vkgdr
 from vkgdr.__main__ import main
 
 
-def run_module(*arguments, **environment):
-    """Run ``python -m vkgdr`` in a new process."""
+def run_module(*arguments, cwd=None, **environment):
+    """Run ``python -m vkgdr`` in a new process, in the folder `cwd`."""
     command = [sys.executable, "-X", "dev", "-W", "error", "-m", "vkgdr", *arguments]
     done = subprocess.run(
         command,
+        cwd=cwd,
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | environment,
         capture_output=True,
         text=True,
@@ -30,6 +32,16 @@ def no_driver():
     """Return an environment in which no CUDA driver is found."""
     simulator.require()
     return {"LD_LIBRARY_PATH": ""}
+
+
+@pytest.mark.parametrize("parent", [0, 1, 2])
+def test_it_starts_in_the_folders_of_the_sources_too(gpu, parent):
+    # The package's project, ffi, and the whole project: none of them has a folder `vkgdr` to take for the package.
+    folder = next(up for up in Path(__file__).parents if (up / "pyproject.toml").exists())
+    folder = [folder, *folder.parents][parent]
+    done = run_module(cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"vkgdr {vkgdr.__version__}")
 
 
 def test_the_report_names_every_device_and_kind(cuda, gpu):

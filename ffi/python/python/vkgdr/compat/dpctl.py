@@ -6,12 +6,11 @@ shared memory, `MemoryShared` has two addresses: ``device_ptr``, with the alias 
 
 from __future__ import annotations
 
-from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError
-from vkgdr._handle import Vkgdr
-from vkgdr._interop import device_block
+from vkgdr._copies import device_view_of
+from vkgdr._device import Vkgdr, default_owner
+from vkgdr._errors import AllocationError, InvalidArgumentError, OutOfRangeError, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr._vkgdr import Block, find_id, stream_synchronize
-from vkgdr._words import in_bytes
+from vkgdr._vkgdr import MemoryView, find_id, stream_synchronize
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,15 +43,15 @@ class _Memory(MemoryObject):
                 raise InvalidArgumentError(text)
             self._allocate(size, alignment, owner)
         else:
-            block, ready = _bytes_of(nbytes_or_obj)
-            found = Region._over(block)
+            view, ready = _bytes_of(nbytes_or_obj)
+            found = Region._over(view)
             if found.kind == self._kind:
-                self._share(nbytes_or_obj, block, ready)
+                self._share(nbytes_or_obj, view, ready)
             elif copy:
                 if owner is None and isinstance(nbytes_or_obj, MemoryObject):
                     owner = nbytes_or_obj.owner
                 if ready is not None:
-                    stream_synchronize(block, ready)
+                    stream_synchronize(view, ready)
                 self._allocate(len(found), alignment, owner)
                 self.copy_from_device(found)
             else:
@@ -65,27 +64,23 @@ class _Memory(MemoryObject):
 
     def _allocate(self, size: SupportsIndex, alignment: int, owner: Vkgdr | None) -> None:
         if owner is None:
-            from vkgdr._default import default_owner
-
             owner = default_owner()
-        self._block = Block.allocate(owner, size, self._kind, max(alignment, 0), False, False)
-        self._owner = owner
+        self._view = MemoryView.allocate(owner, size, self._kind, max(alignment, 0), False, False)
 
-    def _share(self, obj: Any, block: Block, ready: int | None) -> None:
+    def _share(self, obj: Any, view: MemoryView, ready: int | None) -> None:
         if isinstance(obj, MemoryObject):
-            self._block = block.part(0, None, False, False)
-            self._owner = obj._owner
+            self._view = view.part(0, None, False, False)
             return
         if ready is not None:
             # Waits here: the other library's stream may belong to another context.
-            stream_synchronize(block, ready)
-        self._block = block
+            stream_synchronize(view, ready)
+        self._view = view
         self._reference = obj
 
     @classmethod
-    def _shared(cls, obj: Any, block: Block, ready: int | None) -> Self:
+    def _shared(cls, obj: Any, view: MemoryView, ready: int | None) -> Self:
         self = cls.__new__(cls)
-        self._share(obj, block, ready)
+        self._share(obj, view, ready)
         return self
 
     @property
@@ -212,8 +207,8 @@ def as_memory(obj: Any) -> MemoryShared | MemoryHost | MemoryDevice:
     InvalidArgumentError
         The object has no device memory, or its interface is malformed.
     """
-    block, ready = _bytes_of(obj)
-    memory = _CLASSES[Region._over(block).kind]._shared(obj, block, ready)
+    view, ready = _bytes_of(obj)
+    memory = _CLASSES[Region._over(view).kind]._shared(obj, view, ready)
     assert isinstance(memory, MemoryShared | MemoryHost | MemoryDevice)
     return memory
 
@@ -227,19 +222,19 @@ def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, numbers.Integral) else None
 
 
-def _bytes_of(obj: Any) -> tuple[Block, int | None]:
+def _bytes_of(obj: Any) -> tuple[MemoryView, int | None]:
     """Return the device bytes of an object, and the stream whose work must finish before they are used."""
     if not isinstance(obj, MemoryObject):
         protocol = getattr(obj, "__vkgdr_memory__", None)
         if protocol is not None:
             return _from_protocol(protocol), None
     try:
-        return device_block(obj)
+        return device_view_of(obj)
     except TypeError as error:
         raise InvalidArgumentError(f"malformed interface of {type(obj).__name__}: {error}") from error
 
 
-def _from_protocol(protocol: Any) -> Block:
+def _from_protocol(protocol: Any) -> MemoryView:
     import operator
 
     try:

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vkgdr._vkgdr import Block
+    from vkgdr._vkgdr import MemoryView
     from vkgdr.typing import StreamLike, Waitable
 
 __all__ = ["Event", "handle_of"]
@@ -73,12 +73,12 @@ def wait_for(events: Iterable[Waitable] | None) -> None:
         event.synchronize()
 
 
-def order_after(block: Block, stream: int, events: Iterable[Waitable] | None) -> None:
+def order_after(view: MemoryView, stream: int, events: Iterable[Waitable] | None) -> None:
     """Make a stream wait for events: this package's on the device, others on the calling thread."""
     from vkgdr import _vkgdr
 
     for event in events or ():
         if isinstance(event, Event):
-            _vkgdr.stream_wait(block, stream, event)
+            _vkgdr.stream_wait(view, stream, event)
         else:
             event.synchronize()

@@ -9,17 +9,16 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _vkgdr
-from vkgdr._errors import InvalidArgumentError
-from vkgdr._object import Memory, MemoryObject
-from vkgdr._words import in_bytes
+from vkgdr._errors import InvalidArgumentError, in_bytes
+from vkgdr._memory import Memory
+from vkgdr._object import MemoryObject
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import SupportsIndex
 
-    from vkgdr._handle import Vkgdr
-    from vkgdr._vkgdr import Block
+    from vkgdr._device import Vkgdr
     from vkgdr.typing import Kind, StreamLike
 
 __all__ = ["Allocator", "Pool", "PooledMemory"]
@@ -84,7 +83,7 @@ class PooledMemory(MemoryObject):
         return f"<vkgdr.pool.PooledMemory: {in_bytes(len(self))}, {self.kind}, {host}>"
 
 
-class Pool:
+class Pool(_vkgdr.Pool):
     """Lends chunks of large blocks that it allocates from the drivers.
 
     A pool's memory is of one kind and in one CUDA context: the owner's primary context if it retains one, else the
@@ -135,8 +134,6 @@ class Pool:
     ) -> None:
         if not isinstance(allocator, Allocator):
             allocator = Allocator(allocator)
-        self._owner = allocator.owner
-        self._stream = None if allocator.stream is None else (handle_of(allocator.stream), allocator.stream)
         # Invalid for `vkgdr.Memory` too; an alignment below 64 would not reach the native check.
         if allocator.alignment & (allocator.alignment - 1):
             raise InvalidArgumentError(f"alignment must be 0 or a power of two, not {allocator.alignment}")
@@ -144,77 +141,21 @@ class Pool:
         if allocator.alignment > 4096:
             raise InvalidArgumentError(f"a pool aligns to at most 4096 bytes, not {allocator.alignment}")
         alignment = max(allocator.alignment, 64)
-        self._pool = _vkgdr.Pool(
-            allocator.owner, allocator.kind, block_size, largest_piece, leading_bits_in_bin_id, alignment
+        stream = None if allocator.stream is None else (handle_of(allocator.stream), allocator.stream)
+        self._open(
+            allocator.owner,
+            allocator.kind,
+            block_size,
+            largest_piece,
+            leading_bits_in_bin_id,
+            alignment,
+            stream,
+            PooledMemory,
         )
         self.allocator = allocator
 
-    def _take(self, size: SupportsIndex) -> Block:
-        """Allocate a chunk, for pycuda's memory objects."""
-        return self._pool.allocate(size, self._stream)
-
-    def allocate(self, size: SupportsIndex) -> PooledMemory:
-        """Allocate memory. Its contents are undefined.
-
-        Parameters
-        ----------
-        size : int
-            The number of bytes, at least 1.
-
-        Raises
-        ------
-        AllocationError
-            Memory is exhausted, even after unused blocks were freed.
-        InvalidArgumentError
-            The size is 0.
-        """
-        memory = PooledMemory.__new__(PooledMemory)
-        # Not through `_take`: that call would cost a tenth of the time.
-        memory._block = self._pool.allocate(size, self._stream)
-        memory._owner = self._owner
-        return memory
-
-    __call__ = allocate
-
-    def trim(self, keep: int = 0) -> int:
-        """Return unused blocks to the drivers until at most `keep` bytes are managed.
-
-        Does not wait: memory that the device may still use is kept.
-
-        Returns
-        -------
-        int
-            The number of bytes returned.
-        """
-        return self._pool.trim(keep)
-
-    def free_held(self) -> None:
-        """Wait for the context, and return all unused blocks to the drivers."""
-        self._pool.free_held()
-
-    def stop_holding(self) -> None:
-        """Return all unused blocks, and from now on return each block as soon as it is unused."""
-        self._pool.stop_holding()
-
-    @property
-    def held_blocks(self) -> int:
-        """The number of free chunks, including pending ones that wait for the device."""
-        return self._pool.held_blocks
-
-    @property
-    def active_blocks(self) -> int:
-        """The number of chunks in use."""
-        return self._pool.active_blocks
-
-    @property
-    def managed_bytes(self) -> int:
-        """The bytes that the pool has allocated from the drivers."""
-        return self._pool.managed_bytes
-
-    @property
-    def active_bytes(self) -> int:
-        """The bytes in use, as requested."""
-        return self._pool.active_bytes
+    # `allocate`, `trim` and the counts are methods and attributes of the native base class.
+    __call__ = _vkgdr.Pool.allocate
 
     def bin_number(self, size: SupportsIndex) -> int:
         """Return the size class of a size; classes are numbered by their sizes.
@@ -224,7 +165,7 @@ class Pool:
         InvalidArgumentError
             The size is 0, or larger than the largest chunk.
         """
-        piece = self._pool.piece_size(size)
+        piece = self._piece_size(size)
         if piece is None:
             raise InvalidArgumentError(f"no chunk of this pool has {in_bytes(operator.index(size))}")
         return piece

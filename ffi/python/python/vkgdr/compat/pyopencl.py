@@ -7,18 +7,17 @@ iterable of events, of this package or of any library with ``synchronize``, to w
 Device memory is a memory object, an object with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
 Host memory is any contiguous object with the buffer protocol. A host array over memory of this package is treated as
 that memory, with the CPU's version of its bytes: it is flushed first, and invalidated after a blocking operation wrote
-to it. After an operation that does not block, wait for the event, and on memory that is not coherent call
+to it. After an operation that does not view, wait for the event, and on memory that is not coherent call
 ``vkgdr.device_view(array).invalidate()``.
 """
 
 from __future__ import annotations
 
-from vkgdr import _transfer, _vkgdr
-from vkgdr._errors import InvalidArgumentError, OutOfRangeError
+from vkgdr import _copies, _vkgdr
+from vkgdr._errors import InvalidArgumentError, OutOfRangeError, beyond, in_bytes
+from vkgdr._memory import Memory
 from vkgdr._object import MemoryObject
-from vkgdr._rectangle import linear, natural, rectangle
-from vkgdr._sides import DeviceSide, HostSide, Queue, device_side, side
-from vkgdr._words import beyond, in_bytes
+from vkgdr.compat._operands import DeviceSide, HostSide, Queue, device_side, linear, natural, rectangle, side
 from vkgdr.stream import handle_of, order_after
 from vkgdr.stream import wait_for as wait_for_all
 
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from vkgdr._object import Memory
-    from vkgdr._rectangle import Plan
+    from vkgdr.compat._operands import Plan
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike, Waitable
 
@@ -135,12 +133,12 @@ def _copy_by_cpu(
     if isinstance(to, DeviceSide) and isinstance(source, HostSide) and to.is_visible():
         part = source.part(src_offset, size, writable=False)
         queue.settle(wait_for)
-        _transfer.from_host(to.region(), dst_offset, part, queue.handle)
+        _copies.from_host(to.region(), dst_offset, part, queue.handle)
         return True
     if isinstance(to, HostSide) and isinstance(source, DeviceSide) and source.is_visible():
         part = to.part(dst_offset, size, writable=True)
         queue.settle(wait_for)
-        _transfer.to_host(source.region(), src_offset, part, size, queue.handle)
+        _copies.to_host(source.region(), src_offset, part, size, queue.handle)
         return True
     return False
 
@@ -156,7 +154,7 @@ def _copy_by_device(
 ) -> Event:
     to_layout, from_layout, extent = plan
     queue.begin(wait_for)
-    sides = [each.block if isinstance(each, DeviceSide) else each.buffer for each in (to, source)]
+    sides = [each.view if isinstance(each, DeviceSide) else each.buffer for each in (to, source)]
     _vkgdr.copy(sides[0], to_layout, sides[1], from_layout, extent, queue.handle)
     event = queue.end([each.buffer for each in (to, source) if isinstance(each, HostSide)], is_blocking=is_blocking)
     if is_blocking and isinstance(to, DeviceSide):
@@ -223,14 +221,14 @@ def fill(
     value = _value(unit, to.region().device_ptr + start)
     if value is None and stream is None and is_blocking and to.is_visible():
         queue.settle(wait_for)
-        _transfer.fill(to.region(), start, count, unit, queue.handle)
+        _copies.fill(to.region(), start, count, unit, queue.handle)
         return _vkgdr.complete()
     queue.begin(wait_for)
     chunks = []
     if value is None:
-        chunks.append(_transfer.repeat(to.block, start, count, unit, queue.handle))
+        chunks.append(_copies.repeat(to.view, start, count, unit, queue.handle))
     else:
-        _vkgdr.fill(to.block, start, value, count // len(value), queue.handle)
+        _vkgdr.fill(to.view, start, value, count // len(value), queue.handle)
     event = queue.end(chunks, is_blocking=is_blocking)
     if is_blocking:
         to.invalidate_host_view()
@@ -309,11 +307,11 @@ def map(  # noqa: A001 - pyopencl's name
 
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
-    handle = _transfer.stream_of(mem._block, stream)
+    handle = _copies.stream_of(mem._view, stream)
     if is_blocking:
         wait_for_all(wait_for)
     else:
-        order_after(mem._block, handle, wait_for)
+        order_after(mem._view, handle, wait_for)
     mapping = Map(
         mem,
         mode,
@@ -384,8 +382,6 @@ def migrate(
     VkgdrError
         As for `vkgdr.Memory`. Nothing has changed then.
     """
-    from vkgdr._object import Memory
-
     single = isinstance(mems, MemoryObject)
     old = [mems] if isinstance(mems, MemoryObject) else list(mems)
     for mem in old:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import operator
 import threading
 
-from vkgdr import _transfer, _vkgdr
-from vkgdr._errors import InvalidArgumentError
-from vkgdr._handle import Vkgdr
+from vkgdr import _copies, _vkgdr
+from vkgdr._device import Vkgdr, default_owner
+from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr._words import in_bytes
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self, SupportsIndex
 
-    from vkgdr._vkgdr import Block
+    from vkgdr._vkgdr import MemoryView
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, StreamLike
 
@@ -61,7 +60,7 @@ class Buffer(MemoryObject):
         As for `vkgdr.Memory`. Allocation is not deferred: exhausted memory raises here.
     """
 
-    # The allocation's size in bytes. The block covers the first `len(self)` of them, and is its only user.
+    # The allocation's size in bytes. The view covers the first `len(self)` of them, and is its only user.
     _capacity: int = 0
     _bound: StreamLike | None = None
     _kind: Kind
@@ -88,15 +87,12 @@ class Buffer(MemoryObject):
         if not 0 <= address <= (1 << 64) - max(count, 1):
             raise InvalidArgumentError(f"range of {in_bytes(count)} at address {address:#x} exceeds the address space")
         if owner is None:
-            from vkgdr._default import default_owner
-
             owner = default_owner()
         if not isinstance(owner, Vkgdr):
             raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
-        self._owner = owner
         self._kind = kind
         self._changing = threading.RLock()
-        self._block = self._allocate(owner, count)
+        self._view = self._allocate(owner, count)
         self._capacity = count
         if stream is not None:
             self.bind_to_stream(stream)
@@ -105,27 +101,27 @@ class Buffer(MemoryObject):
         elif count and address:
             self._copy_from_anywhere(address, count)
 
-    def _allocate(self, owner: Vkgdr, size: int) -> Block:
+    def _allocate(self, owner: Vkgdr, size: int) -> MemoryView:
         if size == 0:
-            return _vkgdr.Block.empty(owner, self._kind)
-        return _vkgdr.Block.allocate(owner, size, self._kind, 0, False, False)
+            return _vkgdr.MemoryView.empty(owner, self._kind)
+        return _vkgdr.MemoryView.allocate(owner, size, self._kind, 0, False, False)
 
     def _copy_from_anywhere(self, address: int, size: int) -> None:
-        block = _vkgdr.find_device(address, size)
-        ours = block is not None or _vkgdr.find_host(address, size) is not None
+        view = _vkgdr.find_device(address, size)
+        ours = view is not None or _vkgdr.find_host(address, size) is not None
         # Queried in the buffer's context: none needs to be current.
-        if not ours and _vkgdr.pointer_device(address, self._block) is not None:
-            block = _vkgdr.foreign(address, size, True, None, self._block)
-        if block is None:
+        if not ours and _vkgdr.pointer_device(address, self._view) is not None:
+            view = _vkgdr.foreign(address, size, True, None, self._view)
+        if view is None:
             self._copy_from_address(address, size)
         else:
-            super().copy_from_device(Region._over(block))
+            super().copy_from_device(Region._over(view))
 
     def _copy_from_address(self, address: int, size: int) -> None:
         import ctypes
 
         view = (ctypes.c_char * size).from_address(address)
-        _transfer.from_host(self, 0, _vkgdr.HostBuffer(view, False), None)
+        _copies.from_host(self, 0, _vkgdr.HostBuffer(view, False), None)
 
     @classmethod
     def to_device(
@@ -161,7 +157,7 @@ class Buffer(MemoryObject):
     @property
     def stream(self) -> int | None:
         """The bound stream, as a number; None if there is none."""
-        bound = self._block.bound_stream
+        bound = self._view.bound_stream
         return handle_of(self._bound) if bound is None and self._bound is not None else bound
 
     def capacity(self) -> int:
@@ -239,24 +235,20 @@ class Buffer(MemoryObject):
 
     def _show(self, size: int) -> None:
         """Let the buffer cover the first `size` bytes of its allocation."""
-        whole = _vkgdr.find_id(self._block.key[0])
-        if whole is None:
-            raise AssertionError("a live buffer's allocation is registered")
-        before, self._block = self._block, whole.part(0, size, False, False)
+        before, self._view = self._view, self._view.first(size)
         before.drop()
-        whole.drop()
 
     def _move(self, capacity: int, size: int, stream: StreamLike | None) -> None:
         if stream is not None:
             self.bind_to_stream(stream)
-        before = self._block
+        before = self._view
         after = self._allocate(self._require_owner(), capacity)
         if self._bound is not None:
             after.bind_stream(handle_of(self._bound), self._bound)
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
-            _transfer.between(Region._over(after), 0, before, _transfer.stream_of(after, None))
-        self._block, self._capacity = after, capacity
+            _copies.between(Region._over(after), 0, before, _copies.stream_of(after, None))
+        self._view, self._capacity = after, capacity
         if size < capacity:
             self._show(size)
         before.free(False)

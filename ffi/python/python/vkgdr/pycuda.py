@@ -9,11 +9,10 @@ import numpy as np
 import pycuda.driver
 import pycuda.gpuarray
 
-from vkgdr._default import default_owner
+from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError
-from vkgdr._handle import Vkgdr
-from vkgdr._layout import checked_order, shaped
-from vkgdr._object import RawMemory
+from vkgdr._memory import RawMemory
+from vkgdr.arrays import shaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         context = _current_context()
         RawMemory.__init__(self, owner, size, flags, kind=kind, alignment=alignment, name=name)
         pycuda.driver.PointerHolderBase.__init__(self)
-        self._block.keep(context)
+        self._view.keep(context)
         if stream is not None:
             self.bind_to_stream(stream)
 
@@ -89,10 +88,9 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         """Allocate a chunk of a pool."""
         context = _current_context()
         self = cls.__new__(cls)
-        self._block = pool._take(size)
-        self._owner = pool._owner
+        self._view = pool._take(size)
         pycuda.driver.PointerHolderBase.__init__(self)
-        self._block.keep(context)
+        self._view.keep(context)
         return self
 
     def get_pointer(self) -> int:
@@ -109,7 +107,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         return _unpickle, (self.tobytes(), self.kind)
 
     def __del__(self) -> None:
-        self._block.drop()
+        self._view.drop()
 
 
 def _unpickle(contents: bytes, kind: Kind) -> Memory:
@@ -170,7 +168,7 @@ class MappedArray:
         extents, element, size = shaped(shape, dtype)
         # An array may be empty, an allocation may not.
         memory = Memory(owner, max(size, 1), kind=kind)
-        host = memory.get_host_array(extents, element, checked_order(order))
+        host = memory.get_host_array(extents, element, order)
         device = pycuda.gpuarray.GPUArray(extents, element, gpudata=memory, order=order)
         return cls(host, device, memory)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 
 from vkgdr import _vkgdr
-from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError
-from vkgdr._facts import Facts
-from vkgdr._layout import checked_order, fitted, fortran_strides, strided_size
-from vkgdr._transfer import invalidate_edges, settle, stream_of
-from vkgdr._words import in_bytes
+from vkgdr._copies import invalidate_edges, settle, stream_of
+from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr._object import MemoryObject
+from vkgdr.arrays import check_order, fitted, fortran_strides, strided_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ class Map:
     _open = False
     _waited = False
     # Class default: an object whose `__init__` did not run counts as released.
-    _region = Facts.__new__(Facts)
+    _region = MemoryObject.__new__(MemoryObject)
     _mode: MapMode = "r"
 
     def __init__(
         self,
-        memory: Facts,
+        memory: MemoryObject,
         mode: MapMode = "rw",
         *,
         shape: Shape | None = None,
@@ -60,14 +59,15 @@ class Map:
             raise InvalidArgumentError(f"mode must be one of {', '.join(map(repr, _MODES))}, not {mode!r}")
         if memory.readonly and mode != "r":
             raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
-        room = memory._block.part(offset, size, False, False)
+        check_order(order)
+        room = memory._view.part(offset, size, False, False)
         extents, kind, used = fitted(shape, dtype, room.nbytes)
         if strides is not None:
             used = strided_size(extents, kind.itemsize, strides)
-        elif checked_order(order) == "F":
+        elif order == "F":
             strides = fortran_strides(extents, kind.itemsize)
         # A use of its own: keeps the memory alive even when `memory` is freed.
-        self._region = Facts._over(room.part(0, used, False, False))
+        self._region = MemoryObject._over(room.part(0, used, False, False))
         self._mode = mode
         self._memory = memory
         self._interface: dict[str, object] = {
@@ -79,13 +79,13 @@ class Map:
         }
         if kind.fields is not None:
             self._interface["descr"] = kind.descr
-        block = self._region._block
+        view = self._region._view
         if blocking:
             settle(self._region, stream)
             self._event = _vkgdr.complete()
             self._invalidate()
         else:
-            self._event = _vkgdr.record(block, stream_of(block, stream), [])
+            self._event = _vkgdr.record(view, stream_of(view, stream), [])
         self._open = True
         memory._maps += 1
 
@@ -185,7 +185,7 @@ class Map:
 
     def __repr__(self) -> str:
         state = "mapped" if self._open else "released"
-        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._region._block.nbytes)}>"
+        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._region._view.nbytes)}>"
 
 
 # Messages show the public name, not that of the private module.

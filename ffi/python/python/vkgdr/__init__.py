@@ -12,6 +12,7 @@ pointer address the same bytes.
 
 from __future__ import annotations
 
+from vkgdr._device import OpenFlags, Vkgdr
 from vkgdr._errors import (
     AllocationError,
     FreedError,
@@ -20,23 +21,23 @@ from vkgdr._errors import (
     OutOfRangeError,
     VkgdrError,
 )
-from vkgdr._flags import OpenFlags
-from vkgdr._handle import Vkgdr
-from vkgdr._object import Memory, MemoryObject, RawMemory, Region
+from vkgdr._memory import Memory, RawMemory
+from vkgdr._object import MemoryObject, Region
 from vkgdr._vkgdr import MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from vkgdr import arrays as arrays
+    from vkgdr import compat as compat
     from vkgdr import ipc as ipc
     from vkgdr import memory as memory
     from vkgdr import ops as ops
     from vkgdr import pool as pool
     from vkgdr import pycuda as pycuda
     from vkgdr import stream as stream
-    from vkgdr._buffer import Buffer
     from vkgdr._map import Map
-    from vkgdr._views import device_view, host_view
+    from vkgdr.arrays import device_view, host_view
+    from vkgdr.compat.rmm import Buffer
 
 __all__ = [
     "AllocationError",
@@ -69,8 +70,8 @@ for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
 del _class
 
 # Loaded on first use: importing this package imports no other library.
-_SUBMODULES = frozenset({"arrays", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"})
-_LAZY = {"Buffer": "_buffer", "Map": "_map", "device_view": "_views", "host_view": "_views"}
+_SUBMODULES = frozenset({"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"})
+_LAZY = {"Buffer": "compat.rmm", "Map": "_map", "device_view": "arrays", "host_view": "arrays"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The exceptions of this package."""
+"""The exceptions of this package, and the wording of numbers and ranges in their messages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ __all__ = [
     "NoHostViewError",
     "OutOfRangeError",
     "VkgdrError",
+    "beyond",
+    "in_bytes",
 ]
 
 
@@ -49,3 +51,14 @@ class FreedError(VkgdrError, ValueError):
 
 class NoHostViewError(VkgdrError, BufferError):
     """The kind of memory has no host view."""
+
+
+def in_bytes(count: int) -> str:
+    """Format a number of bytes."""
+    return f"{count} byte" if count == 1 else f"{count} bytes"
+
+
+def beyond(size: int, offset: int, room: int, what: str) -> str:
+    """Format the message for a range that exceeds the `room` bytes of `what`."""
+    do = "does" if size == 1 else "do"
+    return f"{in_bytes(size)} at {offset} {do} not lie within the {in_bytes(room)} of the {what}"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import socket
 import struct
 
-from vkgdr._errors import VkgdrError
-from vkgdr._handle import Vkgdr
-from vkgdr._object import Memory, Region
-from vkgdr._words import in_bytes
+from vkgdr._device import Vkgdr
+from vkgdr._errors import VkgdrError, in_bytes
+from vkgdr._memory import Memory
+from vkgdr._object import Region
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,24 +1,24 @@
-//! The methods of `Block` that Python calls.
+//! The methods of `MemoryView` that Python calls.
 #![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{DropPolicy, Memory};
 
-use super::{Block, raw_stream};
+use super::{Held, MemoryView, raw_stream};
 use crate::error::{Failure, Result, Size};
 use crate::event::Event;
 use crate::handle::{self, MemoryType};
 use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
-use crate::shared::{Shared, Whose};
+use crate::storage::{Allocation, Storage};
 
 #[pymethods]
-impl Block {
+impl MemoryView {
     /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory is
     /// exhausted, tries once more after a garbage collection.
     #[staticmethod]
@@ -42,25 +42,25 @@ impl Block {
             }
             other => other?,
         };
-        let used = Shared::ours(memory);
-        let shared = used.shared();
-        let device = shared.device_ptr()?;
+        let used = Allocation::dedicated(memory);
+        let allocation = used.allocation();
+        let device = allocation.device_ptr()?;
         let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
-        if misaligned(device) || shared.host_ptr.is_some_and(|address| misaligned(address as u64)) {
-            let host = shared.host_ptr.unwrap_or(0);
+        if misaligned(device) || allocation.host_ptr.is_some_and(|address| misaligned(address as u64)) {
+            let host = allocation.host_ptr.unwrap_or(0);
             return Err(Failure::Invalid(format!(
                 "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
             )));
         }
-        Ok(Self::whole(used, readonly, by_hand))
+        Ok(Self::whole(used, Some(owner.clone().unbind()), readonly, by_hand))
     }
 
-    /// A block that is freed from the start.
+    /// A view that is freed from the start.
     #[staticmethod]
     fn never() -> Self {
         let (held, freed) = (Mutex::new(None), AtomicBool::new(true));
         Self {
-            shared: Shared::never(),
+            allocation: Allocation::never(),
             held,
             freed,
             offset: 0,
@@ -72,10 +72,11 @@ impl Block {
         }
     }
 
-    /// An empty block; allocates nothing.
+    /// An empty view; allocates nothing.
     #[staticmethod]
     fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
-        Ok(Self::whole(Shared::nothing(handle::kind(kind)?, handle::gpu_of(owner)?.device()), false, false))
+        let empty = Allocation::empty(handle::kind(kind)?, handle::gpu_of(owner)?.device());
+        Ok(Self::whole(empty, Some(owner.clone().unbind()), false, false))
     }
 
     #[staticmethod]
@@ -92,7 +93,7 @@ impl Block {
             // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
             Ok::<_, Failure>(unsafe { Memory::import_fd(&gpu, ours, size.0, kind) }?)
         })?;
-        Ok(Self::whole(Shared::ours(memory), false, false))
+        Ok(Self::dedicated(memory, owner.clone().unbind()))
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
@@ -100,21 +101,30 @@ impl Block {
         Ok(self.with_range(py, whole, |memory, _| memory.export_fd())?.into_raw_fd())
     }
 
-    /// A block over a range of this one. `by_hand` as for `allocate`.
-    fn part(&self, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
+    /// A view of a range of this one. `by_hand` as for `allocate`.
+    fn part(&self, py: Python<'_>, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
         let (offset, len) = self.range(offset.0, size.map(|size| size.0))?;
-        Ok(Self::ranged(self.join()?, self.offset + offset, len, self.readonly || readonly, by_hand))
+        Ok(Self::ranged(self.hold(py)?, self.offset + offset, len, self.readonly || readonly, by_hand))
     }
 
-    /// Frees this block: the memory is freed with its last view, with `force` at once. A second call does nothing.
+    /// A view of the allocation's first `size` bytes.
+    fn first(&self, py: Python<'_>, size: Size) -> Result<Self> {
+        let (len, whole) = (size.0, self.live()?.len);
+        if len > whole {
+            return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
+        }
+        Ok(Self::ranged(self.hold(py)?, 0, len, self.readonly, false))
+    }
+
+    /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
     fn free(&self, py: Python<'_>, force: bool) -> Result<()> {
         self.freed.store(true, Ordering::Release);
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.held().take();
         match held {
-            Some(used) if force => used.force(py),
-            Some(used) => used.release(py),
-            // The block was freed before, but views may still keep the memory.
-            None if force && !self.shared.is_gone() => self.shared.force(py),
+            Some(Held { used, .. }) if force => used.force(py),
+            Some(Held { used, .. }) => used.release(py),
+            // The view was freed before, but views may still keep the memory.
+            None if force && !self.allocation.is_freed() => self.allocation.force(py),
             None => Ok(()),
         }
     }
@@ -123,7 +133,7 @@ impl Block {
     fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
         let queue = self.stream(stream)?;
         // The stream's object may be kept alive by the memory alone.
-        let _kept = self.live()?.backing()?.kept;
+        let _kept = self.live()?.kept(py);
         self.free(py, false)?;
         // After the event of the release itself: when this one is complete, the memory can be released.
         Event::on(py, queue, Vec::new())
@@ -132,7 +142,7 @@ impl Block {
     /// `free` for destructors: errors are logged.
     fn drop(&self) {
         self.freed.store(true, Ordering::Release);
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.held().take();
         drop(held);
     }
 
@@ -149,7 +159,7 @@ impl Block {
     /// Identity of the bytes: allocation id, offset and length.
     #[getter]
     fn key(&self) -> (u64, usize, usize) {
-        (self.shared.id, self.offset, self.len)
+        (self.allocation.id, self.offset, self.len)
     }
 
     #[getter]
@@ -163,8 +173,13 @@ impl Block {
         if let Some(beside) = &self.beside {
             visit.call(beside)?;
         }
-        if self.root && !self.freed.load(Ordering::Acquire) && self.shared.users() == 1 {
-            self.shared.traverse(&visit)
+        if let Ok(held) = self.held.try_lock()
+            && let Some(Held { owner: Some(owner), .. }) = &*held
+        {
+            visit.call(owner)?;
+        }
+        if self.root && !self.freed.load(Ordering::Acquire) && self.allocation.users() == 1 {
+            self.allocation.traverse(&visit)
         } else {
             Ok(())
         }
@@ -180,16 +195,22 @@ impl Block {
     /// The number of other users of the allocation: arrays, regions, tensors.
     #[getter]
     fn pending_views(&self) -> usize {
-        if self.shared.is_gone() {
+        if self.allocation.is_freed() {
             return 0;
         }
         let own = usize::from(!self.freed.load(Ordering::Acquire));
-        self.shared.users().saturating_sub(own)
+        self.allocation.users().saturating_sub(own)
     }
 
     #[getter]
     fn is_foreign(&self) -> Result<bool> {
-        self.live()?.briefly(|backing| Ok(matches!(backing.whose, Whose::Foreign)))
+        self.live()?.briefly(|storage| Ok(matches!(storage, Storage::Foreign(_))))
+    }
+
+    /// The object `Vkgdr` that the memory was allocated from; None once freed, and if it is not known.
+    #[getter]
+    fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.held().as_ref().and_then(|held| Some(held.owner.as_ref()?.clone_ref(py)))
     }
 
     #[getter]
@@ -199,12 +220,12 @@ impl Block {
 
     #[getter]
     fn memory_type(&self) -> Result<MemoryType> {
-        Ok(self.live()?.backing()?.ours()?.memory_type().into())
+        Ok(self.live()?.storage()?.ours()?.memory_type().into())
     }
 
     #[getter]
     fn drop_policy(&self) -> Result<&'static str> {
-        Ok(match self.live()?.backing()?.ours()?.drop_policy() {
+        Ok(match self.live()?.storage()?.ours()?.drop_policy() {
             DropPolicy::WaitForStream => "stream",
             DropPolicy::Immediate => "immediate",
             _ => "context",
@@ -218,11 +239,11 @@ impl Block {
 
     /// Binds the allocation to a stream that `keep` keeps alive.
     fn bind_stream(&self, py: Python<'_>, stream: u64, keep: Py<PyAny>) -> Result<()> {
-        let shared = self.live()?;
-        let backing = shared.backing()?;
-        let memory = backing.ours()?;
+        let allocation = self.live()?;
+        let storage = allocation.storage()?;
+        let memory = storage.ours()?;
         // Before binding: the stream must outlive the binding.
-        shared.keep(keep);
+        allocation.keep(keep);
         // SAFETY: `keep` lives as long as the memory; for a bare handle that is the caller's obligation.
         py.detach(|| Ok(unsafe { memory.bind_raw_stream(raw_stream(stream)) }?))
     }
@@ -245,7 +266,7 @@ impl Block {
         Ok(())
     }
 
-    /// Copies host bytes into this block on the CPU. Does not flush.
+    /// Copies host bytes into this view on the CPU. Does not flush.
     fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(source.len()))?;
@@ -255,7 +276,7 @@ impl Block {
         self.with_range(py, range, |memory, range| memory.write(range.start, bytes))
     }
 
-    /// Copies from this block into host bytes on the CPU. Does not invalidate.
+    /// Copies from this view into host bytes on the CPU. Does not invalidate.
     fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
         let range = self.range(offset.0, Some(size.0))?;
         let shared = self.shares_bytes(range, target)?;

@@ -1,8 +1,10 @@
-"""``Vkgdr``: a handle of a GPU."""
+"""``Vkgdr``, a handle of a GPU, with its flags, and the default handle for callers that pass none."""
 
 from __future__ import annotations
 
-from vkgdr._flags import OpenFlags
+import enum
+
+from vkgdr._errors import VkgdrError
 from vkgdr._vkgdr import Handle, MemoryInfo, MemoryType
 
 TYPE_CHECKING = False
@@ -13,7 +15,26 @@ if TYPE_CHECKING:
 
     from vkgdr.typing import Kind
 
-__all__ = ["Vkgdr"]
+__all__ = ["OpenFlags", "Vkgdr", "default_owner"]
+
+
+class OpenFlags(enum.IntFlag):
+    """Flags for opening a handle. The values are those of vkgdr 0.1; unknown bits are an error.
+
+    Attributes
+    ----------
+    CURRENT_CONTEXT_BIT
+        Ignore the device number and use the device of the CUDA context that is current on this thread.
+    FORCE_NON_COHERENT_BIT
+        Treat coherent memory as non-coherent, to test a program's calls of flush and invalidate.
+    REQUIRE_COHERENT_BIT
+        Use coherent memory types only; opening fails if there is none. With ``FORCE_NON_COHERENT_BIT``, choose a
+        coherent type and treat it as non-coherent.
+    """
+
+    CURRENT_CONTEXT_BIT = 1
+    FORCE_NON_COHERENT_BIT = 2
+    REQUIRE_COHERENT_BIT = 4
 
 
 class Vkgdr:
@@ -219,3 +240,27 @@ class Vkgdr:
         if self.closed:
             return f"<{name}: closed>"
         return f"<{name}: CUDA device {self.device}, {self.name}>"
+
+
+_CUDA_ERROR_INVALID_CONTEXT = 201
+
+_primary: dict[int, Vkgdr] = {}
+
+
+def default_owner() -> Vkgdr:
+    """Return a handle of the current context or, if there is none, of device 0's primary context.
+
+    Raises
+    ------
+    VkgdrError
+        As for `Vkgdr`.
+    """
+    try:
+        return Vkgdr.open_current_context()
+    except VkgdrError as error:
+        if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
+            raise
+    # Cached: releasing the last handle of a primary context destroys the context.
+    if 0 not in _primary:
+        _primary[0] = Vkgdr.open_primary_context(0)
+    return _primary[0]
