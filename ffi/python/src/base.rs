@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::{Failure, Result, Size};
+use crate::host_view::{HostView, array_interface};
 use crate::memory_view::{LEGACY_STREAM, MemoryView, NULL_STREAM};
 
 /// The native base class of every memory object.
@@ -119,16 +120,20 @@ impl Base {
         view_of(slf)?.get().invalidate_range(slf.py(), offset.0, size.map(|size| size.0))
     }
 
+    /// The host view, for libraries that would take the device view of the memory object itself.
+    ///
+    /// It has the buffer protocol, NumPy's array interface, and DLPack on the CPU: `torch.as_tensor(memory.host)`,
+    /// `jax.numpy.asarray(memory.host)`. It counts as a view, and keeps the memory alive. Raises `NoHostViewError` for
+    /// memory without a host view.
+    #[getter]
+    fn host(slf: Slf<'_, '_>) -> Result<HostView> {
+        HostView::of(slf.py(), view_of(slf)?.get().again(slf.py())?)
+    }
+
     /// NumPy's array interface, version 3, of the host view.
     #[getter]
     fn __array_interface__<'py>(slf: Slf<'_, 'py>) -> Result<Bound<'py, PyDict>> {
-        let view = view_of(slf)?;
-        let (view, interface) = (view.get(), PyDict::new(slf.py()));
-        interface.set_item("shape", (view.len(),))?;
-        interface.set_item("typestr", "|V1")?;
-        interface.set_item("data", (view.visible()?, view.is_readonly()))?;
-        interface.set_item("version", 3)?;
-        Ok(interface)
+        array_interface(slf.py(), view_of(slf)?.get())
     }
 
     /// The CUDA Array Interface, version 3, of the device view.

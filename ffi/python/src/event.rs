@@ -75,6 +75,11 @@ impl Event {
         Ok(())
     }
 
+    /// The same as `synchronize`, under pyopencl's name.
+    fn wait(&self, py: Python<'_>) -> Result<()> {
+        self.synchronize(py)
+    }
+
     /// The `CUevent` as a number; 0 for work that was done before the event was created.
     #[getter]
     fn handle(&self) -> usize {

@@ -3,14 +3,29 @@
 
 use pyo3::prelude::*;
 
-use crate::error::{Failure, Result, number};
+use crate::error::{Failure, Result, in_bytes, number};
 use crate::memory_view::{MemoryView, NULL_STREAM};
 use crate::storage::Allocation;
 
-/// A view of `size` bytes at a device address; None unless they lie in one live allocation of this package.
+/// A view of `size` bytes at a device address; None if none of them lies in memory of this package. An error if only a
+/// part of them does.
 #[pyfunction]
-pub(crate) fn find_device(address: u64, size: usize) -> Option<MemoryView> {
-    Allocation::find_device(address, size).and_then(|found| MemoryView::found(found, size, false))
+pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
+    if let Some(found) = Allocation::find_device(address, size) {
+        return Ok(MemoryView::found(found, size, false));
+    }
+    let Some((used, offset)) = Allocation::overlapping(address, size) else { return Ok(None) };
+    let whole = used.allocation().len;
+    if MemoryView::found((used, 0), whole, false).is_none() {
+        return Ok(None);
+    }
+    Err(match offset {
+        Some(offset) => vkgdr::Error::OutOfRange { offset, len: size, size: whole }.into(),
+        None => Failure::Invalid(format!(
+            "the range of {} at device address {address:#x} begins before memory of vkgdr and ends within it",
+            in_bytes(size)
+        )),
+    })
 }
 
 /// A view of `size` bytes at a host address; None unless they lie in one live allocation of this package.
@@ -47,6 +62,15 @@ pub(crate) fn foreign(
     keep: Py<PyAny>,
     within: Option<&MemoryView>,
 ) -> Result<MemoryView> {
+    // Before the driver is asked, which needs a context.
+    if size > 0 && device_ptr == 0 {
+        return Err(Failure::Invalid(format!("the null pointer is not the address of {}", in_bytes(size))));
+    }
+    if device_ptr.checked_add(size as u64).is_none() {
+        let text =
+            format!("the range of {} at device address {device_ptr:#x} exceeds the address space", in_bytes(size));
+        return Err(Failure::Invalid(text));
+    }
     let device = if size == 0 { Some(0) } else { device_of(device_ptr, within)? };
     let Some(device) = device else {
         return Err(Failure::Invalid(format!("{device_ptr:#x} is not the address of CUDA device memory")));

@@ -49,7 +49,12 @@ fn open_flags(flags: &Bound<'_, PyAny>) -> PyResult<OpenFlags> {
 impl Handle {
     fn new(open: impl FnOnce() -> vkgdr::Result<Vkgdr> + Send, py: Python<'_>) -> Result<Self> {
         let gpu = py.detach(open)?;
-        Ok(Self { gpu: RwLock::new(Some(gpu)) })
+        Ok(Self::of(gpu))
+    }
+
+    /// A handle of a GPU that is open already.
+    pub(crate) const fn of(gpu: Vkgdr) -> Self {
+        Self { gpu: RwLock::new(Some(gpu)) }
     }
 
     /// The crate's handle, or the error that this one was closed.

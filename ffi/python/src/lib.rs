@@ -13,6 +13,7 @@ mod find;
 mod handle;
 mod heap;
 mod host_buffer;
+mod host_view;
 mod logging;
 mod memory_view;
 mod pool;
@@ -39,6 +40,8 @@ mod _vkgdr {
     use crate::handle::{Handle, MemoryInfo, MemoryType, device_count, driver_version};
     #[pymodule_export]
     use crate::host_buffer::HostBuffer;
+    #[pymodule_export]
+    use crate::host_view::HostView;
     #[pymodule_export]
     use crate::memory_view::MemoryView;
     #[pymodule_export]

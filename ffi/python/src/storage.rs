@@ -220,15 +220,24 @@ impl Allocation {
 
     /// The allocation that contains `len` bytes at a device address, and their offset in it.
     pub(crate) fn find_device(address: u64, len: usize) -> Option<(Use, usize)> {
-        let (allocation, offset) = Self::at_device(address)?;
+        let allocation = BY_ADDRESS.at_or_before(address)?;
+        let offset = usize::try_from(address - allocation.device_ptr.get()?).ok()?;
         allocation.within(offset, len)
     }
 
-    /// The live allocation that contains the byte at a device address, and its offset.
-    pub(crate) fn at_device(address: u64) -> Option<(Arc<Self>, usize)> {
-        let allocation = BY_ADDRESS.at_or_before(address)?;
-        let offset = usize::try_from(address - allocation.device_ptr.get()?).ok()?;
-        (offset < allocation.len && !allocation.is_freed()).then_some((allocation, offset))
+    /// An allocation of which some of `len` bytes at a device address are a part, and the offset of the first of them,
+    /// if the range does not begin before the allocation.
+    pub(crate) fn overlapping(address: u64, len: usize) -> Option<(Use, Option<usize>)> {
+        let last = address.checked_add((len as u64).checked_sub(1)?)?;
+        let allocation = BY_ADDRESS.at_or_before(last)?;
+        let start = *allocation.device_ptr.get()?;
+        let offset = address.checked_sub(start).map(usize::try_from);
+        let begins_within = |offset: usize| (offset < allocation.len).then_some(Some(offset));
+        let offset = match offset {
+            None => None,
+            Some(offset) => begins_within(offset.ok()?)?,
+        };
+        Some((Use::join(allocation)?, offset))
     }
 
     /// The allocation that contains `len` bytes at a host address, and their offset in it. A linear search: a second
@@ -241,8 +250,8 @@ impl Allocation {
     }
 
     fn within(self: Arc<Self>, offset: usize, len: usize) -> Option<(Use, usize)> {
-        // One past the end is outside: it may be the first byte of the next allocation.
-        let fits = offset < self.len && len <= self.len - offset;
+        // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
+        let fits = (offset < self.len || len == 0) && offset <= self.len && len <= self.len - offset;
         if fits { Some((Use::join(self)?, offset)) } else { None }
     }
 

@@ -109,6 +109,12 @@ class Taken:
         assert self.tensor.device.kind == CPU
         return ctypes.string_at(self.tensor.data + self.tensor.byte_offset, self.shape[0])
 
+    @staticmethod
+    def longer(capsule: object, size: int) -> None:
+        """Let the versioned tensor of a capsule claim to have another number of bytes."""
+        address = _api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+        Versioned.from_address(address).tensor.shape[0] = size
+
     def end(self) -> None:
         """Call the deleter."""
         self.managed.deleter(self.address)

@@ -150,12 +150,12 @@ def test_the_deleter_runs_after_a_forced_free(gpu, version, simulated):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_deleter_runs_on_a_thread_that_python_does_not_know(primary, version, simulated):
-    before = simulator.pages()
+    before, library = simulator.pages(), native.library()
     for device in ((2, 0), (1, 0)):
         taken = Taken(vkgdr.Memory(primary, 64).__dlpack__(max_version=version, dl_device=device))
         gc.collect()
         assert simulator.pages() == before + 1
-        assert native.library().call_on_thread(taken.deleter, taken.address) == 0
+        assert library.call_on_thread(taken.deleter, taken.address) == 0
         assert simulator.pages() == before
 
 

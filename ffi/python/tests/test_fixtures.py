@@ -1,5 +1,10 @@
 """The fixtures themselves."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import libcuda
 import pytest
 import simulator
@@ -91,6 +96,34 @@ def test_a_program_is_told_apart_from_one_that_fails(run_python):
         run_python("raise OSError")
     with pytest.raises(AssertionError, match="destructor"):
         run_python("class A:\n    def __del__(self): raise OSError('destructor')\na = A()")
+
+
+@pytest.mark.parametrize("words", ["in: <function A.__del__>", "while calling deallocator <function A.__del__>:"])
+def test_a_failing_destructor_is_seen_in_the_words_of_every_python(run_python, words):
+    with pytest.raises(AssertionError, match="the program's errors"):
+        run_python(f"import sys; print('Exception ignored {words}', file=sys.stderr)")
+
+
+@pytest.mark.parametrize("category", ["DeprecationWarning", "RuntimeWarning"])
+def test_a_warning_of_a_fork_with_threads_is_no_error(run_python, category):
+    text = "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child."
+    run_python(f"import warnings; warnings.warn({text!r}, {category})")
+    with pytest.raises(AssertionError, match="exit code 1"):
+        run_python(f"import warnings; warnings.warn('another', {category})")
+
+
+def test_without_a_c_compiler_tests_that_need_one_are_skipped(tmp_path):
+    tests = Path(__file__).parent / "test_dlpack.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-k", "that_python_does_not_know or without_the_gil", str(tests)],
+        env=os.environ | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=45,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "6 skipped" in done.stdout
 
 
 def test_what_is_alive_at_the_end_of_a_program_is_seen(run_python_to_its_end, simulated):

@@ -117,8 +117,7 @@ def test_repr_does_not_ask_for_the_devices_address(pool):
 
 def test_pieces_larger_than_the_largest_get_an_allocation_of_their_own(gpu):
     pool = Pool(gpu, block_size=MIB, largest_piece=MIB // 4)
-    with pytest.raises(vkgdr.InvalidArgumentError, match=str(MIB)):
-        pool.bin_number(MIB)
+    assert pool.alloc_size(pool.bin_number(MIB)) == MIB
     memory = pool.allocate(MIB)
     memory.memset(3)
     assert memory.tobytes() == b"\x03" * MIB
@@ -131,6 +130,26 @@ def test_sizes_are_rounded_up_by_the_leading_bits(gpu):
     for size in (1, 255, 256, 257, 1000, 5000, 123_456):
         assert size <= fine.alloc_size(fine.bin_number(size)) <= coarse.alloc_size(coarse.bin_number(size))
         assert fine.bin_number(size) <= max(size * 1.0625 + granule, 256)
+
+
+def test_every_size_has_a_size_class_as_in_pyopencl(pool):
+    assert pool.bin_number(0) == 0
+    assert pool.alloc_size(0) == 1
+    sizes = [0, 1, 64, 65, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 5 * MIB, 1 << 40]
+    numbers = [pool.bin_number(size) for size in sizes]
+    assert numbers == sorted(numbers)
+    for size, number in zip(sizes, numbers, strict=True):
+        assert size <= pool.alloc_size(number)
+    with pytest.raises(OverflowError):
+        pool.bin_number(-1)
+
+
+def test_memory_is_released_under_pyopencls_name(pool):
+    memory = pool.allocate(512)
+    memory.release()
+    assert memory.freed
+    assert pool.active_blocks == 0
+    memory.release()
 
 
 def test_held_memory_is_given_back(pool):

@@ -9,6 +9,7 @@ import pytest
 import simulator
 import vkgdr
 from everything import live
+from neighbours import wait_at
 from vkgdr import ops
 
 KINDS = ("mapped", "host", "device")
@@ -317,3 +318,12 @@ def test_an_index_that_is_no_slice_is_refused(memory, part):
 def test_a_slice_with_a_step_or_without_bytes_is_refused(memory, part):
     with pytest.raises(ValueError, match=r"step must be 1, not -?\d|is empty"):
         memory[part]
+
+
+def test_an_event_is_waited_for_under_pyopencls_name(cuda, memory):
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        event = ops.fill(memory, b"\7", stream=stream)
+        assert not event.is_complete
+        wait_at(gate, event.wait)
+        assert event.is_complete
+        event.wait()

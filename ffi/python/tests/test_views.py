@@ -173,7 +173,7 @@ def test_device_memory_has_no_host_view(gpu):
 
 def test_an_array_that_ends_beyond_the_memory_has_no_host_view(gpu):
     memory = vkgdr.Memory(gpu, 10)
-    with pytest.raises(ValueError, match="not in memory of vkgdr"):
+    with pytest.raises(ValueError, match="11 bytes at offset 0 are out of range"):
         vkgdr.host_view(OnDevice(memory.device_ptr, (11,), "|u1"))
 
 

@@ -23,7 +23,7 @@ from vkgdr._errors import (
 )
 from vkgdr._memory import Memory, RawMemory
 from vkgdr._object import MemoryObject, Region
-from vkgdr._vkgdr import MemoryInfo, MemoryType, __version__
+from vkgdr._vkgdr import HostView, MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ __all__ = [
     "AllocationError",
     "Buffer",
     "FreedError",
+    "HostView",
     "InvalidArgumentError",
     "Map",
     "Memory",

@@ -178,7 +178,7 @@ def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> t
         raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {in_bytes(size)} at address {address}")
     if stream is not None and not 0 < stream < _ADDRESSES:
         raise InvalidArgumentError(f"__cuda_array_interface__['stream'] must not be {stream}")
-    found = _vkgdr.find_device(address, size) if size else None
+    found = _vkgdr.find_device(address, size)
     if found is None:
         found = _vkgdr.foreign(address, size, bool(readonly), obj, within)
     elif readonly:

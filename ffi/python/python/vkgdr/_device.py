@@ -99,8 +99,13 @@ class Vkgdr:
         VkgdrError
             As for the class.
         """
+        return cls._of(Handle.open_primary_context(device, flags))
+
+    @classmethod
+    def _of(cls, handle: Handle) -> Self:
+        """Wrap a native handle."""
         self = cls.__new__(cls)
-        self._handle = Handle.open_primary_context(device, flags)
+        self._handle = handle
         return self
 
     @property

@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self, SupportsIndex
 
+    from typing_extensions import Buffer
+
     from vkgdr._device import Vkgdr
     from vkgdr.typing import Kind, StreamLike
 
@@ -226,10 +228,10 @@ class RawMemory(MemoryObject):
         return Region._over(view)
 
 
-def _unpickle(contents: bytes, kind: Kind) -> Memory:
+def _unpickle(contents: Buffer, kind: Kind) -> Memory:
     """Allocate memory of the default handle with these contents, for pickle."""
     from vkgdr._device import default_owner
 
-    memory = Memory(default_owner(), len(contents), kind=kind)
+    memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind)
     memory.copy_from_host(contents)
     return memory

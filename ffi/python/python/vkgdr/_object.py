@@ -5,18 +5,19 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _copies, _vkgdr
+from vkgdr._device import Vkgdr
 from vkgdr._errors import FreedError, InvalidArgumentError, in_bytes
 from vkgdr._vkgdr import MemoryView
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, Self
+    import pickle
+    from typing import Any, NoReturn, Self, SupportsIndex
 
     import numpy as np
     import numpy.typing as npt
 
-    from vkgdr._device import Vkgdr
     from vkgdr._map import Map
     from vkgdr._memory import Memory
     from vkgdr.stream import Event
@@ -53,7 +54,9 @@ class MemoryObject(_vkgdr.Base):
     freed, its methods raise `FreedError`, and the pages are released with the last view.
 
     ``memory[start:stop]`` is a `Region`; ``with memory:`` frees at the end. Pickling and copying allocate memory of the
-    same kind with the same bytes on the default GPU: that of the current context, or device 0.
+    same kind with the same bytes on the default GPU: that of the current context, or device 0. With protocol 5 and a
+    ``buffer_callback`` the bytes travel beside the pickle; those of "host" memory are not copied, so they must not
+    change until they were sent.
 
     CPU and GPU may write at any time. On memory that is not coherent, `flush` after the CPU writes and `invalidate`
     before it reads, or use `map`. Copies and fills do both for the bytes that they touch. They start from the device's
@@ -74,8 +77,15 @@ class MemoryObject(_vkgdr.Base):
 
     @property
     def owner(self) -> Vkgdr | None:
-        """The GPU's handle; None for freed memory and for memory of another library."""
-        return self._view.owner
+        """The GPU's handle; None for freed memory and for memory of another library.
+
+        Memory that was found by its address or its `handle` has a new handle of the same GPU.
+        """
+        owner = self._view.owner
+        if owner is not None or self._view.freed:
+            return owner
+        handle = self._view.handle()
+        return None if handle is None else Vkgdr._of(handle)
 
     @property
     def context(self) -> int | None:
@@ -584,7 +594,7 @@ class MemoryObject(_vkgdr.Base):
     def _require_owner(self) -> Vkgdr:
         if self._view.freed:
             raise FreedError("the memory was freed")
-        owner = self._view.owner
+        owner = self.owner
         if owner is None:
             raise InvalidArgumentError("the memory was allocated by another library: it has no handle to allocate from")
         return owner
@@ -610,10 +620,27 @@ class MemoryObject(_vkgdr.Base):
     def __sizeof__(self) -> int:
         return self._view.nbytes
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
+        """Return the function and the arguments that make memory with these contents, for pickle."""
         from vkgdr._memory import _unpickle
 
-        return _unpickle, (self.tobytes(), self.kind)
+        return _unpickle, (contents, self.kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._rebuild(self.tobytes())
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        # A subclass may have a `__reduce__` of its own.
+        if operator.index(protocol) < 5 or type(self).__reduce__ is not MemoryObject.__reduce__:
+            return self.__reduce__()
+        import pickle
+
+        # From protocol 5 on, the bytes may travel beside the pickle. The CPU reads GPU memory slowly: it is copied.
+        if self.kind != "host":
+            return self._rebuild(pickle.PickleBuffer(self.copy_to_host(bytearray(len(self)))))
+        _copies.settle(self, None)
+        self.invalidate()
+        return self._rebuild(pickle.PickleBuffer(self.host))
 
     def __repr__(self) -> str:
         name = f"{type(self).__module__}.{type(self).__qualname__}"

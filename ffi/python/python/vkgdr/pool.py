@@ -1,7 +1,14 @@
-"""Pools: small allocations in about a microsecond, without a driver call.
+"""Pools: small allocations in less than a microsecond, without a driver call.
 
 The interface is pyopencl's: an `Allocator` describes the memory; a `Pool` allocates blocks of it and lends chunks of
-them.
+them. It differs from pyopencl's in these points:
+
+* A pool allocates blocks and lends chunks of them, so that `Pool.managed_bytes` grows by blocks. Its `Allocator` only
+  describes the memory, and is not called.
+* `Pool.allocate` refuses a size of 0, for which pyopencl's lends a block of 1 byte. `Allocator` returns None for it, as
+  pyopencl's does.
+* Size classes are numbered by their sizes in bytes, and memory larger than the largest chunk by its own size.
+* A second `PooledMemory.release` does nothing, where pyopencl's raises.
 """
 
 from __future__ import annotations
@@ -74,6 +81,10 @@ class PooledMemory(MemoryObject):
 
     def __init__(self, *_arguments: object) -> None:
         raise TypeError("pooled memory comes from a pool: use pool.allocate(size)")
+
+    def release(self) -> None:
+        """Return the memory to its pool, like `free`, under pyopencl's name."""
+        self.free()
 
     # Omits the device address: reading it marks the memory as possibly used by the device.
     def __repr__(self) -> str:
@@ -158,21 +169,13 @@ class Pool(_vkgdr.Pool):
     __call__ = _vkgdr.Pool.allocate
 
     def bin_number(self, size: SupportsIndex) -> int:
-        """Return the size class of a size; classes are numbered by their sizes.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The size is 0, or larger than the largest chunk.
-        """
-        piece = self._piece_size(size)
-        if piece is None:
-            raise InvalidArgumentError(f"no chunk of this pool has {in_bytes(operator.index(size))}")
-        return piece
+        """Return the size class of a size; classes are numbered by their sizes, and larger memory by its own size."""
+        number = self._piece_size(size)
+        return operator.index(size) if number is None else number
 
     def alloc_size(self, bin_number: int) -> int:
-        """Return the bytes that a chunk of a size class occupies."""
-        return bin_number
+        """Return the bytes that memory of a size class occupies: as pyopencl's, at least 1."""
+        return max(bin_number, 1)
 
     def __repr__(self) -> str:
         return (

@@ -16,10 +16,12 @@ from vkgdr.arrays import shaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import pickle
     from collections.abc import Callable
     from typing import Any, Self, SupportsIndex
 
     import numpy.typing as npt
+    from typing_extensions import Buffer
 
     from vkgdr.pool import Pool
     from vkgdr.typing import Kind, Order, Shape, StreamLike
@@ -102,17 +104,19 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         """The memory itself; pycuda reads this attribute of kernel arguments."""
         return self
 
+    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
+        return _unpickle, (contents, self.kind)
+
     # Overrides that of pycuda's base class, which raises.
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.tobytes(), self.kind)
+    __reduce__ = RawMemory.__reduce__
 
     def __del__(self) -> None:
         self._view.drop()
 
 
-def _unpickle(contents: bytes, kind: Kind) -> Memory:
+def _unpickle(contents: Buffer, kind: Kind) -> Memory:
     """Allocate memory in the current context with these contents, for pickle."""
-    memory = Memory(default_owner(), len(contents), kind=kind)
+    memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind)
     memory.copy_from_host(contents)
     return memory
 

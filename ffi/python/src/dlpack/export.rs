@@ -16,6 +16,7 @@ use super::abi::{
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::heap::zeroes;
+use crate::host_view::HostView;
 use crate::memory_view::{MemoryView, as_address};
 use crate::storage::{Allocation, Use};
 
@@ -78,6 +79,33 @@ impl Base {
                 return Err(Failure::Buffer(text));
             }
         };
+        capsule(py, contents, max_version.is_some_and(|(major, _)| major >= 1))
+    }
+}
+
+#[pymethods]
+impl HostView {
+    /// The device of `__dlpack__`: `(kDLCPU, 0)`.
+    #[staticmethod]
+    fn __dlpack_device__() -> (c_int, i32) {
+        (CPU, 0)
+    }
+
+    /// The bytes as a DLPack capsule, after the bound stream's work.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        if let Some((kind, id)) = dl_device.filter(|&device| device != (CPU, 0)) {
+            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
+            return Err(Failure::Buffer(text));
+        }
+        let contents = on_host(py, self.view(), stream, copy)?;
         capsule(py, contents, max_version.is_some_and(|(major, _)| major >= 1))
     }
 }

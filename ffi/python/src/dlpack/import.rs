@@ -13,8 +13,8 @@ use super::abi::{
 };
 use super::export;
 use crate::error::{Failure, Result, in_bytes};
+use crate::find::find_device;
 use crate::memory_view::MemoryView;
-use crate::storage::Allocation;
 
 /// A tensor taken from its capsule.
 enum Taken {
@@ -126,8 +126,8 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     let device = tensor.device.id;
     rename(capsule, used)?;
     let keep = Py::new(capsule.py(), Tensors(taken))?;
-    if let Some(view) = Allocation::find_device(address, len).and_then(|found| MemoryView::found(found, len, readonly))
-    {
+    if let Some(view) = find_device(address, len)? {
+        let view = if readonly { view.readonly() } else { view };
         // Another library may reuse the bytes once its tensor is deleted; our own tensors hold a use already.
         return Ok(if ours { view } else { view.with(keep.into_any()) });
     }

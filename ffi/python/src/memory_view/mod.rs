@@ -75,6 +75,12 @@ impl MemoryView {
         found.check_context().is_ok().then_some(found)
     }
 
+    /// This view, marked read-only.
+    pub(crate) fn readonly(mut self) -> Self {
+        self.readonly = true;
+        self
+    }
+
     /// This view, with an additional object that it keeps alive.
     pub(crate) fn with(mut self, object: Py<PyAny>) -> Self {
         self.beside = Some(object);
@@ -114,6 +120,11 @@ impl MemoryView {
         let held = self.held();
         let held = held.as_ref().ok_or(Failure::Gone(FREED))?;
         Ok(Held { used: held.used.clone(), owner: held.owner.as_ref().map(|owner| owner.clone_ref(py)) })
+    }
+
+    /// A further view of the same bytes.
+    pub(crate) fn again(&self, py: Python<'_>) -> Result<Self> {
+        Ok(Self::ranged(self.hold(py)?, self.offset, self.len, self.readonly, false))
     }
 
     /// Adds a use, which keeps the memory alive even when this view is freed.

@@ -12,7 +12,7 @@ use vkgdr::{DropPolicy, Memory};
 use super::{Held, MemoryView, raw_stream};
 use crate::error::{Failure, Result, Size};
 use crate::event::Event;
-use crate::handle::{self, MemoryType};
+use crate::handle::{self, Handle, MemoryType};
 use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
 use crate::storage::{Allocation, Storage};
@@ -211,6 +211,11 @@ impl MemoryView {
     #[getter]
     fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.held().as_ref().and_then(|held| Some(held.owner.as_ref()?.clone_ref(py)))
+    }
+
+    /// A new handle of the GPU that the memory was allocated from; None for memory of another library.
+    fn handle(&self) -> Result<Option<Handle>> {
+        self.live()?.briefly(|storage| Ok(storage.memory().map(|memory| Handle::of(memory.owner().clone()))))
     }
 
     #[getter]

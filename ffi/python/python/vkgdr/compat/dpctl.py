@@ -1,7 +1,18 @@
 """Memory with the constructor, the methods and the errors of ``dpctl.memory``.
 
-`MemoryShared` is memory of kind "mapped", `MemoryHost` of kind "host", `MemoryDevice` of kind "device". Unlike SYCL's
-shared memory, `MemoryShared` has two addresses: ``device_ptr``, with the alias ``_pointer``, and ``host_ptr``.
+`MemoryShared` is memory of kind "mapped", `MemoryHost` of kind "host", `MemoryDevice` of kind "device". They differ
+from dpctl's classes in these points:
+
+* Unlike SYCL's shared memory, `MemoryShared` has two addresses: ``device_ptr``, with the alias ``_pointer``, and
+  ``host_ptr``.
+* A handle, `owner`, replaces SYCL's queue, context and device, also as the argument of `get_mem_type`; ``sycl_queue``,
+  ``sycl_context`` and ``sycl_device`` are missing. `queue` is a CUDA stream to bind to.
+* ``__vkgdr_memory__``, the CUDA Array Interface and DLPack replace ``__sycl_usm_array_interface__``.
+* Only objects in C order are shared. dpctl shares the whole range of a strided view.
+* Copies and `memset` have an `offset`, and take contiguous bytes of any type. They are done when the call returns.
+* Memory can be freed by hand, and shared memory stays valid as long as one of its objects lives.
+* Two objects over the same bytes are equal. A pickle is memory of the default GPU.
+* Errors are those of this package; exhausted memory is `vkgdr.AllocationError`, which is a ``MemoryError``, too.
 """
 
 from __future__ import annotations
@@ -14,7 +25,10 @@ from vkgdr._vkgdr import MemoryView, find_id, stream_synchronize
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import pickle
     from typing import Any, ClassVar, Self, SupportsIndex
+
+    from typing_extensions import Buffer
 
     from vkgdr.typing import Kind, StreamLike
 
@@ -48,8 +62,8 @@ class _Memory(MemoryObject):
             if found.kind == self._kind:
                 self._share(nbytes_or_obj, view, ready)
             elif copy:
-                if owner is None and isinstance(nbytes_or_obj, MemoryObject):
-                    owner = nbytes_or_obj.owner
+                if owner is None:
+                    owner = found.owner
                 if ready is not None:
                     stream_synchronize(view, ready)
                 self._allocate(len(found), alignment, owner)
@@ -131,8 +145,8 @@ class _Memory(MemoryObject):
         super().free(force=force)
         self._reference = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _to_memory, (self.tobytes(), self.get_mem_type())
+    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
+        return _to_memory, (contents, self.get_mem_type())
 
 
 class MemoryShared(_Memory):
@@ -251,11 +265,11 @@ def _from_protocol(protocol: Any) -> MemoryView:
     return whole.part(offset, size, False, False)
 
 
-def _to_memory(contents: bytes, kind: str) -> _Memory:
+def _to_memory(contents: Buffer, kind: str) -> _Memory:
     """Allocate memory of the default handle with these contents, for pickle."""
     for cls in _CLASSES.values():
         if cls._kind == {"shared": "mapped"}.get(kind, kind):
-            memory = cls(len(contents))
+            memory = cls(memoryview(contents).nbytes)
             memory.copy_from_host(contents)
             return memory
     raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'shared', 'host' or 'device'")

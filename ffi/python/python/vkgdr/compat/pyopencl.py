@@ -7,8 +7,17 @@ iterable of events, of this package or of any library with ``synchronize``, to w
 Device memory is a memory object, an object with ``__cuda_array_interface__``, or DLPack on a CUDA device, in C order.
 Host memory is any contiguous object with the buffer protocol. A host array over memory of this package is treated as
 that memory, with the CPU's version of its bytes: it is flushed first, and invalidated after a blocking operation wrote
-to it. After an operation that does not view, wait for the event, and on memory that is not coherent call
+to it. After an operation that does not block, wait for the event, and on memory that is not coherent call
 ``vkgdr.device_view(array).invalidate()``.
+
+The functions differ from pyopencl's in these points:
+
+* Copies between device memory block by default, too, and fills do not.
+* A pattern may have any size, and rectangles are counted in bytes, rows and slices on both sides.
+* `migrate` returns new memory and frees the old objects, where pyopencl moves the bytes of the same objects.
+* An `Event` has ``wait``, and this package's ``synchronize``, ``query`` and ``is_complete``; there are no profiling
+  information, callbacks and user events.
+* Images, and SVM objects that are not memory of this package or of a CUDA library, are not supported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,23 @@
-"""``Buffer``: resizable memory with the methods of RMM's ``DeviceBuffer``."""
+"""``Buffer``: resizable memory with the methods of RMM's ``DeviceBuffer``.
+
+It differs from RMM in these points:
+
+* The handle, `owner`, replaces the memory resource `mr`, and all other parameters of the constructor are keywords.
+  `kind` and `hostbuf` are new, and so are the methods of `vkgdr.MemoryObject`.
+* ``stream=None`` is accepted and is the default: the bound stream, or the legacy default stream. The stream of the
+  constructor, of `reserve` and of `resize` is bound; every method takes a stream of any library.
+* Every copy is done when the call returns, even on a stream.
+* The CUDA Array Interface is version 3 and names the bound stream; RMM's is version 0.
+* `to_device`, `copy_from_host` and `copy_to_host` take contiguous bytes of any shape and type, where RMM takes one
+  dimension of unsigned bytes; copies have an `offset`.
+* `ptr` may be a host address, and copying from it waits for the stream that memory of this package is bound to.
+* `reserve` and `resize` raise ``BufferError`` while views exist. RMM has no views.
+* Addresses are aligned to at least 64 bytes, where RMM promises 256.
+* `prefetch` does nothing.
+* Two buffers over the same bytes are equal. A pickle keeps the kind of memory, and with protocol 5 its bytes travel
+  beside it.
+* Errors are those of this package: exhausted memory is `vkgdr.AllocationError`, which is a ``MemoryError``, too.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +32,7 @@ from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import pickle
     from typing import Any, Self, SupportsIndex
 
     from vkgdr._vkgdr import MemoryView
@@ -25,8 +45,7 @@ __all__ = ["Buffer"]
 class Buffer(MemoryObject):
     """Resizable memory, possibly empty, that frees itself.
 
-    Its methods are those of RMM's ``DeviceBuffer``, with two differences: every copy is done when the call returns,
-    even on a stream, and the CUDA Array Interface is version 3 and names the bound stream.
+    Its methods are those of RMM's ``DeviceBuffer``; `vkgdr.compat.rmm` lists the differences.
 
     A buffer without capacity has no allocation: both addresses are 0, and its views are empty. `reserve` and `resize`
     may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``; arrays made through
@@ -358,11 +377,11 @@ class Buffer(MemoryObject):
         self.free()
         return _vkgdr.complete()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.tobytes(), self._kind)
+    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
+        return _restore, (type(self), contents, self._kind)
 
 
-def _restore(cls: type[Buffer], contents: bytes, kind: Kind) -> Buffer:
+def _restore(cls: type[Buffer], contents: Any, kind: Kind) -> Buffer:
     """Create a buffer of the default handle with these contents, for pickle."""
     return cls.to_device(contents, kind=kind)
 
