@@ -1,18 +1,19 @@
 //! `Pool`: the native base of the Python class `vkgdr.pool.Pool`, which lends chunks of large blocks.
 #![expect(unsafe_code, reason = "uses streams that the caller owns, and creates objects of Python classes")]
 
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
-use vkgdr::{Error, Memory, PoolOptions};
+use vkgdr::{Error, PoolMemory, PoolOptions};
 
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::memory_view::{MemoryView, raw_stream};
-use crate::storage::pools_give_back;
+use crate::storage::{Lease, pools_give_back};
 
 /// The native base class of pools. Opened by `__init__` of the Python class.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
@@ -26,46 +27,42 @@ struct Open {
     owner: Py<PyAny>,
     /// The stream that memory is bound to, with the object that keeps it alive.
     stream: Option<(u64, Py<PyAny>)>,
-    /// The class of allocated memory.
+    /// The class of allocated memory, and its `__new__`.
     class: Py<PyType>,
+    new: ffi::newfunc,
 }
 
 impl Open {
     /// Allocates a view of `size` bytes, bound to the pool's stream if it has one.
     fn take(&self, py: Python<'_>, size: usize) -> Result<MemoryView> {
         let Some((handle, keep)) = &self.stream else {
-            return Ok(self.view(py, py.detach(|| self.pool.allocate(size))?.into()));
+            return Ok(self.view(py, py.detach(|| self.pool.allocate(size))?));
         };
         // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
         let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(*handle)) })?;
-        let view = self.view(py, memory.into());
+        let view = self.view(py, memory);
         view.live()?.keep(keep.clone_ref(py));
         Ok(view)
     }
 
     /// Wraps memory of the pool: a chunk, or a dedicated allocation if it is larger than the largest chunk.
-    fn view(&self, py: Python<'_>, memory: Memory) -> MemoryView {
+    fn view(&self, py: Python<'_>, memory: PoolMemory) -> MemoryView {
         let owner = self.owner.clone_ref(py);
         if self.pool.piece_len(memory.len()).is_some() {
             MemoryView::pooled(memory, owner)
         } else {
-            MemoryView::dedicated(memory, owner)
+            MemoryView::dedicated(Lease::Pooled(memory), owner)
         }
     }
 }
 
-/// Creates an object of a Python class without calling its `__init__`.
-fn new_object<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
-    // SAFETY: a live class; every class has this slot, by inheritance.
+/// The native `__new__` of a Python class.
+fn new_of(class: &Bound<'_, PyType>) -> Result<ffi::newfunc> {
+    // SAFETY: a live class.
     let slot = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_new) };
     // SAFETY: the slot holds a function of this type, or null, which is `None`.
-    let new = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<ffi::newfunc>>(slot) };
-    let new = new.ok_or_else(|| pyo3::exceptions::PyTypeError::new_err("the class cannot be instantiated"))?;
-    let arguments = PyTuple::empty(class.py());
-    // SAFETY: this thread is attached, and the arguments are a class and a tuple.
-    let object = unsafe { new(class.as_type_ptr(), arguments.as_ptr(), null_mut()) };
-    // SAFETY: a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(class.py(), object) }
+    let new = unsafe { std::mem::transmute::<*mut c_void, Option<ffi::newfunc>>(slot) };
+    new.ok_or_else(|| Failure::Invalid("the class cannot be instantiated".into()))
 }
 
 /// Replaces the name of a pool option in an error by that of `vkgdr.pool.Pool`'s parameter.
@@ -113,7 +110,8 @@ impl Pool {
             .leading_bits(leading_bits)
             .alignment(alignment.0);
         let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)?;
-        let open = Open { pool, owner: owner.clone().unbind(), stream, class: class_ };
+        let new = new_of(class_.bind(py))?;
+        let open = Open { pool, owner: owner.clone().unbind(), stream, class: class_, new };
         self.open.set(open).map_err(|_| Failure::Invalid("the pool was created already".into()))
     }
 
@@ -138,7 +136,12 @@ impl Pool {
     fn allocate<'py>(&self, py: Python<'py>, size: Size) -> Result<Bound<'py, PyAny>> {
         let open = self.open()?;
         let view = Bound::new(py, open.take(py, size.0)?)?;
-        let memory = new_object(open.class.bind(py))?;
+        // Not through the attribute `__new__`, whose lookup and checks this skips.
+        let (class, arguments) = (open.class.bind(py).as_type_ptr(), PyTuple::empty(py));
+        // SAFETY: this thread is attached, and the function is the class's own.
+        let memory = unsafe { (open.new)(class, arguments.as_ptr(), null_mut()) };
+        // SAFETY: a new reference, or null with an exception set.
+        let memory = unsafe { Bound::from_owned_ptr_or_err(py, memory) }?;
         memory.setattr(intern!(py, "_view"), view)?;
         Ok(memory)
     }

@@ -6,12 +6,13 @@
 #![forbid(unsafe_code)]
 
 use std::mem::{ManuallyDrop, replace};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{Memory, MemoryKind, StreamRef};
+use vkgdr::{Memory, MemoryKind, PoolMemory, StreamRef};
 
 use crate::error::{Failure, Result};
 use crate::logging;
@@ -68,8 +69,34 @@ pub(crate) enum Storage {
 
 /// This package's memory. The order of the fields drops the memory first, so the kept objects outlive its last user.
 pub(crate) struct Owned {
-    memory: Memory,
+    memory: Lease,
     kept: Kept,
+}
+
+/// An allocation of its own, or memory of a pool, which returns there by a faster way than other memory is freed.
+pub(crate) enum Lease {
+    Dedicated(Memory),
+    Pooled(PoolMemory),
+}
+
+impl Deref for Lease {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        match self {
+            Self::Dedicated(memory) => memory,
+            Self::Pooled(memory) => memory,
+        }
+    }
+}
+
+impl Lease {
+    fn free(self) -> vkgdr::Result<()> {
+        match self {
+            Self::Dedicated(memory) => memory.free(),
+            Self::Pooled(memory) => memory.free(),
+        }
+    }
 }
 
 /// Python objects that must live as long as the memory: a context, a stream, the owner of foreign memory.
@@ -140,8 +167,8 @@ fn next_id() -> u64 {
 }
 
 impl Allocation {
-    /// A dedicated allocation.
-    pub(crate) fn dedicated(memory: Memory) -> Use {
+    /// A dedicated allocation, of a pool or of none.
+    pub(crate) fn dedicated(memory: Lease) -> Use {
         let allocation = Arc::new(Self::of(memory, None));
         // Registers the address; cannot fail, as nothing else can have freed the memory yet.
         let _ = allocation.device_ptr();
@@ -149,11 +176,11 @@ impl Allocation {
     }
 
     /// A chunk of a pool.
-    pub(crate) fn pooled(memory: Memory) -> Use {
-        Use::first(CHUNKS.add(|slot| Arc::new(Self::of(memory, Some(slot)))))
+    pub(crate) fn pooled(memory: PoolMemory) -> Use {
+        Use::first(CHUNKS.add(|slot| Arc::new(Self::of(Lease::Pooled(memory), Some(slot)))))
     }
 
-    fn of(memory: Memory, slot: Option<usize>) -> Self {
+    fn of(memory: Lease, slot: Option<usize>) -> Self {
         Self {
             id: next_id(),
             kind: memory.kind(),

@@ -18,7 +18,7 @@ use crate::error::{Failure, Result};
 use crate::heap::zeroes;
 use crate::host_view::HostView;
 use crate::memory_view::{MemoryView, as_address};
-use crate::storage::{Allocation, Use};
+use crate::storage::{Allocation, Lease, Use};
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
@@ -158,7 +158,7 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
         // SAFETY: both ranges have `len` bytes, and both allocations live until the copy is done.
         unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
         queue.synchronize()?;
-        Ok(Allocation::dedicated(memory))
+        Ok(Allocation::dedicated(Lease::Dedicated(memory)))
     })?;
     let address = as_address(used.allocation().device_ptr()?);
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Memory { _used: used } })

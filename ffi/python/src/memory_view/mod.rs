@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use vkgdr::cudarc::driver::sys::CUstream;
-use vkgdr::{Memory, StreamRef};
+use vkgdr::{Memory, PoolMemory, StreamRef};
 
 use crate::error::{Failure, Result};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{Allocation, FREED, Use};
+use crate::storage::{Allocation, FREED, Lease, Use};
 
 /// A live view's use of its allocation, and the Python object `Vkgdr` that the memory was allocated from, if known.
 struct Held {
@@ -88,12 +88,12 @@ impl MemoryView {
     }
 
     /// A chunk of a pool.
-    pub(crate) fn pooled(memory: Memory, owner: Py<PyAny>) -> Self {
+    pub(crate) fn pooled(memory: PoolMemory, owner: Py<PyAny>) -> Self {
         Self::whole(Allocation::pooled(memory), Some(owner), false, false)
     }
 
     /// A dedicated allocation.
-    pub(crate) fn dedicated(memory: Memory, owner: Py<PyAny>) -> Self {
+    pub(crate) fn dedicated(memory: Lease, owner: Py<PyAny>) -> Self {
         Self::whole(Allocation::dedicated(memory), Some(owner), false, false)
     }
 

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::handle::{self, Handle, MemoryType};
 use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{Allocation, Storage};
+use crate::storage::{Allocation, Lease, Storage};
 
 #[pymethods]
 impl MemoryView {
@@ -42,7 +42,7 @@ impl MemoryView {
             }
             other => other?,
         };
-        let used = Allocation::dedicated(memory);
+        let used = Allocation::dedicated(Lease::Dedicated(memory));
         let allocation = used.allocation();
         let device = allocation.device_ptr()?;
         let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
@@ -93,7 +93,7 @@ impl MemoryView {
             // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
             Ok::<_, Failure>(unsafe { Memory::import_fd(&gpu, ours, size.0, kind) }?)
         })?;
-        Ok(Self::dedicated(memory, owner.clone().unbind()))
+        Ok(Self::dedicated(Lease::Dedicated(memory), owner.clone().unbind()))
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
