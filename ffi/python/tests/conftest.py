@@ -228,7 +228,7 @@ void report_at_exit(int to) {
 
 LEDGER_AT_EXIT = """
 import ctypes, sys
-sys.path.insert(0, {tests!r})
+sys.path.insert(0, {support!r})
 import simulator
 library = ctypes.CDLL({library!r})
 for name, count, noun in simulator.counters():
@@ -252,7 +252,7 @@ class Finished:
 def _run(code: str, expect: int | None, env: dict[str, str], ledger: str | None = None) -> Finished:
     reader, writer = os.pipe()
     try:
-        prelude = LEDGER_AT_EXIT.format(tests=str(Path(__file__).parent), library=ledger, fd=writer)
+        prelude = LEDGER_AT_EXIT.format(support=str(Path(simulator.__file__).parent), library=ledger, fd=writer)
         program = (prelude if ledger else "") + textwrap.dedent(code)
         # Python warns of forks in processes with threads, which the drivers have: tests of forks need them.
         ignored = "ignore:This process (pid"

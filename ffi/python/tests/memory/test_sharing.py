@@ -117,7 +117,7 @@ def test_both_sides_of_both_processes_see_the_same_bytes(cuda, gpu, other, kind)
         peer.sendall(b"!")
         cuda.pop()
         cuda.release_primary()
-    """.replace('os.environ["TEST_LIBCUDA"]', repr(os.path.abspath(__file__)))
+    """.replace('os.environ["TEST_LIBCUDA"]', repr(simulator.__file__))
     )
     vkgdr.ipc.send(ours, memory)
     assert ours.recv(1) == b"!"

@@ -4,6 +4,7 @@ import itertools
 import textwrap
 
 import pytest
+import simulator
 
 MAKE = {
     "pycuda": """
@@ -138,7 +139,7 @@ def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_p
             memory.tobytes()
         threading.Thread(target=work, daemon=True).start()
         started.wait()
-    """.replace("TESTS", repr(__file__.rpartition("/")[0]))
+    """.replace("TESTS", repr(simulator.__file__.rpartition("/")[0]))
     run_python(code)
 
 

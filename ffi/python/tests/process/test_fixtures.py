@@ -113,7 +113,7 @@ def test_a_warning_of_a_fork_with_threads_is_no_error(run_python, category):
 
 
 def test_without_a_c_compiler_tests_that_need_one_are_skipped(tmp_path):
-    tests = Path(__file__).parent / "test_dlpack.py"
+    tests = Path(__file__).parents[1] / "dlpack" / "test_dlpack.py"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-k", "that_python_does_not_know or without_the_gil", str(tests)],
         env=os.environ | {"PATH": str(tmp_path)},

@@ -10,7 +10,7 @@ import pytest
 import simulator
 from neighbours import first_of_path
 
-FOLDER = Path(__file__).resolve().parents[3] / "examples" / "python"
+FOLDER = Path(__file__).resolve().parents[4] / "examples" / "python"
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the examples are not at {FOLDER}")
 
