@@ -9,19 +9,22 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _vkgdr
-from vkgdr._errors import InvalidArgumentError, in_bytes
-from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, handle_of
+from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from typing import Any, SupportsIndex
 
     from vkgdr._object import MemoryObject
     from vkgdr._vkgdr import HostBuffer, MemoryView
+    from vkgdr.stream import Event
     from vkgdr.typing import StreamLike
 
 # The bytes of a repeated pattern that the host writes; device copies double them from there on.
 _CHUNK = 64 << 10
+_CUDA_ERROR_INVALID_CONTEXT = 201
 _DLPACK_CUDA = 2
 # Addresses, sizes and handles are 64-bit integers.
 _ADDRESSES = 1 << 64
@@ -35,12 +38,60 @@ def stream_of(view: MemoryView, stream: StreamLike | None) -> int:
     return NULL_STREAM if bound is None else bound
 
 
+def queue_of(view: MemoryView, stream: StreamLike | None) -> int:
+    """Return the stream to use, as `stream_of`, after the work of the bound stream."""
+    queue = stream_of(view, stream)
+    follow(view, queue, view, bound_streams(view))
+    return queue
+
+
+def bound_streams(view: MemoryView) -> tuple[int, ...]:
+    """Return the bound stream, if there is one."""
+    bound = view.bound_stream
+    return () if bound is None else (bound,)
+
+
+def is_same_stream(view: MemoryView, stream: int, other: MemoryView, other_stream: int) -> bool:
+    """Return whether two handles, each of a view's context, are known to be of the same stream."""
+    if stream != other_stream and not {stream, other_stream} <= {NULL_STREAM, LEGACY_STREAM}:
+        return False
+    # Each context has default streams of its own under the same handles.
+    return stream > PER_THREAD_STREAM or view.context == other.context
+
+
+def follow(view: MemoryView, queue: int, side: MemoryView, ready: Iterable[int]) -> None:
+    """Make a stream of the view's context wait for streams of another view's context."""
+    for stream in ready:
+        if not is_same_stream(view, queue, side, stream):
+            for event in _recorded(view, side, stream):
+                _vkgdr.stream_wait(view, queue, event)
+
+
+def _recorded(view: MemoryView, side: MemoryView, stream: int) -> Iterator[Event]:
+    if not side.is_foreign:
+        yield _vkgdr.record(side, stream, [])
+        return
+    # The context of another library's memory is unknown: that of the view, or the current one.
+    yield _vkgdr.record(view, stream, [])
+    if stream <= PER_THREAD_STREAM:
+        try:
+            event = _vkgdr.record(side, stream, [])
+        except VkgdrError as error:
+            if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
+                raise
+        else:
+            yield event
+
+
 def settle(memory: MemoryObject, stream: StreamLike | None) -> None:
-    """Wait for `stream`, else for the bound stream, so that the CPU may use the memory."""
+    """Wait for the bound stream and for `stream`, so that the CPU may use the memory."""
+    view = memory._view
     if stream is not None:
-        _vkgdr.stream_synchronize(memory._view, handle_of(stream))
-    else:
-        memory._view.wait_for_stream()
+        handle = handle_of(stream)
+        bound = view.bound_stream
+        if bound is None or not is_same_stream(view, handle, view, bound):
+            _vkgdr.stream_synchronize(view, handle)
+    view.wait_for_stream()
 
 
 def invalidate_edges(memory: MemoryObject, offset: SupportsIndex, size: int) -> None:
@@ -74,7 +125,7 @@ def to_host(memory: MemoryObject, offset: int, target: HostBuffer, size: int, st
         memory.invalidate(offset, size)
         view.read(offset, size, target)
     else:
-        queue = stream_of(view, stream)
+        queue = queue_of(view, stream)
         _vkgdr.copy(target, (0, 0, 0), view, (offset, 0, 0), (size, 1, 1), queue, True)
 
 
@@ -89,17 +140,15 @@ def from_host(memory: MemoryObject, offset: int, source: HostBuffer, stream: Str
         view.write(offset, source)
         memory.flush(offset, source.nbytes)
     else:
-        queue = stream_of(view, stream)
+        queue = queue_of(view, stream)
         _vkgdr.copy(view, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), queue, True)
 
 
-def between(memory: MemoryObject, offset: int, source: MemoryView, stream: int, after: int | None = None) -> None:
-    """Copy all of `source` to `offset` on the device, after the work of the stream `after`, wait and invalidate."""
+def between(memory: MemoryObject, offset: int, source: MemoryView, stream: int, after: Iterable[int] = ()) -> None:
+    """Copy all of `source` to `offset` on the device, after the work of its streams `after`, wait and invalidate."""
     to = memory._view
-    if after is not None and after != stream:
-        # The stream's context is taken to be the source's; that of another library's memory is unknown.
-        lead = to if source.is_foreign else source
-        _vkgdr.stream_wait(to, stream, _vkgdr.record(lead, after, []))
+    follow(to, stream, to, bound_streams(to))
+    follow(to, stream, source, after)
     _vkgdr.copy(to, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), stream, True)
     memory.invalidate(offset, source.nbytes)
 
@@ -115,7 +164,7 @@ def fill(memory: MemoryObject, offset: int, size: int, pattern: bytes, stream: S
         view.fill(offset, size, pattern)
         memory.flush(offset, size)
     elif len(pattern) in (1, 2, 4):
-        queue = stream_of(view, stream)
+        queue = queue_of(view, stream)
         _vkgdr.fill(view, offset, pattern, size // len(pattern), queue, True)
     else:
         from_host(memory, offset, _vkgdr.HostBuffer(pattern * (size // len(pattern)), False), stream)
@@ -133,11 +182,13 @@ def repeat(view: MemoryView, start: int, count: int, unit: bytes, stream: int) -
     return chunk
 
 
-def device_view_of(obj: Any, within: MemoryView | None = None) -> tuple[MemoryView, int | None]:
-    """Return the device bytes of an object, and the stream whose work must finish before they are used.
+def device_view_of(
+    obj: Any, within: MemoryView | None = None, consumer: int | None = None
+) -> tuple[MemoryView, tuple[int, ...]]:
+    """Return the device bytes of an object, and the streams whose work must finish before they are used.
 
     Bytes in memory of this package give a view of that memory, with its host view. Other addresses are looked up in
-    the context of `within`, or in the current context.
+    the context of `within`, or in the current context. `consumer` is the stream that uses the bytes, if it is known.
 
     Raises
     ------
@@ -149,16 +200,19 @@ def device_view_of(obj: Any, within: MemoryView | None = None) -> tuple[MemoryVi
     from vkgdr._object import MemoryObject
 
     if isinstance(obj, MemoryObject):
-        return obj._view, obj._view.bound_stream
+        return obj._view, bound_streams(obj._view)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
-        return _from_interface(interface, obj, within)
-    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
-        return _from_dlpack(obj)
-    raise InvalidArgumentError(f"{type(obj).__name__} has no device memory: no __cuda_array_interface__, no DLPack")
+        view, ready = _from_interface(interface, obj, within)
+    elif hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        view, ready = _from_dlpack(obj, consumer)
+    else:
+        raise InvalidArgumentError(f"{type(obj).__name__} has no device memory: no __cuda_array_interface__, no DLPack")
+    # The object need not know the stream that memory of this package is bound to.
+    return view, ready + tuple(stream for stream in bound_streams(view) if stream not in ready)
 
 
-def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> tuple[MemoryView, int | None]:
+def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> tuple[MemoryView, tuple[int, ...]]:
     if not isinstance(interface, dict):
         raise TypeError(f"__cuda_array_interface__ must be a dict, not {type(interface).__name__}")
     if interface.get("mask") is not None:
@@ -183,7 +237,7 @@ def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> t
         found = _vkgdr.foreign(address, size, bool(readonly), obj, within)
     elif readonly:
         found = found.part(0, None, True, False)
-    return found, stream
+    return found, () if stream is None else (stream,)
 
 
 def _bytes_in_c_order(shape: Any, typestr: str, strides: Any) -> int:
@@ -202,15 +256,18 @@ def _bytes_in_c_order(shape: Any, typestr: str, strides: Any) -> int:
     return size
 
 
-def _from_dlpack(obj: Any) -> tuple[MemoryView, int | None]:
+def _from_dlpack(obj: Any, consumer: int | None) -> tuple[MemoryView, tuple[int, ...]]:
     kind, device = obj.__dlpack_device__()
     if kind != _DLPACK_CUDA:
         raise InvalidArgumentError(
             f"{type(obj).__name__} is on DLPack device ({int(kind)}, {device}), not on a CUDA device"
         )
+    # The exporter makes this stream wait for its work. A default stream may be that of another context.
+    is_default = consumer is None or consumer <= PER_THREAD_STREAM
+    stream = LEGACY_STREAM if is_default else consumer
     try:
-        capsule = obj.__dlpack__(stream=LEGACY_STREAM, max_version=(1, 1))
+        capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
     except TypeError:
         # An exporter from before DLPack 1.0 has no max_version.
-        capsule = obj.__dlpack__(stream=LEGACY_STREAM)
-    return _vkgdr.dlpack_import(capsule), LEGACY_STREAM
+        capsule = obj.__dlpack__(stream=stream)
+    return _vkgdr.dlpack_import(capsule), (LEGACY_STREAM,) if is_default else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from vkgdr import _vkgdr
-from vkgdr._copies import invalidate_edges, settle, stream_of
+from vkgdr._copies import invalidate_edges, queue_of, settle
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
 from vkgdr._object import MemoryObject
 from vkgdr.arrays import check_order, fitted, fortran_strides, strided_size
@@ -85,7 +85,7 @@ class Map:
             self._event = _vkgdr.complete()
             self._invalidate()
         else:
-            self._event = _vkgdr.record(view, stream_of(view, stream), [])
+            self._event = _vkgdr.record(view, queue_of(view, stream), [])
         self._open = True
         memory._maps += 1
 

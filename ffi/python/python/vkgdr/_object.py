@@ -202,7 +202,7 @@ class MemoryObject(_vkgdr.Base):
         offset : int, optional
             The first byte to copy.
         stream : object, optional
-            The stream to wait for, in place of the bound stream.
+            A stream to wait for, beside the bound stream.
 
         Returns
         -------
@@ -238,7 +238,7 @@ class MemoryObject(_vkgdr.Base):
         offset : int, optional
             The destination of the first byte.
         stream : object, optional
-            The stream to wait for first, in place of the bound stream.
+            A stream to wait for first, beside the bound stream.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class MemoryObject(_vkgdr.Base):
         offset : int, optional
             The destination of the first byte.
         stream : object, optional
-            The stream that copies, in place of the bound stream.
+            The stream that copies, after the work of the bound stream; by default the bound stream itself.
 
         Raises
         ------
@@ -276,14 +276,14 @@ class MemoryObject(_vkgdr.Base):
         TypeError
             Its array interface is malformed.
         """
-        source, ready = _copies.device_view_of(obj, self._view)
+        queue = _copies.stream_of(self._view, stream)
+        source, ready = _copies.device_view_of(obj, self._view, queue)
         room = self._size_from(offset)
         if source.nbytes > room:
             raise InvalidArgumentError(
                 f"Source object is too large: {in_bytes(source.nbytes)}, there is room for {room}"
             )
         if source.nbytes:
-            queue = _copies.stream_of(self._view, stream)
             _copies.between(self, offset, source, queue, after=ready)
 
     def memset(self, val: int = 0, *, offset: int = 0, nbytes: int | None = None) -> None:
@@ -374,7 +374,7 @@ class MemoryObject(_vkgdr.Base):
     ) -> Map:
         """Open a mapping, a scope in which the CPU uses the memory: ``with memory.map() as array``.
 
-        Waits for `stream`, or for the bound stream, and invalidates; the end of the scope flushes. On non-coherent
+        Waits for `stream` and for the bound stream, and invalidates; the end of the scope flushes. On non-coherent
         memory both act on whole atoms, so mappings that share an atom must not be open at the same time. The array
         stays valid after the end, but later writes to it are not flushed.
 
@@ -387,7 +387,7 @@ class MemoryObject(_vkgdr.Base):
         offset, size : int, optional
             The range; by default to the end of the memory.
         stream : object, optional
-            The stream to wait for, in place of the bound stream. Without either, synchronize before the call.
+            A stream to wait for, beside the bound stream. Without either, synchronize before the call.
         blocking : bool, optional
             False returns at once; ``with`` or `Map.wait` then waits.
 

@@ -23,6 +23,8 @@ __all__ = ["Event", "handle_of"]
 # The legacy default stream has two handles: null, and CU_STREAM_LEGACY of cuda.h.
 NULL_STREAM = 0
 LEGACY_STREAM = 1
+# CU_STREAM_PER_THREAD: the last handle that is not an address.
+PER_THREAD_STREAM = 2
 
 
 def handle_of(stream: StreamLike) -> int:

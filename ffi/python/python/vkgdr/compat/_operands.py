@@ -5,15 +5,15 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _vkgdr
-from vkgdr._copies import device_view_of, stream_of
-from vkgdr._errors import InvalidArgumentError, OutOfRangeError, beyond, in_bytes
+from vkgdr._copies import bound_streams, device_view_of, follow, is_same_stream, stream_of
+from vkgdr._errors import InvalidArgumentError, OutOfRangeError, VkgdrError, beyond, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, handle_of, order_after
+from vkgdr.stream import handle_of, order_after
 from vkgdr.stream import wait_for as wait_for_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, SupportsIndex
 
     from vkgdr._vkgdr import HostBuffer, MemoryView
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["DeviceSide", "HostSide", "Queue", "device_side", "linear", "natural", "rectangle", "side"]
 
 _DLPACK_CUDA = 2
-# The two handles of the legacy default stream.
-_LEGACY = frozenset({NULL_STREAM, LEGACY_STREAM})
 
 
 class DeviceSide:
@@ -38,9 +36,9 @@ class DeviceSide:
 
     __slots__ = ("is_host_view", "ready", "view")
 
-    def __init__(self, view: MemoryView, ready: int | None, *, is_host_view: bool = False) -> None:
+    def __init__(self, view: MemoryView, ready: tuple[int, ...], *, is_host_view: bool = False) -> None:
         self.view = view
-        # The stream whose work must finish before the bytes are used.
+        # The streams whose work must finish before the bytes are used.
         self.ready = ready
         self.is_host_view = is_host_view
 
@@ -98,8 +96,8 @@ def _is_on_device(obj: Any) -> bool:
     return ask is not None and int(ask()[0]) == _DLPACK_CUDA
 
 
-def side(what: str, obj: Any, *, writable: bool) -> DeviceSide | HostSide:
-    """Return `obj` as device memory or host bytes; `what` names it in errors.
+def side(what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> DeviceSide | HostSide:
+    """Return `obj` as device memory or host bytes; `what` names it in errors, and `stream` will use it.
 
     Raises
     ------
@@ -109,7 +107,7 @@ def side(what: str, obj: Any, *, writable: bool) -> DeviceSide | HostSide:
         The bytes are not contiguous, or they are read-only and `writable` is true.
     """
     if _is_on_device(obj):
-        return DeviceSide(*device_view_of(obj))
+        return DeviceSide(*device_view_of(obj, None, None if stream is None else handle_of(stream)))
     try:
         buffer = _vkgdr.HostBuffer(obj, writable)
     except TypeError:
@@ -119,12 +117,12 @@ def side(what: str, obj: Any, *, writable: bool) -> DeviceSide | HostSide:
     found = _vkgdr.find_host(buffer.address, buffer.nbytes) if buffer.nbytes else None
     if found is None:
         return HostSide(obj, buffer)
-    return DeviceSide(found, found.bound_stream, is_host_view=True)
+    return DeviceSide(found, bound_streams(found), is_host_view=True)
 
 
-def device_side(what: str, obj: Any, *, writable: bool) -> DeviceSide:
+def device_side(what: str, obj: Any, stream: StreamLike | None, *, writable: bool) -> DeviceSide:
     """Like `side`, for an operand that must be device memory."""
-    found = side(what, obj, writable=writable)
+    found = side(what, obj, stream, writable=writable)
     if isinstance(found, HostSide):
         raise TypeError(f"the {what} must be device memory, not the host bytes of a {type(obj).__name__}")
     return found
@@ -147,27 +145,24 @@ class Queue:
         bound = [view.bound_stream for view in (self.lead, *same)]
         self.handle = next((handle for handle in bound if handle is not None), stream_of(self.lead, None))
 
-    def _others(self) -> list[DeviceSide]:
-        """Return the sides that are ready on another stream."""
-
-        def is_other(ready: int | None) -> bool:
-            return ready is not None and ready != self.handle and not {ready, self.handle} <= _LEGACY
-
-        return [side for side in self.sides if is_other(side.ready)]
+    def _others(self) -> Iterator[tuple[MemoryView, int]]:
+        """Return the other streams on which the sides are ready."""
+        for side in self.sides:
+            for stream in side.ready:
+                if not is_same_stream(self.lead, self.handle, side.view, stream):
+                    yield side.view, stream
 
     def begin(self, wait_for: Iterable[Waitable] | None) -> None:
         """Order later work after the events and the sides' streams, on the device where possible."""
         order_after(self.lead, self.handle, wait_for)
-        for side in self._others():
-            assert side.ready is not None
-            _vkgdr.stream_wait(self.lead, self.handle, _vkgdr.record(side.view, side.ready, []))
+        for view, stream in self._others():
+            follow(self.lead, self.handle, view, (stream,))
 
     def settle(self, wait_for: Iterable[Waitable] | None) -> None:
         """Wait for the events and the sides' streams, before a copy by the CPU, which waits for this stream itself."""
         wait_for_all(wait_for)
-        for side in self._others():
-            assert side.ready is not None
-            _vkgdr.stream_synchronize(side.view, side.ready)
+        for view, stream in self._others():
+            _vkgdr.stream_synchronize(view, stream)
 
     def synchronize(self) -> None:
         """Wait for the stream."""
@@ -187,11 +182,19 @@ class Queue:
                 # Its release waits for its own context only: a further use defers the release.
                 keep.append(side.view.part(0, None, False, False))
         try:
-            return _vkgdr.record(self.lead, self.handle, keep)
+            event = _vkgdr.record(self.lead, self.handle, keep)
         except Exception:
             # Without an event nothing keeps the operands alive.
             self.synchronize()
             raise
+        try:
+            # Work submitted to the sides' streams from now on comes after the operation.
+            for view, stream in self._others():
+                _vkgdr.stream_wait(view, stream, event)
+        except VkgdrError:
+            # Such as without a current context, which another library's stream needs.
+            self.synchronize()
+        return event
 
 
 _NAMES = ("byte", "row", "slice")

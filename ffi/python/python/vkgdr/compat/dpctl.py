@@ -26,6 +26,7 @@ from vkgdr._vkgdr import MemoryView, find_id, stream_synchronize
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pickle
+    from collections.abc import Iterable
     from typing import Any, ClassVar, Self, SupportsIndex
 
     from typing_extensions import Buffer
@@ -64,8 +65,7 @@ class _Memory(MemoryObject):
             elif copy:
                 if owner is None:
                     owner = found.owner
-                if ready is not None:
-                    stream_synchronize(view, ready)
+                _wait(view, ready)
                 self._allocate(len(found), alignment, owner)
                 self.copy_from_device(found)
             else:
@@ -81,18 +81,17 @@ class _Memory(MemoryObject):
             owner = default_owner()
         self._view = MemoryView.allocate(owner, size, self._kind, max(alignment, 0), False, False)
 
-    def _share(self, obj: Any, view: MemoryView, ready: int | None) -> None:
+    def _share(self, obj: Any, view: MemoryView, ready: tuple[int, ...]) -> None:
         if isinstance(obj, MemoryObject):
             self._view = view.part(0, None, False, False)
             return
-        if ready is not None:
-            # Waits here: the other library's stream may belong to another context.
-            stream_synchronize(view, ready)
+        # Waits here: the other library's stream may belong to another context.
+        _wait(view, ready)
         self._view = view
         self._reference = obj
 
     @classmethod
-    def _shared(cls, obj: Any, view: MemoryView, ready: int | None) -> Self:
+    def _shared(cls, obj: Any, view: MemoryView, ready: tuple[int, ...]) -> Self:
         self = cls.__new__(cls)
         self._share(obj, view, ready)
         return self
@@ -236,16 +235,22 @@ def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, numbers.Integral) else None
 
 
-def _bytes_of(obj: Any) -> tuple[MemoryView, int | None]:
-    """Return the device bytes of an object, and the stream whose work must finish before they are used."""
+def _bytes_of(obj: Any) -> tuple[MemoryView, tuple[int, ...]]:
+    """Return the device bytes of an object, and the streams whose work must finish before they are used."""
     if not isinstance(obj, MemoryObject):
         protocol = getattr(obj, "__vkgdr_memory__", None)
         if protocol is not None:
-            return _from_protocol(protocol), None
+            return _from_protocol(protocol), ()
     try:
         return device_view_of(obj)
     except TypeError as error:
         raise InvalidArgumentError(f"malformed interface of {type(obj).__name__}: {error}") from error
+
+
+def _wait(view: MemoryView, ready: Iterable[int]) -> None:
+    """Wait for streams of a view's context."""
+    for stream in ready:
+        stream_synchronize(view, stream)
 
 
 def _from_protocol(protocol: Any) -> MemoryView:

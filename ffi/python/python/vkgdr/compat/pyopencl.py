@@ -105,7 +105,7 @@ def copy(
     VkgdrError
         An error of the driver.
     """
-    to, source = side("destination", dest, writable=True), side("source", src, writable=False)
+    to, source = side("destination", dest, stream, writable=True), side("source", src, stream, writable=False)
     if isinstance(to, HostSide) and isinstance(source, HostSide):
         names = f"{type(src).__name__} to {type(dest).__name__}"
         raise TypeError(f"both sides are host memory, {names}: one must be device memory")
@@ -216,7 +216,7 @@ def fill(
     VkgdrError
         An error of the driver.
     """
-    to = device_side("destination", dest, writable=True)
+    to = device_side("destination", dest, stream, writable=True)
     unit = _pattern_bytes(pattern)
     start = natural("offset", offset)
     count = max(to.nbytes - start, 0) if size is None else natural("size", size)
@@ -316,7 +316,7 @@ def map(  # noqa: A001 - pyopencl's name
 
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
-    handle = _copies.stream_of(mem._view, stream)
+    handle = _copies.queue_of(mem._view, stream)
     if is_blocking:
         wait_for_all(wait_for)
     else:

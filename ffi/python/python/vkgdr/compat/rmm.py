@@ -266,7 +266,8 @@ class Buffer(MemoryObject):
             after.bind_stream(handle_of(self._bound), self._bound)
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
-            _copies.between(Region._over(after), 0, before, _copies.stream_of(after, None))
+            queue = _copies.stream_of(after, None)
+            _copies.between(Region._over(after), 0, before, queue, _copies.bound_streams(before))
         self._view, self._capacity = after, capacity
         if size < capacity:
             self._show(size)
