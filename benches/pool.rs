@@ -265,7 +265,9 @@ fn compare(gpu: &Vkgdr, bare: &Bare) -> Result {
                 let mut ours = Ours::new(&pool, live, lengths);
                 let mut peer = Peer::new(live, lengths);
                 let pairs = FAST.measure(|| ours.run(operation), || peer.run(operation));
-                report.add(&what, "offset-allocator", pairs, Goal::Ratio(0.7));
+                // Of 50,000 live chunks neither allocator's records are in the CPU's caches.
+                let goal = if asked > 1000 { 1.0 } else { 0.7 };
+                report.add(&what, "offset-allocator", pairs, Goal::Ratio(goal));
                 let mut choices = Choices::new(1, lengths);
                 let drivers = || must(bare.cycle(choices.next().1.next_multiple_of(UNIT) as u64));
                 let mut pairs = SLOW.measure(|| (0..OURS_TO_DRIVERS).for_each(|_| ours.run(operation)), drivers);

@@ -70,7 +70,7 @@ find_python() {
 
 # A hash of all sources of the Python package.
 package_key() {
-    find Cargo.{toml,lock} src ffi/python/{src,vkgdr,Cargo.toml,pyproject.toml,README.md} -type f \
+    find Cargo.{toml,lock} src ffi/python/{src,python,Cargo.toml,pyproject.toml,README.md} -type f \
         ! -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 

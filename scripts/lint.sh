@@ -16,7 +16,7 @@ venv=$python_target/venv
 config=ffi/python/pyproject.toml
 python_files=(ffi/python scripts)
 if has_file 'benches/*.py'; then python_files+=(benches/*.py); fi
-typed=(ffi/python/vkgdr)
+typed=(ffi/python/python/vkgdr)
 if has_file 'examples/python/*.py'; then
     python_files+=(examples/python)
     typed+=(examples/python)
@@ -25,7 +25,7 @@ say 'ruff'
 "$venv/bin/ruff" check --quiet --config "$config" --cache-dir "$python_target/ruff" "${python_files[@]}"
 "$venv/bin/ruff" format --quiet --check --config "$config" --cache-dir "$python_target/ruff" "${python_files[@]}"
 say 'mypy'
-export MYPYPATH=ffi/python MYPY_CACHE_DIR=$python_target/mypy
+export MYPYPATH=ffi/python/python MYPY_CACHE_DIR=$python_target/mypy
 "$venv/bin/mypy" --config-file "$config" --no-error-summary "${typed[@]}"
 # Compares the type stubs with the built extension module.
 "$venv/bin/python" -m mypy.stubtest --mypy-config-file "$config" --concise \

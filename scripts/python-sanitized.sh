@@ -24,7 +24,7 @@ cargo build --locked --package vkgdr-python
 package=$target/python-package
 rm -rf "$package"
 mkdir -p "$package"
-cp -r ffi/python/vkgdr "$package/"
+cp -r ffi/python/python/vkgdr "$package/"
 cp "$target/$CARGO_BUILD_TARGET/debug/lib_vkgdr.so" "$package/vkgdr/_vkgdr.abi3.so"
 
 # Python's own allocator would hide uses after free.
@@ -35,9 +35,9 @@ rm -rf "$reports"
 mkdir -p "$reports"
 export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:handle_segv=0:log_path=$reports/report
 # These start an interpreter with another environment, without the runtime.
-left_out=(--deselect tests/test_import.py::test_no_driver_at_all_is_an_error_with_a_remedy
-    --deselect tests/test_import.py::test_the_rest_of_the_package_works_without_a_driver)
+left_out=(--deselect tests/process/test_import.py::test_no_driver_at_all_is_an_error_with_a_remedy
+    --deselect tests/process/test_import.py::test_the_rest_of_the_package_works_without_a_driver)
 # The instrumented package is no installed distribution.
-left_out+=(--deselect tests/test_import.py::test_the_version_is_that_of_the_distribution)
+left_out+=(--deselect tests/process/test_import.py::test_the_version_is_that_of_the_distribution)
 sim/run env LD_PRELOAD="$runtime" "$venv/bin/python" -m pytest -p no:cacheprovider "${left_out[@]}" \
     ffi/python/tests "$@"

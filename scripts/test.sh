@@ -79,7 +79,7 @@ profiles() {
 # interpreters, and their copies are covered by other tests.
 python_profiles() {
     local file left_out=()
-    for file in fork interpreter_end; do left_out+=("--ignore=ffi/python/tests/test_$file.py"); done
+    for file in fork interpreter_end; do left_out+=("--ignore=ffi/python/tests/process/test_$file.py"); done
     VKGDR_TEST_PROFILE=non-coherent VKGDR_TEST_LAYERS=faults \
         stage 'Python: tests under the profile non-coherent' scripts/python-test.sh tests "${left_out[@]}"
 }

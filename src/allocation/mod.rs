@@ -178,7 +178,7 @@ fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<
     if len == 0 {
         return Err(Error::ZeroSize { kind });
     }
-    let last = memory_type.granule.max(LINE) as u64 - 1;
+    let last = memory_type.granularity.max(LINE) as u64 - 1;
     let size = (len as u64).checked_add(last).map(|end| end & !last);
     // Vulkan does not define a size beyond the heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and a slice
     // cannot be longer than `isize::MAX`.
@@ -216,10 +216,10 @@ mod tests {
     use super::*;
     use crate::MemoryTypeInfo;
 
-    fn memory_type(granule: usize) -> MemoryType {
+    fn memory_type(granularity: usize) -> MemoryType {
         let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
         let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
-        MemoryType { info, coherent: true, cached: false, atom: 1, granule }
+        MemoryType { info, coherent: true, cached: false, atom: 1, granularity }
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn is_pinned(bytes: &[u8]) -> bool {
 impl ContextEngine {
     /// An engine of the current context.
     pub(super) fn new() -> Result<Self> {
-        cuda()?.beside_captures(|| {
+        cuda()?.outside_captures(|| {
             let pages = LockedPages::new(SLOTS * SLOT)?;
             let slots = [Slot::new()?, Slot::new()?];
             Ok(Self { slots, pages })

@@ -11,14 +11,14 @@ use crate::lock::{Lock, LockGuard};
 
 /// Numbers of copies and of their bytes, for each direction.
 #[derive(Debug, Default)]
-struct Tally {
+struct Counts {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     writes: AtomicU64,
     written_bytes: AtomicU64,
 }
 
-/// The values of a tally.
+/// The values of [`Counts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Totals {
     pub(crate) reads: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Totals {
     pub(crate) written_bytes: u64,
 }
 
-impl Tally {
+impl Counts {
     const fn of(&self, direction: Direction) -> (&AtomicU64, &AtomicU64) {
         match direction {
             Direction::Read => (&self.reads, &self.read_bytes),
@@ -69,39 +69,39 @@ impl Tally {
 /// The copies of a GPU.
 ///
 /// The copy engine's take microseconds, beside which an atomic addition costs nothing. The CPU's copies of write-combined
-/// memory take nanoseconds, and a locked instruction five: each thread has a tally of its own for them, and adds to it by
+/// memory take nanoseconds, and a locked instruction five: each thread has counts of its own for them, and adds to them by
 /// plain loads and stores. Copies of cached memory are not counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    engine: Tally,
-    /// Copies by the CPU of threads without a tally.
-    others: Tally,
+    engine: Counts,
+    /// Copies by the CPU of threads without counts of their own.
+    others: Counts,
     /// One for each thread that has copied, never freed. That of a thread that has ended goes to a new one.
-    tallies: Lock<Tallies>,
+    threads: Lock<AllCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Tallies {
-    all: Vec<&'static Tally>,
-    unused: Vec<&'static Tally>,
+struct AllCounts {
+    all: Vec<&'static Counts>,
+    unused: Vec<&'static Counts>,
 }
 
-/// This thread's tallies, which go back when it ends.
-struct OwnTallies(RefCell<Vec<(&'static Counters, &'static Tally)>>);
+/// This thread's counts, which go back when it ends.
+struct OwnCounts(RefCell<Vec<(&'static Counters, &'static Counts)>>);
 
 thread_local! {
-    static OWN: OwnTallies = const { OwnTallies(RefCell::new(Vec::new())) };
-    /// The tally that was used last.
-    static LATEST: Cell<Option<(&'static Counters, &'static Tally)>> = const { Cell::new(None) };
+    static OWN: OwnCounts = const { OwnCounts(RefCell::new(Vec::new())) };
+    /// The counts that were used last.
+    static LATEST: Cell<Option<(&'static Counters, &'static Counts)>> = const { Cell::new(None) };
 }
 
-impl Drop for OwnTallies {
+impl Drop for OwnCounts {
     fn drop(&mut self) {
         LATEST.set(None);
         // In a forked child, another thread of the parent may hold the lock for ever.
         if !process::is_forked() {
-            for (counters, tally) in self.0.get_mut().drain(..) {
-                counters.lock().unused.push(tally);
+            for (counters, counts) in self.0.get_mut().drain(..) {
+                counters.lock().unused.push(counts);
             }
         }
     }
@@ -116,8 +116,8 @@ impl Counters {
     #[inline]
     pub(crate) fn count_cpu_again(&self, direction: Direction, len: usize) -> bool {
         match LATEST.get() {
-            Some((counters, tally)) if ptr::eq(counters, self) => {
-                tally.add_alone(direction, len);
+            Some((counters, counts)) if ptr::eq(counters, self) => {
+                counts.add_alone(direction, len);
                 true
             }
             _ => false,
@@ -126,34 +126,34 @@ impl Counters {
 
     /// Counts a copy by the CPU. A GPU's counters exist for ever.
     pub(crate) fn count_cpu(&'static self, direction: Direction, len: usize) {
-        match self.own_tally() {
-            Some(tally) => {
-                LATEST.set(Some((self, tally)));
-                tally.add_alone(direction, len);
+        match self.own_counts() {
+            Some(counts) => {
+                LATEST.set(Some((self, counts)));
+                counts.add_alone(direction, len);
             }
             None => self.others.add(direction, 1, len as u64),
         }
     }
 
-    /// This thread's tally; none in a forked child, and for a thread that is ending.
-    fn own_tally(&'static self) -> Option<&'static Tally> {
+    /// This thread's counts; none in a forked child, and for a thread that is ending.
+    fn own_counts(&'static self) -> Option<&'static Counts> {
         if process::is_forked() {
             return None;
         }
-        let find = |own: &OwnTallies| {
+        let find = |own: &OwnCounts| {
             let mut own = own.0.try_borrow_mut().ok()?;
-            if let Some((_, tally)) = own.iter().find(|(counters, _)| ptr::eq(*counters, self)) {
-                return Some(*tally);
+            if let Some((_, counts)) = own.iter().find(|(counters, _)| ptr::eq(*counters, self)) {
+                return Some(*counts);
             }
-            let tally = self.lock().take();
-            own.push((self, tally));
-            Some(tally)
+            let counts = self.lock().take();
+            own.push((self, counts));
+            Some(counts)
         };
         OWN.try_with(find).ok().flatten()
     }
 
-    fn lock(&self) -> LockGuard<'_, Tallies> {
-        self.tallies.lock()
+    fn lock(&self) -> LockGuard<'_, AllCounts> {
+        self.threads.lock()
     }
 
     pub(crate) fn engine(&self) -> Totals {
@@ -161,21 +161,21 @@ impl Counters {
     }
 
     pub(crate) fn cpu(&self) -> Totals {
-        let sum = Tally::default();
+        let sum = Counts::default();
         if !process::is_forked() {
-            self.lock().all.iter().for_each(|tally| sum.add_all(tally.totals()));
+            self.lock().all.iter().for_each(|counts| sum.add_all(counts.totals()));
             sum.add_all(self.others.totals());
         }
         sum.totals()
     }
 }
 
-impl Tallies {
-    fn take(&mut self) -> &'static Tally {
+impl AllCounts {
+    fn take(&mut self) -> &'static Counts {
         self.unused.pop().unwrap_or_else(|| {
-            let tally: &Tally = Box::leak(Box::default());
-            self.all.push(tally);
-            tally
+            let counts: &Counts = Box::leak(Box::default());
+            self.all.push(counts);
+            counts
         })
     }
 }
@@ -205,8 +205,8 @@ mod tests {
             assert_eq!(other.cpu(), Totals { reads: 8 * round, read_bytes: 56 * round, ..Totals::default() });
         }
         assert_eq!(counters.engine(), Totals::default());
-        // Threads that have ended leave their tallies to the next ones.
-        let tallies = counters.lock().all.len();
-        assert!(tallies <= 16, "{tallies}");
+        // Threads that have ended leave their counts to the next ones.
+        let threads = counters.lock().all.len();
+        assert!(threads <= 16, "{threads}");
     }
 }

@@ -168,7 +168,7 @@ impl CopyEngines {
 
     /// Whether the engine of a context is kept for further copies.
     pub(crate) const fn keeps_engine(context: Context) -> bool {
-        context.is_unmistakable()
+        context.has_unique_id()
     }
 
     /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine

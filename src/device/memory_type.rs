@@ -18,7 +18,7 @@ pub(crate) struct MemoryType {
     pub(crate) atom: usize,
     /// The granularity of sizes in bytes: an atom, also where memory is coherent, so that an importer knows the size of
     /// memory without knowing the flags of the exporter's handle.
-    pub(crate) granule: usize,
+    pub(crate) granularity: usize,
 }
 
 /// Excluded: memory that exists only while a tile is rendered, and protected memory, which the CPU and CUDA cannot
@@ -74,13 +74,13 @@ pub(super) fn choose(
         MemoryKind::Device => true,
         _ => info.flags.contains(Property::HOST_COHERENT) && !flags.contains(OpenFlags::FORCE_NON_COHERENT),
     };
-    let granule = usize::try_from(atom).ok()?;
+    let granularity = usize::try_from(atom).ok()?;
     Some(MemoryType {
         info,
         coherent,
         cached: info.flags.contains(Property::HOST_CACHED),
-        atom: if coherent { 1 } else { granule },
-        granule,
+        atom: if coherent { 1 } else { granularity },
+        granularity,
     })
 }
 
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn memory_that_is_exported_has_the_same_size_however_its_handle_was_opened() {
-        let granule = |flags| choose(&discrete(), 64, MemoryKind::Mapped, flags).map(|t| t.granule);
-        assert_eq!(granule(OpenFlags::empty()), Some(64));
-        assert_eq!(granule(OpenFlags::FORCE_NON_COHERENT), Some(64));
+        let granularity = |flags| choose(&discrete(), 64, MemoryKind::Mapped, flags).map(|t| t.granularity);
+        assert_eq!(granularity(OpenFlags::empty()), Some(64));
+        assert_eq!(granularity(OpenFlags::FORCE_NON_COHERENT), Some(64));
     }
 
     #[test]

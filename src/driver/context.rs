@@ -40,7 +40,7 @@ impl Context {
     }
 
     /// Whether the context can be distinguished from a later one at its address: from CUDA 12 on.
-    pub(crate) const fn is_unmistakable(self) -> bool {
+    pub(crate) const fn has_unique_id(self) -> bool {
         self.id.is_some()
     }
 
@@ -146,13 +146,13 @@ impl Entered {
 /// Runs `work` and restores the current context. For calls that change it, such as cudarc's.
 pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
     let current = || cuda().and_then(Cuda::context_current);
-    let before = insist(current);
+    let before = retry_once(current);
     let value = work();
     if let Ok(before) = before
         && !current().is_ok_and(|after| after == before)
     {
         // SAFETY: `before` was current on this thread, or null.
-        let restored = insist(|| cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }));
+        let restored = retry_once(|| cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }));
         if let Err(error) = restored {
             report!(Warn, "making a CUDA context current again: {error}");
         }
@@ -162,7 +162,7 @@ pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
 
 /// Calls the driver, and once more when it fails: the error may be one of earlier, asynchronous work, which is reported
 /// once.
-fn insist<T>(call: impl Fn() -> Result<T>) -> Result<T> {
+fn retry_once<T>(call: impl Fn() -> Result<T>) -> Result<T> {
     call().or_else(|_| call())
 }
 

@@ -23,12 +23,12 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 
 /// A duplicate of a descriptor, which a driver owns on success. On failure some drivers leave it open, as Vulkan
 /// specifies; others close it (Mesa's lavapipe), so that its number may already belong to another file.
-pub(crate) struct Lent<'a> {
+pub(crate) struct DriverFd<'a> {
     copy: RawFd,
     original: BorrowedFd<'a>,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> DriverFd<'a> {
     pub(crate) fn new(original: BorrowedFd<'a>) -> Result<Self> {
         Ok(Self { copy: duplicate(original)?.into_raw_fd(), original })
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_copy_that_the_driver_left_open_is_closed() -> Result {
         let original = file()?;
-        let lent = Lent::new(original.as_fd())?;
+        let lent = DriverFd::new(original.as_fd())?;
         let copy = lent.raw();
         assert_eq!(identity(copy), identity(original.as_raw_fd()));
         lent.take_back();
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_number_that_the_driver_closed_and_another_file_reuses_stays_open() -> Result {
         let original = file()?;
-        let lent = Lent::new(original.as_fd())?;
+        let lent = DriverFd::new(original.as_fd())?;
         let copy = lent.raw();
         let other: OwnedFd = File::open("/dev/zero")?.into();
         // Closed and reused in one step.

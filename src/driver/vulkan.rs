@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use ash::{khr, vk};
 
-use super::descriptor::Lent;
+use super::descriptor::DriverFd;
 use super::process;
 use crate::lock::Lock;
 use crate::{Error, Result};
@@ -181,7 +181,7 @@ impl Device {
         size: u64,
         fd: BorrowedFd<'_>,
     ) -> Result<vk::DeviceMemory> {
-        let lent = Lent::new(fd)?;
+        let lent = DriverFd::new(fd)?;
         let mut import = vk::ImportMemoryFdInfoKHR::default()
             .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD)
             .fd(lent.raw());

@@ -70,12 +70,13 @@ impl Region {
         if process::is_forked() {
             return (pointer, NOT_RECORDED);
         }
-        if is_own {
-            self.chunk().record_use(stream.cu_stream());
-        }
         if !stream.context().is_event_tracking() {
+            if is_own {
+                self.chunk().record_use(stream.cu_stream());
+                return (pointer, NOT_RECORDED);
+            }
             // The memory's release waits for its own context only.
-            return (pointer, if is_own { NOT_RECORDED } else { SyncOnDrop::sync_stream(stream) });
+            return (pointer, SyncOnDrop::sync_stream(stream));
         }
         let recorded = self.order_use(stream, access, is_own, alone).unwrap_or_else(|| {
             // The driver refused: the CPU waits.
@@ -94,11 +95,18 @@ impl Region {
         alone: bool,
     ) -> Option<SyncOnDrop<'a>> {
         let binding = self.chunk().binding();
+        let records = is_own && stream.context().is_managing_stream_synchronization();
+        let raw = stream.cu_stream();
+        if is_own {
+            let is_sole = !records && is_legacy(raw) && binding.known_order().is_none();
+            if is_sole && binding.change(|binding| binding.record_sole_use(raw, access)) {
+                return Some(NOT_RECORDED);
+            }
+            self.chunk().record_use(raw);
+        }
         if access == Access::Write {
             binding.finish_readers().ok()?;
         }
-        let records = is_own && stream.context().is_managing_stream_synchronization();
-        let raw = stream.cu_stream();
         self.record_earlier(binding, is_own.then_some(raw), access)?;
         if !records {
             if let Some(order) = binding.known_order() {

@@ -137,7 +137,7 @@ impl Block {
                 Ok(())
             }
             Err(error) => {
-                drop(self.defer(Pending::Contexts(binding.readers().to_vec())));
+                drop(self.defer(Awaited::Contexts(binding.readers().to_vec())));
                 Err(error)
             }
         };
@@ -150,9 +150,9 @@ impl Block {
     fn release_within(&mut self, guard: ContextGuard, binding: &Binding) -> Result<()> {
         let (deferred, released) = match Self::finish(binding) {
             Ok(None) => (None, self.allocation.release()),
-            Ok(Some(event)) => (Some(self.defer(Pending::Event(event))), Ok(())),
+            Ok(Some(event)) => (Some(self.defer(Awaited::Event(event))), Ok(())),
             Err(error) if error.is_fatal_to_context() => (None, self.allocation.release().and(Err(error))),
-            Err(error) => (Some(self.defer(Pending::Contexts(binding.readers().to_vec()))), Err(error)),
+            Err(error) => (Some(self.defer(Awaited::Contexts(binding.readers().to_vec()))), Err(error)),
         };
         let left = guard.leave();
         // The handle outlives the visit to the context, which it may be what keeps alive.
@@ -185,10 +185,10 @@ impl Block {
 
     /// Leaves the memory to the deferred frees, and gives its handle.
     #[cold]
-    fn defer(&mut self, pending: Pending) -> Vkgdr {
+    fn defer(&mut self, awaited: Awaited) -> Vkgdr {
         let allocation = self.take();
         let owner = allocation.owner().clone();
-        owner.gpu().deferred_frees().push(Box::new(DeferredFree { pending, allocation, context: self.context }));
+        owner.gpu().deferred_frees().push(Box::new(DeferredFree { awaited, allocation, context: self.context }));
         owner
     }
 
@@ -254,14 +254,14 @@ fn leave_to_the_system(allocation: Allocation) {
 }
 
 /// What a deferred free waits for.
-enum Pending {
+enum Awaited {
     Event(Event),
     /// All work of the context and of these others: waiting for it failed for a reason that may pass, such as a stream
     /// capture.
     Contexts(Vec<Context>),
 }
 
-impl Pending {
+impl Awaited {
     fn has_passed(&self) -> Result<bool> {
         match self {
             Self::Event(event) => event.has_passed(),
@@ -289,7 +289,7 @@ impl Pending {
 
 /// An allocation that the device may still use.
 struct DeferredFree {
-    pending: Pending,
+    awaited: Awaited,
     allocation: Allocation,
     context: Context,
 }
@@ -297,9 +297,9 @@ struct DeferredFree {
 impl DeferredFree {
     /// Asks `question` within the context. An error that ends the context ends its work as well; any other
     /// leaves the answer open.
-    fn ask(&self, question: impl FnOnce(&Pending) -> Result<bool>) -> bool {
+    fn ask(&self, question: impl FnOnce(&Awaited) -> Result<bool>) -> bool {
         let answer = match self.context.try_enter() {
-            Ok(Entered::Current(_guard)) => question(&self.pending),
+            Ok(Entered::Current(_guard)) => question(&self.awaited),
             Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => Ok(true),
             Err(error) => Err(error),
         };
@@ -310,8 +310,8 @@ impl DeferredFree {
     }
 
     /// Releases the memory in the current context.
-    fn release_now(pending: Pending, mut allocation: Allocation) {
-        drop(pending);
+    fn release_now(awaited: Awaited, mut allocation: Allocation) {
+        drop(awaited);
         if let Err(error) = allocation.release() {
             report!(Warn, "releasing memory: {error}");
         }
@@ -320,22 +320,22 @@ impl DeferredFree {
 
 impl Deferred for DeferredFree {
     fn is_ready(&self) -> bool {
-        self.ask(Pending::has_passed)
+        self.ask(Awaited::has_passed)
     }
 
     fn wait(&self) -> bool {
-        self.ask(|pending| pending.synchronize().map(|()| true))
+        self.ask(|awaited| awaited.synchronize().map(|()| true))
     }
 
     fn release(self: Box<Self>) {
-        let Self { mut pending, allocation, context } = *self;
+        let Self { mut awaited, allocation, context } = *self;
         // Kept until the context was left: the handle may be the last owner of that context.
         let _owner = allocation.owner().clone();
         match ContextEntry::enter(context, allocation) {
-            ContextEntry::Entered(_guard, allocation) => Self::release_now(pending, allocation),
-            ContextEntry::Gone => pending.abandon(),
+            ContextEntry::Entered(_guard, allocation) => Self::release_now(awaited, allocation),
+            ContextEntry::Gone => awaited.abandon(),
             // The device has finished, so that this is safe in whatever context is current.
-            ContextEntry::Refused(_, allocation) => Self::release_now(pending, allocation),
+            ContextEntry::Refused(_, allocation) => Self::release_now(awaited, allocation),
         }
     }
 }

@@ -145,7 +145,7 @@ impl Chunk {
 
     /// Whether only the CPU has used the chunk since its allocation.
     #[inline]
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(crate) fn is_cpu_only(&self) -> bool {
         !self.exposed.load(Ordering::Relaxed) && self.binding.is_unset()
     }
 
@@ -232,7 +232,7 @@ impl Chunk {
 
     /// Forgets what the device did with a free chunk, unless a copy of ours may still be under way.
     #[cold]
-    fn mark_idle(&mut self) {
+    fn mark_cpu_only(&mut self) {
         if self.binding.known().is_none_or(|binding| !binding.get().has_unfinished_copy()) {
             *self.exposed.get_mut() = false;
             drop(self.binding.take());
@@ -321,7 +321,7 @@ impl ChunkRef {
     /// Whether this is the only reference, and only the CPU has used the chunk since its allocation.
     #[inline]
     pub(crate) fn is_unshared(&self) -> bool {
-        self.refs.is_one() && self.is_idle()
+        self.refs.is_one() && self.is_cpu_only()
     }
 
     /// Whether this is the only reference.
@@ -363,8 +363,8 @@ impl ChunkRef {
             return self.release();
         }
         let mut chunk = self.release()?;
-        if !chunk.is_idle() {
-            chunk.mark_idle();
+        if !chunk.is_cpu_only() {
+            chunk.mark_cpu_only();
         }
         Some(chunk)
     }

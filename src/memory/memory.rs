@@ -34,11 +34,14 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// # cudarc
 ///
 /// `&Memory` and `&Region` can be passed to cudarc's copies and kernel launches. A copy covers the whole memory or
-/// region, as elements of the type on its other side; trailing bytes that make no whole element are left out. Memory is
-/// not freed before copies on streams of its context have finished; a copy on another context's stream has finished
-/// when it returns. Two uses are not recorded: a kernel launch on another stream than the bound one (call
-/// [`record_use`](Self::record_use) first), and `memcpy_dtod` *from* this memory on another context's stream
-/// (synchronise that stream before the memory is freed).
+/// region, as elements of the type on its other side; trailing bytes that make no whole element are left out.
+///
+/// Uses through cudarc are ordered as those of cudarc's own slices: on whichever streams of the memory's context, a read
+/// waits for earlier writes and a write for all earlier uses of the memory and its regions. Memory is not freed before
+/// such uses have finished, also those by streams of other contexts. `CudaContext::disable_event_tracking` turns the order
+/// off, not the wait of the release for its own context. Kernels that are launched with the plain
+/// [`device_ptr`](Self::device_ptr) are not known: call [`record_use`](Self::record_use) if the memory is bound to another
+/// stream.
 ///
 /// # Examples
 ///
@@ -193,8 +196,8 @@ impl Memory {
     ///
     /// Bind before the device first uses the memory. All device work on it should be submitted to this stream, or be
     /// ordered before later work of it. A copy through cudarc on another stream is recorded, and so is a later binding
-    /// to another stream; both make the drop wait for the whole context. A kernel launched on another stream is not
-    /// recorded: call [`record_use`](Self::record_use).
+    /// to another stream; both make the drop wait for the whole context. The drop also waits for kernels on other streams
+    /// that cudarc launched with this memory as an argument; for others call [`record_use`](Self::record_use).
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl PoolInner {
     pub(super) fn new(owner: &Vkgdr, options: &PoolOptions) -> Result<Self> {
         process::check()?;
         let kind = options.kind();
-        let (classes, block_len) = options.plan(owner.memory_type(kind)?.granule)?;
+        let (classes, block_len) = options.plan(owner.memory_type(kind)?.granularity)?;
         let context = match owner.primary_context() {
             Some(context) => context,
             None => owner.current_context()?,
@@ -84,16 +84,16 @@ impl PoolInner {
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> Result<Memory> {
         process::check()?;
         let Some(class) = self.classes.of(len) else { return self.allocate_dedicated(len) };
-        let count = thread_cache::enrol(self, self.id, &self.classes, class);
+        let count = thread_cache::ensure_cache(self, self.id, &self.classes, class);
         let mut chunks = Vec::with_capacity(count);
         let chunk = loop {
-            self.gather(class, count, &mut chunks)?;
+            self.fetch(class, count, &mut chunks)?;
             if let Some(chunk) = chunks.pop() {
                 break chunk;
             }
         };
         if !chunks.is_empty() {
-            thread_cache::stock(self.id, class, &mut chunks);
+            thread_cache::refill(self.id, class, &mut chunks);
             self.put(chunks);
         }
         Ok(self.allocated(chunk, len))
@@ -117,7 +117,7 @@ impl PoolInner {
     }
 
     /// Adds free chunks to `into`; makes a block for them if need be.
-    fn gather(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<FreeChunk>) -> Result<()> {
+    fn fetch(self: &Arc<Self>, class: usize, count: usize, into: &mut Vec<FreeChunk>) -> Result<()> {
         if self.take(class, count, into) {
             return Ok(());
         }
@@ -184,9 +184,9 @@ impl PoolInner {
 
     /// Keeps a chunk that the device may still use.
     fn put_pending(&self, chunk: FreeChunk, binding: Binding) -> Result<()> {
-        let holding = self.keeps_free_chunks();
+        let keeps_free = self.keeps_free_chunks();
         match binding.policy() {
-            DropPolicy::WaitForStream if binding.keeps_stream() && holding => {
+            DropPolicy::WaitForStream if binding.keeps_stream() && keeps_free => {
                 self.put(self.pending().add_for_stream(chunk, binding));
             }
             DropPolicy::WaitForStream => {
@@ -194,7 +194,7 @@ impl PoolInner {
             }
             _ => {
                 self.pending().add_for_contexts(chunk, binding.readers());
-                if !holding {
+                if !keeps_free {
                     self.put(self.pending().wait()?);
                 }
             }
@@ -328,7 +328,7 @@ impl CacheOwner for PoolInner {
         self.arena().keeps_free_chunks()
     }
 
-    fn admit(&self, cache: Arc<ThreadCache>) {
+    fn add_cache(&self, cache: Arc<ThreadCache>) {
         self.caches().push(cache.clone());
         // The pool may have stopped holding meanwhile, and not have seen the cache.
         if !self.keeps_free_chunks() {
@@ -336,7 +336,7 @@ impl CacheOwner for PoolInner {
         }
     }
 
-    fn retire(&self, cache: &Arc<ThreadCache>) {
+    fn remove_cache(&self, cache: &Arc<ThreadCache>) {
         self.close_cache(cache);
         self.caches().retain(|other| !Arc::ptr_eq(other, cache));
     }
@@ -365,9 +365,9 @@ impl ChunkPool for PoolInner {
             return self.put_pending(chunk, binding);
         }
         let class = chunk.class().into();
-        thread_cache::enrol(&self, self.id, &self.classes, class);
+        thread_cache::ensure_cache(&self, self.id, &self.classes, class);
         let mut chunks = vec![chunk];
-        thread_cache::stock(self.id, class, &mut chunks);
+        thread_cache::refill(self.id, class, &mut chunks);
         self.put(chunks);
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 mod arena;
 mod classes;
+mod free_ranges;
 mod inner;
 mod memory;
 mod options;

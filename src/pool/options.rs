@@ -89,8 +89,8 @@ impl PoolOptions {
         self.kind
     }
 
-    /// The size classes and the length of a block, for memory with atoms of `granule` bytes.
-    pub(super) fn plan(&self, granule: usize) -> Result<(Classes, usize)> {
+    /// The size classes and the length of a block, for memory with atoms of `granularity` bytes.
+    pub(super) fn plan(&self, granularity: usize) -> Result<(Classes, usize)> {
         let refuse = |option, value, allowed| Err(Error::PoolOption { option, value, allowed });
         let Self { block_len, largest_piece, leading_bits, alignment, .. } = *self;
         if leading_bits > MOST_LEADING_BITS {
@@ -100,7 +100,7 @@ impl PoolOptions {
             return refuse("alignment", alignment, "a power of two from 64 to 4096");
         }
         // So that no flush leaves its chunk. Atoms are powers of two (VkPhysicalDeviceLimits::nonCoherentAtomSize).
-        let alignment = alignment.max(granule);
+        let alignment = alignment.max(granularity);
         if !(SMALLEST_BLOCK..=LARGEST_BLOCK).contains(&block_len) {
             return refuse("block_len", block_len, "from 64 KiB to 128 GiB");
         }

@@ -128,9 +128,9 @@ pub(super) trait CacheOwner: Send + Sync {
     /// Whether its threads may keep chunks.
     fn keeps_free_chunks(&self) -> bool;
     /// Adds a thread's cache.
-    fn admit(&self, cache: Arc<ThreadCache>);
+    fn add_cache(&self, cache: Arc<ThreadCache>);
     /// Removes a thread's cache, at the thread's end.
-    fn retire(&self, cache: &Arc<ThreadCache>);
+    fn remove_cache(&self, cache: &Arc<ThreadCache>);
 }
 
 struct Entry {
@@ -153,7 +153,7 @@ impl Drop for Caches {
         }
         for Entry { cache, pool, .. } in entries {
             if let Some(pool) = pool.upgrade() {
-                pool.retire(&cache);
+                pool.remove_cache(&cache);
             }
         }
     }
@@ -235,7 +235,7 @@ pub(super) fn count(pool_id: u32, used: Used) -> bool {
 
 /// Keeps free chunks of a class, as far as there is room; where the class is full, half of it makes room. What is not kept
 /// remains in `chunks`, or is added.
-pub(super) fn stock(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
+pub(super) fn refill(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
     let Some(mut cache) = lock(pool_id).filter(|cache| cache.open) else { return };
     let Some(bin) = cache.bins.get_mut(class).filter(|bin| bin.most > 0) else { return };
     if bin.chunks.capacity() == 0 {
@@ -251,7 +251,12 @@ pub(super) fn stock(pool_id: u32, class: usize, chunks: &mut Vec<FreeChunk>) {
 }
 
 /// Makes this thread's cache of a pool if there is none yet. Returns how many chunks of a class to fetch at once.
-pub(super) fn enrol(pool: &Arc<impl CacheOwner + 'static>, pool_id: u32, classes: &Classes, class: usize) -> usize {
+pub(super) fn ensure_cache(
+    pool: &Arc<impl CacheOwner + 'static>,
+    pool_id: u32,
+    classes: &Classes,
+    class: usize,
+) -> usize {
     if pool_id != NO_CACHE && find(pool_id).is_none() && pool.keeps_free_chunks() {
         let cache = Arc::new(ThreadCache::new(classes));
         let owner: Weak<dyn CacheOwner> = Arc::downgrade(pool) as Weak<dyn CacheOwner>;
@@ -264,7 +269,7 @@ pub(super) fn enrol(pool: &Arc<impl CacheOwner + 'static>, pool_id: u32, classes
             Some(())
         });
         if let Ok(Some(())) = entered {
-            pool.admit(cache);
+            pool.add_cache(cache);
         }
     }
     let most = lock(pool_id).filter(|cache| cache.open).map_or(0, |cache| cache.bins[class].most);

@@ -178,6 +178,18 @@ impl Binding {
         self.used_elsewhere = true;
     }
 
+    /// Records a use of the legacy default stream, which no event will follow, if it need not wait for any other: the case of
+    /// programs with one stream. Whether that is so.
+    pub(crate) fn record_sole_use(&mut self, stream: CUstream, access: Access) -> bool {
+        let awaits_readers = access == Access::Write && !self.readers.is_empty();
+        if awaits_readers || (self.reused && !self.is_bound_to(stream)) {
+            return false;
+        }
+        self.record_use(stream);
+        self.record_without_event(access);
+        true
+    }
+
     /// Records that the legacy default stream is about to use the memory, and that no event will follow.
     pub(crate) fn record_without_event(&mut self, access: Access) {
         self.unrecorded = self.unrecorded.max(Some(access));

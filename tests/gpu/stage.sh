@@ -36,7 +36,7 @@ program() { # TITLE COMMAND...
 # Runs several pytest processes that share the test files, since most tests create a CUDA context, which takes a GPU's
 # driver long. After three quarters of the stage's time they are interrupted, and report the failures so far.
 pytests() { # PYTHON
-    local files=(ffi/python/tests/test_*.py) count=$(($(nproc) < 8 ? $(nproc) : 8)) number i part jobs=()
+    local files=(ffi/python/tests/*/test_*.py) count=$(($(nproc) < 8 ? $(nproc) : 8)) number i part jobs=()
     for ((number = 0; number < count; number++)); do
         part=()
         for ((i = number; i < ${#files[@]}; i += count)); do part+=("${files[i]}"); done

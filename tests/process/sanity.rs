@@ -7,8 +7,8 @@
 //! * `basic_with_tokens`, `invalidation_fork_child_gdr_pin_parent_with_tokens`: the tokens belong to GPUDirect RDMA and a
 //!   pinning kernel module. Here nothing is pinned, and there are no tokens.
 //! * The half of `invalidation_access_after_free` that accesses a pointer after the free: safe Rust rejects it at compile
-//!   time (the example of [`vkgdr::Memory::free`]), Python raises (ffi/python/tests/test_freed.py), and the C header
-//!   documents the lifetime of an address.
+//!   time (the example of [`vkgdr::Memory::free`]), Python raises (ffi/python/tests/memory/test_use_after_free.py), and
+//!   the C header documents the lifetime of an address.
 #![expect(unsafe_code, reason = "forks, imports what was exported, and uses pointers as gdrcopy's cases do")]
 
 use std::fs::{File, read_to_string};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use vkgdr::StreamRef;
 
-use crate::block::Block;
 use crate::error::Result;
+use crate::memory_view::MemoryView;
 
 /// A point in a stream's work.
 ///
@@ -75,6 +75,11 @@ impl Event {
         Ok(())
     }
 
+    /// The same as `synchronize`, under pyopencl's name.
+    fn wait(&self, py: Python<'_>) -> Result<()> {
+        self.synchronize(py)
+    }
+
     /// The `CUevent` as a number; 0 for work that was done before the event was created.
     #[getter]
     fn handle(&self) -> usize {
@@ -93,8 +98,8 @@ impl Event {
 
 /// Records an event on a stream.
 #[pyfunction]
-pub(crate) fn record(py: Python<'_>, block: &Block, stream: u64, objects: Vec<Py<PyAny>>) -> Result<Event> {
-    let stream = py.detach(|| block.stream_of_any_context(stream))?;
+pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64, objects: Vec<Py<PyAny>>) -> Result<Event> {
+    let stream = py.detach(|| view.stream_of_any_context(stream))?;
     Event::on(py, stream, objects)
 }
 
@@ -106,13 +111,13 @@ pub(crate) fn complete() -> Event {
 
 /// Makes a stream wait for an event.
 #[pyfunction]
-pub(crate) fn stream_wait(py: Python<'_>, block: &Block, stream: u64, event: &Event) -> Result<()> {
+pub(crate) fn stream_wait(py: Python<'_>, view: &MemoryView, stream: u64, event: &Event) -> Result<()> {
     let Some(event) = &event.event else { return Ok(()) };
-    py.detach(|| Ok(block.stream(stream)?.wait(event)?))
+    py.detach(|| Ok(view.stream(stream)?.wait(event)?))
 }
 
-/// Waits for a stream of the block's context.
+/// Waits for a stream of the view's context.
 #[pyfunction]
-pub(crate) fn stream_synchronize(py: Python<'_>, block: &Block, stream: u64) -> Result<()> {
-    py.detach(|| Ok(block.stream(stream)?.synchronize()?))
+pub(crate) fn stream_synchronize(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<()> {
+    py.detach(|| Ok(view.stream(stream)?.synchronize()?))
 }

@@ -1,43 +1,58 @@
-//! Lookup of memory by address or allocation id, and blocks over memory that other libraries allocated.
+//! Lookup of memory by address or allocation id, and views of memory that other libraries allocated.
 #![forbid(unsafe_code)]
 
 use pyo3::prelude::*;
 
-use crate::block::{Block, NULL_STREAM};
-use crate::error::{Failure, Result, number};
-use crate::shared::Shared;
+use crate::error::{Failure, Result, in_bytes, number};
+use crate::memory_view::{MemoryView, NULL_STREAM};
+use crate::storage::Allocation;
 
-/// A block over `size` bytes at a device address; None unless they lie in one live allocation of this package.
+/// A view of `size` bytes at a device address; None if none of them lies in memory of this package. An error if only a
+/// part of them does.
 #[pyfunction]
-pub(crate) fn find_device(address: u64, size: usize) -> Option<Block> {
-    Shared::find_device(address, size).and_then(|found| Block::found(found, size, false))
+pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
+    if let Some(found) = Allocation::find_device(address, size) {
+        return Ok(MemoryView::found(found, size, false));
+    }
+    let Some((used, offset)) = Allocation::overlapping(address, size) else { return Ok(None) };
+    let whole = used.allocation().len;
+    if MemoryView::found((used, 0), whole, false).is_none() {
+        return Ok(None);
+    }
+    Err(match offset {
+        Some(offset) => vkgdr::Error::OutOfRange { offset, len: size, size: whole }.into(),
+        None => Failure::Invalid(format!(
+            "the range of {} at device address {address:#x} begins before memory of vkgdr and ends within it",
+            in_bytes(size)
+        )),
+    })
 }
 
-/// A block over `size` bytes at a host address; None unless they lie in one live allocation of this package.
+/// A view of `size` bytes at a host address; None unless they lie in one live allocation of this package.
 #[pyfunction]
-pub(crate) fn find_host(address: usize, size: usize) -> Option<Block> {
-    Shared::find_host(address, size).and_then(|found| Block::found(found, size, false))
+pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
+    Allocation::find_host(address, size).and_then(|found| MemoryView::found(found, size, false))
 }
 
-/// A block over the whole allocation with this id.
+/// A view of the whole allocation with this id.
 #[pyfunction]
-pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<Block>> {
+pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     let id = number(id, "a memory handle")?;
-    Ok(Shared::find(id).and_then(|used| {
-        let len = used.shared().len;
-        Block::found((used, 0), len, false)
+    Ok(Allocation::find(id).and_then(|used| {
+        let len = used.allocation().len;
+        MemoryView::found((used, 0), len, false)
     }))
 }
 
 /// The CUDA device of an address, queried in the context of `within`, or in the current context.
-fn device_of(address: u64, within: Option<&Block>) -> Result<Option<i32>> {
+fn device_of(address: u64, within: Option<&MemoryView>) -> Result<Option<i32>> {
     Ok(match within {
-        Some(block) => block.stream(NULL_STREAM)?.pointer_device(address)?,
+        Some(view) => view.stream(NULL_STREAM)?.pointer_device(address)?,
         None => vkgdr::pointer_device(address)?,
     })
 }
 
-/// A block over device memory that another library allocated and that `keep` keeps alive.
+/// A view of device memory that another library allocated and that `keep` keeps alive.
 #[pyfunction]
 #[pyo3(signature = (device_ptr, size, readonly, keep, within = None))]
 pub(crate) fn foreign(
@@ -45,18 +60,27 @@ pub(crate) fn foreign(
     size: usize,
     readonly: bool,
     keep: Py<PyAny>,
-    within: Option<&Block>,
-) -> Result<Block> {
+    within: Option<&MemoryView>,
+) -> Result<MemoryView> {
+    // Before the driver is asked, which needs a context.
+    if size > 0 && device_ptr == 0 {
+        return Err(Failure::Invalid(format!("the null pointer is not the address of {}", in_bytes(size))));
+    }
+    if device_ptr.checked_add(size as u64).is_none() {
+        let text =
+            format!("the range of {} at device address {device_ptr:#x} exceeds the address space", in_bytes(size));
+        return Err(Failure::Invalid(text));
+    }
     let device = if size == 0 { Some(0) } else { device_of(device_ptr, within)? };
     let Some(device) = device else {
         return Err(Failure::Invalid(format!("{device_ptr:#x} is not the address of CUDA device memory")));
     };
-    Ok(Block::foreign(device, device_ptr, size, readonly, keep))
+    Ok(MemoryView::foreign(device, device_ptr, size, readonly, keep))
 }
 
 /// The CUDA device of an address; None for host addresses and addresses unknown to CUDA.
 #[pyfunction]
 #[pyo3(signature = (address, within = None))]
-pub(crate) fn pointer_device(address: u64, within: Option<&Block>) -> Result<Option<i32>> {
+pub(crate) fn pointer_device(address: u64, within: Option<&MemoryView>) -> Result<Option<i32>> {
     device_of(address, within)
 }

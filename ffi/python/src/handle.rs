@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::error::{Failure, Result, Size, number};
-use crate::shared::Shared;
+use crate::storage::Allocation;
 
 /// An opened GPU; the native half of the Python class `Vkgdr`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
@@ -49,7 +49,12 @@ fn open_flags(flags: &Bound<'_, PyAny>) -> PyResult<OpenFlags> {
 impl Handle {
     fn new(open: impl FnOnce() -> vkgdr::Result<Vkgdr> + Send, py: Python<'_>) -> Result<Self> {
         let gpu = py.detach(open)?;
-        Ok(Self { gpu: RwLock::new(Some(gpu)) })
+        Ok(Self::of(gpu))
+    }
+
+    /// A handle of a GPU that is open already.
+    pub(crate) const fn of(gpu: Vkgdr) -> Self {
+        Self { gpu: RwLock::new(Some(gpu)) }
     }
 
     /// The crate's handle, or the error that this one was closed.
@@ -160,13 +165,14 @@ impl Handle {
     /// Live allocations of this package on this GPU, pending releases, and copy statistics.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
-        let mine: Vec<_> = Shared::all().into_iter().filter(|shared| shared.device == gpu.device()).collect();
+        let mine: Vec<_> =
+            Allocation::all().into_iter().filter(|allocation| allocation.device == gpu.device()).collect();
         let stats = PyDict::new(py);
         stats.set_item("live_allocations", mine.len())?;
-        stats.set_item("live_bytes", mine.iter().map(|shared| shared.len).sum::<usize>())?;
+        stats.set_item("live_bytes", mine.iter().map(|allocation| allocation.len).sum::<usize>())?;
         for kind in MemoryKind::ALL {
-            let of_kind = mine.iter().filter(|shared| shared.kind == kind);
-            stats.set_item(format!("{kind}_bytes"), of_kind.map(|shared| shared.len).sum::<usize>())?;
+            let of_kind = mine.iter().filter(|allocation| allocation.kind == kind);
+            stats.set_item(format!("{kind}_bytes"), of_kind.map(|allocation| allocation.len).sum::<usize>())?;
         }
         stats.set_item("pending_releases", gpu.pending_releases())?;
         let copies = gpu.copy_stats();

@@ -1,11 +1,10 @@
 //! The extension module `vkgdr._vkgdr`: the parts of the Python package that need a C type or native speed.
 //!
 //! The public classes are written in Python, in the package around this module. A memory object holds a
-//! `block::Block`, a range of a `shared::Shared` allocation; `base::Base` gives memory objects the protocols and the
+//! `memory_view::MemoryView`, a range of a `storage::Allocation`; `base::Base` gives memory objects the protocols and the
 //! accessors that must be fast. The thread detaches from the interpreter around driver calls and long copies.
 
 mod base;
-mod block;
 mod buffer;
 mod dlpack;
 mod error;
@@ -14,10 +13,12 @@ mod find;
 mod handle;
 mod heap;
 mod host_buffer;
+mod host_view;
 mod logging;
+mod memory_view;
 mod pool;
 mod registry;
-mod shared;
+mod storage;
 mod transfer;
 
 use pyo3::prelude::*;
@@ -30,8 +31,6 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::base::Base;
     #[pymodule_export]
-    use crate::block::Block;
-    #[pymodule_export]
     use crate::dlpack::dlpack_import;
     #[pymodule_export]
     use crate::event::{Event, complete, record, stream_synchronize, stream_wait};
@@ -41,6 +40,10 @@ mod _vkgdr {
     use crate::handle::{Handle, MemoryInfo, MemoryType, device_count, driver_version};
     #[pymodule_export]
     use crate::host_buffer::HostBuffer;
+    #[pymodule_export]
+    use crate::host_view::HostView;
+    #[pymodule_export]
+    use crate::memory_view::MemoryView;
     #[pymodule_export]
     use crate::pool::Pool;
     #[pymodule_export]

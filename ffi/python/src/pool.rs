@@ -1,25 +1,68 @@
-//! `Pool`: chunks of large blocks for small allocations.
-#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+//! `Pool`: the native base of the Python class `vkgdr.pool.Pool`, which lends chunks of large blocks.
+#![expect(unsafe_code, reason = "uses streams that the caller owns, and creates objects of Python classes")]
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 use pyo3::prelude::*;
-use vkgdr::{Error, Memory, PoolOptions};
+use pyo3::types::{PyTuple, PyType};
+use pyo3::{PyTraverseError, PyVisit, ffi, intern};
+use vkgdr::{Error, PoolMemory, PoolOptions};
 
-use crate::block::{Block, raw_stream};
-use crate::error::{Result, Size};
+use crate::error::{Failure, Result, Size};
 use crate::handle;
-use crate::shared::pools_give_back;
+use crate::memory_view::{MemoryView, raw_stream};
+use crate::storage::{Lease, pools_give_back};
 
-/// The native half of the Python class `Pool`.
-#[pyclass(frozen, module = "vkgdr._vkgdr")]
+/// The native base class of pools. Opened by `__init__` of the Python class.
+#[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
 pub(crate) struct Pool {
-    pool: vkgdr::Pool,
+    open: OnceLock<Open>,
 }
 
-impl Pool {
-    /// Wraps memory of the pool: a chunk, or a dedicated allocation if it is larger than the largest chunk.
-    fn block(&self, memory: Memory) -> Block {
-        if self.pool.piece_len(memory.len()).is_some() { Block::pooled(memory) } else { Block::unpooled(memory) }
+struct Open {
+    pool: vkgdr::Pool,
+    /// The Python object `Vkgdr`.
+    owner: Py<PyAny>,
+    /// The stream that memory is bound to, with the object that keeps it alive.
+    stream: Option<(u64, Py<PyAny>)>,
+    /// The class of allocated memory, and its `__new__`.
+    class: Py<PyType>,
+    new: ffi::newfunc,
+}
+
+impl Open {
+    /// Allocates a view of `size` bytes, bound to the pool's stream if it has one.
+    fn take(&self, py: Python<'_>, size: usize) -> Result<MemoryView> {
+        let Some((handle, keep)) = &self.stream else {
+            return Ok(self.view(py, py.detach(|| self.pool.allocate(size))?));
+        };
+        // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
+        let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(*handle)) })?;
+        let view = self.view(py, memory);
+        view.live()?.keep(keep.clone_ref(py));
+        Ok(view)
     }
+
+    /// Wraps memory of the pool: a chunk, or a dedicated allocation if it is larger than the largest chunk.
+    fn view(&self, py: Python<'_>, memory: PoolMemory) -> MemoryView {
+        let owner = self.owner.clone_ref(py);
+        if self.pool.piece_len(memory.len()).is_some() {
+            MemoryView::pooled(memory, owner)
+        } else {
+            MemoryView::dedicated(Lease::Pooled(memory), owner)
+        }
+    }
+}
+
+/// The native `__new__` of a Python class.
+fn new_of(class: &Bound<'_, PyType>) -> Result<ffi::newfunc> {
+    // SAFETY: a live class.
+    let slot = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_new) };
+    // SAFETY: the slot holds a function of this type, or null, which is `None`.
+    let new = unsafe { std::mem::transmute::<*mut c_void, Option<ffi::newfunc>>(slot) };
+    new.ok_or_else(|| Failure::Invalid("the class cannot be instantiated".into()))
 }
 
 /// Replaces the name of a pool option in an error by that of `vkgdr.pool.Pool`'s parameter.
@@ -33,74 +76,140 @@ fn by_pythons_names(error: Error) -> Error {
     Error::PoolOption { option, value, allowed }
 }
 
+impl Pool {
+    fn open(&self) -> Result<&Open> {
+        self.open.get().ok_or(Failure::Gone("the pool was never created"))
+    }
+}
+
 #[pymethods]
 impl Pool {
-    /// Creates a pool in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none.
     #[new]
-    fn new(
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
+        Self { open: OnceLock::new() }
+    }
+
+    /// Creates the pool in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none.
+    #[expect(clippy::too_many_arguments, reason = "the options of a pool")]
+    fn _open(
+        &self,
         owner: &Bound<'_, PyAny>,
         kind: &str,
         block_size: Size,
         largest_piece: Size,
         leading_bits: u32,
         alignment: Size,
-    ) -> Result<Self> {
+        stream: Option<(u64, Py<PyAny>)>,
+        class_: Py<PyType>,
+    ) -> Result<()> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let options = PoolOptions::new(handle::kind(kind)?)
             .block_len(block_size.0)
             .largest_piece(largest_piece.0)
             .leading_bits(leading_bits)
             .alignment(alignment.0);
-        Ok(Self { pool: py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)? })
+        let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)?;
+        let new = new_of(class_.bind(py))?;
+        let open = Open { pool, owner: owner.clone().unbind(), stream, class: class_, new };
+        self.open.set(open).map_err(|_| Failure::Invalid("the pool was created already".into()))
     }
 
-    /// Allocates `size` bytes, bound to a stream if one is given; the memory keeps the stream's object alive.
-    fn allocate(&self, py: Python<'_>, size: Size, stream: Option<(u64, Py<PyAny>)>) -> Result<Block> {
-        let Some((handle, keep)) = stream else {
-            let memory = py.detach(|| self.pool.allocate(size.0))?;
-            return Ok(self.block(memory.into()));
-        };
-        // SAFETY: the block keeps the stream's object alive; for a bare handle that is the caller's obligation.
-        let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size.0, raw_stream(handle)) })?;
-        let block = self.block(memory.into());
-        block.live()?.keep(keep);
-        Ok(block)
+    /// Allocates a chunk as the native half of a memory object of another class.
+    fn _take(&self, py: Python<'_>, size: Size) -> Result<MemoryView> {
+        self.open()?.take(py, size.0)
     }
 
-    fn trim(&self, py: Python<'_>, keep: Size) -> usize {
-        py.detach(|| self.pool.trim(keep.0))
+    /// Allocate memory. Its contents are undefined.
+    ///
+    /// Parameters
+    /// ----------
+    /// size : int
+    ///     The number of bytes, at least 1.
+    ///
+    /// Raises
+    /// ------
+    /// AllocationError
+    ///     Memory is exhausted, even after unused blocks were freed.
+    /// InvalidArgumentError
+    ///     The size is 0.
+    fn allocate<'py>(&self, py: Python<'py>, size: Size) -> Result<Bound<'py, PyAny>> {
+        let open = self.open()?;
+        let view = Bound::new(py, open.take(py, size.0)?)?;
+        // Not through the attribute `__new__`, whose lookup and checks this skips.
+        let (class, arguments) = (open.class.bind(py).as_type_ptr(), PyTuple::empty(py));
+        // SAFETY: this thread is attached, and the function is the class's own.
+        let memory = unsafe { (open.new)(class, arguments.as_ptr(), null_mut()) };
+        // SAFETY: a new reference, or null with an exception set.
+        let memory = unsafe { Bound::from_owned_ptr_or_err(py, memory) }?;
+        memory.setattr(intern!(py, "_view"), view)?;
+        Ok(memory)
     }
 
-    fn free_held(&self, py: Python<'_>) {
-        py.detach(|| self.pool.free_held());
+    /// Return unused blocks to the drivers until at most `keep` bytes are managed.
+    ///
+    /// Does not wait: memory that the device may still use is kept.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The number of bytes returned.
+    #[pyo3(signature = (keep = Size(0)), text_signature = "($self, keep=0)")]
+    fn trim(&self, py: Python<'_>, keep: Size) -> Result<usize> {
+        let pool = &self.open()?.pool;
+        Ok(py.detach(|| pool.trim(keep.0)))
     }
 
-    fn stop_holding(&self, py: Python<'_>) {
+    /// Wait for the context, and return all unused blocks to the drivers.
+    fn free_held(&self, py: Python<'_>) -> Result<()> {
+        let pool = &self.open()?.pool;
+        py.detach(|| pool.free_held());
+        Ok(())
+    }
+
+    /// Return all unused blocks, and from now on return each block as soon as it is unused.
+    fn stop_holding(&self, py: Python<'_>) -> Result<()> {
+        let pool = &self.open()?.pool;
         pools_give_back();
-        py.detach(|| self.pool.stop_holding());
+        py.detach(|| pool.stop_holding());
+        Ok(())
     }
 
+    /// The number of free chunks, including pending ones that wait for the device.
     #[getter]
-    fn held_blocks(&self) -> usize {
-        self.pool.free_chunks()
+    fn held_blocks(&self) -> Result<usize> {
+        Ok(self.open()?.pool.free_chunks())
     }
 
+    /// The number of chunks in use.
     #[getter]
-    fn active_blocks(&self) -> usize {
-        self.pool.used_chunks()
+    fn active_blocks(&self) -> Result<usize> {
+        Ok(self.open()?.pool.used_chunks())
     }
 
+    /// The bytes that the pool has allocated from the drivers.
     #[getter]
-    fn managed_bytes(&self) -> usize {
-        self.pool.managed_bytes()
+    fn managed_bytes(&self) -> Result<usize> {
+        Ok(self.open()?.pool.managed_bytes())
     }
 
+    /// The bytes in use, as requested.
     #[getter]
-    fn active_bytes(&self) -> usize {
-        self.pool.active_bytes()
+    fn active_bytes(&self) -> Result<usize> {
+        Ok(self.open()?.pool.active_bytes())
     }
 
-    fn piece_size(&self, size: Size) -> Option<usize> {
-        self.pool.piece_len(size.0)
+    /// The bytes that a chunk of a size occupies; None for 0, and for sizes that are dedicated allocations.
+    fn _piece_size(&self, size: Size) -> Result<Option<usize>> {
+        Ok(self.open()?.pool.piece_len(size.0))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        let Some(open) = self.open.get() else { return Ok(()) };
+        visit.call(&open.owner)?;
+        if let Some((_, keep)) = &open.stream {
+            visit.call(keep)?;
+        }
+        visit.call(&open.class)
     }
 }

@@ -5,10 +5,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 
-use crate::block::Block;
 use crate::error::{Failure, Result, in_bytes};
 use crate::host_buffer::HostBuffer;
-use crate::shared::Backing;
+use crate::memory_view::MemoryView;
+use crate::storage::Storage;
 
 /// Offset of a copy within a side, row pitch and slice pitch, in bytes.
 type Layout = (usize, usize, usize);
@@ -18,38 +18,38 @@ type Extent = (usize, usize, usize);
 
 /// One side of a copy.
 enum Side<'a, 'py> {
-    Device(&'a Bound<'py, Block>),
+    Device(&'a Bound<'py, MemoryView>),
     Host(&'a Bound<'py, HostBuffer>),
 }
 
 impl<'a, 'py> Side<'a, 'py> {
     fn of(object: &'a Bound<'py, PyAny>) -> Result<Self> {
-        if let Ok(block) = object.cast::<Block>() {
-            return Ok(Self::Device(block));
+        if let Ok(view) = object.cast::<MemoryView>() {
+            return Ok(Self::Device(view));
         }
         match object.cast::<HostBuffer>() {
             Ok(buffer) => Ok(Self::Host(buffer)),
-            Err(_) => Err(PyTypeError::new_err("both sides of a copy must be a Block or a HostBuffer").into()),
+            Err(_) => Err(PyTypeError::new_err("both sides of a copy must be a MemoryView or a HostBuffer").into()),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::Device(block) => block.get().len(),
+            Self::Device(view) => view.get().len(),
             Self::Host(buffer) => buffer.get().len(),
         }
     }
 
-    fn block(&self) -> Option<&'a Block> {
+    fn view(&self) -> Option<&'a MemoryView> {
         match self {
-            Self::Device(block) => Some(block.get()),
+            Self::Device(view) => Some(view.get()),
             Self::Host(_) => None,
         }
     }
 
     fn check_writable(&self) -> Result<()> {
         let readonly = match self {
-            Self::Device(block) => block.get().is_readonly(),
+            Self::Device(view) => view.get().is_readonly(),
             Self::Host(buffer) => !buffer.get().is_writable(),
         };
         if readonly { Err(Failure::Invalid("the destination is read-only".into())) } else { Ok(()) }
@@ -57,7 +57,7 @@ impl<'a, 'py> Side<'a, 'py> {
 
     fn place(&self, (offset, row_pitch, slice_pitch): Layout) -> Result<CopySide> {
         let place = match self {
-            Self::Device(block) => Place::Device(block.get().device_address()? + offset as u64),
+            Self::Device(view) => Place::Device(view.get().device_address()? + offset as u64),
             Self::Host(buffer) => Place::Host(buffer.get().address().wrapping_add(offset)),
         };
         Ok(CopySide { place, row_pitch, slice_pitch })
@@ -125,10 +125,10 @@ fn check_overlap(
     layout: Layout,
     extent: Extent,
 ) -> Result<()> {
-    let (Some(a), Some(b)) = (to.block(), from.block()) else { return Ok(()) };
+    let (Some(a), Some(b)) = (to.view(), from.view()) else { return Ok(()) };
     let base = a.device_address()?.min(b.device_address()?);
-    let at = |block: &Block, layout: Layout| -> Result<Layout> {
-        let distance = usize::try_from(block.device_address()? - base).unwrap_or(usize::MAX / 2);
+    let at = |view: &MemoryView, layout: Layout| -> Result<Layout> {
+        let distance = usize::try_from(view.device_address()? - base).unwrap_or(usize::MAX / 2);
         Ok((distance + layout.0, layout.1, layout.2))
     };
     let (to_layout, layout) = (at(a, to_layout)?, at(b, layout)?);
@@ -160,17 +160,16 @@ pub(crate) fn copy(
     check_layout("destination", &to, to_layout, extent)?;
     check_layout("source", &from, from_layout, extent)?;
     check_overlap(&to, to_layout, &from, from_layout, extent)?;
-    let blocks: Vec<&Block> = [to.block(), from.block()].into_iter().flatten().collect();
+    let views: Vec<&MemoryView> = [to.view(), from.view()].into_iter().flatten().collect();
     // Keeps the memory, even from a forced free, until the copy is submitted; its release then waits for the copy.
-    let held: Vec<Backing> = blocks.iter().map(|block| block.live()?.backing()).collect::<Result<_>>()?;
+    let held: Vec<Storage> = views.iter().map(|view| view.live()?.storage()).collect::<Result<_>>()?;
     let (target, source) = (to.place(to_layout)?, from.place(from_layout)?);
-    let crossing = other_context(to.block(), from.block())?;
-    if let (Some(_), Some(source)) = (crossing, from.block()) {
+    let crossing = other_context(to.view(), from.view())?;
+    if let (Some(_), Some(source)) = (crossing, from.view()) {
         // A destroyed context must not reach the driver.
         source.check_context()?;
     }
-    let Some(&lead) = blocks.iter().find(|block| matches!(block.context_address(), Ok(Some(_)))).or(blocks.first())
-    else {
+    let Some(&lead) = views.iter().find(|view| matches!(view.context_address(), Ok(Some(_)))).or(views.first()) else {
         return Err(PyTypeError::new_err("neither side is device memory").into());
     };
     let extent = CopyExtent { width: extent.0, height: extent.1, depth: extent.2 };
@@ -190,17 +189,17 @@ pub(crate) fn copy(
 }
 
 /// Records the use before an unawaited operation is submitted: a call that fails may still have submitted work.
-fn begin(queue: StreamRef, held: &[Backing], wait: bool) {
+fn begin(queue: StreamRef, held: &[Storage], wait: bool) {
     if !wait {
-        held.iter().for_each(|backing| backing.note_use(queue));
+        held.iter().for_each(|storage| storage.note_use(queue));
     }
 }
 
 /// Waits for the operation if asked to. Records the use if submitting or waiting failed: the work may be pending.
-fn end(queue: StreamRef, held: &[Backing], wait: bool, queued: Result<()>) -> Result<()> {
+fn end(queue: StreamRef, held: &[Storage], wait: bool, queued: Result<()>) -> Result<()> {
     let done = queued.and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
     if done.is_err() {
-        held.iter().for_each(|backing| backing.note_use(queue));
+        held.iter().for_each(|storage| storage.note_use(queue));
     }
     done
 }
@@ -212,7 +211,7 @@ struct Sent(CopySide);
 unsafe impl Send for Sent {}
 
 /// The source's context, if it differs from the destination's.
-fn other_context(to: Option<&Block>, from: Option<&Block>) -> Result<Option<usize>> {
+fn other_context(to: Option<&MemoryView>, from: Option<&MemoryView>) -> Result<Option<usize>> {
     let (Some(to), Some(from)) = (to, from) else { return Ok(None) };
     let (to, from) = (to.context_address()?, from.context_address()?);
     Ok(from.filter(|from| to.is_some_and(|to| to != *from)))
@@ -229,22 +228,22 @@ fn between_contexts(queue: StreamRef, to: CopySide, from: CopySide, context: usi
 
 /// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. With `wait`, waits for the stream.
 #[pyfunction]
-#[pyo3(signature = (block, offset, pattern, count, stream, wait = false))]
+#[pyo3(signature = (view, offset, pattern, count, stream, wait = false))]
 pub(crate) fn fill(
     py: Python<'_>,
-    block: &Block,
+    view: &MemoryView,
     offset: usize,
     pattern: &[u8],
     count: usize,
     stream: u64,
     wait: bool,
 ) -> Result<()> {
-    if block.is_readonly() {
+    if view.is_readonly() {
         return Err(Failure::Invalid("the destination is read-only".into()));
     }
     let len = count.saturating_mul(pattern.len());
-    block.range(offset, Some(len))?;
-    let to = block.device_address()? + offset as u64;
+    view.range(offset, Some(len))?;
+    let to = view.device_address()? + offset as u64;
     let width = pattern.len() as u64;
     if width > 0 && !to.is_multiple_of(width) {
         return Err(Failure::Invalid(format!(
@@ -252,10 +251,10 @@ pub(crate) fn fill(
             in_bytes(pattern.len())
         )));
     }
-    let held = block.live()?.backing()?;
+    let held = view.live()?.storage()?;
     py.detach(move || {
         let held = [held];
-        let queue = block.stream(stream)?;
+        let queue = view.stream(stream)?;
         begin(queue, &held, wait);
         let queued = match *pattern {
             // SAFETY: the range was checked, and the memory's release waits for the stream.

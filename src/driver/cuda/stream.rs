@@ -28,7 +28,7 @@ impl Cuda {
     /// Runs `work` in relaxed capture mode: its calls are not part of any stream capture. While a capture in global
     /// mode is active, CUDA would otherwise refuse some of them and invalidate the capture
     /// (`cuThreadExchangeStreamCaptureMode`).
-    pub(crate) fn beside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn outside_captures<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut mode = CAPTURE_MODE_RELAXED;
         let exchange = |mode: &mut c_uint| {
             let exchange = self.table.cuThreadExchangeStreamCaptureMode?;

@@ -13,11 +13,12 @@ use super::abi::{
     CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
     VERSIONED,
 };
-use crate::base::{Base, block_of};
-use crate::block::{Block, as_address};
+use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::heap::zeroes;
-use crate::shared::{Shared, Use};
+use crate::host_view::HostView;
+use crate::memory_view::{MemoryView, as_address};
+use crate::storage::{Allocation, Lease, Use};
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
@@ -52,7 +53,7 @@ struct Contents {
 impl Base {
     /// The device of `__dlpack__`: `(kDLCUDA, device number)`.
     fn __dlpack_device__(slf: &Bound<'_, Self>) -> Result<(c_int, i32)> {
-        Ok((CUDA, block_of(slf)?.get().live()?.device))
+        Ok((CUDA, view_of(slf)?.get().live()?.device))
     }
 
     /// The bytes as a DLPack capsule.
@@ -66,12 +67,12 @@ impl Base {
         dl_device: Option<(c_int, c_int)>,
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyAny>> {
-        let (py, block) = (slf.py(), block_of(slf)?);
-        let block = block.get();
-        let here = block.live()?.device;
+        let (py, view) = (slf.py(), view_of(slf)?);
+        let view = view.get();
+        let here = view.live()?.device;
         let contents = match dl_device.unwrap_or((CUDA, here)) {
-            (CUDA, id) if id == here => on_device(py, block, stream, copy == Some(true))?,
-            (CPU, 0) => on_host(py, block, stream, copy)?,
+            (CUDA, id) if id == here => on_device(py, view, stream, copy == Some(true))?,
+            (CPU, 0) => on_host(py, view, stream, copy)?,
             (kind, id) => {
                 let text =
                     format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
@@ -82,8 +83,35 @@ impl Base {
     }
 }
 
+#[pymethods]
+impl HostView {
+    /// The device of `__dlpack__`: `(kDLCPU, 0)`.
+    #[staticmethod]
+    fn __dlpack_device__() -> (c_int, i32) {
+        (CPU, 0)
+    }
+
+    /// The bytes as a DLPack capsule, after the bound stream's work.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<i64>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(c_int, c_int)>,
+        copy: Option<bool>,
+    ) -> Result<Bound<'py, PyAny>> {
+        if let Some((kind, id)) = dl_device.filter(|&device| device != (CPU, 0)) {
+            let text = format!("a host view is on DLPack device (1, 0), the CPU, not on ({kind}, {id})");
+            return Err(Failure::Buffer(text));
+        }
+        let contents = on_host(py, self.view(), stream, copy)?;
+        capsule(py, contents, max_version.is_some_and(|(major, _)| major >= 1))
+    }
+}
+
 /// The device view, ordered before later work on the consumer's stream.
-fn on_device(py: Python<'_>, block: &Block, stream: Option<i64>, copy: bool) -> Result<Contents> {
+fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool) -> Result<Contents> {
     let consumer = match stream {
         Some(-1) => None,
         None => Some(1),
@@ -92,61 +120,61 @@ fn on_device(py: Python<'_>, block: &Block, stream: Option<i64>, copy: bool) -> 
             Some(u64::try_from(other).map_err(|_| PyValueError::new_err(format!("{other} is not a CUDA stream")))?)
         }
     };
-    let device = Device { kind: CUDA, id: block.live()?.device };
-    let readonly = if block.is_readonly() { READ_ONLY } else { 0 };
+    let device = Device { kind: CUDA, id: view.live()?.device };
+    let readonly = if view.is_readonly() { READ_ONLY } else { 0 };
     if copy {
-        return copy_on_device(py, block, consumer.unwrap_or(1), device);
+        return copy_on_device(py, view, consumer.unwrap_or(1), device);
     }
-    if let (Some(consumer), Some(bound)) = (consumer, block.bound_handle()?)
+    if let (Some(consumer), Some(bound)) = (consumer, view.bound_handle()?)
         && consumer != bound
     {
-        py.detach(|| order(block, bound, consumer))?;
+        py.detach(|| order(view, bound, consumer))?;
     }
-    let owner = Owner::Memory { _used: block.join()? };
+    let owner = Owner::Memory { _used: view.join()? };
     // A device address: provenance does not matter.
-    let address = as_address(block.device_address()?);
-    Ok(Contents { address, len: block.len(), device, flags: readonly, owner })
+    let address = as_address(view.device_address()?);
+    Ok(Contents { address, len: view.len(), device, flags: readonly, owner })
 }
 
 /// Makes the consumer's stream wait for the work submitted to the bound one.
-fn order(block: &Block, bound: u64, consumer: u64) -> Result<()> {
-    let event = block.stream(bound)?.record()?;
-    let follower = block.stream_of_any_context(consumer)?;
+fn order(view: &MemoryView, bound: u64, consumer: u64) -> Result<()> {
+    let event = view.stream(bound)?.record()?;
+    let follower = view.stream_of_any_context(consumer)?;
     follower.wait(&event)?;
-    block.note_use(follower)
+    view.note_use(follower)
 }
 
-fn copy_on_device(py: Python<'_>, block: &Block, stream: u64, device: Device) -> Result<Contents> {
-    let (from, len) = (block.device_address()?, block.len());
-    let source = block.join()?;
+fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {
+    let (from, len) = (view.device_address()?, view.len());
+    let source = view.join()?;
     let used = py.detach(|| -> Result<Use> {
-        let backing = source.shared().backing()?;
-        let original = backing.ours()?;
+        let storage = source.allocation().storage()?;
+        let original = storage.ours()?;
         original.wait_for_stream()?;
         let memory = Memory::allocate(original.owner(), len, original.kind())?;
         let to = CopySide::linear(Place::Device(memory.device_ptr()));
         let from = CopySide::linear(Place::Device(from));
-        let queue = block.stream(stream)?;
+        let queue = view.stream(stream)?;
         // SAFETY: both ranges have `len` bytes, and both allocations live until the copy is done.
         unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
         queue.synchronize()?;
-        Ok(Shared::ours(memory))
+        Ok(Allocation::dedicated(Lease::Dedicated(memory)))
     })?;
-    let address = as_address(used.shared().device_ptr()?);
+    let address = as_address(used.allocation().device_ptr()?);
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Memory { _used: used } })
 }
 
 /// The host view or a host copy, after the bound stream's work.
-fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool>) -> Result<Contents> {
+fn on_host(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: Option<bool>) -> Result<Contents> {
     if let Some(stream) = stream {
         return Err(PyValueError::new_err(format!("the CPU has no streams: stream must be None, not {stream}")).into());
     }
     let device = Device { kind: CPU, id: 0 };
-    let (len, used) = (block.len(), block.join()?);
-    let visible = block.host_address()?;
+    let (len, used) = (view.len(), view.join()?);
+    let visible = view.host_address()?;
     let copy = match (visible, copy) {
         (None, Some(false)) => {
-            let kind = block.live()?.kind;
+            let kind = view.live()?.kind;
             return Err(Failure::Buffer(format!(
                 "{kind} memory has no host view: copy=False is impossible on the CPU"
             )));
@@ -154,25 +182,25 @@ fn on_host(py: Python<'_>, block: &Block, stream: Option<i64>, copy: Option<bool
         (None, _) => true,
         (Some(_), copy) => copy == Some(true),
     };
-    block.wait_for_bound(py)?;
+    view.wait_for_bound(py)?;
     if let Some(address) = visible
         && !copy
     {
-        block.invalidate_range(py, 0, None)?;
-        let flags = if block.is_readonly() { READ_ONLY } else { 0 };
+        view.invalidate_range(py, 0, None)?;
+        let flags = if view.is_readonly() { READ_ONLY } else { 0 };
         return Ok(Contents { address, len, device, flags, owner: Owner::Memory { _used: used } });
     }
     let mut bytes = zeroes::<u64>(len.div_ceil(8))?.into_boxed_slice();
     let target = bytes.as_mut_ptr().expose_provenance();
-    py.detach(|| copy_to_host(block, target, len))?;
+    py.detach(|| copy_to_host(view, target, len))?;
     Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
 }
 
-/// Copies a whole block to host memory at `target` with CUDA, and waits.
-fn copy_to_host(block: &Block, target: usize, len: usize) -> Result<()> {
-    let queue = block.stream(block.bound_handle()?.unwrap_or(0))?;
+/// Copies a whole view to host memory at `target` with CUDA, and waits.
+fn copy_to_host(view: &MemoryView, target: usize, len: usize) -> Result<()> {
+    let queue = view.stream(view.bound_handle()?.unwrap_or(0))?;
     let to = CopySide::linear(Place::Host(with_exposed_provenance_mut(target)));
-    let from = CopySide::linear(Place::Device(block.device_address()?));
+    let from = CopySide::linear(Place::Device(view.device_address()?));
     // SAFETY: the caller has `len` bytes at `target` and keeps them until the copy is done.
     unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
     Ok(queue.synchronize()?)

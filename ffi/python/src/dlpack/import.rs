@@ -12,9 +12,9 @@ use super::abi::{
     CUDA, LEGACY, LEGACY_USED, Managed, ManagedVersioned, READ_ONLY, Tensor, VERSION, VERSIONED, VERSIONED_USED,
 };
 use super::export;
-use crate::block::Block;
 use crate::error::{Failure, Result, in_bytes};
-use crate::shared::Shared;
+use crate::find::find_device;
+use crate::memory_view::MemoryView;
 
 /// A tensor taken from its capsule.
 enum Taken {
@@ -83,14 +83,14 @@ fn rename(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<()> {
     }
 }
 
-/// Takes a CUDA tensor from a capsule, as a block over its bytes: a range of our memory if it lies in one.
+/// Takes a CUDA tensor from a capsule, as a view of its bytes: a range of our memory if it lies in one.
 #[pyfunction]
-pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
+pub(crate) fn dlpack_import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     // Two threads must not take the same tensor.
     with_critical_section(capsule, || import(capsule))
 }
 
-fn import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
+fn import(capsule: &Bound<'_, PyAny>) -> Result<MemoryView> {
     let (tensor, taken, readonly, used) = if let Some(managed) = peek::<ManagedVersioned>(capsule, VERSIONED) {
         // SAFETY: the tensor lives while the capsule does; the version is the first field in every version.
         let version = unsafe { (*managed).version };
@@ -126,11 +126,12 @@ fn import(capsule: &Bound<'_, PyAny>) -> Result<Block> {
     let device = tensor.device.id;
     rename(capsule, used)?;
     let keep = Py::new(capsule.py(), Tensors(taken))?;
-    if let Some(block) = Shared::find_device(address, len).and_then(|found| Block::found(found, len, readonly)) {
+    if let Some(view) = find_device(address, len)? {
+        let view = if readonly { view.readonly() } else { view };
         // Another library may reuse the bytes once its tensor is deleted; our own tensors hold a use already.
-        return Ok(if ours { block } else { block.with(keep.into_any()) });
+        return Ok(if ours { view } else { view.with(keep.into_any()) });
     }
-    Ok(Block::foreign(device, address, len, readonly, keep.into_any()))
+    Ok(MemoryView::foreign(device, address, len, readonly, keep.into_any()))
 }
 
 /// The number of bytes of a tensor in C order.

@@ -1,0 +1,91 @@
+"""GPU memory that the CPU reads and writes through a plain pointer.
+
+Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU; CUDA imports it. The host pointer and the device
+pointer address the same bytes.
+
+* `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
+* ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
+* `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays; `vkgdr.memory` and
+  `vkgdr.Buffer` have the methods of dpctl and RMM, `vkgdr.ops` the copies and fills of pyopencl.
+* ``python -m vkgdr`` prints the GPUs, and the reason if one cannot be opened.
+"""
+
+from __future__ import annotations
+
+from vkgdr._device import OpenFlags, Vkgdr
+from vkgdr._errors import (
+    AllocationError,
+    FreedError,
+    InvalidArgumentError,
+    NoHostViewError,
+    OutOfRangeError,
+    VkgdrError,
+)
+from vkgdr._memory import Memory, RawMemory
+from vkgdr._object import MemoryObject, Region
+from vkgdr._vkgdr import HostView, MemoryInfo, MemoryType, __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from vkgdr import arrays as arrays
+    from vkgdr import compat as compat
+    from vkgdr import ipc as ipc
+    from vkgdr import memory as memory
+    from vkgdr import ops as ops
+    from vkgdr import pool as pool
+    from vkgdr import pycuda as pycuda
+    from vkgdr import stream as stream
+    from vkgdr._map import Map
+    from vkgdr.arrays import device_view, host_view
+    from vkgdr.compat.rmm import Buffer
+
+__all__ = [
+    "AllocationError",
+    "Buffer",
+    "FreedError",
+    "HostView",
+    "InvalidArgumentError",
+    "Map",
+    "Memory",
+    "MemoryInfo",
+    "MemoryObject",
+    "MemoryType",
+    "NoHostViewError",
+    "OpenFlags",
+    "OutOfRangeError",
+    "RawMemory",
+    "Region",
+    "Vkgdr",
+    "VkgdrError",
+    "__version__",
+    "device_view",
+    "host_view",
+]
+
+# Messages show the public name, not that of the private module.
+_class: type
+for _class in (AllocationError, FreedError, InvalidArgumentError, NoHostViewError, OutOfRangeError, VkgdrError):
+    _class.__module__ = "vkgdr"
+for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
+    _class.__module__ = "vkgdr"
+del _class
+
+# Loaded on first use: importing this package imports no other library.
+_SUBMODULES = frozenset({"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"})
+_LAZY = {"Buffer": "compat.rmm", "Map": "_map", "device_view": "arrays", "host_view": "arrays"}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _SUBMODULES:
+        return import_module(f"vkgdr.{name}")
+    if name in _LAZY:
+        value: object = getattr(import_module(f"vkgdr.{_LAZY[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'vkgdr' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

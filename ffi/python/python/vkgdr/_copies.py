@@ -1,0 +1,273 @@
+"""Copies between a memory object and the host or device memory of any library, and that memory's bytes.
+
+The CPU copies memory with a host view, after the stream's work; CUDA copies memory without one. Device memory of other
+libraries comes through the CUDA Array Interface or DLPack.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from vkgdr import _vkgdr
+from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
+from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any, SupportsIndex
+
+    from vkgdr._object import MemoryObject
+    from vkgdr._vkgdr import HostBuffer, MemoryView
+    from vkgdr.stream import Event
+    from vkgdr.typing import StreamLike
+
+# The bytes of a repeated pattern that the host writes; device copies double them from there on.
+_CHUNK = 64 << 10
+_CUDA_ERROR_INVALID_CONTEXT = 201
+_DLPACK_CUDA = 2
+# Addresses, sizes and handles are 64-bit integers.
+_ADDRESSES = 1 << 64
+
+
+def stream_of(view: MemoryView, stream: StreamLike | None) -> int:
+    """Return the stream to use: `stream`, else the bound stream, else the legacy default stream."""
+    if stream is not None:
+        return handle_of(stream)
+    bound = view.bound_stream
+    return NULL_STREAM if bound is None else bound
+
+
+def queue_of(view: MemoryView, stream: StreamLike | None) -> int:
+    """Return the stream to use, as `stream_of`, after the work of the bound stream."""
+    queue = stream_of(view, stream)
+    follow(view, queue, view, bound_streams(view))
+    return queue
+
+
+def bound_streams(view: MemoryView) -> tuple[int, ...]:
+    """Return the bound stream, if there is one."""
+    bound = view.bound_stream
+    return () if bound is None else (bound,)
+
+
+def is_same_stream(view: MemoryView, stream: int, other: MemoryView, other_stream: int) -> bool:
+    """Return whether two handles, each of a view's context, are known to be of the same stream."""
+    if stream != other_stream and not {stream, other_stream} <= {NULL_STREAM, LEGACY_STREAM}:
+        return False
+    # Each context has default streams of its own under the same handles.
+    return stream > PER_THREAD_STREAM or view.context == other.context
+
+
+def follow(view: MemoryView, queue: int, side: MemoryView, ready: Iterable[int]) -> None:
+    """Make a stream of the view's context wait for streams of another view's context."""
+    for stream in ready:
+        if not is_same_stream(view, queue, side, stream):
+            for event in _recorded(view, side, stream):
+                _vkgdr.stream_wait(view, queue, event)
+
+
+def _recorded(view: MemoryView, side: MemoryView, stream: int) -> Iterator[Event]:
+    if not side.is_foreign:
+        yield _vkgdr.record(side, stream, [])
+        return
+    # The context of another library's memory is unknown: that of the view, or the current one.
+    yield _vkgdr.record(view, stream, [])
+    if stream <= PER_THREAD_STREAM:
+        try:
+            event = _vkgdr.record(side, stream, [])
+        except VkgdrError as error:
+            if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
+                raise
+        else:
+            yield event
+
+
+def settle(memory: MemoryObject, stream: StreamLike | None) -> None:
+    """Wait for the bound stream and for `stream`, so that the CPU may use the memory."""
+    view = memory._view
+    if stream is not None:
+        handle = handle_of(stream)
+        bound = view.bound_stream
+        if bound is None or not is_same_stream(view, handle, view, bound):
+            _vkgdr.stream_synchronize(view, handle)
+    view.wait_for_stream()
+
+
+def invalidate_edges(memory: MemoryObject, offset: SupportsIndex, size: int) -> None:
+    """Invalidate the partial atoms at both ends of a range, before the CPU writes to the range.
+
+    The later flush writes whole atoms, so the host's copy of the bytes beside the range must not be stale.
+    """
+    # A Python int: sums of NumPy integers may overflow.
+    first = operator.index(offset)
+    atom, start = memory.non_coherent_atom_size, memory._view.offset + first
+    if size and start % atom:
+        memory.invalidate(first, 1)
+    if size and (start + size) % atom:
+        memory.invalidate(first + size - 1, 1)
+
+
+def _saved(source: HostBuffer) -> HostBuffer:
+    """Save host bytes that lie in this package's memory: an invalidate may change them. Return others unchanged."""
+    if _vkgdr.find_host(source.address, source.nbytes) is None:
+        return source
+    import ctypes
+
+    return _vkgdr.HostBuffer(ctypes.string_at(source.address, source.nbytes), False)
+
+
+def to_host(memory: MemoryObject, offset: int, target: HostBuffer, size: int, stream: StreamLike | None) -> None:
+    """Copy `size` bytes at `offset` to the host and wait."""
+    view = memory._view
+    if memory.host_ptr is not None:
+        settle(memory, stream)
+        memory.invalidate(offset, size)
+        view.read(offset, size, target)
+    else:
+        queue = queue_of(view, stream)
+        _vkgdr.copy(target, (0, 0, 0), view, (offset, 0, 0), (size, 1, 1), queue, True)
+
+
+def from_host(memory: MemoryObject, offset: int, source: HostBuffer, stream: StreamLike | None) -> None:
+    """Copy host bytes to `offset` and wait."""
+    view = memory._view
+    if memory.host_ptr is not None:
+        settle(memory, stream)
+        if not memory.is_coherent:
+            source = _saved(source)
+            invalidate_edges(memory, offset, source.nbytes)
+        view.write(offset, source)
+        memory.flush(offset, source.nbytes)
+    else:
+        queue = queue_of(view, stream)
+        _vkgdr.copy(view, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), queue, True)
+
+
+def between(memory: MemoryObject, offset: int, source: MemoryView, stream: int, after: Iterable[int] = ()) -> None:
+    """Copy all of `source` to `offset` on the device, after the work of its streams `after`, wait and invalidate."""
+    to = memory._view
+    follow(to, stream, to, bound_streams(to))
+    follow(to, stream, source, after)
+    _vkgdr.copy(to, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), stream, True)
+    memory.invalidate(offset, source.nbytes)
+
+
+def fill(memory: MemoryObject, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
+    """Fill a range with a repeated pattern and wait."""
+    if size % len(pattern):
+        raise InvalidArgumentError(f"the size, {in_bytes(size)}, is not a multiple of the pattern's {len(pattern)}")
+    view = memory._view
+    if memory.host_ptr is not None:
+        settle(memory, stream)
+        invalidate_edges(memory, offset, size)
+        view.fill(offset, size, pattern)
+        memory.flush(offset, size)
+    elif len(pattern) in (1, 2, 4):
+        queue = queue_of(view, stream)
+        _vkgdr.fill(view, offset, pattern, size // len(pattern), queue, True)
+    else:
+        from_host(memory, offset, _vkgdr.HostBuffer(pattern * (size // len(pattern)), False), stream)
+
+
+def repeat(view: MemoryView, start: int, count: int, unit: bytes, stream: int) -> HostBuffer:
+    """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the host bytes still in use."""
+    chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
+    _vkgdr.copy(view, (start, 0, 0), chunk, (0, 0, 0), (chunk.nbytes, 1, 1), stream)
+    done = chunk.nbytes
+    while done < count:
+        more = min(done, count - done)
+        _vkgdr.copy(view, (start + done, 0, 0), view, (start, 0, 0), (more, 1, 1), stream)
+        done += more
+    return chunk
+
+
+def device_view_of(
+    obj: Any, within: MemoryView | None = None, consumer: int | None = None
+) -> tuple[MemoryView, tuple[int, ...]]:
+    """Return the device bytes of an object, and the streams whose work must finish before they are used.
+
+    Bytes in memory of this package give a view of that memory, with its host view. Other addresses are looked up in
+    the context of `within`, or in the current context. `consumer` is the stream that uses the bytes, if it is known.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The object has no device memory, or is not in C order.
+    TypeError
+        Its array interface is malformed.
+    """
+    from vkgdr._object import MemoryObject
+
+    if isinstance(obj, MemoryObject):
+        return obj._view, bound_streams(obj._view)
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        view, ready = _from_interface(interface, obj, within)
+    elif hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        view, ready = _from_dlpack(obj, consumer)
+    else:
+        raise InvalidArgumentError(f"{type(obj).__name__} has no device memory: no __cuda_array_interface__, no DLPack")
+    # The object need not know the stream that memory of this package is bound to.
+    return view, ready + tuple(stream for stream in bound_streams(view) if stream not in ready)
+
+
+def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> tuple[MemoryView, tuple[int, ...]]:
+    if not isinstance(interface, dict):
+        raise TypeError(f"__cuda_array_interface__ must be a dict, not {type(interface).__name__}")
+    if interface.get("mask") is not None:
+        raise NotImplementedError("masked arrays are not supported")
+    try:
+        address, readonly = interface["data"]
+        size = _bytes_in_c_order(interface["shape"], interface["typestr"], interface.get("strides"))
+        stream = None if interface.get("stream") is None else operator.index(interface["stream"])
+        address = operator.index(address)
+    except KeyError as error:
+        raise InvalidArgumentError(f"__cuda_array_interface__ has no {error}") from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed ({error}): {interface}") from None
+    if not 0 <= address < _ADDRESSES or not 0 <= size < _ADDRESSES:
+        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {in_bytes(size)} at address {address}")
+    if stream is not None and not 0 < stream < _ADDRESSES:
+        raise InvalidArgumentError(f"__cuda_array_interface__['stream'] must not be {stream}")
+    found = _vkgdr.find_device(address, size)
+    if found is None:
+        found = _vkgdr.foreign(address, size, bool(readonly), obj, within)
+    elif readonly:
+        found = found.part(0, None, True, False)
+    return found, () if stream is None else (stream,)
+
+
+def _bytes_in_c_order(shape: Any, typestr: str, strides: Any) -> int:
+    """Return the size in bytes of an array, which must be in C order."""
+    itemsize = int(typestr[2:])
+    extents = tuple(map(operator.index, shape))
+    if itemsize <= 0 or any(extent < 0 for extent in extents):
+        raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: shape {shape} of {typestr}")
+    if strides is not None and len(strides) != len(extents):
+        raise InvalidArgumentError(f"__cuda_array_interface__ has {len(strides)} strides for {len(extents)} dimensions")
+    size = itemsize
+    for extent, stride in zip(reversed(extents), reversed(strides or extents), strict=True):
+        if strides is not None and extent > 1 and stride != size:
+            raise InvalidArgumentError(f"only arrays in C order are supported, got shape {shape}, strides {strides}")
+        size *= extent
+    return size
+
+
+def _from_dlpack(obj: Any, consumer: int | None) -> tuple[MemoryView, tuple[int, ...]]:
+    kind, device = obj.__dlpack_device__()
+    if kind != _DLPACK_CUDA:
+        raise InvalidArgumentError(
+            f"{type(obj).__name__} is on DLPack device ({int(kind)}, {device}), not on a CUDA device"
+        )
+    # The exporter makes this stream wait for its work. A default stream may be that of another context.
+    is_default = consumer is None or consumer <= PER_THREAD_STREAM
+    stream = LEGACY_STREAM if is_default else consumer
+    try:
+        capsule = obj.__dlpack__(stream=stream, max_version=(1, 1))
+    except TypeError:
+        # An exporter from before DLPack 1.0 has no max_version.
+        capsule = obj.__dlpack__(stream=stream)
+    return _vkgdr.dlpack_import(capsule), (LEGACY_STREAM,) if is_default else ()

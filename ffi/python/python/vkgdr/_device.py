@@ -1,0 +1,271 @@
+"""``Vkgdr``, a handle of a GPU, with its flags, and the default handle for callers that pass none."""
+
+from __future__ import annotations
+
+import enum
+
+from vkgdr._errors import VkgdrError
+from vkgdr._vkgdr import Handle, MemoryInfo, MemoryType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import uuid
+    from types import TracebackType
+    from typing import NoReturn, Self, SupportsIndex
+
+    from vkgdr.typing import Kind
+
+__all__ = ["OpenFlags", "Vkgdr", "default_owner"]
+
+
+class OpenFlags(enum.IntFlag):
+    """Flags for opening a handle. The values are those of vkgdr 0.1; unknown bits are an error.
+
+    Attributes
+    ----------
+    CURRENT_CONTEXT_BIT
+        Ignore the device number and use the device of the CUDA context that is current on this thread.
+    FORCE_NON_COHERENT_BIT
+        Treat coherent memory as non-coherent, to test a program's calls of flush and invalidate.
+    REQUIRE_COHERENT_BIT
+        Use coherent memory types only; opening fails if there is none. With ``FORCE_NON_COHERENT_BIT``, choose a
+        coherent type and treat it as non-coherent.
+    """
+
+    CURRENT_CONTEXT_BIT = 1
+    FORCE_NON_COHERENT_BIT = 2
+    REQUIRE_COHERENT_BIT = 4
+
+
+class Vkgdr:
+    """A handle of a GPU, to allocate memory from.
+
+    Memory keeps its GPU open, so a handle may be closed or dropped at any time. All handles of a GPU in a process
+    share one Vulkan device: every handle after the first is cheap. A handle may be used from any thread. Unless it was
+    opened with `open_primary_context`, an allocation needs a current CUDA context of the device on the calling thread.
+
+    Parameters
+    ----------
+    device : int
+        The CUDA device number, counted from 0. Ignored with ``OpenFlags.CURRENT_CONTEXT_BIT``.
+    flags : int, optional
+        Bits of `OpenFlags`. Unknown bits are an error.
+
+    Raises
+    ------
+    VkgdrError
+        A driver is missing or fails, Vulkan does not list the GPU, or no memory type fits the flags. The message names
+        the remedy.
+    """
+
+    # Class default: an object whose `__init__` did not run counts as closed.
+    _handle = Handle.never()
+
+    def __init__(self, device: SupportsIndex, flags: SupportsIndex = 0) -> None:
+        self._handle = Handle.open(device, flags)
+
+    @classmethod
+    def open_current_context(cls, flags: int = 0) -> Self:
+        """Open the GPU of the CUDA context that is current on this thread.
+
+        Parameters
+        ----------
+        flags : int, optional
+            Bits of `OpenFlags`.
+
+        Raises
+        ------
+        VkgdrError
+            As for the class, and ``CUDA_ERROR_INVALID_CONTEXT`` if no context is current.
+        """
+        return cls(0, flags | OpenFlags.CURRENT_CONTEXT_BIT)
+
+    @classmethod
+    def open_primary_context(cls, device: SupportsIndex = 0, flags: SupportsIndex = 0) -> Self:
+        """Open a GPU and retain its primary context, the one that CuPy, PyTorch, numba and the CUDA runtime use.
+
+        Memory of this handle is allocated in the primary context; no context needs to be current. ``__init__`` is not
+        called.
+
+        Parameters
+        ----------
+        device : int, optional
+            The CUDA device number.
+        flags : int, optional
+            Bits of `OpenFlags`.
+
+        Raises
+        ------
+        VkgdrError
+            As for the class.
+        """
+        return cls._of(Handle.open_primary_context(device, flags))
+
+    @classmethod
+    def _of(cls, handle: Handle) -> Self:
+        """Wrap a native handle."""
+        self = cls.__new__(cls)
+        self._handle = handle
+        return self
+
+    @property
+    def device(self) -> int:
+        """The CUDA device number."""
+        return self._handle.device
+
+    @property
+    def name(self) -> str:
+        """The GPU's name, from the CUDA driver."""
+        return self._handle.name
+
+    @property
+    def flags(self) -> OpenFlags:
+        """The flags of the handle."""
+        return OpenFlags(self._handle.flags)
+
+    @property
+    def uuid(self) -> uuid.UUID:
+        """The UUID by which CUDA and Vulkan identify the GPU."""
+        import uuid
+
+        return uuid.UUID(bytes=self._handle.uuid)
+
+    @property
+    def pci_bus_id(self) -> str:
+        """The GPU's PCI bus id, such as ``0000:65:00.0``."""
+        return self._handle.pci_bus_id
+
+    def supports(self, kind: Kind) -> bool:
+        """Return whether the GPU has this kind of memory."""
+        return self._handle.supports(kind)
+
+    def memory_info(self, kind: Kind = "mapped") -> MemoryInfo:
+        """Return the free and the total memory of a kind.
+
+        Parameters
+        ----------
+        kind : {"mapped", "host", "device"}, optional
+            For ``"mapped"`` the total is the GPU memory that the CPU can map through the PCIe BAR.
+
+        Returns
+        -------
+        MemoryInfo
+            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if the driver reports memory in use, and
+            ``"heap size"`` if it does not.
+
+        Raises
+        ------
+        VkgdrError
+            The GPU has no memory of this kind.
+        InvalidArgumentError
+            The kind is invalid.
+        """
+        return self._handle.memory_info(kind)
+
+    def memory_types(self) -> list[MemoryType]:
+        """List the GPU's Vulkan memory types."""
+        return self._handle.memory_types()
+
+    def memory_type_of(self, kind: Kind) -> MemoryType:
+        """Return the memory type of a kind."""
+        return self._handle.memory_type_of(kind)
+
+    def stats(self) -> dict[str, int]:
+        """Count the live allocations on the GPU, and the process's copies.
+
+        Returns
+        -------
+        dict
+            ``live_allocations``; ``live_bytes``, and by kind ``mapped_bytes``, ``host_bytes`` and ``device_bytes``;
+            ``pending_releases``, the freed allocations that wait for a stream; and for the whole process the copies
+            and fills of uncached memory by the CPU: ``cpu_reads``, ``cpu_read_bytes``, ``cpu_writes``,
+            ``cpu_written_bytes``, and the same with ``dma`` for the GPU's copy engine.
+        """
+        return self._handle.stats()
+
+    @property
+    def copy_thresholds(self) -> tuple[int, int]:
+        """The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
+
+        Settable, for all handles of the GPU; 0 selects the engine for every size. Non-coherent memory is always copied
+        by the CPU.
+        """
+        return self._handle.copy_thresholds
+
+    @copy_thresholds.setter
+    def copy_thresholds(self, read_and_write: tuple[int, int]) -> None:
+        self._handle.set_copy_thresholds(*read_and_write)
+
+    def calibrate(self) -> tuple[int, int]:
+        """Measure the sizes from which the GPU's copy engine is faster than the CPU, and set `copy_thresholds` to them.
+
+        Takes less than 200 ms, once for each GPU and process. Needs a context, as an allocation does.
+
+        Returns
+        -------
+        read, write : int
+            `copy_thresholds`.
+        """
+        return self._handle.calibrate()
+
+    def collect(self) -> int:
+        """Release the pending allocations that their streams have finished with.
+
+        Allocating and freeing release some of them too, so only a program that does neither for a long time needs this.
+
+        Returns
+        -------
+        int
+            The number of allocations released.
+        """
+        return self._handle.collect()
+
+    def close(self) -> None:
+        """Close the handle. Its memory stays valid. A second call does nothing."""
+        self._handle.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the handle was closed."""
+        return self._handle.closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a handle cannot be copied or pickled: open the GPU again")
+
+    def __repr__(self) -> str:
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        if self.closed:
+            return f"<{name}: closed>"
+        return f"<{name}: CUDA device {self.device}, {self.name}>"
+
+
+_CUDA_ERROR_INVALID_CONTEXT = 201
+
+_primary: dict[int, Vkgdr] = {}
+
+
+def default_owner() -> Vkgdr:
+    """Return a handle of the current context or, if there is none, of device 0's primary context.
+
+    Raises
+    ------
+    VkgdrError
+        As for `Vkgdr`.
+    """
+    try:
+        return Vkgdr.open_current_context()
+    except VkgdrError as error:
+        if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
+            raise
+    # Cached: releasing the last handle of a primary context destroys the context.
+    if 0 not in _primary:
+        _primary[0] = Vkgdr.open_primary_context(0)
+    return _primary[0]

@@ -1,0 +1,64 @@
+"""The exceptions of this package, and the wording of numbers and ranges in their messages."""
+
+from __future__ import annotations
+
+__all__ = [
+    "AllocationError",
+    "FreedError",
+    "InvalidArgumentError",
+    "NoHostViewError",
+    "OutOfRangeError",
+    "VkgdrError",
+    "beyond",
+    "in_bytes",
+]
+
+
+class VkgdrError(RuntimeError):
+    """A failed operation; the message names it, the driver's code and, where it is known, the remedy.
+
+    Attributes
+    ----------
+    operation : str or None
+        The driver function that failed, such as ``"vkAllocateMemory"``. None if none was called, for example for a size
+        larger than the heap.
+    cu_result : int or None
+        The ``CUresult`` of a CUDA function.
+    vk_result : int or None
+        The ``VkResult`` of a Vulkan function, or the equivalent code if none was called.
+    """
+
+    operation: str | None = None
+    cu_result: int | None = None
+    vk_result: int | None = None
+
+
+class AllocationError(VkgdrError, MemoryError):
+    """Memory is exhausted, or the size exceeds the heap."""
+
+
+class InvalidArgumentError(VkgdrError, ValueError):
+    """An invalid argument."""
+
+
+class OutOfRangeError(InvalidArgumentError):
+    """A range that exceeds the memory."""
+
+
+class FreedError(VkgdrError, ValueError):
+    """Use of freed memory, a closed handle or a released mapping."""
+
+
+class NoHostViewError(VkgdrError, BufferError):
+    """The kind of memory has no host view."""
+
+
+def in_bytes(count: int) -> str:
+    """Format a number of bytes."""
+    return f"{count} byte" if count == 1 else f"{count} bytes"
+
+
+def beyond(size: int, offset: int, room: int, what: str) -> str:
+    """Format the message for a range that exceeds the `room` bytes of `what`."""
+    do = "does" if size == 1 else "do"
+    return f"{in_bytes(size)} at {offset} {do} not lie within the {in_bytes(room)} of the {what}"

@@ -1,0 +1,309 @@
+"""NumPy arrays in memory that the GPU can access, the views of one side's array on the other, and checks of shapes.
+
+The arrays are ordinary ones whose ``base`` keeps the memory alive. `vkgdr.device_view` returns the device view of such
+an array or of a contiguous part of it; on memory that is not coherent, call its `flush` and `invalidate`.
+"""
+
+from __future__ import annotations
+
+import operator
+
+from vkgdr import _copies, _vkgdr
+from vkgdr._errors import InvalidArgumentError, in_bytes
+from vkgdr._memory import Memory
+from vkgdr._object import Region
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from vkgdr._device import Vkgdr
+    from vkgdr.typing import Order, Shape, StreamLike
+
+    Visible = Literal["mapped", "host"]
+
+__all__ = [
+    "check_order",
+    "device_view",
+    "fitted",
+    "fortran_strides",
+    "host_array",
+    "host_array_like",
+    "host_view",
+    "mapped_array",
+    "mapped_array_like",
+    "shaped",
+    "strided_size",
+]
+
+# The alignment of CUDA's own allocations, which suffices for elements of any size.
+_MOST_ALIGNMENT = 256
+
+
+def mapped_array(
+    shape: Shape,
+    dtype: npt.DTypeLike = "f8",
+    order: Order = "C",
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
+) -> np.ndarray[Any, Any]:
+    """Allocate an array in GPU memory mapped for the CPU through the PCIe BAR.
+
+    CPU writes to such memory are fast, CPU reads are slow.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        The extents, possibly 0.
+    dtype : optional
+        Any data type without Python objects, structured types included.
+    order : {"C", "F"}, optional
+        The memory layout: C (last index fastest) or Fortran (first index fastest).
+    alignment : int, optional
+        The alignment of both addresses, a power of two. By default at least the size of an element, up to 256.
+    stream : object, optional
+        The stream to bind to, see `vkgdr.MemoryObject.bind_to_stream`.
+    owner : Vkgdr, optional
+        The GPU. By default that of the current context, or device 0 in its primary context if no context is current.
+
+    Returns
+    -------
+    numpy.ndarray
+        Its contents are undefined.
+
+    Raises
+    ------
+    InvalidArgumentError
+        An extent is negative, the data type or the order is invalid, or the drivers align to less than `alignment`.
+    VkgdrError
+        As for `vkgdr.Memory`.
+
+    Examples
+    --------
+    >>> import vkgdr
+    >>> from vkgdr.arrays import mapped_array
+    >>> samples = mapped_array((4, 1024), "f4")
+    >>> samples[:] = 0.25
+    >>> device = vkgdr.device_view(samples)
+    >>> device.flush()
+    """
+    return _array("mapped", shape, dtype, order, alignment, stream, owner)
+
+
+def host_array(
+    shape: Shape,
+    dtype: npt.DTypeLike = "f8",
+    order: Order = "C",
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
+) -> np.ndarray[Any, Any]:
+    """Allocate an array in cached system memory mapped for the GPU, which is fast for the CPU.
+
+    The parameters, the result and the errors are those of `mapped_array`.
+    """
+    return _array("host", shape, dtype, order, alignment, stream, owner)
+
+
+def mapped_array_like(
+    array: npt.ArrayLike,
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
+) -> np.ndarray[Any, Any]:
+    """Allocate a `mapped_array` with the shape, data type and order of another array.
+
+    Parameters
+    ----------
+    array : array_like
+        A contiguous array in C or Fortran order. Its contents are not copied.
+    alignment, stream, owner : optional
+        As for `mapped_array`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        `array` is not contiguous; also as for `mapped_array`.
+    """
+    return _array_like("mapped", array, alignment, stream, owner)
+
+
+def host_array_like(
+    array: npt.ArrayLike,
+    *,
+    alignment: int | None = None,
+    stream: StreamLike | None = None,
+    owner: Vkgdr | None = None,
+) -> np.ndarray[Any, Any]:
+    """Allocate a `host_array` with the shape, data type and order of another array.
+
+    The parameters and the errors are those of `mapped_array_like`.
+    """
+    return _array_like("host", array, alignment, stream, owner)
+
+
+def _array(
+    kind: Visible,
+    shape: Shape,
+    dtype: npt.DTypeLike,
+    order: Order,
+    alignment: int | None,
+    stream: StreamLike | None,
+    owner: Vkgdr | None,
+) -> np.ndarray[Any, Any]:
+    extents, element, size = shaped(shape, dtype)
+    check_order(order)
+    if alignment is None:
+        alignment = min(1 << (element.itemsize - 1).bit_length(), _MOST_ALIGNMENT)
+    if owner is None:
+        from vkgdr._device import default_owner
+
+        owner = default_owner()
+    # An array may be empty, an allocation may not.
+    memory = Memory(owner, max(size, 1), kind=kind, alignment=alignment, stream=stream)
+    return memory.get_host_array(extents, element, order)
+
+
+def _array_like(
+    kind: Visible,
+    array: npt.ArrayLike,
+    alignment: int | None,
+    stream: StreamLike | None,
+    owner: Vkgdr | None,
+) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    like = np.asarray(array)
+    if like.flags.c_contiguous:
+        order: Order = "C"
+    elif like.flags.f_contiguous:
+        order = "F"
+    else:
+        text = f"the array is not contiguous: shape {like.shape}, strides {like.strides}"
+        raise InvalidArgumentError(text)
+    return _array(kind, like.shape, like.dtype, order, alignment, stream, owner)
+
+
+def device_view(array: Any) -> Region:
+    """Return the device view of a host array that lies in this package's memory.
+
+    Parameters
+    ----------
+    array : object
+        A contiguous array, in C or Fortran order, or another contiguous object with the buffer protocol.
+
+    Returns
+    -------
+    Region
+        The same bytes. It keeps the memory alive.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The bytes do not lie in live memory of this package, or are not contiguous.
+    """
+    buffer = _vkgdr.HostBuffer(array, False, True)
+    view = _vkgdr.find_host(buffer.address, buffer.nbytes)
+    if view is None:
+        text = f"no memory of vkgdr contains the {in_bytes(buffer.nbytes)} at host address {buffer.address:#x}"
+        raise InvalidArgumentError(text)
+    return Region._over(view)
+
+
+def host_view(obj: Any) -> np.ndarray[Any, Any]:
+    """Return the host view of a device array that lies in this package's memory.
+
+    Parameters
+    ----------
+    obj : object
+        An object in C order with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or
+        with DLPack on a CUDA device.
+
+    Returns
+    -------
+    numpy.ndarray
+        The same bytes, in the shape and data type of the interface; for DLPack, one dimension of ``uint8``. It keeps
+        the memory alive. Does not wait for the device.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The array does not lie in live memory of this package.
+    NoHostViewError
+        The kind of memory has no host view.
+    """
+    view, _ = _copies.device_view_of(obj)
+    if view.is_foreign:
+        raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: it has no host view")
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    shape = None if interface is None else tuple(interface["shape"])
+    dtype: npt.DTypeLike = "u1" if interface is None else interface["typestr"]
+    return Region._over(view).get_host_array(shape, dtype)
+
+
+# Shapes, data types and strides, and the sizes that result
+
+
+def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Check and normalize a shape and a data type; return them with the array's size in bytes."""
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise InvalidArgumentError(f"dtype {kind} has Python objects, which the device cannot use")
+    if kind.itemsize == 0:
+        raise InvalidArgumentError(f"dtype {kind} has size 0")
+    extents = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+    size = kind.itemsize
+    for extent in extents:
+        if extent < 0:
+            raise InvalidArgumentError(f"shape {extents} has a negative extent")
+        size *= extent
+    return extents, kind, size
+
+
+def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Like `shaped`, for an array that must fit into `room` bytes; by default one dimension of all of them."""
+    if shape is not None:
+        extents, kind, size = shaped(shape, dtype)
+        if size > room:
+            text = f"shape {extents} of {kind} needs {in_bytes(size)}, there are {room}"
+            raise InvalidArgumentError(f"Resulting array is larger than memory object: {text}")
+        return extents, kind, size
+    _, kind, itemsize = shaped((), dtype)
+    if room % itemsize:
+        raise InvalidArgumentError(f"the size, {in_bytes(room)}, is not a multiple of the {itemsize} of dtype {kind}")
+    return (room // itemsize,), kind, room
+
+
+def check_order(order: Order) -> None:
+    """Check that the order is "C" or "F"."""
+    if order not in ("C", "F"):
+        raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
+
+
+def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of an array in Fortran order, in bytes."""
+    strides = []
+    for extent in extents:
+        strides.append(itemsize)
+        itemsize *= max(extent, 1)
+    return tuple(strides)
+
+
+def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
+    """Return the distance from the first byte of a strided array to the end of its last one."""
+    if len(strides) != len(extents):
+        raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
+    if any(stride < 0 for stride in strides):
+        raise InvalidArgumentError(f"strides must not be negative, got {strides}")
+    if 0 in extents:
+        return 0
+    return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))

@@ -1,0 +1,399 @@
+"""``Buffer``: resizable memory with the methods of RMM's ``DeviceBuffer``.
+
+It differs from RMM in these points:
+
+* The handle, `owner`, replaces the memory resource `mr`, and all other parameters of the constructor are keywords.
+  `kind` and `hostbuf` are new, and so are the methods of `vkgdr.MemoryObject`.
+* ``stream=None`` is accepted and is the default: the bound stream, or the legacy default stream. The stream of the
+  constructor, of `reserve` and of `resize` is bound; every method takes a stream of any library.
+* Every copy is done when the call returns, even on a stream.
+* The CUDA Array Interface is version 3 and names the bound stream; RMM's is version 0.
+* `to_device`, `copy_from_host` and `copy_to_host` take contiguous bytes of any shape and type, where RMM takes one
+  dimension of unsigned bytes; copies have an `offset`.
+* `ptr` may be a host address, and copying from it waits for the stream that memory of this package is bound to.
+* `reserve` and `resize` raise ``BufferError`` while views exist. RMM has no views.
+* Addresses are aligned to at least 64 bytes, where RMM promises 256.
+* `prefetch` does nothing.
+* Two buffers over the same bytes are equal. A pickle keeps the kind of memory, and with protocol 5 its bytes travel
+  beside it.
+* Errors are those of this package: exhausted memory is `vkgdr.AllocationError`, which is a ``MemoryError``, too.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+
+from vkgdr import _copies, _vkgdr
+from vkgdr._device import Vkgdr, default_owner
+from vkgdr._errors import InvalidArgumentError, in_bytes
+from vkgdr._object import MemoryObject, Region
+from vkgdr.stream import handle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pickle
+    from typing import Any, Self, SupportsIndex
+
+    from vkgdr._vkgdr import MemoryView
+    from vkgdr.stream import Event
+    from vkgdr.typing import Kind, StreamLike
+
+__all__ = ["Buffer"]
+
+
+class Buffer(MemoryObject):
+    """Resizable memory, possibly empty, that frees itself.
+
+    Its methods are those of RMM's ``DeviceBuffer``; `vkgdr.compat.rmm` lists the differences.
+
+    A buffer without capacity has no allocation: both addresses are 0, and its views are empty. `reserve` and `resize`
+    may move the bytes. While views exist they raise ``BufferError``, like ``bytearray``; arrays made through
+    ``__cuda_array_interface__`` are not counted, and must not be used afterwards. While the buffer moves, its use on
+    another thread may raise `FreedError`. Equality and hash depend on the address and the size. A move and `copy` copy
+    the device's bytes: on memory that is not coherent, `flush` first what the CPU wrote.
+
+    Parameters
+    ----------
+    owner : Vkgdr, optional
+        The GPU to allocate on, in the handle's primary context, or in the context that is current at each allocation.
+        By default the GPU of the current context, or device 0 in its primary context if no context is current.
+    ptr : int, optional
+        The address of `size` bytes to copy: a device or host address of this package's memory, a CUDA address, or an
+        address of the process. 0 copies nothing. **The behaviour is undefined if fewer bytes are readable, or if they
+        are written to during the copy.** Waits only for the stream that the memory at the address is bound to.
+    size : int, optional
+        The number of bytes. Without `ptr` and `hostbuf` their contents are undefined.
+    hostbuf : object, optional
+        A contiguous object with the buffer protocol, whose first `size` bytes are copied; all of them by default.
+    stream : object, optional
+        The stream to bind to, now and after a reallocation; see `bind_to_stream`.
+    kind : {"mapped", "host", "device"}, optional
+        As for `vkgdr.Memory`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        `hostbuf` is smaller than `size` or given together with `ptr`, or `kind` is invalid.
+    VkgdrError
+        As for `vkgdr.Memory`. Allocation is not deferred: exhausted memory raises here.
+    """
+
+    # The allocation's size in bytes. The view covers the first `len(self)` of them, and is its only user.
+    _capacity: int = 0
+    _bound: StreamLike | None = None
+    _kind: Kind
+
+    def __init__(
+        self,
+        owner: Vkgdr | None = None,
+        *,
+        ptr: SupportsIndex = 0,
+        size: SupportsIndex = 0,
+        hostbuf: Any = None,
+        stream: StreamLike | None = None,
+        kind: Kind = "mapped",
+    ) -> None:
+        address, count = operator.index(ptr), _count(size)
+        source = None
+        if hostbuf is not None:
+            source = _vkgdr.HostBuffer(hostbuf, False)
+            if address:
+                raise InvalidArgumentError(f"ptr ({address:#x}) and hostbuf exclude each other")
+            count = count or source.nbytes
+            if count > source.nbytes:
+                raise InvalidArgumentError(f"size {count} is larger than hostbuf, which has {in_bytes(source.nbytes)}")
+        if not 0 <= address <= (1 << 64) - max(count, 1):
+            raise InvalidArgumentError(f"range of {in_bytes(count)} at address {address:#x} exceeds the address space")
+        if owner is None:
+            owner = default_owner()
+        if not isinstance(owner, Vkgdr):
+            raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
+        self._kind = kind
+        self._changing = threading.RLock()
+        self._view = self._allocate(owner, count)
+        self._capacity = count
+        if stream is not None:
+            self.bind_to_stream(stream)
+        if count and source is not None:
+            self._copy_from_address(source.address, count)
+        elif count and address:
+            self._copy_from_anywhere(address, count)
+
+    def _allocate(self, owner: Vkgdr, size: int) -> MemoryView:
+        if size == 0:
+            return _vkgdr.MemoryView.empty(owner, self._kind)
+        return _vkgdr.MemoryView.allocate(owner, size, self._kind, 0, False, False)
+
+    def _copy_from_anywhere(self, address: int, size: int) -> None:
+        view = _vkgdr.find_device(address, size)
+        ours = view is not None or _vkgdr.find_host(address, size) is not None
+        # Queried in the buffer's context: none needs to be current.
+        if not ours and _vkgdr.pointer_device(address, self._view) is not None:
+            view = _vkgdr.foreign(address, size, True, None, self._view)
+        if view is None:
+            self._copy_from_address(address, size)
+        else:
+            super().copy_from_device(Region._over(view))
+
+    def _copy_from_address(self, address: int, size: int) -> None:
+        import ctypes
+
+        view = (ctypes.c_char * size).from_address(address)
+        _copies.from_host(self, 0, _vkgdr.HostBuffer(view, False), None)
+
+    @classmethod
+    def to_device(
+        cls, b: Any, stream: StreamLike | None = None, *, owner: Vkgdr | None = None, kind: Kind = "mapped"
+    ) -> Self:
+        """Create a buffer with a copy of host bytes.
+
+        Parameters
+        ----------
+        b : object
+            A contiguous object with the buffer protocol, possibly empty.
+        stream, owner, kind : optional
+            As for the class.
+
+        Raises
+        ------
+        TypeError
+            `b` has no buffer protocol.
+        InvalidArgumentError
+            `b` is not contiguous.
+        """
+        if b is None:
+            raise TypeError("a bytes-like object is required, not None")
+        return cls(owner, hostbuf=b, stream=stream, kind=kind)
+
+    # Attributes
+
+    @property
+    def ptr(self) -> int:
+        """The device address of the first byte; 0 without an allocation."""
+        return self.device_ptr
+
+    @property
+    def stream(self) -> int | None:
+        """The bound stream, as a number; None if there is none."""
+        bound = self._view.bound_stream
+        return handle_of(self._bound) if bound is None and self._bound is not None else bound
+
+    def capacity(self) -> int:
+        """Return the number of bytes to which the buffer can grow without moving."""
+        len(self)
+        return self._capacity
+
+    # Size
+
+    def reserve(self, new_capacity: SupportsIndex, stream: StreamLike | None = None) -> None:
+        """Reserve room for growth. Keeps size and contents; the addresses may change.
+
+        Parameters
+        ----------
+        new_capacity : int
+            The capacity in bytes. Does nothing if the capacity suffices already.
+        stream : object, optional
+            The stream to bind to first, as by `bind_to_stream`; it then copies the contents.
+
+        Raises
+        ------
+        BufferError
+            Views exist.
+        VkgdrError
+            As for `vkgdr.Memory`. The buffer is unchanged then.
+        """
+        wanted = _count(new_capacity)
+        with self._lock():
+            size = len(self)
+            if wanted > self._capacity:
+                self._check_no_views(wanted)
+                self._move(wanted, size, stream)
+
+    def resize(self, new_size: SupportsIndex, stream: StreamLike | None = None) -> None:
+        """Change the size. Keeps the contents up to the new size; new bytes are undefined.
+
+        Within the capacity nothing moves, and the capacity is kept. Beyond it the new size is the new capacity.
+
+        Parameters
+        ----------
+        new_size : int
+            The number of bytes, possibly 0.
+        stream : object, optional
+            As for `reserve`.
+
+        Raises
+        ------
+        BufferError
+            Views exist.
+        VkgdrError
+            As for `vkgdr.Memory`. The buffer is unchanged then.
+        """
+        wanted = _count(new_size)
+        with self._lock():
+            if wanted == len(self):
+                return
+            self._check_no_views(wanted)
+            if wanted > self._capacity:
+                self._move(wanted, wanted, stream)
+                return
+            if stream is not None:
+                self.bind_to_stream(stream)
+            self._show(wanted)
+
+    def _lock(self) -> threading.RLock:
+        """Return the lock that guards size changes; raise if the memory was freed."""
+        len(self)
+        return self._changing
+
+    def _check_no_views(self, wanted: int) -> None:
+        views = self.pending_views
+        if views:
+            text = f"cannot resize the buffer from {in_bytes(len(self))} to {wanted}: it has {views} views"
+            raise BufferError(text)
+
+    def _show(self, size: int) -> None:
+        """Let the buffer cover the first `size` bytes of its allocation."""
+        before, self._view = self._view, self._view.first(size)
+        before.drop()
+
+    def _move(self, capacity: int, size: int, stream: StreamLike | None) -> None:
+        if stream is not None:
+            self.bind_to_stream(stream)
+        before = self._view
+        after = self._allocate(self._require_owner(), capacity)
+        if self._bound is not None:
+            after.bind_stream(handle_of(self._bound), self._bound)
+        if before.nbytes:
+            # Copied by the GPU, since the CPU reads GPU memory slowly.
+            queue = _copies.stream_of(after, None)
+            _copies.between(Region._over(after), 0, before, queue, _copies.bound_streams(before))
+        self._view, self._capacity = after, capacity
+        if size < capacity:
+            self._show(size)
+        before.free(False)
+
+    def copy(self) -> Self:
+        """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
+        size = len(self)
+        new = type(self)(self._require_owner(), size=size, stream=self._bound, kind=self._kind)
+        if size:
+            new.copy_from_device(self)
+        return new
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, _memo: dict[int, object]) -> Self:
+        return self.copy()
+
+    # Copies
+
+    def copy_to_host(self, ary: Any = None, stream: StreamLike | None = None, *, offset: int = 0) -> Any:
+        """Copy the bytes to the host and wait, like `MemoryObject.copy_to_host`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            `ary` is too small, not contiguous or read-only.
+        TypeError
+            `ary` has no buffer protocol.
+        """
+        size = self._size_from(offset)
+        if ary is None:
+            import numpy as np
+
+            ary = np.empty(size, np.uint8)
+        room = _vkgdr.HostBuffer(ary, True).nbytes
+        if room < size:
+            raise InvalidArgumentError(f"Argument `ary` is too small. Need space for {in_bytes(size)}. It has {room}")
+        return super().copy_to_host(ary, offset=offset, stream=stream) if size else ary
+
+    def copy_from_host(self, ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
+        """Copy bytes from the host, wait and flush, like `MemoryObject.copy_from_host`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            `ary` is too large or not contiguous.
+        TypeError
+            `ary` has no buffer protocol.
+        """
+        room, size = self._size_from(offset), _vkgdr.HostBuffer(ary, False).nbytes
+        if size > room:
+            raise InvalidArgumentError(
+                f"Argument `ary` is too large. Need space for {in_bytes(size)}. There are {room}"
+            )
+        super().copy_from_host(ary, offset=offset, stream=stream)
+
+    def copy_from_device(self, cuda_ary: Any, stream: StreamLike | None = None, *, offset: int = 0) -> None:
+        """Copy a one-dimensional array from device memory, wait and invalidate, like `MemoryObject.copy_from_device`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            `cuda_ary` has no device memory, is not one-dimensional and contiguous, is too large, or overlaps.
+        TypeError
+            Its array interface is malformed.
+        """
+        interface = getattr(cuda_ary, "__cuda_array_interface__", None)
+        if isinstance(interface, dict) and len(interface.get("shape", ())) > 1:
+            text = f"Only 1-D contiguous arrays are supported, got one of shape {interface['shape']}"
+            raise InvalidArgumentError(text)
+        super().copy_from_device(cuda_ary, offset=offset, stream=stream)
+
+    def tobytes(self, stream: StreamLike | None = None) -> bytes:
+        """Copy the bytes to the host, after the work of `stream` or of the bound stream."""
+        return bytes(self.copy_to_host(bytearray(len(self)), stream))
+
+    def prefetch(self, device: object = None, stream: object = None) -> None:  # noqa: ARG002
+        """Do nothing: the place of memory is fixed at allocation. See `migrate`."""
+        len(self)  # raises if it was freed
+
+    # Streams and release
+
+    def bind_to_stream(self, stream: StreamLike) -> None:
+        """Bind the buffer to a stream, now and after a reallocation, like `MemoryObject.bind_to_stream`."""
+        if self._capacity or self.freed:
+            super().bind_to_stream(stream)
+        else:
+            handle_of(stream)
+        self._bound = stream
+
+    def unbind_stream(self) -> None:
+        """Wait for the bound stream and remove the binding."""
+        if self._capacity or self.freed:
+            super().unbind_stream()
+        self._bound = None
+
+    def free(self, *, force: bool = False) -> None:
+        """Free the memory, like `MemoryObject.free`. To empty a buffer that is used again, call ``resize(0)``."""
+        super().free(force=force)
+        self._bound = None
+
+    def free_async(self, stream: StreamLike | None = None) -> Event:
+        """Free the memory in stream order, like `MemoryObject.free_async`."""
+        if self._capacity or self.freed or (stream is None and self._bound is None):
+            return super().free_async(stream)
+        self.free()
+        return _vkgdr.complete()
+
+    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
+        return _restore, (type(self), contents, self._kind)
+
+
+def _restore(cls: type[Buffer], contents: Any, kind: Kind) -> Buffer:
+    """Create a buffer of the default handle with these contents, for pickle."""
+    return cls.to_device(contents, kind=kind)
+
+
+def _count(value: SupportsIndex) -> int:
+    """Return `value` as a number of bytes."""
+    count = operator.index(value)
+    if not 0 <= count < 1 << 64:
+        raise OverflowError(f"{count} is not a number of bytes from 0 to {(1 << 64) - 1}")
+    return count
+
+
+# Messages show the public name, not that of the private module.
+Buffer.__module__ = "vkgdr"

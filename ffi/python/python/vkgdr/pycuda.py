@@ -1,0 +1,197 @@
+"""Memory and arrays for pycuda."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pycuda.driver
+import pycuda.gpuarray
+
+from vkgdr._device import Vkgdr, default_owner
+from vkgdr._errors import VkgdrError
+from vkgdr._memory import RawMemory
+from vkgdr.arrays import shaped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pickle
+    from collections.abc import Callable
+    from typing import Any, Self, SupportsIndex
+
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+    from vkgdr.pool import Pool
+    from vkgdr.typing import Kind, Order, Shape, StreamLike
+
+__all__ = ["MappedArray", "Memory", "allocator"]
+
+
+def _current_context() -> Any:
+    context = pycuda.driver.Context.get_current()
+    if context is None:
+        raise VkgdrError("no current CUDA context: make one current, for example with context.push()")
+    return context
+
+
+class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
+    """Memory in pycuda's current context that frees itself when its last user is dropped.
+
+    pycuda accepts it wherever it takes a pointer: as ``gpudata`` of a ``GPUArray``, in copies and fills, as a kernel
+    argument. It keeps the context alive, and may be used and dropped on any thread. If the context is destroyed
+    explicitly, the Vulkan allocation is still freed with the memory.
+
+    pycuda's `as_buffer` is a memoryview of the *device* address, for peer-to-peer libraries; the CPU cannot access it.
+    The host view is ``memoryview(memory)``.
+
+    Parameters
+    ----------
+    owner : vkgdr.Vkgdr
+        The GPU of the current context.
+    size : int
+        The number of bytes, more than 0.
+    flags : int, optional
+        Must be 0.
+    kind, alignment, name : optional
+        As for `vkgdr.RawMemory`.
+    stream : object, optional
+        The stream to bind to, see `vkgdr.MemoryObject.bind_to_stream`.
+
+    Raises
+    ------
+    vkgdr.VkgdrError
+        No context is current; also as for `vkgdr.RawMemory`.
+    """
+
+    _by_hand = False
+
+    def __init__(
+        self,
+        owner: Vkgdr,
+        size: SupportsIndex,
+        flags: SupportsIndex = 0,
+        *,
+        kind: Kind = "mapped",
+        alignment: SupportsIndex = 0,
+        stream: StreamLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        context = _current_context()
+        RawMemory.__init__(self, owner, size, flags, kind=kind, alignment=alignment, name=name)
+        pycuda.driver.PointerHolderBase.__init__(self)
+        self._view.keep(context)
+        if stream is not None:
+            self.bind_to_stream(stream)
+
+    @classmethod
+    def _pooled(cls, pool: Pool, size: SupportsIndex) -> Self:
+        """Allocate a chunk of a pool."""
+        context = _current_context()
+        self = cls.__new__(cls)
+        self._view = pool._take(size)
+        pycuda.driver.PointerHolderBase.__init__(self)
+        self._view.keep(context)
+        return self
+
+    def get_pointer(self) -> int:
+        """Return the device address, for pycuda."""
+        return self.device_ptr
+
+    @property
+    def gpudata(self) -> Self:
+        """The memory itself; pycuda reads this attribute of kernel arguments."""
+        return self
+
+    def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
+        return _unpickle, (contents, self.kind)
+
+    # Overrides that of pycuda's base class, which raises.
+    __reduce__ = RawMemory.__reduce__
+
+    def __del__(self) -> None:
+        self._view.drop()
+
+
+def _unpickle(contents: Buffer, kind: Kind) -> Memory:
+    """Allocate memory in the current context with these contents, for pickle."""
+    memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind)
+    memory.copy_from_host(contents)
+    return memory
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MappedArray:
+    """An array on both sides: `host` and `device` are views of the same bytes.
+
+    Attributes
+    ----------
+    host : numpy.ndarray
+        The host view.
+    device : pycuda.gpuarray.GPUArray
+        The device view.
+    memory : Memory
+        The memory of both views. Each view keeps it alive.
+    """
+
+    host: np.ndarray[Any, Any]
+    device: Any
+    memory: Memory
+
+    # Omits the elements: the CPU reads GPU memory slowly.
+    def __repr__(self) -> str:
+        return f"<vkgdr.pycuda.MappedArray: shape {self.host.shape}, {self.host.dtype}, in {self.memory!r}>"
+
+    @classmethod
+    def empty(
+        cls, owner: Vkgdr, shape: Shape, dtype: npt.DTypeLike, order: Order = "C", *, kind: Kind = "mapped"
+    ) -> Self:
+        """Allocate an array in the current context. The contents are undefined.
+
+        Parameters
+        ----------
+        owner : vkgdr.Vkgdr
+            The GPU of the current context.
+        shape : int or tuple of int
+            The extents.
+        dtype
+            Any data type without Python objects.
+        order : {"C", "F"}, optional
+            The memory layout: C (last index fastest) or Fortran (first index fastest).
+        kind : {"mapped", "host"}, optional
+            As for `vkgdr.Memory`.
+
+        Raises
+        ------
+        vkgdr.VkgdrError
+            As for `Memory`.
+        vkgdr.NoHostViewError
+            The kind of memory has no host view.
+        """
+        extents, element, size = shaped(shape, dtype)
+        # An array may be empty, an allocation may not.
+        memory = Memory(owner, max(size, 1), kind=kind)
+        host = memory.get_host_array(extents, element, order)
+        device = pycuda.gpuarray.GPUArray(extents, element, gpudata=memory, order=order)
+        return cls(host, device, memory)
+
+
+def allocator(source: Vkgdr | Pool, kind: Kind = "mapped") -> Callable[[int], Memory]:
+    """Return an allocator for pycuda: ``gpuarray.to_gpu(array, allocator=allocator(gpu))``.
+
+    Parameters
+    ----------
+    source : vkgdr.Vkgdr or vkgdr.pool.Pool
+        The GPU of the context that is current at each allocation, or a pool of that context.
+    kind : {"mapped", "host", "device"}, optional
+        As for `vkgdr.Memory`; ignored for a pool.
+
+    Returns
+    -------
+    callable
+        Takes a number of bytes and returns a `Memory`.
+    """
+    if isinstance(source, Vkgdr):
+        return functools.partial(Memory, source, kind=kind)
+    return functools.partial(Memory._pooled, source)

@@ -1,0 +1,298 @@
+//! `MemoryView`: a range of an allocation, the native half of every memory object.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+
+mod python;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use vkgdr::cudarc::driver::sys::CUstream;
+use vkgdr::{Memory, PoolMemory, StreamRef};
+
+use crate::error::{Failure, Result};
+use crate::host_buffer::HostBuffer;
+use crate::storage::{Allocation, FREED, Lease, Use};
+
+/// A live view's use of its allocation, and the Python object `Vkgdr` that the memory was allocated from, if known.
+struct Held {
+    used: Use,
+    owner: Option<Py<PyAny>>,
+}
+
+/// A range of an allocation.
+#[pyclass(frozen, module = "vkgdr._vkgdr")]
+pub(crate) struct MemoryView {
+    allocation: Arc<Allocation>,
+    /// None once the view is freed.
+    held: Mutex<Option<Held>>,
+    freed: AtomicBool,
+    offset: usize,
+    len: usize,
+    readonly: bool,
+    /// An object that lives as long as this view: another library's owner of the bytes.
+    beside: Option<Py<PyAny>>,
+    /// Whether this is the allocation's first view, which reports the kept objects to the garbage collector.
+    root: bool,
+    /// Whether dropping the view leaks the memory unless it was freed, as in vkgdr 0.1.
+    by_hand: bool,
+}
+
+/// The null stream handle: the legacy default stream of the current context.
+pub(crate) const NULL_STREAM: u64 = 0;
+/// The handle `CU_STREAM_LEGACY` (cuda.h), the same stream as the null handle.
+pub(crate) const LEGACY_STREAM: u64 = 1;
+
+/// A stream handle as CUDA's pointer type.
+pub(crate) fn raw_stream(handle: u64) -> CUstream {
+    std::ptr::with_exposed_provenance_mut(as_address(handle))
+}
+
+/// A device address or a handle as a pointer-sized integer.
+#[expect(clippy::cast_possible_truncation, reason = "CUDA supports 64-bit systems only")]
+pub(crate) const fn as_address(number: u64) -> usize {
+    number as usize
+}
+
+impl MemoryView {
+    fn whole(used: Use, owner: Option<Py<PyAny>>, readonly: bool, by_hand: bool) -> Self {
+        let len = used.allocation().len;
+        let mut whole = Self::ranged(Held { used, owner }, 0, len, readonly, by_hand);
+        whole.root = true;
+        whole
+    }
+
+    fn ranged(held: Held, offset: usize, len: usize, readonly: bool, by_hand: bool) -> Self {
+        let allocation = held.used.allocation().clone();
+        let (held, freed) = (Mutex::new(Some(held)), AtomicBool::new(false));
+        Self { allocation, held, freed, offset, len, readonly, beside: None, root: false, by_hand }
+    }
+
+    /// A range of an allocation that was found by its address. None if its context was destroyed: the address may have
+    /// been reused since.
+    pub(crate) fn found((used, offset): (Use, usize), len: usize, readonly: bool) -> Option<Self> {
+        let found = Self::ranged(Held { used, owner: None }, offset, len, readonly, false);
+        found.check_context().is_ok().then_some(found)
+    }
+
+    /// This view, marked read-only.
+    pub(crate) fn readonly(mut self) -> Self {
+        self.readonly = true;
+        self
+    }
+
+    /// This view, with an additional object that it keeps alive.
+    pub(crate) fn with(mut self, object: Py<PyAny>) -> Self {
+        self.beside = Some(object);
+        self
+    }
+
+    /// A chunk of a pool.
+    pub(crate) fn pooled(memory: PoolMemory, owner: Py<PyAny>) -> Self {
+        Self::whole(Allocation::pooled(memory), Some(owner), false, false)
+    }
+
+    /// A dedicated allocation.
+    pub(crate) fn dedicated(memory: Lease, owner: Py<PyAny>) -> Self {
+        Self::whole(Allocation::dedicated(memory), Some(owner), false, false)
+    }
+
+    pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, readonly: bool, keep: Py<PyAny>) -> Self {
+        Self::whole(Allocation::foreign(device, device_ptr, len, keep), None, readonly, false)
+    }
+
+    /// The allocation, unless it or this view was freed.
+    #[inline]
+    pub(crate) fn live(&self) -> Result<&Arc<Allocation>> {
+        if self.freed.load(Ordering::Acquire) || self.allocation.is_freed() {
+            return Err(Failure::Gone(FREED));
+        }
+        Ok(&self.allocation)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a use, with this view's owner.
+    fn hold(&self, py: Python<'_>) -> Result<Held> {
+        self.live()?;
+        let held = self.held();
+        let held = held.as_ref().ok_or(Failure::Gone(FREED))?;
+        Ok(Held { used: held.used.clone(), owner: held.owner.as_ref().map(|owner| owner.clone_ref(py)) })
+    }
+
+    /// A further view of the same bytes.
+    pub(crate) fn again(&self, py: Python<'_>) -> Result<Self> {
+        Ok(Self::ranged(self.hold(py)?, self.offset, self.len, self.readonly, false))
+    }
+
+    /// Adds a use, which keeps the memory alive even when this view is freed.
+    pub(crate) fn join(&self) -> Result<Use> {
+        self.live()?;
+        self.held().as_ref().map(|held| held.used.clone()).ok_or(Failure::Gone(FREED))
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn is_readonly(&self) -> bool {
+        self.readonly
+    }
+
+    #[inline]
+    pub(crate) fn device_address(&self) -> Result<u64> {
+        Ok(self.live()?.device_ptr()? + self.offset as u64)
+    }
+
+    /// The device address for array interfaces: 0 for an empty view.
+    pub(crate) fn shown_address(&self) -> Result<u64> {
+        self.device_address().map(|address| if self.len == 0 { 0 } else { address })
+    }
+
+    /// The host address; None for memory without a host view.
+    pub(crate) fn host_address(&self) -> Result<Option<usize>> {
+        Ok(self.live()?.host_ptr.map(|start| start + self.offset))
+    }
+
+    /// The host address, or an error for memory without a host view.
+    pub(crate) fn visible(&self) -> Result<usize> {
+        let kind = self.live()?.kind;
+        self.host_address()?.ok_or_else(|| vkgdr::Error::NoHostView { kind }.into())
+    }
+
+    /// Checks a range of this view; `None` means to the end.
+    #[inline]
+    pub(crate) fn range(&self, offset: usize, len: Option<usize>) -> Result<(usize, usize)> {
+        let size = self.len;
+        let len = len.unwrap_or(size.saturating_sub(offset));
+        if offset <= size && len <= size - offset {
+            Ok((offset, len))
+        } else {
+            Err(vkgdr::Error::OutOfRange { offset, len, size }.into())
+        }
+    }
+
+    /// Runs `work`, detached from the interpreter, on the memory and a range of this view, in offsets of the memory.
+    fn with_range<T: Send>(
+        &self,
+        py: Python<'_>,
+        (offset, len): (usize, usize),
+        work: impl FnOnce(&Memory, std::ops::Range<usize>) -> vkgdr::Result<T> + Send,
+    ) -> Result<T> {
+        let allocation = self.live()?;
+        let start = self.offset + offset;
+        let storage = allocation.storage()?;
+        // Dropped in the closure: if the memory was freed meanwhile, this drop releases it and may wait.
+        py.detach(move || {
+            let storage = storage;
+            Ok(work(storage.ours()?, start..start + len)?)
+        })
+    }
+
+    /// A stream of the memory's context.
+    pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
+        let stream = match self.live()?.storage()?.memory() {
+            // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive.
+            Some(memory) => unsafe { memory.stream(raw_stream(handle)) },
+            // SAFETY: as above.
+            None => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
+        };
+        Ok(stream?)
+    }
+
+    /// Checks that the memory's context was not destroyed.
+    pub(crate) fn check_context(&self) -> Result<()> {
+        // Making a stream reference enters the context.
+        self.stream(NULL_STREAM).map(drop)
+    }
+
+    /// A stream of the memory's context or, if it belongs to another one, of the current context.
+    pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
+        match self.stream(handle) {
+            Err(Failure::Driver(vkgdr::Error::ForeignStream)) => {
+                // SAFETY: as for `stream`.
+                Ok(unsafe { StreamRef::in_current_context(raw_stream(handle)) }?)
+            }
+            other => other,
+        }
+    }
+
+    /// Waits for the bound stream, if there is one.
+    pub(crate) fn wait_for_bound(&self, py: Python<'_>) -> Result<()> {
+        let storage = self.live()?.storage()?;
+        py.detach(move || {
+            let storage = storage;
+            match storage.memory() {
+                Some(memory) => Ok(memory.wait_for_stream()?),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Records that a stream uses the memory: its release waits for that use.
+    pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
+        self.live()?.briefly(|storage| {
+            storage.note_use(stream);
+            Ok(())
+        })
+    }
+
+    /// The CUDA context as a number; None for memory that another library allocated.
+    pub(crate) fn context_address(&self) -> Result<Option<usize>> {
+        self.live()?.briefly(|storage| Ok(storage.memory().map(|memory| memory.context().addr())))
+    }
+
+    /// The bound stream's handle.
+    pub(crate) fn bound_handle(&self) -> Result<Option<u64>> {
+        let bound = |memory: &Memory| memory.bound_stream().map(|stream| stream.addr() as u64);
+        self.live()?.briefly(|storage| Ok(storage.memory().and_then(bound)))
+    }
+
+    pub(crate) fn flush_range(&self, py: Python<'_>, offset: usize, len: Option<usize>) -> Result<()> {
+        let (offset, len) = self.range(offset, len)?;
+        let allocation = self.live()?;
+        if allocation.coherent {
+            // Does not wait, so detaching from the interpreter would cost more than it gains.
+            let start = self.offset + offset;
+            return allocation.briefly(|storage| match storage.memory() {
+                Some(memory) => Ok(memory.flush(start..start + len)?),
+                None => Ok(()),
+            });
+        }
+        self.with_range(py, (offset, len), |memory, range| memory.flush(range))
+    }
+
+    pub(crate) fn invalidate_range(&self, py: Python<'_>, offset: usize, len: Option<usize>) -> Result<()> {
+        let (offset, len) = self.range(offset, len)?;
+        let allocation = self.live()?;
+        if allocation.coherent {
+            std::sync::atomic::fence(Ordering::Acquire);
+            return Ok(());
+        }
+        self.with_range(py, (offset, len), |memory, range| memory.invalidate(range))
+    }
+
+    /// Whether host bytes overlap the host view of a range of this view.
+    fn shares_bytes(&self, (offset, len): (usize, usize), bytes: &HostBuffer) -> Result<bool> {
+        let Some(start) = self.host_address()?.map(|start| start + offset) else { return Ok(false) };
+        let other = bytes.address().addr();
+        Ok(other < start + len && start < other + bytes.len())
+    }
+
+    fn writable(&self) -> Result<()> {
+        if self.readonly { Err(Failure::Invalid("the memory is read-only".into())) } else { Ok(()) }
+    }
+}
+
+impl Drop for MemoryView {
+    fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Held { used, .. }) = held
+            && self.by_hand
+        {
+            used.leak();
+        }
+    }
+}

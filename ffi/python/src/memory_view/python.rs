@@ -1,0 +1,305 @@
+//! The methods of `MemoryView` that Python calls.
+#![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
+
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+use vkgdr::{DropPolicy, Memory};
+
+use super::{Held, MemoryView, raw_stream};
+use crate::error::{Failure, Result, Size};
+use crate::event::Event;
+use crate::handle::{self, Handle, MemoryType};
+use crate::heap::{copied, zeroes};
+use crate::host_buffer::HostBuffer;
+use crate::storage::{Allocation, Lease, Storage};
+
+#[pymethods]
+impl MemoryView {
+    /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory is
+    /// exhausted, tries once more after a garbage collection.
+    #[staticmethod]
+    fn allocate(
+        owner: &Bound<'_, PyAny>,
+        size: Size,
+        kind: &str,
+        alignment: Size,
+        readonly: bool,
+        by_hand: bool,
+    ) -> Result<Self> {
+        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let (kind, alignment) = (handle::kind(kind)?, alignment.0);
+        if alignment != 0 && !alignment.is_power_of_two() {
+            return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
+        }
+        let memory = match py.detach(|| Memory::allocate(&gpu, size.0, kind)) {
+            Err(vkgdr::Error::Allocation { .. }) => {
+                py.import("gc")?.call_method0("collect")?;
+                py.detach(|| Memory::allocate(&gpu, size.0, kind))?
+            }
+            other => other?,
+        };
+        let used = Allocation::dedicated(Lease::Dedicated(memory));
+        let allocation = used.allocation();
+        let device = allocation.device_ptr()?;
+        let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
+        if misaligned(device) || allocation.host_ptr.is_some_and(|address| misaligned(address as u64)) {
+            let host = allocation.host_ptr.unwrap_or(0);
+            return Err(Failure::Invalid(format!(
+                "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
+            )));
+        }
+        Ok(Self::whole(used, Some(owner.clone().unbind()), readonly, by_hand))
+    }
+
+    /// A view that is freed from the start.
+    #[staticmethod]
+    fn never() -> Self {
+        let (held, freed) = (Mutex::new(None), AtomicBool::new(true));
+        Self {
+            allocation: Allocation::never(),
+            held,
+            freed,
+            offset: 0,
+            len: 0,
+            readonly: false,
+            beside: None,
+            root: false,
+            by_hand: false,
+        }
+    }
+
+    /// An empty view; allocates nothing.
+    #[staticmethod]
+    fn empty(owner: &Bound<'_, PyAny>, kind: &str) -> Result<Self> {
+        let empty = Allocation::empty(handle::kind(kind)?, handle::gpu_of(owner)?.device());
+        Ok(Self::whole(empty, Some(owner.clone().unbind()), false, false))
+    }
+
+    #[staticmethod]
+    fn import_fd(owner: &Bound<'_, PyAny>, fd: i32, size: Size, kind: &str) -> Result<Self> {
+        let (py, gpu, kind) = (owner.py(), handle::gpu_of(owner)?, handle::kind(kind)?);
+        if fd < 0 {
+            return Err(Failure::Invalid(format!("{fd} is not a file descriptor")));
+        }
+        let memory = py.detach(|| {
+            // SAFETY: not negative; it is only duplicated, which fails unless the descriptor is open.
+            let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+            let ours = borrowed.try_clone_to_owned();
+            let ours = ours.map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
+            // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
+            Ok::<_, Failure>(unsafe { Memory::import_fd(&gpu, ours, size.0, kind) }?)
+        })?;
+        Ok(Self::dedicated(Lease::Dedicated(memory), owner.clone().unbind()))
+    }
+
+    fn export_fd(&self, py: Python<'_>) -> Result<i32> {
+        let whole = (0, self.len);
+        Ok(self.with_range(py, whole, |memory, _| memory.export_fd())?.into_raw_fd())
+    }
+
+    /// A view of a range of this one. `by_hand` as for `allocate`.
+    fn part(&self, py: Python<'_>, offset: Size, size: Option<Size>, readonly: bool, by_hand: bool) -> Result<Self> {
+        let (offset, len) = self.range(offset.0, size.map(|size| size.0))?;
+        Ok(Self::ranged(self.hold(py)?, self.offset + offset, len, self.readonly || readonly, by_hand))
+    }
+
+    /// A view of the allocation's first `size` bytes.
+    fn first(&self, py: Python<'_>, size: Size) -> Result<Self> {
+        let (len, whole) = (size.0, self.live()?.len);
+        if len > whole {
+            return Err(vkgdr::Error::OutOfRange { offset: 0, len, size: whole }.into());
+        }
+        Ok(Self::ranged(self.hold(py)?, 0, len, self.readonly, false))
+    }
+
+    /// Frees this view: the memory is freed with its last view, with `force` at once. A second call does nothing.
+    fn free(&self, py: Python<'_>, force: bool) -> Result<()> {
+        self.freed.store(true, Ordering::Release);
+        let held = self.held().take();
+        match held {
+            Some(Held { used, .. }) if force => used.force(py),
+            Some(Held { used, .. }) => used.release(py),
+            // The view was freed before, but views may still keep the memory.
+            None if force && !self.allocation.is_freed() => self.allocation.force(py),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees in stream order: the event is complete once the work submitted to the stream so far is done.
+    fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
+        let queue = self.stream(stream)?;
+        // The stream's object may be kept alive by the memory alone.
+        let _kept = self.live()?.kept(py);
+        self.free(py, false)?;
+        // After the event of the release itself: when this one is complete, the memory can be released.
+        Event::on(py, queue, Vec::new())
+    }
+
+    /// `free` for destructors: errors are logged.
+    fn drop(&self) {
+        self.freed.store(true, Ordering::Release);
+        let held = self.held().take();
+        drop(held);
+    }
+
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.len
+    }
+
+    #[getter]
+    fn freed(&self) -> bool {
+        self.live().is_err()
+    }
+
+    /// Identity of the bytes: allocation id, offset and length.
+    #[getter]
+    fn key(&self) -> (u64, usize, usize) {
+        (self.allocation.id, self.offset, self.len)
+    }
+
+    #[getter]
+    fn offset(&self) -> Result<usize> {
+        self.live()?;
+        Ok(self.offset)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        // Objects that other users keep alive as well must not be reported.
+        if let Some(beside) = &self.beside {
+            visit.call(beside)?;
+        }
+        if let Ok(held) = self.held.try_lock()
+            && let Some(Held { owner: Some(owner), .. }) = &*held
+        {
+            visit.call(owner)?;
+        }
+        if self.root && !self.freed.load(Ordering::Acquire) && self.allocation.users() == 1 {
+            self.allocation.traverse(&visit)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn __clear__(&self) {
+        // Memory that must be freed by hand is not freed by the collector either: see `Drop`.
+        if !self.by_hand {
+            self.drop();
+        }
+    }
+
+    /// The number of other users of the allocation: arrays, regions, tensors.
+    #[getter]
+    fn pending_views(&self) -> usize {
+        if self.allocation.is_freed() {
+            return 0;
+        }
+        let own = usize::from(!self.freed.load(Ordering::Acquire));
+        self.allocation.users().saturating_sub(own)
+    }
+
+    #[getter]
+    fn is_foreign(&self) -> Result<bool> {
+        self.live()?.briefly(|storage| Ok(matches!(storage, Storage::Foreign(_))))
+    }
+
+    /// The object `Vkgdr` that the memory was allocated from; None once freed, and if it is not known.
+    #[getter]
+    fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.held().as_ref().and_then(|held| Some(held.owner.as_ref()?.clone_ref(py)))
+    }
+
+    /// A new handle of the GPU that the memory was allocated from; None for memory of another library.
+    fn handle(&self) -> Result<Option<Handle>> {
+        self.live()?.briefly(|storage| Ok(storage.memory().map(|memory| Handle::of(memory.owner().clone()))))
+    }
+
+    #[getter]
+    fn context(&self) -> Result<Option<usize>> {
+        self.context_address()
+    }
+
+    #[getter]
+    fn memory_type(&self) -> Result<MemoryType> {
+        Ok(self.live()?.storage()?.ours()?.memory_type().into())
+    }
+
+    #[getter]
+    fn drop_policy(&self) -> Result<&'static str> {
+        Ok(match self.live()?.storage()?.ours()?.drop_policy() {
+            DropPolicy::WaitForStream => "stream",
+            DropPolicy::Immediate => "immediate",
+            _ => "context",
+        })
+    }
+
+    #[getter]
+    fn bound_stream(&self) -> Result<Option<u64>> {
+        self.bound_handle()
+    }
+
+    /// Binds the allocation to a stream that `keep` keeps alive.
+    fn bind_stream(&self, py: Python<'_>, stream: u64, keep: Py<PyAny>) -> Result<()> {
+        let allocation = self.live()?;
+        let storage = allocation.storage()?;
+        let memory = storage.ours()?;
+        // Before binding: the stream must outlive the binding.
+        allocation.keep(keep);
+        // SAFETY: `keep` lives as long as the memory; for a bare handle that is the caller's obligation.
+        py.detach(|| Ok(unsafe { memory.bind_raw_stream(raw_stream(stream)) }?))
+    }
+
+    fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
+        self.with_range(py, (0, 0), |memory, _| memory.unbind_stream())
+    }
+
+    fn record_stream(&self, stream: u64) -> Result<()> {
+        self.note_use(self.stream(stream)?)
+    }
+
+    fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
+        self.wait_for_bound(py)
+    }
+
+    /// Keeps an object alive until the memory is freed.
+    fn keep(&self, object: Py<PyAny>) -> Result<()> {
+        self.live()?.keep(object);
+        Ok(())
+    }
+
+    /// Copies host bytes into this view on the CPU. Does not flush.
+    fn write(&self, py: Python<'_>, offset: Size, source: &HostBuffer) -> Result<()> {
+        self.writable()?;
+        let range = self.range(offset.0, Some(source.len()))?;
+        // The source may be a view of this memory: copy it first where the ranges overlap.
+        let saved = self.shares_bytes(range, source)?.then(|| copied(source.bytes())).transpose()?;
+        let bytes = saved.as_deref().unwrap_or_else(|| source.bytes());
+        self.with_range(py, range, |memory, range| memory.write(range.start, bytes))
+    }
+
+    /// Copies from this view into host bytes on the CPU. Does not invalidate.
+    fn read(&self, py: Python<'_>, offset: Size, size: Size, target: &HostBuffer) -> Result<()> {
+        let range = self.range(offset.0, Some(size.0))?;
+        let shared = self.shares_bytes(range, target)?;
+        target.with_bytes_mut(size.0, |bytes| {
+            if !shared {
+                return self.with_range(py, range, |memory, range| memory.read(range.start, bytes));
+            }
+            let mut saved = zeroes(bytes.len())?;
+            self.with_range(py, range, |memory, range| memory.read(range.start, &mut saved))?;
+            bytes.copy_from_slice(&saved);
+            Ok(())
+        })
+    }
+
+    /// Fills a range with a repeated pattern on the CPU. Does not flush.
+    fn fill(&self, py: Python<'_>, offset: Size, size: Size, pattern: &[u8]) -> Result<()> {
+        self.writable()?;
+        let range = self.range(offset.0, Some(size.0))?;
+        self.with_range(py, range, |memory, range| memory.fill_pattern(range, pattern))
+    }
+}

@@ -1,0 +1,220 @@
+"""``vkgdr.device_view`` and ``vkgdr.host_view``: from one side's array to the other's view."""
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import MAKERS, ByDlpack, every_visible_kind, memory_of
+from vkgdr.arrays import mapped_array
+
+# ---- vkgdr.device_view ----------------------------------------------------------------------------------------------
+
+
+@every_visible_kind
+def test_the_device_sees_what_the_cpu_writes_into_the_array(cuda, gpu, kind):
+    array = MAKERS[kind]((2, 3), "f4", owner=gpu)
+    array[:] = [[1, 2, 3], [4, 5, 6]]
+    device = vkgdr.device_view(array)
+    device.flush()
+    assert cuda.read(device.device_ptr, 24) == array.tobytes()
+    cuda.write(device.device_ptr, np.full(6, 9, "f4").tobytes())
+    device.invalidate()
+    assert (array == 9).all()
+
+
+@every_visible_kind
+def test_the_device_view_of_a_part_is_that_part(gpu, kind):
+    array = MAKERS[kind]((4, 5), "i4", owner=gpu)
+    row = vkgdr.device_view(array[2])
+    assert len(row) == 20
+    assert row.device_ptr == memory_of(array).device_ptr + 40
+    assert row.offset == 40
+    assert row.host_ptr == array[2].ctypes.data
+    assert len(vkgdr.device_view(array[1, 2:4])) == 8
+    assert len(vkgdr.device_view(memoryview(array))) == 80
+
+
+def test_the_device_view_keeps_the_memory(gpu, live):
+    array = mapped_array(10, "u1", owner=gpu)
+    array[:] = 7
+    view = vkgdr.device_view(array)
+    assert isinstance(view, vkgdr.Region)
+    del array
+    assert live() == 1
+    view.flush()
+    assert view.tobytes() == b"\7" * 10
+    del view
+    assert live() == 0
+
+
+def test_memory_itself_has_a_device_view(gpu):
+    memory = vkgdr.Memory(gpu, 10)
+    assert vkgdr.device_view(memory).device_ptr == memory.device_ptr
+    assert vkgdr.device_view(memory[2:5]).device_ptr == memory.device_ptr + 2
+
+
+def test_arrays_elsewhere_have_no_device_view(gpu):
+    array = np.zeros(10)
+    with pytest.raises(ValueError, match=f"80 bytes at host address {array.ctypes.data:#x}"):
+        vkgdr.device_view(array)
+    with pytest.raises(ValueError, match="3 bytes"):
+        vkgdr.device_view(b"abc")
+
+
+def test_scattered_arrays_have_no_device_view(gpu):
+    array = mapped_array((4, 4), owner=gpu)
+    for part in (array[:, 1], array[:, :2], array[::2]):
+        with pytest.raises(ValueError, match="contiguous"):
+            vkgdr.device_view(part)
+    with pytest.raises(TypeError, match="int"):
+        vkgdr.device_view(5)
+
+
+@every_visible_kind
+def test_arrays_in_fortran_order_have_a_device_view(gpu, kind):
+    array = MAKERS[kind]((2, 3), "f4", "F", owner=gpu)
+    assert len(vkgdr.device_view(array)) == 24
+    assert len(vkgdr.device_view(array[:, 1])) == 8
+    assert len(vkgdr.device_view(MAKERS[kind]((2, 3), "f4", owner=gpu).T)) == 24
+
+
+def test_an_empty_array_has_an_empty_device_view(gpu):
+    view = vkgdr.device_view(mapped_array((0, 3), owner=gpu))
+    assert len(view) == 0
+    assert view.__cuda_array_interface__["data"][0] == 0
+
+
+def test_memory_that_was_freed_by_force_has_no_device_view(gpu):
+    memory = vkgdr.Memory(gpu, 10)
+    array = np.asarray(memory)
+    memory.free()
+    # The array still keeps the memory alive.
+    assert len(vkgdr.device_view(array)) == 10
+    memory.free(force=True)
+    with pytest.raises(ValueError, match="10 bytes"):
+        vkgdr.device_view(array)
+
+
+# ---- vkgdr.host_view ------------------------------------------------------------------------------------------------
+
+
+class OnDevice:
+    """A device array of another library, with the CUDA Array Interface."""
+
+    def __init__(self, pointer, shape, typestr, strides=None, *, readonly=False):
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": typestr,
+            "data": (pointer, readonly),
+            "strides": strides,
+            "version": 3,
+        }
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host"])
+def test_the_host_view_has_shape_and_data_type_of_the_device_array(cuda, gpu, kind):
+    memory = vkgdr.Memory(gpu, 100, kind=kind)
+    view = vkgdr.host_view(OnDevice(memory.device_ptr + 8, (2, 3), "<f4"))
+    assert (view.shape, view.dtype) == ((2, 3), np.float32)
+    assert view.ctypes.data == memory.host_ptr + 8
+    cuda.write(memory.device_ptr + 8, np.arange(6, dtype="f4").tobytes())
+    memory.invalidate()
+    assert (view == np.arange(6).reshape(2, 3)).all()
+
+
+def test_the_host_view_keeps_the_memory(gpu, live):
+    memory = vkgdr.Memory(gpu, 100)
+    view = vkgdr.host_view(OnDevice(memory.device_ptr, (100,), "|u1"))
+    view[:] = 5
+    memory.free()
+    del memory
+    assert live() == 1
+    assert (view == 5).all()
+    del view
+    assert live() == 0
+
+
+def test_memory_itself_has_a_host_view(gpu):
+    memory = vkgdr.Memory(gpu, 100)
+    assert vkgdr.host_view(memory).ctypes.data == memory.host_ptr
+    assert vkgdr.host_view(memory).shape == (100,)
+    assert vkgdr.host_view(memory[10:20]).ctypes.data == memory.host_ptr + 10
+
+
+def test_a_dlpack_tensor_has_a_host_view_of_bytes(gpu):
+    memory = vkgdr.Memory(gpu, 100)
+    view = vkgdr.host_view(ByDlpack(memory))
+    assert (view.shape, view.dtype, view.ctypes.data) == ((100,), np.uint8, memory.host_ptr)
+
+
+def test_the_host_view_of_a_read_only_array_is_read_only(gpu):
+    memory = vkgdr.Memory(gpu, 100)
+    assert not vkgdr.host_view(OnDevice(memory.device_ptr, (100,), "|u1", readonly=True)).flags.writeable
+    assert not vkgdr.host_view(vkgdr.Memory(gpu, 10, readonly=True)).flags.writeable
+    assert vkgdr.host_view(memory).flags.writeable
+
+
+def test_memory_of_other_libraries_has_no_host_view(cuda, gpu):
+    pointer = cuda.allocate(10)
+    with pytest.raises(ValueError, match="not in memory of vkgdr"):
+        vkgdr.host_view(OnDevice(pointer, (10,), "|u1"))
+    cuda.free(pointer)
+    with pytest.raises(ValueError, match="ndarray"):
+        vkgdr.host_view(np.zeros(5))
+    with pytest.raises(ValueError, match="int has no device memory"):
+        vkgdr.host_view(5)
+
+
+def test_device_memory_has_no_host_view(gpu):
+    memory = vkgdr.Memory(gpu, 10, kind="device")
+    for obj in (memory, OnDevice(memory.device_ptr, (10,), "|u1"), ByDlpack(memory)):
+        with pytest.raises(vkgdr.NoHostViewError, match="device"):
+            vkgdr.host_view(obj)
+
+
+def test_an_array_that_ends_beyond_the_memory_has_no_host_view(gpu):
+    memory = vkgdr.Memory(gpu, 10)
+    with pytest.raises(ValueError, match="11 bytes at offset 0 are out of range"):
+        vkgdr.host_view(OnDevice(memory.device_ptr, (11,), "|u1"))
+
+
+def test_an_array_in_fortran_order_has_no_host_view(gpu):
+    memory = vkgdr.Memory(gpu, 100)
+    with pytest.raises(ValueError, match=r"strides \(4, 8\)"):
+        vkgdr.host_view(OnDevice(memory.device_ptr, (2, 3), "<f4", (4, 8)))
+
+
+def test_the_two_views_lead_to_each_other(gpu):
+    array = mapped_array((2, 3), "f4", owner=gpu)
+    device = vkgdr.device_view(array)
+    again = vkgdr.host_view(OnDevice(device.device_ptr, (2, 3), "<f4"))
+    again[:] = 4
+    assert (array == 4).all()
+
+
+# ---- pycuda ---------------------------------------------------------------------------------------------------------
+
+
+def test_pycuda_takes_the_device_view(pycuda_context):
+    from pycuda import gpuarray
+
+    array = mapped_array((2, 3), "f4")
+    array[:] = 5
+    device = vkgdr.device_view(array)
+    device.flush()
+    on_device = gpuarray.GPUArray((2, 3), "f4", gpudata=device.device_ptr, base=device)
+    assert (on_device.get() == 5).all()
+    on_device.set(np.full((2, 3), 6, "f4"))
+    device.invalidate()
+    assert (array == 6).all()
+    assert vkgdr.host_view(on_device).ctypes.data == array.ctypes.data
+
+
+def test_a_gpuarray_over_this_memory_has_a_host_view(pycuda_context):
+    import vkgdr.pycuda
+    from pycuda import gpuarray
+
+    gpu = vkgdr.Vkgdr(0)
+    array = gpuarray.to_gpu(np.arange(6, dtype="f4"), allocator=vkgdr.pycuda.allocator(gpu))
+    array.gpudata.invalidate()
+    assert (vkgdr.host_view(array) == np.arange(6)).all()
+    assert (vkgdr.host_view(array[2:5]) == [2, 3, 4]).all()

@@ -1,0 +1,378 @@
+"""DLPack: capsules of both kinds, on the device and on the host."""
+
+import ctypes
+import gc
+import textwrap
+import threading
+
+import native
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from capsules import CPU, CUDA, IS_COPIED, READ_ONLY, Taken, name_of
+
+VERSIONS = [None, (0, 8), (1, 0), (1, 1), (2, 0)]
+
+
+@pytest.fixture
+def memory(gpu):
+    memory = vkgdr.Memory(gpu, 4096)
+    np.asarray(memory)[:] = np.arange(4096) % 253
+    return memory
+
+
+@pytest.fixture
+def invisible(gpu):
+    memory = vkgdr.Memory(gpu, 4096, kind="device")
+    memory.copy_from_host(bytes(range(256)) * 16)
+    return memory
+
+
+# ---- capsules
+
+
+def test_the_device_is_cuda_with_its_number(memory):
+    assert memory.__dlpack_device__() == (2, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_capsules_name_follows_the_version(memory, version):
+    for device in (None, (2, 0), (1, 0)):
+        capsule = memory.__dlpack__(max_version=version, dl_device=device)
+        versioned = version is not None and version[0] >= 1
+        assert name_of(capsule) == ("dltensor_versioned" if versioned else "dltensor")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_tensor_on_the_device_is_the_memory(memory, cuda, version):
+    taken = Taken(memory.__dlpack__(max_version=version))
+    assert (taken.tensor.device.kind, taken.tensor.device.id) == (CUDA, 0)
+    assert (taken.tensor.code, taken.tensor.bits, taken.tensor.lanes) == (1, 8, 1)
+    assert taken.shape == (4096,)
+    assert taken.strides in (None, (1,))
+    assert taken.flags == 0
+    address = taken.tensor.data + taken.tensor.byte_offset
+    assert address == memory.device_ptr
+    assert cuda.read(address, 4096) == memory.tobytes()
+    if taken.versioned:
+        assert (taken.managed.major, taken.managed.minor) >= (1, 0)
+        assert taken.managed.major == 1
+    taken.end()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_tensor_on_the_host_is_the_memory_too(memory, cuda, version):
+    taken = Taken(memory.__dlpack__(max_version=version, dl_device=(1, 0)))
+    assert (taken.tensor.device.kind, taken.tensor.device.id) == (CPU, 0)
+    assert taken.tensor.data + taken.tensor.byte_offset == memory.host_ptr
+    assert taken.flags == 0
+    cuda.fill(memory.device_ptr, 3, 4096)
+    cuda.synchronize()
+    memory.invalidate()
+    assert taken.host_bytes() == b"\3" * 4096
+    taken.end()
+
+
+def test_the_tensor_of_a_region_is_the_part(memory, cuda):
+    region = memory[100:150]
+    for device, address in ((None, region.device_ptr), ((1, 0), region.host_ptr)):
+        taken = Taken(region.__dlpack__(max_version=(1, 0), dl_device=device))
+        assert taken.tensor.data + taken.tensor.byte_offset == address
+        assert taken.shape == (50,)
+        taken.end()
+
+
+# ---- lifetime
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("device", [(2, 0), (1, 0)])
+def test_a_capsule_that_is_not_consumed_releases_the_memory(gpu, version, device, simulated):
+    before = simulator.pages()
+    capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=version, dl_device=device)
+    gc.collect()
+    assert simulator.pages() == before + 1
+    del capsule
+    assert simulator.pages() == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("device", [(2, 0), (1, 0)])
+def test_a_tensor_that_was_taken_outlives_capsule_and_memory(gpu, version, device, simulated):
+    before = simulator.pages()
+    capsule = vkgdr.Memory(gpu, 64).__dlpack__(max_version=version, dl_device=device)
+    taken = Taken(capsule)
+    assert name_of(capsule).startswith("used_")
+    del capsule
+    gc.collect()
+    assert simulator.pages() == before + 1
+    taken.end()
+    assert simulator.pages() == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_destructor_of_a_used_capsule_leaves_the_tensor_alone(gpu, cuda, version, simulated):
+    memory = vkgdr.Memory(gpu, 64)
+    capsule = memory.__dlpack__(max_version=version)
+    taken = Taken(capsule)
+    views = memory.pending_views
+    del capsule
+    gc.collect()
+    assert memory.pending_views == views == 1
+    assert cuda.read(taken.tensor.data, 64)
+    taken.end()
+    assert memory.pending_views == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_deleter_runs_after_free(gpu, version, simulated):
+    before = simulator.pages()
+    memory = vkgdr.Memory(gpu, 64)
+    taken = Taken(memory.__dlpack__(max_version=version, dl_device=(1, 0)))
+    memory.free()
+    assert simulator.pages() == before + 1
+    assert taken.host_bytes() == ctypes.string_at(taken.tensor.data, 64)
+    taken.end()
+    assert simulator.pages() == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_deleter_runs_after_a_forced_free(gpu, version, simulated):
+    before = simulator.pages()
+    memory = vkgdr.Memory(gpu, 64)
+    taken = Taken(memory.__dlpack__(max_version=version))
+    memory.free(force=True)
+    assert simulator.pages() == before
+    taken.end()
+    assert simulator.pages() == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_deleter_runs_on_a_thread_that_python_does_not_know(primary, version, simulated):
+    before, library = simulator.pages(), native.library()
+    for device in ((2, 0), (1, 0)):
+        taken = Taken(vkgdr.Memory(primary, 64).__dlpack__(max_version=version, dl_device=device))
+        gc.collect()
+        assert simulator.pages() == before + 1
+        assert library.call_on_thread(taken.deleter, taken.address) == 0
+        assert simulator.pages() == before
+
+
+def test_the_deleter_runs_without_the_gil_while_python_runs(primary, simulated):
+    before = simulator.pages()
+    library = native.library()
+
+    def work():
+        for _ in range(50):
+            taken = Taken(vkgdr.Memory(primary, 64).__dlpack__(max_version=(1, 0)))
+            library.call_on_thread(taken.deleter, taken.address)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert simulator.pages() == before
+
+
+@pytest.mark.parametrize("kind", ["pycuda", "primary", "stream"])
+def test_the_deleter_runs_after_the_interpreters_end(run_python_to_its_end, kind):
+    if kind == "pycuda":
+        pytest.importorskip("pycuda", reason="pycuda is not installed")
+    made = {
+        "pycuda": """
+            import pycuda.driver as drv
+            drv.init(); context = drv.Device(0).make_context()
+            import vkgdr.pycuda
+            memory = vkgdr.pycuda.Memory(vkgdr.Vkgdr(0), 64)
+            context.pop()
+            del context
+        """,
+        "primary": "import vkgdr; memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 64)",
+        "stream": """
+            import vkgdr
+            class Legacy:
+                def __cuda_stream__(self): return 0, 1
+            memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(0), 64, stream=Legacy())
+        """,
+    }[kind]
+    code = textwrap.dedent(made) + textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {native.__file__.rpartition("/")[0]!r})
+        import native
+        from capsules import Taken
+        taken = Taken(memory.__dlpack__(max_version=(1, 0), stream=-1))
+        assert native.load({native.path()!r}).call_at_exit(taken.deleter, taken.address) == 0
+    """)
+    done = run_python_to_its_end(code)
+    if kind != "stream":
+        # Memory that waits for a stream is released with the process.
+        assert done.live.get("Vulkan memory", 0) == 0
+        assert done.live.get("CUDA external", 0) == 0
+
+
+def test_a_null_deleter_argument_is_harmless(memory):
+    for version in (None, (1, 0)):
+        taken = Taken(memory.__dlpack__(max_version=version))
+        taken.managed.deleter(None)
+        taken.end()
+
+
+# ---- read-only, copies
+
+
+def test_read_only_memory_has_the_flag(gpu):
+    memory = vkgdr.Memory(gpu, 64, readonly=True)
+    for device in (None, (1, 0)):
+        taken = Taken(memory.__dlpack__(max_version=(1, 0), dl_device=device))
+        assert taken.flags == READ_ONLY
+        taken.end()
+    assert not np.from_dlpack(memory, device="cpu").flags.writeable
+
+
+def test_read_only_memory_cannot_be_a_legacy_capsule(gpu):
+    memory = vkgdr.Memory(gpu, 64, readonly=True)
+    for version in (None, (0, 8)):
+        with pytest.raises(BufferError, match="read-only"):
+            memory.__dlpack__(max_version=version)
+    assert memory.pending_views == 0
+
+
+@pytest.mark.parametrize("device", [None, (2, 0), (1, 0)])
+def test_a_copy_is_marked_and_is_one(memory, cuda, device, simulated):
+    before = memory.tobytes()
+    taken = Taken(memory.__dlpack__(max_version=(1, 0), dl_device=device, copy=True))
+    assert taken.flags & IS_COPIED
+    assert memory.pending_views == 0
+    memory.memset(0)
+    address = taken.tensor.data + taken.tensor.byte_offset
+    copied = taken.host_bytes() if device == (1, 0) else cuda.read(address, 4096)
+    assert copied == before
+    taken.end()
+
+
+def test_a_copy_on_the_device_waits_for_the_bound_stream(memory, cuda):
+    with cuda.stream() as stream:
+        memory.bind_to_stream(stream)
+        with cuda.hold(stream) as gate:
+            cuda.fill(memory.device_ptr, 6, 4096, stream)
+            gate.open()
+            taken = Taken(memory.__dlpack__(max_version=(1, 0), copy=True))
+            assert cuda.read(taken.tensor.data, 4096) == b"\6" * 4096
+            taken.end()
+        memory.unbind_stream()
+
+
+@pytest.mark.parametrize("copy", [None, True])
+def test_device_memory_on_the_host_is_a_copy(invisible, copy):
+    for version in (None, (1, 0)):
+        taken = Taken(invisible.__dlpack__(max_version=version, dl_device=(1, 0), copy=copy))
+        assert taken.host_bytes() == bytes(range(256)) * 16
+        assert taken.flags == (IS_COPIED if version else 0)
+        taken.end()
+
+
+def test_device_memory_on_the_host_without_a_copy_is_refused(invisible):
+    with pytest.raises(BufferError, match="device"):
+        invisible.__dlpack__(max_version=(1, 0), dl_device=(1, 0), copy=False)
+    assert invisible.pending_views == 0
+
+
+def test_no_copy_is_no_problem_where_none_is_needed(memory):
+    for device in (None, (2, 0), (1, 0)):
+        taken = Taken(memory.__dlpack__(max_version=(1, 0), dl_device=device, copy=False))
+        assert taken.flags == 0
+        taken.end()
+
+
+# ---- devices and streams
+
+
+@pytest.mark.parametrize("device", [(2, 1), (3, 0), (13, 0), (7, 0), (1, 1), (0, 0), (-1, 0), (99, 99)])
+def test_another_device_is_refused(memory, device):
+    with pytest.raises(BufferError) as caught:
+        memory.__dlpack__(dl_device=device)
+    assert f"({device[0]}, {device[1]})" in str(caught.value)
+
+
+@pytest.mark.parametrize("stream", [None, -1, 1, 2])
+def test_the_default_streams_are_known(memory, cuda, stream):
+    cuda.fill(memory.device_ptr, 4, 4096)
+    taken = Taken(memory.__dlpack__(stream=stream, max_version=(1, 0)))
+    assert cuda.read(taken.tensor.data, 4096) == b"\4" * 4096
+    taken.end()
+
+
+@pytest.mark.parametrize("stream", [0, -2, -(2**40)])
+def test_a_stream_that_dlpack_does_not_have_is_refused(memory, stream):
+    with pytest.raises(ValueError, match=str(stream)):
+        memory.__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("stream", [-1, 0, 1, 2])
+def test_the_host_has_no_streams(memory, stream):
+    with pytest.raises(ValueError, match=str(stream)):
+        memory.__dlpack__(stream=stream, dl_device=(1, 0))
+
+
+def test_the_consumers_stream_waits_for_the_bound_one(memory, cuda):
+    memory.memset(0)
+    with cuda.stream() as bound, cuda.stream() as consumer:
+        target = cuda.allocate(4096)
+        memory.bind_to_stream(bound)
+        with cuda.hold(bound) as gate:
+            cuda.fill(memory.device_ptr, 8, 4096, bound)
+            taken = Taken(memory.__dlpack__(stream=consumer, max_version=(1, 0)))
+            cuda.copy(target, taken.tensor.data, 4096, consumer)
+            assert not cuda.is_done(consumer)
+            gate.open()
+            cuda.synchronize_stream(consumer)
+        assert cuda.read(target, 4096) == b"\x08" * 4096
+        taken.end()
+        memory.unbind_stream()
+        cuda.free(target)
+
+
+def test_minus_one_waits_for_nothing(memory, cuda):
+    with cuda.stream() as bound, cuda.stream() as consumer:
+        memory.bind_to_stream(bound)
+        with cuda.hold(bound):
+            Taken(memory.__dlpack__(stream=-1)).end()
+            assert cuda.is_done(consumer)
+        memory.unbind_stream()
+
+
+def test_the_hosts_view_waits_for_the_bound_stream(memory, cuda):
+    memory.memset(0)
+    with cuda.stream() as bound:
+        memory.bind_to_stream(bound)
+        with cuda.hold(bound) as gate:
+            cuda.fill(memory.device_ptr, 8, 4096, bound)
+            gate.open()
+            assert (np.from_dlpack(memory, device="cpu") == 8).all()
+        memory.unbind_stream()
+
+
+def test_freed_memory_has_no_tensor(memory):
+    memory.free()
+    for arguments in ({}, {"dl_device": (1, 0)}, {"max_version": (1, 0)}):
+        with pytest.raises(vkgdr.FreedError, match="freed"):
+            memory.__dlpack__(**arguments)
+    with pytest.raises(vkgdr.FreedError):
+        memory.__dlpack_device__()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"stream": "x"}, {"stream": 1.5}, {"max_version": 1}, {"max_version": ("1", 0)}, {"dl_device": 1}, {"nothing": 1}],
+)
+def test_arguments_of_other_types_are_refused(memory, arguments):
+    with pytest.raises(TypeError):
+        memory.__dlpack__(**arguments)
+
+
+def test_arguments_are_keywords_only(memory):
+    with pytest.raises(TypeError):
+        memory.__dlpack__(1)

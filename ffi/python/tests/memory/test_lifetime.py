@@ -1,0 +1,350 @@
+"""Lifetimes: garbage collection, copies, unfinished objects, a context that is destroyed first."""
+
+import copy
+import gc
+import pickle
+import sys
+import weakref
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from neighbours import Stream
+
+# ---- garbage collection
+
+
+def test_memory_in_a_cycle_is_collected(gpu, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.Memory(gpu, 64)
+    memory.itself, memory.view, memory.part, memory.mapping = memory, memoryview(memory), memory[:5], memory.map()
+    # NumPy arrays do not support garbage collection: a cycle through one is never collected.
+    gone = weakref.ref(memory)
+    del memory
+    gc.collect()
+    gc.collect()
+    assert gone() is None
+    assert simulator.ledger() == before
+
+
+def test_a_handle_in_a_cycle_is_collected(context):
+    handle = vkgdr.Vkgdr(0)
+    handle.memory = vkgdr.Memory(handle, 64)
+    gone = weakref.ref(handle)
+    del handle
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_stream_that_knows_its_memory_is_collected(gpu, cuda, simulated):
+    before = simulator.ledger()
+    with cuda.stream() as handle:
+        stream = Stream(handle)
+        stream.memory = vkgdr.Memory(gpu, 64, stream=stream)
+        gone = weakref.ref(stream)
+        del stream
+        gc.collect()
+        assert gone() is None
+    gpu.collect()
+    assert simulator.ledger() == before
+
+
+def test_a_stream_object_lives_as_long_as_the_memory_that_is_bound_to_it(gpu, cuda):
+    with cuda.stream() as handle:
+        stream = Stream(handle)
+        memory = vkgdr.Memory(gpu, 64, stream=stream)
+        gone = weakref.ref(stream)
+        del stream
+        gc.collect()
+        assert gone() is not None
+        del memory
+        gc.collect()
+        gpu.collect()
+        assert gone() is None
+
+
+def test_memory_is_tracked_by_gc_and_has_weak_references(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    assert gc.is_tracked(memory)
+    for thing in (memory, memory[:5], memory.map(), gpu):
+        assert weakref.ref(thing)() is thing
+    called = []
+    weakref.finalize(memory, called.append, 1)
+    del memory, thing
+    gc.collect()
+    assert called == [1]
+
+
+def test_a_gc_callback_may_use_and_free_memory(gpu, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.Memory(gpu, 64)
+    kept = [vkgdr.Memory(gpu, 64) for _ in range(10)]
+
+    def callback(phase, info):
+        memory.flush()
+        memory.memset(1)
+        if kept:
+            kept.pop().free()
+
+    gc.callbacks.append(callback)
+    try:
+        for _ in range(20):
+            vkgdr.Memory(gpu, 64).tobytes()
+            gc.collect()
+    finally:
+        gc.callbacks.remove(callback)
+    memory.free()
+    assert not kept
+    gc.collect()
+    assert simulator.ledger() == before
+
+
+def test_del_may_use_memory_allocate_and_free(gpu, simulated):
+    before = simulator.ledger()
+    errors = []
+
+    class Mine(vkgdr.Memory):
+        depth = 3
+
+        def __del__(self):
+            try:
+                self.memset(1)
+                assert self.tobytes() == b"\1" * 64
+                if self.depth:
+                    inner = type(self)(self.owner, 64)
+                    inner.depth = self.depth - 1
+                    del inner
+                self.free()
+                self.free()
+            except Exception as error:  # noqa: BLE001 - all that comes is reported
+                errors.append(error)
+
+    memory = Mine(gpu, 64)
+    memory.itself = memory
+    del memory
+    gc.collect()
+    assert errors == []
+    assert simulator.ledger() == before
+
+
+def test_del_may_bring_memory_back_to_life(gpu, simulated):
+    before = simulator.ledger()
+    saved = []
+
+    class Mine(vkgdr.Memory):
+        def __del__(self):
+            saved.append(self)
+
+    memory = Mine(gpu, 64)
+    del memory
+    gc.collect()
+    (again,) = saved
+    again.memset(2)
+    assert again.tobytes() == b"\2" * 64
+    saved.clear()
+    again.free()
+    del again
+    gc.collect()
+    assert simulator.ledger() == before
+
+
+def test_an_allocation_collects_garbage_when_there_is_no_room(gpu, simulated):
+    memory = vkgdr.Memory(gpu, 64)
+    memory.itself = memory
+    gone = weakref.ref(memory)
+    gc.disable()
+    try:
+        del memory
+        assert gone() is not None
+        with simulator.vulkan.fail("vkAllocateMemory", 1, -2):
+            again = vkgdr.Memory(gpu, 64)
+        assert gone() is None
+        again.free()
+    finally:
+        gc.enable()
+
+
+def test_an_allocation_that_fails_leaves_nothing(gpu, simulated):
+    before = simulator.ledger()
+    functions = [
+        (simulator.vulkan, "vkMapMemory", -13),
+        (simulator.vulkan, "vkGetMemoryFdKHR", -13),
+        (simulator, "cuImportExternalMemory", 999),
+        (simulator, "cuExternalMemoryGetMappedBuffer", 999),
+    ]
+    for driver, function, code in functions:
+        with driver.fail(function, 1, code), pytest.raises(vkgdr.VkgdrError, match=function) as caught:
+            vkgdr.Memory(gpu, 64)
+        assert caught.value.operation == function
+        assert code in (caught.value.vk_result, caught.value.cu_result)
+        assert simulator.ledger() == before
+
+
+def test_an_exception_in_flight_is_kept_by_a_free_that_fails(gpu, simulated, caplog):
+    def use():
+        memory = vkgdr.Memory(gpu, 64)
+        assert len(memory) == 64
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        use()
+    caught.value.__traceback__ = None
+    del caught
+    gc.collect()
+    assert caplog.records == []
+
+
+# ---- pickle, copy
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host", "device"])
+def test_memory_is_copied_by_copy_deepcopy_and_pickle(gpu, kind):
+    memory = vkgdr.Memory(gpu, 64, kind=kind)
+    memory.copy_from_host(bytes(range(64)))
+    for same in (copy.copy(memory), copy.deepcopy(memory), pickle.loads(pickle.dumps(memory))):
+        assert type(same) is vkgdr.Memory
+        assert same.kind == kind
+        assert same.tobytes() == bytes(range(64))
+        assert same != memory
+
+
+def test_memory_in_a_structure_is_deep_copied_with_it(gpu):
+    memory = vkgdr.Memory(gpu, 8)
+    memory.memset(3)
+    both = copy.deepcopy([memory, {"again": memory}])
+    assert both[0] is both[1]["again"]
+    assert both[0] is not memory
+    assert both[0].tobytes() == b"\3" * 8
+
+
+def test_a_region_is_pickled_as_its_bytes(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    memory.copy_from_host(bytes(range(64)))
+    same = pickle.loads(pickle.dumps(memory[10:20]))
+    assert same.tobytes() == bytes(range(10, 20))
+
+
+def test_handles_maps_events_and_freed_memory_are_not_pickled(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    mapping = memory.map()
+    for thing in (gpu, mapping, mapping.release(), memory._view):
+        for use in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=r"pickle|copied"):
+                use(thing)
+    memory.free()
+    with pytest.raises(vkgdr.FreedError):
+        pickle.dumps(memory)
+    assert memory.map_count == 0
+
+
+# ---- unfinished objects
+
+
+@pytest.mark.parametrize("name", ["Memory", "RawMemory", "Region", "MemoryObject"])
+def test_an_object_without_init_is_freed_memory(name):
+    unfinished = getattr(vkgdr, name).__new__(getattr(vkgdr, name))
+    assert unfinished.freed
+    unfinished.free()
+    unfinished.free(force=True)
+    assert "freed" in repr(unfinished)
+    hash(unfinished)
+    sys.getsizeof(unfinished)
+    assert unfinished.pending_views == 0
+    for use in (len, bytes, memoryview, np.asarray, bool, lambda m: m[:1], lambda m: m.device_ptr, lambda m: m.map()):
+        with pytest.raises(vkgdr.FreedError):
+            use(unfinished)
+    del unfinished
+    gc.collect()
+
+
+def test_a_subclass_that_forgets_init_or_fails_in_it_goes_quietly(gpu):
+    class Forgets(vkgdr.Memory):
+        def __init__(self):
+            pass
+
+        def __del__(self):
+            self.free()
+
+    class Fails(vkgdr.Memory):
+        def __init__(self, owner):
+            super().__init__(owner, 64)
+            raise KeyError
+
+    assert Forgets().freed
+    with pytest.raises(KeyError):
+        Fails(gpu)
+    gc.collect()
+
+
+def test_a_handle_or_a_map_without_init_has_a_repr():
+    for unfinished in (vkgdr.Vkgdr.__new__(vkgdr.Vkgdr), vkgdr.Map.__new__(vkgdr.Map)):
+        assert "vkgdr" in repr(unfinished)
+    handle = vkgdr.Vkgdr.__new__(vkgdr.Vkgdr)
+    assert handle.closed
+    handle.close()
+    with pytest.raises(vkgdr.FreedError):
+        vkgdr.Memory(handle, 5)
+
+
+def test_init_may_be_called_twice(gpu, simulated):
+    before = simulator.ledger()
+    memory = vkgdr.Memory(gpu, 64)
+    view = memoryview(memory)
+    memory.__init__(gpu, 128)
+    assert len(memory) == 128
+    view[:] = bytes(64)
+    del view, memory
+    gc.collect()
+    assert simulator.ledger() == before
+
+
+def test_a_class_with_other_bases_and_slots_works(gpu):
+    class Mixin:
+        __slots__ = ()
+
+        def hello(self):
+            return len(self)
+
+    class Mine(Mixin, vkgdr.Memory):
+        __slots__ = ("extra",)
+
+    memory = Mine(gpu, 64)
+    memory.extra = 5
+    assert memory.hello() == 64
+    assert memoryview(memory).obj is memory
+
+
+# ---- a context that is destroyed first
+
+
+def test_a_context_destroyed_first_leaves_memory_that_can_be_freed(cuda, context, simulated, caplog):
+    before = simulator.pages()
+    gpu = vkgdr.Vkgdr(0)
+    freed, dropped, forced = (vkgdr.Memory(gpu, 64) for _ in range(3))
+    raw = vkgdr.RawMemory(gpu, 64)
+    view = memoryview(freed)
+    context.destroy()
+    freed.free()
+    del view
+    forced.free(force=True)
+    raw.free()
+    del dropped
+    gc.collect()
+    assert simulator.pages() == before
+    assert len(caplog.records) == 4
+
+
+def test_a_context_destroyed_first_makes_errors_of_what_needs_it(cuda, context, simulated, caplog):
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0), 64, kind="device")
+    context.destroy()
+    for use in (
+        lambda: memory.memset(1),
+        memory.tobytes,
+        lambda: memory.copy_from_host(b"x"),
+        lambda: memory[:3].tobytes(),
+    ):
+        with pytest.raises(vkgdr.VkgdrError, match=r"CUDA_ERROR|context"):
+            use()
+    assert "device" in repr(memory)
+    memory.free()

@@ -1,0 +1,133 @@
+"""Loggers that raise, that use memory themselves, and that wait for other threads which do, called by destructors."""
+
+import logging
+import threading
+
+import pytest
+import vkgdr
+
+SIZE = 4096
+LOGGER = logging.getLogger("vkgdr")
+
+
+class Handler(logging.Handler):
+    """Calls a function for each line."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+        self.work()
+
+
+@pytest.fixture
+def logged():
+    """Return a function that adds a handler to the package's logger, until the end of the test."""
+    handlers = []
+
+    def logged(work):
+        handlers.append(Handler(work))
+        LOGGER.addHandler(handlers[-1])
+        return handlers[-1].lines
+
+    LOGGER.propagate = False
+    yield logged
+    LOGGER.propagate = True
+    for handler in handlers:
+        LOGGER.removeHandler(handler)
+
+
+@pytest.fixture
+def orphan(cuda, no_context):
+    """Return a function that allocates memory whose context is destroyed: its release writes a line."""
+
+    def orphan():
+        context = cuda.create_context()
+        memory = vkgdr.Memory(vkgdr.Vkgdr(0), SIZE)
+        context.destroy()
+        return memory
+
+    return orphan
+
+
+def use(gpu):
+    """Allocate, use and free memory, of a pool too."""
+    memory = vkgdr.Memory(gpu, SIZE)
+    memory.copy_from_host(b"\7" * SIZE)
+    assert memory.tobytes() == b"\7" * SIZE
+    memory.free()
+    pool = vkgdr.pool.Pool(gpu)
+    pool.allocate(64).free()
+    pool.free_held()
+    gpu.collect()
+
+
+def in_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("by", ["drop", "free", "free by force"])
+def test_a_logger_that_raises_stops_no_release(primary, orphan, logged, by, capfd):
+    def fail():
+        raise RuntimeError("a logger that fails")
+
+    lines = logged(fail)
+    memory, mine = orphan(), vkgdr.Memory(primary, SIZE)
+    mine.memset(7)
+    if by == "drop":
+        del memory
+    else:
+        memory.free(force=by != "free")
+    assert len(lines) == 1
+    assert "context" in lines[0]
+    # The line is not lost.
+    assert lines[0] in capfd.readouterr().err
+    assert mine.tobytes() == b"\7" * SIZE
+
+
+def test_a_logger_uses_memory_itself(primary, orphan, logged):
+    lines = logged(lambda: use(primary))
+    memory = orphan()
+    del memory
+    assert len(lines) == 1
+    use(primary)
+
+
+def test_a_logger_waits_for_a_thread_that_uses_memory(primary, orphan, logged):
+    lines = logged(lambda: in_thread(lambda: use(primary)))
+    memory = orphan()
+    del memory
+    assert len(lines) == 1
+
+
+def test_a_logger_takes_a_lock_under_which_others_allocate_and_free(primary, orphan, logged):
+    lock, stop = threading.Lock(), threading.Event()
+    rounds = []
+
+    def locked():
+        while not stop.is_set():
+            with lock:
+                use(primary)
+            rounds.append(1)
+
+    def take():
+        with lock:
+            pass
+
+    lines = logged(take)
+    threads = [threading.Thread(target=locked) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        memory = orphan()
+        del memory
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert len(lines) == 20
+    assert rounds

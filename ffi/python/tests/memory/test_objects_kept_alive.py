@@ -1,0 +1,168 @@
+"""The objects that memory keeps alive, such as its stream: until its last user is dropped, and not longer."""
+
+import gc
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from capsules import Taken
+from vkgdr import ops
+
+
+class Stream:
+    """A stream that is destroyed with its object and must not be used afterwards."""
+
+    def __init__(self, cuda):
+        self._cuda = cuda
+        self.handle = cuda.create_stream()
+
+    def __cuda_stream__(self):
+        return 0, self.handle
+
+    def __del__(self):
+        self._cuda.synchronize_stream(self.handle)
+        self._cuda.destroy_stream(self.handle)
+
+
+@pytest.fixture
+def stream(cuda, context):
+    return Stream(cuda)
+
+
+def test_a_freed_memory_keeps_its_stream_until_the_last_view_goes(cuda, gpu):
+    stream = Stream(cuda)
+    seen = weakref.ref(stream)
+    memory = vkgdr.Memory(gpu, 64, stream=stream)
+    array = np.asarray(memory)
+    del stream
+    memory.free()
+    gc.collect()
+    assert seen() is not None
+    del array, memory
+    gc.collect()
+    assert seen() is None
+    gpu.collect()
+
+
+def test_the_collector_does_not_end_the_stream_of_a_tensor(cuda, gpu):
+    stream = Stream(cuda)
+    seen = weakref.ref(stream)
+    memory = vkgdr.Memory(gpu, 64, stream=stream)
+    tensor = Taken(memory.__dlpack__(stream=-1))
+    del stream
+    memory.cycle = memory
+    memory.free()
+    del memory
+    gc.collect()
+    assert seen() is not None
+    tensor.end()
+    gc.collect()
+    assert seen() is None
+
+
+def test_free_async_works_with_a_stream_that_only_the_memory_keeps(cuda, gpu):
+    memory = vkgdr.Memory(gpu, 64, stream=Stream(cuda))
+    event = memory.free_async()
+    event.synchronize()
+    assert event.is_complete
+
+
+def test_a_free_beside_a_copy_on_another_thread_does_not_end_the_stream_first(cuda, gpu, context):
+    other = cuda.create_stream()
+    memory = vkgdr.Memory(gpu, 4096, kind="device", stream=Stream(cuda))
+    failures = []
+
+    def work():
+        try:
+            with context.pushed():
+                memory.copy_to_host(bytearray(4096), stream=other)
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    with cuda.hold(other) as gate:
+        thread = threading.Thread(target=work)
+        thread.start()
+        memory.free()
+        gate.open()
+    thread.join()
+    cuda.synchronize_stream(other)
+    cuda.destroy_stream(other)
+    # The call raises because the memory was freed first, or it succeeds; it never uses a destroyed stream.
+    assert all(isinstance(error, vkgdr.FreedError) for error in failures)
+    gpu.collect()
+
+
+def test_a_stream_is_kept_once_however_often_it_is_bound(cuda, gpu, stream):
+    memory = vkgdr.Memory(gpu, 64, stream=stream)
+    before = sys.getrefcount(stream)
+    for _ in range(20):
+        memory.bind_to_stream(stream)
+    assert sys.getrefcount(stream) == before
+
+
+@pytest.mark.leaks("raw memory that is not freed leaks, by its contract")
+def test_the_collector_does_not_free_what_is_freed_by_hand(gpu, simulated):
+    before = gpu.stats()["live_allocations"]
+    raw = vkgdr.Memory(gpu, 64).release_raw()
+    raw.cycle = raw
+    del raw
+    gc.collect()
+    assert gpu.stats()["live_allocations"] == before + 1
+
+
+def test_a_forced_free_of_memory_that_was_given_up_leaves_the_raw_memory(gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    raw = memory.release_raw()
+    memory.free(force=True)
+    raw.memset(1)
+    assert raw.tobytes() == b"\x01" * 64
+    raw.free()
+
+
+def test_a_query_that_fails_for_a_while_lets_go_of_nothing(cuda, gpu, simulated):
+    class Bytes(np.ndarray):
+        pass
+
+    with cuda.stream() as stream:
+        memory = vkgdr.Memory(gpu, 4096, kind="device")
+        with cuda.hold(stream) as gate:
+            host = np.zeros(4096, "u1").view(Bytes)
+            seen = weakref.ref(host)
+            event = ops.copy(memory, host, stream=stream, is_blocking=False)
+            del host
+            stream_capture_unsupported = 900
+            with simulator.fail("cuEventQuery", 1, stream_capture_unsupported):
+                try:
+                    assert event.is_complete is False
+                except vkgdr.VkgdrError as error:
+                    assert error.cu_result == stream_capture_unsupported  # noqa: PT017
+            gc.collect()
+            assert seen() is not None
+            gate.open()
+        event.synchronize()
+        gc.collect()
+        assert seen() is None
+        memory.unbind_stream()
+
+
+def test_work_on_another_stream_is_noted(cuda, gpu):
+    with cuda.stream() as stream:
+        memory = vkgdr.Memory(gpu, 4096, kind="device", stream=1)
+        with cuda.hold(stream) as gate:
+            ops.fill(memory, b"\x07", stream=stream)
+            assert memory._view.drop_policy == "context"
+            gate.open()
+        memory.free()
+
+
+def test_memory_of_a_destroyed_context_is_not_found_by_its_address(cuda, no_context):
+    context = cuda.create_context()
+    memory = vkgdr.Memory(vkgdr.Vkgdr(0), 4096)
+    address = memory.device_ptr
+    assert vkgdr._vkgdr.find_device(address, 1) is not None
+    context.destroy()
+    assert vkgdr._vkgdr.find_device(address, 1) is None

@@ -1,0 +1,92 @@
+"""Pickle with protocol 5: the bytes of memory travel beside the pickle."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import vkgdr
+from everything import MAKERS, make_one
+from neighbours import every_kind
+
+memory = pytest.fixture(params=list(MAKERS))(make_one)
+SIZE = 1 << 16
+
+
+def dumped(memory):
+    """Return the pickle, and the buffers beside it."""
+    buffers = []
+    return pickle.dumps(memory, 5, buffer_callback=buffers.append), buffers
+
+
+def test_the_bytes_of_every_class_travel_beside_the_pickle(memory):
+    memory.copy_from_host(bytes(range(256)) * (len(memory) // 256))
+    contents = memory.tobytes()
+    pickled, buffers = dumped(memory)
+    assert len(pickled) < 300
+    assert [buffer.raw().nbytes for buffer in buffers] == [len(memory)]
+    # What arrives elsewhere may be any object with the buffer protocol.
+    for receive in (bytes, bytearray, memoryview, np.array):
+        again = pickle.loads(pickled, buffers=[receive(buffer.raw()) for buffer in buffers])
+        assert again.tobytes() == contents
+        assert again.kind == memory.kind
+        assert again != memory
+        again.free()
+
+
+def test_without_a_callback_the_bytes_are_in_the_pickle(memory):
+    memory.memset(7)
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        pickled = pickle.dumps(memory, protocol)
+        assert len(pickled) > len(memory)
+        again = pickle.loads(pickled)
+        assert again.tobytes() == b"\7" * len(memory)
+        again.free()
+
+
+def test_host_memory_is_not_copied(gpu):
+    memory = vkgdr.Memory(gpu, SIZE, kind="host")
+    _, [buffer] = dumped(memory)
+    assert np.asarray(buffer.raw()).__array_interface__["data"][0] == memory.host_ptr
+    assert memory.pending_views > 0
+    buffer.release()
+    del buffer
+    assert memory.pending_views == 0
+
+
+@every_kind
+def test_the_buffer_outlives_the_memory(gpu, kind):
+    memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+    memory.memset(7)
+    pickled, buffers = dumped(memory)
+    memory.free()
+    assert pickle.loads(pickled, buffers=buffers).tobytes() == b"\7" * SIZE
+
+
+@every_kind
+def test_a_pickle_waits_for_the_bound_stream(gpu, cuda, kind):
+    with cuda.stream() as stream:
+        memory = vkgdr.Memory(gpu, SIZE, kind=kind, stream=stream)
+        cuda.fill(memory.device_ptr, 7, SIZE, stream)
+        pickled, buffers = dumped(memory)
+        assert buffers[0].raw().tobytes() == b"\7" * SIZE
+        assert pickle.loads(pickled, buffers=buffers).tobytes() == b"\7" * SIZE
+        memory.unbind_stream()
+
+
+def test_a_subclass_keeps_its_own_reduce(gpu):
+    class Named(vkgdr.Memory):
+        def __reduce__(self):
+            return str, ("named",)
+
+    for protocol in (2, 5):
+        assert pickle.loads(pickle.dumps(Named(gpu, 8), protocol)) == "named"
+    assert copy.copy(Named(gpu, 8)) == "named"
+
+
+def test_freed_memory_has_no_pickle(gpu):
+    memory = vkgdr.Memory(gpu, 8, kind="host")
+    memory.free()
+    for protocol in (2, 5):
+        with pytest.raises(vkgdr.FreedError):
+            pickle.dumps(memory, protocol)

@@ -1,0 +1,254 @@
+"""``vkgdr.pool``: pools, and the interface of pyopencl's."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from vkgdr.pool import Allocator, Pool, PooledMemory
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pool(gpu):
+    pool = Pool(gpu)
+    yield pool
+    gc.collect()
+    assert pool.active_blocks == 0
+
+
+def test_a_pool_gives_memory_that_works_as_any_other(pool, cuda, gpu):
+    memory = pool.allocate(1000)
+    assert isinstance(memory, PooledMemory)
+    assert (len(memory), memory.kind) == (1000, "mapped")
+    assert memory.is_coherent == vkgdr.Memory(gpu, 1000).is_coherent
+    numbers = (np.arange(1000) % 251).astype("u1")
+    np.asarray(memory)[:] = numbers
+    memory.flush()
+    assert cuda.read(memory.device_ptr, 1000) == numbers.tobytes()
+    assert memory[10:20].tobytes() == bytes(range(10, 20))
+    with memory.map(shape=250, dtype="u4") as array:
+        array[:] = 7
+    assert memory.copy_to_host().view("u4").tolist() == [7] * 250
+
+
+def test_a_warm_pair_calls_no_driver(pool, simulated):
+    pool.allocate(512)
+    gc.collect()
+    calls = [simulator.calls(name) for name in ("cuImportExternalMemory", "cuCtxSynchronize", "cuEventRecord")]
+    before = simulator.ledger()
+    for _ in range(100):
+        memory = pool.allocate(512)
+        memory.buf[:2] = b"ab"
+        memory.free()
+    assert simulator.ledger() == before
+    assert calls == [simulator.calls(name) for name in ("cuImportExternalMemory", "cuCtxSynchronize", "cuEventRecord")]
+
+
+def test_many_small_pieces_take_few_allocations(pool, gpu):
+    before = gpu.stats()["live_allocations"]
+    pieces = [pool.allocate(256) for _ in range(10_000)]
+    assert pool.active_blocks == 10_000
+    assert pool.active_bytes == 2_560_000
+    assert pool.managed_bytes <= 32 * MIB
+    assert len({piece.host_ptr for piece in pieces}) == 10_000
+    assert gpu.stats()["live_allocations"] == before + 10_000
+    del pieces
+    gc.collect()
+    assert gpu.stats()["live_allocations"] == before
+    assert pool.held_blocks > 0
+
+
+def test_pieces_do_not_overlap(pool):
+    pieces = [pool.allocate(1 + 37 * i) for i in range(200)]
+    for i, piece in enumerate(pieces):
+        np.asarray(piece)[:] = i
+    for i, piece in enumerate(pieces):
+        assert (np.asarray(piece) == i).all()
+
+
+def test_a_view_keeps_a_piece_that_was_freed(pool):
+    memory = pool.allocate(300)
+    array = np.asarray(memory)
+    array[:] = 5
+    memory.free()
+    with pytest.raises(vkgdr.FreedError):
+        memory.flush()
+    others = [pool.allocate(300) for _ in range(100)]
+    for other in others:
+        np.asarray(other)[:] = 9
+    assert (array == 5).all()
+    assert pool.active_blocks == 101
+
+
+def test_a_piece_is_found_again_by_either_address(pool):
+    memory = pool.allocate(4096)
+    view = vkgdr.device_view(np.asarray(memory)[16:32])
+    assert view.device_ptr == memory.device_ptr + 16
+    assert vkgdr.host_view(memory[32:64]).ctypes.data == memory.host_ptr + 32
+
+
+def test_a_piece_that_a_stream_still_uses_is_not_given_out_elsewhere(gpu, cuda):
+    with cuda.stream() as stream:
+        pool = Pool(Allocator(gpu, stream=stream))
+        memory = pool.allocate(4096)
+        address = memory.device_ptr
+        elsewhere = Pool(gpu)
+        with cuda.hold(stream) as gate:
+            cuda.fill(address, 1, 4096, stream)
+            memory.free()
+            again = pool.allocate(4096)
+            assert again.stream == stream
+            gate.open()
+        del again, elsewhere
+        gc.collect()
+
+
+def test_repr_does_not_ask_for_the_devices_address(pool):
+    memory = pool.allocate(64)
+    assert "64 bytes" in repr(memory)
+    assert "device_ptr" not in repr(memory)
+    memory.free()
+    assert repr(memory).endswith("freed>")
+
+
+def test_pieces_larger_than_the_largest_get_an_allocation_of_their_own(gpu):
+    pool = Pool(gpu, block_size=MIB, largest_piece=MIB // 4)
+    assert pool.alloc_size(pool.bin_number(MIB)) == MIB
+    memory = pool.allocate(MIB)
+    memory.memset(3)
+    assert memory.tobytes() == b"\x03" * MIB
+
+
+def test_sizes_are_rounded_up_by_the_leading_bits(gpu):
+    fine, coarse = Pool(gpu, leading_bits_in_bin_id=4), Pool(gpu, leading_bits_in_bin_id=0)
+    # No two chunks share an atom.
+    granule = max(64, vkgdr.Memory(gpu, 1).non_coherent_atom_size)
+    for size in (1, 255, 256, 257, 1000, 5000, 123_456):
+        assert size <= fine.alloc_size(fine.bin_number(size)) <= coarse.alloc_size(coarse.bin_number(size))
+        assert fine.bin_number(size) <= max(size * 1.0625 + granule, 256)
+
+
+def test_every_size_has_a_size_class_as_in_pyopencl(pool):
+    assert pool.bin_number(0) == 0
+    assert pool.alloc_size(0) == 1
+    sizes = [0, 1, 64, 65, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 5 * MIB, 1 << 40]
+    numbers = [pool.bin_number(size) for size in sizes]
+    assert numbers == sorted(numbers)
+    for size, number in zip(sizes, numbers, strict=True):
+        assert size <= pool.alloc_size(number)
+    with pytest.raises(OverflowError):
+        pool.bin_number(-1)
+
+
+def test_memory_is_released_under_pyopencls_name(pool):
+    memory = pool.allocate(512)
+    memory.release()
+    assert memory.freed
+    assert pool.active_blocks == 0
+    memory.release()
+
+
+def test_held_memory_is_given_back(pool):
+    pool.allocate(512).free()
+    assert pool.managed_bytes > 0
+    assert pool.held_blocks > 0
+    assert pool.trim(1 << 40) == 0
+    pool.free_held()
+    assert (pool.held_blocks, pool.managed_bytes) == (0, 0)
+    pool.allocate(512).free()
+    assert pool.trim() == 32 * MIB
+
+
+def test_a_pool_that_stops_holding_gives_back_what_goes(gpu):
+    pool = Pool(gpu)
+    memory = pool.allocate(512)
+    pool.stop_holding()
+    assert pool.managed_bytes > 0
+    memory.free()
+    assert pool.managed_bytes == 0
+
+
+def test_live_memory_outlives_its_pool(gpu):
+    pool = Pool(gpu)
+    memory = pool.allocate(512)
+    array = np.asarray(memory)
+    array[:] = 3
+    del pool, memory
+    gc.collect()
+    assert (array == 3).all()
+
+
+def test_pools_may_be_used_by_many_threads(pool):
+    def work(number):
+        for i in range(300):
+            memory = pool.allocate(64 + i)
+            np.asarray(memory)[:] = number
+            assert (np.asarray(memory) == number).all()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_no_room_is_an_error_with_the_drivers_token(gpu):
+    pool = Pool(gpu)
+    with pytest.raises(vkgdr.AllocationError, match="VK_ERROR_OUT_OF_DEVICE_MEMORY"):
+        pool.allocate(10**15)
+
+
+def test_bad_options_are_refused_with_their_numbers(gpu):
+    for options, text in [
+        ({"leading_bits_in_bin_id": 7}, "leading_bits_in_bin_id of 7 "),
+        ({"block_size": 100}, "block_size of 100 "),
+        ({"largest_piece": 10}, "largest_piece of 10 "),
+    ]:
+        with pytest.raises(vkgdr.InvalidArgumentError, match=text):
+            Pool(gpu, **options)
+    for alignment in (8192, 3, -64):
+        with pytest.raises(vkgdr.InvalidArgumentError, match=str(alignment)):
+            Pool(Allocator(gpu, alignment=alignment))
+    with pytest.raises(vkgdr.InvalidArgumentError, match="kind"):
+        Pool(Allocator(gpu, kind="fast"))
+    with pytest.raises(TypeError, match="Vkgdr"):
+        Pool("x")
+
+
+def test_bad_sizes_are_refused(pool):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="0 bytes"):
+        pool.allocate(0)
+    with pytest.raises(OverflowError, match="-1"):
+        pool.allocate(-1)
+    with pytest.raises(TypeError):
+        pool.allocate(1.5)
+    with pytest.raises(TypeError, match="pool"):
+        PooledMemory(5)
+
+
+def test_an_allocator_gives_memory_and_nothing_for_no_bytes(gpu):
+    allocator = Allocator(gpu, kind="host", alignment=64)
+    assert allocator(0) is None
+    assert (allocator(100).kind, len(allocator(100))) == ("host", 100)
+
+
+def test_pycuda_takes_a_pool_for_an_allocator(gpu, pycuda_context):
+    import vkgdr.pycuda
+    from pycuda.gpuarray import GPUArray, to_gpu
+
+    pool = Pool(vkgdr.Vkgdr(0))
+    take = vkgdr.pycuda.allocator(pool)
+    array = to_gpu(np.arange(100, dtype="f4"), allocator=take)
+    assert isinstance(array.gpudata, vkgdr.pycuda.Memory)
+    assert pool.active_blocks == 1
+    array.gpudata.invalidate()
+    assert np.asarray(array.gpudata).view("f4").tolist() == list(range(100))
+    empty = GPUArray((10,), "f4", allocator=take)
+    assert empty.gpudata.device_ptr != array.gpudata.device_ptr
+    del array, empty
+    gc.collect()
+    assert pool.active_blocks == 0

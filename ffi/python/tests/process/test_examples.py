@@ -1,0 +1,121 @@
+"""The programs in examples/python, each in a separate process."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import simulator
+from neighbours import first_of_path
+
+FOLDER = Path(__file__).resolve().parents[4] / "examples" / "python"
+
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the examples are not at {FOLDER}")
+
+
+def run(name, *arguments, expect=0, **environment):
+    """Run an example and return its output."""
+    command = [sys.executable, "-X", "dev", "-W", "error", str(FOLDER / f"{name}.py"), *arguments]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == expect, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    assert expect != 0 or not done.stderr, done.stderr
+    return done
+
+
+def test_share_array_shows_both_addresses_and_that_cuda_sees_the_array():
+    output = run("share_array", "--elements", "5000").stdout
+    host, device = (int(re.search(rf"^{side} +(0x\w+)$", output, re.M)[1], 16) for side in ("host", "device"))
+    assert host != device
+    assert "NumPy     wrote 5000 numbers, sum 2497500.0" in output
+    assert "CUDA      sees the same bytes" in output
+    assert re.search(r"^CuPy      \S", output, re.M)
+    assert re.search(r"^PyTorch   \S", output, re.M)
+
+
+@pytest.mark.parametrize(
+    ("threads", "packets", "size"), [(1, 1, 8), (1, 300, 9000), (3, 1000, 1500), (7, 100, 1 << 20), (5, 3, 64)]
+)
+def test_packets_receives_every_packet_on_any_number_of_threads(threads, packets, size):
+    output = run("packets", "--threads", str(threads), "--packets", str(packets), "--size", str(size)).stdout
+    assert f"packets   {packets} of {size} bytes, {threads} threads" in output
+    assert re.search(rf"^received  {packets} in [\d.]+ s, [\d.]+ GB/s", output, re.M)
+    assert "checked   all are right" in output
+
+
+def test_packets_says_when_no_gpu_took_part(simulated):
+    assert "GB/s (simulated" in run("packets", "--packets", "10").stdout
+
+
+def test_packets_finds_a_wrong_byte():
+    code = f"""
+import sys
+sys.path.insert(0, {str(FOLDER)!r})
+import packets
+take = packets.Slot.wait
+def spoiled(slot, network):
+    if slot.event is not None and 123 in slot.numbers:
+        slot.event.synchronize()
+        slot.taken.memset(255 - network.payloads[123 % 64, 0], offset=slot.numbers.index(123) * slot.size + 8, nbytes=1)
+    return take(slot, network)
+packets.Slot.wait = spoiled
+sys.argv = ["packets.py", "--packets", "200", "--threads", "2"]
+sys.exit(packets.main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "1 are wrong, 0 are missing" in done.stdout
+
+
+def test_pycuda_kernel_adds():
+    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    output = run("pycuda_kernel", "--elements", "1000").stdout
+    assert "NumPy     wrote 1000 pairs" in output
+    assert "pycuda    sees the same bytes" in output
+    assert "kernel    all sums are right, the last is 1498.5" in output
+
+
+def test_pycuda_kernel_without_pycuda_says_how_to_get_it(tmp_path):
+    # Precedes the real one on the path.
+    (tmp_path / "pycuda").mkdir()
+    (tmp_path / "pycuda" / "__init__.py").write_text("raise ImportError('hidden')")
+    done = run("pycuda_kernel", expect=1, PYTHONPATH=first_of_path(tmp_path))
+    assert "pycuda cannot be imported (hidden): pip install pycuda" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["share_array", "packets", "pycuda_kernel"])
+def test_an_example_explains_itself(name):
+    output = run(name, "--help", COLUMNS="100").stdout
+    assert output.startswith(f"usage: {name}.py")
+    assert len(output.splitlines()) > 8
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("share_array", ["--elements", "0"]),
+        ("packets", ["--threads", "0"]),
+        ("packets", ["--size", "7"]),
+        ("packets", ["--packets", "x"]),
+        ("pycuda_kernel", ["--elements", "-1"]),
+        ("share_array", ["--nonsense"]),
+    ],
+)
+def test_an_example_refuses_invalid_arguments(name, arguments):
+    assert arguments[0] in run(name, *arguments, expect=2).stderr
+
+
+@pytest.mark.parametrize("name", ["share_array", "packets"])
+def test_an_example_without_a_driver_says_what_to_do(name):
+    simulator.require()
+    done = run(name, expect=1, LD_LIBRARY_PATH="")
+    assert re.match(rf"{name}\.py: .*install the NVIDIA driver", done.stderr)

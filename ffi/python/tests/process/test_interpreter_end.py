@@ -1,0 +1,186 @@
+"""The interpreter's end: live objects are freed, in every order, without a crash."""
+
+import itertools
+import textwrap
+
+import pytest
+import simulator
+
+MAKE = {
+    "pycuda": """
+        import pycuda.driver as drv
+        drv.init(); context = drv.Device(0).make_context()
+        import vkgdr, vkgdr.pycuda
+        gpu = vkgdr.Vkgdr(0)
+        make = lambda: vkgdr.pycuda.Memory(gpu, 64)
+        end = context.pop
+    """,
+    "primary": """
+        import vkgdr
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        make = lambda: vkgdr.Memory(gpu, 64)
+        end = lambda: None
+    """,
+}
+
+KEEP = {
+    "a global": "kept = make()",
+    "a view": "kept = memoryview(make())",
+    "an array": "import numpy; kept = numpy.asarray(make())",
+    "a region": "kept = make()[:5]",
+    "a map": "kept = make().map()",
+    "a capsule": "kept = make().__dlpack__()",
+    "a copy by pickle": "import pickle; kept = pickle.loads(pickle.dumps(make()))",
+    "a cycle": "kept = []; kept.append((kept, make()))",
+    "a builtin": "import builtins; builtins.kept = make()",
+    "a sys attribute": "import sys; sys.kept = make()",
+    "a class": "class Kept: kept = make()",
+    "a default": "def kept(memory=make()): pass",
+    "a closure": "kept = (lambda memory: lambda: memory)(make())",
+    "a generator": "kept = (lambda memory: (memory for _ in range(2)))(make()); next(kept)",
+    "a context variable": "import contextvars; kept = contextvars.ContextVar('k'); kept.set(make())",
+    "a thread local": "import threading; kept = threading.local(); kept.memory = make()",
+    "the vkgdr module": "vkgdr.kept = make()",
+    "atexit": "import atexit; atexit.register(lambda memory: memory.free(), make())",
+    "atexit use": "import atexit; kept = make(); atexit.register(lambda: kept.memset(1))",
+    "a finalizer": "import weakref; kept = make(); weakref.finalize(kept, print, end='')",
+    "an object with __del__": """
+        class Kept:
+            def __init__(self, memory): self.memory = memory
+            def __del__(self): self.memory.memset(1); self.memory.free()
+        kept = Kept(make())
+    """,
+}
+
+
+@pytest.mark.parametrize("keep", KEEP)
+@pytest.mark.parametrize("kind", MAKE)
+def test_the_interpreters_end_frees(run_python_to_its_end, kind, keep):
+    if kind == "pycuda":
+        pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    code = "\n".join(
+        map(textwrap.dedent, (MAKE[kind], KEEP[keep], "end()\nif 'context' in globals(): del context, end, drv"))
+    )
+    done = run_python_to_its_end(code)
+    assert done.stdout == done.stderr == ""
+    assert not any(done.live.values())
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["context", "gpu", "kept"])), ids="-".join)
+@pytest.mark.parametrize("kind", MAKE)
+def test_names_may_go_in_any_order(run_python_to_its_end, kind, order):
+    if kind == "pycuda":
+        pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    deletions = "\n".join(f"if {name!r} in globals(): del {name}; gc.collect()" for name in order)
+    code = "\n".join(map(textwrap.dedent, ("import gc", MAKE[kind], "kept = make()\nend()\ndel make, end", deletions)))
+    done = run_python_to_its_end(code)
+    assert done.stderr == ""
+    assert not any(done.live.values())
+
+
+@pytest.mark.parametrize("freed_first", [True, False])
+def test_a_context_destroyed_before_the_interpreters_end(run_python_to_its_end, freed_first):
+    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    last = "kept.free(); context.pop(); context.detach()" if freed_first else "context.pop(); context.detach()"
+    code = "\n".join(map(textwrap.dedent, (MAKE["pycuda"], "kept = make()", last)))
+    done = run_python_to_its_end(code)
+    assert done.live.get("Vulkan memory", 0) == 0
+    assert done.live.get("CUDA context", 0) == 0
+    assert ("destroyed before" in done.stderr) == (not freed_first and "CUDA context" in done.live)
+
+
+@pytest.mark.parametrize(
+    "end", ["raise SystemExit(5)", "sys.exit(5)", "raise KeyError(make())", "1 / 0", "os._exit(5)"]
+)
+def test_a_program_that_ends_early_does_not_crash(run_python, end):
+    code = "\n".join(
+        map(textwrap.dedent, ("import os, sys", MAKE["primary"], "kept = make(); view = memoryview(kept)", end))
+    )
+    done = run_python(code, expect=None)
+    assert done.returncode in (1, 5)
+    assert "vkgdr:" not in done.stderr
+
+
+def test_a_daemon_thread_that_uses_memory_to_the_end_does_not_crash(run_python):
+    code = """
+        import threading
+        import vkgdr
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        shared = vkgdr.Memory(gpu, 64)
+        started = threading.Barrier(4)
+        def work():
+            started.wait()
+            while True:
+                memory = vkgdr.Memory(gpu, 64)
+                memory.memset(1); shared.flush(); memory.tobytes()
+                memoryview(shared)[0] = 1
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        started.wait()
+    """
+    for _ in range(3):
+        run_python(code)
+
+
+def test_a_daemon_thread_that_waits_in_the_driver_does_not_hold_the_end_up(run_python, simulated):
+    code = """
+        import sys, threading
+        sys.path.insert(0, TESTS)
+        import libcuda
+        import vkgdr
+        cuda = libcuda.Cuda(); context = cuda.create_context()
+        stream = cuda.create_stream()
+        memory = vkgdr.Memory(vkgdr.Vkgdr(0), 64, stream=stream)
+        hold = cuda.hold(stream)
+        gate = hold.__enter__()
+        started = threading.Event()
+        def work():
+            started.set()
+            memory.tobytes()
+        threading.Thread(target=work, daemon=True).start()
+        started.wait()
+    """.replace("TESTS", repr(simulator.__file__.rpartition("/")[0]))
+    run_python(code)
+
+
+def test_the_ledger_is_empty_after_threads_that_ended_in_time(run_python_to_its_end):
+    code = """
+        import threading
+        import vkgdr
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        def work():
+            for _ in range(20):
+                memory = vkgdr.Memory(gpu, 64)
+                memory.memset(1)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads: thread.start()
+    """
+    assert not any(run_python_to_its_end(code).live.values())
+
+
+def test_memory_bound_to_a_stream_goes_at_the_end(run_python_to_its_end):
+    code = """
+        import vkgdr
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        kept = vkgdr.Memory(gpu, 64, stream=1)
+    """
+    done = run_python_to_its_end(code)
+    assert done.live.get("Vulkan memory", 0) == 0
+
+
+def test_a_daemon_thread_that_copies_at_the_end_is_ended(run_python):
+    # Python ends such a thread by unwinding its stack, including the extension's frames.
+    code = """
+        import threading
+        import vkgdr
+        memory = vkgdr.Memory(vkgdr.Vkgdr.open_primary_context(), 1 << 22)
+        copies = threading.Semaphore(0)
+        def work():
+            while True:
+                memory.copy_to_host(bytearray(1 << 22))
+                copies.release()
+        threading.Thread(target=work, daemon=True).start()
+        copies.acquire()
+    """
+    for _ in range(3):
+        run_python(code)

@@ -1,0 +1,297 @@
+"""Copies come after the earlier work of every stream that they know of: both sides' bound streams and ``stream=``."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import BorrowedBytes, ByDlpack, device_bytes, every_kind, wait_at
+from vkgdr import ops
+
+SIZE = 4096
+OLD, NEW = b"\1" * SIZE, b"\2" * SIZE
+
+
+@pytest.fixture
+def bound(cuda, context):
+    """Return a function that allocates memory bound to a stream of its own; the streams end after the test."""
+    with contextlib.ExitStack() as streams:
+
+        def bound(gpu, kind="device"):
+            memory = vkgdr.Memory(gpu, SIZE, kind=kind)
+            memory.copy_from_host(bytes(SIZE))
+            memory.bind_to_stream(streams.enter_context(cuda.stream()))
+            made.append(memory)
+            return memory
+
+        made = []
+        yield bound
+        for memory in made:
+            memory.free()
+        made.clear()
+
+
+def read(memory, stream):
+    assert bytes(memory.copy_to_host(stream=stream)) == OLD
+
+
+def read_by_map(memory, stream):
+    with memory.map("r", stream=stream) as array:
+        assert bytes(array) == OLD
+
+
+def read_by_map_later(memory, stream):
+    with memory.map("r", stream=stream, blocking=False) as array:
+        assert bytes(array) == OLD
+
+
+def read_by_ops(memory, stream):
+    target = bytearray(SIZE)
+    ops.copy(target, memory, stream=stream)
+    assert bytes(target) == OLD
+
+
+READS = {"copy_to_host": read, "map": read_by_map, "map later": read_by_map_later, "ops.copy": read_by_ops}
+WRITES = {
+    "copy_from_host": lambda memory, stream: memory.copy_from_host(NEW, stream=stream),
+    "ops.copy": lambda memory, stream: ops.copy(memory, NEW, stream=stream),
+    "ops.fill": lambda memory, stream: ops.fill(memory, b"\2", stream=stream, is_blocking=True),
+    "ops.fill by a pattern": lambda memory, stream: ops.fill(memory, b"\2" * 64, stream=stream, is_blocking=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("use", "kind"),
+    [
+        pytest.param(use, kind, id=f"{name}-{kind}")
+        for name, use in READS.items()
+        for kind in ("mapped", "host", "device")
+        # Memory without a host view is not mapped.
+        if kind != "device" or "map" not in name
+    ],
+)
+def test_a_read_on_a_stream_comes_after_the_bound_streams_writes(cuda, gpu, bound, kind, use):
+    memory = bound(gpu, kind)
+    with cuda.stream() as other, cuda.hold(memory.stream) as gate:
+        cuda.fill(memory.device_ptr, 1, SIZE, memory.stream)
+        wait_at(gate, lambda: use(memory, other))
+
+
+@every_kind
+@pytest.mark.parametrize("use", WRITES.values(), ids=WRITES)
+def test_a_write_on_a_stream_comes_after_the_bound_streams_writes(cuda, gpu, bound, kind, use):
+    memory = bound(gpu, kind)
+    with cuda.stream() as other, cuda.hold(memory.stream) as gate:
+        cuda.fill(memory.device_ptr, 1, SIZE, memory.stream)
+        wait_at(gate, lambda: use(memory, other))
+    assert device_bytes(cuda, memory) == NEW
+
+
+@pytest.mark.parametrize("held", ["source", "destination", "stream"])
+@pytest.mark.parametrize("by", ["memory", "ops"])
+def test_a_copy_comes_after_the_streams_of_both_sides_and_its_own(cuda, gpu, bound, held, by):
+    source, to = bound(gpu), bound(gpu)
+    source.copy_from_host(OLD)
+    with cuda.stream() as stream:
+        late = {"source": source.stream, "destination": to.stream, "stream": stream}[held]
+        with cuda.hold(late) as gate:
+            changed = to if held == "destination" else source
+            cuda.fill(changed.device_ptr, 2, SIZE, late)
+
+            def copy():
+                if by == "memory":
+                    to.copy_from_device(source, stream=stream)
+                else:
+                    ops.copy(to, source, stream=stream)
+
+            wait_at(gate, copy)
+    assert to.tobytes() == (OLD if held == "destination" else NEW)
+
+
+@every_kind
+def test_the_bound_streams_of_both_sides_wait_for_a_copy_that_does_not_block(cuda, gpu, bound, kind):
+    source, to = bound(gpu, kind), bound(gpu, kind)
+    source.copy_from_host(OLD)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        event = ops.copy(to, source, stream=stream, is_blocking=False)
+        # Later work on the sides' own streams: the source is overwritten, the destination is read.
+        cuda.fill(source.device_ptr, 9, SIZE, source.stream)
+        wait_at(gate, lambda: cuda.synchronize_stream(source.stream), cuda.current())
+        assert to.tobytes() == OLD
+        event.synchronize()
+    assert device_bytes(cuda, source) == b"\x09" * SIZE
+
+
+@every_kind
+def test_a_read_comes_after_a_fill_that_does_not_block(cuda, gpu, bound, kind):
+    memory = bound(gpu, kind)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        ops.fill(memory, b"\1", stream=stream)
+        wait_at(gate, lambda: read(memory, None))
+
+
+# ---- the CUDA Array Interface
+
+
+@pytest.mark.parametrize("use", ["copy_from_device", "ops.copy"])
+def test_an_array_over_bound_memory_is_read_after_the_bound_stream(cuda, gpu, bound, use):
+    # The array's library knows nothing of the stream that the memory is bound to.
+    source, to = bound(gpu), vkgdr.Memory(gpu, SIZE)
+    array = BorrowedBytes(source.device_ptr, SIZE, None)
+    with cuda.stream() as stream, cuda.hold(source.stream) as gate:
+        cuda.fill(source.device_ptr, 1, SIZE, source.stream)
+        if use == "copy_from_device":
+            wait_at(gate, lambda: to.copy_from_device(array, stream=stream))
+        else:
+            wait_at(gate, lambda: ops.copy(to, array, stream=stream))
+    assert to.tobytes() == OLD
+
+
+@pytest.mark.parametrize("over", ["ours", "foreign"])
+def test_the_stream_of_an_array_that_is_written_waits_for_the_copy(cuda, gpu, bound, over):
+    source = bound(gpu)
+    source.copy_from_host(OLD)
+    ours = vkgdr.Memory(gpu, SIZE)
+    pointer = ours.device_ptr if over == "ours" else cuda.allocate(SIZE)
+    with cuda.stream() as stream, cuda.stream() as its_own, cuda.hold(stream) as gate:
+        array = BorrowedBytes(pointer, SIZE, its_own)
+        event = ops.copy(array, source, stream=stream, is_blocking=False)
+        wait_at(gate, lambda: cuda.synchronize_stream(its_own), cuda.current())
+        assert cuda.read(pointer, SIZE) == OLD
+        event.synchronize()
+    if over == "foreign":
+        cuda.free(pointer)
+
+
+@pytest.mark.parametrize("use", ["copy_from_device", "ops.copy"])
+@pytest.mark.parametrize("key", [1, "a stream"])
+def test_an_array_of_another_context_is_read_after_its_stream(cuda, gpu, use, key):
+    to = vkgdr.Memory(gpu, SIZE)
+    other = cuda.create_context()
+    with cuda.stream() as own:
+        stream = own if key == "a stream" else key
+        pointer = cuda.allocate(SIZE)
+        array = BorrowedBytes(pointer, SIZE, stream)
+        with cuda.hold(stream) as gate:
+            cuda.fill(pointer, 1, SIZE, stream)
+            if use == "copy_from_device":
+                wait_at(gate, lambda: to.copy_from_device(array), other.handle)
+            else:
+                wait_at(gate, lambda: ops.copy(to, array), other.handle)
+        cuda.free(pointer)
+    other.destroy()
+    assert to.tobytes() == OLD
+
+
+# ---- default streams of two contexts, which have the same handle
+
+
+@pytest.mark.parametrize("handle", [0, 1])
+@pytest.mark.parametrize("use", ["copy_from_device", "ops.copy"])
+def test_default_streams_of_two_contexts_are_two_streams(cuda, gpu, use, handle):
+    to = vkgdr.Memory(gpu, SIZE, stream=handle)
+    other = cuda.create_context()
+    source = vkgdr.Memory(vkgdr.Vkgdr(0), SIZE, stream=handle)
+    with cuda.hold(handle) as gate:
+        cuda.fill(source.device_ptr, 1, SIZE, handle)
+        if use == "copy_from_device":
+            wait_at(gate, lambda: to.copy_from_device(source))
+        else:
+            wait_at(gate, lambda: ops.copy(to, source))
+    source.free()
+    other.destroy()
+    assert to.tobytes() == OLD
+    to.free()
+
+
+# ---- DLPack
+
+
+class Consumed(ByDlpack):
+    """Exposes only DLPack of an object, and remembers the consumers' streams."""
+
+    def __init__(self, obj):
+        super().__init__(obj)
+        self.streams = []
+
+    def __dlpack__(self, **arguments):
+        self.streams.append(arguments["stream"])
+        return super().__dlpack__(**arguments)
+
+
+def test_the_exporter_of_a_tensor_gets_the_stream_that_copies(cuda, gpu, bound):
+    source, to = Consumed(bound(gpu)), bound(gpu)
+    with cuda.stream() as stream:
+        for use in (to.copy_from_device, lambda *sides, **stream: ops.copy(to, *sides, **stream)):
+            source.streams.clear()
+            use(source, stream=stream)
+            assert source.streams == [stream]
+            # The default streams' handles may mean those of another context to the exporter: the copy waits for them.
+            use(source, stream=0)
+            assert source.streams == [stream, 1]
+    source.streams.clear()
+    to.copy_from_device(source)
+    assert source.streams == [to.stream]
+    vkgdr.Memory(gpu, SIZE).copy_from_device(source)
+    assert source.streams == [to.stream, 1]
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["on a stream", "on the default stream"])
+def test_a_tensor_is_read_after_the_exporters_work(cuda, gpu, bound, given):
+    source, to = bound(gpu), vkgdr.Memory(gpu, SIZE)
+    with cuda.stream() as stream, cuda.hold(source.stream) as gate:
+        cuda.fill(source.device_ptr, 1, SIZE, source.stream)
+        wait_at(gate, lambda: to.copy_from_device(ByDlpack(source), stream=stream if given else None))
+    assert to.tobytes() == OLD
+
+
+@pytest.mark.parametrize("consumer", [None, 1, 2, "a stream"])
+def test_a_consumers_stream_waits_for_the_bound_stream(cuda, gpu, bound, consumer):
+    memory = bound(gpu)
+    copied = cuda.allocate(SIZE)
+    with cuda.stream() as stream, cuda.hold(memory.stream) as gate:
+        handle = stream if consumer == "a stream" else consumer
+        cuda.fill(memory.device_ptr, 1, SIZE, memory.stream)
+        capsule = memory.__dlpack__(stream=handle)
+        queue = 1 if handle is None else handle
+        cuda.copy(copied, memory.device_ptr, SIZE, queue)
+        if queue == 2:
+            # The per-thread default stream is this thread's: another one cannot wait for it.
+            assert not cuda.is_done(queue)
+            gate.open()
+            cuda.synchronize_stream(queue)
+        else:
+            wait_at(gate, lambda: cuda.synchronize_stream(queue), cuda.current())
+        assert cuda.read(copied, SIZE) == OLD
+        del capsule
+    cuda.free(copied)
+
+
+def test_a_host_tensor_waits_for_the_bound_stream(cuda, gpu, bound):
+    memory = bound(gpu, "mapped")
+    for byte, export in enumerate(
+        (
+            lambda: np.from_dlpack(memory, device="cpu"),
+            lambda: np.from_dlpack(memory.host),
+            lambda: np.from_dlpack(memory, device="cpu", copy=True),
+        )
+    ):
+        with cuda.hold(memory.stream) as gate:
+            cuda.fill(memory.device_ptr, byte + 1, SIZE, memory.stream)
+            arrays = []
+            wait_at(gate, lambda export=export, arrays=arrays: arrays.append(bytes(export())))
+        assert arrays == [bytes([byte + 1]) * SIZE]
+
+
+# ---- buffers
+
+
+def test_a_resize_on_another_stream_comes_after_the_old_streams_work(cuda, gpu):
+    with cuda.stream() as old, cuda.stream() as new:
+        buffer = vkgdr.Buffer(gpu, size=SIZE, stream=old, kind="device")
+        with cuda.hold(old) as gate:
+            cuda.fill(buffer.device_ptr, 1, SIZE, old)
+            wait_at(gate, lambda: buffer.resize(2 * SIZE, stream=new), cuda.current())
+        assert buffer.stream == new
+        assert buffer.tobytes()[:SIZE] == OLD
+        buffer.free()
