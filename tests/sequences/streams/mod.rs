@@ -134,6 +134,7 @@ impl World {
             What::Unbind => self.unbind(index),
             What::Fill => self.fill(step, index),
             What::Copy => self.copy(step, index),
+            What::Race => self.race(step, index),
             What::Upload => self.upload(step, index),
             What::Download => self.download(step, index),
             What::HostWrite => self.host_write(step, index),

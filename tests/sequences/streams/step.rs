@@ -21,6 +21,7 @@ pub(crate) enum What {
     Unbind,
     Fill,
     Copy,
+    Race,
     Launch,
     Upload,
     Download,
@@ -39,7 +40,7 @@ pub(crate) enum What {
 }
 
 /// The weight of each operation. Few wait for a stream, so that most find work under way.
-const WEIGHTS: [(u32, What); 26] = [
+const WEIGHTS: [(u32, What); 27] = [
     (8, What::NewStream),
     (8, What::DropStream),
     (24, What::Delay),
@@ -50,8 +51,9 @@ const WEIGHTS: [(u32, What); 26] = [
     (4, What::Bind),
     (2, What::Unbind),
     (20, What::Fill),
-    (70, What::Copy),
-    (30, What::Launch),
+    (60, What::Copy),
+    (20, What::Race),
+    (20, What::Launch),
     (3, What::Upload),
     (4, What::Download),
     (2, What::HostWrite),

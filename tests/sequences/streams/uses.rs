@@ -80,13 +80,21 @@ impl World {
         Ok(true)
     }
 
-    /// Has a kernel write the bytes of one memory, each plus one, to another of the primary context.
+    /// Launches a kernel on two memories of the primary context.
     pub(super) fn launch(&mut self, step: Step) -> Result<bool> {
-        let (stream, kernel) = (self.stream_of(Site::Primary, step.second).stream, self.shared.kernel.clone());
         let primary: Vec<_> = (0..self.items.len()).filter(|&index| self.items[index].site == Site::Primary).collect();
         let of = |number: u8| primary.get(usize::from(number) % primary.len().max(1)).copied();
         let (Some(to), Some(from)) = (of(step.first), of(step.choice)) else { return Ok(false) };
+        self.launch_on(step.second, to, from)
+    }
+
+    /// Has a kernel write the bytes of one memory, each plus one, to another.
+    fn launch_on(&mut self, number: u8, to: usize, from: usize) -> Result<bool> {
+        let (stream, kernel) = (self.stream_of(Site::Primary, number).stream, self.shared.kernel.clone());
         let Some((to, from)) = two(&mut self.items, to, from) else { return Ok(false) };
+        if to.site != Site::Primary || from.site != Site::Primary {
+            return Ok(false);
+        }
         // cudarc orders no launch on the default stream of a context that has no other.
         if stream.cu_stream().is_null() && !stream.context().is_managing_stream_synchronization() {
             return Ok(false);
@@ -103,6 +111,28 @@ impl World {
         // SAFETY: the kernel takes two addresses, and each of its threads uses one byte at each of them.
         unsafe { launch.launch(config) }?;
         Ok(true)
+    }
+
+    /// Three uses of a memory on streams of its context, the first of which is delayed. Frees it sometimes.
+    pub(super) fn race(&mut self, step: Step, index: usize) -> Result<bool> {
+        let SiteStream { stream, site } = self.stream_of(self.items[index].site, step.second % 240);
+        // SAFETY: the reference keeps the stream alive.
+        self.inside(site, || unsafe {
+            Stream::delay_by(stream.cu_stream(), Duration::from_micros(LONGEST_DELAY as u64))
+        });
+        let number = u8::try_from(index)?;
+        for turn in 0..3 {
+            let (second, choice) = (step.second.wrapping_add(turn) % 240, step.choice.wrapping_add(turn));
+            let other = usize::from(choice) % self.items.len();
+            match step.seed >> (3 * turn) & 7 {
+                0 => self.fill(Step { second, ..step }, index)?,
+                1 => self.copy(Step { second, choice, ..step }, index)?,
+                2 | 3 => self.copy(Step { second, choice: number, ..step }, other)?,
+                4 | 5 => self.launch_on(second, index, other)?,
+                _ => self.launch_on(second, other, index)?,
+            };
+        }
+        if step.seed >= 0xc000 { self.free(step, index) } else { Ok(true) }
     }
 
     /// Copies from the host, and waits for the stream.
