@@ -2,5 +2,6 @@
 
 mod contexts;
 mod cudarc;
+mod kernels;
 mod order;
 mod release;

@@ -2,7 +2,7 @@
 //! overtake, as uses of cudarc's own slices do.
 //!
 //! A gate holds the first stream, so that without an order the second one gets ahead of it.
-#![expect(unsafe_code, reason = "blocks streams, launches kernels and turns cudarc's tracking off")]
+#![expect(unsafe_code, reason = "blocks streams and turns cudarc's tracking off")]
 
 use std::sync::Arc;
 
@@ -10,13 +10,10 @@ use support::blocking::{let_run, while_shut};
 use support::cuda::{Gate, PrimaryContext, Stream};
 use support::ledger::Calls;
 use support::{Result, host_read, host_write};
-use vkgdr::cudarc::driver::{
-    CudaContext, CudaFunction, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, LaunchConfig, PushKernelArg,
-};
-use vkgdr::cudarc::nvrtc::Ptx;
+use vkgdr::cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
 
-const LEN: usize = 4096;
+pub(crate) const LEN: usize = 4096;
 
 /// What the tests use on the device.
 trait Slice: DevicePtr<u8> + DevicePtrMut<u8> {
@@ -42,17 +39,17 @@ impl Slice for PoolMemory {
 }
 
 /// Three streams of one context, and memory to copy from and to.
-struct Setup {
-    streams: [Arc<CudaStream>; 3],
+pub(crate) struct Setup {
+    pub(crate) streams: [Arc<CudaStream>; 3],
     ones: Memory,
-    seen: Memory,
-    gpu: Vkgdr,
-    context: Arc<CudaContext>,
+    pub(crate) seen: Memory,
+    pub(crate) gpu: Vkgdr,
+    pub(crate) context: Arc<CudaContext>,
     _primary: PrimaryContext,
 }
 
 impl Setup {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let (primary, gpu) = support::open(OpenFlags::empty())?;
         let context = CudaContext::new(0)?;
         let streams = [context.new_stream()?, context.new_stream()?, context.new_stream()?];
@@ -68,7 +65,7 @@ fn filled(gpu: &Vkgdr, value: u8) -> Result<Memory> {
     Ok(memory)
 }
 
-fn hold(stream: &CudaStream) -> Result<Gate> {
+pub(crate) fn hold(stream: &CudaStream) -> Result<Gate> {
     // A default stream is that of the current context.
     stream.context().bind_to_thread()?;
     // SAFETY: the reference keeps the stream alive.
@@ -78,7 +75,7 @@ fn hold(stream: &CudaStream) -> Result<Gate> {
 }
 
 /// Lets a stream go as far as it can, opens the gate and waits for everything.
-fn finish(setup: &Setup, last: &CudaStream, gate: Gate) -> Result {
+pub(crate) fn finish(setup: &Setup, last: &CudaStream, gate: Gate) -> Result {
     let done = last.record_event(None)?;
     let_run(|| done.is_complete());
     gate.open();
@@ -310,89 +307,6 @@ fn a_context_without_event_tracking_orders_nothing() -> Result {
     setup.context.synchronize()?;
     calls.iter().for_each(|calls| calls.assert(0, "tracking is off"));
     Ok(())
-}
-
-fn vector_add(setup: &Setup) -> Result<CudaFunction> {
-    let module = setup.context.load_module(Ptx::from_src(include_str!("../../examples/vector_add.ptx")))?;
-    Ok(module.load_function("vector_add")?)
-}
-
-/// `sum[i] = a[i] + b[i]` on all floats of the memory.
-fn add(stream: &CudaStream, kernel: &CudaFunction, a: &Memory, b: &Memory, sum: &mut Memory) -> Result {
-    let n = u32::try_from(LEN / 4)?;
-    let mut launch = stream.launch_builder(kernel);
-    launch.arg(a).arg(b).arg(sum).arg(&n);
-    // SAFETY: the kernel takes three vectors of `n` floats and `n`, and stays within them.
-    unsafe { launch.launch(LaunchConfig::for_num_elems(n)) }?;
-    Ok(())
-}
-
-fn floats(setup: &Setup, value: f32) -> Result<Memory> {
-    let memory = Memory::allocate(&setup.gpu, LEN, MemoryKind::Mapped)?;
-    set_floats(&memory, value)?;
-    Ok(memory)
-}
-
-fn set_floats(memory: &Memory, value: f32) -> Result {
-    host_write(memory, 0, bytemuck::cast_slice(&[value; LEN / 4]))
-}
-
-#[track_caller]
-fn assert_floats(memory: &Memory, value: f32, what: &str) -> Result {
-    let bytes = host_read(memory, 0, LEN)?;
-    let wrong = bytes.chunks(4).filter(|bytes| **bytes != value.to_ne_bytes()).count();
-    assert_eq!(wrong, 0, "wrong values of {}: {what}", LEN / 4);
-    Ok(())
-}
-
-#[test]
-fn kernels_are_ordered_with_the_copies_of_other_streams() -> Result {
-    let mut setup = Setup::new()?;
-    let kernel = vector_add(&setup)?;
-    let [first, second, _] = setup.streams.clone();
-    let (mut a, b, mut sum) = (floats(&setup, 1.0)?, floats(&setup, 2.0)?, floats(&setup, 0.0)?);
-    let hundred = floats(&setup, 100.0)?;
-
-    let gate = hold(&first)?;
-    first.memcpy_dtod::<u8, _, _>(&hundred, &mut a)?;
-    add(&second, &kernel, &a, &b, &mut sum)?;
-    finish(&setup, &second, gate)?;
-    assert_floats(&sum, 102.0, "a kernel got ahead of the write to its argument")?;
-
-    let gate = hold(&first)?;
-    add(&first, &kernel, &a, &b, &mut sum)?;
-    second.memset_zeros::<u8, _>(&mut a)?;
-    finish(&setup, &second, gate)?;
-    assert_floats(&sum, 102.0, "a write got ahead of the kernel that reads the memory")?;
-
-    set_floats(&sum, 0.0)?;
-    let gate = hold(&first)?;
-    add(&first, &kernel, &hundred, &b, &mut sum)?;
-    second.memcpy_dtod::<u8, _, _>(&sum, &mut setup.seen)?;
-    finish(&setup, &second, gate)?;
-    assert_floats(&setup.seen, 102.0, "a read got ahead of the kernel that writes the memory")?;
-
-    let gate = hold(&first)?;
-    first.memcpy_dtod::<u8, _, _>(&sum, &mut setup.seen)?;
-    add(&second, &kernel, &hundred, &hundred, &mut sum)?;
-    finish(&setup, &second, gate)?;
-    assert_floats(&setup.seen, 102.0, "a kernel got ahead of the read of memory that it writes")
-}
-
-#[test]
-fn a_kernel_does_not_overtake_the_reads_of_two_kernels() -> Result {
-    let setup = Setup::new()?;
-    let kernel = vector_add(&setup)?;
-    let [first, second, third] = setup.streams.clone();
-    let (mut a, b) = (floats(&setup, 1.0)?, floats(&setup, 2.0)?);
-    let (mut one, mut other) = (floats(&setup, 0.0)?, floats(&setup, 0.0)?);
-    let gate = hold(&first)?;
-    add(&first, &kernel, &a, &b, &mut one)?;
-    add(&second, &kernel, &a, &b, &mut other)?;
-    add(&third, &kernel, &b, &b, &mut a)?;
-    finish(&setup, &third, gate)?;
-    assert_floats(&other, 3.0, "the later kernel")?;
-    assert_floats(&one, 3.0, "the earlier kernel")
 }
 
 #[test]
