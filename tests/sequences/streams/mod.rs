@@ -38,6 +38,8 @@ struct Shared {
     kinds: Vec<MemoryKind>,
     /// Whether no other thread uses the drivers: calls and objects can be counted, and calls fail.
     is_alone: bool,
+    /// Keeps cudarc's tracking on.
+    _kept: Option<Arc<CudaStream>>,
 }
 
 impl Shared {
@@ -45,9 +47,9 @@ impl Shared {
         let context = CudaContext::new(0)?;
         let module = context.load_module(Ptx::from_src(include_str!("successor.ptx")))?;
         let (kernel, kinds) = (module.load_function("successor")?, supported(&gpu, &HOST_VIEWS));
-        // From now on cudarc tracks the uses of this context's memory.
-        context.new_stream()?;
-        Ok(Self { gpu, context, kernel, kinds, is_alone: is_alone && simcuda().is_some() })
+        // cudarc tracks no uses while a context has no stream but the default one: other threads drop theirs at any time.
+        let kept = if is_alone { None } else { Some(context.new_stream()?) };
+        Ok(Self { gpu, context, kernel, kinds, is_alone: is_alone && simcuda().is_some(), _kept: kept })
     }
 }
 
@@ -166,8 +168,6 @@ impl PlainContext {
         let context = support::cuda::Context::create(0);
         let memory = Memory::allocate(gpu, 1, kind)?;
         let cudarc = Arc::clone(DeviceSlice::<u8>::stream(&memory).context());
-        // From now on cudarc tracks the uses of this context's memory.
-        cudarc.new_stream()?;
         Ok(Self { cudarc, _memory: memory, context })
     }
 }

@@ -12,7 +12,7 @@ use super::step::Step;
 use super::{SiteStream, World};
 
 /// The longest delay of a stream in microseconds, in which the CPU submits several steps.
-const LONGEST_DELAY: usize = 500;
+const LONGEST_DELAY: usize = 300;
 /// The largest number of bytes that a kernel writes, with as many threads.
 const THREADS: usize = 8;
 
@@ -87,6 +87,10 @@ impl World {
         let of = |number: u8| primary.get(usize::from(number) % primary.len().max(1)).copied();
         let (Some(to), Some(from)) = (of(step.first), of(step.choice)) else { return Ok(false) };
         let Some((to, from)) = two(&mut self.items, to, from) else { return Ok(false) };
+        // cudarc orders no launch on the default stream of a context that has no other.
+        if stream.cu_stream().is_null() && !stream.context().is_managing_stream_synchronization() {
+            return Ok(false);
+        }
         to.note_launch();
         from.note_launch();
         let count = to.len().min(from.len()).min(THREADS);
