@@ -62,8 +62,8 @@ impl StreamOrder {
         let saved = if overwrites { self.earlier_launches(&mut state) } else { None };
         drop(state);
 
-        missing.retain(|event| !is_complete(event));
         let joined = self.context.run(|| {
+            missing.retain(|event| !is_complete(event));
             if !missing.is_empty() {
                 // A launch that writes waits for both events.
                 let target = if access == Access::Write { slice.read() } else { slice.write() };
@@ -118,15 +118,17 @@ impl StreamOrder {
     ///
     /// The stream must be live.
     pub(crate) unsafe fn wait_for_launches(&self, stream: CUstream) -> Result<()> {
-        let state = self.state();
-        let launches = state.uses.iter().filter(|each| matches!(each.user, User::Launch | User::EarlierLaunches));
-        let launches: Vec<_> = launches.map(|each| each.event).filter(|event| !is_complete(event)).collect();
-        drop(state);
+        let launches: Vec<_> = {
+            let state = self.state();
+            let launches = state.uses.iter().filter(|each| matches!(each.user, User::Launch | User::EarlierLaunches));
+            launches.map(|each| each.event).collect()
+        };
         if launches.is_empty() {
             return Ok(());
         }
+        // The events are gone with their context: they are asked within it only.
         self.context.run(|| {
-            for event in launches {
+            for event in launches.into_iter().filter(|event| !is_complete(event)) {
                 // SAFETY: the event lives as long as the order, and the stream by this method's contract.
                 unsafe { cuda()?.stream_wait_event(stream, event.cu_event()) }?;
             }
