@@ -26,8 +26,8 @@
 //! other.
 //!
 //! Of kernel launches cudarc tells an argument neither the stream nor the context. So launches on the default stream of a
-//! `CudaContext` that has no other are not recorded, as for cudarc's slices, and a launch on a stream of another context
-//! ends with `CUDA_ERROR_INVALID_CONTEXT`.
+//! `CudaContext` that has no other stream at that time are neither ordered nor recorded, as for cudarc's slices, and a launch
+//! on a stream of another context ends with `CUDA_ERROR_INVALID_CONTEXT`.
 #![expect(unsafe_code, reason = "implements unsafe traits of cudarc")]
 
 use std::ptr;
