@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
+#[cfg(debug_assertions)]
 use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 

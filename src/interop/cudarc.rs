@@ -43,6 +43,7 @@ use cudarc::driver::{
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::shared_binding::SharedBinding;
+use crate::stream::binding::Binding;
 use crate::stream::order::{Access, Recording, StreamOrder, is_legacy};
 use crate::stream::{DefaultStream, Unusable};
 use crate::{Memory, PoolMemory, Region};
@@ -107,6 +108,9 @@ impl Region {
         if access == Access::Write {
             binding.finish_readers().ok()?;
         }
+        if binding.change(Binding::take_lost_launch) {
+            self.block().context().finish().ok()?;
+        }
         self.record_earlier(binding, is_own.then_some(raw), access)?;
         if !records {
             if let Some(order) = binding.known_order() {
@@ -129,20 +133,21 @@ impl Region {
         })
     }
 
-    /// Records uses without events that one on `stream`, or on another context's if that is none, must not overtake.
+    /// Records uses without events that one on `stream` must not overtake; on another context's or an unknown one if that is
+    /// none. None where the driver refuses.
     fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
+        let _turn = binding.begin_recording();
         if let Some(access) = binding.change(|binding| binding.take_unrecorded(stream, access)) {
             // SAFETY: the default stream lives as long as its context.
             unsafe { self.order(binding)?.record_earlier(ptr::null_mut(), access) }.ok()?;
         }
-        self.record_reused(binding, stream)
-    }
-
-    /// Records that the bound stream may still use the memory for an earlier holder, unless `stream` is that stream.
-    fn record_reused(&self, binding: &SharedBinding, stream: Option<CUstream>) -> Option<()> {
-        let Some(bound) = binding.change(|binding| binding.take_reused(stream)) else { return Some(()) };
-        // SAFETY: the stream is live for as long as the memory is bound to it.
-        unsafe { self.order(binding)?.record_earlier(bound, Access::Write) }.ok()
+        // Keeps the stream, which another thread may unbind.
+        let earlier = binding.change(|binding| binding.take_earlier_holder(stream));
+        if let Some(bound) = earlier.as_ref().and_then(Binding::stream) {
+            // SAFETY: live by the reference, or by the contract of a raw binding.
+            unsafe { self.order(binding)?.record_earlier(bound, Access::Write) }.ok()?;
+        }
+        Some(())
     }
 
     /// The order of the memory's uses, made if need be. None where the driver refuses.
@@ -152,26 +157,38 @@ impl Region {
             let stream = self.default_stream().ok()?.clone();
             StreamOrder::new(self.block().context(), stream, pointer, len)
         };
-        binding.order(make)
+        // Once more: an error may be one of earlier, asynchronous work, which is reported once.
+        binding.order(make).or_else(|| binding.order(make))
     }
 
     fn default_stream(&self) -> std::result::Result<&Arc<DefaultStream>, Unusable> {
         let make = || DefaultStream::of(self.block().context(), self.owner().device());
-        self.chunk().binding().default_stream(make)
+        let binding = self.chunk().binding();
+        binding.default_stream(make).or_else(|_| binding.default_stream(make))
     }
 
-    /// The order, for a launch with this memory as an argument.
+    /// The order, for a launch with this memory as an argument. None where the driver refuses: then earlier uses have
+    /// finished, and later ones wait for the context.
     fn prepare_launch(&self, access: Access) -> Option<&StreamOrder> {
         if process::is_forked() {
             return None;
         }
+        let order = self.order_launch(access);
+        if order.is_none() {
+            self.chunk().binding().change(Binding::record_lost_launch);
+            drop(self.block().context().finish());
+        }
+        order
+    }
+
+    fn order_launch(&self, access: Access) -> Option<&StreamOrder> {
         let binding = self.chunk().binding();
         if access == Access::Write {
             binding.finish_readers().ok()?;
         }
         let order = self.order(binding)?;
-        self.record_reused(binding, None)?;
-        // The stream is unknown, and may be one that cudarc records nothing on.
+        self.record_earlier(binding, None, access)?;
+        // The stream may be one that cudarc records nothing on.
         if !order.is_recording() {
             binding.change(|binding| binding.record_without_event(access));
         }
@@ -181,9 +198,8 @@ impl Region {
     /// This region as the argument of a launch that reads. None where nothing can be recorded.
     fn argument(&self) -> Option<&CudaView<'_, u8>> {
         let order = self.prepare_launch(Access::Read)?;
-        let (region, pointer) = (ptr::from_ref(self).addr(), self.device_ptr());
         // SAFETY: the bytes are the memory's, and the view is borrowed as long as this region.
-        Some(unsafe { order.argument(region, pointer, self.len()) })
+        Some(unsafe { order.argument(self.device_ptr(), self.len()) })
     }
 
     /// As [`argument`](Self::argument), of a launch that writes.
@@ -192,11 +208,11 @@ impl Region {
     ///
     /// The region must be borrowed exclusively while the view is.
     #[expect(clippy::mut_from_ref, reason = "the view is the order's, and by the contract no other borrow has it")]
-    unsafe fn argument_mut(&self, alone: bool) -> Option<&mut CudaViewMut<'_, u8>> {
+    unsafe fn argument_mut(&self) -> Option<&mut CudaViewMut<'_, u8>> {
         let order = self.prepare_launch(Access::Write)?;
         let (region, pointer) = (ptr::from_ref(self).addr(), self.device_ptr());
         // SAFETY: the bytes are the memory's, and the region is borrowed exclusively by this method's contract.
-        Some(unsafe { order.argument_mut(region, pointer, self.len(), alone) })
+        Some(unsafe { order.argument_mut(region, pointer, self.len()) })
     }
 }
 
@@ -255,7 +271,7 @@ macro_rules! device_slice {
             fn arg(&mut self, memory: &'b mut $type) -> &mut Self {
                 let memory: &'b $type = memory;
                 // SAFETY: borrowed exclusively for `'b`.
-                match unsafe { memory.argument_mut(memory.chunk().is_only()) } {
+                match unsafe { memory.argument_mut() } {
                     Some(view) => self.arg(view),
                     None => self.arg(memory.device_ptr_ref()),
                 }

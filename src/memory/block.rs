@@ -137,7 +137,7 @@ impl Block {
                 Ok(())
             }
             Err(error) => {
-                drop(self.defer(Awaited::Contexts(binding.readers().to_vec())));
+                drop(self.defer(Awaited::Contexts(binding.readers())));
                 Err(error)
             }
         };
@@ -152,7 +152,7 @@ impl Block {
             Ok(None) => (None, self.allocation.release()),
             Ok(Some(event)) => (Some(self.defer(Awaited::Event(event))), Ok(())),
             Err(error) if error.is_fatal_to_context() => (None, self.allocation.release().and(Err(error))),
-            Err(error) => (Some(self.defer(Awaited::Contexts(binding.readers().to_vec()))), Err(error)),
+            Err(error) => (Some(self.defer(Awaited::Contexts(binding.readers()))), Err(error)),
         };
         let left = guard.leave();
         // The handle outlives the visit to the context, which it may be what keeps alive.

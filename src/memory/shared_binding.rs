@@ -1,6 +1,7 @@
 //! The binding of a chunk, shared between threads, and the order of its uses through cudarc.
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaStream;
@@ -12,8 +13,8 @@ use crate::driver::{Handle, PER_THREAD_STREAM};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 use crate::stream::binding::{Binding, BoundStream, DropPolicy};
-use crate::stream::order::StreamOrder;
-use crate::sync::LazyBox;
+use crate::stream::order::{StreamOrder, is_legacy};
+use crate::sync::{Flight, LazyBox, SingleFlight};
 use crate::{Error, Result, StreamRef};
 
 /// A [`Binding`] shared between threads, and the order of uses through cudarc.
@@ -22,6 +23,8 @@ pub(crate) struct SharedBinding {
     binding: Lock<Binding>,
     default_stream: OnceLock<Arc<DefaultStream>>,
     order: OnceLock<StreamOrder>,
+    /// Taken by the thread that records uses which had no event yet, while others wait.
+    recording: SingleFlight,
 }
 
 impl SharedBinding {
@@ -41,9 +44,13 @@ impl SharedBinding {
         if binding.policy() == DropPolicy::WaitForStream
             && let (Some(order), Some(stream)) = (order.get(), binding.stream())
         {
-            // Kernels may have been launched on other streams, which cudarc does not tell.
+            // Kernels may have been launched on other streams, which cudarc does not tell; on the default stream perhaps
+            // without an event.
+            let unrecorded = binding.unrecorded().filter(|_| !is_legacy(stream));
+            // SAFETY: the default stream lives as long as its context.
+            let recorded = unrecorded.map_or(Ok(()), |access| unsafe { order.record_earlier(ptr::null_mut(), access) });
             // SAFETY: the stream is live for as long as the memory is bound to it.
-            if unsafe { order.wait_for_launches(stream) }.is_err() {
+            if recorded.and_then(|()| unsafe { order.finish_on(stream) }).is_err() {
                 binding.record_use_elsewhere();
             }
         }
@@ -59,7 +66,7 @@ impl SharedBinding {
         if stream.context().cu_ctx() != context.raw() {
             return Err(Error::ForeignStream);
         }
-        self.set(BoundStream::Shared(stream.clone()))
+        self.set(BoundStream::Shared(stream.clone()), context)
     }
 
     /// Binds to a stream of `context`.
@@ -70,12 +77,15 @@ impl SharedBinding {
     pub(super) unsafe fn bind_raw(&self, stream: CUstream, context: Context) -> Result<()> {
         // SAFETY: the stream is live by this method's contract.
         unsafe { StreamRef::in_context(stream, context) }?;
-        self.set(BoundStream::Raw(Handle(stream)))
+        self.set(BoundStream::Raw(Handle(stream)), context)
     }
 
-    fn set(&self, stream: BoundStream) -> Result<()> {
+    fn set(&self, stream: BoundStream, context: Context) -> Result<()> {
         if stream.raw().addr() == PER_THREAD_STREAM {
             return Err(Error::PerThreadStream);
+        }
+        if self.lock().must_finish_before(&stream) {
+            self.get().synchronize(context)?;
         }
         let before = self.lock().bind(stream);
         // Without the lock: dropping a stream may call the driver.
@@ -127,10 +137,15 @@ impl SharedBinding {
 
     /// Waits for the other contexts that were recorded to read the memory.
     pub(crate) fn finish_readers(&self) -> Result<()> {
-        let readers = self.lock().readers().to_vec();
-        readers.iter().try_for_each(|reader| reader.finish())?;
+        let readers = self.lock().counted_readers();
+        readers.iter().try_for_each(|(reader, _)| reader.finish())?;
         self.lock().remove_readers(&readers);
         Ok(())
+    }
+
+    /// Begins taking uses without an event and recording them, so that no other thread passes between.
+    pub(crate) fn begin_recording(&self) -> Flight<'_> {
+        self.recording.begin()
     }
 
     fn lock(&self) -> LockGuard<'_, Binding> {
@@ -184,9 +199,13 @@ mod tests {
         ptr::without_provenance_mut(address)
     }
 
+    fn bind(binding: &LazyBinding, address: usize) {
+        binding.shared().change(|binding| drop(binding.bind(BoundStream::Raw(Handle(stream(address))))));
+    }
+
     fn bound_to(address: usize) -> LazyBinding {
         let binding = LazyBinding::default();
-        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(address)))).is_ok());
+        bind(&binding, address);
         binding
     }
 
@@ -221,9 +240,9 @@ mod tests {
     #[test]
     fn binding_to_another_stream_makes_the_release_wait_for_the_context() {
         let binding = bound_to(64);
-        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(64)))).is_ok());
+        bind(&binding, 64);
         assert_eq!(policy(&binding), DropPolicy::WaitForStream);
-        assert!(binding.shared().set(BoundStream::Raw(Handle(stream(128)))).is_ok());
+        bind(&binding, 128);
         assert_eq!((policy(&binding), binding.get().stream()), (DropPolicy::WaitForContext, Some(stream(128))));
     }
 

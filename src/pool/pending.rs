@@ -6,7 +6,7 @@
 //! is held over a call of the driver.
 #![forbid(unsafe_code)]
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ struct State {
     for_context: Chunks,
     for_context_bytes: usize,
     /// Other contexts that these wait for, too.
-    readers: Vec<Context>,
+    readers: HashSet<Context>,
     for_streams: HashMap<usize, StreamFrees>,
     for_events: VecDeque<EventFrees>,
     /// The number of chunks here.
@@ -70,7 +70,7 @@ fn ends_all_work(error: &Error) -> bool {
 }
 
 /// Waits for contexts, and logs errors.
-fn finish_all(contexts: &[Context]) {
+fn finish_all<'a>(contexts: impl IntoIterator<Item = &'a Context>) {
     for context in contexts {
         if let Err(error) = context.finish() {
             report!(Warn, "waiting for a context that read memory of a pool: {error}");
@@ -102,40 +102,31 @@ impl PendingFrees {
 
     /// Keeps a chunk until the whole context has finished, and `readers`, which are others.
     pub(super) fn add_for_contexts(&self, chunk: FreeChunk, readers: &[Context]) {
-        if readers.is_empty() {
-            return self.add_for_context(chunk);
-        }
-        let closed = {
-            let mut state = self.lock();
-            let new: Vec<_> = readers.iter().filter(|reader| !state.readers.contains(reader)).copied().collect();
-            state.readers.extend(new);
-            state.closed
-        };
-        if closed {
-            // The chunk's block waits for its own context only.
-            finish_all(readers);
-        }
-        self.add_for_context(chunk);
-    }
-
-    /// Keeps a chunk until the whole context has finished.
-    pub(super) fn add_for_context(&self, chunk: FreeChunk) {
-        self.add(chunk, |state, chunk| {
+        let refused = self.add(chunk, |state, chunk| {
+            state.readers.extend(readers);
             state.for_context_bytes += self.classes.size(chunk.class().into());
             state.for_context.push(chunk);
         });
+        if refused.is_some() {
+            // The chunk's block waits for its own context only.
+            finish_all(readers);
+        }
     }
 
-    /// Keeps a chunk, unless the pool is closed: then its block waits for the context by itself.
-    fn add(&self, chunk: FreeChunk, keep: impl FnOnce(&mut State, FreeChunk)) {
+    fn add_for_context(&self, chunk: FreeChunk) {
+        self.add_for_contexts(chunk, &[]);
+    }
+
+    /// Keeps a chunk, unless the pool is closed: then gives it back, for a drop without the lock, since its block waits for
+    /// the context.
+    fn add(&self, chunk: FreeChunk, keep: impl FnOnce(&mut State, FreeChunk)) -> Option<FreeChunk> {
         let mut state = self.lock();
         if state.closed {
-            // Unlocked: the last chunk of a block releases the block.
-            drop(state);
-            return drop(chunk);
+            return Some(chunk);
         }
         state.len += 1;
         keep(&mut state, chunk);
+        None
     }
 
     /// Keeps a chunk for the stream that it was bound to, which `binding` keeps alive. Returns chunks whose events have
@@ -320,8 +311,7 @@ impl PendingFrees {
         if let Err(error) = answer
             && !ends_all_work(&error)
         {
-            self.lock().readers.extend(readers);
-            self.move_to_context(chunks);
+            self.move_to_contexts(chunks, &readers.into_iter().collect::<Vec<_>>());
             return Err(error);
         }
         self.remove_from_len(chunks.len());
@@ -339,8 +329,13 @@ impl PendingFrees {
 
     /// Keeps chunks that `len` includes until the whole context has finished.
     fn move_to_context(&self, chunks: Chunks) {
+        self.move_to_contexts(chunks, &[]);
+    }
+
+    /// As [`move_to_context`](Self::move_to_context), and until `readers` have finished.
+    fn move_to_contexts(&self, chunks: Chunks, readers: &[Context]) {
         self.remove_from_len(chunks.len());
-        chunks.into_iter().for_each(|chunk| self.add_for_context(chunk));
+        chunks.into_iter().for_each(|chunk| self.add_for_contexts(chunk, readers));
     }
 
     /// Subtracts chunks that were taken out, unless the pool was closed meanwhile.

@@ -71,10 +71,14 @@ pub(crate) struct Binding {
     immediate: bool,
     /// Uses of the legacy default stream that no event follows yet.
     unrecorded: Option<Access>,
-    /// Whether a pool lent the memory again while the bound stream still used it.
+    /// Whether a pool lent the memory again while the stream that it is bound to next may still use it.
     reused: bool,
-    /// Other contexts with streams that read the memory.
-    readers: Vec<Context>,
+    /// That stream, once it is bound.
+    earlier_holder: Option<BoundStream>,
+    /// Other contexts with streams that read the memory, and the number of times.
+    readers: Vec<(Context, u64)>,
+    /// Whether a launch is neither ordered nor recorded.
+    lost_launch: bool,
 }
 
 impl Binding {
@@ -146,7 +150,9 @@ impl Binding {
     pub(crate) fn bind(&mut self, stream: BoundStream) -> Self {
         let rebound = self.stream.is_some() && !self.is_bound_to(stream.raw());
         self.used_elsewhere |= rebound;
-        self.reused &= !rebound;
+        if std::mem::take(&mut self.reused) {
+            self.earlier_holder = Some(stream.clone());
+        }
         Self::of(self.stream.replace(stream))
     }
 
@@ -156,21 +162,33 @@ impl Binding {
         if self.stream() != finished {
             return Self::default();
         }
-        self.reused = false;
+        // It has finished with the memory of an earlier holder, too.
+        self.earlier_holder = None;
         Self::of(self.stream.take())
     }
 
     /// Records that a stream of another context is about to read the memory.
     pub(crate) fn record_reader(&mut self, context: Context) {
         self.used_elsewhere = true;
-        if !self.readers.contains(&context) {
-            self.readers.push(context);
+        match self.readers.iter_mut().find(|(reader, _)| *reader == context) {
+            Some((_, times)) => *times += 1,
+            None => self.readers.push((context, 1)),
         }
     }
 
-    /// Forgets other contexts that have finished.
-    pub(crate) fn remove_readers(&mut self, finished: &[Context]) {
+    /// Forgets other contexts that have finished, unless they have read again.
+    pub(crate) fn remove_readers(&mut self, finished: &[(Context, u64)]) {
         self.readers.retain(|reader| !finished.contains(reader));
+    }
+
+    /// Records a launch that is neither ordered nor recorded, since the driver refused.
+    pub(crate) fn record_lost_launch(&mut self) {
+        (self.used_elsewhere, self.lost_launch) = (true, true);
+    }
+
+    /// Whether there was a launch that is not recorded. The caller waits for the context.
+    pub(crate) fn take_lost_launch(&mut self) -> bool {
+        std::mem::take(&mut self.lost_launch)
     }
 
     /// Records that uses of other streams could not be joined into the bound one.
@@ -182,7 +200,10 @@ impl Binding {
     /// programs with one stream. Whether that is so.
     pub(crate) fn record_sole_use(&mut self, stream: CUstream, access: Access) -> bool {
         let awaits_readers = access == Access::Write && !self.readers.is_empty();
-        if awaits_readers || (self.reused && !self.is_bound_to(stream)) {
+        if awaits_readers
+            || self.lost_launch
+            || self.earlier_holder.as_ref().is_some_and(|earlier| !is_same_stream(stream, earlier.raw()))
+        {
             return false;
         }
         self.record_use(stream);
@@ -204,18 +225,33 @@ impl Binding {
         self.unrecorded.take_if(|earlier| earlier.conflicts_with(access))
     }
 
-    /// Takes the bound stream if it may still use the memory for an earlier holder, and `stream` is another one. The caller
-    /// records that use.
-    pub(crate) fn take_reused(&mut self, stream: Option<CUstream>) -> Option<CUstream> {
-        let is_bound = stream.is_some_and(|stream| self.is_bound_to(stream));
-        let bound = self.stream().filter(|_| self.reused && !is_bound)?;
-        self.reused = false;
-        Some(bound)
+    /// Takes the stream that may still use the memory for an earlier holder, unless it is `stream`. The caller records that
+    /// use.
+    pub(crate) fn take_earlier_holder(&mut self, stream: Option<CUstream>) -> Option<Self> {
+        let is_other = |earlier: &mut BoundStream| !stream.is_some_and(|stream| is_same_stream(stream, earlier.raw()));
+        self.earlier_holder.take_if(is_other).map(|earlier| Self::of(Some(earlier)))
     }
 
     /// The other contexts whose work the release waits for besides that of the memory's.
-    pub(crate) fn readers(&self) -> &[Context] {
-        if self.immediate { &[] } else { &self.readers }
+    pub(crate) fn readers(&self) -> Vec<Context> {
+        let readers = if self.immediate { &[] } else { &*self.readers };
+        readers.iter().map(|(reader, _)| *reader).collect()
+    }
+
+    /// The other contexts that read the memory, for [`remove_readers`](Self::remove_readers) once they have finished.
+    pub(crate) fn counted_readers(&self) -> Vec<(Context, u64)> {
+        self.readers.clone()
+    }
+
+    /// Whether a raw stream may still use the memory for an earlier holder, and may go once the memory is bound to `stream`.
+    pub(crate) fn must_finish_before(&self, stream: &BoundStream) -> bool {
+        let raw = matches!(self.earlier_holder, Some(BoundStream::Raw(_)));
+        raw && !self.is_bound_to(stream.raw())
+    }
+
+    /// The uses of the legacy default stream that no event follows yet.
+    pub(crate) fn unrecorded(&self) -> Option<Access> {
+        self.unrecorded
     }
 
     /// Waits for the bound stream, if there is one.

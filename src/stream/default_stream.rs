@@ -9,6 +9,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use crate::Error;
 use crate::driver::context::Context;
+use crate::driver::process;
 use crate::lock::Lock;
 
 /// The legacy default stream of a context that this crate does not own.
@@ -37,6 +38,7 @@ impl DefaultStream {
     /// The stream of a live context of `device`. Restores the current context.
     pub(crate) fn of(context: Context, device: i32) -> Result<Arc<Self>, Unusable> {
         static STREAMS: Lock<Option<HashMap<Context, Weak<DefaultStream>>>> = Lock::new(None);
+        process::check()?;
         let streams = || STREAMS.lock();
         if let Some(stream) = streams().as_ref().and_then(|streams| streams.get(&context)?.upgrade()) {
             return Ok(stream);
@@ -74,6 +76,7 @@ impl Borrowed {
     /// The context must be current.
     fn new(context: Context, device: i32) -> Result<Self, DriverError> {
         let ordinal = usize::try_from(device).unwrap_or_default();
+        // cudarc drops the value, and so destroys the context, if it cannot make it current: it is.
         // SAFETY: the context is live and current, and its `CudaContext`, which would destroy it, is never dropped.
         let context = unsafe { CudaContext::from_raw_context(ordinal, device, context.raw()) }?;
         Ok(Self(ManuallyDrop::new(context.default_stream())))

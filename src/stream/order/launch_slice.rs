@@ -11,16 +11,17 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, CudaViewMut, SyncOnDrop};
 
 use super::pinned::{Pinned, release_context};
+use crate::driver::Handle;
+use crate::driver::cuda::{Cuda, cuda};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 
 /// The view of a region that is the argument of a launch, at an address that does not change.
-///
-/// A region that is borrowed for a launch keeps its address: two launches share a view only if they borrow the same
-/// region, and a view is replaced only when its region is no longer borrowed.
 #[derive(Debug)]
 struct Argument<V> {
-    region: usize,
+    /// Its device address, or that of the region if it is borrowed exclusively, which then keeps its address: such a view is
+    /// shared by no two launches at a time, and replaced only when its region is not borrowed any more.
+    key: usize,
     pointer: CUdeviceptr,
     view: Pinned<V>,
 }
@@ -34,9 +35,9 @@ type Arguments<V> = Vec<Argument<V>>;
 pub(super) struct LaunchSlice {
     slice: Pinned<CudaSlice<u8>>,
     pointer: CUdeviceptr,
-    /// Live as long as the slice.
-    read: &'static CudaEvent,
-    write: &'static CudaEvent,
+    /// The slice's events. Pointers, since references would have to be valid when the slice is freed.
+    read: Handle<*mut CudaEvent>,
+    write: Handle<*mut CudaEvent>,
     views: Lock<Views>,
 }
 
@@ -55,9 +56,12 @@ impl LaunchSlice {
     ///
     /// `stream` must not be dropped before the slice.
     pub(super) unsafe fn new(stream: &Arc<DefaultStream>, pointer: CUdeviceptr, len: usize) -> Option<Self> {
+        // cudarc panics when it gets no event.
+        let probe = cuda().and_then(Cuda::event_create).ok()?;
+        // SAFETY: made above, and used by nothing.
+        unsafe { cuda().ok()?.event_destroy(probe) }.ok()?;
         // SAFETY: the bytes are allocated while the slice exists, which does not free them.
         let make = || unsafe { stream.private().upgrade_device_ptr::<u8>(pointer, len) };
-        // cudarc panics when it gets no event.
         let slice = Pinned::new(catch_unwind(AssertUnwindSafe(make)).ok()?);
         // SAFETY: the only reference: from now on the slice is used through views of it alone.
         let mut whole: CudaViewMut<'static, u8> = unsafe { slice.get_mut() }.as_view_mut();
@@ -70,40 +74,49 @@ impl LaunchSlice {
         let read = event_of(unsafe { extend(whole.slice_mut(..)) }.view_ptr(stream).1);
         let views = Lock::new(Views { whole, shared: Vec::new(), exclusive: Vec::new() });
         // cudarc makes both events in a context that tracks them, as `DefaultStream` has.
-        Some(Self { slice, pointer, read: read?, write: write?, views })
+        let pinned = |event: &'static CudaEvent| Handle(ptr::from_ref(event).cast_mut());
+        Some(Self { slice, pointer, read: pinned(read?), write: pinned(write?), views })
     }
 
-    /// The event that launches record which read the memory.
+    /// The event that launches record which read the memory. It lives as long as the slice.
     pub(super) const fn read(&self) -> &'static CudaEvent {
-        self.read
+        // SAFETY: the slice does not move, and nothing uses its events after it.
+        unsafe { &*self.read.0 }
     }
 
-    /// The event that launches record which write to the memory.
+    /// The event that launches record which write to the memory. It lives as long as the slice.
     pub(super) const fn write(&self) -> &'static CudaEvent {
-        self.write
+        // SAFETY: as above.
+        unsafe { &*self.write.0 }
+    }
+
+    /// Whether an event is one of the two.
+    pub(super) fn has(&self, event: &CudaEvent) -> bool {
+        ptr::eq(event, self.read.0) || ptr::eq(event, self.write.0)
     }
 
     /// The argument of a launch that reads a region: `len` bytes at `pointer`.
     ///
     /// # Safety
     ///
-    /// The bytes must be the slice's. While the view is used, the region whose address is `region` must be borrowed, and
-    /// the slice exist.
-    pub(super) unsafe fn argument<'a>(&self, region: usize, pointer: CUdeviceptr, len: usize) -> &'a CudaView<'a, u8> {
+    /// The bytes must be the slice's, which must exist while the view is used.
+    pub(super) unsafe fn argument<'a>(&self, pointer: CUdeviceptr, len: usize) -> &'a CudaView<'a, u8> {
         let range = self.range(pointer, len);
         let mut views = self.views();
         let Views { whole, shared, .. } = &mut *views;
         // SAFETY: views refer to the slice alone, and live no longer.
         let view = unsafe { extend(whole.slice_mut(range)) }.into_view();
+        // One for each address: a launch takes nothing else from a view.
+        let address = usize::try_from(pointer).unwrap_or(usize::MAX);
         // SAFETY: by this method's contract.
-        unsafe { pin(shared, region, pointer, view).get() }
+        unsafe { pin(shared, address, pointer, view).get() }
     }
 
     /// As [`argument`](Self::argument), for a launch that writes.
     ///
     /// # Safety
     ///
-    /// As for [`argument`](Self::argument), and the region must be borrowed exclusively.
+    /// As for [`argument`](Self::argument), and the region at the address `region` be borrowed exclusively as long.
     pub(super) unsafe fn argument_mut<'a>(
         &self,
         region: usize,
@@ -137,7 +150,7 @@ impl LaunchSlice {
 
     /// As [`free`](Self::free), after CUDA destroyed the events with their context.
     pub(super) fn abandon(self) {
-        for event in [self.read, self.write] {
+        for event in [self.read(), self.write()] {
             // SAFETY: the event is forgotten, and `DefaultStream` has another reference.
             unsafe { release_context(event) };
         }
@@ -167,18 +180,18 @@ impl LaunchSlice {
     }
 }
 
-/// The view of a region among `arguments`, made by `view` unless it is there.
-fn pin<V>(arguments: &mut Arguments<V>, region: usize, pointer: CUdeviceptr, view: V) -> &Pinned<V> {
-    let known = arguments.iter().position(|known| known.region == region);
+/// The view of a key among `arguments`, which is `view` unless it is there.
+fn pin<V>(arguments: &mut Arguments<V>, key: usize, pointer: CUdeviceptr, view: V) -> &Pinned<V> {
+    let known = arguments.iter().position(|known| known.key == key);
     let index = known.unwrap_or(arguments.len());
     match arguments.get_mut(index) {
         Some(known) if known.pointer == pointer => {}
         Some(known) => {
-            let gone = mem::replace(known, Argument { region, pointer, view: Pinned::new(view) });
+            let gone = mem::replace(known, Argument { key, pointer, view: Pinned::new(view) });
             // SAFETY: another region is at the address now, so that the one of this view is not borrowed.
             drop(unsafe { gone.view.into_box() });
         }
-        None => arguments.push(Argument { region, pointer, view: Pinned::new(view) }),
+        None => arguments.push(Argument { key, pointer, view: Pinned::new(view) }),
     }
     &arguments[index].view
 }

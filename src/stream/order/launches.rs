@@ -10,7 +10,7 @@ use std::ptr;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use cudarc::driver::{CudaEvent, CudaView, CudaViewMut};
 
-use super::{Access, State, StreamOrder, Use, User, slice_event};
+use super::{Access, Recording, StreamOrder, User, is_complete, slice_event};
 use crate::Result;
 use crate::driver::cuda::cuda;
 use crate::driver::owned_stream::OwnedStream;
@@ -20,32 +20,31 @@ impl StreamOrder {
     ///
     /// # Safety
     ///
-    /// The bytes must be this memory's, and the region at the address `region` be borrowed while the argument is used.
-    pub(crate) unsafe fn argument<'a>(&self, region: usize, pointer: CUdeviceptr, len: usize) -> &'a CudaView<'a, u8> {
-        self.prepare_launch(Access::Read, false);
+    /// The bytes must be this memory's, which must not be freed while the argument is used.
+    pub(crate) unsafe fn argument<'a>(&self, pointer: CUdeviceptr, len: usize) -> &'a CudaView<'a, u8> {
+        self.prepare_launch(Access::Read);
         // SAFETY: by this method's contract; a borrowed region keeps its memory's order.
-        unsafe { self.slice.argument(region, pointer, len) }
+        unsafe { self.slice.argument(pointer, len) }
     }
 
     /// As [`argument`](Self::argument), of a launch that writes and waits for all earlier uses.
     ///
     /// # Safety
     ///
-    /// As for [`argument`](Self::argument), and the region must be borrowed exclusively.
+    /// As for [`argument`](Self::argument), and the region at the address `region` be borrowed exclusively as long.
     pub(crate) unsafe fn argument_mut<'a>(
         &self,
         region: usize,
         pointer: CUdeviceptr,
         len: usize,
-        alone: bool,
     ) -> &'a mut CudaViewMut<'a, u8> {
-        self.prepare_launch(Access::Write, alone);
+        self.prepare_launch(Access::Write);
         // SAFETY: by this method's contract; a borrowed region keeps its memory's order.
         unsafe { self.slice.argument_mut(region, pointer, len) }
     }
 
     /// Joins the uses that a launch must wait for into the events that it waits for, and saves what it overwrites.
-    fn prepare_launch(&self, access: Access, alone: bool) {
+    fn prepare_launch(&self, access: Access) {
         let slice = &self.slice;
         let mut state = self.state();
         let awaited = |event: &CudaEvent| {
@@ -54,13 +53,13 @@ impl StreamOrder {
         let conflicting = state.uses.iter().filter(|each| each.access.conflicts_with(access));
         let mut missing: Vec<_> = conflicting.map(|each| each.event).filter(|&event| !awaited(event)).collect();
         let overwrites = access == Access::Read && state.has(slice.read());
-        if alone && access == Access::Write {
-            state.supersede(slice);
-        }
         state.leave_to_launches(slice_event(slice, access), access);
-        // None if there is nothing to save, or no event for it.
-        let saved = if overwrites { self.earlier_launches(&mut state) } else { None };
         drop(state);
+        // None if there is nothing to save, or no event for it.
+        let saved = match overwrites.then(|| self.recording(User::EarlierLaunches, Access::Read, None)) {
+            Some(Recording::Event(event)) => Some(event),
+            _ => None,
+        };
 
         let joined = self.context.run(|| {
             missing.retain(|event| !is_complete(event));
@@ -84,17 +83,6 @@ impl StreamOrder {
         }
     }
 
-    /// The event of launches whose own event later ones recorded. It accumulates: the side stream passes joins in turn.
-    fn earlier_launches(&self, state: &mut State) -> Option<&'static CudaEvent> {
-        let known = state.uses.iter().find(|each| each.user == User::EarlierLaunches);
-        if let Some(known) = known {
-            return Some(known.event);
-        }
-        let event = self.spare_event(state)?;
-        state.uses.push(Use { user: User::EarlierLaunches, access: Access::Read, event });
-        Some(event)
-    }
-
     /// Records `target` after all `events`. The context must be current.
     fn join(&self, events: &[&CudaEvent], target: &CudaEvent) -> Result<()> {
         let side = match self.side.get() {
@@ -112,31 +100,20 @@ impl StreamOrder {
         unsafe { side.record(target.cu_event()) }
     }
 
-    /// Makes a stream of the context, which is bound to the memory, wait for launches on others.
+    /// Makes a stream of the context wait for all uses of others.
     ///
     /// # Safety
     ///
     /// The stream must be live.
-    pub(crate) unsafe fn wait_for_launches(&self, stream: CUstream) -> Result<()> {
-        let launches: Vec<_> = {
-            let state = self.state();
-            let launches = state.uses.iter().filter(|each| matches!(each.user, User::Launch | User::EarlierLaunches));
-            launches.map(|each| each.event).collect()
-        };
-        if launches.is_empty() {
-            return Ok(());
-        }
+    pub(crate) unsafe fn finish_on(&self, stream: CUstream) -> Result<()> {
+        let events: Vec<_> = self.state().uses.iter().map(|each| each.event).collect();
         // The events are gone with their context: they are asked within it only.
         self.context.run(|| {
-            for event in launches.into_iter().filter(|event| !is_complete(event)) {
+            for event in events.into_iter().filter(|event| !is_complete(event)) {
                 // SAFETY: the event lives as long as the order, and the stream by this method's contract.
                 unsafe { cuda()?.stream_wait_event(stream, event.cu_event()) }?;
             }
             Ok(())
         })
     }
-}
-
-fn is_complete(event: &CudaEvent) -> bool {
-    event.try_is_complete().unwrap_or(false)
 }

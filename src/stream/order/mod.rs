@@ -145,17 +145,18 @@ impl StreamOrder {
     /// As [`wait`](Self::wait), and tells how the use is recorded. `alone` is whether nobody else can be submitting uses.
     pub(crate) fn submit(&self, stream: &CudaStream, access: Access, alone: bool) -> Recording<'_> {
         let user = User::of(stream.cu_stream());
-        let (waits, recording) = {
+        let waits = {
             let mut state = self.state();
             state.recording = true;
-            let waits = state.waits(user, access);
             if alone && access == Access::Write {
-                state.supersede(&self.slice);
+                state.forget_complete(&self.slice);
             }
-            (waits, self.recording(&mut state, user, access))
+            state.waits(user, access)
         };
         waits.into_iter().for_each(|event| wait(stream, event));
-        recording
+        // A copy that reads has an event of its own: its guard may still record it after a launch has used that of launches.
+        let of_launches = (access == Access::Write && alone).then(|| self.slice.write());
+        self.recording(user, access, of_launches)
     }
 
     /// Adds the uses that a stream of this context was given so far, and did not record.
@@ -164,7 +165,8 @@ impl StreamOrder {
     ///
     /// The stream must be live.
     pub(crate) unsafe fn record_earlier(&self, stream: CUstream, access: Access) -> Result<()> {
-        let event = match self.recording(&mut self.state(), User::of(stream), access) {
+        let recording = self.recording(User::of(stream), access, None);
+        let event = match recording {
             Recording::Event(event) => event.cu_event(),
             Recording::Wait => return self.context.run(|| cuda()?.context_synchronize()),
         };
@@ -172,33 +174,20 @@ impl StreamOrder {
         self.context.run(|| unsafe { cuda()?.event_record(event, stream) })
     }
 
-    fn recording(&self, state: &mut State, user: User, access: Access) -> Recording<'_> {
-        let known = state.uses.iter().find(|each| (each.user, each.access) == (user, access));
-        if let Some(known) = known {
-            return Recording::Event(known.event);
+    /// The event of a user's uses: that of launches if it is given and has no use, else one of its own.
+    fn recording(&self, user: User, access: Access, of_launches: Option<&'static CudaEvent>) -> Recording<'_> {
+        if let Some(recording) = self.state().recording(user, access, of_launches) {
+            return recording;
         }
-        if state.uses.len() >= Self::MOST_USES {
-            return Recording::Wait;
-        }
-        let of_launches = slice_event(&self.slice, access);
-        let event = if state.has(of_launches) { self.spare_event(state) } else { Some(of_launches) };
-        event.map_or(Recording::Wait, |event| {
-            state.uses.push(Use { user, access, event });
-            Recording::Event(event)
-        })
-    }
-
-    /// An event without a use. None when the driver gives none.
-    fn spare_event(&self, state: &mut State) -> Option<&'static CudaEvent> {
-        if let Some(event) = state.spare.pop() {
-            return Some(event);
-        }
-        let made = self.context.run(|| Ok(self.default_stream.private().context().new_event(None).ok())).ok()??;
-        let event = Pinned::new(made);
+        // Without the lock: the driver may refuse, and that be logged.
+        let made = self.context.run(|| Ok(self.default_stream.private().context().new_event(None).ok()));
+        let Ok(Some(made)) = made else { return Recording::Wait };
+        let made = Pinned::new(made);
+        let mut state = self.state();
         // SAFETY: freed with the order.
-        let reference = unsafe { event.get() };
-        state.events.push(event);
-        Some(reference)
+        state.spare.push(unsafe { made.get() });
+        state.events.push(made);
+        state.recording(user, access, None).unwrap_or(Recording::Wait)
     }
 
     fn state(&self) -> LockGuard<'_, State> {
@@ -212,6 +201,8 @@ impl StreamOrder {
         state.events.into_iter().for_each(|event| drop(unsafe { event.into_box() }));
         // SAFETY: the drop takes the slice once, and does not use it afterwards.
         unsafe { ManuallyDrop::take(&mut self.slice) }.free();
+        // An error that cudarc keeps would be that of the next memory of this context.
+        let _ = self.default_stream.private().context().check_err();
     }
 
     /// As [`free`](Self::free), after CUDA destroyed events and streams with the context.
@@ -256,10 +247,29 @@ impl State {
         self.uses.iter().any(|each| ptr::eq(each.event, event))
     }
 
-    /// Ends all uses: the next one waits for them, and all later ones for that.
-    fn supersede(&mut self, slice: &LaunchSlice) {
-        let events = self.uses.drain(..).map(|each| each.event);
-        self.spare.extend(events.filter(|event| !ptr::eq(*event, slice.read()) && !ptr::eq(*event, slice.write())));
+    /// The event of a user's uses, or that of launches if it has no use, or a spare one. None if there is none.
+    fn recording(
+        &mut self,
+        user: User,
+        access: Access,
+        of_launches: Option<&'static CudaEvent>,
+    ) -> Option<Recording<'static>> {
+        if let Some(known) = self.uses.iter().find(|each| (each.user, each.access) == (user, access)) {
+            return Some(Recording::Event(known.event));
+        }
+        if self.uses.len() >= StreamOrder::MOST_USES {
+            return Some(Recording::Wait);
+        }
+        let event = of_launches.filter(|event| !self.has(event)).or_else(|| self.spare.pop())?;
+        self.uses.push(Use { user, access, event });
+        Some(Recording::Event(event))
+    }
+
+    /// Forgets uses whose events have passed. The caller has the memory alone: no guard is about to record one.
+    fn forget_complete(&mut self, slice: &LaunchSlice) {
+        let passed = self.uses.extract_if(.., |each| is_complete(each.event)).map(|each| each.event);
+        let spare: Vec<_> = passed.filter(|event| !slice.has(event)).collect();
+        self.spare.extend(spare);
     }
 
     /// Leaves an event of the slice to launches.
@@ -279,9 +289,15 @@ const fn slice_event(slice: &LaunchSlice, access: Access) -> &'static CudaEvent 
     }
 }
 
+fn is_complete(event: &CudaEvent) -> bool {
+    event.try_is_complete().unwrap_or(false)
+}
+
 /// Makes a stream wait for an event; where the driver refuses, the CPU waits. Errors are cudarc's to return
-/// (`CudaContext::check_err`).
+/// (`CudaContext::check_err`), as is an earlier one that it keeps, which its functions would consume.
 fn wait(stream: &CudaStream, event: &CudaEvent) {
+    let earlier = stream.context().check_err();
     let waited = stream.wait(event).or_else(|_| event.synchronize());
     stream.context().record_err(waited);
+    stream.context().record_err(earlier);
 }
