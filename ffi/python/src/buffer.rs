@@ -7,11 +7,11 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
+use crate::allocation::Use;
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::host_view::HostView;
 use crate::memory_view::MemoryView;
-use crate::storage::Use;
 
 /// State that lives as long as an exported buffer.
 struct Export {

@@ -3,9 +3,9 @@
 
 use pyo3::prelude::*;
 
+use crate::allocation::Allocation;
 use crate::error::{Failure, Result, in_bytes, number};
 use crate::memory_view::{MemoryView, NULL_STREAM};
-use crate::storage::Allocation;
 
 /// A view of `size` bytes at a device address; None if none of them lies in memory of this package. An error if only a
 /// part of them does.

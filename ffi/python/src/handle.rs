@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
+use crate::allocation::Allocation;
 use crate::error::{Failure, Result, Size, number};
-use crate::storage::Allocation;
 
 /// An opened GPU; the native half of the Python class `Vkgdr`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]

@@ -1,9 +1,10 @@
 //! The extension module `vkgdr._vkgdr`: the parts of the Python package that need a C type or native speed.
 //!
 //! The public classes are written in Python, in the package around this module. A memory object holds a
-//! `memory_view::MemoryView`, a range of a `storage::Allocation`; `base::Base` gives memory objects the protocols and the
+//! `memory_view::MemoryView`, a range of a `allocation::Allocation`; `base::Base` gives memory objects the protocols and the
 //! accessors that must be fast. The thread detaches from the interpreter around driver calls and long copies.
 
+mod allocation;
 mod base;
 mod buffer;
 mod dlpack;

@@ -10,10 +10,11 @@ use pyo3::types::{PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::{Error, PoolMemory, PoolOptions};
 
+use crate::allocation::pools_give_back;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::memory_view::{MemoryView, raw_stream};
-use crate::storage::{Lease, pools_give_back};
+use crate::storage::Lease;
 
 /// The native base class of pools. Opened by `__init__` of the Python class.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]

@@ -5,8 +5,8 @@ pointer address the same bytes.
 
 * `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
 * ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
-* `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays; `vkgdr.memory` and
-  `vkgdr.Buffer` have the methods of dpctl and RMM, `vkgdr.ops` the copies and fills of pyopencl.
+* `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
+* `vkgdr.compat` has the shapes of dpctl, RMM and pyopencl, also called `vkgdr.memory`, `vkgdr.Buffer` and `vkgdr.ops`.
 * ``python -m vkgdr`` prints the GPUs, and the reason if one cannot be opened.
 """
 

@@ -13,12 +13,13 @@ use super::abi::{
     CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
     VERSIONED,
 };
+use crate::allocation::{Allocation, Use};
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::heap::zeroes;
 use crate::host_view::HostView;
 use crate::memory_view::{MemoryView, as_address};
-use crate::storage::{Allocation, Lease, Use};
+use crate::storage::Lease;
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {

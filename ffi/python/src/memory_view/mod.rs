@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use vkgdr::cudarc::driver::sys::CUstream;
 use vkgdr::{Memory, PoolMemory, StreamRef};
 
+use crate::allocation::{Allocation, Use};
 use crate::error::{Failure, Result};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{Allocation, FREED, Lease, Use};
+use crate::storage::{FREED, Lease};
 
 /// A live view's use of its allocation, and the Python object `Vkgdr` that the memory was allocated from, if known.
 struct Held {

@@ -10,12 +10,13 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{DropPolicy, Memory};
 
 use super::{Held, MemoryView, raw_stream};
+use crate::allocation::Allocation;
 use crate::error::{Failure, Result, Size};
 use crate::event::Event;
 use crate::handle::{self, Handle, MemoryType};
 use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{Allocation, Lease, Storage};
+use crate::storage::{Lease, Storage};
 
 #[pymethods]
 impl MemoryView {

@@ -252,3 +252,45 @@ def test_pycuda_takes_a_pool_for_an_allocator(gpu, pycuda_context):
     del array, empty
     gc.collect()
     assert pool.active_blocks == 0
+
+
+def test_a_pool_that_was_never_created_says_so():
+    pool = Pool.__new__(Pool)
+    for use in (
+        lambda: pool.allocate(1),
+        lambda: pool(1),
+        lambda: pool.trim(),
+        lambda: pool.held_blocks,
+        pool.free_held,
+    ):
+        with pytest.raises(vkgdr.FreedError, match="the pool was never created"):
+            use()
+
+
+def test_a_pool_is_created_once(gpu, pool):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="created already"):
+        pool.__init__(gpu)
+    assert len(pool.allocate(10)) == 10
+
+
+def test_a_subclass_of_a_pool_has_its_own_arguments_and_attributes(gpu):
+    class Named(Pool):
+        def __init__(self, name, owner):
+            super().__init__(owner)
+            self.name = name
+
+        def allocate(self, size):
+            return super().allocate(2 * size)
+
+    pool = Named("mine", gpu)
+    assert (pool.name, len(pool.allocate(10))) == ("mine", 20)
+    assert pool.allocator.owner is gpu
+
+
+def test_pools_and_their_memory_in_a_cycle_are_collected(gpu, live):
+    pool = Pool(gpu)
+    pool.itself, pool.memory = pool, pool.allocate(10)
+    gpu.pool = pool
+    del pool, gpu.pool
+    gc.collect()
+    assert live() == 0
