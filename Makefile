@@ -14,6 +14,7 @@ MAKEFLAGS += --no-print-directory
 
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
 vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
+demos = --package examples --example share_file --example vector_add
 simulator = case $$(sim/run --driver) in sim) scripts/sim.sh ;; esac
 
 export FILE BUNDLE PREFIX LIBDIR DESTDIR QUICK STRICT ALL ONLY FROM TO MINUTES
@@ -25,8 +26,10 @@ help: ## list the targets
 demo: ## share a file (FILE=path) with the GPU, run a kernel
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
-	@$(simulator)
-	@cargo build --locked --release --example share_file --example vector_add
+	@case $$(sim/run --driver) in \
+	    sim) scripts/sim.sh release $(demos) ;; \
+	    real) cargo build --locked --release $(demos) ;; \
+	esac
 	@cargo run --quiet --locked --release --example share_file -- $${FILE:+"$$FILE"}
 	@echo
 	@cargo run --quiet --locked --release --example vector_add

@@ -57,7 +57,7 @@ VKGDR_SIM_DIR=$programs/sim scripts/sim.sh bundle
 # Without the C library's tests, which need compilers.
 "$nextest" nextest archive --workspace --exclude vkgdr-c --exclude vkgdr-python --locked --cargo-profile bundle --zstd-level 19 \
     --archive-file "$new/tests.tar.zst"
-executables example cargo build --locked --profile bundle --examples |
+executables example cargo build --locked --profile bundle --package examples --examples |
     while IFS= read -r file; do cp "$file" "$programs/examples/"; done
 # cargo appends a hash to a bench's file name.
 executables bench cargo bench --locked --profile bundle --workspace --no-run --bench '*' |
