@@ -1,9 +1,9 @@
-# One target per task; `make` alone lists them. The longer ones are scripts in scripts/.
+# One target per task; `make` alone lists them. The longer ones are chores of `cargo xtask` and sessions of noxfile.py.
 #
 # Variables: FILE (demo), BUNDLE (gpu-bundle), PREFIX, LIBDIR and DESTDIR (install, uninstall, install-sim and
-# uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see scripts/bench.sh), MINUTES (soak), SECONDS (fuzz,
-# reliability). From the environment: CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run) and PYTHON,
-# the interpreter.
+# uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench.rs), MINUTES (soak), SECONDS (fuzz,
+# reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment: CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run), PYTHON, the
+# interpreter, and INSTALL_RUST=1.
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
@@ -12,11 +12,23 @@ SHELL = bash
     wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
+export FILE BUNDLE PREFIX LIBDIR DESTDIR MINUTES
+export SECONDS_EACH = $(SECONDS)
+# Where rustup installs programs; a shell that was open before does not know the folder.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+target = $(or $(CARGO_TARGET_DIR),target)
+nox = $(target)/python/tools/bin/nox
 # The simulator needs a CPU Vulkan driver; a real GPU brings its own.
 vulkan = vulkan $$(case $$(sim/run --driver) in sim) echo lavapipe ;; esac)
 simulator = case $$(sim/run --driver) in sim) scripts/sim.sh ;; esac
-
-export FILE BUNDLE PREFIX LIBDIR DESTDIR QUICK STRICT ALL ONLY FROM TO MINUTES
+demos = --package examples --example share_file --example vector_add
+built = $(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask
+xtask = [ -x $(built) ] || echo '==> building xtask (half a minute, once)'; cargo xtask
+# root may have no cargo, and then installs what a user has built.
+install = umask 022; if command -v cargo >/dev/null || [ "$$(id -u)" -ne 0 ]; then scripts/setup.sh rust; $(xtask) $(1); \
+    elif [ -x $(built) ]; then $(built) $(1); \
+    else echo 'cargo is missing: first run this as a user who has cargo, then as root' >&2; exit 1; fi
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
@@ -25,8 +37,10 @@ help: ## list the targets
 demo: ## share a file (FILE=path) with the GPU, run a kernel
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
-	@$(simulator)
-	@cargo build --locked --release --example share_file --example vector_add
+	@case $$(sim/run --driver) in \
+	    sim) scripts/sim.sh release $(demos) ;; \
+	    real) cargo build --locked --release $(demos) ;; \
+	esac
 	@cargo run --quiet --locked --release --example share_file -- $${FILE:+"$$FILE"}
 	@echo
 	@cargo run --quiet --locked --release --example vector_add
@@ -35,69 +49,81 @@ test: ## run all tests, also under validation
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) validation c python
 	@scripts/sim.sh
-	@scripts/test.sh
+	@$(xtask) test
 
+# Emulation checks each access but not their order: the x86-64 host orders accesses that an AArch64 CPU may reorder.
+# An emulated program has no drivers to load, which shared_fd_tests needs.
+aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+aarch64: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
 aarch64: ## run the unit tests on an emulated AArch64 CPU
+	@[ "$$(uname -m)" = x86_64 ] || { echo 'for x86-64 machines; on AArch64, run make test' >&2; exit 1; }
 	@scripts/setup.sh rust aarch64
-	@scripts/aarch64.sh
+	@! command -v rustup >/dev/null || rustup --quiet target add aarch64-unknown-linux-gnu
+	@echo '==> unit tests on an emulated AArch64 CPU (two minutes the first time)'
+	@cargo test --quiet --locked --release --package vkgdr --lib --target aarch64-unknown-linux-gnu -- --skip shared_fd_tests
 
 bench: ## run the benchmarks: table, JSON, plots (QUICK=1)
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@$(simulator)
-	@scripts/bench.sh $${QUICK:+--quick} $${STRICT:+--strict} $${ALL:+--all} $${ONLY:+--only "$$ONLY"} \
-	    $${FROM:+--from "$$FROM"} $${TO:+--to "$$TO"}
+	@$(xtask) bench $(if $(QUICK),--quick) $(if $(STRICT),--strict) $(if $(ALL),--all) \
+	    $(if $(ONLY),--only "$(ONLY)") $(if $(FROM),--from "$(FROM)") $(if $(TO),--to "$(TO)")
 
 soak: ## random sequences on 16 threads for MINUTES=10
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan)
 	@$(simulator)
-	@scripts/soak.sh
+	@echo "==> soaking for $${MINUTES:-10} minutes: heap and resident memory at the end of each line"
+	@VKGDR_TEST_LAYERS=$${VKGDR_TEST_LAYERS:-faults} MINUTES=$${MINUTES:-10} cargo test --quiet --locked --package vkgdr --test sequences -- \
+	    --ignored --exact soak::the_resources_of_the_process_stay_flat --nocapture
 
 fuzz: ## fuzz the C library and PTX, SECONDS=60 each
 	@scripts/setup.sh rust vulkan lavapipe
-	@SECONDS_EACH=$(SECONDS) scripts/fuzz.sh
+	@$(xtask) fuzz
 
 sanitize: ## loom, Miri, sanitizers (nightly Rust)
 	@scripts/setup.sh rust vulkan lavapipe c python
-	@scripts/sanitize.sh
+	@$(xtask) sanitize
 
 reliability: ## all long runs; write docs/reliability.md
 	@scripts/setup.sh rust vulkan lavapipe validation c python
-	@SECONDS_EACH=$(SECONDS) scripts/reliability.sh
+	@$(xtask) reliability
 
 install: ## install the C library (PREFIX=/usr/local)
-	@scripts/install.sh
+	@$(call install,install)
 
 uninstall: ## remove the installed C library
-	@scripts/install.sh --uninstall
+	@$(call install,install --uninstall)
 
 install-sim: ## install vkgdr-sim (PREFIX=/usr/local)
-	@scripts/install-sim.sh
+	@$(call install,install-sim)
 
 uninstall-sim: ## remove the installed vkgdr-sim
-	@scripts/install-sim.sh --uninstall
+	@$(call install,install-sim --uninstall)
 
 python: ## make a virtual environment with the package
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@scripts/sim.sh
-	@scripts/python.sh package pycuda nvcc usage
+	@$(nox) -s python $(if $(INTO),-- "$(INTO)")
 
 wheel: ## build and test a manylinux wheel
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@scripts/sim.sh
-	@scripts/wheel.sh
+	@$(xtask) wheel
+	@$(nox) -s wheel
+	@mkdir -p dist && rm -f dist/vkgdr-*.whl && cp -v $(target)/python/wheel/*.whl dist/
 
 gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust python
-	@scripts/gpu-bundle.sh
+	@$(xtask) bundle
 
 docs: ## build the documentation
 	@scripts/setup.sh rust
+	@echo '==> documentation (a minute the first time)'
 	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
-	@echo "$${CARGO_TARGET_DIR:-target}/doc/vkgdr/index.html"
+	@echo "$(target)/doc/vkgdr/index.html"
 
 sim: ## build the simulated driver and vkgdr-sim
 	@scripts/setup.sh rust vulkan lavapipe
@@ -105,7 +131,7 @@ sim: ## build the simulated driver and vkgdr-sim
 
 lint: ## check formatting, lints, types, docs
 	@scripts/setup.sh rust python
-	@scripts/lint.sh
+	@$(target)/python/tools/bin/pre-commit run --all-files
 
 clean: ## remove all build outputs
 	@cargo clean --quiet

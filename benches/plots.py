@@ -1,9 +1,25 @@
-#!/usr/bin/env python3
-"""Plot the results of summary.py as PNG files.
+#!/usr/bin/env -S uv run
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#     "matplotlib==3.11.2",
+#     "contourpy==1.3.3",
+#     "cycler==0.12.1",
+#     "fonttools==4.68.0",
+#     "kiwisolver==1.5.1",
+#     "numpy==2.4.6",
+#     "packaging==26.3",
+#     "pillow==13.0.0",
+#     "pyparsing==3.3.3",
+#     "python-dateutil==4.0.0",
+#     "tzdata==2026.6",
+# ]
+# ///
+"""Plot the results of `cargo xtask bench`, results.json, as PNG files.
 
-    python benches/plots.py RESULTS.json FOLDER
+    uv run benches/plots.py RESULTS.json FOLDER
 
-Needs matplotlib (benches/requirements.txt). Plots latency.png and bandwidth.png (copies to and from GPU memory by
+Plots latency.png and bandwidth.png (copies to and from GPU memory by
 size), cached-latency.png and cached-bandwidth.png (copies in cached memory), and allocation.png (by the number of live
 chunks); omits plots without results.
 """

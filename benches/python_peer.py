@@ -146,7 +146,7 @@ def main() -> int:
     parser.add_argument("--ours", default=sys.executable, help="Python with this package (default: this one)")
     parser.add_argument("--peer", help="Python with vkgdr 0.1")
     parser.add_argument("--rounds", type=int, default=11, help="processes per environment (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample and the goals to FILE")
     options = parser.parse_args()
     if options.worker:
         json.dump(work() if options.worker == "calls" else import_time(), sys.stdout)
@@ -156,7 +156,7 @@ def main() -> int:
     print(f"Python {platform.python_version()}; times of a simulated driver are not times of hardware")
     samples = measure({"ours": options.ours, "peer": options.peer}, options.rounds)
     if options.json:
-        options.json.write_text(json.dumps(samples))
+        options.json.write_text(json.dumps({"goals": GOALS, "instead": INSTEAD, **samples}))
     return 0 if report(samples) else 1
 
 

@@ -1,131 +1,100 @@
 #!/usr/bin/env bash
-# Makes sure that the requirements of a make target are installed:
+# Installs the requirements of a make target: scripts/setup.sh NEED...
 #
-#     scripts/setup.sh NEED...      rust vulkan lavapipe validation c python aarch64
-#
-# Looks for files and programs rather than packages, so that a Vulkan SDK or another distribution will do. Missing
-# packages are installed if this runs as root on Debian; otherwise the command to install them is printed.
-# shellcheck source-path=SCRIPTDIR source=lib.sh
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# Looks for files and programs, so that a Vulkan SDK or another distribution will do. Missing packages are installed if
+# this is root on Debian or Ubuntu; otherwise the command to do so is printed. Rust comes from the distribution's package
+# rustup, else from the official installer: run at a terminal or with INSTALL_RUST=1, printed otherwise.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:/usr/sbin:/sbin
+rust=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+installer="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal"
+tools=${CARGO_TARGET_DIR:-target}/python/tools
+say() { printf '==> %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2 && exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+any() { for file in "$@"; do [ ! -e "$file" ] || return 0; done && return 1; }
+has_package() { grep -q 'Candidate: [0-9]' <(apt-cache policy "$1" 2>/dev/null); }
+python() { "${PYTHON:-python3}" "$@"; }
+apt() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@"; }
 
-has_layer() {
-    local dir
-    for dir in /usr/share/vulkan /usr/local/share/vulkan /etc/vulkan "${VULKAN_SDK:-/nowhere}/share/vulkan"; do
-        has_file "$dir/explicit_layer.d/$1" && return 0
-    done
-    return 1
-}
-
-has_sanitizers() { has_file "$(clang -print-resource-dir)/lib/linux/libclang_rt.asan-$(uname -m).a"; }
-
-# Whether the interpreter of find_python can make virtual environments.
-has_venv() { "$(find_python)" -c 'import ensurepip, venv' 2>/dev/null; }
-
-has_python_headers() {
-    has_file "$("$(find_python)" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"
-}
-
-# Debian's prefix of the interpreter's packages: python3, or python3.11 beside an older python3.
-python_package() {
-    local python
-    if python=$(find_python); then
-        case ${python##*/} in python3.*) echo "${python##*/}" ;; *) echo python3 ;; esac
-    elif has python3; then
-        echo python3.11
-    else
-        echo python3
-    fi
-}
-
-packages=()
-absent=()
-need() { # PACKAGES DESCRIPTION
-    read -ra words <<<"$1"
+need() { # DESCRIPTION PACKAGES TEST...: notes the packages unless the test succeeds
+    "${@:3}" >/dev/null 2>&1 && return
+    absent+=("$1")
+    read -ra words <<<"$2"
     packages+=("${words[@]}")
-    absent+=("$2")
 }
 
-check() {
-    packages=()
-    absent=()
-    local item
+check() { # NEED...
+    packages=() absent=()
+    local asan layer=vulkan/explicit_layer.d/VkLayer_khronos_validation.json
     for item in "$@"; do
         case $item in
             rust)
-                has cargo || die 'cargo is missing. Install Rust from https://rustup.rs, then run this again.'
-                has cc || need 'gcc libc6-dev' 'a C compiler, which Rust links with (cc)'
+                need 'a C compiler, which Rust links with (cc)' 'gcc libc6-dev' has cc
+                # A fresh image has no package lists.
+                has cargo || has rustup || has_package rustup || ! has apt-get || apt update >/dev/null 2>&1 || true
+                has cargo || ! has_package rustup || need 'Rust (rustup)' rustup has rustup
                 ;;
-            vulkan) has_library libvulkan.so.1 || need libvulkan1 'the Vulkan loader (libvulkan.so.1)' ;;
-            lavapipe)
-                has_file '/usr/share/vulkan/icd.d/lvp_icd*.json' ||
-                    need mesa-vulkan-drivers "lavapipe, Mesa's CPU Vulkan driver (lvp_icd*.json)"
-                ;;
+            vulkan) need 'the Vulkan loader' libvulkan1 grep -q 'libvulkan\.so\.1 ' <(ldconfig -p) ;;
+            lavapipe) need "lavapipe, Mesa's CPU Vulkan driver" mesa-vulkan-drivers any /usr/share/vulkan/icd.d/lvp_icd*.json ;;
             validation)
-                has_layer 'VkLayer_khronos_validation.json' ||
-                    need vulkan-validationlayers 'the Khronos validation layer (VkLayer_khronos_validation.json)'
+                need 'the Khronos validation layer' vulkan-validationlayers \
+                    any /usr{,/local}/share/$layer /etc/$layer "${VULKAN_SDK:-}/share/$layer"
                 ;;
             c)
-                has cc || need 'gcc libc6-dev' 'a C compiler (cc)'
-                has c++ || need g++ 'a C++ compiler (c++)'
-                has clang++ || need 'clang libclang-rt-dev' 'the other compilers (clang, clang++)'
-                ! has clang || has_sanitizers || need libclang-rt-dev "clang's sanitizers (libclang_rt.asan)"
-                has cmake || need cmake 'CMake (cmake)'
-                has pkg-config || need pkg-config 'pkg-config'
-                has valgrind || need valgrind 'Valgrind (valgrind)'
+                asan=$(clang -print-resource-dir 2>/dev/null)/lib/linux/libclang_rt.asan-$(uname -m).a || true
+                need 'a C++ compiler (c++)' g++ has c++
+                need "clang++ and its sanitizers" 'clang libclang-rt-dev' any "$asan"
+                for tool in cmake pkg-config valgrind patch; do need "$tool" $tool has $tool; done
                 ;;
             python)
-                if [ -n "${PYTHON:-}" ] && ! find_python >/dev/null; then
-                    die "PYTHON=$PYTHON is not a Python 3.11 or newer"
-                fi
-                local package
-                package=$(python_package)
-                if ! find_python >/dev/null; then
-                    need "$package $package-venv $package-dev" 'Python 3.11 or newer (python3)'
-                else
-                    has_venv || need "$package-venv" "$(find_python)'s virtual environments (its modules venv, ensurepip)"
-                    has_python_headers || need "$package-dev" "$(find_python)'s headers (Python.h)"
-                fi
-                has c++ || need g++ 'a C++ compiler, to build pycuda (c++)'
+                need 'Python with virtual environments' 'python3 python3-venv' python -c 'import ensurepip, venv'
+                need "Python's headers (Python.h)" python3-dev \
+                    python -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
+                need 'a C++ compiler, to build pycuda (c++)' g++ has c++
+                need 'git, which pre-commit runs' git has git
                 ;;
             aarch64)
-                has aarch64-linux-gnu-gcc ||
-                    need 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross' 'a C compiler for AArch64 (aarch64-linux-gnu-gcc)'
-                has qemu-aarch64 || need qemu-user 'an emulator of AArch64 programs (qemu-aarch64)'
+                need 'a C compiler for AArch64' 'gcc-aarch64-linux-gnu libc6-dev-arm64-cross' has aarch64-linux-gnu-gcc
+                need 'an emulator of AArch64 programs' qemu-user has qemu-aarch64
                 ;;
             *) die "scripts/setup.sh: unknown need '$item'" ;;
         esac
     done
+    [ ${#absent[@]} -eq 0 ] || printf 'missing: %s\n' "${absent[@]}" >&2
 }
-
-apt() { # silent unless it fails
-    local log
-    if ! log=$(DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@" 2>&1); then
-        printf '%s\n' "$log" >&2
-        return 1
-    fi
-}
-
-check "$@"
-[ ${#absent[@]} -eq 0 ] && exit 0
-
-if ! has apt-get; then
-    printf 'missing: %s\n' "${absent[@]}" >&2
-    die 'install these with your package manager, then run this again'
-fi
-if [ "$(id -u)" -ne 0 ]; then
-    printf 'missing: %s\n' "${absent[@]}" >&2
-    printf 'Run this command, then try again:\n\n    sudo apt-get install %s\n\n' "${packages[*]}" >&2
-    exit 1
-fi
-
-say "installing Debian packages: ${packages[*]}"
-# The first attempt fails on a fresh image, which has no package lists, and on an old one, whose lists are stale.
-install=(install --yes --no-install-recommends "${packages[@]}")
-apt "${install[@]}" 2>/dev/null || { apt update && apt "${install[@]}"; } ||
-    die "apt-get could not install ${packages[*]}"
-
 check "$@"
 if [ ${#absent[@]} -gt 0 ]; then
-    printf 'missing: %s\n' "${absent[@]}" >&2
-    die 'still missing after the packages were installed'
+    has apt-get || die 'install these with your package manager, then run this again'
+    [ "$(id -u)" -eq 0 ] || die "run this, then try again:"$'\n\n'"    sudo apt-get install ${packages[*]}"
+    say "installing Debian packages: ${packages[*]}"
+    install=(install --yes --no-install-recommends "${packages[@]}")
+    # The first attempt fails without package lists, or with stale ones.
+    apt "${install[@]}" >/dev/null 2>&1 || { apt update && apt "${install[@]}" >/dev/null; } || die 'apt-get failed'
+    check "$@"
+    [ ${#absent[@]} -eq 0 ] || die 'still missing after the packages were installed'
+fi
+if [[ " $* " == *' rust '* ]]; then
+    if has cargo; then
+        version=$(cargo --version | cut -d' ' -f2)
+        [ "$(printf '%s\n' "$rust" "$version" | sort -V | head -n 1)" = "$rust" ] ||
+            die "cargo $version is older than $rust: run 'rustup update', or remove it and run this again"
+    elif has rustup; then
+        say 'installing the stable Rust toolchain by rustup (a minute)' && rustup default stable
+    elif [ -t 0 ] || [ "${INSTALL_RUST:-}" = 1 ]; then
+        say 'installing Rust into the home folder by its official installer, https://sh.rustup.rs (a minute)'
+        has curl || apt install --yes curl ca-certificates || die 'the installer needs curl'
+        bash -c "$installer"
+    else
+        die "Rust is missing. Install it, or let INSTALL_RUST=1 do so:"$'\n\n'"    $installer"
+    fi
+fi
+[[ " $* " == *' python '* ]] || exit 0
+made_with=$(python -VV && cat scripts/requirements/tools.txt)
+if [ "$(cat "$tools/made-with" 2>/dev/null)" != "$made_with" ]; then
+    say 'making an environment with nox, uv and pre-commit (some downloads, once)'
+    python -m venv --clear "$tools"
+    "$tools/bin/python" -m pip install --quiet --disable-pip-version-check --requirement scripts/requirements/tools.txt
+    printf '%s\n' "$made_with" >"$tools/made-with"
 fi

@@ -1,22 +1,31 @@
 #!/usr/bin/env bash
 # Builds the simulated CUDA driver, the Vulkan test layers and vkgdr-sim:
 #
+#     scripts/sim.sh [PROFILE [CARGO-ARGUMENT...]]
+#
 #     $VKGDR_SIM_DIR/vkgdr-sim                      starts programs; finds the other files beside itself
 #     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       the driver, under both names that programs look for
 #     $VKGDR_SIM_DIR/bin/nvcc                       compiles to PTX, which the driver executes, if a cubin is requested
 #     $VKGDR_SIM_DIR/vklayers/libvklayer.so         the Vulkan layers
 #     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, one folder each
 #
-# An argument names the cargo profile; the default is "release".
-# shellcheck source-path=SCRIPTDIR source=lib.sh
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# VKGDR_SIM_DIR is "sim" in cargo's target folder by default, PROFILE is "release". The other arguments name targets
+# that the same cargo command builds, in parallel.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 profile=${1:-release}
+target=${CARGO_TARGET_DIR:-target}
+sim=${VKGDR_SIM_DIR:-$target/sim}
 
-# The first build takes a minute, so that cargo shows its progress; later builds are silent.
+# A first build shows cargo's progress; later ones are silent.
 quiet=()
-[ -e "$VKGDR_SIM_DIR/libcuda.so.1" ] && quiet=(--quiet)
-cargo build "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer \
-    --package vkgdr-sim
+if [ -e "$sim/libcuda.so.1" ]; then
+    quiet=(--quiet)
+else
+    echo '==> building the simulated GPU (half a minute or more, once)'
+fi
+cargo build "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer --package vkgdr-sim \
+    --lib --bins "${@:2}"
 
 # Renamed into place: a running program may have the old file mapped.
 place() { # FILE DESTINATION
@@ -24,15 +33,15 @@ place() { # FILE DESTINATION
     cp "$1" "$2.$$"
     mv -f "$2.$$" "$2"
 }
-mkdir -p "$VKGDR_SIM_DIR"/{bin,vklayers}
+mkdir -p "$sim"/{bin,vklayers}
 built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}${profile/#dev/debug}
-place "$built/libsimcuda.so" "$VKGDR_SIM_DIR/libcuda.so.1"
-ln -sfn libcuda.so.1 "$VKGDR_SIM_DIR/libcuda.so"
-place "$built/vkgdr-sim" "$VKGDR_SIM_DIR/vkgdr-sim"
-place sim/cli/nvcc "$VKGDR_SIM_DIR/bin/nvcc"
-place "$built/libvklayer.so" "$VKGDR_SIM_DIR/vklayers/libvklayer.so"
+place "$built/libsimcuda.so" "$sim/libcuda.so.1"
+ln -sfn libcuda.so.1 "$sim/libcuda.so"
+place "$built/vkgdr-sim" "$sim/vkgdr-sim"
+place sim/cli/nvcc "$sim/bin/nvcc"
+place "$built/libvklayer.so" "$sim/vklayers/libvklayer.so"
 for json in sim/vulkan/*.json; do
     layer=${json##*_}
-    mkdir -p "$VKGDR_SIM_DIR/vklayers/${layer%.json}"
-    place "$json" "$VKGDR_SIM_DIR/vklayers/${layer%.json}/${json##*/}"
+    mkdir -p "$sim/vklayers/${layer%.json}"
+    place "$json" "$sim/vklayers/${layer%.json}/${json##*/}"
 done

@@ -1,15 +1,15 @@
 """Makes stubs of CUDA's libraries beside PyTorch's, so that PyTorch can be imported without them.
 
-    python scripts/torch_stubs.py FOLDER
+    python scripts/torch_stubs.py
 
-``FOLDER`` contains PyTorch's shared libraries, which search it first for their dependencies. A stub is made for each
-missing CUDA library; it exports the functions that PyTorch imports from it, each of which returns 100,
-``cudaErrorNoDevice``. For use of PyTorch on the CPU. Needs ``readelf`` and ``cc``.
+PyTorch's shared libraries search their folder first for their dependencies. A stub is made for each missing CUDA
+library; it exports the functions that PyTorch imports from it, each of which returns 100, ``cudaErrorNoDevice``. For
+use of PyTorch on the CPU. Needs ``readelf`` and ``cc``.
 """
 
 import re
 import subprocess
-import sys
+import sysconfig
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -76,4 +76,4 @@ class Stubs:
 
 
 if __name__ == "__main__":
-    Stubs(Path(sys.argv[1])).make()
+    Stubs(Path(sysconfig.get_path("platlib"), "torch/lib")).make()

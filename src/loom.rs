@@ -1,6 +1,6 @@
 //! The atomics and cells of `sync`: the standard library's, or loom's under `--cfg loom`.
 //!
-//! `scripts/sanitize.sh loom` runs the models.
+//! `cargo xtask sanitize loom` runs the models.
 #![cfg_attr(not(all(test, loom)), forbid(unsafe_code))]
 
 #[cfg(all(test, loom))]

@@ -1,6 +1,6 @@
 //! The results of a bench, as a table and as JSON.
 //!
-//! The text of a row names the operation up to its first comma, and the case after it: `benches/summary.py`, which
+//! The text of a row names the operation up to its first comma, and the case after it: `cargo xtask bench`, which
 //! combines the benches, shows the worst case of each operation.
 
 mod json;

@@ -1,4 +1,4 @@
-//! Models of `sync` that loom runs through every interleaving (`scripts/sanitize.sh loom`).
+//! Models of `sync` that loom runs through every interleaving (`cargo xtask sanitize loom`).
 
 use loom::sync::Arc;
 use loom::thread;

@@ -1,4 +1,4 @@
-//! `sync` on threads of the system, for Miri and ThreadSanitizer (`scripts/sanitize.sh`), too.
+//! `sync` on threads of the system, for Miri and ThreadSanitizer (`cargo xtask sanitize`), too.
 
 use std::sync::atomic::AtomicUsize;
 

@@ -32,7 +32,12 @@ macro_rules! example {
     ($name:literal) => {
         match find($name)? {
             Some(path) => path,
-            None => return skip(concat!($name, " is not built: cargo build --examples, or set VKGDR_EXAMPLES_DIR")),
+            None => {
+                return skip(concat!(
+                    $name,
+                    " is not built: cargo build -p examples --examples, or set VKGDR_EXAMPLES_DIR"
+                ))
+            }
         }
     };
 }

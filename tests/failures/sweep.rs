@@ -64,7 +64,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Prints the result for scripts/reliability.py.
+    /// Prints the result for `cargo xtask reliability`.
     pub(crate) fn report(&self, what: &str) {
         println!("reliability: sweep calls={} faults={} what={what}", self.calls, self.faults);
     }

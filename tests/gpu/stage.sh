@@ -25,21 +25,16 @@ nextest() { # VKGDR_TEST_LAYERS
 status=0
 program() { # TITLE COMMAND...
     printf '\n---- %s\n' "$1"
-    shift
-    "$run" "$@"
-    local code=$?
-    [ $code -eq 0 ] && return
-    echo "exit code $code"
-    status=1
+    "$run" "${@:2}" || { echo "exit code $?" && status=1; }
 }
 
 # Runs several pytest processes that share the test files, since most tests create a CUDA context, which takes a GPU's
 # driver long. After three quarters of the stage's time they are interrupted, and report the failures so far.
 pytests() { # PYTHON
-    local files=(ffi/python/tests/*/test_*.py) count=$(($(nproc) < 8 ? $(nproc) : 8)) number i part jobs=()
+    local files count=$(($(nproc) < 8 ? $(nproc) : 8)) number part jobs=()
+    files=$(find ffi/python/tests -name 'test_*.py' | sort)
     for ((number = 0; number < count; number++)); do
-        part=()
-        for ((i = number; i < ${#files[@]}; i += count)); do part+=("${files[i]}"); done
+        mapfile -t part < <(awk -v number="$number" -v count="$count" 'NR % count == number' <<<"$files")
         # A shell without job control makes background processes ignore interrupts.
         VKGDR_TEST_LAYERS=faults timeout --foreground --signal=INT --kill-after=5 $((${VKGDR_STAGE_SECONDS:-500} * 3 / 4)) \
             env --default-signal=INT "$run" "$1" -X dev -W error -m pytest -p pytest_timeout --durations 5 \
@@ -47,11 +42,9 @@ pytests() { # PYTHON
         jobs+=($!)
     done
     for number in "${!jobs[@]}"; do
-        wait "${jobs[number]}"
-        i=$?
+        wait "${jobs[number]}" || { echo "pytest $((number + 1)): exit code $?" && status=1; }
         printf '\n---- pytest %d of %d\n' $((number + 1)) "$count"
         cat "$scratch/pytest.$number"
-        [ $i -eq 0 ] || { echo "exit code $i" && status=1; }
     done
 }
 
@@ -59,22 +52,16 @@ pytests() { # PYTHON
 python_tests() {
     local python=${PYTHON:-python3} wheel file
     "$python" -c 'import sys, numpy; print("Python", sys.version, "numpy", numpy.__version__);
-sys.exit(sys.version_info < (3, 11))' || {
-        echo "skipped: $python is not Python 3.11 or newer with numpy"
-        exit 0
-    }
+sys.exit(sys.version_info < (3, 11))' || { echo "skipped: $python is not Python 3.11 or newer with numpy" && exit 0; }
     # Wheels are unpacked, not installed, which needs neither pip nor venv.
     for wheel in "$scratch"/python/*.whl; do "$python" -m zipfile -e "$wheel" "$scratch/site" || exit 1; done
     export PYTHONPATH=$scratch/site PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
     program 'python -m vkgdr' "$python" -X dev -W error -m vkgdr
     pytests "$python"
     for file in examples/python/*.py; do
-        if [[ $file == *pycuda* ]] && ! "$python" -c 'import pycuda' 2>/dev/null; then
-            echo "skipped: $file, since pycuda is not installed"
-        else
-            # Warnings of CuPy and PyTorch are not errors.
-            program "$file" "$python" -X dev "$file"
-        fi
+        [[ $file != *pycuda* ]] || "$python" -c 'import pycuda' || { echo "skipped: $file" && continue; }
+        # Warnings of CuPy and PyTorch are not errors.
+        program "$file" "$python" -X dev "$file"
     done
     exit $status
 }
@@ -89,13 +76,9 @@ benches() {
     for name in gpu allocation c_calls pool copies; do
         # A time limit each, so that one that hangs leaves time for the others.
         left=$(((seconds - SECONDS - 4) * 3 / 5))
-        if [ "$left" -lt 5 ]; then
-            echo "no time was left for the bench $name"
-            status=1
-        else
-            # With criterion's own measurements in quick mode.
-            program "$name" timeout --kill-after=2 "$left" "$scratch/bench/$name" --bench --quick
-        fi
+        [ "$left" -ge 5 ] || { echo "no time was left for the bench $name" && status=1 && continue; }
+        # With criterion's own measurements in quick mode.
+        program "$name" timeout --kill-after=2 "$left" "$scratch/bench/$name" --bench --quick
     done
     exit $status
 }
@@ -107,13 +90,10 @@ case $1 in
     validation) nextest validation ;;
     python) python_tests ;;
     examples)
-        for file in "$scratch"/examples/*; do
-            [ "${file##*/}" = gpu_probe ] || program "${file##*/}" "$file"
-        done
+        for file in "$scratch"/examples/*; do [[ $file == */gpu_probe ]] || program "${file##*/}" "$file"; done
         head -c 256M /dev/urandom >"$scratch/large.bin"
         program 'share_file, 256 MiB' "$scratch/examples/share_file" "$scratch/large.bin"
         exit $status
         ;;
     bench) benches ;;
-    *) echo "stage.sh: no stage '$1'" >&2 && exit 2 ;;
 esac

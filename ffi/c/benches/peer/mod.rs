@@ -10,7 +10,7 @@ use std::{env, fs};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
-/// Names the module; otherwise it is searched where `scripts/python-peer.sh` installs it.
+/// Names the module; otherwise it is searched where `cargo xtask bench` installs it.
 const VARIABLE: &str = "VKGDR_PEER_LIBRARY";
 
 /// Python's `None`. The dynamic loader looks up data when it loads a module, other than functions, and this is all that
@@ -22,7 +22,7 @@ static _Py_NoneStruct: [usize; 4] = [0; 4];
 /// Loads the module. Its functions have the names of ours: they are found by this handle only, and the module itself
 /// calls none of them.
 pub(crate) fn load() -> Result<Library, Box<dyn Error>> {
-    let path = find().ok_or("vkgdr 0.1 is not installed: scripts/python-peer.sh installs it")?;
+    let path = find().ok_or("vkgdr 0.1 is not installed: make bench installs it")?;
     std::hint::black_box(&raw const _Py_NoneStruct);
     // SAFETY: loading the module runs no code of its own.
     let loaded = unsafe { Library::open(Some(&path), RTLD_LAZY | RTLD_LOCAL) };

@@ -1,6 +1,6 @@
 """pycuda kernels on this package's memory, compiled by nvcc and run by a GPU or by the simulated driver.
 
-On the simulated driver nvcc is ``sim/cli/nvcc``, which calls the real one for PTX. ``scripts/python.sh nvcc`` installs
+On the simulated driver nvcc is ``sim/cli/nvcc``, which calls the real one for PTX. ``make python`` installs
 the real one.
 """
 
@@ -37,7 +37,7 @@ def compiler_works():
 def compiler():
     """Skip without nvcc."""
     if not compiler_works():
-        pytest.skip("nvcc is not installed: run scripts/python.sh nvcc")
+        pytest.skip("nvcc is not installed: run `make python`")
 
 
 @pytest.fixture

@@ -1,0 +1,99 @@
+"""Python's environments, tests and wheels: `nox -l` lists the sessions, `nox -s tests -- -k NAME` runs a test.
+
+`make` starts it from an environment of its own, `python/tools` in cargo's target folder; uv makes the others beside it.
+PYTHON names the interpreter; the default is the one that runs nox, or one that uv finds or fetches if that is too old.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = False
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target")).absolute()
+HERE = TARGET / "python"
+SIM = Path(os.environ.get("VKGDR_SIM_DIR", TARGET / "sim"))
+nox.options.envdir = str(HERE / "nox")
+os.environ |= {"CARGO_TARGET_DIR": str(TARGET), "PYTHONDONTWRITEBYTECODE": "1", "MYPY_CACHE_DIR": str(HERE / "mypy")}
+os.environ.setdefault("UV_CACHE_DIR", str(Path.home() / ".cache/uv"))
+for folder in sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.*/bin")):
+    os.environ["PATH"] += f":{folder}"
+PYTHON = os.environ.get("PYTHON") or (None if sys.version_info >= (3, 11) else "3.13")
+REQUIREMENTS = "ffi/python/tests/requirements.txt"
+
+
+def run(session: nox.Session, *arguments: str) -> None:
+    """Run Python on the driver and the layers that sim/run chooses, with warnings as errors."""
+    driver = session.run("sim/run", "--driver", silent=True, external=True) or ""
+    # Without the layer, tests that inject faults skip themselves. pycuda and Mesa write caches.
+    layers = os.environ.get("VKGDR_TEST_LAYERS") or ("faults" if "sim" in driver else "none")
+    environment = {"VKGDR_TEST_LAYERS": layers, "XDG_CACHE_HOME": str(HERE / "cache")}
+    session.run("sim/run", "python", "-X", "dev", "-W", "error", *arguments, env=environment, external=True)
+
+
+def package(session: nox.Session) -> None:
+    """Install the tools of tests and lints, and the package, which uv builds anew when its sources changed."""
+    session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
+    session.log("building the package, if it changed (half a minute the first time)")
+    session.install("--no-deps", "--build-constraints", REQUIREMENTS, "./ffi/python", silent=True)
+
+
+def pycuda(session: nox.Session, *into: str) -> None:
+    """Install nvcc and pycuda, built without a toolkit: the simulated driver has the soname of the real one."""
+    session.install("--no-deps", "--requirement", "scripts/requirements/nvcc.txt", silent=True)
+    # pycuda's setup reads a file in the home folder. cuRAND's library alone has 105 MB, and few programs use it.
+    home = Path(session.virtualenv.location)
+    (home / ".aksetup-defaults.py").write_text("CUDA_ENABLE_CURAND = False\n")
+    [headers] = home.glob("lib/python3.*/site-packages/nvidia/cu13/include")
+    paths = {"HOME": str(home), "CPATH": str(headers), "LIBRARY_PATH": str(SIM)}
+    session.log("building pycuda (two minutes, once)")
+    session.install("--no-deps", "--no-binary", "pycuda", *into, "pycuda==2026.1", env=paths, silent=True)
+
+
+@nox.session(python=PYTHON)
+def python(session: nox.Session) -> None:
+    """Make an environment with the package, NumPy, pycuda and nvcc; `-- PYTHON` adds pycuda to another environment."""
+    package(session)
+    pycuda(session)
+    if session.posargs:
+        pycuda(session, "--python", *session.posargs)
+    session.log(f"a program that uses the package: sim/run {session.virtualenv.location}/bin/python PROGRAM.py")
+
+
+@nox.session(python=PYTHON)
+def tests(session: nox.Session) -> None:
+    """Run all tests, or those that pytest's arguments select, with pycuda, nvcc and PyTorch."""
+    package(session)
+    pycuda(session)
+    session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
+    session.run_install("python", "scripts/torch_stubs.py", silent=True)
+    run(session, "-m", "pytest", "ffi/python/tests", *session.posargs)
+
+
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+def wheel(session: nox.Session) -> None:
+    """Run the tests with the wheel of `cargo xtask wheel`; one serves all versions of Python (abi3)."""
+    session.install("--constraint", REQUIREMENTS, "numpy", "pytest", "pytest-timeout", silent=True)
+    session.install("--no-deps", "--reinstall", *map(str, (HERE / "wheel").glob("*.whl")), silent=True)
+    run(session, "-m", "pytest", "--quiet", "-r", "fE", "ffi/python/tests")
+
+
+@nox.session(venv_backend="venv", reuse_venv=False)
+def install(session: nox.Session) -> None:
+    """Run `pip install ./ffi/python` as a user would: pip fetches maturin, and NumPy is absent."""
+    session.install("./ffi/python", silent=True)
+    run(session, "-m", "vkgdr")
+
+
+@nox.session(python=PYTHON)
+def types(session: nox.Session) -> None:
+    """Check the types, and the stubs against the built extension module."""
+    package(session)
+    config = "ffi/python/pyproject.toml"
+    for checked in (["--package", "vkgdr"], ["examples/python"]):
+        session.run("mypy", "--config-file", config, "--no-error-summary", *checked)
+    options = ["--concise", "--ignore-unused-allowlist", "--allowlist", "ffi/python/stubtest-allowlist.txt"]
+    session.run("python", "-m", "mypy.stubtest", "--mypy-config-file", config, *options, "vkgdr._vkgdr")

@@ -1,0 +1,139 @@
+//! The folders of a run, and the programs that chores start.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use xshell::{Cmd, Shell};
+
+use crate::Result;
+
+/// Where a run reads and writes. The shell's folder is that of the sources.
+pub(crate) struct Context {
+    pub(crate) sh: Shell,
+    pub(crate) root: PathBuf,
+    /// Cargo's target folder.
+    pub(crate) target: PathBuf,
+    /// The folder that `scripts/sim.sh` fills.
+    pub(crate) sim: PathBuf,
+}
+
+/// The CUDA driver that `sim/run` chooses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Real,
+    Simulated,
+}
+
+impl Driver {
+    /// The value of `VKGDR_CUDA_DRIVER`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Real => "real",
+            Self::Simulated => "sim",
+        }
+    }
+}
+
+impl Context {
+    /// Reads the environment.
+    pub(crate) fn new() -> Result<Self> {
+        // Cargo's variable first: a target folder may be shared by several checkouts. root runs the program without cargo.
+        let manifest = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let root = Path::new(&manifest).parent().ok_or("xtask has no parent folder")?.to_path_buf();
+        let sh = Shell::new()?;
+        sh.change_dir(&root);
+        let target = root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
+        let sim = env::var_os("VKGDR_SIM_DIR").map_or_else(|| target.join("sim"), |folder| root.join(folder));
+        sh.set_var("CARGO_TARGET_DIR", &target);
+        sh.set_var("VKGDR_SIM_DIR", &sim);
+        Ok(Self { sh, root, target, sim })
+    }
+
+    /// A command line, split at spaces, that is not echoed.
+    pub(crate) fn command(&self, line: &str) -> Cmd<'_> {
+        let mut words = line.split_whitespace();
+        self.sh.cmd(words.next().unwrap_or_default()).args(words).quiet()
+    }
+
+    /// A command of `cargo` with `--locked`, which is an option of the subcommand.
+    pub(crate) fn cargo(&self, line: &str) -> Cmd<'_> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let subcommand = if words.first() == Some(&"nextest") { 2 } else { 1 };
+        let (subcommand, options) = words.split_at(subcommand.min(words.len()));
+        self.command("cargo").args(subcommand).arg("--locked").args(options)
+    }
+
+    /// Chooses the driver, once for all children.
+    pub(crate) fn choose_driver(&self) -> Result<Driver> {
+        let driver = match self.command("sim/run --driver").read()?.trim() {
+            "real" => Driver::Real,
+            _ => Driver::Simulated,
+        };
+        self.sh.set_var("VKGDR_CUDA_DRIVER", driver.name());
+        match driver {
+            Driver::Real => say("CUDA driver: the real one"),
+            Driver::Simulated => say("CUDA driver: simulated, on lavapipe (no GPU, or VKGDR_CUDA_DRIVER=sim)"),
+        }
+        Ok(driver)
+    }
+
+    /// A program of `python/tools`, the environment that `scripts/setup.sh python` makes.
+    pub(crate) fn tool(&self, name: &str) -> Cmd<'_> {
+        self.sh.cmd(self.target.join("python/tools/bin").join(name)).quiet()
+    }
+
+    /// Sessions of `noxfile.py`.
+    pub(crate) fn nox(&self, line: &str) -> Cmd<'_> {
+        self.tool("nox").args(["--session"]).args(line.split_whitespace())
+    }
+
+    /// Whether cargo-nextest is installed.
+    pub(crate) fn has_nextest(&self) -> bool {
+        has("cargo-nextest")
+    }
+
+    /// Rust's name of this machine.
+    pub(crate) fn host(&self) -> Result<String> {
+        let text = self.command("rustc -vV").read()?;
+        Ok(text.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc names no host")?.to_owned())
+    }
+
+    /// Empties a folder, or creates it.
+    pub(crate) fn fresh(&self, folder: &Path) -> Result {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        Ok(fs::create_dir_all(folder)?)
+    }
+}
+
+/// Announces a step.
+pub(crate) fn say(text: impl AsRef<str>) {
+    println!("==> {}", text.as_ref());
+}
+
+/// Whether a program is on PATH.
+pub(crate) fn has(program: impl AsRef<OsStr>) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program.as_ref()).is_file())
+}
+
+/// A variable of the environment that is not empty.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The names of the chores' parts that were asked for, or all of them.
+pub(crate) fn parts<'a>(asked: &'a [String], all: &[&'a str]) -> Result<Vec<&'a str>> {
+    if let Some(unknown) = asked.iter().find(|part| !all.contains(&part.as_str())) {
+        return Err(format!("there is no part '{unknown}', only: {}", all.join(" ")).into());
+    }
+    Ok(if asked.is_empty() { all.to_vec() } else { asked.iter().map(String::as_str).collect() })
+}
+
+/// Fails with a list of what failed, unless it is empty.
+pub(crate) fn none_failed(failed: &[String]) -> Result {
+    if failed.is_empty() { Ok(()) } else { Err(format!("FAILED: {}", failed.join(", ")).into()) }
+}

@@ -1,0 +1,389 @@
+//! Installs and uninstalls the C library, and vkgdr-sim.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `PREFIX` | the prefix; default `/usr/local` |
+//! | `LIBDIR` | the folder of the libraries; default `$PREFIX/lib` |
+//! | `DESTDIR` | a staging folder, prepended to every path for packagers; it is in no installed file |
+//!
+//! A user builds, and may leave the installation to root, who needs no cargo: root installs the user's build.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use xshell::cmd;
+
+use crate::Result;
+use crate::context::{Context, has, say, variable};
+
+/// The folders of an installation.
+struct Folders {
+    prefix: PathBuf,
+    libdir: PathBuf,
+    destdir: PathBuf,
+}
+
+impl Folders {
+    fn new() -> Result<Self> {
+        let prefix = variable("PREFIX").unwrap_or_else(|| "/usr/local".into());
+        let libdir = variable("LIBDIR").unwrap_or_else(|| format!("{}/lib", prefix.trim_end_matches('/')));
+        let destdir = variable("DESTDIR").unwrap_or_default();
+        for (name, value) in [("PREFIX", &prefix), ("LIBDIR", &libdir), ("DESTDIR", &destdir)] {
+            let absent = name == "DESTDIR" && value.is_empty();
+            if !(absent || value.starts_with('/')) {
+                return Err(format!("{name} must begin with a slash, unlike '{value}'").into());
+            }
+            if value.contains(['\n', '"', '\\', '$']) {
+                return Err(format!("{name} contains a newline, quote, backslash or dollar sign").into());
+            }
+        }
+        Ok(Self { prefix: lexical(prefix.as_ref()), libdir: lexical(libdir.as_ref()), destdir: destdir.into() })
+    }
+
+    /// The staged path of an installed file.
+    fn staged(&self, path: &Path) -> PathBuf {
+        if self.destdir.as_os_str().is_empty() {
+            path.into()
+        } else {
+            self.destdir.join(path.strip_prefix("/").unwrap_or(path))
+        }
+    }
+
+    /// Creates the folders of files.
+    fn create(&self, files: &[PathBuf]) -> Result {
+        for folder in files.iter().filter_map(|file| file.parent()).collect::<BTreeSet<_>>() {
+            let folder = self.staged(folder);
+            let writable =
+                fs::create_dir_all(&folder).is_ok() && fs::metadata(&folder).is_ok_and(|_| is_writable(&folder));
+            if !writable {
+                let remedy = "choose another PREFIX, or run this again as root (sudo make ...)";
+                return Err(format!("{} is not writable: {remedy}", folder.display()).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a file anew, since a running program may have the old one mapped.
+    fn put(&self, path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result {
+        let path = self.staged(path);
+        let _ = fs::remove_file(&path);
+        fs::write(&path, content)?;
+        Ok(fs::set_permissions(&path, fs::Permissions::from_mode(mode))?)
+    }
+
+    fn put_link(&self, path: &Path, target: &Path) -> Result {
+        let path = self.staged(path);
+        let _ = fs::remove_file(&path);
+        Ok(symlink(target, path)?)
+    }
+
+    fn remove(&self, files: &[PathBuf]) -> Result {
+        let mut count = 0;
+        for file in files.iter().map(|file| self.staged(file)).filter(|file| file.symlink_metadata().is_ok()) {
+            fs::remove_file(&file)
+                .map_err(|_| format!("{} cannot be removed: run this again as root (sudo make ...)", file.display()))?;
+            count += 1;
+        }
+        say(format!("{count} files removed from {}", self.staged(&self.prefix).display()));
+        Ok(())
+    }
+
+    fn list(&self, files: &[PathBuf]) {
+        files.iter().for_each(|file| println!("{}", self.staged(file).display()));
+    }
+
+    /// Whether the dynamic linker's cache is this installation's to update.
+    fn is_staged(&self) -> bool {
+        !self.destdir.as_os_str().is_empty()
+    }
+}
+
+/// Whether a file can be created in a folder.
+fn is_writable(folder: &Path) -> bool {
+    let probe = folder.join(format!(".vkgdr-{}", std::process::id()));
+    fs::write(&probe, "").and_then(|()| fs::remove_file(probe)).is_ok()
+}
+
+/// Removes `.` and `..` from an absolute path, without following links.
+fn lexical(path: &Path) -> PathBuf {
+    let mut result = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(result.pop()),
+            Component::CurDir => {}
+            other => result.push(other),
+        }
+    }
+    result
+}
+
+/// A path relative to a folder.
+fn relative(path: &Path, folder: &Path) -> PathBuf {
+    let (mut to, mut from) = (path.components().peekable(), folder.components().peekable());
+    while to.peek().is_some() && to.peek() == from.peek() {
+        to.next();
+        from.next();
+    }
+    from.map(|_| Component::ParentDir).chain(to).collect()
+}
+
+/// The value of a key in a table of a manifest.
+fn setting(manifest: &str, table: &str, key: &str) -> Result<String> {
+    let (_, rest) =
+        manifest.split_once(&format!("[{table}]\n")).ok_or_else(|| format!("no [{table}] in Cargo.toml"))?;
+    let lines = rest.lines().take_while(|line| !line.starts_with('['));
+    let mut values =
+        lines.filter_map(|line| line.strip_prefix(key)?.trim().strip_prefix('=')?.trim().strip_prefix('"'));
+    let value = values.find_map(|value| value.strip_suffix('"')).ok_or_else(|| format!("no {key} in [{table}]"))?;
+    Ok(value.to_owned())
+}
+
+/// The C library's build and versions.
+struct Library {
+    built: PathBuf,
+    version: String,
+    /// The C API's version; the soname ends in its major number.
+    so_version: String,
+}
+
+impl Library {
+    fn new(context: &Context) -> Result<Self> {
+        let read = |path: &str| fs::read_to_string(context.root.join(path));
+        Ok(Self {
+            built: context.target.join(variable("CARGO_BUILD_TARGET").unwrap_or_default()).join("release"),
+            version: setting(&read("Cargo.toml")?, "workspace.package", "version")?,
+            so_version: setting(&read("ffi/c/Cargo.toml")?, "package.metadata.vkgdr", "library-version")?,
+        })
+    }
+
+    fn so_major(&self) -> &str {
+        self.so_version.split('.').next().unwrap_or_default()
+    }
+
+    /// The list of libraries that `libvkgdr.a` needs, as rustc prints it, is kept beside it.
+    fn libs_file(&self) -> PathBuf {
+        self.built.join("libvkgdr_c.libs")
+    }
+
+    fn build(&self, context: &Context) -> Result {
+        say("building the C library");
+        // rustc prints the note even if nothing has to be built.
+        let command = context.cargo("rustc --color never --release --package vkgdr-c -- --print native-static-libs");
+        let output = command.ignore_status().output()?;
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        let note = log.lines().rev().find_map(|line| line.strip_prefix("note: native-static-libs: "));
+        let Some(libs) = note.filter(|_| output.status.success()) else {
+            eprintln!("{log}");
+            return Err("the C library could not be built".into());
+        };
+        // Each once, except those that compilers link by default: libc, and the unwinder (libgcc_s, or libgcc_eh with
+        // -static).
+        let mut needed: Vec<&str> = Vec::new();
+        for lib in libs.split_whitespace().filter(|lib| !["-lc", "-lgcc_s"].contains(lib)) {
+            if !needed.contains(&lib) {
+                needed.push(lib);
+            }
+        }
+        Ok(fs::write(self.libs_file(), needed.join(" "))?)
+    }
+
+    /// For root without cargo: the user's build must exist and be newer than the sources.
+    fn check(&self, context: &Context) -> Result {
+        if !self.libs_file().exists() {
+            return Err("cargo is missing: first run this as a user who has cargo, then as root".into());
+        }
+        let sources = ["src", "ffi/c/src", "ffi/c/build.rs", "ffi/c/Cargo.toml", "Cargo.toml", "Cargo.lock"];
+        let newer = context
+            .command("find")
+            .args(sources)
+            .arg("-newer")
+            .arg(self.libs_file())
+            .args(["-print", "-quit"])
+            .read()?;
+        if newer.is_empty() {
+            return Ok(());
+        }
+        Err(format!("{newer} has changed since the C library was built: first run this as a user who has cargo").into())
+    }
+
+    /// A template with its `@PLACEHOLDERS@` filled in.
+    fn fill(&self, template: &Path, folders: &Folders, include: &Path) -> Result<String> {
+        let libs = fs::read_to_string(self.libs_file())?;
+        let text = |path: &Path| path.display().to_string();
+        let (mut prefix_from_pc, mut include_from_lib) = (text(&folders.prefix), text(include));
+        // Relative paths let the installed tree be moved; impossible if LIBDIR is outside PREFIX.
+        if folders.libdir.starts_with(&folders.prefix) && folders.libdir != folders.prefix {
+            let pkgconfig = folders.libdir.join("pkgconfig");
+            prefix_from_pc = format!("${{pcfiledir}}/{}", text(&relative(&folders.prefix, &pkgconfig)));
+            include_from_lib = text(&relative(include, &folders.libdir));
+        }
+        let values = [
+            ("@PREFIX_FROM_PC@", prefix_from_pc.replace(' ', "\\ ")),
+            ("@INCLUDE_FROM_LIB@", include_from_lib),
+            ("@VERSION@", self.version.clone()),
+            ("@VERSION_MAJOR@", self.version.split('.').next().unwrap_or_default().into()),
+            ("@SO_VERSION@", self.so_version.clone()),
+            ("@SO_MAJOR@", self.so_major().into()),
+            ("@STATIC_LIBS@", libs.clone()),
+            ("@STATIC_LIBS_LIST@", libs.replace("-l", "").replace(' ', ";")),
+            ("@POINTER_BYTES@", (usize::BITS / 8).to_string()),
+        ];
+        let template = fs::read_to_string(template)?;
+        Ok(values.into_iter().fold(template, |text, (name, value)| text.replace(name, &value)))
+    }
+}
+
+/// Installs or uninstalls the C library.
+pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
+    let folders = Folders::new()?;
+    let library = Library::new(context)?;
+    let (lib, include) = (&folders.libdir, lexical(&folders.prefix.join("include")));
+    let shared = format!("libvkgdr.so.{}", library.so_version);
+    let soname = format!("libvkgdr.so.{}", library.so_major());
+    let templates = [
+        ("ffi/c/vkgdr.pc.in", lib.join("pkgconfig/vkgdr.pc")),
+        ("ffi/c/cmake/vkgdrConfig.cmake.in", lib.join("cmake/vkgdr/vkgdrConfig.cmake")),
+        ("ffi/c/cmake/vkgdrConfigVersion.cmake.in", lib.join("cmake/vkgdr/vkgdrConfigVersion.cmake")),
+    ];
+    let copies = [
+        (library.built.join("libvkgdr_c.so"), lib.join(&shared), 0o755),
+        (library.built.join("libvkgdr_c.a"), lib.join("libvkgdr.a"), 0o644),
+        (context.root.join("ffi/c/include/vkgdr.h"), include.join("vkgdr.h"), 0o644),
+        (context.root.join("ffi/c/include/vkgdr.hpp"), include.join("vkgdr.hpp"), 0o644),
+    ];
+    let links = [(lib.join(&soname), &shared), (lib.join("libvkgdr.so"), &soname)];
+    let copied = copies.iter().map(|(_, to, _)| to);
+    let installed: Vec<PathBuf> =
+        copied.chain(links.iter().map(|(to, _)| to)).chain(templates.iter().map(|(_, to)| to)).cloned().collect();
+    if uninstall {
+        folders.remove(&installed)?;
+        let _ = fs::remove_dir(folders.staged(&lib.join("cmake/vkgdr")));
+        return update_linker_cache(context, &folders);
+    }
+    if has("cargo") || !is_root(context)? {
+        library.build(context)?
+    } else {
+        library.check(context)?
+    }
+    folders.create(&installed)?;
+    for (from, to, mode) in &copies {
+        folders.put(to, fs::read(from)?, *mode)?;
+    }
+    for (to, target) in &links {
+        folders.put_link(to, target.as_ref())?;
+    }
+    for (template, to) in &templates {
+        folders.put(to, library.fill(&context.root.join(template), &folders, &include)?, 0o644)?;
+    }
+    update_linker_cache(context, &folders)?;
+    folders.list(&installed);
+    explain(context, &folders, &soname)
+}
+
+fn is_root(context: &Context) -> Result<bool> {
+    Ok(context.command("id -u").read()? == "0")
+}
+
+/// Updates the dynamic linker's cache, as root and without `DESTDIR`.
+fn update_linker_cache(context: &Context, folders: &Folders) -> Result {
+    if !folders.is_staged() && is_root(context)? {
+        let sh = &context.sh;
+        // On Debian, ldconfig is not in an ordinary user's PATH.
+        let _ = cmd!(sh, "sh -c 'PATH=$PATH:/usr/sbin:/sbin ldconfig'").quiet().ignore_stderr().run();
+    }
+    Ok(())
+}
+
+/// Prints how to find a library outside the folders that tools search.
+fn explain(context: &Context, folders: &Folders, soname: &str) -> Result {
+    let sh = &context.sh;
+    let cache =
+        cmd!(sh, "sh -c 'PATH=$PATH:/usr/sbin:/sbin ldconfig -p'").quiet().ignore_status().ignore_stderr().read()?;
+    let lib = folders.libdir.display();
+    if folders.is_staged() || cache.contains(&format!(" {lib}/{soname}")) {
+        return Ok(());
+    }
+    say("tools do not search this folder by default; set");
+    println!("    export PKG_CONFIG_PATH='{lib}/pkgconfig'");
+    println!("    export CMAKE_PREFIX_PATH='{}'", folders.prefix.display());
+    println!("    export LD_LIBRARY_PATH='{lib}'");
+    Ok(())
+}
+
+/// Installs or uninstalls vkgdr-sim: one folder, in which no program looks for a driver, and a link in `$PREFIX/bin`.
+pub(crate) fn simulator(context: &Context, uninstall: bool) -> Result {
+    let folders = Folders::new()?;
+    let folder = folders.libdir.join("vkgdr-sim");
+    let program = lexical(&folders.prefix.join("bin")).join("vkgdr-sim");
+    if uninstall {
+        let staged = folders.staged(&folder);
+        let mut installed = vec![program];
+        installed.extend(files(&staged)?.into_iter().map(|file| folder.join(file)));
+        folders.remove(&installed)?;
+        if staged.is_dir() {
+            context.command("find").arg(&staged).args(["-depth", "-type", "d", "-empty", "-delete"]).run()?;
+        }
+        return Ok(());
+    }
+    if has("cargo") || !is_root(context)? {
+        context.command("scripts/sim.sh").run()?;
+    }
+    if !context.sim.join("vkgdr-sim").exists() {
+        return Err("cargo is missing: first run this as a user who has cargo, then as root".into());
+    }
+    let built = files(&context.sim)?;
+    let installed: Vec<PathBuf> = built.iter().map(|file| folder.join(file)).chain([program.clone()]).collect();
+    folders.create(&installed)?;
+    for (file, to) in built.iter().map(|file| context.sim.join(file)).zip(&installed) {
+        match fs::read_link(&file) {
+            Ok(target) => folders.put_link(to, &target)?,
+            Err(_) => {
+                let mode = if fs::metadata(&file)?.permissions().mode() & 0o100 == 0 { 0o644 } else { 0o755 };
+                folders.put(to, fs::read(&file)?, mode)?;
+            }
+        }
+    }
+    let bin = program.parent().unwrap_or(&program);
+    folders.put_link(&program, &relative(&folder, bin).join("vkgdr-sim"))?;
+    folders.list(&installed);
+    Ok(())
+}
+
+/// The files and links below a folder, relative to it, without the tests' cache.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = if folder.is_dir() { vec![folder.to_path_buf()] } else { Vec::new() };
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.extend((entry.file_name() != "cache").then(|| entry.path()));
+            } else {
+                found.push(entry.path().strip_prefix(folder)?.to_path_buf());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_normalised_and_made_relative_without_the_file_system() {
+        assert_eq!(lexical("/usr/./local//lib/../lib64/".as_ref()), Path::new("/usr/local/lib64"));
+        assert_eq!(relative("/usr/local".as_ref(), "/usr/local/lib/pkgconfig".as_ref()), Path::new("../.."));
+        assert_eq!(relative("/usr/lib/vkgdr-sim".as_ref(), "/usr/bin".as_ref()), Path::new("../lib/vkgdr-sim"));
+    }
+
+    #[test]
+    fn a_setting_is_read_from_its_own_table() {
+        let manifest = "[package]\nversion = \"1\"\n\n[other]\nversion = \"2\"\n";
+        assert_eq!(setting(manifest, "other", "version").ok().as_deref(), Some("2"));
+        assert!(setting(manifest, "other", "name").is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! Every test: plain, under the Khronos validation layer, and some of them under device profiles.
+
+use std::fs;
+
+use xshell::Cmd;
+
+use crate::context::{Context, Driver, none_failed, say};
+use crate::{Result, c_examples, mutations};
+
+/// The stages that failed. A failing stage does not stop the next, so that one run reports all failures.
+#[derive(Default)]
+struct Stages {
+    failed: Vec<String>,
+}
+
+impl Stages {
+    fn run(&mut self, name: &str, stage: impl FnOnce() -> Result) {
+        say(name);
+        if let Err(error) = stage() {
+            eprintln!("{name}: {error}");
+            self.failed.push(name.to_owned());
+        }
+    }
+
+    /// Runs commands with the Vulkan layers of `sim/run`; all of them, even if one fails.
+    fn layered(&mut self, name: &str, layers: &str, commands: Vec<Cmd<'_>>) {
+        self.run(name, || {
+            let results: Vec<_> =
+                commands.into_iter().map(|command| command.env("VKGDR_TEST_LAYERS", layers).run()).collect();
+            Ok(results.into_iter().collect::<std::result::Result<(), _>>()?)
+        });
+    }
+}
+
+/// The test runner: cargo-nextest, or `cargo test`, which runs one test at a time.
+struct Runner<'a> {
+    context: &'a Context,
+    nextest: bool,
+}
+
+impl Runner<'_> {
+    fn all(&self) -> Cmd<'_> {
+        if self.nextest {
+            self.context.cargo("nextest run --workspace --no-fail-fast")
+        } else {
+            self.context.cargo("test --workspace --no-fail-fast --lib --bins --tests")
+        }
+    }
+
+    fn validated(&self) -> Cmd<'_> {
+        if self.nextest { self.all().args(["--profile", "validation"]) } else { self.all() }
+    }
+
+    /// The crate's tests, and those of the simulator.
+    fn of_crate(&self) -> Cmd<'_> {
+        if self.nextest {
+            self.all().args(["-E", "package(vkgdr)"])
+        } else {
+            self.context.cargo("test --workspace --no-fail-fast --exclude vkgdr-c --exclude vkgdr-python --lib --tests")
+        }
+    }
+
+    /// Test binaries, or modules of them: `BINARY` or `BINARY::MODULE`.
+    fn selected(&self, names: &[&str]) -> Vec<Cmd<'_>> {
+        let split = |name: &str| -> (String, Option<String>) {
+            name.split_once("::")
+                .map_or((name.to_owned(), None), |(binary, module)| (binary.to_owned(), Some(module.to_owned())))
+        };
+        if self.nextest {
+            let filters = names.iter().map(|name| match split(name) {
+                (binary, None) => format!("(package(vkgdr) & binary(={binary}))"),
+                (binary, Some(module)) => format!("(package(vkgdr) & binary(={binary}) & test(/^{module}::/))"),
+            });
+            return vec![self.all().arg("-E").arg(filters.collect::<Vec<_>>().join(" + "))];
+        }
+        let command = |name: &&str| {
+            let (binary, module) = split(name);
+            let command = self.context.cargo("test --package vkgdr --no-fail-fast --test").arg(binary);
+            match module {
+                None => command,
+                Some(module) => command.arg("--").arg(format!("{module}::")),
+            }
+        };
+        names.iter().map(command).collect()
+    }
+}
+
+/// Runs everything.
+pub(crate) fn run(context: &Context) -> Result {
+    let driver = context.choose_driver()?;
+    let nextest = context.has_nextest();
+    if !nextest {
+        say("cargo-nextest is not installed: using cargo test, which runs one test at a time");
+    }
+    let runner = Runner { context, nextest };
+    let mut stages = Stages::default();
+    // sim/run is explicit because cargo before 1.89 does not use its runner for doctests.
+    stages.run("doctests", || Ok(context.command("sim/run cargo test --locked --workspace --doc").run()?));
+    stages.run("examples", || examples(context));
+    stages.run("C and C++ examples", || c_examples::run(context));
+    stages.layered("tests", "faults", vec![runner.all()]);
+    stages.layered("tests under the validation layer", "validation", vec![runner.validated()]);
+    if driver == Driver::Simulated {
+        profiles(context, &runner, &mut stages);
+    }
+    stages.run("Python: pip install", || Ok(context.nox("install").run()?));
+    stages.layered("Python: tests", "faults", vec![context.nox("tests")]);
+    stages.layered("Python: tests under the validation layer", "validation", vec![context.nox("tests")]);
+    if driver == Driver::Simulated {
+        // Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
+        // interpreters, and their copies are covered by other tests.
+        let tests = context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
+        let tests = tests.env("VKGDR_TEST_PROFILE", "non-coherent");
+        stages.layered("Python: tests under the profile non-coherent", "faults", vec![tests]);
+    }
+    none_failed(&stages.failed)?;
+    say("all passed, in Rust, C, C++ and Python: doctests, examples, tests, tests under validation");
+    Ok(())
+}
+
+/// Runs the tests that depend on the GPU under device profiles (`sim/vulkan/src/profile.rs`).
+fn profiles(context: &Context, runner: &Runner<'_>, stages: &mut Stages) {
+    let selected = [
+        ("rebar", "memory::access memory::map memory::memory copy::routines copy::engine copy::policy"),
+        ("bar256", "memory::cycles failures pool"),
+        ("two-gpus-swapped", "device stream interop memory::contexts copy::engine pool::pool"),
+    ];
+    let mut profiled = |profile: &str, commands: Vec<Cmd<'_>>| {
+        let commands = commands.into_iter().map(|command| command.env("VKGDR_TEST_PROFILE", profile)).collect();
+        stages.layered(&format!("tests under the profile {profile}"), "faults", commands);
+    };
+    profiled("non-coherent", vec![runner.of_crate()]);
+    for (profile, names) in selected {
+        profiled(profile, runner.selected(&names.split(' ').collect::<Vec<_>>()));
+    }
+    stages.run("tests detect a broken flush", || mutations::run(context));
+}
+
+/// Runs the Rust examples, and the GPU's probe, whose answers mean something on a GPU only.
+fn examples(context: &Context) -> Result {
+    let mut failed = Vec::new();
+    let mut names = Vec::new();
+    for file in fs::read_dir(context.root.join("examples"))? {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+        }
+    }
+    names.sort();
+    for name in &names {
+        let run = context.cargo("run --quiet --package examples --example").arg(name).stdin("").run();
+        failed.extend(run.is_err().then(|| name.clone()));
+    }
+    let probe = context.cargo("run --quiet --package examples --example gpu_probe").stdin("").ignore_stdout().run();
+    failed.extend(probe.is_err().then(|| "gpu_probe".to_owned()));
+    none_failed(&failed)
+}
