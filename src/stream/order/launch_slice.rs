@@ -5,7 +5,8 @@
 use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, CudaViewMut, SyncOnDrop};
@@ -39,6 +40,49 @@ pub(super) struct LaunchSlice {
     read: Handle<*mut CudaEvent>,
     write: Handle<*mut CudaEvent>,
     views: Lock<Views>,
+}
+
+/// The slices of one memory. Launches that read take turns with them: the events of arguments that wait for their launch
+/// at the same time are different ones, up to this number.
+#[derive(Debug)]
+pub(super) struct LaunchSlices {
+    slices: [OnceLock<LaunchSlice>; 4],
+    next: AtomicUsize,
+}
+
+impl LaunchSlices {
+    pub(super) fn new(first: LaunchSlice) -> Self {
+        let slices = [OnceLock::from(first), OnceLock::new(), OnceLock::new(), OnceLock::new()];
+        Self { slices, next: AtomicUsize::new(0) }
+    }
+
+    /// That of launches that write, and of copies.
+    pub(super) fn first(&self) -> &LaunchSlice {
+        // Set by `new`.
+        self.slices[0].get().unwrap_or_else(|| unreachable!("taken by the drop alone"))
+    }
+
+    /// That of the next launch that reads, made by `make` if need be.
+    pub(super) fn next(&self, make: impl FnOnce() -> Option<LaunchSlice>) -> &LaunchSlice {
+        let next = &self.slices[self.next.fetch_add(1, Ordering::Relaxed) % self.slices.len()];
+        if next.get().is_none()
+            && let Some(made) = make()
+            && let Err(unused) = next.set(made)
+        {
+            // Another thread was faster.
+            unused.free();
+        }
+        next.get().unwrap_or_else(|| self.first())
+    }
+
+    /// Whether an event is one of a slice.
+    pub(super) fn have(&self, event: &CudaEvent) -> bool {
+        self.slices.iter().filter_map(OnceLock::get).any(|slice| slice.has(event))
+    }
+
+    pub(super) fn take(&mut self) -> impl Iterator<Item = LaunchSlice> {
+        self.slices.iter_mut().filter_map(OnceLock::take)
+    }
 }
 
 #[derive(Debug)]
@@ -76,6 +120,11 @@ impl LaunchSlice {
         // cudarc makes both events in a context that tracks them, as `DefaultStream` has.
         let pinned = |event: &'static CudaEvent| Handle(ptr::from_ref(event).cast_mut());
         Some(Self { slice, pointer, read: pinned(read?), write: pinned(write?), views })
+    }
+
+    /// The address and the length.
+    pub(super) fn extent(&self) -> (CUdeviceptr, usize) {
+        (self.pointer, self.views.lock().whole.len())
     }
 
     /// The event that launches record which read the memory. It lives as long as the slice.

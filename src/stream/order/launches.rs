@@ -10,7 +10,8 @@ use std::ptr;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use cudarc::driver::{CudaEvent, CudaView, CudaViewMut};
 
-use super::{Access, Recording, StreamOrder, User, is_complete, slice_event};
+use super::launch_slice::LaunchSlice;
+use super::{Access, Recording, StreamOrder, User, is_complete};
 use crate::Result;
 use crate::driver::cuda::cuda;
 use crate::driver::owned_stream::OwnedStream;
@@ -22,9 +23,10 @@ impl StreamOrder {
     ///
     /// The bytes must be this memory's, which must not be freed while the argument is used.
     pub(crate) unsafe fn argument<'a>(&self, pointer: CUdeviceptr, len: usize) -> &'a CudaView<'a, u8> {
-        self.prepare_launch(Access::Read);
+        let slice = self.slices.next(|| self.make_slice());
+        self.prepare_launch(slice, Access::Read);
         // SAFETY: by this method's contract; a borrowed region keeps its memory's order.
-        unsafe { self.slice.argument(pointer, len) }
+        unsafe { slice.argument(pointer, len) }
     }
 
     /// As [`argument`](Self::argument), of a launch that writes and waits for all earlier uses.
@@ -38,22 +40,25 @@ impl StreamOrder {
         pointer: CUdeviceptr,
         len: usize,
     ) -> &'a mut CudaViewMut<'a, u8> {
-        self.prepare_launch(Access::Write);
+        let slice = self.slices.first();
+        self.prepare_launch(slice, Access::Write);
         // SAFETY: by this method's contract; a borrowed region keeps its memory's order.
-        unsafe { self.slice.argument_mut(region, pointer, len) }
+        unsafe { slice.argument_mut(region, pointer, len) }
     }
 
     /// Joins the uses that a launch must wait for into the events that it waits for, and saves what it overwrites.
-    fn prepare_launch(&self, access: Access) {
-        let slice = &self.slice;
-        let mut state = self.state();
-        let awaited = |event: &CudaEvent| {
-            ptr::eq(event, slice.write()) || (access == Access::Write && ptr::eq(event, slice.read()))
+    fn prepare_launch(&self, slice: &LaunchSlice, access: Access) {
+        let (recorded, also_awaited) = match access {
+            Access::Read => (slice.read(), slice.write()),
+            Access::Write => (slice.write(), slice.read()),
         };
+        let mut state = self.state();
+        let awaited =
+            |event: &CudaEvent| ptr::eq(event, also_awaited) || (access == Access::Write && ptr::eq(event, recorded));
         let conflicting = state.uses.iter().filter(|each| each.access.conflicts_with(access));
         let mut missing: Vec<_> = conflicting.map(|each| each.event).filter(|&event| !awaited(event)).collect();
         let overwrites = access == Access::Read && state.has(slice.read());
-        state.leave_to_launches(slice_event(slice, access), access);
+        state.leave_to_launches(recorded, access);
         drop(state);
         // None if there is nothing to save, or no event for it.
         let saved = match overwrites.then(|| self.recording(User::EarlierLaunches, Access::Read, None)) {
@@ -65,9 +70,8 @@ impl StreamOrder {
             missing.retain(|event| !is_complete(event));
             if !missing.is_empty() {
                 // A launch that writes waits for both events.
-                let target = if access == Access::Write { slice.read() } else { slice.write() };
-                missing.push(target);
-                self.join(&missing, target)?;
+                missing.push(also_awaited);
+                self.join(&missing, also_awaited)?;
             }
             if !overwrites || is_complete(slice.read()) {
                 return Ok(());
@@ -81,6 +85,14 @@ impl StreamOrder {
             // The last resort; where the driver refuses this too, it refuses the launch.
             drop(self.context.run(|| cuda()?.context_synchronize()));
         }
+    }
+
+    /// One more slice of the same bytes.
+    fn make_slice(&self) -> Option<LaunchSlice> {
+        let (pointer, len) = self.slices.first().extent();
+        // SAFETY: the order frees its slices before it drops the stream.
+        let make = || Ok(unsafe { LaunchSlice::new(&self.default_stream, pointer, len) });
+        self.context.run(make).ok()?
     }
 
     /// Records `target` after all `events`. The context must be current.

@@ -9,7 +9,7 @@ mod launch_slice;
 mod launches;
 mod pinned;
 
-use std::mem::{self, ManuallyDrop};
+use std::mem;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, ThreadId};
@@ -24,7 +24,7 @@ use crate::driver::owned_stream::OwnedStream;
 use crate::driver::{LEGACY_STREAM, PER_THREAD_STREAM, process};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
-use launch_slice::LaunchSlice;
+use launch_slice::{LaunchSlice, LaunchSlices};
 use pinned::{Pinned, abandon_event};
 
 /// What a use does to the bytes.
@@ -90,8 +90,8 @@ pub(crate) enum Recording<'a> {
 #[derive(Debug)]
 pub(crate) struct StreamOrder {
     context: Context,
-    /// Freed by the drop, in its context.
-    slice: ManuallyDrop<LaunchSlice>,
+    /// The first is made with the order, the others for launches. Freed by the drop, in its context.
+    slices: LaunchSlices,
     state: Lock<State>,
     side: OnceLock<OwnedStream>,
     default_stream: Arc<DefaultStream>,
@@ -121,9 +121,8 @@ impl StreamOrder {
     ) -> Option<Self> {
         // SAFETY: the order frees the slice before it drops the stream.
         let make = || Ok(unsafe { LaunchSlice::new(&default_stream, pointer, len) });
-        let slice = context.run(make).ok()??;
-        let slice = ManuallyDrop::new(slice);
-        Some(Self { context, slice, state: Lock::default(), side: OnceLock::new(), default_stream })
+        let slices = LaunchSlices::new(context.run(make).ok()??);
+        Some(Self { context, slices, state: Lock::default(), side: OnceLock::new(), default_stream })
     }
 
     /// Whether a stream can record this order's events: cudarc compares the contexts' values.
@@ -149,13 +148,13 @@ impl StreamOrder {
             let mut state = self.state();
             state.recording = true;
             if alone && access == Access::Write {
-                state.forget_complete(&self.slice);
+                state.forget_complete(&self.slices);
             }
             state.waits(user, access)
         };
         waits.into_iter().for_each(|event| wait(stream, event));
         // A copy that reads has an event of its own: its guard may still record it after a launch has used that of launches.
-        let of_launches = (access == Access::Write && alone).then(|| self.slice.write());
+        let of_launches = (access == Access::Write && alone).then(|| self.slices.first().write());
         self.recording(user, access, of_launches)
     }
 
@@ -199,8 +198,7 @@ impl StreamOrder {
         let state = mem::take(self.state.get_mut());
         // SAFETY: nothing uses the events of free memory.
         state.events.into_iter().for_each(|event| drop(unsafe { event.into_box() }));
-        // SAFETY: the drop takes the slice once, and does not use it afterwards.
-        unsafe { ManuallyDrop::take(&mut self.slice) }.free();
+        self.slices.take().for_each(LaunchSlice::free);
         // An error that cudarc keeps would be that of the next memory of this context.
         let _ = self.default_stream.private().context().check_err();
     }
@@ -210,8 +208,7 @@ impl StreamOrder {
         let state = mem::take(self.state.get_mut());
         // SAFETY: nothing uses the events of free memory, and the default stream refers to the context.
         state.events.into_iter().for_each(|event| unsafe { abandon_event(event) });
-        // SAFETY: as in `free`.
-        unsafe { ManuallyDrop::take(&mut self.slice) }.abandon();
+        self.slices.take().for_each(LaunchSlice::abandon);
         if let Some(side) = self.side.get_mut() {
             side.abandon();
         }
@@ -266,9 +263,9 @@ impl State {
     }
 
     /// Forgets uses whose events have passed. The caller has the memory alone: no guard is about to record one.
-    fn forget_complete(&mut self, slice: &LaunchSlice) {
+    fn forget_complete(&mut self, slices: &LaunchSlices) {
         let passed = self.uses.extract_if(.., |each| is_complete(each.event)).map(|each| each.event);
-        let spare: Vec<_> = passed.filter(|event| !slice.has(event)).collect();
+        let spare: Vec<_> = passed.filter(|event| !slices.have(event)).collect();
         self.spare.extend(spare);
     }
 
@@ -278,14 +275,6 @@ impl State {
             Some(known) => known.user = User::Launch,
             None => self.uses.push(Use { user: User::Launch, access, event }),
         }
-    }
-}
-
-/// The event that launches record.
-const fn slice_event(slice: &LaunchSlice, access: Access) -> &'static CudaEvent {
-    match access {
-        Access::Read => slice.read(),
-        Access::Write => slice.write(),
     }
 }
 
