@@ -103,8 +103,8 @@ fn query(event: usize) -> Outcome {
     }
 }
 
+/// Needs no current context.
 fn synchronize(handle: usize) -> Outcome {
-    context::current()?;
     let event = get(handle)?;
     if let Some(marker) = marker(handle)? {
         marker.wait();

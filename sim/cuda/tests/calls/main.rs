@@ -1,0 +1,46 @@
+//! Single functions of the driver: their order with others, their memory, and what they say when they are refused.
+#![expect(unsafe_code, reason = "calls the driver's functions")]
+
+mod streams;
+
+use cudarc::driver::sys;
+
+/// Calls a function of the driver by name and returns its code: `call!(cuEventQuery(event => usize))`. Handles and
+/// addresses are integers.
+macro_rules! call {
+    ($name:ident($($argument:expr => $type:ty),* $(,)?)) => {{
+        type Function = unsafe extern "C" fn($($type),*) -> i32;
+        // SAFETY: the signature is the one in cuda.h.
+        let function = unsafe { crate::symbol::<Function>(stringify!($name)) };
+        // SAFETY: pointers are to live values, handles and device addresses are checked by the driver.
+        unsafe { function($($argument),*) }
+    }};
+}
+use call;
+
+/// Looks up a function of the driver.
+///
+/// # Safety
+///
+/// `F` must be the type of the function of that name.
+unsafe fn symbol<F: Copy>(name: &str) -> F {
+    // SAFETY: the initialisers of libcuda have no preconditions.
+    let library = unsafe { sys::culib() };
+    // SAFETY: by this function's contract.
+    let function = unsafe { library.get::<F>(name.as_bytes()) };
+    *function.unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Panics with the driver's name of the code, unless it is success.
+#[track_caller]
+fn good(code: i32) {
+    assert_eq!(code, 0, "{}", support::driver::error_name(code));
+}
+
+/// The value that a call writes through its output pointer.
+#[track_caller]
+fn given<T: Default>(call: impl FnOnce(*mut T) -> i32) -> T {
+    let mut value = T::default();
+    good(call(&raw mut value));
+    value
+}

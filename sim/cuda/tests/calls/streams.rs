@@ -1,0 +1,39 @@
+//! Streams and events.
+
+use std::thread;
+use std::time::Duration;
+
+use support::codes;
+use support::cuda::{PrimaryContext, Stream, no_context};
+
+use crate::{call, given, good};
+
+#[test]
+fn waits_and_queries_need_no_current_context() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    let event: usize = given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32)));
+    let gate = stream.hold();
+    good(call!(cuEventRecord(event => usize, raw => usize)));
+    no_context(|| {
+        assert_eq!(call!(cuStreamQuery(raw => usize)), codes::NOT_READY);
+        assert_eq!(call!(cuEventQuery(event => usize)), codes::NOT_READY);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(5));
+                drop(gate);
+            });
+            good(call!(cuEventSynchronize(event => usize)));
+        });
+        good(call!(cuStreamSynchronize(raw => usize)));
+        good(call!(cuStreamQuery(raw => usize)));
+        good(call!(cuEventQuery(event => usize)));
+        // The default streams are those of the current context.
+        for default in 0..3 {
+            assert_eq!(call!(cuStreamSynchronize(default => usize)), codes::INVALID_CONTEXT);
+            assert_eq!(call!(cuStreamQuery(default => usize)), codes::INVALID_CONTEXT);
+        }
+    });
+    good(call!(cuEventDestroy_v2(event => usize)));
+}
