@@ -2,6 +2,7 @@
 //! call, injects failures, refuses calls before `cuInit` and inside a host function, and stops panics.
 
 use std::cell::Cell;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +24,7 @@ pub(crate) fn call(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
 }
 
 fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
-    if matches!(site.policy(), Policy::Plain | Policy::Release) {
+    if matches!(site.policy(), Policy::Plain | Policy::Release | Policy::Missing) {
         if !INITIALIZED.load(Ordering::Acquire) {
             return NOT_INITIALIZED;
         }
@@ -31,11 +32,24 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
             return NOT_PERMITTED;
         }
     }
+    if site.policy() == Policy::Missing && site.first_time() {
+        say_missing(site);
+    }
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(code)) => code,
         Err(_) => UNKNOWN,
     }
+}
+
+// One line for each function, since programs rarely print the name of the call that failed. `SIMCUDA_QUIET=1` is for
+// programs that only ask what there is.
+fn say_missing(site: &Site) {
+    if std::env::var_os("SIMCUDA_QUIET").is_some_and(|value| value == "1") {
+        return;
+    }
+    // A closed stderr is no reason to panic in the program's thread.
+    let _ = writeln!(io::stderr(), "simcuda: {} is not simulated: CUDA_ERROR_NOT_SUPPORTED", site.name());
 }
 
 static INITIALIZED: AtomicBool = AtomicBool::new(false);

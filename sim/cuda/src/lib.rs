@@ -3,7 +3,8 @@
 //! Programs load it like the real driver. Its device is the machine's first CPU-type Vulkan device (lavapipe,
 //! normally): same UUID, and memory that Vulkan exports is imported through Vulkan, so that host and device see
 //! the same bytes at two addresses. Streams order work as CUDA's do. Kernels in PTX are run (by the crate `ptx`);
-//! compiled ones are not. Every function that is not simulated returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! compiled ones are not. Every function that is not simulated returns `CUDA_ERROR_NOT_SUPPORTED`,
+//! and its first call says so on stderr.
 //!
 //! # Modules
 //! | file | contents |
@@ -24,6 +25,7 @@
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
+//! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
 //! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default 13000 |
 //!
 //! # Test controls

@@ -1,6 +1,6 @@
 //! One record for each exported symbol: its name, its address, its policy and its number of calls.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linkme::distributed_slice;
 
@@ -13,6 +13,8 @@ pub(crate) enum Policy {
     Release,
     /// Works before `cuInit` and inside a host function.
     Early,
+    /// As `Plain`, of a function that is not simulated: its first call says so on stderr.
+    Missing,
     /// As `Early`, but not included in `*` when calls are counted or made to fail.
     Silent,
 }
@@ -23,6 +25,8 @@ pub(crate) struct Site {
     policy: Policy,
     address: fn() -> usize,
     calls: AtomicU64,
+    // Whether the line about a missing function was printed.
+    said: AtomicBool,
 }
 
 /// Every exported symbol, in no particular order. The linker collects them, so that the files that declare them need
@@ -32,7 +36,7 @@ pub(crate) static SITES: [Site];
 
 impl Site {
     pub(crate) const fn new(name: &'static str, policy: Policy, address: fn() -> usize) -> Self {
-        Site { name, policy, address, calls: AtomicU64::new(0) }
+        Site { name, policy, address, calls: AtomicU64::new(0), said: AtomicBool::new(false) }
     }
 
     /// The symbol's name.
@@ -52,6 +56,11 @@ impl Site {
     /// The function's name without version and default-stream suffix.
     pub(crate) fn base(&self) -> &'static str {
         base_name(self.name)
+    }
+
+    /// Whether this is the first call that asks.
+    pub(crate) fn first_time(&self) -> bool {
+        !self.said.swap(true, Ordering::Relaxed)
     }
 
     pub(super) fn count(&self) {

@@ -1,0 +1,44 @@
+//! Functions that are not simulated.
+
+use support::{Result, child, codes, driver, simcuda};
+
+use crate::call;
+
+/// Calls functions of each kind, twice.
+fn probe() {
+    driver::initialise();
+    for _ in 0..2 {
+        let mut graph = 0_usize;
+        assert_eq!(call!(cuGraphCreate(&raw mut graph => *mut usize, 0 => u32)), codes::NOT_SUPPORTED);
+        assert_eq!(call!(cuGraphDestroy(graph => usize)), codes::NOT_SUPPORTED);
+        // Few GPUs have multicast objects.
+        let mut object = 0_usize;
+        assert_eq!(call!(cuMulticastCreate(&raw mut object => *mut usize, 0 => usize)), codes::NOT_SUPPORTED);
+        let mut pool = 0_usize;
+        let asked = call!(cuDeviceGetDefaultMemPool(&raw mut pool => *mut usize, 0 => i32));
+        assert_eq!(asked, codes::NOT_SUPPORTED);
+    }
+}
+
+#[test]
+fn a_function_that_is_not_simulated_is_named_once() -> Result {
+    const TEST: &str = "missing::a_function_that_is_not_simulated_is_named_once";
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver has every function");
+        return Ok(());
+    }
+    if child::role().is_some() {
+        probe();
+        return Ok(());
+    }
+    let said = |quiet: &str| -> Result<Vec<String>> {
+        let output = child::command(TEST, "probe")?.env("SIMCUDA_QUIET", quiet).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        Ok(errors.lines().filter(|line| line.starts_with("simcuda:")).map(str::to_owned).collect())
+    };
+    let line = |name| format!("simcuda: {name} is not simulated: CUDA_ERROR_NOT_SUPPORTED");
+    assert_eq!(said("0")?, [line("cuGraphCreate"), line("cuGraphDestroy")]);
+    assert_eq!(said("1")?, [""; 0]);
+    Ok(())
+}
