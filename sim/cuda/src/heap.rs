@@ -5,8 +5,10 @@ use std::alloc::Layout;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-// cudaMalloc documents an alignment of 256; real drivers use 512.
+// cudaMalloc documents an alignment of 256; real drivers use 512 for small blocks, and give large ones pages of 2 MiB
+// of their own.
 const ALIGNMENT: usize = 512;
+const LARGE: usize = 2 * MIB;
 const MIB: usize = 1 << 20;
 
 static USED: AtomicUsize = AtomicUsize::new(0);
@@ -50,7 +52,7 @@ impl Block {
     pub(crate) fn device(size: usize) -> Option<Block> {
         let charge = |used: usize| used.checked_add(size).filter(|&total| total <= capacity());
         USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).ok()?;
-        let block = Block::host(size);
+        let block = Block::aligned(size, if size < LARGE { ALIGNMENT } else { LARGE });
         if block.is_none() {
             USED.fetch_sub(size, Ordering::Relaxed);
         }
@@ -61,18 +63,22 @@ impl Block {
 
     /// A block of page-locked host memory, limited by the host's memory.
     pub(crate) fn host(size: usize) -> Option<Block> {
+        Block::aligned(size, ALIGNMENT)
+    }
+
+    fn aligned(size: usize, alignment: usize) -> Option<Block> {
         static HOST_MEMORY: LazyLock<usize> = LazyLock::new(host_memory);
         if size == 0 || size > *HOST_MEMORY {
             return None;
         }
         // Aligned by hand: `alloc_zeroed` with a large alignment would touch every page.
-        let layout = Layout::from_size_align(size.checked_add(ALIGNMENT)?, 16).ok()?;
+        let layout = Layout::from_size_align(size.checked_add(alignment)?, 16).ok()?;
         // SAFETY: the layout's size is not zero.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
         if start.is_null() {
             return None;
         }
-        let address = start.expose_provenance().next_multiple_of(ALIGNMENT);
+        let address = start.expose_provenance().next_multiple_of(alignment);
         Some(Block { start, layout, charged: 0, address })
     }
 }
