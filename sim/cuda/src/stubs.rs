@@ -130,8 +130,6 @@ stubs! {
     cuStreamCopyAttributes cuStreamCopyAttributes_ptsz cuStreamGetAttribute cuStreamGetAttribute_ptsz
     cuStreamGetDevResource cuStreamGetDevResource_ptsz cuStreamGetGreenCtx cuStreamSetAttribute
     cuStreamSetAttribute_ptsz cuWaitExternalSemaphoresAsync cuWaitExternalSemaphoresAsync_ptsz
-    cuMemPrefetchAsync cuMemPrefetchAsync_ptsz cuMemPrefetchAsync_v2 cuMemPrefetchAsync_v2_ptsz cuMemAdvise cuMemAdvise_v2
-    cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz
 }
 
 // Depends on hardware that many GPUs lack, or on another operating system.

@@ -1,5 +1,6 @@
 //! Memory: the table of every address range that the device knows, and the functions that fill it.
 
+mod advice;
 mod allocate;
 pub(crate) mod bytes;
 mod cache;

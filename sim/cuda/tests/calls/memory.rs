@@ -1,10 +1,13 @@
 //! Device and managed memory.
 
-use support::cuda::PrimaryContext;
+use support::codes::{INVALID_CONTEXT, INVALID_VALUE};
+use support::cuda::{PrimaryContext, Stream, no_context};
 
 use crate::{call, given, good};
 
 const MIB: usize = 1 << 20;
+// CUDA_ERROR_INVALID_DEVICE
+const INVALID_DEVICE: i32 = 101;
 
 fn allocate(len: usize) -> u64 {
     given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize)))
@@ -28,4 +31,83 @@ fn large_blocks_start_at_a_multiple_of_2_mib() {
         assert!(blocks.iter().all(|address| address.is_multiple_of(256)), "{len} bytes at {blocks:x?}");
         blocks.into_iter().for_each(free);
     }
+}
+
+/// `CUmemLocation` in a register: the type in its lower half, the number in the upper.
+fn location(kind: u32, id: i32) -> u64 {
+    u64::from(kind) | u64::from(id.cast_unsigned()) << 32
+}
+
+const HOST: i32 = -1;
+const LEN: usize = 4096;
+
+fn managed() -> u64 {
+    given(|out| call!(cuMemAllocManaged(out => *mut u64, LEN => usize, 1 => u32)))
+}
+
+#[test]
+fn managed_memory_can_be_prefetched() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let (managed, plain) = (managed(), allocate(LEN));
+    let old = |address: u64, len: usize, device: i32, stream: usize| call!(cuMemPrefetchAsync(address => u64, len => usize, device => i32, stream => usize));
+    let new = |location: u64, flags: u32| call!(cuMemPrefetchAsync_v2(managed => u64, LEN => usize, location => u64, flags => u32, 0 => usize));
+    good(old(managed, LEN, 0, 0));
+    good(old(managed + 100, 50, HOST, 0));
+    assert_eq!(old(managed, LEN, 99, 0), INVALID_DEVICE);
+    assert_eq!(old(managed, LEN + 1, 0, 0), INVALID_VALUE);
+    assert_eq!(old(managed, 0, 0, 0), INVALID_VALUE);
+    assert_eq!(old(plain, LEN, 0, 0), INVALID_VALUE, "not managed");
+    assert_eq!(no_context(|| old(managed, LEN, 0, 0)), INVALID_CONTEXT);
+    // The device, the host, a node of the host, the nearest node.
+    for place in [location(1, 0), location(2, 77), location(3, 0), location(4, -5)] {
+        good(new(place, 0));
+    }
+    assert_eq!(new(location(1, 0), 1), INVALID_VALUE, "flags");
+    assert_eq!(new(location(0, 0), 0), INVALID_VALUE, "no type");
+    assert_eq!(new(location(1, 99), 0), INVALID_DEVICE);
+    free(managed);
+    free(plain);
+}
+
+#[test]
+fn advice_on_managed_memory_is_checked() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let (managed, plain) = (managed(), allocate(LEN));
+    let old = |address: u64, advice: u32, device: i32| call!(cuMemAdvise(address => u64, LEN => usize, advice => u32, device => i32));
+    let new =
+        |advice: u32, place: u64| call!(cuMemAdvise_v2(managed => u64, LEN => usize, advice => u32, place => u64));
+    for advice in 1..=6 {
+        good(old(managed, advice, 0));
+        good(old(managed, advice, HOST));
+        assert_eq!(old(plain, advice, 0), INVALID_VALUE, "not managed");
+        // Read-mostly, and no preferred location, need no location.
+        let ignored = matches!(advice, 1 | 2 | 4);
+        assert_eq!(old(managed, advice, 99), if ignored { 0 } else { INVALID_DEVICE }, "advice {advice}");
+        good(new(advice, location(2, 0)));
+        // A node of the host accesses nothing.
+        assert_eq!(new(advice, location(3, 0)), if advice < 5 { 0 } else { INVALID_VALUE }, "advice {advice}");
+    }
+    assert_eq!(old(managed, 7, 0), INVALID_VALUE);
+    free(managed);
+    free(plain);
+}
+
+#[test]
+fn managed_memory_can_be_attached_to_a_stream() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let (managed, plain) = (managed(), allocate(LEN));
+    let attach = |stream: usize, address: u64, len: usize, flags: u32| call!(cuStreamAttachMemAsync(stream => usize, address => u64, len => usize, flags => u32));
+    let own = stream.raw().expose_provenance();
+    for flags in [1, 2, 4] {
+        good(attach(own, managed, 0, flags));
+        good(attach(own, managed, LEN, flags));
+        assert_eq!(attach(own, managed, LEN - 1, flags), INVALID_VALUE, "a part");
+        assert_eq!(attach(own, plain, 0, flags), INVALID_VALUE, "not managed");
+    }
+    assert_eq!(attach(0, managed, 0, 4), INVALID_VALUE, "singly to the null stream");
+    assert_eq!(attach(own, managed, 0, 3), INVALID_VALUE, "two flags");
+    assert_eq!(attach(own, managed, 0, 0), INVALID_VALUE, "no flag");
+    free(managed);
+    free(plain);
 }
