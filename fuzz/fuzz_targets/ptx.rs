@@ -45,7 +45,7 @@ fn run(module: Module) {
         // Every parameter is the memory's address or a small number.
         let parameters = BASE.to_le_bytes().repeat(kernel.parameter_bytes().div_ceil(8).min(64));
         let memory = Little { bytes: Mutex::new(vec![1; 4096]), accesses: AtomicU32::new(0) };
-        let launch = Launch { kernel, grid: [1, 1, 1], block, dynamic_shared: 256, parameters };
+        let launch = Launch { kernel, grid: [1, 1, 1], block, dynamic_shared: 256, workspace: 0, parameters };
         // A fault is a valid result.
         if let Err(fault) = ptx::run(&launch, &memory) {
             assert!(!fault.to_string().is_empty());

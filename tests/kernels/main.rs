@@ -2,6 +2,7 @@
 //! the simulated driver.
 #![expect(unsafe_code, reason = "calls the driver's functions")]
 
+mod cooperative;
 mod driver;
 mod faults;
 mod images;

@@ -127,6 +127,8 @@ pub(crate) enum Operand<'a> {
     Number(Number),
     /// `symbol+4`
     Sum(&'a str, u64),
+    /// `array[4]`: the address of an element.
+    Element(&'a str, u64),
     /// `[base+offset]`; without a base, an absolute address.
     Address(Option<&'a str>, u64),
     /// `{a, b}`

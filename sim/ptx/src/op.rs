@@ -136,6 +136,8 @@ pub(crate) struct Access {
     pub(crate) align: u8,
     /// The register width to which a loaded value is sign-extended; 0 for none.
     pub(crate) extend: u8,
+    /// Whether an address in shared memory is modulo 2^32.
+    pub(crate) wraps: bool,
 }
 
 /// A readable property of a thread.
@@ -162,6 +164,9 @@ pub(crate) enum Special {
     TotalShared,
     /// The start of dynamic shared memory.
     DynamicSharedBase,
+    /// The address of a cooperative launch's barrier, and its upper half.
+    GridWorkspace,
+    GridWorkspaceHigh,
     Zero,
     One,
 }

@@ -104,6 +104,9 @@ pub struct Launch {
     pub block: [u32; 3],
     /// The size of dynamic shared memory in bytes.
     pub dynamic_shared: u32,
+    /// For a cooperative launch, the address of two words in global memory, of which the second is 0: the barrier of
+    /// CUDA's cooperative groups (`grid_workspace` in its `driver_abi.h`). Otherwise 0.
+    pub workspace: u64,
     /// The parameter block, laid out as in [`Kernel::parameters`]. Missing bytes read as zero.
     pub parameters: Vec<u8>,
 }

@@ -199,7 +199,7 @@ fn run_all(source: &str) {
             *byte = common::BASE.to_le_bytes()[index % 8];
         }
         let block = kernel.required_block().unwrap_or([33, 1, 1]);
-        let launch = ptx::Launch { kernel, grid: [2, 1, 1], block, dynamic_shared: 64, parameters };
+        let launch = ptx::Launch { kernel, grid: [2, 1, 1], block, dynamic_shared: 64, workspace: 0, parameters };
         ram.asked.store(0, std::sync::atomic::Ordering::Relaxed);
         let _ = ptx::run(&launch, &ram);
     }

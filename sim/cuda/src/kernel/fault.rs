@@ -33,7 +33,8 @@ pub(super) fn report(fault: &Fault, health: &Health) -> Code {
         return code;
     }
     let text = match fault.kind {
-        FaultKind::IllegalAddress => format!("{fault}: {}", place(fault.address)),
+        // A block's or thread's own memory has nothing to do with allocations.
+        FaultKind::IllegalAddress if fault.detail.is_empty() => format!("{fault}: {}", place(fault.address)),
         FaultKind::Interrupted => format!("{fault}: its context was destroyed while it ran"),
         _ => fault.to_string(),
     };

@@ -1,5 +1,6 @@
 //! Checks a launch and queues its work.
 
+use std::slice;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -7,11 +8,17 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use super::{fault, occupancy};
 
 use crate::code::{
-    COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED, Outcome,
+    COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
+    OUT_OF_MEMORY, Outcome,
 };
 use crate::device;
+use crate::heap::Block;
+use crate::memory::bytes;
+use crate::memory::table::{insert_variables, remove_variables};
 use crate::memory::view::View;
+use crate::memory::window::Window;
 use crate::module::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
+use crate::owner::Owner;
 use crate::queue::{Placement, Stream};
 use crate::stream::table as streams;
 
@@ -76,6 +83,32 @@ impl Shape {
     }
 }
 
+/// The barrier of a cooperative launch, in device memory: `grid_workspace` in the `driver_abi.h` of CUDA's cooperative
+/// groups, a word with its size and a counter, which starts as 0.
+struct Workspace {
+    windows: Vec<Window>,
+}
+
+impl Workspace {
+    const BYTES: usize = 8;
+
+    fn new(owner: Owner) -> Result<Workspace, Code> {
+        let block = Block::host(Self::BYTES).ok_or(OUT_OF_MEMORY)?;
+        bytes::store(block.address, 4, Self::BYTES as u64);
+        Ok(Workspace { windows: insert_variables(block, Self::BYTES, slice::from_ref(&(0..Self::BYTES)), owner) })
+    }
+
+    fn address(&self) -> u64 {
+        self.windows.first().map_or(0, |window| window.address as u64)
+    }
+}
+
+impl Drop for Workspace {
+    fn drop(&mut self) {
+        remove_variables(&self.windows);
+    }
+}
+
 /// Queues a launch. `parameters` is called after all other checks.
 pub(super) fn launch(
     function: &Arc<Function>,
@@ -92,18 +125,27 @@ pub(super) fn launch(
     if cooperative {
         shape.check_cooperative(function)?;
     }
-    submit(function, shape, &stream, parameters(&function.kernel)?)
+    let parameters = parameters(&function.kernel)?;
+    let barrier = cooperative.then(|| Workspace::new(stream.owner)).transpose()?;
+    submit(function, shape, &stream, parameters, barrier)
 }
 
-fn submit(function: &Arc<Function>, shape: Shape, stream: &Arc<Stream>, parameters: Vec<u8>) -> Outcome {
+fn submit(
+    function: &Arc<Function>,
+    shape: Shape,
+    stream: &Arc<Stream>,
+    parameters: Vec<u8>,
+    barrier: Option<Workspace>,
+) -> Outcome {
     let Shape { grid, block, dynamic_shared } = shape;
-    let launch = ptx::Launch { kernel: Arc::clone(&function.kernel), grid, block, dynamic_shared, parameters };
+    let (kernel, workspace) = (Arc::clone(&function.kernel), barrier.as_ref().map_or(0, Workspace::address));
+    let launch = ptx::Launch { kernel, grid, block, dynamic_shared, workspace, parameters };
     // The module's variables live until the last launch that may use them, as does memory freed while it is queued.
     let (function, health) = (Arc::clone(function), Arc::clone(&stream.health));
     let view = View::new(Arc::clone(&health));
     let work = move || {
         let outcome = ptx::run(&launch, &view);
-        drop((function, view));
+        drop((function, view, barrier));
         outcome.map_err(|fault| fault::report(&fault, &health))
     };
     stream.submit(Placement::Worker, work)?;

@@ -17,7 +17,7 @@ pub(super) struct View<'v> {
 impl View<'_> {
     pub(super) fn load(&self, address: u64, access: Access) -> Result<u64, FaultKind> {
         check(address, access)?;
-        let (window, at) = locate(address, access.window);
+        let (window, at) = locate(address, access);
         let bytes = u32::from(access.bytes);
         let value = match window {
             Window::Global | Window::Generic => self.memory.load(at, bytes),
@@ -35,7 +35,7 @@ impl View<'_> {
 
     pub(super) fn store(&mut self, address: u64, access: Access, value: u64) -> Result<(), FaultKind> {
         check(address, access)?;
-        let (window, at) = locate(address, access.window);
+        let (window, at) = locate(address, access);
         let bytes = u32::from(access.bytes);
         let stored = match window {
             Window::Global | Window::Generic => {
@@ -48,6 +48,17 @@ impl View<'_> {
         stored.ok_or(FaultKind::IllegalAddress)
     }
 
+    /// The size of the thread's or block's own memory that an illegal access missed; empty for global memory.
+    pub(super) fn size(&self, address: u64, access: Access) -> String {
+        let (space, bytes) = match locate(address, access).0 {
+            Window::Shared => ("shared memory", self.shared.len()),
+            Window::Local => ("local memory", self.local.len()),
+            Window::Param => ("the kernel's parameters", self.parameters.len()),
+            Window::Global | Window::Generic => return String::new(),
+        };
+        format!("outside the {bytes} bytes of {space}")
+    }
+
     /// Returns the old value.
     pub(super) fn update(
         &mut self,
@@ -56,7 +67,7 @@ impl View<'_> {
         mut change: impl FnMut(u64) -> u64,
     ) -> Result<u64, FaultKind> {
         check(address, access)?;
-        let (window, at) = locate(address, access.window);
+        let (window, at) = locate(address, access);
         let bytes = u32::from(access.bytes);
         // No other thread of the machine accesses a block's own memory.
         let mut own = |memory: &mut [u8]| {
@@ -79,8 +90,12 @@ fn check(address: u64, access: Access) -> Result<(), FaultKind> {
     if address & (u64::from(access.align) - 1) == 0 { Ok(()) } else { Err(FaultKind::MisalignedAddress) }
 }
 
-fn locate(address: u64, window: Window) -> (Window, u64) {
-    if window == Window::Generic { Window::of(address) } else { (window, address) }
+fn locate(address: u64, access: Access) -> (Window, u64) {
+    match access.window {
+        Window::Generic => Window::of(address),
+        Window::Shared if access.wraps => (Window::Shared, address & 0xffff_ffff),
+        window => (window, address),
+    }
 }
 
 /// Little-endian, at most eight bytes.

@@ -25,6 +25,7 @@ pub(super) struct Grid<'l> {
     pub(super) dynamic_shared: u32,
     pub(super) dynamic_shared_base: u64,
     pub(super) shared_bytes: u64,
+    pub(super) workspace: u64,
     pub(super) start: Instant,
 }
 
@@ -65,6 +66,7 @@ impl<'l> Grid<'l> {
             dynamic_shared: launch.dynamic_shared,
             dynamic_shared_base,
             shared_bytes,
+            workspace: launch.workspace,
             start: Instant::now(),
         })
     }

@@ -30,6 +30,8 @@ pub(super) fn special(what: Special, grid: &Grid<'_>, block: [u32; 3], thread: [
         Special::LanesGreaterEqual => return 0xffff_ffff & !(bit - 1),
         Special::TotalShared => return grid.shared_bytes,
         Special::DynamicSharedBase => return grid.dynamic_shared_base,
+        Special::GridWorkspace => return grid.workspace & 0xffff_ffff,
+        Special::GridWorkspaceHigh => return grid.workspace >> 32,
     };
     u64::from(narrow)
 }

@@ -127,10 +127,16 @@ fn frame(
         }};
     }
     macro_rules! fault {
-        ($kind:expr, $address:expr, $bytes:expr) => {{
+        ($kind:expr) => {{
             thread.pc = pc - 1;
-            let (address, bytes) = ($address, u32::from($bytes));
-            return Err(Trouble { kind: $kind, address, bytes, detail: String::new() });
+            return Err($kind.into());
+        }};
+        ($kind:expr, $address:expr, $access:expr) => {{
+            thread.pc = pc - 1;
+            let (kind, address, bytes) = ($kind, $address, u32::from($access.bytes));
+            let illegal = kind == FaultKind::IllegalAddress;
+            let detail = if illegal { view.size(address, $access) } else { String::new() };
+            return Err(Trouble { kind, address, bytes, detail });
         }};
     }
     let leave = loop {
@@ -152,20 +158,20 @@ fn frame(
                 let address = get!(base).wrapping_add(*offset);
                 match view.load(address, *access) {
                     Ok(value) => get!(d) = value,
-                    Err(kind) => fault!(kind, address, access.bytes),
+                    Err(kind) => fault!(kind, address, *access),
                 }
             }
             Op::Store { a, base, offset, access } => {
                 let address = get!(base).wrapping_add(*offset);
                 if let Err(kind) = view.store(address, *access, get!(a)) {
-                    fault!(kind, address, access.bytes);
+                    fault!(kind, address, *access);
                 }
             }
             Op::Atomic { atomic } => {
                 let atomic = &function.atomics[*atomic as usize];
                 let address = get!(&atomic.base).wrapping_add(atomic.offset);
                 if let Err(kind) = update(&mut view, slots, atomic, address) {
-                    fault!(kind, address, atomic.access.bytes);
+                    fault!(kind, address, atomic.access);
                 }
             }
             Op::Special { d, what } => get!(d) = special(*what, grid, block, index, number),
@@ -193,7 +199,7 @@ fn frame(
                 let chosen = usize::try_from(get!(a)).ok().and_then(|index| targets.get(index));
                 match chosen {
                     Some(target) => jump!(target),
-                    None => fault!(FaultKind::InvalidPc, 0, 0u8),
+                    None => fault!(FaultKind::InvalidPc),
                 }
             }
             Op::Call { call } => {
@@ -206,7 +212,7 @@ fn frame(
             }
             Op::Return => break Leave::Return,
             Op::Exit => break Leave::Exit,
-            Op::Trap => fault!(FaultKind::Trap, 0, 0u8),
+            Op::Trap => fault!(FaultKind::Trap),
             Op::Barrier { barrier } => break Leave::Barrier(*barrier as usize),
             Op::Warp { warp } => break Leave::Warp(*warp as usize),
             Op::Sleep { a } => break Leave::Sleep(get!(a) & mask(32)),

@@ -27,7 +27,7 @@ impl<'a> Lower<'_, 'a> {
             return Err("the number of operands is wrong".to_owned());
         }
         let (result, rest) = i.operands.split_at(usize::from(returns));
-        let (base, offset, window) = self.address(&rest[0], window)?;
+        let address = self.address(&rest[0], window)?;
         let b = self.source(&rest[1], type_)?;
         let c = match rest.get(2) {
             Some(c) => self.source(c, type_)?,
@@ -37,10 +37,11 @@ impl<'a> Lower<'_, 'a> {
             Some(d) => Some(self.destination(d, type_)?),
             None => None,
         };
-        let access = access_of(window, type_, 0, 1);
+        let access = access_of(address, type_, 0, 1);
         let fence_before = matches!(order, "release" | "acq_rel");
         let fence_after = matches!(order, "acquire" | "acq_rel");
-        let atomic = Atomic { f, d, base, offset, b, c, access, fence_before, fence_after };
+        let atomic =
+            Atomic { f, d, base: address.base, offset: address.offset, b, c, access, fence_before, fence_after };
         let atomic = append(&mut self.function.atomics, atomic);
         self.emit(Op::Atomic { atomic });
         Ok(())

@@ -1,7 +1,7 @@
 //! Lowers loads and stores.
 
 use super::arithmetic::type_of;
-use super::operand::number;
+use super::operand::{Address, number};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::ast::Operand;
 use crate::op::{Access, Op};
@@ -55,17 +55,17 @@ impl<'a> Lower<'_, 'a> {
     fn load(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let (window, count, type_, fence) = self.access(m, "acquire")?;
         let [d, address] = operands(i)?;
-        let (base, offset, window) = self.address(address, window)?;
+        let address = self.address(address, window)?;
         let targets = parts(d, count)?;
         // The first element may overwrite the base register.
-        let base = if count > 1 { self.copied(base) } else { base };
+        let base = if count > 1 { self.copied(address.base) } else { address.base };
         for (target, index) in targets.iter().zip(0u8..) {
             let (d, width) = self.wide_destination(target, type_)?;
-            let mut access = access_of(window, type_, index, count);
+            let mut access = access_of(address, type_, index, count);
             if type_.is_signed() {
                 access.extend = u8::try_from(width).unwrap_or(64);
             }
-            let offset = offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
+            let offset = address.offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
             self.emit(Op::Load { d, base, offset, access });
         }
         if fence {
@@ -81,8 +81,8 @@ impl<'a> Lower<'_, 'a> {
             return Err("constant memory is not written".to_owned());
         }
         let [address, a] = operands(i)?;
-        let (base, offset, window) = self.address(address, window)?;
-        if window == Window::Param {
+        let address = self.address(address, window)?;
+        if address.window == Window::Param {
             return Err("a kernel's parameters are not written".to_owned());
         }
         if fence {
@@ -90,9 +90,9 @@ impl<'a> Lower<'_, 'a> {
         }
         for (value, index) in parts(a, count)?.iter().zip(0u8..) {
             let a = self.wide_source(value, type_)?;
-            let access = access_of(window, type_, index, count);
-            let offset = offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
-            self.emit(Op::Store { a, base, offset, access });
+            let access = access_of(address, type_, index, count);
+            let offset = address.offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
+            self.emit(Op::Store { a, base: address.base, offset, access });
         }
         self.end_volatile(i);
         Ok(())
@@ -130,17 +130,18 @@ impl<'a> Lower<'_, 'a> {
             size @ (4 | 8 | 16) => size,
             _ => return Err("cp.async copies 4, 8 or 16 bytes".to_owned()),
         };
-        let (to, to_offset, _) = self.address(target, Window::Shared)?;
-        let (from, from_offset, _) = self.address(source, Window::Global)?;
+        let to = self.address(target, Window::Shared)?;
+        let from = self.address(source, Window::Global)?;
         let step = size.min(8);
         for at in (0..size).step_by(8) {
             let align = if at == 0 { size } else { step };
             let narrow = |value: u64| u8::try_from(value).unwrap_or(8);
-            let access = Access { window: Window::Global, bytes: narrow(step), align: narrow(align), extend: 0 };
+            let access =
+                Access { window: Window::Global, bytes: narrow(step), align: narrow(align), extend: 0, wraps: false };
             let d = self.temporary();
-            self.emit(Op::Load { d, base: from, offset: from_offset.wrapping_add(at), access });
-            let access = Access { window: Window::Shared, ..access };
-            self.emit(Op::Store { a: d, base: to, offset: to_offset.wrapping_add(at), access });
+            self.emit(Op::Load { d, base: from.base, offset: from.offset.wrapping_add(at), access });
+            let access = Access { window: Window::Shared, wraps: to.wraps, ..access };
+            self.emit(Op::Store { a: d, base: to.base, offset: to.offset.wrapping_add(at), access });
         }
         Ok(())
     }
@@ -157,10 +158,11 @@ fn parts<'o, 'a>(operand: &'o Operand<'a>, count: usize) -> Lowered<&'o [Operand
 }
 
 /// The first element carries the alignment of the whole vector.
-pub(super) fn access_of(window: Window, type_: Type, index: u8, count: usize) -> Access {
+pub(super) fn access_of(address: Address, type_: Type, index: u8, count: usize) -> Access {
     let bytes = u8::try_from(type_.bytes()).unwrap_or(8);
     let whole = bytes * u8::try_from(count).unwrap_or(1);
-    Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0 }
+    let Address { window, wraps, .. } = address;
+    Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0, wraps }
 }
 
 /// Hints such as `.L1::no_allocate` are ignored. A cache policy is not supported, because it has an operand.

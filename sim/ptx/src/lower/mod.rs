@@ -170,10 +170,12 @@ impl<'a> Lower<'_, 'a> {
                 }
             },
             Space::Param | Space::Local => {
+                self.scopes.note_element(name, declaration.element_size());
                 let offset = self.allocate_local(declaration.size(), declaration.alignment())?;
                 self.scopes.declare(name, Entity::Local { offset, size: declaration.size() })
             }
             Space::Shared => {
+                self.scopes.note_element(name, declaration.element_size());
                 let symbol = self.symbols.add_shared(declaration)?;
                 self.scopes.declare(name, Entity::Module(symbol))
             }

@@ -121,6 +121,10 @@ impl<'a> Lower<'_, 'a> {
             }
             Operand::Name(name) => self.symbol_address(name, 0, type_),
             Operand::Sum(name, addend) => self.symbol_address(name, addend, type_),
+            Operand::Element(name, index) => {
+                let offset = self.element_offset(name, index)?;
+                self.symbol_address(name, offset, type_)
+            }
             _ => Err(misfit(type_)),
         }
     }
@@ -179,6 +183,12 @@ impl<'a> Lower<'_, 'a> {
         Ok(self.applied(u64::wrapping_add, base, b))
     }
 
+    /// The offset of an element from its variable.
+    fn element_offset(&self, name: &'a str, index: u64) -> Lowered<u64> {
+        let element = self.scopes.element(name).or_else(|| self.symbols.elements.get(name).copied());
+        element.map(|bytes| bytes.wrapping_mul(index)).ok_or_else(|| format!("{name} has no elements"))
+    }
+
     /// A variable's base slot, the offset from it and its window.
     fn symbol_place(&mut self, name: &'a str) -> Lowered<(Slot, u64, Window)> {
         Ok(match self.find_symbol(name)? {
@@ -199,26 +209,28 @@ impl<'a> Lower<'_, 'a> {
         })
     }
 
-    /// `[base+offset]` in the window that the instruction names: the base's slot, the offset, and the window to use.
-    pub(super) fn address(&mut self, operand: &Operand<'a>, window: Window) -> Lowered<(Slot, u64, Window)> {
-        let Operand::Address(base, offset) = *operand else {
-            return Err("an address in brackets was expected".to_owned());
+    /// `[base+offset]` or `array[4]` in the window that the instruction names.
+    pub(super) fn address(&mut self, operand: &Operand<'a>, window: Window) -> Lowered<Address> {
+        let (base, offset) = match *operand {
+            Operand::Address(base, offset) => (base, offset),
+            Operand::Element(name, index) => (Some(name), self.element_offset(name, index)?),
+            _ => return Err("an address in brackets was expected".to_owned()),
         };
-        let Some(name) = base else { return Ok((self.value(0), offset, window)) };
+        let Some(name) = base else { return Ok(Address { base: self.value(0), offset, window, wraps: false }) };
         if let Some((slot, type_)) = self.find_register(name) {
             if type_.bits() < 32 || type_.is_float() {
                 return Err(format!("{name} cannot hold an address"));
             }
             // A function's parameters are in its frame.
             let window = if window == Window::Param && !self.is_entry { Window::Local } else { window };
-            return Ok((slot, offset, window));
+            return Ok(Address { base: slot, offset, window, wraps: type_.bits() == 32 });
         }
         let (slot, start, actual) = self.symbol_place(name)?;
         let parameter_of_function = window == Window::Param && actual == Window::Local;
         if window != actual && window != Window::Generic && !parameter_of_function {
             return Err(format!("{name} is not in this state space"));
         }
-        Ok((slot, start.wrapping_add(offset), actual))
+        Ok(Address { base: slot, offset: start.wrapping_add(offset), window: actual, wraps: false })
     }
 
     /// A predicate that may be negated.
@@ -228,6 +240,16 @@ impl<'a> Lower<'_, 'a> {
             _ => Ok((self.source(operand, Type::Pred)?, false)),
         }
     }
+}
+
+/// A lowered address: a base register and an offset.
+#[derive(Clone, Copy)]
+pub(super) struct Address {
+    pub(super) base: Slot,
+    pub(super) offset: u64,
+    pub(super) window: Window,
+    /// Whether the base has 32 bits, so that their sum in shared memory is modulo 2^32.
+    pub(super) wraps: bool,
 }
 
 /// An integer operand that must be constant.
@@ -259,6 +281,11 @@ fn misfit(type_: Type) -> String {
 fn mismatch(operand: &Operand<'_>, register: Type, type_: Type) -> String {
     let name = if let Operand::Name(name) = operand { name } else { "the operand" };
     format!("{name} has the type {register:?}, which does not fit {type_:?}")
+}
+
+/// `%envreg0` to `%envreg31`: read-only registers that the driver sets.
+fn is_environment_register(name: &str) -> bool {
+    name.strip_prefix("%envreg").and_then(|number| number.parse::<u8>().ok()).is_some_and(|number| number < 32)
 }
 
 /// A special register from its name.
@@ -297,6 +324,9 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
         "%lanemask_le" => Special::LanesLessEqual,
         "%lanemask_gt" => Special::LanesGreater,
         "%lanemask_ge" => Special::LanesGreaterEqual,
+        "%envreg1" => Special::GridWorkspaceHigh,
+        "%envreg2" => Special::GridWorkspace,
+        _ if is_environment_register(name) => Special::Zero,
         "%dynamic_smem_size" => Special::DynamicShared,
         "%total_smem_size" => Special::TotalShared,
         _ => return None,

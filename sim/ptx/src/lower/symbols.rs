@@ -36,6 +36,8 @@ pub(crate) struct SharedVariable {
 pub(crate) struct Symbols<'a> {
     pub(crate) names: HashMap<&'a str, Symbol>,
     pub(crate) shared: Vec<SharedVariable>,
+    /// The bytes of an element of each variable.
+    pub(crate) elements: HashMap<&'a str, u64>,
     /// The alignment of dynamic shared memory.
     pub(crate) dynamic_align: u64,
     /// Indexed by function; empty for kernels.
@@ -48,7 +50,8 @@ impl<'a> Symbols<'a> {
         if !declaration.initial.is_empty() {
             return Err("shared variables have no initial value".to_owned());
         }
-        if declaration.linkage == Linkage::Extern {
+        // `.extern .shared .b8 s[256]` is static memory of that size.
+        if declaration.linkage == Linkage::Extern && declaration.size() == 0 {
             self.dynamic_align = self.dynamic_align.max(declaration.alignment());
             return Ok(Symbol::DynamicShared);
         }

@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `name`, `name.x`, `name|name` or `name+4`.
+    /// `name`, `name.x`, `name|name`, `name+4` or `name[4]`.
     fn named(&mut self, start: Span) -> Result<Operand<'a>, LoadError> {
         let name = self.word(start)?;
         if let Kind::Dot(member) = self.kind() {
@@ -100,6 +100,11 @@ impl<'a> Parser<'a> {
         }
         if self.eat(b'+') || self.kind() == Kind::Mark(b'-') {
             return Ok(Operand::Sum(name, self.integer(start)?));
+        }
+        if self.eat(b'[') {
+            let index = self.integer(start)?;
+            self.expect(b']', start)?;
+            return Ok(Operand::Element(name, index));
         }
         Ok(Operand::Name(name))
     }

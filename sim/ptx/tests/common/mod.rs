@@ -170,7 +170,7 @@ impl Bench {
             assert_eq!(bytes.len(), place.size, "an argument of {}", kernel.name());
             parameters[place.offset..place.offset + place.size].copy_from_slice(&bytes);
         }
-        Launch { kernel, grid, block, dynamic_shared: 0, parameters }
+        Launch { kernel, grid, block, dynamic_shared: 0, workspace: 0, parameters }
     }
 
     pub(crate) fn try_run(&self, kernel: &str, blocks: u32, threads: u32, arguments: &[Argument]) -> Result<(), Fault> {

@@ -166,3 +166,71 @@ fn registers_have_the_width_of_their_instruction() {
     let error = Module::load(&kernel("add.u64 %d, %a, %b;", &["b64", "b64", "b32"])).expect_err("%b is too narrow");
     assert!(error.reason.contains("%b"), "{error}");
 }
+
+#[test]
+fn an_external_shared_array_with_a_size_is_static() {
+    let declarations = ".extern .shared .align 8 .b8 s[256]; .extern .shared .align 4 .b8 dynamic[];";
+    let body = "
+        mov.u32 %x, 7; st.shared.u32 [s+252], %x; ld.shared.u32 %y, [s+252]; st.global.u32 [%out], %y;
+        mov.u32 %x, dynamic; st.global.u32 [%out+4], %x; mov.u32 %x, %total_smem_size; st.global.u32 [%out+8], %x;";
+    assert_eq!(run(&with_body(declarations, body), 3), [7, 256, 256]);
+}
+
+#[test]
+fn an_access_outside_shared_memory_is_reported_with_its_size() {
+    let body = "mov.u32 %x, 1; st.shared.u32 [s+16], %x;";
+    let mut bench = Bench::new(&with_body(".shared .align 4 .b8 s[16];", body));
+    let out = bench.room(4);
+    let launch = bench.launch("k", [1; 3], [1; 3], &[Argument::P(out)]);
+    let fault = ptx::run(&launch, &bench.ram).map_err(|fault| (fault.kind, fault.detail));
+    assert_eq!(fault, Err((FaultKind::IllegalAddress, "outside the 16 bytes of shared memory".to_owned())));
+}
+
+#[test]
+fn an_element_of_an_array_is_an_address() {
+    let declarations = ".global .align 4 .u32 g[4] = {10, 11, 12, 13}; .shared .align 2 .b16 s[4];";
+    let body = "
+        .local .align 4 .b8 loc[8];
+        mov.u32 %x, 5; st.local.u32 [loc+4], %x;
+        mov.u64 %a, loc[0]; mov.u64 %b, loc[4]; sub.u64 %a, %b, %a; cvt.u32.u64 %x, %a; st.global.u32 [%out], %x;
+        mov.u64 %b, loc[4]; ld.local.u32 %x, [%b]; st.global.u32 [%out+4], %x;
+        mov.u64 %b, g[2]; ld.global.u32 %x, [%b]; st.global.u32 [%out+8], %x;
+        ld.global.u32 %x, g[3]; st.global.u32 [%out+12], %x;
+        mov.u32 %x, s[3]; mov.u32 %y, s; sub.u32 %x, %x, %y; st.global.u32 [%out+16], %x;";
+    assert_eq!(run(&with_body(declarations, body), 5), [4, 5, 12, 13, 6]);
+}
+
+#[test]
+fn an_address_of_32_bits_in_shared_memory_wraps_around() {
+    let declarations = ".shared .align 4 .b32 s[4];";
+    let body = "
+        mov.u32 %x, s; mov.u32 %z, 9; st.shared.u32 [%x], %z;
+        add.s32 %x, %x, -4; ld.shared.u32 %y, [%x+4]; st.global.u32 [%out], %y;
+        atom.shared.add.u32 %y, [%x+4], 1; ld.shared.u32 %y, [%x+4]; st.global.u32 [%out+4], %y;
+        mov.u32 %z, 3; st.shared.u32 [%x+12], %z; ld.shared.u32 %y, [s+8]; st.global.u32 [%out+8], %y;";
+    assert_eq!(run(&with_body(declarations, body), 3), [9, 10, 3]);
+}
+
+#[test]
+fn an_address_of_64_bits_in_shared_memory_does_not_wrap_around() {
+    let body = "mov.u64 %a, s; cvta.shared.u64 %a, %a; ld.shared.u32 %x, [%a];";
+    let mut bench = Bench::new(&with_body(".shared .align 4 .b32 s[4];", body));
+    let out = bench.room(4);
+    let launch = bench.launch("k", [1; 3], [1; 3], &[Argument::P(out)]);
+    assert_eq!(ptx::run(&launch, &bench.ram).map_err(|fault| fault.kind), Err(FaultKind::IllegalAddress));
+}
+
+#[test]
+fn the_environment_registers_hold_the_workspace_of_a_cooperative_launch() {
+    let body = "
+        mov.u32 %x, %envreg1; st.global.u32 [%out], %x; mov.u32 %x, %envreg2; st.global.u32 [%out+4], %x;
+        mov.u32 %x, %envreg0; st.global.u32 [%out+8], %x; mov.b32 %x, %envreg31; st.global.u32 [%out+12], %x;";
+    let mut bench = Bench::new(&with_body("", body));
+    let out = bench.room(16);
+    let mut launch = bench.launch("k", [1; 3], [1; 3], &[Argument::P(out)]);
+    assert_eq!(ptx::run(&launch, &bench.ram), Ok(()));
+    assert_eq!(bench.ram.read::<u32>(out, 4), [0; 4]);
+    launch.workspace = 0x1234_5678_9abc;
+    assert_eq!(ptx::run(&launch, &bench.ram), Ok(()));
+    assert_eq!(bench.ram.read::<u32>(out, 4), [0x1234, 0x5678_9abc, 0, 0]);
+}
