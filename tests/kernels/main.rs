@@ -10,6 +10,7 @@ mod launches;
 mod libraries;
 mod modules;
 mod running;
+mod starting;
 mod sweep;
 
 use support::child;

@@ -22,6 +22,7 @@
 //! | variable | effect |
 //! |---|---|
 //! | `SIMCUDA_ASYNC=1` | no work runs in the calling thread: all of it goes to the streams' worker threads |
+//! | `SIMCUDA_LATE=1` | as `SIMCUDA_ASYNC=1`, and work starts only when the program waits for it or asks about it |
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
@@ -74,6 +75,8 @@
 //! * A cooperative launch of more than 32 blocks, the number that run concurrently, is `CUDA_ERROR_NOT_SUPPORTED`.
 //! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.
 //! * Stale handles are recognised: a handle is never issued twice, except the primary context's.
+//! * A launch on an idle stream waits up to 5 ms for its kernel, so that programs that read results without waiting see
+//!   them as on a GPU. `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1` find such programs.
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
 //!   kernel and with `SIMCUDA_ASYNC=1`. A program that frees imported memory right afterwards must synchronise first.
 //! * Memory imported from Vulkan does not count against the device's memory.

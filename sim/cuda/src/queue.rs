@@ -1,13 +1,15 @@
 //! One stream's queue, its worker thread, and the order between the streams of a context.
 //!
 //! Every piece of work has a ticket, which passes when the work is done. Work starts when the previous ticket and every
-//! marker that it waits for have passed. Plain work on an idle stream runs in the calling thread, unless
-//! `SIMCUDA_ASYNC=1` is set.
+//! marker that it waits for have passed. Plain work on an idle stream runs in the calling thread, and a launch on an idle
+//! stream returns when its kernel is done or has run for [`GRACE`], unless `SIMCUDA_ASYNC=1` is set. With
+//! `SIMCUDA_LATE=1`, work starts when a program waits for it or asks whether it is done.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use cudarc::driver::sys::CUstream_flags;
 
@@ -26,7 +28,14 @@ pub(crate) enum Placement {
     Anywhere,
     /// On the worker: work that runs the program's code, or that may wait.
     Worker,
+    /// On the worker. The call that queues it waits for it, for [`GRACE`] at most, when the stream is idle.
+    Launch,
 }
+
+/// The time that a launch waits for its kernel. A GPU has finished a small kernel before the CPU looks, so that programs
+/// rely on it; a kernel that runs for longer is not one of those, and may wait for the CPU. A kernel of one thread takes
+/// 0.1 ms, one of 10,000 threads a few milliseconds.
+const GRACE: Duration = Duration::from_millis(5);
 
 struct Job {
     ticket: u64,
@@ -39,6 +48,8 @@ struct State {
     queue: VecDeque<Job>,
     submitted: u64,
     completed: u64,
+    // The latest ticket that was waited for or asked about.
+    demanded: u64,
     has_worker: bool,
     closed: bool,
 }
@@ -74,11 +85,25 @@ impl Marker {
         lock(&self.stream.state).completed >= self.ticket
     }
 
+    /// As [`Marker::passed`], for a program that asks: work that `SIMCUDA_LATE=1` holds back starts.
+    pub(crate) fn ask(&self) -> bool {
+        let mut state = lock(&self.stream.state);
+        self.stream.demand(&mut state, self.ticket);
+        state.completed >= self.ticket
+    }
+
     pub(crate) fn wait(&self) {
         let mut state = lock(&self.stream.state);
+        self.stream.demand(&mut state, self.ticket);
         while state.completed < self.ticket {
             state = wait(&self.stream.changed, state);
         }
+    }
+
+    fn wait_for(&self, time: Duration) {
+        let waits = |state: &mut State| state.completed < self.ticket;
+        let state = lock(&self.stream.state);
+        drop(self.stream.changed.wait_timeout_while(state, time, waits).unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -136,7 +161,21 @@ impl Stream {
 
     /// Whether [`Stream::synchronize`] would return at once.
     pub(crate) fn done(&self) -> bool {
-        lock(&self.state).idle() && (!self.legacy || self.before_next().is_empty())
+        let others = if self.legacy { self.before_next() } else { Vec::new() };
+        let others = others.iter().filter(|other| !other.ask()).count();
+        let mut state = lock(&self.state);
+        let all = state.submitted;
+        self.demand(&mut state, all);
+        state.idle() && others == 0
+    }
+
+    fn demand(&self, state: &mut MutexGuard<'_, State>, ticket: u64) {
+        if state.demanded < ticket {
+            state.demanded = ticket;
+            if when() == When::Late {
+                self.changed.notify_all();
+            }
+        }
     }
 
     /// Queues device work. It is skipped once the context has failed, and its own error fails the context.
@@ -165,7 +204,8 @@ impl Stream {
         after.retain(|marker| !marker.passed());
         after.append(&mut self.before_next());
         let mut state = lock(&self.state);
-        let inline = placement == Placement::Anywhere && !always_async() && state.idle() && after.is_empty();
+        let at_once = when() == When::Early && state.idle() && after.is_empty();
+        let inline = placement == Placement::Anywhere && at_once;
         if !inline {
             self.ensure_worker(&mut state)?;
         }
@@ -179,6 +219,9 @@ impl Stream {
             state.queue.push_back(job);
             drop(state);
             self.changed.notify_all();
+            if placement == Placement::Launch && at_once {
+                marker.wait_for(GRACE);
+            }
         }
         Ok(marker)
     }
@@ -205,7 +248,8 @@ impl Stream {
         let mut state = lock(&self.state);
         loop {
             let turn = state.completed + 1;
-            if state.queue.front().is_some_and(|job| job.ticket == turn) {
+            let held_back = when() == When::Late && state.demanded < turn && !state.closed;
+            if !held_back && state.queue.front().is_some_and(|job| job.ticket == turn) {
                 return state.queue.pop_front();
             }
             if state.closed && state.idle() {
@@ -300,7 +344,25 @@ impl Streams {
     }
 }
 
-fn always_async() -> bool {
-    static ASYNC: LazyLock<bool> = LazyLock::new(|| std::env::var("SIMCUDA_ASYNC").is_ok_and(|value| value == "1"));
-    *ASYNC
+/// When work may run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Before the call returns, if it can.
+    Early,
+    /// On the workers only.
+    Async,
+    /// On the workers, once it is waited for or asked about.
+    Late,
+}
+
+fn when() -> When {
+    static WHEN: LazyLock<When> = LazyLock::new(|| {
+        let set = |name| std::env::var(name).is_ok_and(|value| value == "1");
+        match (set("SIMCUDA_LATE"), set("SIMCUDA_ASYNC")) {
+            (true, _) => When::Late,
+            (false, true) => When::Async,
+            (false, false) => When::Early,
+        }
+    });
+    *WHEN
 }

@@ -148,6 +148,6 @@ fn submit(
         drop((function, view, barrier));
         outcome.map_err(|fault| fault::report(&fault, &health))
     };
-    stream.submit(Placement::Worker, work)?;
+    stream.submit(Placement::Launch, work)?;
     Ok(())
 }

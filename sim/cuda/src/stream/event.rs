@@ -98,7 +98,7 @@ fn query(event: usize) -> Outcome {
     let event = get(event)?;
     event.health.check()?;
     match &*lock(&event.last) {
-        Some(record) if !record.marker.passed() => Err(NOT_READY),
+        Some(record) if !record.marker.ask() => Err(NOT_READY),
         _ => Ok(()),
     }
 }
@@ -124,7 +124,7 @@ fn time_of(event: &Event) -> Result<Instant, Code> {
     }
     let last = lock(&event.last);
     let record = last.as_ref().ok_or(INVALID_HANDLE)?;
-    record.time.get().filter(|_| record.marker.passed()).copied().ok_or(NOT_READY)
+    record.time.get().filter(|_| record.marker.ask()).copied().ok_or(NOT_READY)
 }
 
 fn elapsed(out: Out<f32>, start: usize, end: usize) -> Outcome {
