@@ -54,7 +54,7 @@ stubs! {
     cuStreamEndCapture_ptsz cuStreamGetCaptureInfo cuStreamGetCaptureInfo_ptsz cuStreamGetCaptureInfo_v2
     cuStreamGetCaptureInfo_v2_ptsz cuStreamGetCaptureInfo_v3 cuStreamGetCaptureInfo_v3_ptsz
     cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_ptsz cuStreamUpdateCaptureDependencies_v2
-    cuStreamUpdateCaptureDependencies_v2_ptsz cuThreadExchangeStreamCaptureMode cuUserObjectCreate cuUserObjectRelease
+    cuStreamUpdateCaptureDependencies_v2_ptsz cuUserObjectCreate cuUserObjectRelease
     cuUserObjectRetain
     // Memory pools, virtual memory, multicast, prefetching
     cuDeviceSetMemPool cuMemAddressFree cuMemAddressReserve cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync

@@ -1,6 +1,8 @@
 //! Create, destroy, synchronize and query streams, and read their properties.
 
-use cudarc::driver::sys::{CUevent_wait_flags, CUstreamCaptureStatus};
+use std::cell::Cell;
+
+use cudarc::driver::sys::{CUevent_wait_flags, CUstreamCaptureMode, CUstreamCaptureStatus};
 
 use super::{event, table};
 
@@ -94,7 +96,22 @@ fn is_capturing(stream: usize, out: Out<u32>) -> Outcome {
     out.set(NOT_CAPTURING)
 }
 
+thread_local! {
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL as u32) };
+}
+
+/// Swaps the calling thread's mode, which forbids nothing where nothing is captured.
+fn exchange_capture_mode(mode: Out<u32>) -> Outcome {
+    const LAST: u32 = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;
+    let new = mode.as_input().get()?;
+    if new > LAST {
+        return Err(INVALID_VALUE);
+    }
+    mode.set(CAPTURE_MODE.replace(new))
+}
+
 exports! {
+    cuThreadExchangeStreamCaptureMode => exchange_capture_mode(mode: Out<u32>);
     cuStreamCreate => create(out: Out<usize>, flags: u32);
     cuStreamCreateWithPriority => create_with_priority(out: Out<usize>, flags: u32, priority: i32);
     cuStreamDestroy_v2, cuStreamDestroy => destroy(stream: usize), Release;

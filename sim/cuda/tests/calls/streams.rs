@@ -37,3 +37,21 @@ fn waits_and_queries_need_no_current_context() {
     });
     good(call!(cuEventDestroy_v2(event => usize)));
 }
+
+#[test]
+fn a_thread_exchanges_its_capture_mode() {
+    let _context = PrimaryContext::retain_and_push(0);
+    // Global, thread-local, relaxed.
+    let exchange = |mut mode: u32| {
+        good(call!(cuThreadExchangeStreamCaptureMode(&raw mut mode => *mut u32)));
+        mode
+    };
+    assert_eq!([2, 1, 0].map(exchange), [0, 2, 1]);
+    exchange(1);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(exchange(0), 0));
+    });
+    assert_eq!(exchange(0), 1);
+    let mut unknown = 3_u32;
+    assert_eq!(call!(cuThreadExchangeStreamCaptureMode(&raw mut unknown => *mut u32)), codes::INVALID_VALUE);
+}
