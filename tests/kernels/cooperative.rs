@@ -2,9 +2,11 @@
 
 use std::ffi::c_uint;
 
-use support::cuda;
+use support::{codes, cuda, simcuda};
+use vkgdr::cudarc::driver::sys::CUjitInputType;
 
-use crate::driver::{Buffer, Module, call};
+use crate::driver::{Buffer, Module, Shape, call};
+use crate::libraries::link;
 use crate::{Result, device_words, good, open};
 
 /// `rounds(values, count)`: as nvcc compiles `cooperative_groups::this_grid().sync()` (`cooperative_groups/details/sync.h`
@@ -91,6 +93,92 @@ fn a_grid_of_cooperative_groups_syncs() -> Result {
         ));
         good(launch)?;
         assert_eq!(device_words(values.0, 2 * blocks as usize), [5, 5].repeat(blocks as usize));
+    }
+    Ok(())
+}
+
+/// `both(values)`: each of two threads of a block adds 1 to its value, syncs the grid by the device runtime, as numba's
+/// `grid.sync()` does, and adds the value of the last thread of the grid to its own.
+const BY_RUNTIME: &str = "
+.version 7.0
+.target sm_70
+.address_size 64
+.extern .func (.param .b64 func_retval0) cudaCGGetIntrinsicHandle (.param .b32 cudaCGGetIntrinsicHandle_param_0);
+.extern .func (.param .b32 func_retval0) cudaCGSynchronize
+(.param .b64 cudaCGSynchronize_param_0, .param .b32 cudaCGSynchronize_param_1);
+.visible .entry both(.param .u64 values)
+{
+    .reg .b32 %thread, %block, %last, %value, %result;
+    .reg .b64 %values, %mine, %handle;
+    ld.param.u64 %values, [values];
+    mov.u32 %thread, %tid.x;
+    mov.u32 %block, %ctaid.x;
+    mad.lo.u32 %thread, %block, 2, %thread;
+    mul.wide.u32 %mine, %thread, 4;
+    add.s64 %mine, %values, %mine;
+    add.u32 %value, %thread, 1;
+    st.volatile.global.u32 [%mine], %value;
+    {
+    .param .b32 param0;
+    st.param.b32 [param0+0], 1;
+    .param .b64 retval0;
+    call.uni (retval0), cudaCGGetIntrinsicHandle, (param0);
+    ld.param.b64 %handle, [retval0+0];
+    }
+    {
+    .param .b64 param0;
+    .param .b32 param1;
+    st.param.b64 [param0+0], %handle;
+    st.param.b32 [param1+0], 0;
+    .param .b32 retval0;
+    call.uni (retval0), cudaCGSynchronize, (param0, param1);
+    ld.param.b32 %result, [retval0+0];
+    }
+    mov.u32 %last, %nctaid.x;
+    mul.wide.u32 %mine, %last, 8;
+    add.s64 %values, %values, %mine;
+    ld.volatile.global.u32 %last, [%values+-4];
+    mad.lo.u32 %result, %result, 1000, %last;
+    mul.wide.u32 %mine, %thread, 4;
+    add.s64 %mine, %values, %mine;
+    st.global.u32 [%mine], %result;
+    ret;
+}
+";
+
+#[test]
+fn the_linker_takes_the_device_runtime() -> Result {
+    const PTX: c_uint = CUjitInputType::CU_JIT_INPUT_PTX as c_uint;
+    const LIBRARY: c_uint = CUjitInputType::CU_JIT_INPUT_LIBRARY as c_uint;
+    if simcuda().is_none() {
+        eprintln!("skipped: the library is a part of CUDA's toolkit");
+        return Ok(());
+    }
+    let (_context, _gpu) = open()?;
+    let text = [BY_RUNTIME.as_bytes(), b"\0"].concat();
+    assert_eq!(link(&[(PTX, &text)]), Err(codes::INVALID_PTX), "the functions are not defined");
+    assert_eq!(link(&[(PTX, &text), (LIBRARY, b"!<arch>\nanother")]), Err(codes::NO_BINARY_FOR_GPU));
+    let library: (c_uint, &[u8]) = (LIBRARY, b"!<arch>\n... cuda_device_runtime.o ...");
+    for inputs in [vec![(PTX, &*text), library], vec![library, (PTX, &text), library]] {
+        let module = good(Module::load_image(&good(link(&inputs))?))?;
+        let both = good(module.function("both"))?;
+        let values = good(Buffer::new(8 * 4 * 9))?;
+        for blocks in [1_u32, 4, 9] {
+            let address = values.0;
+            let mut pointers = [(&raw const address).cast::<u8>()];
+            let launch = call!(cuLaunchCooperativeKernel(
+                both.0 => usize,
+                blocks => c_uint, 1 => c_uint, 1 => c_uint,
+                2 => c_uint, 1 => c_uint, 1 => c_uint,
+                0 => c_uint, 0 => usize, pointers.as_mut_ptr() => *mut *const u8,
+            ));
+            good(launch)?;
+            let threads = 2 * blocks as usize;
+            assert_eq!(device_words(values.0, 2 * threads)[threads..], vec![2 * blocks; threads]);
+        }
+        // Not cooperative: the runtime answers cudaErrorInvalidValue.
+        good(both.launch(Shape::block(2), 0, &[values.0]))?;
+        assert!(device_words(values.0, 4)[2..].iter().all(|value| *value >= 1000));
     }
     Ok(())
 }

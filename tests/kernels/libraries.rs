@@ -163,7 +163,7 @@ fn a_library_needs_no_context_to_be_loaded() -> Result {
 }
 
 /// The linker's output for the inputs, or the error code of the failed call.
-fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
+pub(crate) fn link(inputs: &[(c_uint, &[u8])]) -> Call<Vec<u8>> {
     let linker: usize = given(
         |out| call!(cuLinkCreate_v2(0 => c_uint, null() => *const c_uint, null() => *const usize, out => *mut usize)),
     )?;

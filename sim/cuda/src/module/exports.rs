@@ -35,16 +35,15 @@ fn load_text(out: Out<usize>, text: Result<String, Refusal>, options: &Options) 
 }
 
 /// The text of a file: PTX, or a fat binary with PTX.
-pub(super) fn read_file(name: Text<'_>) -> Result<Result<String, Refusal>, Code> {
+pub(super) fn read_file(name: Text<'_>) -> Result<Vec<u8>, Code> {
     let name = name.read().ok_or(INVALID_VALUE)?;
-    let bytes = std::fs::read(name).map_err(|_| FILE_NOT_FOUND)?;
-    Ok(image::ptx_from_bytes(&bytes))
+    std::fs::read(name).map_err(|_| FILE_NOT_FOUND)
 }
 
 fn load_file(out: Out<usize>, name: Text<'_>) -> Outcome {
     out.required()?;
     context::usable()?;
-    load_text(out, read_file(name)?, &Options::default())
+    load_text(out, image::ptx_from_bytes(&read_file(name)?), &Options::default())
 }
 
 fn load(out: Out<usize>, data: In<u8>) -> Outcome {

@@ -22,6 +22,9 @@ const KIND_PTX: u64 = 1;
 // LZ4 and Zstandard.
 const COMPRESSED: u64 = 0x2000 | 0x8000;
 
+// The functions of libcudadevrt.a that the simulator has.
+pub(super) const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
+
 /// Why an image cannot be used: the code, and a line for the log.
 pub(super) type Refusal = (Code, String);
 
@@ -57,6 +60,15 @@ pub(super) fn ptx_from_bytes(bytes: &[u8]) -> Result<String, Refusal> {
         return entry_of(bytes);
     }
     from_text(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
+}
+
+/// The PTX that stands for a library: libcudadevrt.a, recognised by the name of its member, is the only one.
+pub(super) fn library(bytes: &[u8]) -> Result<String, Refusal> {
+    let name = b"cuda_device_runtime";
+    if bytes.starts_with(ARCHIVE) && bytes.windows(name.len()).any(|window| window == name) {
+        return Ok(DEVICE_RUNTIME.to_owned());
+    }
+    ptx_from_bytes(bytes)
 }
 
 fn compiled(what: &str) -> Refusal {

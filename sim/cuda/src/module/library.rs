@@ -175,7 +175,7 @@ fn load_file(
     out.required()?;
     let options = Options::read(jit_count, jit_keys, jit_values)?;
     check_options(keys, count)?;
-    load_text(out, modules::read_file(name)?, &options)
+    load_text(out, super::image::ptx_from_bytes(&modules::read_file(name)?), &options)
 }
 
 fn unload(library: usize) -> Outcome {

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use cudarc::driver::sys::CUjitInputType;
 
-use super::image::{self, Refusal};
+use super::image;
 use super::options::Options;
 use super::{exports as modules, loaded};
 
@@ -18,6 +18,7 @@ use crate::handle;
 use crate::sync::lock;
 
 const PTX: u32 = CUjitInputType::CU_JIT_INPUT_PTX as u32;
+const LIBRARY: u32 = CUjitInputType::CU_JIT_INPUT_LIBRARY as u32;
 const FAT_BINARY: u32 = CUjitInputType::CU_JIT_INPUT_FATBINARY as u32;
 const KNOWN: u32 = CUjitInputType::CU_JIT_NUM_INPUT_TYPES as u32;
 
@@ -52,11 +53,12 @@ fn create(count: u32, keys: In<u32>, values: Out<usize>, out: Out<usize>) -> Out
     out.set(handle)
 }
 
-fn add(linker: &Linker, kind: u32, text: Result<String, Refusal>) -> Outcome {
+fn add(linker: &Linker, kind: u32, bytes: &[u8]) -> Outcome {
     let text = match kind {
-        PTX | FAT_BINARY => text,
+        PTX | FAT_BINARY => image::ptx_from_bytes(bytes),
+        LIBRARY => image::library(bytes),
         0..KNOWN => {
-            let reason = "the simulator links PTX only, not cubins, objects, libraries or intermediate code";
+            let reason = "the simulator links PTX only, not cubins, objects or intermediate code";
             Err((NO_BINARY_FOR_GPU, reason.to_owned()))
         }
         _ => return Err(INVALID_VALUE),
@@ -78,19 +80,23 @@ fn add_data(
 ) -> Outcome {
     let linker = get(linker)?;
     Options::read(count, keys, values)?;
-    add(&linker, kind, image::ptx_from_bytes(&data.bytes(size)?))
+    add(&linker, kind, &data.bytes(size)?)
 }
 
 fn add_file(linker: usize, kind: u32, path: Text<'_>, count: u32, keys: In<u32>, values: Out<usize>) -> Outcome {
     let linker = get(linker)?;
     Options::read(count, keys, values)?;
-    add(&linker, kind, modules::read_file(path)?)
+    add(&linker, kind, &modules::read_file(path)?)
 }
 
-// One module, with the header of the first text.
+// One module, with the header of the first text. The device runtime comes once, and last, since its header is not the
+// program's.
 fn join(inputs: &[String]) -> String {
+    let is_runtime = |text: &&String| *text == image::DEVICE_RUNTIME;
+    let runtime = inputs.iter().find(is_runtime);
+    let inputs: Vec<&String> = inputs.iter().filter(|text| !is_runtime(text)).chain(runtime).collect();
     let is_header = |line: &str| HEADER.iter().any(|word| line.trim_start().starts_with(word));
-    let mut all = inputs.first().cloned().unwrap_or_default();
+    let mut all = inputs.first().map(|text| (*text).clone()).unwrap_or_default();
     for line in inputs.iter().skip(1).flat_map(|text| text.lines()).filter(|line| !is_header(line)) {
         all.push('\n');
         all.push_str(line);
