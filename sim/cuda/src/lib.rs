@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `boundary`, `ffi`, `layout` | the entry to every function, the caller's pointers, the structures of the API |
 //! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
-//! | `init`, `errors`, `proc_address`, `stubs` | start, names of codes, names of functions, unsupported functions |
+//! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
@@ -110,6 +110,7 @@ mod module;
 mod owner;
 mod pointer;
 mod proc_address;
+mod profiler;
 mod queue;
 mod stream;
 mod stubs;

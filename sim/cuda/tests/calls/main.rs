@@ -3,6 +3,7 @@
 
 mod memory;
 mod missing;
+mod profiler;
 mod streams;
 
 use cudarc::driver::sys;
