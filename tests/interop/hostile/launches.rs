@@ -1,10 +1,12 @@
 //! Arguments and launches.
-#![expect(unsafe_code, reason = "launches a kernel that the driver refuses")]
+#![expect(unsafe_code, reason = "launches kernels")]
 
-use support::Result;
-use vkgdr::cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg};
+use support::cuda::Gate;
+use support::{Result, host_write};
+use vkgdr::cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};
+use vkgdr::{Memory, Region};
 
-use super::drop_under_a_kernel;
+use super::{drop_under_a_kernel, new_pool};
 use crate::kernels::{add, assert_floats, floats, vector_add};
 use crate::order::{LEN, Setup, assert_all, filled, finish, hold};
 
@@ -115,4 +117,67 @@ fn a_kernel_takes_empty_regions() -> Result {
     }
     setup.context.synchronize()?;
     assert_all(&memory, 1, "a kernel of no elements wrote")
+}
+
+/// Adds `memory` and 2.0 on two streams, behind a gate on the first, by launches whose arguments were given before either
+/// was launched. Returns the gate, the sum of the first, and the other memory, whose drop would wait for the gate.
+fn launch_two_prepared_at_once(
+    setup: &Setup,
+    kernel: &CudaFunction,
+    memory: &Region,
+) -> Result<(Gate, Memory, [Memory; 2])> {
+    let [first, second, _] = &setup.streams;
+    let twos = floats(&setup.gpu, 2.0)?;
+    let (mut sum, mut other) = (floats(&setup.gpu, 0.0)?, floats(&setup.gpu, 0.0)?);
+    let n = u32::try_from(LEN / 4)?;
+    let gate = hold(first)?;
+    let (mut one, mut two) = (first.launch_builder(kernel), second.launch_builder(kernel));
+    one.arg(memory).arg(&twos).arg(&mut sum).arg(&n);
+    two.arg(memory).arg(&twos).arg(&mut other).arg(&n);
+    for mut launch in [one, two] {
+        // SAFETY: the kernel takes three vectors of `n` floats and `n`, and stays within them.
+        unsafe { launch.launch(LaunchConfig::for_num_elems(n)) }?;
+    }
+    Ok((gate, sum, [twos, other]))
+}
+
+#[test]
+fn a_write_waits_for_both_of_two_launches_that_were_prepared_at_once() -> Result {
+    let setup = Setup::new()?;
+    let kernel = vector_add(&setup.context)?;
+    let mut memory = floats(&setup.gpu, 1.0)?;
+    let (gate, sum, _others) = launch_two_prepared_at_once(&setup, &kernel, &memory)?;
+    let third = &setup.streams[2];
+    third.memset_zeros::<u8, _>(&mut memory)?;
+    finish(&setup, third, gate)?;
+    assert_floats(&sum, 3.0, "a write got ahead of the kernel that reads the memory")
+}
+
+#[test]
+fn bound_memory_stays_until_both_of_two_launches_end_that_were_prepared_at_once() -> Result {
+    let setup = Setup::new()?;
+    let kernel = vector_add(&setup.context)?;
+    let memory = floats(&setup.gpu, 1.0)?;
+    memory.bind_stream(&setup.streams[1])?;
+    let (gate, sum, _others) = launch_two_prepared_at_once(&setup, &kernel, &memory)?;
+    drop_under_a_kernel(&setup, memory, gate)?;
+    assert_floats(&sum, 3.0, "the kernel")
+}
+
+#[test]
+fn memory_lent_again_is_written_after_both_of_two_launches_that_were_prepared_at_once() -> Result {
+    let setup = Setup::new()?;
+    let kernel = vector_add(&setup.context)?;
+    let second = &setup.streams[1];
+    let pool = new_pool(&setup.gpu)?;
+    let chunk = pool.allocate_on(LEN, second)?;
+    host_write(&chunk, 0, bytemuck::cast_slice(&[1.0_f32; LEN / 4]))?;
+    let (gate, sum, _others) = launch_two_prepared_at_once(&setup, &kernel, &chunk)?;
+    let address = Region::device_ptr(&chunk);
+    drop(chunk);
+    let mut chunk = pool.allocate_on(LEN, second)?;
+    assert_eq!(Region::device_ptr(&chunk), address, "not reused on its stream");
+    second.memset_zeros::<u8, _>(&mut chunk)?;
+    finish(&setup, second, gate)?;
+    assert_floats(&sum, 3.0, "the next holder wrote while the kernel read the memory")
 }
