@@ -1,21 +1,23 @@
 //! The order of kernels among other uses of their arguments, as in `order`.
 #![expect(unsafe_code, reason = "launches kernels")]
 
+use std::sync::Arc;
+
 use support::blocking::while_shut;
 use support::{Result, host_read, host_write};
-use vkgdr::cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{Memory, MemoryKind, Pool, PoolOptions};
+use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
 
 use crate::order::{LEN, Setup, finish, hold};
 
-fn vector_add(setup: &Setup) -> Result<CudaFunction> {
-    let module = setup.context.load_module(Ptx::from_src(include_str!("../../examples/vector_add.ptx")))?;
+pub(crate) fn vector_add(context: &Arc<CudaContext>) -> Result<CudaFunction> {
+    let module = context.load_module(Ptx::from_src(include_str!("../../examples/vector_add.ptx")))?;
     Ok(module.load_function("vector_add")?)
 }
 
 /// `sum[i] = a[i] + b[i]` on all floats of the memory.
-fn add(stream: &CudaStream, kernel: &CudaFunction, a: &Memory, b: &Memory, sum: &mut Memory) -> Result {
+pub(crate) fn add(stream: &CudaStream, kernel: &CudaFunction, a: &Memory, b: &Memory, sum: &mut Memory) -> Result {
     let n = u32::try_from(LEN / 4)?;
     let mut launch = stream.launch_builder(kernel);
     launch.arg(a).arg(b).arg(sum).arg(&n);
@@ -24,18 +26,18 @@ fn add(stream: &CudaStream, kernel: &CudaFunction, a: &Memory, b: &Memory, sum: 
     Ok(())
 }
 
-fn floats(setup: &Setup, value: f32) -> Result<Memory> {
-    let memory = Memory::allocate(&setup.gpu, LEN, MemoryKind::Mapped)?;
+pub(crate) fn floats(gpu: &Vkgdr, value: f32) -> Result<Memory> {
+    let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped)?;
     set_floats(&memory, value)?;
     Ok(memory)
 }
 
-fn set_floats(memory: &Memory, value: f32) -> Result {
+pub(crate) fn set_floats(memory: &Memory, value: f32) -> Result {
     host_write(memory, 0, bytemuck::cast_slice(&[value; LEN / 4]))
 }
 
 #[track_caller]
-fn assert_floats(memory: &Memory, value: f32, what: &str) -> Result {
+pub(crate) fn assert_floats(memory: &Memory, value: f32, what: &str) -> Result {
     let bytes = host_read(memory, 0, LEN)?;
     let wrong = bytes.chunks(4).filter(|bytes| **bytes != value.to_ne_bytes()).count();
     assert_eq!(wrong, 0, "wrong values of {}: {what}", LEN / 4);
@@ -45,10 +47,10 @@ fn assert_floats(memory: &Memory, value: f32, what: &str) -> Result {
 #[test]
 fn kernels_are_ordered_with_the_copies_of_other_streams() -> Result {
     let mut setup = Setup::new()?;
-    let kernel = vector_add(&setup)?;
+    let kernel = vector_add(&setup.context)?;
     let [first, second, _] = setup.streams.clone();
-    let (mut a, b, mut sum) = (floats(&setup, 1.0)?, floats(&setup, 2.0)?, floats(&setup, 0.0)?);
-    let hundred = floats(&setup, 100.0)?;
+    let (mut a, b, mut sum) = (floats(&setup.gpu, 1.0)?, floats(&setup.gpu, 2.0)?, floats(&setup.gpu, 0.0)?);
+    let hundred = floats(&setup.gpu, 100.0)?;
 
     let gate = hold(&first)?;
     first.memcpy_dtod::<u8, _, _>(&hundred, &mut a)?;
@@ -79,10 +81,10 @@ fn kernels_are_ordered_with_the_copies_of_other_streams() -> Result {
 #[test]
 fn a_kernel_does_not_overtake_the_reads_of_two_kernels() -> Result {
     let setup = Setup::new()?;
-    let kernel = vector_add(&setup)?;
+    let kernel = vector_add(&setup.context)?;
     let [first, second, third] = setup.streams.clone();
-    let (mut a, b) = (floats(&setup, 1.0)?, floats(&setup, 2.0)?);
-    let (mut one, mut other) = (floats(&setup, 0.0)?, floats(&setup, 0.0)?);
+    let (mut a, b) = (floats(&setup.gpu, 1.0)?, floats(&setup.gpu, 2.0)?);
+    let (mut one, mut other) = (floats(&setup.gpu, 0.0)?, floats(&setup.gpu, 0.0)?);
     let gate = hold(&first)?;
     add(&first, &kernel, &a, &b, &mut one)?;
     add(&second, &kernel, &a, &b, &mut other)?;
@@ -95,9 +97,9 @@ fn a_kernel_does_not_overtake_the_reads_of_two_kernels() -> Result {
 #[test]
 fn bound_memory_is_not_released_while_a_kernel_on_another_stream_uses_it() -> Result {
     let setup = Setup::new()?;
-    let kernel = vector_add(&setup)?;
+    let kernel = vector_add(&setup.context)?;
     let [bound, other, _] = setup.streams.clone();
-    let (a, b, mut sum) = (floats(&setup, 1.0)?, floats(&setup, 2.0)?, floats(&setup, 0.0)?);
+    let (a, b, mut sum) = (floats(&setup.gpu, 1.0)?, floats(&setup.gpu, 2.0)?, floats(&setup.gpu, 0.0)?);
     a.bind_stream(&bound)?;
     let gate = hold(&other)?;
     add(&other, &kernel, &a, &b, &mut sum)?;

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod cudarc;
+mod hostile;
 mod kernels;
 mod order;
 mod release;

@@ -41,7 +41,7 @@ impl Slice for PoolMemory {
 /// Three streams of one context, and memory to copy from and to.
 pub(crate) struct Setup {
     pub(crate) streams: [Arc<CudaStream>; 3],
-    ones: Memory,
+    pub(crate) ones: Memory,
     pub(crate) seen: Memory,
     pub(crate) gpu: Vkgdr,
     pub(crate) context: Arc<CudaContext>,
@@ -59,7 +59,7 @@ impl Setup {
 }
 
 /// Memory with one value in all bytes.
-fn filled(gpu: &Vkgdr, value: u8) -> Result<Memory> {
+pub(crate) fn filled(gpu: &Vkgdr, value: u8) -> Result<Memory> {
     let memory = Memory::allocate(gpu, LEN, MemoryKind::Mapped)?;
     host_write(&memory, 0, &[value; LEN])?;
     Ok(memory)
@@ -84,7 +84,7 @@ pub(crate) fn finish(setup: &Setup, last: &CudaStream, gate: Gate) -> Result {
 
 /// Fails unless all bytes have the value.
 #[track_caller]
-fn assert_all(memory: &Region, value: u8, what: &str) -> Result {
+pub(crate) fn assert_all(memory: &Region, value: u8, what: &str) -> Result {
     let wrong = host_read(memory, 0, LEN)?.iter().filter(|byte| **byte != value).count();
     assert_eq!(wrong, 0, "wrong bytes of {LEN}: {what}");
     Ok(())
