@@ -2,8 +2,8 @@
 #
 # Variables: FILE (demo), BUNDLE (gpu-bundle), PREFIX, LIBDIR and DESTDIR (install, uninstall, install-sim and
 # uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench.rs), MINUTES (soak), SECONDS (fuzz,
-# reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment: CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run), PYTHON, the
-# interpreter, and INSTALL_RUST=1.
+# reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment:
+# CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
 
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
