@@ -1,10 +1,11 @@
-//! A reference count, a try-lock and a lazy box, of which loom checks every interleaving; and a single flight.
+//! A reference count, a try-lock and a lazy box, of which loom checks every interleaving; a single flight; and cells whose
+//! making may fail.
 #![expect(unsafe_code, reason = "reaches a value by one thread at a time")]
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -181,6 +182,16 @@ impl<T> Drop for LazyBox<T> {
     fn drop(&mut self) {
         drop(self.take());
     }
+}
+
+/// The value of a cell, made by `make` if there is none. Of several that threads make at once, the first stays; the others are
+/// dropped.
+pub(crate) fn get_or_try_init<T, E>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
 }
 
 /// Lets one thread do what several need, while the others wait for it.

@@ -136,17 +136,19 @@ impl Region {
     /// Records uses without events that one on `stream` must not overtake; on another context's or an unknown one if that is
     /// none. None where the driver refuses.
     fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
-        let _turn = binding.begin_recording();
-        if let Some(access) = binding.change(|binding| binding.take_unrecorded(stream, access)) {
+        let Some(earlier) = binding.change(|binding| binding.unrecorded_before(stream, access)) else {
+            return Some(());
+        };
+        let order = self.order(binding)?;
+        if let Some(access) = earlier.legacy {
             // SAFETY: the default stream lives as long as its context.
-            unsafe { self.order(binding)?.record_earlier(ptr::null_mut(), access) }.ok()?;
+            unsafe { order.record_earlier(ptr::null_mut(), access) }.ok()?;
         }
-        // Keeps the stream, which another thread may unbind.
-        let earlier = binding.change(|binding| binding.take_earlier_holder(stream));
-        if let Some(bound) = earlier.as_ref().and_then(Binding::stream) {
+        if let Some(bound) = earlier.holder.as_ref().and_then(Binding::stream) {
             // SAFETY: live by the reference, or by the contract of a raw binding.
-            unsafe { self.order(binding)?.record_earlier(bound, Access::Write) }.ok()?;
+            unsafe { order.record_earlier(bound, Access::Write) }.ok()?;
         }
+        binding.change(|binding| binding.forget_recorded(&earlier));
         Some(())
     }
 

@@ -14,7 +14,7 @@ use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 use crate::stream::binding::{Binding, BoundStream, DropPolicy};
 use crate::stream::order::{StreamOrder, is_legacy};
-use crate::sync::{Flight, LazyBox, SingleFlight};
+use crate::sync::{LazyBox, get_or_try_init};
 use crate::{Error, Result, StreamRef};
 
 /// A [`Binding`] shared between threads, and the order of uses through cudarc.
@@ -23,8 +23,6 @@ pub(crate) struct SharedBinding {
     binding: Lock<Binding>,
     default_stream: OnceLock<Arc<DefaultStream>>,
     order: OnceLock<StreamOrder>,
-    /// Taken by the thread that records uses which had no event yet, while others wait.
-    recording: SingleFlight,
 }
 
 impl SharedBinding {
@@ -41,6 +39,7 @@ impl SharedBinding {
     fn into_inner(self) -> Binding {
         let Self { binding, order, .. } = self;
         let mut binding = binding.into_inner();
+        drop(binding.end());
         if binding.policy() == DropPolicy::WaitForStream
             && let (Some(order), Some(stream)) = (order.get(), binding.stream())
         {
@@ -112,13 +111,7 @@ impl SharedBinding {
 
     /// The order of uses through cudarc, made by `make` if need be.
     pub(crate) fn order(&self, make: impl FnOnce() -> Option<StreamOrder>) -> Option<&StreamOrder> {
-        match self.order.get() {
-            Some(order) => Some(order),
-            None => {
-                let made = make()?;
-                Some(self.order.get_or_init(|| made))
-            }
-        }
+        get_or_try_init(&self.order, || make().ok_or(())).ok()
     }
 
     /// The default stream of the context, made by `make` if need be.
@@ -126,13 +119,7 @@ impl SharedBinding {
         &self,
         make: impl FnOnce() -> std::result::Result<Arc<DefaultStream>, E>,
     ) -> std::result::Result<&Arc<DefaultStream>, E> {
-        match self.default_stream.get() {
-            Some(stream) => Ok(stream),
-            None => {
-                let made = make()?;
-                Ok(self.default_stream.get_or_init(|| made))
-            }
-        }
+        get_or_try_init(&self.default_stream, make)
     }
 
     /// Waits for the other contexts that were recorded to read the memory.
@@ -141,11 +128,6 @@ impl SharedBinding {
         readers.iter().try_for_each(|(reader, _)| reader.finish())?;
         self.lock().remove_readers(&readers);
         Ok(())
-    }
-
-    /// Begins taking uses without an event and recording them, so that no other thread passes between.
-    pub(crate) fn begin_recording(&self) -> Flight<'_> {
-        self.recording.begin()
     }
 
     fn lock(&self) -> LockGuard<'_, Binding> {

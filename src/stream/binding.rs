@@ -59,6 +59,16 @@ fn is_same_stream(one: CUstream, other: CUstream) -> bool {
     number(one) == number(other)
 }
 
+/// Uses that no event follows yet.
+#[derive(Debug)]
+pub(crate) struct Unrecorded {
+    /// Those of the legacy default stream.
+    pub(crate) legacy: Option<Access>,
+    uses: u64,
+    /// A reference to the stream that may still use the memory for an earlier holder.
+    pub(crate) holder: Option<Binding>,
+}
+
 /// The bound stream, and uses of the memory on other streams.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Binding {
@@ -71,6 +81,8 @@ pub(crate) struct Binding {
     immediate: bool,
     /// Uses of the legacy default stream that no event follows yet.
     unrecorded: Option<Access>,
+    /// The number of times that such a use was recorded here.
+    unrecorded_uses: u64,
     /// Whether a pool lent the memory again while the stream that it is bound to next may still use it.
     reused: bool,
     /// That stream, once it is bound.
@@ -163,7 +175,7 @@ impl Binding {
             return Self::default();
         }
         // It has finished with the memory of an earlier holder, too.
-        self.earlier_holder = None;
+        self.earlier_holder.take_if(|earlier| finished.is_some_and(|finished| is_same_stream(finished, earlier.raw())));
         Self::of(self.stream.take())
     }
 
@@ -214,22 +226,40 @@ impl Binding {
     /// Records that the legacy default stream is about to use the memory, and that no event will follow.
     pub(crate) fn record_without_event(&mut self, access: Access) {
         self.unrecorded = self.unrecorded.max(Some(access));
+        self.unrecorded_uses += 1;
     }
 
-    /// Takes the uses of the legacy default stream without an event that a use on `stream` must not overtake; on another
-    /// context's stream if that is none. The caller records them.
-    pub(crate) fn take_unrecorded(&mut self, stream: Option<CUstream>, access: Access) -> Option<Access> {
-        if stream.is_some_and(is_legacy) {
+    /// The uses without an event that one on `stream`, or on another context's or an unknown one if that is none, must not
+    /// overtake. The caller records them, and then passes them to [`forget_recorded`](Self::forget_recorded): until then every
+    /// thread finds them.
+    pub(crate) fn unrecorded_before(&self, stream: Option<CUstream>, access: Access) -> Option<Unrecorded> {
+        let on_legacy = stream.is_some_and(is_legacy);
+        let legacy = self.unrecorded.filter(|earlier| earlier.conflicts_with(access) && !on_legacy);
+        let is_other = |earlier: &&BoundStream| !stream.is_some_and(|stream| is_same_stream(stream, earlier.raw()));
+        let holder = self.earlier_holder.as_ref().filter(is_other);
+        if legacy.is_none() && holder.is_none() {
             return None;
         }
-        self.unrecorded.take_if(|earlier| earlier.conflicts_with(access))
+        Some(Unrecorded {
+            legacy,
+            uses: self.unrecorded_uses,
+            holder: holder.map(|stream| Self::of(Some(stream.clone()))),
+        })
     }
 
-    /// Takes the stream that may still use the memory for an earlier holder, unless it is `stream`. The caller records that
-    /// use.
-    pub(crate) fn take_earlier_holder(&mut self, stream: Option<CUstream>) -> Option<Self> {
-        let is_other = |earlier: &mut BoundStream| !stream.is_some_and(|stream| is_same_stream(stream, earlier.raw()));
-        self.earlier_holder.take_if(is_other).map(|earlier| Self::of(Some(earlier)))
+    /// Forgets the earlier holder, when the memory is free. Returns what keeps its stream alive.
+    pub(crate) fn end(&mut self) -> Self {
+        Self::of(self.earlier_holder.take())
+    }
+
+    /// Forgets uses that were recorded, unless there have been more.
+    pub(crate) fn forget_recorded(&mut self, recorded: &Unrecorded) {
+        if recorded.legacy.is_some() && recorded.uses == self.unrecorded_uses {
+            self.unrecorded = None;
+        }
+        if recorded.holder.is_some() {
+            self.earlier_holder = None;
+        }
     }
 
     /// The other contexts whose work the release waits for besides that of the memory's.
@@ -272,15 +302,15 @@ impl Binding {
 
 impl Drop for Binding {
     fn drop(&mut self) {
-        if process::is_forked() {
-            // The stream is the parent's.
-            let _ = ManuallyDrop::new(self.stream.take());
-        }
-        // Dropping the last reference destroys the stream, for which cudarc makes the stream's context current.
-        if let Some(BoundStream::Shared(stream)) = self.stream.take()
-            && let Some(last) = Arc::into_inner(stream)
-        {
-            keeping_current(|| drop(last));
+        for stream in [self.stream.take(), self.earlier_holder.take()].into_iter().flatten() {
+            let BoundStream::Shared(stream) = stream else { continue };
+            if process::is_forked() {
+                // The stream is the parent's.
+                let _ = ManuallyDrop::new(stream);
+            } else if let Some(last) = Arc::into_inner(stream) {
+                // This destroys the stream, for which cudarc makes the stream's context current.
+                keeping_current(|| drop(last));
+            }
         }
     }
 }

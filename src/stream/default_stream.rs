@@ -17,7 +17,7 @@ use crate::lock::Lock;
 /// One for each context while there is memory that uses it.
 #[derive(Debug)]
 pub(crate) struct DefaultStream {
-    lent: Borrowed,
+    public: Borrowed,
     private: Borrowed,
 }
 
@@ -58,12 +58,12 @@ impl DefaultStream {
 
     /// The context must be current.
     fn wrap(context: Context, device: i32) -> Result<Self, DriverError> {
-        Ok(Self { lent: Borrowed::new(context, device)?, private: Borrowed::new(context, device)? })
+        Ok(Self { public: Borrowed::new(context, device)?, private: Borrowed::new(context, device)? })
     }
 
     /// For the users of this crate.
     pub(crate) fn stream(&self) -> &Arc<CudaStream> {
-        &self.lent.0
+        &self.public.0
     }
 
     /// Of a `CudaContext` that nobody makes streams with, so that cudarc orders nothing by itself.

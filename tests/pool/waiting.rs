@@ -73,6 +73,20 @@ fn collect_releases_the_streams_of_free_chunks() -> Result {
 }
 
 #[test]
+fn collect_releases_the_stream_of_a_chunk_that_was_lent_again_on_it() -> Result {
+    let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
+    let (_primary, context, gpu, pool) = open(BLOCK)?;
+    let before = streams(simcuda);
+    let (stream, address) = request(&context, &pool)?;
+    let again = pool.allocate_on(LEN, &stream)?;
+    assert_eq!(again.device_ptr(), address);
+    drop((again, stream));
+    gpu.collect();
+    assert_eq!(streams(simcuda), before);
+    Ok(())
+}
+
+#[test]
 fn trim_releases_the_streams_of_free_chunks() -> Result {
     let Some(simcuda) = simcuda() else { return skip("only the simulated driver counts streams") };
     let (_primary, context, _gpu, pool) = open(BLOCK)?;

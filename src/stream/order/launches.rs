@@ -15,6 +15,7 @@ use super::{Access, Recording, StreamOrder, User, is_complete};
 use crate::Result;
 use crate::driver::cuda::cuda;
 use crate::driver::owned_stream::OwnedStream;
+use crate::sync::get_or_try_init;
 
 impl StreamOrder {
     /// The argument of a launch that reads a region, `len` bytes at `pointer`. The launch waits for earlier writes.
@@ -97,13 +98,7 @@ impl StreamOrder {
 
     /// Records `target` after all `events`. The context must be current.
     fn join(&self, events: &[&CudaEvent], target: &CudaEvent) -> Result<()> {
-        let side = match self.side.get() {
-            Some(side) => side,
-            None => {
-                let made = OwnedStream::new()?;
-                self.side.get_or_init(|| made)
-            }
-        };
+        let side = get_or_try_init(&self.side, OwnedStream::new)?;
         for event in events {
             // SAFETY: events live as long as the order.
             unsafe { side.wait(event.cu_event()) }?;
