@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::Result;
-use crate::driver::context::{Context, Entered};
+use crate::driver::context::Context;
 use crate::driver::fill_pattern::FillPattern;
 use crate::driver::process;
 use crate::lock::Lock;
@@ -175,7 +175,7 @@ impl CopyEngines {
     /// for each copy: the driver would crash on a stream of the earlier one.
     fn engine(&self, context: Context) -> Result<Arc<Lock<ContextEngine>>> {
         if !Self::keeps_engine(context) {
-            return Ok(Arc::new(Lock::new(ContextEngine::new()?)));
+            return Ok(Arc::new(Lock::new(ContextEngine::new(context)?)));
         }
         let find = |engines: &[Shared]| engines.iter().find(|shared| shared.context == context).cloned();
         if let Some(found) = find(&self.engines.lock()) {
@@ -184,7 +184,7 @@ impl CopyEngines {
         // A new context is the time to free the engines of destroyed ones.
         self.collect();
         // Made, and dropped, without the lock: a driver may log, and the logger copy.
-        let made = Shared { context, engine: Arc::new(Lock::new(ContextEngine::new()?)) };
+        let made = Shared { context, engine: Arc::new(Lock::new(ContextEngine::new(context)?)) };
         let mut engines = self.engines.lock();
         // Another thread may have added one meanwhile.
         let kept = find(&engines).unwrap_or_else(|| {
@@ -210,8 +210,8 @@ impl CopyEngines {
 }
 
 impl Shared {
-    /// Whether the context, and CUDA's part of the engine with it, has been destroyed.
+    /// Whether the context, and CUDA's part of the engine with it, is known to have been destroyed.
     fn is_orphaned(&self) -> bool {
-        matches!(self.context.try_enter(), Ok(Entered::Destroyed(_)))
+        self.context.is_destroyed()
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod contexts;
 mod cycles;
+mod destroyed;
 mod export;
 mod map;
 mod memory;
