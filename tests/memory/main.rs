@@ -11,3 +11,4 @@ mod raw;
 mod region;
 mod reset;
 mod sharing;
+mod trace;
