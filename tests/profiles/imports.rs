@@ -150,16 +150,16 @@ fn the_hosts_view_of_imported_memory_is_registered_as_io_memory_only() -> Result
         for memory_type in [SYSTEM, VIDEO] {
             let memory = raw.allocate_to_export(memory_type, SIZE, NO_BUFFER)?;
             let _imported = Imported::new(raw.export(memory)?, SIZE, false).map_err(|code| format!("{code:?}"))?;
-            let host = raw.map(memory, 0, vk::WHOLE_SIZE)?;
+            let host = raw.map(memory, 0, vk::WHOLE_SIZE)?.wrapping_add(PAGE).cast();
             let register = |flags: u32| {
-                // SAFETY: a page of the mapping, in the middle of it.
-                unsafe { sys::cuMemHostRegister_v2(host.add(PAGE).cast(), PAGE, flags) }
+                // SAFETY: the second page of the mapping.
+                unsafe { sys::cuMemHostRegister_v2(host, PAGE, flags) }
             };
             assert_eq!(register(0), CUresult::CUDA_ERROR_INVALID_VALUE, "of type {memory_type}");
             assert_eq!(register(sys::CU_MEMHOSTREGISTER_DEVICEMAP), CUresult::CUDA_ERROR_INVALID_VALUE);
             assert_eq!(register(sys::CU_MEMHOSTREGISTER_IOMEMORY), CUresult::CUDA_SUCCESS);
             // SAFETY: just registered.
-            unsafe { sys::cuMemHostUnregister(host.add(PAGE).cast()) }.result()?;
+            unsafe { sys::cuMemHostUnregister(host) }.result()?;
         }
         Ok(())
     })
