@@ -10,3 +10,4 @@ mod raw;
 mod region;
 mod reset;
 mod sharing;
+mod trace;

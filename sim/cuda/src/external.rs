@@ -54,6 +54,8 @@ pub(crate) fn release_all_of(owner: Owner) {
 fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
     out.required()?;
     let description = description.get()?;
+    let ExternalHandle { kind, size, flags, .. } = description;
+    simtrace::arguments(format_args!("type={kind} size={size} flags={flags}"));
     let context = context::usable()?;
     match description.kind {
         OPAQUE_FD => {}
@@ -90,6 +92,8 @@ fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Result<bool, Code>
 fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -> Outcome {
     out.required()?;
     let description = description.get()?;
+    let ExternalBuffer { offset, size, flags, .. } = description;
+    simtrace::arguments(format_args!("offset={offset} size={size} flags={flags}"));
     let context = context::usable()?;
     let import = lock(&EXTERNALS).get(&memory).map(|external| Arc::clone(&external.import)).ok_or(INVALID_HANDLE)?;
     let offset = usize::try_from(description.offset).map_err(|_| INVALID_VALUE)?;

@@ -27,6 +27,7 @@
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
+//! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
 //! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
 //! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default 13000 |
