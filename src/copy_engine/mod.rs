@@ -29,7 +29,7 @@ pub(crate) struct CopyEngines {
     counters: Counters,
     /// None until the first calibration.
     measured: Lock<Option<CopyThresholds>>,
-    /// Made on first use.
+    /// Made on purpose: by [`prepare`](Self::prepare), or a copy that only an engine makes.
     engines: Lock<Vec<Shared>>,
 }
 
@@ -166,15 +166,25 @@ impl CopyEngines {
         result.map_err(failed)
     }
 
-    /// Whether the engine of a context is kept for further copies.
-    pub(crate) const fn keeps_engine(context: Context) -> bool {
-        context.has_unique_id()
+    /// Makes the engine of a context, if there is none. Nothing where engines are not kept, see [`engine`](Self::engine).
+    pub(crate) fn prepare(&self, context: Context) -> Result<()> {
+        process::check()?;
+        if !context.has_unique_id() || self.is_prepared(context) {
+            return Ok(());
+        }
+        context.run(|| self.engine(context).map(drop))
+    }
+
+    /// Whether the context has an engine. False in a forked child.
+    pub(crate) fn is_prepared(&self, context: Context) -> bool {
+        // A thread that a forked child does not have may hold the lock.
+        !process::is_forked() && self.engines.lock().iter().any(|shared| shared.context == context)
     }
 
     /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine
     /// for each copy: the driver would crash on a stream of the earlier one.
     fn engine(&self, context: Context) -> Result<Arc<Lock<ContextEngine>>> {
-        if !Self::keeps_engine(context) {
+        if !context.has_unique_id() {
             return Ok(Arc::new(Lock::new(ContextEngine::new(context)?)));
         }
         let find = |engines: &[Shared]| engines.iter().find(|shared| shared.context == context).cloned();

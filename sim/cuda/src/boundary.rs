@@ -36,6 +36,7 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
     if site.policy() == Policy::Missing && site.first_time() {
         say_missing(site);
     }
+    control::behind_kernels::wait(site);
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(code)) => code,
