@@ -10,6 +10,7 @@ mod kinds;
 mod non_coherent;
 mod raw;
 mod rules;
+mod sharing;
 
 use support::{Result, child, profile};
 
