@@ -189,3 +189,23 @@ fn receive_message(socket: BorrowedFd<'_>, framing: Framing) -> Result<([u8; LEN
 fn truncated(received: usize) -> Error {
     Refusal::Truncated { received, expected: LEN }.into()
 }
+
+/// The pure parts of the receiver, for the fuzz target: cargo-fuzz sets this configuration.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::message::{LEN, Message};
+    use crate::driver::control_data::descriptors;
+
+    /// The bytes of the message that bytes are.
+    #[must_use]
+    pub fn parse(bytes: &[u8; LEN]) -> Option<[u8; LEN]> {
+        Message::decode(bytes).ok().map(|message| message.encode())
+    }
+
+    /// The number of descriptors in control data.
+    #[must_use]
+    pub fn count_descriptors(control: &[u8]) -> usize {
+        descriptors(control).len()
+    }
+}
