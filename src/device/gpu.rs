@@ -13,11 +13,12 @@ use cudarc::driver::sys::CUdevice;
 use super::deferred_frees::DeferredFrees;
 use super::facts::MemoryTypeInfo;
 use super::memory_type::{self, MemoryType};
+use super::startup::{self, Found};
 use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
-use crate::driver::vulkan::{Device, Instance, PhysicalDevice};
-use crate::error::Uuid;
+use crate::driver::vulkan::Device;
 use crate::lock::Lock;
+use crate::report::report;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 
 /// A GPU that CUDA and Vulkan both know.
@@ -62,25 +63,25 @@ impl Gpu {
         if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid == uuid) {
             return Ok(gpu);
         }
-        let gpu: &'static Self = Box::leak(Box::new(Self::create(device, uuid)?));
+        let (gpu, note) = Self::create(device, uuid)?;
+        let gpu: &'static Self = Box::leak(Box::new(gpu));
         gpus.push(gpu);
+        drop(gpus);
+        if let Some(note) = note {
+            report!(Info, "{note}");
+        }
         Ok(gpu)
     }
 
-    fn create(device: CUdevice, uuid: [u8; 16]) -> Result<Self> {
+    /// The GPU, and a line for the log.
+    fn create(device: CUdevice, uuid: [u8; 16]) -> Result<(Self, Option<String>)> {
         let name = cuda()?.device_name(device)?;
-        let instance = Instance::get()?;
-        let mut devices = instance.physical_devices()?;
-        // A driver that does not report a UUID leaves zeroes, which must not match each other.
-        let matching = devices.iter().position(|d| d.uuid == uuid && uuid != [0; 16]);
-        let Some(matching) = matching else {
-            return Err(Error::NoMatchingDevice { device, uuid, found: describe(&devices) });
-        };
-        let vulkan = instance.create_device(devices.swap_remove(matching))?;
+        let Found { instance, physical, note } = startup::find(device, uuid, &name)?;
+        let vulkan = instance.create_device(physical)?;
         let memory = instance.memory_properties(&vulkan.physical);
         let (deferred_frees, live_allocations) = (DeferredFrees::default(), AtomicU32::new(0));
         let (copy_engines, pools) = (CopyEngines::default(), Lock::default());
-        Ok(Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines, pools })
+        Ok((Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines, pools }, note))
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
@@ -158,17 +159,4 @@ impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
-}
-
-/// The devices that Vulkan lists, for an error.
-fn describe(devices: &[PhysicalDevice]) -> String {
-    if devices.is_empty() {
-        return "Vulkan has no device at all; is NVIDIA's Vulkan driver installed?".to_owned();
-    }
-    let list: Vec<_> = devices.iter().map(|d| format!("{} ({})", d.name, Uuid(d.uuid))).collect();
-    format!(
-        "Vulkan has {}; is NVIDIA's Vulkan driver installed (in a container: NVIDIA_DRIVER_CAPABILITIES=all)? \
-         MIG slices have no Vulkan device",
-        list.join(", ")
-    )
 }

@@ -1,13 +1,16 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
-//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`memory_type`] chooses
-//! the memory type of each kind; [`facts`] queries the GPU and its driver.
+//! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`startup`] finds its Vulkan
+//! device, and [`diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind; [`facts`]
+//! queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
 pub(crate) mod deferred_frees;
+mod diagnosis;
 mod facts;
 pub(crate) mod gpu;
 mod memory_type;
+mod startup;
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +64,7 @@ impl Vkgdr {
     ///
     /// When a driver is missing ([`Error::Library`], [`Error::Symbol`], [`Error::Extension`]) or returns an error
     /// (`CUDA_ERROR_INVALID_DEVICE` for a number without a device), when Vulkan does not know the GPU
-    /// ([`Error::NoMatchingDevice`]), when [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory
+    /// ([`Error::NoVulkan`]), when [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory
     /// ([`Error::NoSuitableMemoryType`]), for unknown flags, and in a forked process ([`Error::Forked`]).
     ///
     /// # Examples

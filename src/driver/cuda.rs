@@ -18,7 +18,7 @@ use cudarc::driver::sys::{
 
 use libloading::Library;
 
-use super::process;
+use super::{library, process};
 use crate::error::CudaCode;
 use crate::lock::Lock;
 use crate::{Error, Result};
@@ -153,17 +153,10 @@ fn library() -> Result<&'static Library> {
     if let Some(library) = *loaded {
         return Ok(library);
     }
-    // SAFETY: loading libcuda runs its initialisers, as the caller requested.
-    let library = unsafe { Library::new(LIBRARY) }
-        .map_err(|error| Error::Library { library: LIBRARY, reason: reason(&error) })?;
+    let library = library::load(LIBRARY).map_err(|reason| Error::Library { library: LIBRARY, reason })?;
     // Vulkan is always loaded after CUDA, so that this covers both.
     process::watch_forks()?;
-    Ok(*loaded.insert(Box::leak(Box::new(library))))
-}
-
-/// The dynamic loader's message.
-fn reason(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+    Ok(*loaded.insert(library))
 }
 
 impl Cuda {

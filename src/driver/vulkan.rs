@@ -1,5 +1,9 @@
-//! Vulkan: one instance for the process, its devices, and the memory calls of a device.
+//! Vulkan: the process's instances, their devices, and the memory calls of a device.
+//!
+//! The loader's instance is the first choice; [`icd`] is the way to NVIDIA's driver where the loader does not find it.
 #![expect(unsafe_code, reason = "foreign function calls")]
+
+pub(crate) mod icd;
 
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -28,11 +32,11 @@ impl<T> Named<T> for std::result::Result<T, vk::Result> {
     }
 }
 
-/// The process-wide Vulkan instance. It is never destroyed: NVIDIA's libraries exhaust static TLS space when they are
+/// A process-wide Vulkan instance. It is never destroyed: NVIDIA's libraries exhaust static TLS space when they are
 /// loaded and unloaded repeatedly.
 pub(crate) struct Instance {
     raw: ash::Instance,
-    /// Keeps the loader's library open.
+    /// Keeps the library open.
     _entry: ash::Entry,
 }
 
@@ -56,23 +60,37 @@ pub(crate) struct HeapBudget {
 }
 
 impl Instance {
-    /// The instance, created at the first call. A failure is not remembered.
+    /// The instance of the Vulkan loader, created at the first call. A failure is not remembered.
     pub(crate) fn get() -> Result<&'static Self> {
-        process::check()?;
         static INSTANCE: Lock<Option<&'static Instance>> = Lock::new(None);
-        let mut instance = INSTANCE.lock();
+        Self::once(&INSTANCE, || {
+            // SAFETY: loading the Vulkan loader runs its initialisers, as the caller requested.
+            unsafe { ash::Entry::load() }
+                .map_err(|error| Error::Library { library: LIBRARY, reason: error.to_string() })
+        })
+    }
+
+    /// An instance of NVIDIA's headless driver, without the loader: see [`icd`].
+    pub(crate) fn headless() -> Result<&'static Self> {
+        static INSTANCE: Lock<Option<&'static Instance>> = Lock::new(None);
+        Self::once(&INSTANCE, icd::entry)
+    }
+
+    fn once(
+        instance: &Lock<Option<&'static Self>>,
+        load: impl FnOnce() -> Result<ash::Entry>,
+    ) -> Result<&'static Self> {
+        process::check()?;
+        let mut instance = instance.lock();
         if let Some(instance) = *instance {
             return Ok(instance);
         }
-        let created: &'static Self = Box::leak(Box::new(Self::create()?));
+        let created: &'static Self = Box::leak(Box::new(Self::create(load()?)?));
         *instance = Some(created);
         Ok(created)
     }
 
-    fn create() -> Result<Self> {
-        // SAFETY: loading the Vulkan loader runs its initialisers, as the caller requested.
-        let entry = unsafe { ash::Entry::load() }
-            .map_err(|error| Error::Library { library: LIBRARY, reason: error.to_string() })?;
+    fn create(entry: ash::Entry) -> Result<Self> {
         let application =
             vk::ApplicationInfo::default().application_name(c"vkgdr").engine_name(c"vkgdr").api_version(API_VERSION);
         let info = vk::InstanceCreateInfo::default().application_info(&application);

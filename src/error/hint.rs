@@ -46,22 +46,12 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
     }
 }
 
-/// The remedy when Vulkan has no driver for the GPU.
-macro_rules! install_vulkan_driver {
-    () => {
-        "install NVIDIA's (nvidia_icd.json), name it in VK_DRIVER_FILES, \
-         or in a container set NVIDIA_DRIVER_CAPABILITIES=all"
-    };
-}
-
 /// For a Vulkan call that failed.
 pub(super) fn vulkan(operation: &str, code: vk::Result) -> Option<&'static str> {
     match (operation, code) {
-        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => {
-            Some(concat!("no Vulkan driver was found; ", install_vulkan_driver!()))
-        }
+        ("vkCreateInstance", vk::Result::ERROR_INCOMPATIBLE_DRIVER) => Some("the loader found no Vulkan driver"),
         ("vkEnumeratePhysicalDevices", vk::Result::ERROR_INITIALIZATION_FAILED) => {
-            Some(concat!("no Vulkan driver found a device; ", install_vulkan_driver!()))
+            Some("no Vulkan driver found a device")
         }
         ("vkGetMemoryFdKHR", vk::Result::ERROR_TOO_MANY_OBJECTS | vk::Result::ERROR_INVALID_EXTERNAL_HANDLE) => {
             Some(OPEN_FILES)

@@ -96,6 +96,14 @@ pub enum Error {
         /// The Vulkan devices that were found, as text.
         found: String,
     },
+    /// Vulkan does not know the GPU.
+    #[error("{error}; {cause}")]
+    NoVulkan {
+        /// The Vulkan loader's error: [`Error::Library`], [`Error::Vulkan`] or [`Error::NoMatchingDevice`].
+        error: Box<Error>,
+        /// The most probable cause by what was found on the system, with its remedy.
+        cause: String,
+    },
     /// The GPU has no memory type for a kind of memory.
     #[error(
         "Vulkan device does not provide a suitable memory type: {device} has no {kind} memory ({wanted}){}",
@@ -240,6 +248,7 @@ impl Error {
     #[must_use]
     pub const fn vulkan_code(&self) -> Option<i32> {
         match self {
+            Self::NoVulkan { error, .. } => (**error).vulkan_code(),
             Self::Vulkan { code, .. } | Self::Allocation { code, .. } => Some(code.as_raw()),
             _ => None,
         }

@@ -12,3 +12,4 @@ mod raw;
 mod region;
 mod reset;
 mod sharing;
+mod trace;

@@ -21,6 +21,8 @@ const OPEN: &str = "open";
 const OPEN_WITH_OTHER_ICD: &str = "open with another ICD";
 /// The child: opens, allocates and frees.
 const USE: &str = "use";
+/// Like `USE`, with the change of `OPEN_WITH_OTHER_ICD`.
+const USE_WITH_OTHER_ICD: &str = "use with another ICD";
 const OTHER_ICD: &str = "VKGDR_TEST_VK_DRIVER_FILES";
 
 /// Carries out the child's role, if this process is a child.
@@ -29,16 +31,25 @@ fn is_child() -> Result<bool> {
         None => return Ok(false),
         Some(OPEN) => open(),
         Some(OPEN_WITH_OTHER_ICD) => {
-            support::driver::initialise();
-            let icd = std::env::var_os(OTHER_ICD).ok_or("the variable with the other ICD is not set")?;
-            // SAFETY: no other thread runs: this child has one test, and CUDA has started no thread yet.
-            unsafe { std::env::set_var("VK_DRIVER_FILES", icd) };
+            change_icd()?;
             open();
         }
         Some(USE) => use_once()?,
+        Some(USE_WITH_OTHER_ICD) => {
+            change_icd()?;
+            use_once()?;
+        }
         Some(other) => panic!("no role {other:?}"),
     }
     Ok(true)
+}
+
+fn change_icd() -> Result {
+    support::driver::initialise();
+    let icd = std::env::var_os(OTHER_ICD).ok_or("the variable with the other ICD is not set")?;
+    // SAFETY: no other thread runs: this child has one test, and CUDA has started no thread yet.
+    unsafe { std::env::set_var("VK_DRIVER_FILES", icd) };
+    Ok(())
 }
 
 fn open() {

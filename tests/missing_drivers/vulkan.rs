@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::folder::{Folder, simulator};
-use crate::{OPEN, OPEN_WITH_OTHER_ICD, OTHER_ICD, Result, child, is_child, refused};
+use crate::{OPEN, OPEN_WITH_OTHER_ICD, OTHER_ICD, Result, USE_WITH_OTHER_ICD, child, is_child, refused};
 
 const LOADER: &str = "libvulkan.so.1";
 /// A unique name of the same length.
 const OTHER_LOADER: &str = "libvulkan.so.x";
+/// A manifest that does not exist.
+const NO_ICD: &str = "/nonexistent/icd.json";
 const EXTENSION: &str = "VK_KHR_external_memory_fd";
 
 fn simulated() -> bool {
@@ -36,6 +38,18 @@ fn loader() -> Result<Option<PathBuf>> {
     mapped_file("/libvulkan.so")
 }
 
+/// The library that lavapipe's manifest names, and its file.
+fn lavapipe<'a>(manifest: &str, text: &'a str) -> Option<(&'a str, PathBuf)> {
+    let library = text.split('"').find(|word| word.ends_with(".so"))?;
+    let beside = Path::new(manifest).with_file_name(library);
+    let system = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(library);
+    let found = [PathBuf::from(library), beside, system].into_iter().find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: {library} was not found");
+    }
+    found.map(|file| (library, file))
+}
+
 /// The manifest of a copy of lavapipe with replaced bytes; none if lavapipe is not the only driver.
 fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Option<PathBuf>> {
     let manifest = std::env::var("VK_DRIVER_FILES").ok().filter(|files| files.contains("lvp") && !files.contains(':'));
@@ -44,24 +58,21 @@ fn patched_lavapipe(folder: &Folder, changes: &[(&[u8], &[u8])]) -> Result<Optio
         return Ok(None);
     };
     let text = fs::read_to_string(&manifest)?;
-    let library = text.split('"').find(|word| word.ends_with(".so")).ok_or("the manifest names no library")?;
-    let beside = Path::new(&manifest).with_file_name(library);
-    let system = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH)).join(library);
-    let found = [PathBuf::from(library), beside, system].into_iter().find(|path| path.is_file());
-    let Some(original) = found else {
-        eprintln!("skipped: {library} was not found");
-        return Ok(None);
-    };
+    let Some((library, original)) = lavapipe(&manifest, &text) else { return Ok(None) };
     folder.patched(&original, "libpatched_lvp.so", changes)?;
     let path = folder.path().join("icd.json");
     fs::write(&path, text.replace(library, &folder.path().join("libpatched_lvp.so").to_string_lossy()))?;
     Ok(Some(path))
 }
 
-/// The child that changes the ICD after CUDA was initialised.
-fn with_icd(test: &str, icd: &Path) -> Result<Command> {
-    let mut command = child::command(test, OPEN_WITH_OTHER_ICD)?;
-    command.env(OTHER_ICD, icd);
+/// The child that changes the ICD after CUDA was initialised, and opens.
+fn with_icd(test: &str, icd: impl AsRef<Path>) -> Result<Command> {
+    in_role(OPEN_WITH_OTHER_ICD, test, icd)
+}
+
+fn in_role(role: &str, test: &str, icd: impl AsRef<Path>) -> Result<Command> {
+    let mut command = child::command(test, role)?;
+    command.env(OTHER_ICD, icd.as_ref());
     Ok(command)
 }
 
@@ -102,7 +113,7 @@ fn a_simulated_driver_without_vulkan_has_no_device() -> Result {
     folder.first_for(&mut command);
     refused(command, &["cuInit failed (CUDA_ERROR_NO_DEVICE)", "no NVIDIA GPU is visible"])?;
     let mut command = child::command("vulkan::a_simulated_driver_without_vulkan_has_no_device", OPEN)?;
-    command.env("VK_DRIVER_FILES", "/nonexistent/icd.json");
+    command.env("VK_DRIVER_FILES", NO_ICD);
     let said = command.output()?.stderr;
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("simcuda: no Vulkan device to simulate a GPU on: vkCreateInstance"), "{said}");
@@ -115,9 +126,8 @@ fn no_vulkan_driver_is_an_error_that_says_what_to_install() -> Result {
         return Ok(());
     }
     let name = "vulkan::no_vulkan_driver_is_an_error_that_says_what_to_install";
-    let parts =
-        ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "no Vulkan driver was found; install NVIDIA's"];
-    refused(with_icd(name, Path::new("/nonexistent/icd.json"))?, &parts)
+    let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
+    refused(with_icd(name, NO_ICD)?, &parts)
 }
 
 #[test]
@@ -136,9 +146,54 @@ fn a_vulkan_driver_that_does_not_load_is_an_error_that_says_what_to_install() ->
             r#"{{"file_format_version": "1.0.0", "ICD": {{"library_path": {library:?}, "api_version": "1.3.0"}}}}"#
         ),
     )?;
-    let parts =
-        ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "no Vulkan driver was found; install NVIDIA's"];
+    let parts = ["vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)", "found no Vulkan driver; ", "NVIDIA"];
     refused(with_icd(name, &icd)?, &parts)
+}
+
+#[test]
+fn nvidias_headless_driver_is_used_where_the_loader_finds_none() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let manifest = std::env::var("VK_DRIVER_FILES").unwrap_or_default();
+    if !simulated() || manifest.contains(':') {
+        eprintln!("skipped: needs the simulated driver with lavapipe, which is taken for NVIDIA's");
+        return Ok(());
+    }
+    let text = fs::read_to_string(&manifest)?;
+    let Some((_, library)) = lavapipe(&manifest, &text) else { return Ok(()) };
+    let folder = Folder::new("headless")?;
+    folder.alias(&library.to_string_lossy(), "libEGL_nvidia.so.0")?;
+    let name = "vulkan::nvidias_headless_driver_is_used_where_the_loader_finds_none";
+    let mut command = with_icd(name, NO_ICD)?;
+    folder.first_for(&mut command);
+    refused(command, &["opened "])?;
+    let mut command = in_role(USE_WITH_OTHER_ICD, name, NO_ICD)?;
+    folder.first_for(&mut command);
+    assert_eq!(child::run(command)?, ["used"]);
+    Ok(())
+}
+
+#[test]
+fn a_headless_driver_that_does_not_load_is_an_error_with_the_reason() -> Result {
+    if is_child()? {
+        return Ok(());
+    }
+    let folder = Folder::new("headless-broken")?;
+    folder.broken("libEGL_nvidia.so.0")?;
+    folder.broken("libGLX_nvidia.so.0")?;
+    let name = "vulkan::a_headless_driver_that_does_not_load_is_an_error_with_the_reason";
+    let mut command = with_icd(name, NO_ICD)?;
+    folder.first_for(&mut command);
+    let reason = folder.path().join("libEGL_nvidia.so.0").display().to_string();
+    refused(
+        command,
+        &[
+            "vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)",
+            "libEGL_nvidia.so.0 is installed but cannot be loaded (",
+            &reason,
+        ],
+    )
 }
 
 #[test]
@@ -153,7 +208,7 @@ fn a_vulkan_driver_without_devices_is_an_error() -> Result {
         eprintln!("skipped: Mesa's driver for old Intel GPUs is not installed");
         return Ok(());
     };
-    refused(with_icd("vulkan::a_vulkan_driver_without_devices_is_an_error", &icd)?, &["NVIDIA's"])
+    refused(with_icd("vulkan::a_vulkan_driver_without_devices_is_an_error", &icd)?, &["NVIDIA"])
 }
 
 #[test]
@@ -165,11 +220,8 @@ fn a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows() -> Res
     // lavapipe's UUID is derived from Mesa's name and version.
     let Some(icd) = patched_lavapipe(&folder, &[(b"mesa2", b"MESA2")])? else { return Ok(()) };
     let name = "vulkan::a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows";
-    let parts = [
-        "no Vulkan device matching the CUDA device found: CUDA device 0 has UUID ",
-        "Vulkan has llvmpipe",
-        "is NVIDIA's Vulkan driver installed",
-    ];
+    let parts =
+        ["no Vulkan device matching the CUDA device found: CUDA device 0 has UUID ", "Vulkan has llvmpipe", "NVIDIA"];
     refused(with_icd(name, &icd)?, &parts)
 }
 

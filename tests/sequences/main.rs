@@ -56,7 +56,7 @@ fn has_little_room() -> bool {
 fn open() -> Result<Option<Vkgdr>> {
     match Vkgdr::open_primary_context(0, OpenFlags::empty()) {
         Ok(gpu) => Ok(Some(gpu)),
-        Err(error @ (Error::NoMatchingDevice { .. } | Error::Extension { .. })) if profile() != "none" => {
+        Err(error @ (Error::NoVulkan { .. } | Error::Extension { .. })) if profile() != "none" => {
             eprintln!("skipped: {error}");
             Ok(None)
         }

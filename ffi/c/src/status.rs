@@ -46,6 +46,7 @@ impl From<&Error> for Status {
     fn from(error: &Error) -> Self {
         match error {
             Error::Library { .. } | Error::Symbol { .. } | Error::Extension { .. } => Self::VKGDR_ERROR_DRIVER_MISSING,
+            Error::NoVulkan { error, .. } => Self::from(&**error),
             Error::Cuda { .. } => Self::VKGDR_ERROR_CUDA,
             Error::Vulkan { .. } => Self::VKGDR_ERROR_VULKAN,
             Error::Allocation { .. } => Self::VKGDR_ERROR_OUT_OF_MEMORY,

@@ -12,6 +12,7 @@
 //! | `boundary`, `ffi`, `layout` | the entry to every function, the caller's pointers, the structures of the API |
 //! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
+//! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
@@ -26,7 +27,9 @@
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
+//! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
+//! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
 //! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default 13000 |
 //!
 //! # Test controls
@@ -79,6 +82,8 @@
 //!   them as on a GPU. `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1` find such programs.
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
 //!   kernel and with `SIMCUDA_ASYNC=1`. A program that frees imported memory right afterwards must synchronise first.
+//! * The host's view of imported memory cannot be registered without `CU_MEMHOSTREGISTER_IOMEMORY`, except where the
+//!   profile layer gives the host pages of its own (memory that is not coherent).
 //! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.
@@ -101,6 +106,9 @@ mod health;
 mod heap;
 mod init;
 mod kernel;
+#[path = "../../vulkan/src/label.rs"]
+#[expect(dead_code, reason = "the profile layer writes labels")]
+mod label;
 mod layout;
 mod ledger;
 mod lifecycle;
@@ -110,6 +118,7 @@ mod module;
 mod owner;
 mod pointer;
 mod proc_address;
+mod profile;
 mod profiler;
 mod queue;
 mod stream;

@@ -1,4 +1,4 @@
-//! The layer `VK_LAYER_VKGDR_faults`: chosen calls fail, and live objects are counted.
+//! The layer `VK_LAYER_VKGDR_faults`: chosen calls fail, live objects are counted, and calls are traced.
 //!
 //! An injected failure does not call the next layer and writes no output.
 #![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]
@@ -10,6 +10,7 @@ mod instance;
 pub(crate) mod ledger;
 mod memory;
 mod passing;
+mod trace;
 
 use std::ffi::CStr;
 

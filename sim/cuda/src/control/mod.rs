@@ -1,4 +1,4 @@
-//! Controls for tests: calls are counted by function, and the Nth call can be made to fail.
+//! Controls for tests: calls are counted by function and traced, and the Nth call can be made to fail.
 
 pub(crate) mod faults;
 pub(crate) mod site;
@@ -15,6 +15,7 @@ pub(crate) fn enter(site: &Site) -> Option<Code> {
     site.count();
     let silent = site.policy() == Policy::Silent;
     if !silent {
+        simtrace::call(site.name());
         ALL_CALLS.fetch_add(1, Ordering::Relaxed);
     }
     faults::fires(site, silent)

@@ -7,6 +7,7 @@ use ash::vk;
 use super::identity::Identity;
 use super::instance::Instance;
 use super::ledger::Noun;
+use super::trace;
 use crate::dispatch::DeviceState;
 use crate::next::{CreateDevice, NextDevice};
 use crate::tables::Tables;
@@ -30,7 +31,10 @@ impl DeviceState for Device {
 
     unsafe fn create(instance: &Instance, call: &CreateDevice<'_>) -> Result<Self, vk::Result> {
         let identity = Identity::new(instance.identity.is_passive());
-        identity.enter("vkCreateDevice")?;
+        let entered = identity.enter("vkCreateDevice");
+        // SAFETY: the caller's promise.
+        unsafe { trace::create_device(identity, call.info) };
+        entered?;
         // SAFETY: the caller's promise.
         let next = unsafe { call.pass_on(call.info) }?;
         identity.born(Noun::Device, next.handle);

@@ -1,6 +1,7 @@
 //! The identity of an instance or device: its entries in the ledger, and whether its calls are counted.
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ash::vk::{self, Handle};
@@ -29,8 +30,19 @@ impl Identity {
 
     /// Counts a call; `Err` is the result that it must return.
     pub(super) fn enter(self, function: &'static str) -> Result<(), vk::Result> {
-        let fault = if self.passive { None } else { injection::enter(function) };
+        if self.passive {
+            return Ok(());
+        }
+        simtrace::call(function);
+        let fault = injection::enter(function);
         fault.map_or(Ok(()), |code| Err(vk::Result::from_raw(code)))
+    }
+
+    /// Adds arguments of the counted call to the trace.
+    pub(super) fn trace(self, arguments: fmt::Arguments<'_>) {
+        if !self.passive {
+            simtrace::arguments(arguments);
+        }
     }
 
     /// Adds an object to the ledger.

@@ -8,6 +8,7 @@ use ash::vk;
 use super::identity::Identity;
 use super::ledger::Noun;
 use super::passing::passed_on;
+use super::trace;
 use crate::dispatch::InstanceState;
 use crate::next::{CreateInstance, NextInstance};
 use crate::tables::Tables;
@@ -28,7 +29,10 @@ impl InstanceState for Instance {
 
     unsafe fn create(call: &CreateInstance<'_>) -> Result<Self, vk::Result> {
         let identity = Identity::new(call.passive);
-        identity.enter("vkCreateInstance")?;
+        let entered = identity.enter("vkCreateInstance");
+        // SAFETY: the caller's promise.
+        unsafe { trace::create_instance(identity, call.info) };
+        entered?;
         // SAFETY: the caller's promise.
         let next = unsafe { call.pass_on(call.info) }?;
         identity.born(Noun::Instance, next.handle);

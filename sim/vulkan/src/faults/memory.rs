@@ -9,6 +9,7 @@ use ash::vk;
 use super::device::{DEVICES, Device};
 use super::ledger::Noun;
 use super::passing::passed_on;
+use super::trace;
 
 /// The device, after counting the call; `Err` is the result that the call must return.
 ///
@@ -32,6 +33,10 @@ pub(super) unsafe extern "system" fn allocate_memory(
         Ok(kept) => kept,
         Err(result) => return result,
     };
+    // SAFETY: the caller's argument.
+    let asked = unsafe { &*info };
+    // SAFETY: a valid structure, since the call is valid.
+    unsafe { trace::allocate_memory(kept.identity, asked) };
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { (kept.next.fp_v1_0().allocate_memory)(device, info, allocator, memory) };
     if result == vk::Result::SUCCESS {
@@ -70,6 +75,7 @@ pub(super) unsafe extern "system" fn map_memory(
         Ok(kept) => kept,
         Err(result) => return result,
     };
+    kept.identity.trace(format_args!("offset={offset} size={size:#x} flags={}", flags.as_raw()));
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { (kept.next.fp_v1_0().map_memory)(device, memory, offset, size, flags, pointer) };
     if result == vk::Result::SUCCESS {
@@ -88,6 +94,23 @@ pub(super) unsafe extern "system" fn unmap_memory(device: vk::Device, memory: vk
     unsafe { (kept.next.fp_v1_0().unmap_memory)(device, memory) };
 }
 
+pub(super) unsafe extern "system" fn get_memory_fd(
+    device: vk::Device,
+    info: *const vk::MemoryGetFdInfoKHR<'_>,
+    fd: *mut c_int,
+) -> vk::Result {
+    // SAFETY: a live device of the caller's.
+    let kept = match unsafe { enter(device, "vkGetMemoryFdKHR") } {
+        Ok(kept) => kept,
+        Err(result) => return result,
+    };
+    // SAFETY: the caller's argument.
+    let handle_type = unsafe { (*info).handle_type };
+    kept.identity.trace(format_args!("handleType={:#x}", handle_type.as_raw()));
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { (kept.external_memory_fd.get_memory_fd_khr)(device, info, fd) }
+}
+
 passed_on! {
     flush_mapped_memory_ranges = "vkFlushMappedMemoryRanges"(
         device: vk::Device, count: u32, ranges: *const vk::MappedMemoryRange<'_>
@@ -95,7 +118,4 @@ passed_on! {
     invalidate_mapped_memory_ranges = "vkInvalidateMappedMemoryRanges"(
         device: vk::Device, count: u32, ranges: *const vk::MappedMemoryRange<'_>
     ) of DEVICES else ERROR_DEVICE_LOST => |kept| kept.next.fp_v1_0().invalidate_mapped_memory_ranges;
-    get_memory_fd = "vkGetMemoryFdKHR"(
-        device: vk::Device, info: *const vk::MemoryGetFdInfoKHR<'_>, fd: *mut c_int
-    ) of DEVICES else ERROR_DEVICE_LOST => |kept| kept.external_memory_fd.get_memory_fd_khr;
 }

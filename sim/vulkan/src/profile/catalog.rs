@@ -1,34 +1,44 @@
 //! The profiles: the properties that each gives to the driver's device. Pure data.
 //!
 //! Types and heaps are listed as NVIDIA's drivers list those of a discrete GPU: system memory that the CPU cannot
-//! see, video memory, system memory, cached system memory, and video memory that the CPU sees through the BAR.
+//! see, video memory, system memory, cached system memory, and video memory that the CPU sees through the BAR. Where a
+//! list is not of a public report, its profile says so.
 #![forbid(unsafe_code)]
 
 use std::ffi::CStr;
 use std::sync::LazyLock;
 
 use ash::khr::external_memory_fd;
-use ash::vk::{MemoryPropertyFlags as Property, UUID_SIZE};
+use ash::vk::{MemoryPropertyFlags as Property, PhysicalDeviceType, UUID_SIZE};
+
+use crate::label::FOREIGN;
 
 /// The simulated properties of the devices.
 pub(super) struct Profile {
     name: &'static str,
     pub(super) heaps: &'static [Heap],
     pub(super) types: &'static [Type],
+    pub(super) device_type: PhysicalDeviceType,
     /// `nonCoherentAtomSize` in bytes.
     pub(super) atom: u64,
     /// The devices in Vulkan's order.
     pub(super) devices: &'static [Identity],
     /// Extensions that the devices lack.
     pub(super) hidden: &'static [&'static CStr],
+    /// Whether imported memory can be exported again.
+    pub(super) exports_imports: bool,
+    /// Whether the devices say that only dedicated allocations can be shared.
+    pub(super) dedicated_only: bool,
 }
 
 /// A memory heap.
 pub(super) struct Heap {
     /// In bytes.
     pub(super) size: u64,
-    /// The driver's own share, in bytes, by which `VK_EXT_memory_budget` reports less than the size.
+    /// The driver's own share at the end of the heap, in bytes: `VK_EXT_memory_budget` reports a budget that is smaller.
     pub(super) kept: u64,
+    /// The allocations of other processes: starts and ends in bytes. They count as usage, and are not in the budget.
+    pub(super) others: &'static [(u64, u64)],
     pub(super) device_local: bool,
 }
 
@@ -53,6 +63,10 @@ impl Type {
         self.flags.contains(Property::HOST_VISIBLE)
     }
 
+    pub(super) fn is_system_memory(&self) -> bool {
+        !self.flags.contains(Property::DEVICE_LOCAL)
+    }
+
     pub(super) fn is_coherent(&self) -> bool {
         self.flags.contains(Property::HOST_COHERENT)
     }
@@ -75,6 +89,14 @@ impl Identity {
         }
         uuid
     }
+
+    /// The number of the CUDA device in labels.
+    pub(super) fn number(&self) -> u8 {
+        match self {
+            Self::Cuda(number) => *number,
+            Self::Foreign => FOREIGN,
+        }
+    }
 }
 
 const LOCAL: Property = Property::DEVICE_LOCAL;
@@ -82,10 +104,19 @@ const VISIBLE: Property = Property::HOST_VISIBLE;
 const COHERENT: Property = Property::HOST_COHERENT;
 const CACHED: Property = Property::HOST_CACHED;
 
-const VIDEO: Heap = Heap { size: 8 << 30, kept: 512 << 20, device_local: true };
-const SYSTEM: Heap = Heap { size: 16 << 30, kept: 0, device_local: false };
-/// NVIDIA's BAR1 without Resizable BAR. The driver keeps some of it.
-const BAR: Heap = Heap { size: 256 << 20, kept: 10 << 20, device_local: true };
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+const VIDEO: Heap = Heap { size: 8 * GIB, kept: 512 * MIB, others: &[], device_local: true };
+const SYSTEM: Heap = Heap { size: 16 * GIB, kept: 0, others: &[], device_local: false };
+/// NVIDIA's BAR1 without Resizable BAR, with a desktop's share. Sizes as on an RTX 2070 Super (iree-org/iree#5268), where
+/// budget and usage added up to the size before the process allocated anything.
+const BAR: Heap = Heap {
+    size: 246 * MIB,
+    kept: 0,
+    others: &[(0, 8 * MIB), (120 * MIB, 120 * MIB + 22272 * 1024)],
+    device_local: true,
+};
 
 /// A GPU with Resizable BAR: the CPU sees all of the video memory, write-combined.
 const REBAR: Profile = Profile {
@@ -98,9 +129,12 @@ const REBAR: Profile = Profile {
         Type::of(1, &[VISIBLE, COHERENT, CACHED]),
         Type::of(0, &[LOCAL, VISIBLE, COHERENT]),
     ],
+    device_type: PhysicalDeviceType::DISCRETE_GPU,
     atom: 64,
     devices: &[Identity::Cuda(0)],
     hidden: &[],
+    exports_imports: true,
+    dedicated_only: false,
 };
 
 /// A GPU without Resizable BAR.
@@ -117,14 +151,73 @@ const BAR256: Profile = Profile {
     ..REBAR
 };
 
-/// A GPU whose video memory the CPU cannot see.
+/// The same list of types with nothing else in the BAR, whose heap is smaller: an RTX 2080 (haasn/libplacebo#317).
+/// Drivers 5xx list 5 types and 3 heaps (KhronosGroup/Vulkan-ValidationLayers#9499).
+const TYPES_5: Profile = Profile {
+    name: "types-5",
+    heaps: &[VIDEO, SYSTEM, Heap { size: 214 * MIB, kept: 0, others: &[], device_local: true }],
+    ..BAR256
+};
+
+/// Older drivers: a type for each use of system memory, two of video memory (KhronosGroup/Vulkan-Docs#938), and mapped
+/// memory last (iree-org/iree#5268).
+const TYPES_11: Profile = Profile {
+    name: "types-11",
+    types: &[
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+        Type::of(2, &[LOCAL, VISIBLE, COHERENT]),
+    ],
+    ..TYPES_5
+};
+
+/// A GPU whose video memory the CPU cannot see: 2 heaps and 11 types, as a T4 (SaschaWillems/Vulkan#734).
 const NO_BAR: Profile = Profile {
     name: "no-bar",
+    types: &[
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+    ],
+    ..REBAR
+};
+
+/// One memory for CPU and GPU, which the CPU caches. No listing of a GB10 was found; the size is that of
+/// leptonai/gpud#1170.
+const GB10: Profile = Profile {
+    name: "gb10",
+    heaps: &[Heap { size: 119 * GIB, kept: 4 * GIB, others: &[], device_local: true }],
+    types: &[Type::of(0, &[LOCAL]), Type::of(0, &[LOCAL, VISIBLE, COHERENT, CACHED])],
+    device_type: PhysicalDeviceType::INTEGRATED_GPU,
+    ..REBAR
+};
+
+/// Video memory of its own, which the CPU caches, too. No listing of a GH200 was found.
+const GH200: Profile = Profile {
+    name: "gh200",
+    heaps: &[Heap { size: 96 * GIB, kept: 512 * MIB, others: &[], device_local: true }, SYSTEM],
     types: &[
         Type::of(1, &[]),
         Type::of(0, &[LOCAL]),
         Type::of(1, &[VISIBLE, COHERENT]),
         Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+        Type::of(0, &[LOCAL, VISIBLE, COHERENT, CACHED]),
     ],
     ..REBAR
 };
@@ -158,8 +251,40 @@ const FOREIGN_UUID: Profile = Profile { name: "foreign-uuid", devices: &[Identit
 const NO_EXTERNAL_MEMORY: Profile =
     Profile { name: "no-external-memory", hidden: &[external_memory_fd::NAME], ..REBAR };
 
-const ALL: [&Profile; 8] =
-    [&REBAR, &BAR256, &NO_BAR, &NON_COHERENT, &TWO_GPUS, &TWO_GPUS_SWAPPED, &FOREIGN_UUID, &NO_EXTERNAL_MEMORY];
+/// CUDA does not import system memory; the simulated driver's part.
+const HOST_IMPORT_REFUSED: Profile = Profile { name: "host-import-refused", ..REBAR };
+
+/// CUDA imports dedicated allocations only, which Vulkan does not say; the simulated driver's part.
+const NEEDS_DEDICATED: Profile = Profile { name: "needs-dedicated", ..REBAR };
+
+/// The same, and Vulkan says so.
+const DEDICATED_ONLY: Profile = Profile { name: "dedicated-only", dedicated_only: true, ..REBAR };
+
+/// Imported memory cannot be exported again.
+const NO_EXPORT_OF_IMPORTS: Profile = Profile { name: "no-export-of-imports", exports_imports: false, ..REBAR };
+
+/// CUDA's pointer attributes call imported system memory host memory; the simulated driver's part.
+const POINTER_TYPE_HOST: Profile = Profile { name: "pointer-type-host", ..REBAR };
+
+const ALL: [&Profile; 17] = [
+    &REBAR,
+    &BAR256,
+    &NO_BAR,
+    &TYPES_5,
+    &TYPES_11,
+    &GB10,
+    &GH200,
+    &NON_COHERENT,
+    &TWO_GPUS,
+    &TWO_GPUS_SWAPPED,
+    &FOREIGN_UUID,
+    &NO_EXTERNAL_MEMORY,
+    &HOST_IMPORT_REFUSED,
+    &NEEDS_DEDICATED,
+    &DEDICATED_ONLY,
+    &NO_EXPORT_OF_IMPORTS,
+    &POINTER_TYPE_HOST,
+];
 
 /// Names the profile.
 const VARIABLE: &str = "VKLAYER_PROFILE";
