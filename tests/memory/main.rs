@@ -1,10 +1,12 @@
-//! Memory and regions: allocation, access from both sides, contexts, export and freeing.
+//! Memory and regions: allocation, access from both sides, contexts, export, sharing and freeing.
 
 mod access;
 mod contexts;
 mod cycles;
 mod destroyed;
 mod export;
+mod ipc;
+mod ipc_hostile;
 mod map;
 mod memory;
 mod raw;
