@@ -88,6 +88,11 @@ impl Gpu {
         self.uuid
     }
 
+    /// Vulkan's UUID of the driver.
+    pub(crate) const fn driver_uuid(&self) -> [u8; 16] {
+        self.vulkan.physical.driver_uuid
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
