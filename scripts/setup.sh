@@ -83,7 +83,7 @@ if [[ " $* " == *' rust '* ]]; then
         [ -t 0 ] || [ "${INSTALL_RUST:-}" = 1 ] ||
             die "Rust is missing. Install it, or let INSTALL_RUST=1 do so:"$'\n\n'"    $installer"
         say 'installing Rust into the home folder by its official installer, https://sh.rustup.rs (a minute)'
-        bash -c "$installer"
+        bash -o pipefail -c "$installer" || die 'the installer of Rust failed'
     elif ! { cargo --version || rustup default; } >/dev/null 2>&1; then
         # The package rustup brings a cargo that does nothing until there is a toolchain.
         say 'installing the stable Rust toolchain by rustup (a minute)'

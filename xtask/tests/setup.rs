@@ -12,6 +12,9 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 /// Programs of the system that the scripts use as they are.
 const PLAIN: [&str; 9] = ["bash", "cat", "cut", "dirname", "grep", "head", "make", "sed", "sort"];
 
+/// What sudo sets.
+const SUDO: &[(&str, &str)] = &[("SUDO_USER", "ada")];
+
 /// A machine: a folder with its only programs.
 struct Machine {
     folder: PathBuf,
@@ -71,7 +74,7 @@ impl Machine {
         self.program("apt-cache", &format!("case ' {known} ' in *\" $2 \"*) echo '  Candidate: 1' ;; esac"))
     }
 
-    fn run(&self, command: &[&str]) -> Result<Output> {
+    fn run(&self, command: &[&str], variables: &[(&str, &str)]) -> Result<Output> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no parent")?;
         let (program, arguments) = command.split_first().ok_or("no command")?;
         let mut command = Command::new(program);
@@ -82,13 +85,13 @@ impl Machine {
             .env("PATH", self.folder.join("bin"))
             .env("HOME", &self.folder)
             .env("CARGO_TARGET_DIR", self.folder.join("target"))
-            .envs(self.folder.join("sudo").exists().then_some(("SUDO_USER", "ada")))
+            .envs(variables.iter().copied())
             .stdin(Stdio::null());
         Ok(command.output()?)
     }
 
     fn setup(&self) -> Result<Output> {
-        self.run(&["scripts/setup.sh", "rust"])
+        self.run(&["scripts/setup.sh", "rust"], &[])
     }
 
     fn log(&self) -> String {
@@ -171,6 +174,32 @@ fn the_official_installer_needs_curl() -> Result {
 }
 
 #[test]
+fn the_official_installer_runs_on_request() -> Result {
+    if release_has_rustup() {
+        eprintln!("skipped: this system's release has a package rustup");
+        return Ok(());
+    }
+    let machine = Machine::new("installer")?;
+    machine.packages("")?;
+    machine.program(
+        "rustup-init",
+        "printf '#!/bin/sh\\necho cargo 1.99.0' >\"$HERE/bin/cargo\"; /bin/chmod +x \"$HERE/bin/cargo\"",
+    )?;
+    machine.program("curl", "echo rustup-init")?;
+    symlink("/bin/sh", machine.folder.join("bin/sh"))?;
+    let output = machine.run(&["scripts/setup.sh", "rust"], &[("INSTALL_RUST", "1")])?;
+    assert!(output.status.success(), "{}", errors(&output));
+
+    let machine = Machine::new("installer-fails")?;
+    machine.packages("")?;
+    machine.program("curl", "exit 6")?;
+    symlink("/bin/sh", machine.folder.join("bin/sh"))?;
+    let output = machine.run(&["scripts/setup.sh", "rust"], &[("INSTALL_RUST", "1")])?;
+    assert!(errors(&output).contains("the installer of Rust failed"), "{}", errors(&output));
+    Ok(())
+}
+
+#[test]
 fn root_installs_what_a_user_built() -> Result {
     let machine = Machine::new("root")?;
     machine.user(0)?;
@@ -180,10 +209,9 @@ fn root_installs_what_a_user_built() -> Result {
     for toolchain in [false, true] {
         if toolchain {
             fs::write(machine.folder.join("default"), "")?;
-            fs::write(machine.folder.join("sudo"), "")?;
         }
         let _ = fs::remove_file(machine.folder.join("log"));
-        let output = machine.run(&["make", "install"])?;
+        let output = machine.run(&["make", "install"], if toolchain { SUDO } else { &[] })?;
         assert!(output.status.success(), "{}", errors(&output));
         assert!(machine.log().contains("xtask install\n"), "{}", machine.log());
         assert!(!machine.log().contains("cargo xtask"), "{}", machine.log());
@@ -196,13 +224,11 @@ fn only_a_root_without_sudo_gets_a_toolchain_to_build_with() -> Result {
     let machine = Machine::new("root-builds")?;
     machine.user(0)?;
     machine.rustup_without_toolchain()?;
-    fs::write(machine.folder.join("sudo"), "")?;
-    let output = machine.run(&["make", "install"])?;
+    let output = machine.run(&["make", "install"], SUDO)?;
     assert!(errors(&output).contains("first run this without sudo"), "{}", errors(&output));
     assert!(!machine.log().contains("toolchain install"), "{}", machine.log());
 
-    fs::remove_file(machine.folder.join("sudo"))?;
-    let output = machine.run(&["make", "install"])?;
+    let output = machine.run(&["make", "install"], &[])?;
     assert!(output.status.success(), "{}", errors(&output));
     assert!(machine.log().contains("toolchain install"), "{}", machine.log());
     assert!(machine.log().contains("cargo xtask install\n"), "{}", machine.log());
