@@ -19,6 +19,7 @@
 compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file descriptor");
 
 mod access;
+mod addresses;
 mod allocation;
 mod copy_engine;
 mod copy_tuning;
@@ -27,6 +28,7 @@ mod driver;
 mod error;
 mod flags;
 mod interop;
+mod kind_support;
 mod lock;
 mod loom;
 mod memory;

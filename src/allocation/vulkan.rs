@@ -8,9 +8,9 @@ use ash::vk;
 
 use crate::Result;
 use crate::device::MemoryType;
-use crate::device::gpu::CountedAllocation;
+use crate::device::gpu::{CountedAllocation, VulkanGpu};
 use crate::driver::vulkan::Device;
-use crate::driver::{Handle, descriptor};
+use crate::driver::{Handle, descriptor, memfd};
 
 /// A descriptor of exported memory, with the caller's promise that it fits.
 #[derive(Debug)]
@@ -26,6 +26,16 @@ impl Exported {
         Self { fd }
     }
 
+    /// Whether it is of host memory that is registered pages, of this or another process.
+    pub(super) fn is_registered_pages(&self) -> bool {
+        memfd::is_ours(self.fd.as_fd())
+    }
+
+    /// The size of the file behind it in bytes.
+    pub(super) fn size(&self) -> Result<u64> {
+        memfd::size(self.fd.as_fd())
+    }
+
     /// A descriptor of the same memory.
     pub(super) fn duplicate(&self) -> Result<OwnedFd> {
         descriptor::duplicate(self.fd.as_fd())
@@ -39,44 +49,51 @@ pub(super) struct DeviceMemory {
     handle: vk::DeviceMemory,
     /// Null while it is not mapped.
     host_ptr: Handle<*mut u8>,
-    counted: CountedAllocation,
+    device: &'static Device,
+    _counted: CountedAllocation,
 }
 
 impl DeviceMemory {
     /// Allocates `size` bytes, which must be more than 0 and at most the heap's size.
-    pub(super) fn allocate(counted: CountedAllocation, memory_type: &MemoryType, size: u64) -> Result<Self> {
+    pub(super) fn allocate(
+        gpu: &'static VulkanGpu,
+        counted: CountedAllocation,
+        memory_type: &MemoryType,
+        size: u64,
+    ) -> Result<Self> {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let gpu = counted.gpu();
+        let device = gpu.device();
         // SAFETY: the type is this GPU's, `Allocation` has checked the size, and the allocation was counted.
-        let handle = unsafe { gpu.vulkan().allocate_memory(memory_type.info.index, size) }?;
-        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), counted })
+        let handle = unsafe { device.allocate_memory(memory_type.info.index, size) }?;
+        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), device, _counted: counted })
     }
 
     /// Imports exported memory as another memory object. `size` as for [`allocate`](Self::allocate).
     pub(super) fn import(
+        gpu: &'static VulkanGpu,
         counted: CountedAllocation,
         memory_type: &MemoryType,
         size: u64,
         exported: &Exported,
     ) -> Result<Self> {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let gpu = counted.gpu();
+        let device = gpu.device();
         // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
-        let handle = unsafe { gpu.vulkan().import_memory(memory_type.info.index, size, exported.fd.as_fd()) }?;
-        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), counted })
+        let handle = unsafe { device.import_memory(memory_type.info.index, size, exported.fd.as_fd()) }?;
+        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), device, _counted: counted })
     }
 
     /// A new file descriptor of the memory.
     pub(super) fn export(&self) -> Result<OwnedFd> {
         // SAFETY: the handle is live until this value is dropped.
-        unsafe { self.device().export_memory(self.handle) }
+        unsafe { self.device.export_memory(self.handle) }
     }
 
     /// Maps host-visible memory, once, until it is freed.
     pub(super) fn map(&mut self) -> Result<()> {
         debug_assert!(self.host_ptr.0.is_null());
         // SAFETY: the memory is live and of a host-visible type, and `Allocation::acquire` maps it only once.
-        self.host_ptr = Handle(unsafe { self.device().map_memory(self.handle) }?.as_ptr());
+        self.host_ptr = Handle(unsafe { self.device.map_memory(self.handle) }?.as_ptr());
         Ok(())
     }
 
@@ -92,7 +109,7 @@ impl DeviceMemory {
             return Ok(());
         }
         // SAFETY: the memory is mapped until it is freed, and `Allocation` passes whole atoms.
-        unsafe { self.device().flush(&self.range(range)) }
+        unsafe { self.device.flush(&self.range(range)) }
     }
 
     /// Invalidates `(offset, size)`, as [`flush`](Self::flush) flushes them.
@@ -101,7 +118,7 @@ impl DeviceMemory {
             return Ok(());
         }
         // SAFETY: as in `flush`.
-        unsafe { self.device().invalidate(&self.range(range)) }
+        unsafe { self.device.invalidate(&self.range(range)) }
     }
 
     /// Frees the memory, which unmaps it (Vulkan specification, vkFreeMemory).
@@ -110,17 +127,12 @@ impl DeviceMemory {
         let handle = std::mem::take(&mut self.handle);
         if handle != vk::DeviceMemory::null() {
             // SAFETY: the handle is live, and this value was its only owner.
-            unsafe { self.device().free_memory(handle) };
+            unsafe { self.device.free_memory(handle) };
         }
     }
 
     fn range(&self, (offset, size): (u64, u64)) -> vk::MappedMemoryRange<'static> {
         vk::MappedMemoryRange::default().memory(self.handle).offset(offset).size(size)
-    }
-
-    #[inline]
-    const fn device(&self) -> &'static Device {
-        self.counted.gpu().vulkan()
     }
 }
 

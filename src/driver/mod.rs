@@ -10,8 +10,10 @@ pub(crate) mod event;
 pub(crate) mod fill_pattern;
 pub(crate) mod library;
 pub(crate) mod locked_pages;
+pub(crate) mod memfd;
 pub(crate) mod owned_stream;
 pub(crate) mod process;
+pub(crate) mod system_memory;
 pub(crate) mod vulkan;
 
 /// The handle `CU_STREAM_LEGACY`: the current context's legacy default stream, which a null handle means, too. A cast

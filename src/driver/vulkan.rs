@@ -6,6 +6,7 @@
 pub(crate) mod icd;
 
 use std::ffi::CStr;
+use std::fmt;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -167,6 +168,12 @@ pub(crate) struct Device {
     has_budget: bool,
     pub(crate) physical: PhysicalDevice,
     pub(crate) instance: &'static Instance,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.physical.name)
+    }
 }
 
 impl Device {
