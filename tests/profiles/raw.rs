@@ -1,18 +1,31 @@
-//! A Vulkan device without the library, to test the layer itself and to break Vulkan's rules.
+//! Vulkan and CUDA without the library, to test the simulator itself and to break Vulkan's rules.
+
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use support::Result;
-use vkgdr::ash::{self, vk};
+use vkgdr::ash::{self, khr::external_memory_fd, vk};
+use vkgdr::cudarc::driver::sys::{self, CUresult};
 
-/// An instance and a device of the first GPU, which last for the process.
+const OPAQUE: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
+const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::TRANSFER_SRC;
+
+/// An instance and a device, which last for the process.
 pub(crate) struct Raw {
     _entry: ash::Entry,
     instance: ash::Instance,
     physical: vk::PhysicalDevice,
     pub(crate) device: ash::Device,
+    fds: external_memory_fd::Device,
 }
 
 impl Raw {
+    /// The first GPU.
     pub(crate) fn open() -> Result<Self> {
+        Self::open_number(0)
+    }
+
+    /// The GPU with this number in Vulkan's list.
+    pub(crate) fn open_number(number: usize) -> Result<Self> {
         // SAFETY: loads the system's Vulkan loader.
         let entry = unsafe { ash::Entry::load() }?;
         let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_1);
@@ -20,19 +33,34 @@ impl Raw {
         // SAFETY: valid for the call.
         let instance = unsafe { entry.create_instance(&info, None) }?;
         // SAFETY: a live instance.
-        let physical = unsafe { instance.enumerate_physical_devices() }?[0];
+        let physical = unsafe { instance.enumerate_physical_devices() }?[number];
         let queues = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
-        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues);
+        let extensions = [external_memory_fd::NAME.as_ptr()];
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queues).enabled_extension_names(&extensions);
         // SAFETY: valid for the call.
         let device = unsafe { instance.create_device(physical, &info, None) }?;
-        Ok(Self { _entry: entry, instance, physical, device })
+        let fds = external_memory_fd::Device::new(&instance, &device);
+        Ok(Self { _entry: entry, instance, physical, device, fds })
+    }
+
+    fn memory(&self) -> vk::PhysicalDeviceMemoryProperties {
+        // SAFETY: a live instance's device.
+        unsafe { self.instance.get_physical_device_memory_properties(self.physical) }
     }
 
     /// The memory types' flags.
     pub(crate) fn types(&self) -> Vec<vk::MemoryPropertyFlags> {
-        // SAFETY: a live instance's device.
-        let memory = unsafe { self.instance.get_physical_device_memory_properties(self.physical) };
-        memory.memory_types_as_slice().iter().map(|found| found.property_flags).collect()
+        self.memory().memory_types_as_slice().iter().map(|found| found.property_flags).collect()
+    }
+
+    /// What Vulkan says of shared buffers.
+    pub(crate) fn external_properties(&self) -> vk::ExternalMemoryProperties {
+        let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(USAGE).handle_type(OPAQUE);
+        let mut properties = vk::ExternalBufferProperties::default();
+        let (instance, physical) = (&self.instance, self.physical);
+        // SAFETY: a live instance's device, and valid structures.
+        unsafe { instance.get_physical_device_external_buffer_properties(physical, &info, &mut properties) };
+        properties.external_memory_properties
     }
 
     /// Allocates memory of a type.
@@ -40,6 +68,65 @@ impl Raw {
         let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(memory_type);
         // SAFETY: a live device, and valid for the call.
         Ok(unsafe { self.device.allocate_memory(&info, None) }?)
+    }
+
+    /// Allocates memory that can be exported, dedicated to a buffer if there is one.
+    pub(crate) fn allocate_to_export(
+        &self,
+        memory_type: u32,
+        size: u64,
+        buffer: vk::Buffer,
+    ) -> Result<vk::DeviceMemory> {
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(OPAQUE);
+        let mut dedicated = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer);
+        let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(memory_type);
+        let mut info = info.push_next(&mut export);
+        if buffer != vk::Buffer::null() {
+            info = info.push_next(&mut dedicated);
+        }
+        // SAFETY: a live device, and valid for the call.
+        Ok(unsafe { self.device.allocate_memory(&info, None) }?)
+    }
+
+    /// Imports memory, so that it can be exported again if `exportable`.
+    pub(crate) fn import(
+        &self,
+        fd: OwnedFd,
+        memory_type: u32,
+        size: u64,
+        exportable: bool,
+    ) -> ash::prelude::VkResult<vk::DeviceMemory> {
+        let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(OPAQUE);
+        let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(OPAQUE).fd(fd.as_raw_fd());
+        let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(memory_type);
+        let mut info = info.push_next(&mut import);
+        if exportable {
+            info = info.push_next(&mut export);
+        }
+        // SAFETY: a live device, and valid for the call.
+        let memory = unsafe { self.device.allocate_memory(&info, None) }?;
+        // Now it is Vulkan's.
+        let _ = fd.into_raw_fd();
+        Ok(memory)
+    }
+
+    /// A new descriptor of the memory.
+    pub(crate) fn export(&self, memory: vk::DeviceMemory) -> Result<OwnedFd> {
+        let info = vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(OPAQUE);
+        // SAFETY: live memory of this device.
+        let fd = unsafe { self.fds.get_memory_fd(&info) }?;
+        // SAFETY: Vulkan gave it away.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// A buffer that can lie in shared memory, and the size of memory that it requires.
+    pub(crate) fn shared_buffer(&self, size: u64) -> Result<(vk::Buffer, u64)> {
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(OPAQUE);
+        let info = vk::BufferCreateInfo::default().size(size).usage(USAGE).push_next(&mut external);
+        // SAFETY: a live device, and valid for the call.
+        let buffer = unsafe { self.device.create_buffer(&info, None) }?;
+        // SAFETY: the buffer was just created.
+        Ok((buffer, unsafe { self.device.get_buffer_memory_requirements(buffer) }.size))
     }
 
     /// Maps a range of memory.
@@ -64,5 +151,54 @@ impl Raw {
         let range = vk::MappedMemoryRange::default().memory(memory).offset(offset).size(size);
         // SAFETY: live memory of this device. The range may be invalid: the layer checks it.
         Ok(unsafe { self.device.invalidate_mapped_memory_ranges(&[range]) }?)
+    }
+}
+
+/// Memory in CUDA's current context.
+pub(crate) struct Imported {
+    handle: sys::CUexternalMemory,
+    pub(crate) pointer: sys::CUdeviceptr,
+}
+
+impl Imported {
+    /// Imports memory into CUDA and maps all of it.
+    pub(crate) fn new(fd: OwnedFd, size: u64, dedicated: bool) -> std::result::Result<Self, CUresult> {
+        let of = sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
+            type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+            handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd: fd.as_raw_fd() },
+            size,
+            flags: if dedicated { sys::CUDA_EXTERNAL_MEMORY_DEDICATED } else { 0 },
+            reserved: [0; 16],
+        };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: valid for the call.
+        unsafe { sys::cuImportExternalMemory(&raw mut handle, &raw const of) }.result().map_err(|error| error.0)?;
+        // Now it is CUDA's.
+        let _ = fd.into_raw_fd();
+        let part = sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: 0, size, flags: 0, reserved: [0; 16] };
+        let mut pointer = 0;
+        // SAFETY: a live import.
+        let mapped = unsafe { sys::cuExternalMemoryGetMappedBuffer(&raw mut pointer, handle, &raw const part) };
+        mapped.result().map_err(|error| error.0)?;
+        Ok(Self { handle, pointer })
+    }
+
+    /// The memory's type in CUDA's pointer attributes.
+    pub(crate) fn memory_type(&self) -> Result<u32> {
+        let mut kind = 0_u32;
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+        // SAFETY: an output of the attribute's type.
+        unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), attribute, self.pointer) }.result()?;
+        Ok(kind)
+    }
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this value, which nothing uses any more.
+        let freed = unsafe { sys::cuMemFree_v2(self.pointer) };
+        // SAFETY: imported by this value.
+        let destroyed = unsafe { sys::cuDestroyExternalMemory(self.handle) };
+        assert_eq!([freed, destroyed], [CUresult::CUDA_SUCCESS; 2]);
     }
 }

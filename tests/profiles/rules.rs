@@ -7,17 +7,13 @@ use support::{Result, child, skip};
 use vkgdr::ash::vk;
 
 use crate::raw::Raw;
-use crate::under;
+use crate::{under, validated};
 
 const VISIBLE: vk::MemoryPropertyFlags = vk::MemoryPropertyFlags::HOST_VISIBLE;
 /// The index of the type of mapped memory.
 const MAPPED: u32 = 4;
 const SIZE: u64 = 1000;
 const ALL: u64 = vk::WHOLE_SIZE;
-
-fn validated() -> bool {
-    std::env::var_os("VKGDR_TEST_LAYERS").is_some_and(|layers| layers == "validation")
-}
 
 #[test]
 fn memory_that_the_cpu_cannot_see_is_not_mapped() -> Result {

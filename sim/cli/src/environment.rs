@@ -26,7 +26,7 @@ impl Environment {
         let mut variables = vec![
             before("LD_LIBRARY_PATH", std::slice::from_ref(folder)),
             before("PATH", &[folder.join("bin")]),
-            ("VK_DRIVER_FILES", joined(&drivers(&installation.lavapipe, gpus))),
+            ("VK_DRIVER_FILES", joined(&drivers(installation, gpus))),
         ];
         let faults_of = |driver| options.faults.iter().filter(move |fault| fault.driver == driver).collect::<Vec<_>>();
         let (cuda, vulkan) = (faults_of(Driver::Cuda), faults_of(Driver::Vulkan));
@@ -40,7 +40,8 @@ impl Environment {
             variables.push(("VKLAYER_PROFILE", profile.name.into()));
             variables.push(("SIMCUDA_DEVICES", profile.gpus.to_string().into()));
         }
-        variables.extend(Layer::variables(!vulkan.is_empty(), options.profile.is_some(), installation, set));
+        let profiled = options.profile.is_some_and(|profile| profile.vulkan);
+        variables.extend(Layer::variables(!vulkan.is_empty(), profiled, installation, set));
         Self(variables)
     }
 
@@ -50,7 +51,9 @@ impl Environment {
 }
 
 /// One manifest for each GPU, since lavapipe has one device. The loader counts two paths to one file as two drivers.
-fn drivers(manifest: &Path, gpus: usize) -> Vec<PathBuf> {
+/// Without Vulkan it is a file that does not exist, so that the loader searches nowhere else.
+fn drivers(installation: &Installation, gpus: usize) -> Vec<PathBuf> {
+    let Some(manifest) = &installation.lavapipe else { return vec![installation.folder.join("no-driver.json")] };
     let (folder, name) = (manifest.parent().unwrap_or(Path::new("/")), manifest.file_name().unwrap_or_default());
     (0..gpus).map(|gpu| folder.join("./".repeat(gpu)).join(name)).collect()
 }
@@ -144,7 +147,7 @@ mod tests {
         };
         let installation = Installation {
             folder: "/sim".into(),
-            lavapipe: "/icd/lvp_icd.x86_64.json".into(),
+            lavapipe: options.profile.is_none_or(|p| p.vulkan).then(|| "/icd/lvp_icd.x86_64.json".into()),
             layers: vec!["/system".into()],
         };
         let set = |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value));
@@ -191,6 +194,14 @@ mod tests {
         assert_eq!(get(&variables("-f vkMapMemory:-5", &set), "VK_INSTANCE_LAYERS"), None);
         let more = variables("-f vkMapMemory:-5 -p rebar", &set);
         assert_eq!(get(&more, "VK_ADD_LAYER_PATH"), Some("/a:/system:/b:/sim/vklayers/profile"));
+    }
+
+    #[test]
+    fn without_vulkan_the_loader_finds_no_driver_and_no_layer() {
+        let none = variables("-p no-vulkan", &[]);
+        assert_eq!(get(&none, "VK_DRIVER_FILES"), Some("/sim/no-driver.json"));
+        assert_eq!(get(&none, "VK_INSTANCE_LAYERS"), None);
+        assert_eq!(get(&none, "VKLAYER_PROFILE"), Some("no-vulkan"));
     }
 
     #[test]

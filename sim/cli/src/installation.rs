@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Installation {
     /// The folder that holds this program, `libcuda.so.1`, `vklayers/` and `bin/`.
     pub(crate) folder: PathBuf,
-    /// The manifest of lavapipe, Mesa's Vulkan driver for the CPU.
-    pub(crate) lavapipe: PathBuf,
+    /// The manifest of lavapipe, Mesa's Vulkan driver for the CPU; none where the simulated GPU does without.
+    pub(crate) lavapipe: Option<PathBuf>,
     /// The folders of the system's Vulkan layers.
     pub(crate) layers: Vec<PathBuf>,
 }
@@ -17,7 +17,8 @@ pub(crate) struct Installation {
 const MANIFESTS: [&str; 3] = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"];
 
 impl Installation {
-    pub(crate) fn find() -> Result<Self, String> {
+    /// `vulkan`: whether the simulated GPU needs it.
+    pub(crate) fn find(vulkan: bool) -> Result<Self, String> {
         // Follows a link to the program, since the other files lie beside the program itself.
         let program = std::env::current_exe().map_err(|error| format!("cannot locate this program: {error}"))?;
         let folder = program.parent().unwrap_or(Path::new("/")).to_path_buf();
@@ -28,11 +29,13 @@ impl Installation {
                 folder.display()
             ));
         }
-        let lavapipe = MANIFESTS.iter().find_map(|folder| lavapipe(&Path::new(folder).join("icd.d")));
-        let lavapipe = lavapipe.ok_or(
-            "the simulated GPU needs lavapipe, Mesa's Vulkan driver for the CPU, and the Vulkan loader: \
-             install the packages mesa-vulkan-drivers and libvulkan1 (Debian's names)",
-        )?;
+        let manifests = || MANIFESTS.iter().find_map(|folder| lavapipe(&Path::new(folder).join("icd.d")));
+        let lavapipe = if vulkan { manifests() } else { None };
+        if vulkan && lavapipe.is_none() {
+            return Err("the simulated GPU needs lavapipe, Mesa's Vulkan driver for the CPU, and the Vulkan loader: \
+                        install the packages mesa-vulkan-drivers and libvulkan1 (Debian's names)"
+                .to_owned());
+        }
         let sdk = std::env::var_os("VULKAN_SDK").map(|sdk| Path::new(&sdk).join("share/vulkan"));
         let folders = MANIFESTS.iter().map(PathBuf::from).chain(sdk).map(|folder| folder.join("explicit_layer.d"));
         Ok(Self { folder, lavapipe, layers: folders.filter(|folder| folder.is_dir()).collect() })

@@ -50,7 +50,8 @@ fn fail(code: u8, complaint: &str) -> ExitCode {
 
 /// Replaces this process by the program; returns only on failure.
 fn run(options: &Options) -> ExitCode {
-    let installation = match Installation::find() {
+    let vulkan = options.profile.is_none_or(|profile| profile.vulkan);
+    let installation = match Installation::find(vulkan) {
         Ok(installation) => installation,
         Err(complaint) => return fail(FAILED, &complaint),
     };

@@ -9,15 +9,21 @@ pub(crate) struct Profile {
     summary: &'static str,
     /// The number of GPUs.
     pub(crate) gpus: usize,
+    /// Whether Vulkan has them.
+    pub(crate) vulkan: bool,
 }
 
 impl Profile {
     const fn new(name: &'static str, summary: &'static str) -> Self {
-        Self { name, summary, gpus: 1 }
+        Self { name, summary, gpus: 1, vulkan: true }
     }
 
     const fn of_two(name: &'static str, summary: &'static str) -> Self {
-        Self { name, summary, gpus: 2 }
+        Self { name, summary, gpus: 2, vulkan: true }
+    }
+
+    const fn without_vulkan(name: &'static str, summary: &'static str) -> Self {
+        Self { name, summary, gpus: 1, vulkan: false }
     }
 
     /// The profile of that name.
@@ -39,14 +45,20 @@ const PROFILES: &[Profile] = &[
     Profile::of_two("two-gpus-swapped", "two GPUs, which Vulkan lists in reverse order"),
     Profile::new("foreign-uuid", "Vulkan does not have the GPU that CUDA has"),
     Profile::new("no-external-memory", "Vulkan cannot export memory"),
+    Profile::without_vulkan("no-vulkan", "CUDA has a GPU and Vulkan none; needs no Vulkan at all"),
+    Profile::new("host-import-refused", "CUDA does not import Vulkan's system memory"),
+    Profile::new("needs-dedicated", "CUDA imports dedicated allocations only"),
+    Profile::new("dedicated-only", "the same, and Vulkan says so"),
+    Profile::new("no-export-of-imports", "Vulkan cannot export what it imported"),
+    Profile::new("pointer-type-host", "CUDA calls imported system memory host memory"),
 ];
 
 /// The text of `--profiles`.
 pub(crate) fn list() -> String {
     let mut text = String::from("Without a profile, the GPU has lavapipe's memory, all of which can be mapped.\n\n");
     for Profile { name, summary, .. } in PROFILES {
-        let summary = summary.replace('\n', &format!("\n{:20}", ""));
-        writeln!(text, "{name:20}{summary}").unwrap_or_default();
+        let summary = summary.replace('\n', &format!("\n{:22}", ""));
+        writeln!(text, "{name:22}{summary}").unwrap_or_default();
     }
     text
 }

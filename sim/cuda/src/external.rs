@@ -1,17 +1,23 @@
 //! External memory: memory that Vulkan allocated and exported, mapped a second time for the device.
+//!
+//! The descriptor stays open until the import is destroyed, as a real driver's does, so that a process has one for each
+//! live import.
 
 use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
 
 use crate::boundary::exports;
-use crate::code::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
 use crate::ffi::{In, Out};
+use crate::label::Label;
 use crate::layout::{ExternalBuffer, ExternalHandle};
 use crate::memory::table;
 use crate::owner::Owner;
+use crate::profile::profile;
 use crate::sync::lock;
 use crate::vulkan::{self, Import};
 use crate::{fd, handle};
@@ -23,6 +29,7 @@ const DEDICATED: u32 = sys::CUDA_EXTERNAL_MEMORY_DEDICATED;
 struct External {
     import: Arc<Import>,
     owner: Owner,
+    _fd: OwnedFd,
 }
 
 static EXTERNALS: LazyLock<Mutex<HashMap<usize, External>>> = LazyLock::new(Mutex::default);
@@ -54,13 +61,27 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
     if size == 0 || description.flags & !DEDICATED != 0 {
         return Err(INVALID_VALUE);
     }
-    let fd = description.fd();
-    let import = Arc::new(vulkan::import(fd, size)?);
-    // CUDA takes ownership of the descriptor, on success only.
-    fd::close(fd);
+    let (fd, owner) = (fd::borrow(description.fd())?, context.owner());
+    let is_system_memory = check(fd, description.flags & DEDICATED != 0, owner.device)?;
+    let import = Arc::new(vulkan::import(fd, size, is_system_memory)?);
     let handle = handle::next();
-    lock(&EXTERNALS).insert(handle, External { import, owner: context.owner() });
+    // CUDA takes ownership of the descriptor, on success only.
+    lock(&EXTERNALS).insert(handle, External { import, owner, _fd: fd::take(fd) });
     out.set(handle)
+}
+
+/// Refuses memory that the device cannot import under the profile, or that is another device's. Returns whether it is
+/// system memory. Memory without a label was exported without a profile, and is never refused.
+fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Result<bool, Code> {
+    let Some(label) = Label::read(fd).map_err(|_| INVALID_VALUE)? else { return Ok(false) };
+    let undedicated = profile().needs_dedicated && !(dedicated && label.dedicated);
+    if i32::from(label.device) != device || undedicated {
+        return Err(INVALID_VALUE);
+    }
+    if label.system && !profile().imports_system_memory {
+        return Err(NOT_SUPPORTED);
+    }
+    Ok(label.system)
 }
 
 fn map_buffer(out: Out<usize>, memory: usize, description: In<ExternalBuffer>) -> Outcome {

@@ -1,25 +1,22 @@
 #![expect(unsafe_code, reason = "takes file descriptors from C")]
 //! File descriptors that a caller hands over.
 
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::code::{Code, INVALID_VALUE, OPERATING_SYSTEM};
+use crate::code::{Code, INVALID_VALUE};
 
-/// A duplicate of the caller's descriptor.
-pub(crate) fn duplicate(fd: RawFd) -> Result<OwnedFd, Code> {
-    if fd < 0 {
+/// The caller's descriptor, which stays the caller's. One that is not open is refused.
+pub(crate) fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>, Code> {
+    // SAFETY: any number may be asked about.
+    if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(INVALID_VALUE);
     }
-    // SAFETY: the caller lends an open descriptor for the length of the call; duplicating a closed one only fails.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    borrowed.try_clone_to_owned().map_err(|error| match error.raw_os_error() {
-        Some(libc::EBADF) => INVALID_VALUE,
-        _ => OPERATING_SYSTEM,
-    })
+    // SAFETY: open, and the caller lends it for the length of the call.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Closes a descriptor that the caller gave away.
-pub(crate) fn close(fd: RawFd) {
-    // SAFETY: the descriptor was just duplicated, so it is open, and the caller gives it up.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+/// Takes a descriptor that the caller gives away.
+pub(crate) fn take(fd: BorrowedFd<'_>) -> OwnedFd {
+    // SAFETY: open, and the caller gives it up.
+    unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) }
 }

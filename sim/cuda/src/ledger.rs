@@ -16,7 +16,7 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
     Some(match noun {
         "memory" => table::count(|kind| matches!(kind, Kind::Device | Kind::Managed)),
         "host" => table::count(|kind| matches!(kind, Kind::Host { .. } | Kind::Registered { .. })),
-        "mapped" => table::count(|kind| matches!(kind, Kind::Imported)),
+        "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. })),
         "external" => external::count(),
         "stream" => stream::table::count(),
         "event" => stream::event::count(),

@@ -12,6 +12,7 @@
 //! | `boundary`, `ffi`, `layout` | the entry to every function, the caller's pointers, the structures of the API |
 //! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
+//! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
@@ -28,6 +29,7 @@
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
 //! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
+//! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
 //! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default 13000 |
 //!
 //! # Test controls
@@ -102,6 +104,9 @@ mod health;
 mod heap;
 mod init;
 mod kernel;
+#[path = "../../vulkan/src/label.rs"]
+#[expect(dead_code, reason = "the profile layer writes labels")]
+mod label;
 mod layout;
 mod ledger;
 mod lifecycle;
@@ -111,6 +116,7 @@ mod module;
 mod owner;
 mod pointer;
 mod proc_address;
+mod profile;
 mod profiler;
 mod queue;
 mod stream;

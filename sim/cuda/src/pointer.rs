@@ -7,6 +7,7 @@ use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
 use crate::ffi::{In, Out};
 use crate::memory::table::{self, Found, Kind};
+use crate::profile::profile;
 
 const MEMORY_TYPE_HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
 const MEMORY_TYPE_DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
@@ -73,6 +74,9 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
     let device_side = found.kind.is_device();
     Ok(match attribute {
         CONTEXT => Value::Pointer(window.owner.context),
+        MEMORY_TYPE if found.kind == (Kind::Imported { system: true }) && profile().imports_are_host => {
+            Value::Uint(MEMORY_TYPE_HOST)
+        }
         MEMORY_TYPE if device_side || found.kind == Kind::Managed => Value::Uint(MEMORY_TYPE_DEVICE),
         MEMORY_TYPE => Value::Uint(MEMORY_TYPE_HOST),
         DEVICE_POINTER => Value::Pointer(address),

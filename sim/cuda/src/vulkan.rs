@@ -1,29 +1,39 @@
 #![expect(unsafe_code, reason = "calls Vulkan")]
-//! The Vulkan device underneath the simulated GPU: the first CPU-type device, normally lavapipe.
+//! The Vulkan device underneath the simulated GPU: the first CPU-type device, normally lavapipe. Under a profile
+//! without Vulkan there is none, and nothing loads Vulkan.
 //!
 //! The instance's application name is `simcuda`, by which the test layers recognise and ignore it. Instance and device
 //! live until the process ends.
 
 use std::ffi::CStr;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::OnceLock;
 
 use ash::vk;
 
-use crate::code::{Code, INVALID_HANDLE, MAP_FAILED, NOT_SUPPORTED, OUT_OF_MEMORY, UNKNOWN};
-use crate::fd;
+use crate::code::{Code, INVALID_HANDLE, MAP_FAILED, NOT_SUPPORTED, OPERATING_SYSTEM, OUT_OF_MEMORY, UNKNOWN};
+use crate::profile::profile;
 
 const APPLICATION: &CStr = c"simcuda";
 
-/// The CPU device, and the logical device that imports memory, created on first use.
+/// The device's identity without Vulkan.
+const NAME: &str = "without Vulkan";
+const UUID: [u8; vk::UUID_SIZE] = *b"vkgdr's simcuda\0";
+
+/// The CPU device underneath.
 pub(crate) struct CpuDevice {
+    vulkan: Option<Vulkan>,
+    pub(crate) name: String,
+    pub(crate) uuid: [u8; vk::UUID_SIZE],
+}
+
+/// Its Vulkan part, and the logical device that imports memory, created on first use.
+struct Vulkan {
     // Keeps the Vulkan library loaded.
     _entry: ash::Entry,
     instance: ash::Instance,
     physical: vk::PhysicalDevice,
     importer: OnceLock<Result<Importer, Code>>,
-    pub(crate) name: String,
-    pub(crate) uuid: [u8; vk::UUID_SIZE],
 }
 
 struct Importer {
@@ -36,7 +46,14 @@ struct Importer {
 pub(crate) fn cpu_device() -> Option<&'static CpuDevice> {
     static DEVICE: OnceLock<Option<CpuDevice>> = OnceLock::new();
     let said = |why: &String| eprintln!("simcuda: no Vulkan device to simulate a GPU on: {why}");
-    DEVICE.get_or_init(|| find().inspect_err(said).ok()).as_ref()
+    DEVICE
+        .get_or_init(|| {
+            if !profile().has_vulkan {
+                return Some(CpuDevice { vulkan: None, name: NAME.to_owned(), uuid: UUID });
+            }
+            find().inspect_err(said).ok()
+        })
+        .as_ref()
 }
 
 fn find() -> Result<CpuDevice, String> {
@@ -54,7 +71,8 @@ fn find() -> Result<CpuDevice, String> {
         .into_iter()
         .find_map(|physical| describe(&instance, physical))
         .ok_or("Vulkan lists none of type CPU, as Mesa's lavapipe is")?;
-    Ok(CpuDevice { _entry: entry, instance, physical, importer: OnceLock::new(), name, uuid })
+    let vulkan = Vulkan { _entry: entry, instance, physical, importer: OnceLock::new() };
+    Ok(CpuDevice { vulkan: Some(vulkan), name, uuid })
 }
 
 // The device with its name and UUID, if it is a CPU.
@@ -74,7 +92,7 @@ fn describe(
     Some((physical, name, id.device_uuid))
 }
 
-impl CpuDevice {
+impl Vulkan {
     fn importer(&self) -> Result<&Importer, Code> {
         self.importer.get_or_init(|| self.make_importer()).as_ref().map_err(|&code| code)
     }
@@ -100,15 +118,17 @@ impl CpuDevice {
 /// Memory imported from a file descriptor, and its mapping. Dropping it releases both.
 pub(crate) struct Import {
     device: &'static ash::Device,
+    /// Whether the memory is labelled as system memory.
+    pub(crate) is_system_memory: bool,
     memory: vk::DeviceMemory,
     mapping: OnceLock<Result<usize, Code>>,
     pub(crate) size: usize,
 }
 
-/// Imports `size` bytes from a duplicate of `fd`; the caller's descriptor stays open and the caller's.
-pub(crate) fn import(fd: RawFd, size: usize) -> Result<Import, Code> {
-    let importer = cpu_device().ok_or(UNKNOWN)?.importer()?;
-    let fd = fd::duplicate(fd)?;
+/// Imports `size` bytes from a descriptor, which stays the caller's.
+pub(crate) fn import(fd: BorrowedFd<'_>, size: usize, is_system_memory: bool) -> Result<Import, Code> {
+    let importer = cpu_device().and_then(|device| device.vulkan.as_ref()).ok_or(NOT_SUPPORTED)?.importer()?;
+    let fd = fd.try_clone_to_owned().map_err(|_| OPERATING_SYSTEM)?;
     let mut handle = vk::ImportMemoryFdInfoKHR::default()
         .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD)
         // Not closed after a failure: lavapipe consumes the descriptor even then, and a second close could close
@@ -120,7 +140,7 @@ pub(crate) fn import(fd: RawFd, size: usize) -> Result<Import, Code> {
         .push_next(&mut handle);
     // SAFETY: the device has the extension enabled, and the descriptor is ours to give away.
     let memory = unsafe { importer.device.allocate_memory(&info, None) }.map_err(cuda_code)?;
-    Ok(Import { device: &importer.device, memory, mapping: OnceLock::new(), size })
+    Ok(Import { device: &importer.device, is_system_memory, memory, mapping: OnceLock::new(), size })
 }
 
 impl Import {

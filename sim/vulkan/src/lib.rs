@@ -30,6 +30,8 @@
 //! The instance of the simulated CUDA driver (application name `simcuda`) passes all layers untouched: it lives in
 //! the same process, but is not under test.
 //!
+//! The profile layer labels exported memory, for the simulated CUDA driver (`label.rs`).
+//!
 //! No panic crosses the ABI: in an `extern "system"` function a panic ends the process, which is what a broken test
 //! layer should do.
 
@@ -37,6 +39,7 @@ mod controls;
 mod dispatch;
 mod faults;
 mod interface;
+mod label;
 mod messages;
 mod messenger;
 mod next;

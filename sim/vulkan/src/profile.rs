@@ -11,6 +11,14 @@
 //! | `two-gpus`, `two-gpus-swapped` | two GPUs, which Vulkan lists in CUDA's order or in reverse |
 //! | `foreign-uuid` | a GPU that CUDA does not know |
 //! | `no-external-memory` | a driver without `VK_KHR_external_memory_fd` |
+//! | `no-export-of-imports` | imported memory cannot be exported again |
+//! | `host-import-refused` | CUDA does not import system memory |
+//! | `needs-dedicated` | CUDA imports dedicated allocations only |
+//! | `dedicated-only` | the same, and Vulkan says so |
+//! | `pointer-type-host` | CUDA calls imported system memory host memory |
+//!
+//! The simulated CUDA driver has its part of the last four (`sim/cuda/src/profile.rs`), and finds the properties of
+//! memory by the label that this layer gives to descriptors. A profile without Vulkan has no layer.
 //!
 //! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:
 //!
@@ -19,14 +27,18 @@
 //! * Mapping memory that is not host-visible fails with `VK_ERROR_MEMORY_MAP_FAILED`.
 //! * The CPU's mapping of non-coherent memory has pages of its own (`profile/shadow.rs`). Exactly the bytes that are
 //!   flushed or invalidated are copied between the two sides, and only then.
-//! * A range to flush or invalidate that violates Vulkan's rules ends the process, also for coherent memory.
+//! * A range to flush or invalidate that violates Vulkan's rules ends the process, also for coherent memory. So does an
+//!   export of memory that was not allocated for it, and a dedicated allocation of another size than the buffer's.
+//! * An import of memory of another GPU fails with `VK_ERROR_INVALID_EXTERNAL_HANDLE`.
 //!
 //! Profiles of two GPUs need a driver that lists two devices, such as one that `VK_DRIVER_FILES` names twice.
 #![expect(unsafe_code, reason = "is a Vulkan layer: called by the loader, calls the next layer")]
 
+mod allocate;
 mod books;
 mod catalog;
 mod device;
+mod export;
 mod instance;
 mod memory;
 mod memory_functions;
@@ -41,11 +53,11 @@ use ash::vk;
 
 use crate::dispatch::{DeviceLayer, Layer, device_life, function_named, get_device_proc_addr, get_instance_proc_addr};
 use crate::interface::{NegotiateInterface, negotiate};
+use allocate::{allocate_memory, free_memory};
 use device::Device;
+use export::{get_memory_fd, get_physical_device_external_buffer_properties};
 use instance::Instance;
-use memory_functions::{
-    allocate_memory, flush_mapped_memory_ranges, free_memory, invalidate_mapped_memory_ranges, map_memory, unmap_memory,
-};
+use memory_functions::{flush_mapped_memory_ranges, invalidate_mapped_memory_ranges, map_memory, unmap_memory};
 use physical::{
     enumerate_device_extension_properties, get_physical_device_memory_properties,
     get_physical_device_memory_properties2, get_physical_device_properties, get_physical_device_properties2,
@@ -65,6 +77,7 @@ impl Layer for ProfileLayer {
             PFN_vkGetPhysicalDeviceMemoryProperties => get_physical_device_memory_properties,
             PFN_vkGetPhysicalDeviceMemoryProperties2 => get_physical_device_memory_properties2,
             PFN_vkEnumerateDeviceExtensionProperties => enumerate_device_extension_properties,
+            PFN_vkGetPhysicalDeviceExternalBufferProperties => get_physical_device_external_buffer_properties,
         };
         own.or_else(|| Self::device_function(name))
     }
@@ -92,6 +105,7 @@ impl DeviceLayer for ProfileLayer {
             PFN_vkGetDeviceBufferMemoryRequirements => device_buffer,
             PFN_vkGetDeviceImageMemoryRequirements => device_image,
             PFN_vkGetMemoryFdPropertiesKHR => memory_fd_properties,
+            PFN_vkGetMemoryFdKHR => get_memory_fd,
         }
     }
 }

@@ -28,7 +28,10 @@ pub(crate) enum Kind {
     Registered {
         flags: u32,
     },
-    Imported,
+    Imported {
+        /// Whether it is system memory.
+        system: bool,
+    },
     /// A module's `__device__` or `__constant__` variables.
     Variable,
 }
@@ -36,7 +39,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether the address is a device address, not to be accessed by host code.
     pub(crate) fn is_device(self) -> bool {
-        matches!(self, Kind::Device | Kind::Imported | Kind::Variable)
+        matches!(self, Kind::Device | Kind::Imported { .. } | Kind::Variable)
     }
 }
 
@@ -96,7 +99,7 @@ pub(crate) fn insert_imported(import: Arc<Import>, base: usize, offset: usize, s
     let mut regions = lock(&REGIONS);
     let region = regions.entry(base).or_insert_with(|| Region {
         size: import.size,
-        kind: Kind::Imported,
+        kind: Kind::Imported { system: import.is_system_memory },
         windows: Vec::new(),
         backing: Arc::new(Backing::Import(import)),
     });

@@ -10,6 +10,8 @@ use std::sync::LazyLock;
 use ash::khr::external_memory_fd;
 use ash::vk::{MemoryPropertyFlags as Property, UUID_SIZE};
 
+use crate::label::FOREIGN;
+
 /// The simulated properties of the devices.
 pub(super) struct Profile {
     name: &'static str,
@@ -21,6 +23,10 @@ pub(super) struct Profile {
     pub(super) devices: &'static [Identity],
     /// Extensions that the devices lack.
     pub(super) hidden: &'static [&'static CStr],
+    /// Whether imported memory can be exported again.
+    pub(super) exports_imports: bool,
+    /// Whether the devices say that only dedicated allocations can be shared.
+    pub(super) dedicated_only: bool,
 }
 
 /// A memory heap.
@@ -53,6 +59,10 @@ impl Type {
         self.flags.contains(Property::HOST_VISIBLE)
     }
 
+    pub(super) fn is_system_memory(&self) -> bool {
+        !self.flags.contains(Property::DEVICE_LOCAL)
+    }
+
     pub(super) fn is_coherent(&self) -> bool {
         self.flags.contains(Property::HOST_COHERENT)
     }
@@ -74,6 +84,14 @@ impl Identity {
             Self::Foreign => uuid[0] = !uuid[0],
         }
         uuid
+    }
+
+    /// The number of the CUDA device in labels.
+    pub(super) fn number(&self) -> u8 {
+        match self {
+            Self::Cuda(number) => *number,
+            Self::Foreign => FOREIGN,
+        }
     }
 }
 
@@ -101,6 +119,8 @@ const REBAR: Profile = Profile {
     atom: 64,
     devices: &[Identity::Cuda(0)],
     hidden: &[],
+    exports_imports: true,
+    dedicated_only: false,
 };
 
 /// A GPU without Resizable BAR.
@@ -158,8 +178,36 @@ const FOREIGN_UUID: Profile = Profile { name: "foreign-uuid", devices: &[Identit
 const NO_EXTERNAL_MEMORY: Profile =
     Profile { name: "no-external-memory", hidden: &[external_memory_fd::NAME], ..REBAR };
 
-const ALL: [&Profile; 8] =
-    [&REBAR, &BAR256, &NO_BAR, &NON_COHERENT, &TWO_GPUS, &TWO_GPUS_SWAPPED, &FOREIGN_UUID, &NO_EXTERNAL_MEMORY];
+/// CUDA does not import system memory; the simulated driver's part.
+const HOST_IMPORT_REFUSED: Profile = Profile { name: "host-import-refused", ..REBAR };
+
+/// CUDA imports dedicated allocations only, which Vulkan does not say; the simulated driver's part.
+const NEEDS_DEDICATED: Profile = Profile { name: "needs-dedicated", ..REBAR };
+
+/// The same, and Vulkan says so.
+const DEDICATED_ONLY: Profile = Profile { name: "dedicated-only", dedicated_only: true, ..REBAR };
+
+/// Imported memory cannot be exported again.
+const NO_EXPORT_OF_IMPORTS: Profile = Profile { name: "no-export-of-imports", exports_imports: false, ..REBAR };
+
+/// CUDA's pointer attributes call imported system memory host memory; the simulated driver's part.
+const POINTER_TYPE_HOST: Profile = Profile { name: "pointer-type-host", ..REBAR };
+
+const ALL: [&Profile; 13] = [
+    &REBAR,
+    &BAR256,
+    &NO_BAR,
+    &NON_COHERENT,
+    &TWO_GPUS,
+    &TWO_GPUS_SWAPPED,
+    &FOREIGN_UUID,
+    &NO_EXTERNAL_MEMORY,
+    &HOST_IMPORT_REFUSED,
+    &NEEDS_DEDICATED,
+    &DEDICATED_ONLY,
+    &NO_EXPORT_OF_IMPORTS,
+    &POINTER_TYPE_HOST,
+];
 
 /// Names the profile.
 const VARIABLE: &str = "VKLAYER_PROFILE";

@@ -9,11 +9,12 @@ use ash::ext::memory_budget;
 use ash::khr::external_memory_fd;
 use ash::vk;
 
-use super::catalog::profile;
+use super::catalog::{Identity, profile};
 use super::instance::Instance;
 use super::memory::Memory;
 use crate::dispatch::DeviceState;
 use crate::interface::{extension_names, text};
+use crate::label::FOREIGN;
 use crate::next::{CreateDevice, NextDevice};
 use crate::tables::Tables;
 
@@ -34,6 +35,11 @@ pub(super) struct Device {
 }
 
 impl Device {
+    /// Its number in labels.
+    pub(super) fn number(&self) -> u8 {
+        profile().devices.get(self.place).map_or(FOREIGN, Identity::number)
+    }
+
     /// Its live memory.
     pub(super) fn memories(&self) -> MutexGuard<'_, BTreeMap<vk::DeviceMemory, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)

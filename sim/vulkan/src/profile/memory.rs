@@ -10,20 +10,28 @@ use super::books::Taken;
 use super::catalog::Type;
 use super::range::Mapped;
 use super::shadow::Shadow;
+use crate::label::Label;
 
 /// Live memory.
 pub(super) struct Memory {
     pub(super) size: vk::DeviceSize,
     pub(super) memory_type: &'static Type,
     pub(super) mapping: Option<Mapping>,
+    /// The label of its descriptors; none where it cannot be exported.
+    pub(super) export: Option<Label>,
     /// None for imported memory.
     _taken: Option<Taken>,
 }
 
 impl Memory {
     /// Memory that is not mapped. `taken` is none for imported memory.
-    pub(super) fn new(size: vk::DeviceSize, memory_type: &'static Type, taken: Option<Taken>) -> Self {
-        Self { size, memory_type, mapping: None, _taken: taken }
+    pub(super) fn new(
+        size: vk::DeviceSize,
+        memory_type: &'static Type,
+        export: Option<Label>,
+        taken: Option<Taken>,
+    ) -> Self {
+        Self { size, memory_type, mapping: None, export, _taken: taken }
     }
 }
 

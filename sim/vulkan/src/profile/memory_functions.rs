@@ -1,75 +1,15 @@
-//! The functions of device memory: allocation within the heaps' budgets, mapping, flush and invalidate.
+//! The functions of allocated memory: mapping, flush and invalidate.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::c_void;
 
 use ash::vk;
 
-use super::books::Taken;
 use super::catalog::profile;
 use super::device::DEVICES;
-use super::memory::{Mapping, Memory, shadow_of};
+use super::memory::{Mapping, shadow_of};
 use super::range::Mapped;
 use super::shadow::Shadow;
-use crate::interface::chain;
-
-pub(super) unsafe extern "system" fn allocate_memory(
-    device: vk::Device,
-    info: *const vk::MemoryAllocateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    memory: *mut vk::DeviceMemory,
-) -> vk::Result {
-    // SAFETY: a live device of the caller's.
-    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
-    // SAFETY: Vulkan asks for a valid structure.
-    let mut info = unsafe { *info };
-    let size = info.allocation_size;
-    let Some(memory_type) = profile().types.get(info.memory_type_index as usize) else {
-        return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
-    };
-    // SAFETY: the chain of the caller's structure.
-    let taken = if unsafe { is_import(info.p_next) } {
-        None
-    } else {
-        match Taken::from(known.place, memory_type.heap, size) {
-            None => return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
-            taken => taken,
-        }
-    };
-    info.memory_type_index = known.driver_type;
-    // SAFETY: the caller's arguments with another type, alive during the call.
-    let result = unsafe { (known.next.fp_v1_0().allocate_memory)(device, &raw const info, allocator, memory) };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        let handle = unsafe { *memory };
-        known.memories().insert(handle, Memory::new(size, memory_type, taken));
-    }
-    result
-}
-
-/// Whether a chain imports existing memory.
-///
-/// # Safety
-/// The chain is valid.
-unsafe fn is_import(p_next: *const c_void) -> bool {
-    // SAFETY: the caller's promise.
-    unsafe { chain(p_next) }.any(|(kind, _)| kind == vk::StructureType::IMPORT_MEMORY_FD_INFO_KHR)
-}
-
-pub(super) unsafe extern "system" fn free_memory(
-    device: vk::Device,
-    memory: vk::DeviceMemory,
-    allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    // SAFETY: a live device of the caller's.
-    let Some(known) = (unsafe { DEVICES.get(device) }) else { return };
-    // Removed before the call, since afterwards the handle may belong to other memory.
-    let freed = known.memories().remove(&memory);
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (known.next.fp_v1_0().free_memory)(device, memory, allocator) };
-    // Releases its bytes in the heap only now.
-    drop(freed);
-}
 
 pub(super) unsafe extern "system" fn map_memory(
     device: vk::Device,
@@ -171,7 +111,7 @@ unsafe fn carry(
 }
 
 /// Ends the process with the rule that a call violates.
-fn broken(function: &str, rule: &str) -> ! {
+pub(super) fn broken(function: &str, rule: &str) -> ! {
     eprintln!("vklayer: {function}: {rule}");
     std::process::abort();
 }

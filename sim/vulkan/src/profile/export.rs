@@ -1,0 +1,60 @@
+//! Exported memory: descriptors with labels, and the features that the device reports.
+#![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+
+use ash::vk::{self, ExternalMemoryFeatureFlags as Features};
+
+use super::catalog::profile;
+use super::device::DEVICES;
+use super::instance::INSTANCES;
+use super::memory_functions::broken;
+
+pub(super) unsafe extern "system" fn get_memory_fd(
+    device: vk::Device,
+    info: *const vk::MemoryGetFdInfoKHR<'_>,
+    fd: *mut c_int,
+) -> vk::Result {
+    const FUNCTION: &str = "vkGetMemoryFdKHR";
+    // SAFETY: a live device of the caller's.
+    let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
+    // SAFETY: Vulkan asks for a valid structure.
+    let memory = unsafe { (*info).memory };
+    let Some(label) = known.memories().get(&memory).and_then(|memory| memory.export) else {
+        broken(FUNCTION, "the memory was not allocated for export (handleType-00671)");
+    };
+    // SAFETY: the caller's arguments, passed on.
+    let result = unsafe { (known.external_memory_fd.get_memory_fd_khr)(device, info, fd) };
+    if result == vk::Result::SUCCESS {
+        // SAFETY: success means that it was written.
+        let fd = unsafe { *fd };
+        // SAFETY: a new descriptor, which is the caller's from now on.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        if let Err(error) = label.write(fd) {
+            // Without it the simulated CUDA driver would not follow the profile, and a test prove nothing.
+            eprintln!("vklayer: {FUNCTION}: the label of the memory: {error}");
+            std::process::abort();
+        }
+    }
+    result
+}
+
+pub(super) unsafe extern "system" fn get_physical_device_external_buffer_properties(
+    device: vk::PhysicalDevice,
+    info: *const vk::PhysicalDeviceExternalBufferInfo<'_>,
+    properties: *mut vk::ExternalBufferProperties<'_>,
+) {
+    // SAFETY: a live physical device of the caller's.
+    let Some(instance) = (unsafe { INSTANCES.get(device) }) else { return };
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { (instance.next.fp_v1_1().get_physical_device_external_buffer_properties)(device, info, properties) };
+    // SAFETY: the caller's output, which was written.
+    let properties = unsafe { &mut (*properties).external_memory_properties };
+    if !profile().exports_imports {
+        properties.export_from_imported_handle_types = vk::ExternalMemoryHandleTypeFlags::empty();
+    }
+    if profile().dedicated_only && properties.external_memory_features.contains(Features::EXPORTABLE) {
+        properties.external_memory_features |= Features::DEDICATED_ONLY;
+    }
+}
