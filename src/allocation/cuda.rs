@@ -21,10 +21,10 @@ pub(super) struct ExternalMemory {
 }
 
 impl ExternalMemory {
-    /// Imports the memory object behind `fd`, which has `size` bytes.
-    pub(super) fn import(fd: OwnedFd, size: u64) -> Result<Self> {
+    /// Imports the memory object behind `fd`, which has `size` bytes and may be a dedicated allocation.
+    pub(super) fn import(fd: OwnedFd, size: u64, dedicated: bool) -> Result<Self> {
         // SAFETY: the descriptor was exported from an allocation of `size` bytes.
-        let handle = unsafe { cuda()?.external_memory_import(fd.as_raw_fd(), size) }?;
+        let handle = unsafe { cuda()?.external_memory_import(fd.as_raw_fd(), size, dedicated) }?;
         // After success the driver owns the descriptor (CUDA driver API, cuImportExternalMemory).
         let _ = fd.into_raw_fd();
         Ok(Self { handle: Handle(handle) })

@@ -17,15 +17,15 @@ use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses::ListedAddresses;
-use crate::device::gpu::CountedAllocation;
+use crate::device::gpu::{CountedAllocation, VulkanGpu};
 use crate::device::{MemoryType, Source};
 use crate::driver::{Handle, descriptor, process};
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
 use registered::RegisteredPages;
-use vulkan::DeviceMemory;
 pub(crate) use vulkan::Exported;
+use vulkan::{DeviceMemory, Request};
 
 /// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
 /// Mapped memory starts at a line, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required
@@ -65,7 +65,7 @@ impl Allocation {
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         let memory_type = owner.memory_type(kind)?;
         match Self::make(owner, len, kind, memory_type, None) {
-            Err(error) if kind == MemoryKind::Host && memory_type.source == Source::Vulkan && error.is_refusal() => {
+            Err(error) if kind == MemoryKind::Host && memory_type.source == Source::Vulkan && is_refusal(&error) => {
                 Self::register_host(owner, len, &error)
             }
             result => result,
@@ -128,7 +128,6 @@ impl Allocation {
         memory_type: MemoryType,
         exported: Option<&Exported>,
     ) -> Result<Self> {
-        let out_of = |error| with_sizes(error, kind, len, memory_type);
         let count = |most| {
             let too_many = || shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type);
             owner.gpu().count_allocation(most).ok_or_else(too_many)
@@ -136,20 +135,16 @@ impl Allocation {
         let stages = match memory_type.source {
             Source::Vulkan => {
                 let gpu = owner.vulkan()?;
-                let counted = count(gpu.device().physical.max_allocations)?;
-                let memory = match exported {
-                    None => DeviceMemory::allocate(gpu, counted, &memory_type, size),
-                    Some(exported) => DeviceMemory::import(gpu, counted, &memory_type, size, exported),
+                let share = |dedicated| {
+                    let counted = count(gpu.device().physical.max_allocations)?;
+                    let request = Request { gpu, memory_type: &memory_type, size, dedicated };
+                    Stages::share(counted, request, kind, exported)
                 };
-                let mut memory = memory.map_err(out_of)?;
-                if kind.has_host_view() {
-                    memory.map().map_err(out_of)?;
-                }
-                // A driver need not export imported memory: its descriptor is duplicated.
-                let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
-                let external = ExternalMemory::import(fd, size)?;
-                let device_mapping = DeviceMapping::map(&external, size)?;
-                Stages::Imported { device_mapping, external, memory }
+                let shared = match share(gpu.is_dedicated(memory_type.info.index)) {
+                    Err(error) if is_refusal(&error) => try_dedicated(gpu, &memory_type, error, || share(true)),
+                    result => result,
+                };
+                shared.map_err(|error| with_sizes(error, kind, len, memory_type))?
             }
             Source::RegisteredPages => {
                 process::check()?;
@@ -177,11 +172,7 @@ impl Allocation {
     pub(crate) fn export(&self) -> Result<OwnedFd> {
         process::check()?;
         match &self.stages {
-            Stages::Imported { memory, .. } => {
-                let fd = memory.export()?;
-                descriptor::close_on_exec(&fd)?;
-                Ok(fd)
-            }
+            Stages::Imported { memory, .. } => memory.export(),
             Stages::Registered(pages) => pages.export(),
             Stages::Cuda { .. } => Err(Error::NoExport { kind: self.kind }),
         }
@@ -276,7 +267,61 @@ impl Allocation {
     }
 }
 
+/// Whether an error of an allocation means that a driver refuses to share the memory, not that anything has run out.
+#[cold]
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    error.is_refusal() && !(error.is_exhaustion() && descriptor::are_short())
+}
+
+/// Tries a dedicated allocation after CUDA or Vulkan refused to share another one, where that may be what they ask for. If
+/// it succeeds, all later memory of the type is dedicated.
+#[cold]
+fn try_dedicated(
+    gpu: &VulkanGpu,
+    memory_type: &MemoryType,
+    refusal: Error,
+    share: impl FnOnce() -> Result<Stages>,
+) -> Result<Stages> {
+    let index = memory_type.info.index;
+    if gpu.is_dedicated(index) || !(refusal.asks_for_dedicated() || gpu.device().sharing().dedicated_only) {
+        return Err(refusal);
+    }
+    match share() {
+        Ok(stages) => {
+            gpu.dedicate(index);
+            report!(Info, "memory of type {index} is dedicated allocations from now on: {refusal}");
+            Ok(stages)
+        }
+        Err(error) if error.is_exhaustion() => Err(error),
+        Err(error) => {
+            report!(Debug, "a dedicated allocation is refused as well: {error}");
+            Err(refusal)
+        }
+    }
+}
+
 impl Stages {
+    /// Allocates or imports Vulkan's memory, and shares it with CUDA.
+    fn share(
+        counted: CountedAllocation,
+        request: Request<'_>,
+        kind: MemoryKind,
+        exported: Option<&Exported>,
+    ) -> Result<Self> {
+        let mut memory = match exported {
+            None => DeviceMemory::allocate(counted, request),
+            Some(exported) => DeviceMemory::import(counted, request, exported),
+        }?;
+        if kind.has_host_view() {
+            memory.map()?;
+        }
+        // A driver need not export imported memory: its descriptor is duplicated.
+        let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
+        let external = ExternalMemory::import(fd, memory.size(), request.dedicated)?;
+        let device_mapping = DeviceMapping::map(&external, memory.size())?;
+        Ok(Self::Imported { device_mapping, external, memory })
+    }
+
     /// The first byte for the CPU, if it sees the memory, and for the device.
     fn pointers(&self) -> (Option<NonNull<u8>>, CUdeviceptr) {
         match self {
@@ -315,11 +360,11 @@ fn shortage(
     Error::Allocation { operation, code, kind, asked: len as u64, heap: memory_type.info.heap_size }
 }
 
-/// Adds the sizes to a Vulkan error that means a shortage of memory or address space.
+/// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors.
 #[cold]
 fn with_sizes(error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
     match error {
-        Error::Vulkan { operation, code } if error.is_exhaustion() => {
+        Error::Vulkan { operation, code } if operation != "vkGetMemoryFdKHR" && error.is_exhaustion() => {
             shortage(Some(operation), code, kind, len, memory_type)
         }
         other => other,

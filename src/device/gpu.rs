@@ -41,6 +41,8 @@ pub(crate) struct Gpu {
 pub(crate) struct VulkanGpu {
     device: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
+    /// One bit for each memory type that CUDA imports only as dedicated allocations, as far as a refusal has shown it.
+    dedicated_types: AtomicU32,
 }
 
 /// A pool, as its GPU knows it.
@@ -66,12 +68,23 @@ impl VulkanGpu {
         let Found { instance, physical, note } = startup::find(device, uuid, name)?;
         let device = instance.create_device(physical)?;
         let memory = instance.memory_properties(&device.physical);
-        Ok((Self { device, memory }, note))
+        Ok((Self { device, memory, dedicated_types: AtomicU32::new(0) }, note))
     }
 
     #[inline]
     pub(crate) const fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Whether memory of this type is dedicated allocations.
+    #[inline]
+    pub(crate) fn is_dedicated(&self, type_index: u32) -> bool {
+        self.dedicated_types.load(Ordering::Relaxed) & (1 << type_index) != 0
+    }
+
+    /// Makes memory of this type dedicated allocations from now on.
+    pub(crate) fn dedicate(&self, type_index: u32) {
+        self.dedicated_types.fetch_or(1 << type_index, Ordering::Relaxed);
     }
 
     pub(super) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {

@@ -320,17 +320,24 @@ impl Cuda {
         call!(self, cuCtxSynchronize())
     }
 
-    /// Imports exported Vulkan memory. On success the driver owns `fd`.
+    /// Imports exported Vulkan memory. On success the driver owns `fd`, and keeps it open until the import is destroyed or
+    /// for a shorter time.
     ///
     /// # Safety
     ///
-    /// `fd` must be an opaque file descriptor of a memory object of exactly `size` bytes.
-    pub(crate) unsafe fn external_memory_import(&self, fd: c_int, size: u64) -> Result<CUexternalMemory> {
+    /// `fd` must be an opaque file descriptor of a memory object of exactly `size` bytes, and `dedicated` say whether that is
+    /// a dedicated allocation.
+    pub(crate) unsafe fn external_memory_import(
+        &self,
+        fd: c_int,
+        size: u64,
+        dedicated: bool,
+    ) -> Result<CUexternalMemory> {
         let desc = CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
             handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd },
             size,
-            flags: 0,
+            flags: if dedicated { sys::CUDA_EXTERNAL_MEMORY_DEDICATED } else { 0 },
             reserved: [0; 16],
         };
         let mut memory = ptr::null_mut();

@@ -270,9 +270,7 @@ impl Error {
     }
 
     /// Whether a driver refuses to share Vulkan's memory with CUDA: a stage of an allocation fails for another reason than
-    /// a shortage of memory or the state of the context.
-    ///
-    /// `CUDA_ERROR_OPERATING_SYSTEM` and `VK_ERROR_INVALID_EXTERNAL_HANDLE` mean either this or a shortage of descriptors.
+    /// a shortage of memory or the state of the context. A refusal that is an exhaustion as well may be either.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Vulkan { operation: "vkGetMemoryFdKHR", code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE } => true,
@@ -282,6 +280,18 @@ impl Error {
             }
             _ => false,
         }
+    }
+
+    /// Whether Vulkan refuses the kind of import, or the descriptor.
+    pub(crate) fn is_refused_import(&self) -> bool {
+        let code = vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
+        self.is_refusal() || matches!(self, Self::Vulkan { code: found, .. } if *found == code)
+    }
+
+    /// Whether CUDA refuses an import as it would if the memory had to be a dedicated allocation.
+    pub(crate) fn asks_for_dedicated(&self) -> bool {
+        let codes = [CudaCode::INVALID_VALUE, CudaCode::NOT_SUPPORTED];
+        matches!(self, Self::Cuda { operation: "cuImportExternalMemory", code } if codes.contains(&code.value()))
     }
 
     /// Whether a resource is exhausted that freeing memory may return.

@@ -57,7 +57,7 @@ fn change_icd() -> Result {
 fn open() -> Result {
     for _ in 0..2 {
         for result in [Vkgdr::open(0, OpenFlags::empty()), Vkgdr::open_primary_context(0, OpenFlags::empty())] {
-            child::say(match result.and_then(|gpu| Ok((gpu.memory_type_of(MemoryKind::Mapped), gpu))) {
+            child::say(match result.map(|gpu| (gpu.memory_type_of(MemoryKind::Mapped), gpu)) {
                 Ok((Ok(_), gpu)) => format!("opened {}", gpu.name()),
                 Ok((Err(error), gpu)) => {
                     use_without_vulkan(&gpu, &error.to_string())?;

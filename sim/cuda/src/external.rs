@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
 
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
+use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::context;
 use crate::ffi::{In, Out};
 use crate::label::Label;
@@ -73,7 +73,8 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
 /// Refuses memory that the device cannot import under the profile, or that is another device's. Returns whether it is
 /// system memory. Memory without a label was exported without a profile, and is never refused.
 fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Result<bool, Code> {
-    let Some(label) = Label::read(fd).map_err(|_| INVALID_VALUE)? else { return Ok(false) };
+    // Needs a free descriptor.
+    let Some(label) = Label::read(fd).map_err(|_| OPERATING_SYSTEM)? else { return Ok(false) };
     let undedicated = profile().needs_dedicated && !(dedicated && label.dedicated);
     if i32::from(label.device) != device || undedicated {
         return Err(INVALID_VALUE);
