@@ -24,7 +24,8 @@ export NO_COLOR=1 CARGO_TERM_COLOR=never RUST_BACKTRACE=1
 sees_only_nvidia() {
     local -a with=(env -u VK_DRIVER_FILES)
     [ -z "$1" ] || with=(env "VK_DRIVER_FILES=$1")
-    "${with[@]}" timeout 10 "$scratch/bin/vulkaninfo" --summary >"$scratch/summary" 2>&1
+    # The first call after boot may load kernel modules and compile caches.
+    "${with[@]}" timeout 30 "$scratch/bin/vulkaninfo" --summary >"$scratch/summary" 2>&1
     awk '/vendorID/ { if ($NF == "0x10de") yes++; else no++ } END { exit !(yes && !no) }' "$scratch/summary"
 }
 
@@ -60,6 +61,10 @@ if [ "$driver" = real ]; then
     done
     PATH=$PATH:/usr/local/nvidia/bin
     choose_vulkan_driver
+    # A GPU that admits one process at a time.
+    if timeout 20 nvidia-smi --query-gpu=compute_mode --format=csv,noheader 2>/dev/null | grep -qi exclusive; then
+        export NEXTEST_TEST_THREADS=1
+    fi
 else
     vulkan='Vulkan driver: lavapipe, DRY RUN on the simulated CUDA driver'
 fi

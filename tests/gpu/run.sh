@@ -4,9 +4,9 @@
 #     gpu-bundle/run.sh OUTPUT-FOLDER [STAGE...]
 #
 # Needs no Rust, internet access, Vulkan loader or root. Runs all stages of stage.sh, or the given ones, one after the
-# other within 9 minutes; a failed stage does not stop the next. Leaves at most 8 files: summary.txt (stage, exit code,
-# seconds; 124 is "timed out"), a log for each stage (the probe's is in facts.log), and bench.json. The exit code is 0
-# if every stage succeeded. PYTHON names the interpreter for the Python tests, which need 3.11 and numpy.
+# other within 9 minutes; a failed stage does not stop the next. Leaves at most 8 files: report.md, which is for people
+# (stages with exit code and seconds, 124 being "timed out"; answers, failures), a log for each stage (the probe's is in
+# facts.log), and bench.json. The exit code is 0 if every stage succeeded. PYTHON names the interpreter for the Python tests, which need 3.11 and numpy.
 #
 # With all stages in one run, the benches run in quick mode, and some tests may not run in time, since a GPU's driver
 # takes long to create a CUDA context. For complete results make three runs of at most 9 minutes, each with its own
@@ -28,7 +28,7 @@ mkdir -p "$1" && out=$(cd "$1" && pwd) || exit 2
 # 540 seconds, less the time to unpack and to end late stages. The stages' shares add up to 505.
 budget=515
 stages=(facts probe tests validation python examples bench)
-declare -A due=([facts]=30 [probe]=60 [tests]=120 [validation]=125 [python]=60 [examples]=35 [bench]=75)
+declare -A due=([facts]=40 [probe]=105 [tests]=115 [validation]=100 [python]=55 [examples]=30 [bench]=60)
 declare -A log_of=([probe]=facts)
 max_log=$((8 << 20))
 shift
@@ -72,12 +72,12 @@ collect_bench() {
     [ ! -s "$scratch/bench.json" ] || { printf '{' && tail -c +2 "$scratch/bench.json" && printf '\n}\n'; } >"$out/bench.json"
 }
 
+report() { bash "$here/report.sh" "$out" "$scratch/stages" >"$out/report.md"; }
+
 rm -f "$out/bench.json"
-{
-    sed -n 2,3p "$here/bundle.txt"
-    echo "$vulkan"
-    printf '%-11s %5s %8s\n' stage exit seconds
-} | tee "$out/summary.txt"
+sed -n 2,3p "$here/bundle.txt"
+echo "$vulkan"
+printf '%-11s %5s %8s\n' stage exit seconds | tee "$scratch/stages"
 failed=0
 for stage in "${stages[@]}"; do
     log=$out/${log_of[$stage]:-$stage}.log
@@ -92,9 +92,12 @@ for stage in "${stages[@]}"; do
     running=
     [ $status -eq 137 ] && status=124
     trim_log "$log"
-    printf '%-11s %5d %8d\n' "$stage" $status $((SECONDS - from)) | tee -a "$out/summary.txt"
+    printf '%-11s %5d %8d\n' "$stage" $status $((SECONDS - from)) | tee -a "$scratch/stages"
     [ $status -eq 0 ] || { failed=1 && tail -n 12 "$log" | cut -c1-200 | sed 's/^/    /'; }
+    report
 done
 collect_bench
-echo "total: $SECONDS s" | tee -a "$out/summary.txt"
+echo "total: $SECONDS s" | tee -a "$scratch/stages"
+report
+echo "the report: $out/report.md"
 exit $failed

@@ -28,22 +28,38 @@ program() { # TITLE COMMAND...
     "$run" "${@:2}" || { echo "exit code $?" && status=1; }
 }
 
+# Starts pytest in the background. After three quarters of the stage's time it is interrupted, and reports the failures so
+# far.
+jobs=()
+pytest() { # PYTHON FILE...
+    # A shell without job control makes background processes ignore interrupts.
+    VKGDR_TEST_LAYERS=faults timeout --foreground --signal=INT --kill-after=5 $((${VKGDR_STAGE_SECONDS:-500} * 3 / 4)) \
+        env --default-signal=INT "$run" "$1" -X dev -W error -m pytest -p pytest_timeout --durations 5 \
+        "${@:2}" >"$scratch/pytest.${#jobs[@]}" 2>&1 &
+    jobs+=($!)
+}
+
 # Runs several pytest processes that share the test files, since most tests create a CUDA context, which takes a GPU's
-# driver long. After three quarters of the stage's time they are interrupted, and report the failures so far.
+# driver long. The files whose tests destroy contexts that have memory run last, in a process each: a driver may crash.
 pytests() { # PYTHON
-    local files count=$(($(nproc) < 8 ? $(nproc) : 8)) number part jobs=()
-    files=$(find ffi/python/tests -name 'test_*.py' | sort)
+    local files risky count number part
+    count=${NEXTEST_TEST_THREADS:-$(($(nproc) < 8 ? $(nproc) : 8))}
+    files=$(find ffi/python/tests -name 'test_*.py' -exec grep -LE '\.(destroy|detach)\(\)' {} + | sort)
+    mapfile -t risky < <(find ffi/python/tests -name 'test_*.py' -exec grep -lE '\.(destroy|detach)\(\)' {} + | sort)
     for ((number = 0; number < count; number++)); do
         mapfile -t part < <(awk -v number="$number" -v count="$count" 'NR % count == number' <<<"$files")
-        # A shell without job control makes background processes ignore interrupts.
-        VKGDR_TEST_LAYERS=faults timeout --foreground --signal=INT --kill-after=5 $((${VKGDR_STAGE_SECONDS:-500} * 3 / 4)) \
-            env --default-signal=INT "$run" "$1" -X dev -W error -m pytest -p pytest_timeout --durations 5 \
-            "${part[@]}" >"$scratch/pytest.$number" 2>&1 &
-        jobs+=($!)
+        pytest "$1" "${part[@]}"
     done
     for number in "${!jobs[@]}"; do
-        wait "${jobs[number]}" || { echo "pytest $((number + 1)): exit code $?" && status=1; }
-        printf '\n---- pytest %d of %d\n' $((number + 1)) "$count"
+        wait "${jobs[number]}" || { echo "pytest $number: exit code $?" && status=1; }
+    done
+    for part in "${risky[@]}"; do
+        pytest "$1" "$part"
+        # 5: no tests were selected.
+        wait "${jobs[-1]}" || { number=$? && [ $number -eq 5 ] || { echo "pytest of $part: exit code $number" && status=1; }; }
+    done
+    for number in "${!jobs[@]}"; do
+        printf '\n---- pytest %d of %d\n' $((number + 1)) "${#jobs[@]}"
         cat "$scratch/pytest.$number"
     done
 }

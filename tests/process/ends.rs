@@ -194,7 +194,7 @@ fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     if support::simcuda().is_none() {
         done();
-        return support::skip("a real driver's allocations hold no descriptors");
+        return support::skip("the descriptors that a real driver opens for itself are not known");
     }
     limit_descriptors(64)?;
     let warm_up = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;

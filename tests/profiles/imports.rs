@@ -5,9 +5,10 @@ use std::os::unix::process::ExitStatusExt;
 
 use support::cuda::PrimaryContext;
 use support::profile::command;
+use support::resources::Snapshot;
 use support::{Result, child, skip};
 use vkgdr::ash::vk::{self, ExternalMemoryFeatureFlags as Features, ExternalMemoryHandleTypeFlags as Handles};
-use vkgdr::cudarc::driver::sys::{CUmemorytype, CUresult};
+use vkgdr::cudarc::driver::sys::{self, CUmemorytype, CUresult};
 
 use crate::raw::{Imported, Raw};
 use crate::{under, validated};
@@ -136,6 +137,48 @@ fn without_vulkan_cuda_has_a_gpu_and_the_loader_no_driver() -> Result {
         assert_eq!(error.downcast_ref(), Some(&vk::Result::ERROR_INCOMPATIBLE_DRIVER), "{error}");
         let maps = std::fs::read_to_string("/proc/self/maps")?;
         assert!(!maps.contains("lvp"), "lavapipe is loaded");
+        Ok(())
+    })
+}
+
+#[test]
+fn the_hosts_view_of_imported_memory_is_registered_as_io_memory_only() -> Result {
+    let name = "imports::the_hosts_view_of_imported_memory_is_registered_as_io_memory_only";
+    under("rebar", name, || {
+        const PAGE: usize = 4096;
+        let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
+        for memory_type in [SYSTEM, VIDEO] {
+            let memory = raw.allocate_to_export(memory_type, SIZE, NO_BUFFER)?;
+            let _imported = Imported::new(raw.export(memory)?, SIZE, false).map_err(|code| format!("{code:?}"))?;
+            let host = raw.map(memory, 0, vk::WHOLE_SIZE)?.wrapping_add(PAGE).cast();
+            let register = |flags: u32| {
+                // SAFETY: the second page of the mapping.
+                unsafe { sys::cuMemHostRegister_v2(host, PAGE, flags) }
+            };
+            assert_eq!(register(0), CUresult::CUDA_ERROR_INVALID_VALUE, "of type {memory_type}");
+            assert_eq!(register(sys::CU_MEMHOSTREGISTER_DEVICEMAP), CUresult::CUDA_ERROR_INVALID_VALUE);
+            assert_eq!(register(sys::CU_MEMHOSTREGISTER_IOMEMORY), CUresult::CUDA_SUCCESS);
+            // SAFETY: just registered.
+            unsafe { sys::cuMemHostUnregister(host) }.result()?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn an_imported_descriptor_stays_open_until_the_import_is_destroyed() -> Result {
+    let name = "imports::an_imported_descriptor_stays_open_until_the_import_is_destroyed";
+    under("rebar", name, || {
+        let (_context, raw) = (PrimaryContext::retain_and_push(0), Raw::open()?);
+        // The first import opens what the drivers keep.
+        assert_eq!(import(&raw, VIDEO)?, CUresult::CUDA_SUCCESS);
+        let count = || Snapshot::take().fd_count();
+        let fd = descriptor(&raw, VIDEO)?;
+        let before = count();
+        let imported = Imported::new(fd, SIZE, false).map_err(|code| format!("{code:?}"))?;
+        assert!(count() >= before, "closed by the import");
+        drop(imported);
+        assert_eq!(count(), before - 1);
         Ok(())
     })
 }

@@ -8,7 +8,8 @@ use crate::under;
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MIB: usize = 1 << 20;
-const ROOM: u64 = 246 << 20;
+/// The budget of `bar256`, 216.25 MiB, without the 29.75 MiB that it reports as used.
+const ROOM: u64 = 373 << 19;
 
 fn types(gpu: &Vkgdr) -> Vec<(Property, u32)> {
     gpu.memory_types().iter().map(|found| (found.flags, found.heap)).collect()
@@ -45,38 +46,83 @@ fn mapped_memory_of_a_discrete_gpu_is_not_copied_through_the_cache() -> Result {
 }
 
 #[test]
-fn without_resizable_bar_mapped_memory_ends_with_its_budget() -> Result {
-    under("bar256", "kinds::without_resizable_bar_mapped_memory_ends_with_its_budget", || {
+fn without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room() -> Result {
+    under("bar256", "kinds::without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room", || {
         let (_context, gpu) = support::open(NONE)?;
         let mapped = MemoryKind::Mapped;
         assert_eq!(gpu.memory_type_of(mapped)?.heap, 2);
         let room = || gpu.memory_info(mapped).map(|info| (info.total, info.available, info.source));
-        assert_eq!(room()?, (256 << 20, ROOM, MemoryInfoSource::Budget));
-        let most = Memory::allocate(&gpu, 200 * MIB, mapped)?;
-        assert_eq!(room()?.1, ROOM - (200 << 20));
-        let beyond = refused(Memory::allocate(&gpu, 50 * MIB, mapped));
-        assert_says(
-            &beyond,
-            &[
-                "VK_ERROR_OUT_OF_DEVICE_MEMORY",
-                "requested 50 MiB of mapped memory",
-                "the heap has 256 MiB",
-                "enable Resizable BAR",
-            ],
-        );
+        assert_eq!(room()?, (246 << 20, ROOM, MemoryInfoSource::Budget));
+        // A desktop's memory lies in the middle: the holes have 112 and 104.25 MiB.
+        let too_long = refused(Memory::allocate(&gpu, 113 * MIB, mapped));
+        let parts = ["VK_ERROR_OUT_OF_DEVICE_MEMORY", "requested 113 MiB of mapped memory", "enable Resizable BAR"];
+        assert_says(&too_long, &parts);
+        let most = Memory::allocate(&gpu, 112 * MIB, mapped)?;
+        assert_eq!(room()?.1, ROOM - (112 << 20));
+        refused(Memory::allocate(&gpu, 105 * MIB, mapped));
         for kind in [MemoryKind::Host, MemoryKind::Device] {
             Memory::allocate(&gpu, 300 * MIB, kind)?;
         }
-        let rest = Memory::allocate(&gpu, 46 * MIB, mapped)?;
+        // The desktop's share is in the reported usage, so that nothing seems to be left before all is taken.
+        let rest = Memory::allocate(&gpu, 104 * MIB, mapped)?;
         assert_eq!(room()?.1, 0);
+        let little = Memory::allocate(&gpu, MIB / 4, mapped)?;
         refused(Memory::allocate(&gpu, 1, mapped));
         drop(most);
-        assert_eq!(room()?.1, 200 << 20);
-        Memory::allocate(&gpu, 50 * MIB, mapped)?;
-        drop(rest);
+        assert_eq!(room()?.1, ROOM - (104 << 20) - (1 << 18));
+        refused(Memory::allocate(&gpu, 113 * MIB, mapped));
+        Memory::allocate(&gpu, 112 * MIB, mapped)?;
+        drop([rest, little]);
         assert_eq!(room()?.1, ROOM);
         Ok(())
     })
+}
+
+/// The memory types that serve the kinds: mapped, host, device.
+fn served(gpu: &Vkgdr) -> [Option<u32>; 3] {
+    MemoryKind::ALL.map(|kind| gpu.memory_type_of(kind).ok().map(|found| found.index))
+}
+
+#[test]
+fn the_memory_types_of_newer_and_older_drivers_serve_all_kinds() -> Result {
+    let name = "kinds::the_memory_types_of_newer_and_older_drivers_serve_all_kinds";
+    for (profile, count, expected) in [("types-5", 5, [4, 3, 1]), ("types-11", 11, [10, 9, 6])] {
+        under(profile, name, || {
+            let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;
+            assert_eq!((gpu.memory_types().len(), served(&gpu)), (count, expected.map(Some)));
+            assert_eq!(gpu.memory_info(MemoryKind::Mapped)?.total, 214 << 20);
+            let memory = Memory::allocate(&gpu, 5000, MemoryKind::Mapped)?;
+            assert_eq!(memory.non_coherent_atom_size(), 1);
+            host_write(&memory, 3, &pattern(4000, 1))?;
+            assert!(device_read(memory.device_ptr() + 3, 4000) == pattern(4000, 1));
+            let all = Memory::allocate(&gpu, 213 * MIB, MemoryKind::Mapped)?;
+            refused(Memory::allocate(&gpu, MIB, MemoryKind::Mapped));
+            drop(all);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn coherent_gpus_have_cached_mapped_memory_that_is_copied_as_any_other() -> Result {
+    let name = "kinds::coherent_gpus_have_cached_mapped_memory_that_is_copied_as_any_other";
+    for (profile, expected, heaps) in [("gb10", [1, 1, 0], 1), ("gh200", [4, 3, 1], 2)] {
+        under(profile, name, || {
+            let (_context, gpu) = support::open(OpenFlags::REQUIRE_COHERENT)?;
+            assert_eq!(served(&gpu), expected.map(Some));
+            let last = gpu.memory_types().iter().map(|found| found.heap).max();
+            assert_eq!(last, Some(heaps - 1));
+            for kind in support::HOST_VIEWS {
+                let memory = Memory::allocate(&gpu, 5000, kind)?;
+                assert_eq!(memory.copy_routine(), CopyRoutine::Ordinary, "{kind}");
+                host_write(&memory, 3, &pattern(4000, 1))?;
+                assert!(device_read(memory.device_ptr() + 3, 4000) == pattern(4000, 1), "{kind}");
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -90,9 +136,9 @@ fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
                 Ok(chunk) => chunks.push(chunk),
                 Err(error) => break error,
             }
-            assert!(chunks.len() <= 246, "more than the budget");
+            assert!(chunks.len() <= 216, "more than the budget");
         };
-        assert_says(&error, &["VK_ERROR_OUT_OF_DEVICE_MEMORY", "the heap has 256 MiB"]);
+        assert_says(&error, &["VK_ERROR_OUT_OF_DEVICE_MEMORY", "the heap has 246 MiB"]);
         assert!(chunks.len() > 100, "{}: much of the BAR is not used", chunks.len());
         chunks.clear();
         pool.allocate(MIB)?;
@@ -106,7 +152,7 @@ fn a_pool_fills_the_bar_and_gives_it_back() -> Result {
 fn imported_memory_is_not_counted_twice() -> Result {
     under("bar256", "kinds::imported_memory_is_not_counted_twice", || {
         let (_context, gpu) = support::open(NONE)?;
-        let memory = Memory::allocate(&gpu, 200 * MIB, MemoryKind::Mapped)?;
+        let memory = Memory::allocate(&gpu, 110 * MIB, MemoryKind::Mapped)?;
         let fd = memory.export_fd()?;
         // SAFETY: exported above from memory of this kind and length.
         let imported = unsafe { Memory::import_fd(&gpu, fd, memory.len(), memory.kind()) }?;

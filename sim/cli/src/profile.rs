@@ -38,8 +38,12 @@ impl Profile {
 
 const PROFILES: &[Profile] = &[
     Profile::new("rebar", "all of the GPU's memory can be mapped (Resizable BAR)"),
-    Profile::new("bar256", "256 MiB of it can be mapped"),
+    Profile::new("bar256", "246 MiB of it can be mapped, less a desktop's share"),
     Profile::new("no-bar", "none of it can be mapped"),
+    Profile::new("types-5", "214 MiB of it can be mapped; memory types of drivers 5xx"),
+    Profile::new("types-11", "the same with the memory types of older drivers"),
+    Profile::new("gb10", "one memory for CPU and GPU, which the CPU caches"),
+    Profile::new("gh200", "all of it can be mapped, and the CPU caches it"),
     Profile::new("non-coherent", "the CPU and the GPU see each other's writes only\nafter a flush or an invalidate"),
     Profile::of_two("two-gpus", "two GPUs"),
     Profile::of_two("two-gpus-swapped", "two GPUs, which Vulkan lists in reverse order"),

@@ -4,7 +4,7 @@
 //! live import.
 
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
@@ -29,7 +29,7 @@ const DEDICATED: u32 = sys::CUDA_EXTERNAL_MEMORY_DEDICATED;
 struct External {
     import: Arc<Import>,
     owner: Owner,
-    _fd: OwnedFd,
+    fd: OwnedFd,
 }
 
 static EXTERNALS: LazyLock<Mutex<HashMap<usize, External>>> = LazyLock::new(Mutex::default);
@@ -37,6 +37,11 @@ static EXTERNALS: LazyLock<Mutex<HashMap<usize, External>>> = LazyLock::new(Mute
 /// The number of live external memories.
 pub(crate) fn count() -> usize {
     lock(&EXTERNALS).len()
+}
+
+/// The files behind the live external memories: device and inode.
+pub(crate) fn files() -> Vec<(u64, u64)> {
+    lock(&EXTERNALS).values().filter_map(|external| fd::file(&external.fd)).collect()
 }
 
 /// Releases the external memories of a destroyed context.
@@ -66,15 +71,14 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
     let import = Arc::new(vulkan::import(fd, size, is_system_memory)?);
     let handle = handle::next();
     // CUDA takes ownership of the descriptor, on success only.
-    lock(&EXTERNALS).insert(handle, External { import, owner, _fd: fd::take(fd) });
+    lock(&EXTERNALS).insert(handle, External { import, owner, fd: fd::take(fd) });
     out.set(handle)
 }
 
 /// Refuses memory that the device cannot import under the profile, or that is another device's. Returns whether it is
 /// system memory. Memory without a label was exported without a profile, and is never refused.
 fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Result<bool, Code> {
-    // Needs a free descriptor.
-    let Some(label) = Label::read(fd).map_err(|_| OPERATING_SYSTEM)? else { return Ok(false) };
+    let Some(label) = Label::read(fd.as_raw_fd()).map_err(|_| OPERATING_SYSTEM)? else { return Ok(false) };
     let undedicated = profile().needs_dedicated && !(dedicated && label.dedicated);
     if i32::from(label.device) != device || undedicated {
         return Err(INVALID_VALUE);

@@ -1,7 +1,9 @@
 #![expect(unsafe_code, reason = "takes file descriptors from C")]
 //! File descriptors that a caller hands over.
 
+use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 
 use crate::code::{Code, INVALID_VALUE};
 
@@ -13,6 +15,12 @@ pub(crate) fn borrow(fd: RawFd) -> Result<BorrowedFd<'static>, Code> {
     }
     // SAFETY: open, and the caller lends it for the length of the call.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// The device and the inode of a descriptor's file.
+pub(crate) fn file(fd: &OwnedFd) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 /// Takes a descriptor that the caller gives away.

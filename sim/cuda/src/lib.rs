@@ -82,6 +82,8 @@
 //!   them as on a GPU. `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1` find such programs.
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
 //!   kernel and with `SIMCUDA_ASYNC=1`. A program that frees imported memory right afterwards must synchronise first.
+//! * The host's view of imported memory cannot be registered without `CU_MEMHOSTREGISTER_IOMEMORY`, except where the
+//!   profile layer gives the host pages of its own (memory that is not coherent).
 //! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.

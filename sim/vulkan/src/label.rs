@@ -5,9 +5,9 @@
 //! changes them. The profile layer writes labels. The simulated CUDA driver, which includes this file, reads them.
 #![forbid(unsafe_code)]
 
-use std::fs::{File, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::RawFd;
 use std::os::unix::fs::PermissionsExt as _;
 
 /// The sticky bit marks a label: it has no meaning for files.
@@ -34,8 +34,8 @@ pub(crate) struct Label {
 
 impl Label {
     /// The label of a descriptor's file, if it has one.
-    pub(crate) fn read(fd: BorrowedFd<'_>) -> io::Result<Option<Self>> {
-        let mode = File::from(fd.try_clone_to_owned()?).metadata()?.permissions().mode();
+    pub(crate) fn read(fd: RawFd) -> io::Result<Option<Self>> {
+        let mode = fs::metadata(path(fd))?.permissions().mode();
         let label = Self {
             system: mode & SYSTEM != 0,
             dedicated: mode & DEDICATED != 0,
@@ -45,12 +45,16 @@ impl Label {
     }
 
     /// Labels a descriptor's file.
-    pub(crate) fn write(self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let file = File::from(fd.try_clone_to_owned()?);
-        let kept = file.metadata()?.permissions().mode() & !(MARK | SYSTEM | DEDICATED | DEVICE);
+    pub(crate) fn write(self, fd: RawFd) -> io::Result<()> {
+        let kept = fs::metadata(path(fd))?.permissions().mode() & !(MARK | SYSTEM | DEDICATED | DEVICE);
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
         let bits = flag(self.system, SYSTEM) | flag(self.dedicated, DEDICATED);
         let device = (u32::from(self.device) << DEVICE_SHIFT) & DEVICE;
-        file.set_permissions(Permissions::from_mode(kept | MARK | bits | device))
+        fs::set_permissions(path(fd), Permissions::from_mode(kept | MARK | bits | device))
     }
+}
+
+/// A path of the file. It takes no descriptor, of which there may be no more.
+fn path(fd: RawFd) -> String {
+    format!("/proc/self/fd/{fd}")
 }

@@ -5,8 +5,11 @@
 //! | profile | GPU |
 //! |---|---|
 //! | `rebar` | a discrete GPU with Resizable BAR: all of its memory can be mapped |
-//! | `bar256` | the same without Resizable BAR: mapped memory has a heap of 256 MiB |
+//! | `bar256` | the same without Resizable BAR: mapped memory has a heap of 246 MiB, in which a desktop has a share |
 //! | `no-bar` | none of the GPU's memory can be mapped |
+//! | `types-5`, `types-11` | no Resizable BAR, and the memory types of newer and of older drivers |
+//! | `gb10` | one memory for CPU and GPU, cached |
+//! | `gh200` | video memory that the CPU caches |
 //! | `non-coherent` | no kind of memory that both sides see is coherent; the atom is 256 bytes |
 //! | `two-gpus`, `two-gpus-swapped` | two GPUs, which Vulkan lists in CUDA's order or in reverse |
 //! | `foreign-uuid` | a GPU that CUDA does not know |
@@ -23,7 +26,8 @@
 //! All memory is actually of the driver's one type. The layer enforces the limits of a GPU's driver:
 //!
 //! * Allocations beyond a heap's budget, which `VK_EXT_memory_budget` reports, fail with
-//!   `VK_ERROR_OUT_OF_DEVICE_MEMORY`. Usage is counted per process and GPU.
+//!   `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and so do those for which no hole of the heap is large enough. Usage is counted
+//!   per process and GPU.
 //! * Mapping memory that is not host-visible fails with `VK_ERROR_MEMORY_MAP_FAILED`.
 //! * The CPU's mapping of non-coherent memory has pages of its own (`profile/shadow.rs`). Exactly the bytes that are
 //!   flushed or invalidated are copied between the two sides, and only then.

@@ -65,6 +65,15 @@ impl Vulkan {
         unsafe { self.instance.get_physical_device_memory_properties(self.physical) }
     }
 
+    /// The first device-local memory type.
+    pub(crate) fn device_local(&self) -> u32 {
+        let memory = self.memory();
+        (0..)
+            .zip(memory.memory_types_as_slice())
+            .find(|(_, memory_type)| memory_type.property_flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL))
+            .map_or(0, |(index, _)| index)
+    }
+
     /// Budget and usage of each heap in bytes, if `VK_EXT_memory_budget` is supported.
     pub(crate) fn budgets(&self) -> Option<Vec<(u64, u64)>> {
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();

@@ -130,7 +130,7 @@ fn fds() -> BTreeMap<String, usize> {
     let mut fds = BTreeMap::new();
     // A descriptor closed by another thread meanwhile has no target and is not counted.
     let targets = folder.flatten().flat_map(|entry| std::fs::read_link(entry.path()));
-    for target in targets.filter(|target| target != Path::new(CPUS)) {
+    for target in targets.filter(|target| target != Path::new(CPUS) && !is_device_node(target)) {
         *fds.entry(kind_of(&target.to_string_lossy())).or_default() += 1;
     }
     // One of the descriptors in this folder is the one that reads it.
@@ -139,6 +139,11 @@ fn fds() -> BTreeMap<String, usize> {
     }
     fds.retain(|_, count| *count > 0);
     fds
+}
+
+/// Whether this is a node of NVIDIA's driver, which opens and closes them at times of its own.
+fn is_device_node(target: &Path) -> bool {
+    target.to_str().is_some_and(|target| target.starts_with("/dev/nvidia"))
 }
 
 /// The target without the number of a pipe or socket.

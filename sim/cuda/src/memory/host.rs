@@ -1,7 +1,11 @@
 //! Page-locked host memory: allocated here, or registered by the caller. The device sees it at the same address.
+//!
+//! The host's view of imported memory is registered as I/O memory only. The code of the refusal is the one that was
+//! reported for pages of `remap_pfn_range` (NVIDIA/open-gpu-kernel-modules#732).
 
 use cudarc::driver::sys;
 
+use super::imported_pages;
 use super::table::{self, Found, Kind};
 use super::window::Backing;
 use crate::heap::Block;
@@ -49,6 +53,9 @@ fn free(pointer: usize) -> Outcome {
 fn register(pointer: usize, size: usize, flags: u32) -> Outcome {
     let context = context::usable()?;
     if pointer == 0 || size == 0 || pointer.checked_add(size).is_none() || flags & !REGISTER_FLAGS != 0 {
+        return Err(INVALID_VALUE);
+    }
+    if flags & sys::CU_MEMHOSTREGISTER_IOMEMORY == 0 && imported_pages::overlap(pointer, size) {
         return Err(INVALID_VALUE);
     }
     let added = table::insert_registered(pointer, size, flags | PORTABLE | DEVICEMAP, context.owner());

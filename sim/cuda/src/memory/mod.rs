@@ -5,6 +5,7 @@ mod allocate;
 pub(crate) mod bytes;
 mod cache;
 mod host;
+mod imported_pages;
 mod info;
 pub(crate) mod table;
 pub(crate) mod view;

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::BorrowedFd;
 
 use ash::vk;
 
@@ -62,12 +61,10 @@ impl Device {
     fn label_of(&self, wishes: &Wishes, system: bool) -> Result<Label, vk::Result> {
         let own = Label { system, dedicated: wishes.dedicated(), device: self.number() };
         let Some(fd) = wishes.import else { return Ok(own) };
-        if fd < 0 || (wishes.exportable && !profile().exports_imports) {
+        if wishes.exportable && !profile().exports_imports {
             return Err(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE);
         }
-        // SAFETY: the caller lends it until the call succeeds. Asking about a closed one only fails.
-        let label = Label::read(unsafe { BorrowedFd::borrow_raw(fd) });
-        match label.map_err(|_| vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)? {
+        match Label::read(fd).map_err(|_| vk::Result::ERROR_INVALID_EXTERNAL_HANDLE)? {
             Some(label) if label.device != own.device => Err(vk::Result::ERROR_INVALID_EXTERNAL_HANDLE),
             label => Ok(label.unwrap_or(own)),
         }

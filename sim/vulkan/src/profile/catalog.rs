@@ -1,14 +1,15 @@
 //! The profiles: the properties that each gives to the driver's device. Pure data.
 //!
 //! Types and heaps are listed as NVIDIA's drivers list those of a discrete GPU: system memory that the CPU cannot
-//! see, video memory, system memory, cached system memory, and video memory that the CPU sees through the BAR.
+//! see, video memory, system memory, cached system memory, and video memory that the CPU sees through the BAR. Where a
+//! list is not of a public report, its profile says so.
 #![forbid(unsafe_code)]
 
 use std::ffi::CStr;
 use std::sync::LazyLock;
 
 use ash::khr::external_memory_fd;
-use ash::vk::{MemoryPropertyFlags as Property, UUID_SIZE};
+use ash::vk::{MemoryPropertyFlags as Property, PhysicalDeviceType, UUID_SIZE};
 
 use crate::label::FOREIGN;
 
@@ -17,6 +18,7 @@ pub(super) struct Profile {
     name: &'static str,
     pub(super) heaps: &'static [Heap],
     pub(super) types: &'static [Type],
+    pub(super) device_type: PhysicalDeviceType,
     /// `nonCoherentAtomSize` in bytes.
     pub(super) atom: u64,
     /// The devices in Vulkan's order.
@@ -33,8 +35,10 @@ pub(super) struct Profile {
 pub(super) struct Heap {
     /// In bytes.
     pub(super) size: u64,
-    /// The driver's own share, in bytes, by which `VK_EXT_memory_budget` reports less than the size.
+    /// The driver's own share at the end of the heap, in bytes: `VK_EXT_memory_budget` reports a budget that is smaller.
     pub(super) kept: u64,
+    /// The allocations of other processes: starts and ends in bytes. They count as usage, and are not in the budget.
+    pub(super) others: &'static [(u64, u64)],
     pub(super) device_local: bool,
 }
 
@@ -100,10 +104,19 @@ const VISIBLE: Property = Property::HOST_VISIBLE;
 const COHERENT: Property = Property::HOST_COHERENT;
 const CACHED: Property = Property::HOST_CACHED;
 
-const VIDEO: Heap = Heap { size: 8 << 30, kept: 512 << 20, device_local: true };
-const SYSTEM: Heap = Heap { size: 16 << 30, kept: 0, device_local: false };
-/// NVIDIA's BAR1 without Resizable BAR. The driver keeps some of it.
-const BAR: Heap = Heap { size: 256 << 20, kept: 10 << 20, device_local: true };
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+const VIDEO: Heap = Heap { size: 8 * GIB, kept: 512 * MIB, others: &[], device_local: true };
+const SYSTEM: Heap = Heap { size: 16 * GIB, kept: 0, others: &[], device_local: false };
+/// NVIDIA's BAR1 without Resizable BAR, with a desktop's share. Sizes as on an RTX 2070 Super (iree-org/iree#5268), where
+/// budget and usage added up to the size before the process allocated anything.
+const BAR: Heap = Heap {
+    size: 246 * MIB,
+    kept: 0,
+    others: &[(0, 8 * MIB), (120 * MIB, 120 * MIB + 22272 * 1024)],
+    device_local: true,
+};
 
 /// A GPU with Resizable BAR: the CPU sees all of the video memory, write-combined.
 const REBAR: Profile = Profile {
@@ -116,6 +129,7 @@ const REBAR: Profile = Profile {
         Type::of(1, &[VISIBLE, COHERENT, CACHED]),
         Type::of(0, &[LOCAL, VISIBLE, COHERENT]),
     ],
+    device_type: PhysicalDeviceType::DISCRETE_GPU,
     atom: 64,
     devices: &[Identity::Cuda(0)],
     hidden: &[],
@@ -137,14 +151,73 @@ const BAR256: Profile = Profile {
     ..REBAR
 };
 
-/// A GPU whose video memory the CPU cannot see.
+/// The same list of types with nothing else in the BAR, whose heap is smaller: an RTX 2080 (haasn/libplacebo#317).
+/// Drivers 5xx list 5 types and 3 heaps (KhronosGroup/Vulkan-ValidationLayers#9499).
+const TYPES_5: Profile = Profile {
+    name: "types-5",
+    heaps: &[VIDEO, SYSTEM, Heap { size: 214 * MIB, kept: 0, others: &[], device_local: true }],
+    ..BAR256
+};
+
+/// Older drivers: a type for each use of system memory, two of video memory (KhronosGroup/Vulkan-Docs#938), and mapped
+/// memory last (iree-org/iree#5268).
+const TYPES_11: Profile = Profile {
+    name: "types-11",
+    types: &[
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+        Type::of(2, &[LOCAL, VISIBLE, COHERENT]),
+    ],
+    ..TYPES_5
+};
+
+/// A GPU whose video memory the CPU cannot see: 2 heaps and 11 types, as a T4 (SaschaWillems/Vulkan#734).
 const NO_BAR: Profile = Profile {
     name: "no-bar",
+    types: &[
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(1, &[]),
+        Type::of(0, &[LOCAL]),
+        Type::of(0, &[LOCAL]),
+        Type::of(1, &[VISIBLE, COHERENT]),
+        Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+    ],
+    ..REBAR
+};
+
+/// One memory for CPU and GPU, which the CPU caches. No listing of a GB10 was found; the size is that of
+/// leptonai/gpud#1170.
+const GB10: Profile = Profile {
+    name: "gb10",
+    heaps: &[Heap { size: 119 * GIB, kept: 4 * GIB, others: &[], device_local: true }],
+    types: &[Type::of(0, &[LOCAL]), Type::of(0, &[LOCAL, VISIBLE, COHERENT, CACHED])],
+    device_type: PhysicalDeviceType::INTEGRATED_GPU,
+    ..REBAR
+};
+
+/// Video memory of its own, which the CPU caches, too. No listing of a GH200 was found.
+const GH200: Profile = Profile {
+    name: "gh200",
+    heaps: &[Heap { size: 96 * GIB, kept: 512 * MIB, others: &[], device_local: true }, SYSTEM],
     types: &[
         Type::of(1, &[]),
         Type::of(0, &[LOCAL]),
         Type::of(1, &[VISIBLE, COHERENT]),
         Type::of(1, &[VISIBLE, COHERENT, CACHED]),
+        Type::of(0, &[LOCAL, VISIBLE, COHERENT, CACHED]),
     ],
     ..REBAR
 };
@@ -193,10 +266,14 @@ const NO_EXPORT_OF_IMPORTS: Profile = Profile { name: "no-export-of-imports", ex
 /// CUDA's pointer attributes call imported system memory host memory; the simulated driver's part.
 const POINTER_TYPE_HOST: Profile = Profile { name: "pointer-type-host", ..REBAR };
 
-const ALL: [&Profile; 13] = [
+const ALL: [&Profile; 17] = [
     &REBAR,
     &BAR256,
     &NO_BAR,
+    &TYPES_5,
+    &TYPES_11,
+    &GB10,
+    &GH200,
     &NON_COHERENT,
     &TWO_GPUS,
     &TWO_GPUS_SWAPPED,

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
 
 use ash::vk::{self, ExternalMemoryFeatureFlags as Features};
 
@@ -29,8 +28,6 @@ pub(super) unsafe extern "system" fn get_memory_fd(
     if result == vk::Result::SUCCESS {
         // SAFETY: success means that it was written.
         let fd = unsafe { *fd };
-        // SAFETY: a new descriptor, which is the caller's from now on.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         if let Err(error) = label.write(fd) {
             // Without it the simulated CUDA driver would not follow the profile, and a test prove nothing.
             eprintln!("vklayer: {FUNCTION}: the label of the memory: {error}");

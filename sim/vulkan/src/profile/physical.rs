@@ -31,7 +31,7 @@ pub(super) unsafe extern "system" fn get_physical_device_properties(
 }
 
 fn change(properties: &mut vk::PhysicalDeviceProperties) {
-    properties.device_type = vk::PhysicalDeviceType::DISCRETE_GPU;
+    properties.device_type = profile().device_type;
     properties.api_version = properties.api_version.min(API_VERSION);
     properties.limits.non_coherent_atom_size = profile().atom;
 }
@@ -99,9 +99,9 @@ pub(super) unsafe extern "system" fn get_physical_device_memory_properties2(
     // SAFETY: the chain of the caller's structure.
     let budget = unsafe { find::<vk::PhysicalDeviceMemoryBudgetPropertiesEXT<'_>>(properties.p_next) };
     if let (Some(place), Some(budget)) = (place, budget) {
-        for heap in 0..profile().heaps.len() {
-            budget.heap_budget[heap] = books::budget(heap);
-            budget.heap_usage[heap] = books::used(place, heap);
+        for (index, heap) in profile().heaps.iter().enumerate() {
+            budget.heap_budget[index] = books::budget(heap);
+            budget.heap_usage[index] = books::usage(place, index, heap);
         }
     }
 }

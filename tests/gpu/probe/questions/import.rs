@@ -4,24 +4,28 @@
 use ash::vk;
 use vkgdr::MemoryKind;
 
-use super::yes_no;
+use super::{NO_MORE, kind_named, yes_no};
 use crate::cuda::{self, Answer, Imported};
 use crate::host::Words;
 use crate::vulkan::Vulkan;
 use crate::{Probe, allocate};
 
-pub(super) fn kinds(probe: &Probe) -> Answer<String> {
-    let vkgdr = probe.vkgdr()?;
-    let mut answers = Vec::new();
-    for kind in MemoryKind::ALL {
-        let answer = allocate(&vkgdr, 1 << 20, kind).and_then(|memory| cuda::memset(memory.device_ptr(), 1, 1 << 20));
-        answers.push(format!("{kind}: {}", yes_no(&answer)));
-    }
+/// Numbers of memory types. Vulkan has at most 32 (`VK_MAX_MEMORY_TYPES`), NVIDIA's drivers up to 11.
+pub(super) const TYPES: &[&str] =
+    &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
+
+pub(super) fn kinds(probe: &Probe, kind: &str) -> Answer<String> {
+    let memory = allocate(&probe.vkgdr()?, 1 << 20, kind_named(kind));
+    Ok(yes_no(&memory.and_then(|memory| cuda::memset(memory.device_ptr(), 1, 1 << 20))))
+}
+
+pub(super) fn types(probe: &Probe, number: &str) -> Answer<String> {
     let vulkan = probe.vulkan()?;
-    for (index, flags) in memory_types(&vulkan) {
-        println!("memory type {index} {flags:?}: {}", yes_no(&try_type(&vulkan, index, flags)));
+    let wanted: u32 = number.parse().map_err(|error| format!("{number}: {error}"))?;
+    match memory_types(&vulkan).into_iter().find(|(index, _)| *index == wanted) {
+        Some((index, flags)) => Ok(format!("{flags:?}: {}", yes_no(&try_type(&vulkan, index, flags)))),
+        None => Ok(NO_MORE.to_owned()),
     }
-    Ok(answers.join("; "))
 }
 
 fn memory_types(vulkan: &Vulkan) -> Vec<(u32, vk::MemoryPropertyFlags)> {
@@ -144,20 +148,13 @@ pub(super) fn twice(probe: &Probe) -> Answer<String> {
     Ok(format!("accepted, {same}; usable after vkFreeMemory: {}", yes_no(&survives)))
 }
 
-pub(super) fn visibility(probe: &Probe) -> Answer<String> {
-    const LEN: usize = (64 << 20) + 4;
-    let vkgdr = probe.vkgdr()?;
-    let mut answers = Vec::new();
-    for kind in [MemoryKind::Mapped, MemoryKind::Host] {
-        let answer = allocate(&vkgdr, LEN, kind).and_then(|memory| {
-            let words = Words::of(&memory)?;
-            cuda::memset(memory.device_ptr(), 0x3c, LEN)?;
-            probe.cuda.synchronize()?;
-            memory.invalidate(..).map_err(|error| error.to_string())?;
-            let ends = [words.get(0), words.get(LEN / 8), words.get(LEN / 4 - 1)];
-            if ends == [0x3c3c_3c3c; 3] { Ok(()) } else { Err(format!("the host sees {ends:x?}")) }
-        });
-        answers.push(format!("{kind}: {}", yes_no(&answer)));
-    }
-    Ok(answers.join("; "))
+pub(super) fn visibility(probe: &Probe, kind: &str) -> Answer<String> {
+    const LEN: usize = (16 << 20) + 4;
+    let memory = allocate(&probe.vkgdr()?, LEN, kind_named(kind))?;
+    let words = Words::of(&memory)?;
+    cuda::memset(memory.device_ptr(), 0x3c, LEN)?;
+    probe.cuda.synchronize()?;
+    memory.invalidate(..).map_err(|error| error.to_string())?;
+    let ends = [words.get(0), words.get(LEN / 8), words.get(LEN / 4 - 1)];
+    Ok(if ends == [0x3c3c_3c3c; 3] { "yes".to_owned() } else { format!("no, the host sees {ends:x?}") })
 }

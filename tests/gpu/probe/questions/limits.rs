@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use vkgdr::{Memory, MemoryKind, Vkgdr};
 
-use super::mib;
+use super::{SKIPPED, mib};
 use crate::cuda::Answer;
 use crate::host::Words;
 use crate::{Probe, allocate};
@@ -13,7 +13,9 @@ use crate::{Probe, allocate};
 const PATIENCE: Duration = Duration::from_secs(9);
 
 pub(super) fn largest_mapped(probe: &Probe) -> Answer<String> {
-    largest(&probe.vkgdr()?, MemoryKind::Mapped, u64::MAX)
+    let vkgdr = probe.vkgdr()?;
+    spare_a_small_bar(&vkgdr)?;
+    largest(&vkgdr, MemoryKind::Mapped, u64::MAX)
 }
 
 /// System memory used by the GPU cannot be swapped out: only part of the free memory is tried.
@@ -75,9 +77,21 @@ fn touch(vkgdr: &Vkgdr, size: u64, kind: MemoryKind) -> Answer<()> {
     Ok(())
 }
 
+/// Fails for a small BAR: filling one was seen to freeze displays and to raise Xid 31 and 154
+/// (NVIDIA/open-gpu-kernel-modules issues 1134 and 1303).
+fn spare_a_small_bar(vkgdr: &Vkgdr) -> Answer<()> {
+    const SMALLEST: u64 = 1 << 30;
+    let info = vkgdr.memory_info(MemoryKind::Mapped).map_err(|error| error.to_string())?;
+    if info.total >= SMALLEST {
+        return Ok(());
+    }
+    Err(format!("{SKIPPED}the BAR has {}, and filling one below 1 GiB can freeze a display", mib(info.total)))
+}
+
 /// Allocates 1/64 of the heap at a time until an allocation fails.
 pub(super) fn total_mapped(probe: &Probe) -> Answer<String> {
     let vkgdr = probe.vkgdr()?;
+    spare_a_small_bar(&vkgdr)?;
     let info = vkgdr.memory_info(MemoryKind::Mapped).map_err(|error| error.to_string())?;
     let chunk = (info.total / 64).next_multiple_of(2 << 20);
     let chunk_len = usize::try_from(chunk).map_err(|error| error.to_string())?;
@@ -108,6 +122,7 @@ pub(super) fn total_mapped(probe: &Probe) -> Answer<String> {
 pub(super) fn count(probe: &Probe) -> Answer<String> {
     const MOST: usize = 20_000;
     let vkgdr = probe.vkgdr()?;
+    spare_a_small_bar(&vkgdr)?;
     println!(
         "maxMemoryAllocationCount: {:?}",
         probe.vulkan().map(|v| v.properties().limits.max_memory_allocation_count)

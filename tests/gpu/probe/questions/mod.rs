@@ -1,6 +1,7 @@
 //! The questions, in order. Each prints its details and returns its answer in one line.
 #![forbid(unsafe_code)]
 
+mod behind_kernel;
 mod device;
 mod import;
 mod limits;
@@ -11,47 +12,100 @@ mod speed;
 
 use std::time::{Duration, Instant};
 
+use vkgdr::MemoryKind;
+
 use crate::Probe;
 use crate::cuda::Answer;
 
 pub(crate) struct Question {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    pub(crate) ask: fn(&Probe) -> Answer<String>,
+    pub(crate) ask: Ask,
 }
 
-const fn question(id: &'static str, title: &'static str, ask: fn(&Probe) -> Answer<String>) -> Question {
-    Question { id, title, ask }
+/// A question without parts, or one whose parts are asked in a process each, so that a crash loses one answer.
+pub(crate) enum Ask {
+    Once(fn(&Probe) -> Answer<String>),
+    Parts(&'static [&'static str], fn(&Probe, &str) -> Answer<String>),
 }
 
-pub(crate) const ALL: [Question; 27] = [
-    question("M1", "pointer attributes of imported memory", pointers::attributes),
-    question("M2a", "cuIpcGetMemHandle on imported memory", pointers::ipc),
-    question("M2b", "dma-buf of imported memory", pointers::dma_buf),
-    question("M3", "cuMemHostRegister of host_ptr", registration::register),
-    question("M4", "cuMemcpyAsync from and to host_ptr", registration::async_copy),
-    question("M5", "import of each kind and of each Vulkan memory type", import::kinds),
-    question("M6", "sizes of imported memory", import::sizes),
-    question("M7", "does cuMemFree of imported memory wait for the device", ordering::free_waits),
-    question("M8a", "CPU store, flush, launch: seen by the device", ordering::launch),
-    question("M8b", "CPU stores seen by a running kernel, and its answers by the CPU", ordering::round_trip),
-    question("M9", "peer access for network cards", pointers::peer),
-    question("M10", "UUIDs of CUDA and Vulkan", device::uuids),
-    question("D1", "Vulkan memory types and heaps", device::memory_types),
-    question("D2", "device attributes", device::attributes),
-    question("D3", "external memory features", device::external_features),
-    question("D4", "the library's view of the kinds", device::kinds),
-    question("I1", "a second, overlapping mapped buffer", import::overlap),
-    question("I2", "exporting and importing the same memory twice", import::twice),
-    question("I3", "does the device write what the host reads, per kind", import::visibility),
-    question("O1", "stream waits and writes on imported memory", ordering::stream_values),
-    question("S1", "CPU access to each kind", speed::cpu),
-    question("S2", "copies by the device between kinds", speed::copies),
-    question("S3", "time to open, allocate and free", speed::calls),
-    question("L1", "largest mapped allocation", limits::largest_mapped),
-    question("L2", "largest host allocation", limits::largest_host),
-    question("L3", "mapped memory in all", limits::total_mapped),
-    question("L4", "number of allocations", limits::count),
+impl Question {
+    /// The parts; one without a name for a question that has none.
+    pub(crate) fn parts(&self) -> &'static [&'static str] {
+        match self.ask {
+            Ask::Once(_) => &[""],
+            Ask::Parts(parts, _) => parts,
+        }
+    }
+
+    pub(crate) fn ask(&self, probe: &Probe, part: &str) -> Answer<String> {
+        match self.ask {
+            Ask::Once(ask) => ask(probe),
+            Ask::Parts(_, ask) => ask(probe, part),
+        }
+    }
+}
+
+const fn once(id: &'static str, title: &'static str, ask: fn(&Probe) -> Answer<String>) -> Question {
+    Question { id, title, ask: Ask::Once(ask) }
+}
+
+const fn each(
+    id: &'static str,
+    title: &'static str,
+    parts: &'static [&'static str],
+    ask: fn(&Probe, &str) -> Answer<String>,
+) -> Question {
+    Question { id, title, ask: Ask::Parts(parts, ask) }
+}
+
+/// The answer that there are no more parts.
+pub(crate) const NO_MORE: &str = "no more";
+/// The prefix of a refusal that is right on this machine.
+pub(crate) const SKIPPED: &str = "skipped: ";
+
+const KINDS: &[&str] = &["mapped", "host", "device"];
+const HOST_KINDS: &[&str] = &["mapped", "host"];
+
+fn kind_named(name: &str) -> MemoryKind {
+    MemoryKind::ALL.into_iter().find(|kind| kind.to_string() == name).unwrap_or_default()
+}
+
+pub(crate) const ALL: [Question; 29] = [
+    once("M1", "pointer attributes of imported memory", pointers::attributes),
+    once("M2a", "cuIpcGetMemHandle on imported memory", pointers::ipc),
+    once("M2b", "dma-buf of imported memory", pointers::dma_buf),
+    each("M3", "cuMemHostRegister of host_ptr", registration::REGISTRATIONS, registration::register),
+    each("M4", "cuMemcpyAsync from and to host_ptr", registration::HOST_MEMORY, registration::async_copy),
+    each("M5", "import of each kind", KINDS, import::kinds),
+    each("M5t", "import of Vulkan memory type", import::TYPES, import::types),
+    once("M6", "sizes of imported memory", import::sizes),
+    once("M7", "does cuMemFree of imported memory wait for the device", ordering::free_waits),
+    once("M8a", "CPU store, flush, launch: seen by the device", ordering::launch),
+    each(
+        "M8b",
+        "CPU stores seen by a running kernel, and its answers by the CPU",
+        ordering::ROUND_TRIPS,
+        ordering::round_trip,
+    ),
+    once("M9", "peer access for network cards", pointers::peer),
+    once("M10", "UUIDs of CUDA and Vulkan", device::uuids),
+    once("D1", "Vulkan memory types and heaps", device::memory_types),
+    once("D2", "device attributes", device::attributes),
+    once("D3", "external memory features", device::external_features),
+    once("D4", "the library's view of the kinds", device::kinds),
+    once("I1", "a second, overlapping mapped buffer", import::overlap),
+    once("I2", "exporting and importing the same memory twice", import::twice),
+    each("I3", "does the device write what the host reads", HOST_KINDS, import::visibility),
+    each("O1", "stream waits and writes on imported memory", HOST_KINDS, ordering::stream_values),
+    each("O2", "does it wait behind a running kernel", behind_kernel::CALLS, behind_kernel::waits),
+    once("S1", "CPU access to each kind", speed::cpu),
+    once("S2", "copies by the device between kinds", speed::copies),
+    once("S3", "time to open, allocate and free", speed::calls),
+    once("L1", "largest mapped allocation", limits::largest_mapped),
+    once("L2", "largest host allocation", limits::largest_host),
+    once("L3", "mapped memory in all", limits::total_mapped),
+    once("L4", "number of allocations", limits::count),
 ];
 
 /// "yes", or "no" with the reason.

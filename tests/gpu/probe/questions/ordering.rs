@@ -3,10 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use ash::vk;
 use vkgdr::{Memory, MemoryKind};
 
-use super::timed;
+use super::{kind_named, timed};
 use crate::cuda::{self, Answer, Buffer, Imported, Kernel, Stream};
 use crate::host::{Words, store_fence};
 use crate::{Probe, allocate};
@@ -23,13 +22,8 @@ pub(super) fn free_waits(probe: &Probe) -> Answer<String> {
     let spin = Kernel::load("spin").map_err(|refusal| format!("needs a kernel that runs for a while: {refusal}"))?;
     let stream = Stream::new()?;
     let vulkan = probe.vulkan()?;
-    let memory_type = (0..)
-        .zip(vulkan.memory().memory_types_as_slice())
-        .find(|(_, memory_type)| memory_type.property_flags.contains(vk::MemoryPropertyFlags::DEVICE_LOCAL))
-        .map_or(0, |(index, _)| index);
-
     let plain = Buffer::new(4 << 20)?;
-    let allocation = vulkan.allocate(memory_type, SIZE)?;
+    let allocation = vulkan.allocate(vulkan.device_local(), SIZE)?;
     let imported = Imported::new(allocation.export()?, SIZE, false)?;
     let mapped = imported.map(0, SIZE)?;
 
@@ -100,23 +94,23 @@ pub(super) fn launch(probe: &Probe) -> Answer<String> {
     Ok(answers.join("; "))
 }
 
+/// The memories of the CPU's flag and of the kernel's reply.
+pub(super) const ROUND_TRIPS: &[&str] =
+    &["flag mapped, reply host", "flag host, reply host", "flag mapped, reply mapped"];
+
 /// The CPU writes the number of a round into one memory, and a running kernel answers in another.
-pub(super) fn round_trip(probe: &Probe) -> Answer<String> {
+pub(super) fn round_trip(probe: &Probe, part: &str) -> Answer<String> {
     let kernel = Kernel::load("answer").map_err(|refusal| format!("needs a kernel: {refusal}"))?;
     let vkgdr = probe.vkgdr()?;
     let stream = Stream::new()?;
-    let mut answers = Vec::new();
-    for (flag, reply) in [
-        (MemoryKind::Mapped, MemoryKind::Host),
-        (MemoryKind::Host, MemoryKind::Host),
-        (MemoryKind::Mapped, MemoryKind::Mapped),
-    ] {
-        let flag_memory = allocate(&vkgdr, 4096, flag)?;
-        let reply_memory = allocate(&vkgdr, 4096, reply)?;
-        let outcome = exchange(&kernel, &stream, &flag_memory, &reply_memory);
-        answers.push(format!("flag {flag}, reply {reply}: {}", outcome.unwrap_or_else(|refusal| refusal)));
-    }
-    Ok(answers.join("; "))
+    let (flag, reply) = match part {
+        "flag mapped, reply host" => (MemoryKind::Mapped, MemoryKind::Host),
+        "flag host, reply host" => (MemoryKind::Host, MemoryKind::Host),
+        _ => (MemoryKind::Mapped, MemoryKind::Mapped),
+    };
+    let flag_memory = allocate(&vkgdr, 4096, flag)?;
+    let reply_memory = allocate(&vkgdr, 4096, reply)?;
+    exchange(&kernel, &stream, &flag_memory, &reply_memory)
 }
 
 fn exchange(kernel: &Kernel, stream: &Stream, flag_memory: &Memory, reply_memory: &Memory) -> Answer<String> {
@@ -152,25 +146,20 @@ fn exchange(kernel: &Kernel, stream: &Stream, flag_memory: &Memory, reply_memory
     Ok(format!("{answered} round trips while the kernel ran, best {best:.2?}, mean {mean:.2?}"))
 }
 
-pub(super) fn stream_values(probe: &Probe) -> Answer<String> {
-    let vkgdr = probe.vkgdr()?;
-    let mut answers = Vec::new();
-    for kind in [MemoryKind::Mapped, MemoryKind::Host] {
-        let memory = allocate(&vkgdr, 4096, kind)?;
-        let words = Words::of(&memory)?;
-        let stream = Stream::new()?;
-        words.set(0, 0);
+pub(super) fn stream_values(probe: &Probe, kind: &str) -> Answer<String> {
+    let memory = allocate(&probe.vkgdr()?, 4096, kind_named(kind))?;
+    let words = Words::of(&memory)?;
+    let stream = Stream::new()?;
+    words.set(0, 0);
+    store_fence();
+    let write = stream.write_value(memory.device_ptr(), 42).and_then(|()| {
+        stream.synchronize()?;
+        if words.get(0) == 42 { Ok(()) } else { Err(format!("the host sees {}", words.get(0))) }
+    });
+    let wait = stream.wait_value(memory.device_ptr() + 4, 7).and_then(|()| {
+        words.set(1, 7);
         store_fence();
-        let write = stream.write_value(memory.device_ptr(), 42).and_then(|()| {
-            stream.synchronize()?;
-            if words.get(0) == 42 { Ok(()) } else { Err(format!("the host sees {}", words.get(0))) }
-        });
-        let wait = stream.wait_value(memory.device_ptr() + 4, 7).and_then(|()| {
-            words.set(1, 7);
-            store_fence();
-            stream.synchronize()
-        });
-        answers.push(format!("{kind}: write {}, wait {}", super::yes_no(&write), super::yes_no(&wait)));
-    }
-    Ok(answers.join("; "))
+        stream.synchronize()
+    });
+    Ok(format!("write {}, wait {}", super::yes_no(&write), super::yes_no(&wait)))
 }

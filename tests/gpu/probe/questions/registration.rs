@@ -6,42 +6,35 @@ use std::time::Duration;
 use vkgdr::{Memory, MemoryKind, Vkgdr};
 
 use super::speed::meaning;
-use super::{best_of, rate, timed};
+use super::{best_of, kind_named, rate, timed};
 use crate::cuda::{self, Answer, Buffer, Kernel, Pinned, Registered, Stream};
 use crate::host::Words;
 use crate::{Probe, allocate};
 
 const LEN: usize = 8 << 20;
-const KINDS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Host];
+/// A kind of memory and flags of a registration.
+pub(super) const REGISTRATIONS: &[&str] = &[
+    "mapped, flags 0",
+    "mapped, flags PORTABLE",
+    "mapped, flags DEVICEMAP",
+    "mapped, flags IOMEMORY",
+    "mapped, flags DEVICEMAP|IOMEMORY",
+    "host, flags 0",
+    "host, flags PORTABLE",
+    "host, flags DEVICEMAP",
+    "host, flags IOMEMORY",
+    "host, flags DEVICEMAP|IOMEMORY",
+];
 /// `CU_MEMHOSTREGISTER_*` flags of cuda.h.
 const FLAGS: [(u32, &str); 5] =
     [(0, "0"), (1, "PORTABLE"), (2, "DEVICEMAP"), (4, "IOMEMORY"), (6, "DEVICEMAP|IOMEMORY")];
 
-pub(super) fn register(probe: &Probe) -> Answer<String> {
-    let vkgdr = probe.vkgdr()?;
-    let mut answers = Vec::new();
-    for kind in KINDS {
-        let memory = match allocate(&vkgdr, LEN, kind) {
-            Ok(memory) => memory,
-            Err(refusal) => {
-                answers.push(format!("{kind}: {refusal}"));
-                continue;
-            }
-        };
-        let mut accepted = Vec::new();
-        for (flags, name) in FLAGS {
-            match try_register(&memory, flags) {
-                Ok(outcome) => {
-                    println!("{kind}, flags {name}: {outcome}");
-                    accepted.push(name);
-                }
-                Err(refusal) => println!("{kind}, flags {name}: {refusal}"),
-            }
-        }
-        let answer = if accepted.is_empty() { "no".to_owned() } else { format!("yes, flags {}", accepted.join(", ")) };
-        answers.push(format!("{kind}: {answer}"));
-    }
-    Ok(answers.join("; "))
+pub(super) fn register(probe: &Probe, part: &str) -> Answer<String> {
+    let (kind, name) = part.split_once(", flags ").unwrap_or((part, "0"));
+    let flags = FLAGS.iter().find(|(_, known)| *known == name).map_or(0, |(flags, _)| *flags);
+    let memory = allocate(&probe.vkgdr()?, LEN, kind_named(kind))?;
+    Ok(try_register(&memory, flags)
+        .map_or_else(|refusal| format!("no ({refusal})"), |outcome| format!("yes, {outcome}")))
 }
 
 fn try_register(memory: &Memory, flags: u32) -> Answer<String> {
@@ -54,11 +47,13 @@ fn try_register(memory: &Memory, flags: u32) -> Answer<String> {
         Err(refusal) => refusal,
     };
     let memory_type = cuda::pointer_attribute(2, host as u64);
-    Ok(format!("registered; it has {second}; its memory type is {memory_type:?} (1 host, 2 device)"))
+    Ok(format!("it has {second}; its memory type is {memory_type:?} (1 host, 2 device)"))
 }
 
-pub(super) fn async_copy(probe: &Probe) -> Answer<String> {
-    let vkgdr = probe.vkgdr()?;
+/// The host memory of asynchronous copies.
+pub(super) const HOST_MEMORY: &[&str] = &["mapped", "host", "pageable", "pinned"];
+
+pub(super) fn async_copy(probe: &Probe, part: &str) -> Answer<String> {
     let device = Buffer::new(LEN)?;
     let stream = Stream::new()?;
     let spin = Kernel::load("spin");
@@ -67,18 +62,13 @@ pub(super) fn async_copy(probe: &Probe) -> Answer<String> {
     }
     let copies = Copies { device: &device, stream: &stream, spin: spin.ok() };
 
-    let mut answers = Vec::new();
-    for kind in KINDS {
-        answers.push(format!("{kind}: {}", copies.of_kind(&vkgdr, kind).unwrap_or_else(|refusal| refusal)));
-    }
-    let mut pageable = vec![0_u32; LEN / 4];
-    println!("pageable memory: {}", copies.both_ways(pageable.as_mut_ptr().cast())?);
-    match Pinned::new(LEN) {
-        Ok(pinned) => println!("pinned memory: {}", copies.both_ways(pinned.0)?),
-        Err(refusal) => println!("pinned memory: {refusal}"),
-    }
+    let answer = match part {
+        "pageable" => copies.both_ways(vec![0_u32; LEN / 4].as_mut_ptr().cast())?,
+        "pinned" => copies.both_ways(Pinned::new(LEN)?.0)?,
+        kind => copies.of_kind(&probe.vkgdr()?, kind_named(kind))?,
+    };
     probe.cuda.synchronize()?;
-    Ok(format!("{}{}", meaning(probe), answers.join("; ")))
+    Ok(format!("{}{answer}", meaning(probe)))
 }
 
 struct Copies<'a> {

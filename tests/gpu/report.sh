@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Prints report.md, for a person to read and send: what run.sh found so far. Arguments: the folder of the logs and the file
+# with a line for each stage. Names neither the machine nor its user.
+set -u -o pipefail
+out=$1
+stages=$2
+bundle=$VKGDR_BUNDLE
+facts=$out/facts.log
+
+section() { # TITLE: of facts.log, without its heading
+    [ ! -e "$facts" ] || awk -v title="---- $1" '$0 == title { on = 1; next } /^---- / { on = 0 } on && NF' "$facts"
+}
+
+block() { # TITLE: a code block of standard input, if there is any
+    local text
+    text=$(cat)
+    # shellcheck disable=SC2016 # backquotes for Markdown
+    [ -z "$text" ] || printf '\n## %s\n\n```text\n%s\n```\n' "$1" "$text"
+}
+
+results() { # LOG: the numbers of a stage, its failures, and what those say
+    local log=$out/$1.log name
+    [ -e "$log" ] || return
+    grep -aE '^ *Summary \[|^=+ .* in .*=+$|^---- |^exit code|^skipped: .* is not Python|^pytest' "$log" | sed 's/^ *//' | cut -c1-200
+    grep -aE '^ +(FAIL|TIMEOUT|SIG[A-Z]+|LEAK) \[|^(FAILED|ERROR) ' "$log" | sed 's/^ *//' | sort -u | head -60
+    # A panic's message follows the line that names the test's thread.
+    grep -aoE '^ +(FAIL|SIG[A-Z]+) \[.*' "$log" | awk '{ print $NF }' | sort -u | head -40 | while IFS= read -r name; do
+        grep -aF -A3 "thread '$name'" "$log" | grep -avE 'stack backtrace|^--$' | head -4 | cut -c1-220
+    done
+    grep -aE '^E  ' "$log" | head -60 | cut -c1-220
+}
+
+title='A SIMULATED GPU: nothing here is about a GPU'
+if [ "$VKGDR_CUDA_DRIVER" = real ]; then
+    title=$(section 'nvidia-smi --query-gpu=name,driver_version,vbios_version,pci.bus_id,memory.total,compute_cap --format=csv' |
+        awk -F ', ' 'NR == 2 && NF > 1 { print $1 ", driver " $2 }')
+fi
+cat <<EOF
+# vkgdr on ${title:-an unknown GPU}
+
+Made by the GPU bundle on $(date -u +%F), $(sed -n 2p "$bundle/bundle.txt" | tr -s ' '). Please attach this file to an issue.
+EOF
+head -n 20 "$VKGDR_SCRATCH/vulkan.txt" | cut -c1-300 | block 'Vulkan driver'
+block 'Stages' <"$stages"
+{
+    uname -srm
+    section system | grep -E '^PRETTY_NAME|^glibc|^IOMMU|^modules|^infiniband'
+    section CPU | head -n 20
+    section 'device nodes' | awk '{ print $1, $NF }'
+    sed -n '/^---- PCI /,/^$/p' "$facts" 2>/dev/null
+} | block 'Machine'
+section 'Vulkan memory types and heaps' | block 'Vulkan memory types and heaps'
+section 'Vulkan limits' | block 'Vulkan limits'
+section 'libraries of the Vulkan driver' | block 'Libraries of the Vulkan driver'
+section 'loader' | tail -n 80 | cut -c1-300 | block 'Messages of the Vulkan loader'
+sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |[A-Z][0-9]+[a-z]? )' | cut -c1-600 | block 'Answers'
+for log in tests validation python examples; do results "$log" | block "Results of $log"; done
+# The benches' tables.
+[ ! -e "$out/bench.log" ] || grep -avE '^(Benchmarking|Found|  [0-9]+ \()' "$out/bench.log" | cut -c1-160 | head -n 150 | block 'Benches'
