@@ -11,6 +11,7 @@ mod kinds;
 mod non_coherent;
 mod raw;
 mod rules;
+mod sharing;
 
 use support::{Result, child, profile};
 
