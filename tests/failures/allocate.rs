@@ -28,7 +28,7 @@ fn sweep_kinds<M>(
     free: impl Fn(M) -> Result,
 ) -> Result {
     Place::each(OpenFlags::empty(), |place| {
-        for kind in KINDS.into_iter().filter(|&kind| place.gpu.supports(kind)) {
+        for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind)) {
             let context = if place.name.starts_with("plain") { in_plain_context } else { &ENTER_AND_LEAVE };
             let (what, named) = (format!("{what} of {kind} memory, {}", place.name), calls(kind, context));
             let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };
@@ -64,7 +64,7 @@ fn a_failed_allocation_of_memory_names_the_call_and_leaves_nothing() -> Result {
 #[test]
 fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
     Place::each(OpenFlags::empty(), |place| {
-        for kind in KINDS.into_iter().filter(|&kind| place.gpu.supports(kind)) {
+        for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind)) {
             let exported = Memory::allocate(&place.gpu, LEN, kind)?;
             let context: &[_] = match place.name.starts_with("plain") {
                 true => &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"],

@@ -66,6 +66,25 @@ pub fn supported(gpu: &Vkgdr, kinds: &[MemoryKind]) -> Vec<MemoryKind> {
     has
 }
 
+/// The supported members of `kinds` whose memory CUDA imports from Vulkan. The others are printed as left out.
+pub fn imported(gpu: &Vkgdr, kinds: &[MemoryKind]) -> Vec<MemoryKind> {
+    let mut kinds = supported(gpu, kinds);
+    kinds.retain(|&kind| {
+        is_imported(gpu, kind) || {
+            eprintln!("left out: {kind} memory of {} is not Vulkan's", gpu.name());
+            false
+        }
+    });
+    kinds
+}
+
+/// Whether a kind is supported, by memory that CUDA imports from Vulkan.
+#[must_use]
+pub fn is_imported(gpu: &Vkgdr, kind: MemoryKind) -> bool {
+    let is_vulkans = |found: MemoryTypeInfo| found.index != MemoryTypeInfo::OUTSIDE_VULKAN;
+    gpu.supports(kind) && gpu.memory_type_of(kind).is_ok_and(is_vulkans)
+}
+
 /// The bytes that the device sees.
 #[track_caller]
 #[must_use]
