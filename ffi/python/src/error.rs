@@ -34,6 +34,9 @@ impl From<PyErr> for Failure {
     }
 }
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
+
 /// The exception classes, which the Python module `vkgdr._errors` defines.
 struct Classes {
     general: Py<PyType>,
@@ -69,6 +72,10 @@ impl Classes {
     fn of(&self, error: &Error) -> &Py<PyType> {
         match error {
             Error::Allocation { .. } => &self.allocation,
+            // Memory without Vulkan has no other error for a shortage.
+            Error::Cuda { operation: "cuMemAlloc" | "cuMemHostRegister", code } if code.value() == OUT_OF_MEMORY => {
+                &self.allocation
+            }
             Error::Freed => &self.freed,
             Error::OutOfRange { .. } | Error::ReversedRange { .. } => &self.out_of_range,
             Error::NoHostView { .. } => &self.no_host_view,
@@ -81,6 +88,7 @@ impl Classes {
             | Error::PoolOption { .. }
             | Error::Pooled { .. }
             | Error::HostToHost
+            | Error::NoExport { .. }
             | Error::ReadOnly => &self.invalid_argument,
             _ => &self.general,
         }
