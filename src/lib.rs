@@ -13,6 +13,7 @@
 //!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
 //! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
+//! * [`ipc`] shares memory with other processes, over a Unix socket.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
 
 #[cfg(not(target_os = "linux"))]
@@ -28,6 +29,7 @@ mod driver;
 mod error;
 mod flags;
 mod interop;
+pub mod ipc;
 mod kind_support;
 mod lock;
 mod loom;

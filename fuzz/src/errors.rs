@@ -27,7 +27,7 @@ pub(crate) fn nothing_but_null(which: u8) {
     let (memory, gpu, pool) = (null_mut(), null_mut(), null_mut());
     // SAFETY: the header allows null everywhere.
     let status = unsafe {
-        match which % 15 {
+        match which % 17 {
             0 => vkgdr_memory_flush_checked(memory, 0, 1),
             1 => vkgdr_memory_write(memory, 0, null(), 1),
             2 => vkgdr_memory_read(memory, 0, null_mut(), 1),
@@ -42,6 +42,8 @@ pub(crate) fn nothing_but_null(which: u8) {
             11 => vkgdr_copy_write(memory, 0, null(), 1, 2),
             12 => vkgdr_copy_read(memory, 0, null_mut(), 1, 2),
             13 => vkgdr_copy_set_thresholds(gpu, null()),
+            14 => vkgdr_memory_send(0, memory),
+            15 => vkgdr_memory_receive(0, gpu, 0, null_mut()),
             _ => {
                 vkgdr_memory_free(memory);
                 vkgdr_pool_close(pool);

@@ -334,7 +334,7 @@ impl Stages {
 
 /// The bytes that are requested: whole atoms, so that a flush that is rounded outwards stays within the
 /// memory, and whole lines. Both are powers of two.
-fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
+pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
     if len == 0 {
         return Err(Error::ZeroSize { kind });
     }

@@ -76,6 +76,11 @@ impl VulkanGpu {
         &self.device
     }
 
+    /// The Vulkan driver's UUID: Vulkan shares memory only between equal drivers.
+    pub(crate) const fn driver_uuid(&self) -> [u8; 16] {
+        self.device.physical.driver_uuid
+    }
+
     /// Whether memory of this type is dedicated allocations.
     #[inline]
     pub(crate) fn is_dedicated(&self, type_index: u32) -> bool {

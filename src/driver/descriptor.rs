@@ -57,19 +57,29 @@ impl<'a> DriverFd<'a> {
     }
 }
 
+/// The size of a regular file, such as a memfd, in bytes; none for a descriptor of anything else, such as a device.
+pub(crate) fn file_size(fd: &OwnedFd) -> Result<Option<u64>> {
+    let stat = status(fd.as_raw_fd()).ok_or_else(|| system("fstat", &io::Error::last_os_error()))?;
+    let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+    Ok(if is_file { u64::try_from(stat.st_size).ok() } else { None })
+}
+
 /// The identity of a file; none for a number that is not open.
 fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
+    status(fd).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+fn status(fd: RawFd) -> Option<libc::stat> {
     let mut stat = MaybeUninit::uninit();
     // SAFETY: `stat` is a live output, and a number that is not open is refused.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
         return None;
     }
     // SAFETY: success means that it was written.
-    let stat: libc::stat = unsafe { stat.assume_init() };
-    Some((stat.st_dev, stat.st_ino))
+    Some(unsafe { stat.assume_init() })
 }
 
-fn system(operation: &'static str, error: &io::Error) -> Error {
+pub(super) fn system(operation: &'static str, error: &io::Error) -> Error {
     Error::System { operation, code: error.raw_os_error().unwrap_or_default() }
 }
 

@@ -4,6 +4,7 @@
 //! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`process`]).
 
 pub(crate) mod context;
+pub(crate) mod control_data;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod event;
@@ -13,6 +14,7 @@ pub(crate) mod locked_pages;
 pub(crate) mod memfd;
 pub(crate) mod owned_stream;
 pub(crate) mod process;
+pub(crate) mod socket;
 pub(crate) mod system_memory;
 pub(crate) mod vulkan;
 

@@ -48,6 +48,8 @@ pub(crate) struct PhysicalDevice {
     pub(crate) name: String,
     /// All zero if the driver does not report it.
     pub(crate) uuid: [u8; 16],
+    /// Of the driver and its version: memory is shared only between equal ones.
+    pub(crate) driver_uuid: [u8; 16],
     /// `nonCoherentAtomSize` in bytes.
     pub(crate) atom: u64,
     /// `maxMemoryAllocationCount`: the limit of live allocations.
@@ -138,6 +140,7 @@ impl Instance {
             handle,
             name,
             uuid: id.device_uuid,
+            driver_uuid: id.driver_uuid,
             atom: properties.limits.non_coherent_atom_size.max(1),
             max_allocations: properties.limits.max_memory_allocation_count,
         })

@@ -11,7 +11,11 @@ const OPEN_FILES: &str = "too many open files? see ulimit -n";
 
 /// For a system call that failed with an `errno`.
 pub(super) fn system(code: i32) -> Option<&'static str> {
-    (code == libc::EMFILE).then_some(OPEN_FILES)
+    match code {
+        libc::EMFILE => Some(OPEN_FILES),
+        libc::EAFNOSUPPORT => Some("memory goes over Unix sockets only"),
+        _ => None,
+    }
 }
 
 /// For a driver's library that is missing.

@@ -3,6 +3,7 @@
 
 mod cuda_code;
 mod hint;
+mod refusal;
 mod text;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use ash::vk;
 
 use crate::MemoryKind;
 pub use cuda_code::CudaCode;
+pub use refusal::Refusal;
 pub(crate) use text::Uuid;
 use text::{Count, Hint, Shortage, VulkanToken};
 
@@ -187,6 +189,12 @@ pub enum Error {
          or use multiprocessing's \"spawn\""
     )]
     Forked,
+    /// Memory that another process sent does not fit, or its sender is not trusted.
+    #[error("received memory was refused: {0}")]
+    Refused(#[from] Refusal),
+    /// The process at the other end of a socket closed it.
+    #[error("the other process closed the connection")]
+    Disconnected,
     /// The memory has been freed.
     #[error("the memory was freed")]
     Freed,

@@ -5,14 +5,15 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::ptr::null_mut;
 
 use support::{Result, pattern, simcuda, skip};
-use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
 
 /// The path of an example's program, if it was built.
 fn find(name: &str) -> Result<Option<PathBuf>> {
@@ -320,6 +321,31 @@ fn vector_add_adds_by_a_kernel() -> Result {
     let program = example!("vector_add");
     let text = assert_success(&run::<&str>(&program, &[])?, &program);
     assert!(text.iter().any(|line| line.contains("10000 sums are right, the last is 14998.5")), "{text:#?}");
+    Ok(())
+}
+
+#[test]
+fn receive_memory_doubles_the_numbers_that_another_process_sends() -> Result {
+    let program = example!("receive_memory");
+    let folder = Folder::create("receive")?;
+    let path = folder.0.join("socket");
+    let mut child = Command::new(&program).arg(&path).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut out = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
+    assert_eq!(out.next().transpose()?, Some(format!("listening at {}", path.display())));
+    let mut socket = UnixStream::connect(&path)?;
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, 12, MemoryKind::Mapped)?;
+    memory.write(0, &[1.5_f32, 2.0, -3.0])?;
+    memory.flush(..)?;
+    ipc::send(&socket, &memory)?;
+    socket.read_exact(&mut [0])?;
+    memory.invalidate(..)?;
+    let mut numbers = [0_f32; 3];
+    memory.read(0, &mut numbers)?;
+    assert_eq!(numbers.map(|number| format!("{number}")), ["3", "4", "-6"]);
+    assert!(child.wait()?.success());
+    let rest = out.collect::<std::io::Result<Vec<_>>>()?;
+    assert_eq!(rest, ["received 12 bytes of mapped memory", "they were [1.5, 2.0, -3.0] ..."]);
     Ok(())
 }
 

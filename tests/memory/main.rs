@@ -1,9 +1,11 @@
-//! Memory and regions: allocation, access from both sides, contexts, export and freeing.
+//! Memory and regions: allocation, access from both sides, contexts, export, sharing and freeing.
 
 mod access;
 mod contexts;
 mod cycles;
 mod export;
+mod ipc;
+mod ipc_hostile;
 mod map;
 mod memory;
 mod raw;

@@ -1,7 +1,8 @@
-//! Processes that fork, are killed or run out of descriptors, and the cases of gdrcopy's sanity suite.
+//! Processes that fork, are killed, run out of descriptors or share memory, and the cases of gdrcopy's sanity suite.
 
 mod ends;
 mod fork;
 mod fork_ends;
 mod fork_pool;
+mod ipc;
 mod sanity;

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::context::{Context, has, none_failed, parts, say, variable};
 
 const CARGO_FUZZ: &str = "cargo-fuzz@0.13.1";
-const TARGETS: [&str; 2] = ["c_abi", "ptx"];
+const TARGETS: [&str; 3] = ["c_abi", "ipc", "ptx"];
 
 /// Fuzzes the targets for `SECONDS_EACH` seconds each.
 pub(crate) fn run(context: &Context, asked: &[String]) -> Result {

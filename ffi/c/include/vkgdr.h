@@ -114,6 +114,17 @@ typedef enum vkgdr_copy_policy {
 } vkgdr_copy_policy;
 
 /**
+ * Flags for vkgdr_memory_receive(), combined by bitwise or.
+ */
+typedef enum vkgdr_receive_flags {
+  /**
+   * Receive from a process of any user. It must be trusted: the drivers' behaviour is undefined with a descriptor
+   * that its message describes wrongly.
+   */
+  VKGDR_RECEIVE_ANY_USER_BIT = 1,
+} vkgdr_receive_flags;
+
+/**
  * The results of the functions that vkgdr 0.1 does not have, as `int32_t`.
  */
 typedef enum vkgdr_status {
@@ -159,6 +170,18 @@ typedef enum vkgdr_status {
    * A bug in this library.
    */
   VKGDR_ERROR_INTERNAL = 9,
+  /**
+   * A system call failed. Functions that set vkgdr_last_error() leave the reason in `errno`.
+   */
+  VKGDR_ERROR_SYSTEM = 10,
+  /**
+   * The process at the other end of a socket closed it.
+   */
+  VKGDR_ERROR_DISCONNECTED = 11,
+  /**
+   * Received memory does not fit, or its sender is another user's process.
+   */
+  VKGDR_ERROR_REFUSED = 12,
 } vkgdr_status;
 
 /**
@@ -511,15 +534,15 @@ VKGDR_API int32_t vkgdr_copy_calibrate(vkgdr_t g, struct vkgdr_copy_thresholds *
 VKGDR_API int32_t vkgdr_copy_get_stats(vkgdr_t g, struct vkgdr_copy_stats *out);
 
 /**
- * The error of the last open, create (of a pool) or alloc on this thread, or NULL if that succeeded. No other function
- * changes it.
+ * The error of the last open, create (of a pool), alloc, send or receive on this thread, or NULL if that succeeded. No
+ * other function changes it.
  *
  * @return A string that the caller frees with `free()`. Calling this again gives another copy.
  */
 VKGDR_API char *vkgdr_last_error(void);
 
 /**
- * The codes of the last open, create (of a pool) or alloc on this thread. All are 0 if that succeeded.
+ * The codes of the last open, create (of a pool), alloc, send or receive on this thread. All are 0 if that succeeded.
  *
  * @param status  A `vkgdr_status`.
  * @param cuda    The `CUresult`, if a CUDA driver call failed, else 0.
@@ -888,6 +911,45 @@ VKGDR_API int32_t vkgdr_pool_stop_holding(vkgdr_pool_t pool);
  * `pool` must be NULL or live, `out` NULL or good for writing.
  */
 VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stats *out);
+
+/**
+ * Sends memory to the process at the other end of a Unix socket, which receives it with vkgdr_memory_receive(), or in
+ * Rust or Python with the functions of `vkgdr::ipc` or `vkgdr.ipc`: both processes then use the same bytes.
+ *
+ * The memory may be freed afterwards; the bytes live until every process has freed its memory. The call orders nothing:
+ * flush, and wait for the device's work, before it.
+ *
+ * @param socket  A connected socket of family AF_UNIX, of type SOCK_STREAM or SOCK_SEQPACKET.
+ * @param mem     The memory, not a region and not of a pool.
+ * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_SYSTEM if the socket refused, with
+ *         `errno`: EAGAIN from one that is full and does not block, EPIPE from one whose other end is closed. Nothing was
+ *         sent then.
+ *
+ * `socket` must stay open during the call, `mem` must be NULL or live.
+ */
+VKGDR_API int32_t vkgdr_memory_send(int socket, vkgdr_memory_t mem);
+
+/**
+ * Receives memory that another process sent with vkgdr_memory_send(), or in Rust or Python with the functions of
+ * `vkgdr::ipc` or `vkgdr.ipc`.
+ *
+ * What does not fit is refused before a driver sees it: messages of another version or of no version, memory of another
+ * GPU, driver or memory type, impossible sizes, and, unless a flag allows it, everything from a process of another user
+ * (SO_PEERCRED). A CUDA context must be current as for vkgdr_memory_alloc(). Waits for a message unless the socket is
+ * non-blocking, or as long as its timeout (SO_RCVTIMEO) says.
+ *
+ * @param socket  A connected socket of family AF_UNIX, of type SOCK_STREAM or SOCK_SEQPACKET.
+ * @param g       The same GPU as the sender's, opened with the same flags.
+ * @param flags   Of `enum vkgdr_receive_flags`; 0 for none. Unknown bits are an error.
+ * @param out     Where the memory is written; for vkgdr_memory_free().
+ * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_REFUSED for what does not fit,
+ *         VKGDR_ERROR_DISCONNECTED at the end of the connection, VKGDR_ERROR_SYSTEM if the socket failed, with `errno`:
+ *         EAGAIN from one that is empty and does not block.
+ *
+ * `socket` must stay open during the call, `g` must be NULL or a live handle, `out` NULL or good for writing; with
+ * VKGDR_RECEIVE_ANY_USER_BIT the process at the other end must be trusted.
+ */
+VKGDR_API int32_t vkgdr_memory_receive(int socket, vkgdr_t g, uint32_t flags, vkgdr_memory_t *out);
 
 /**
  * A short description of a status.

@@ -451,6 +451,27 @@ struct vkgdr {
             return memory(part);
         }
 
+        /// Sends the memory to the process at the other end of a Unix socket.
+        ///
+        /// @param socket  A connected socket of family AF_UNIX.
+        /// @throw error   See vkgdr_memory_send(): VKGDR_ERROR_SYSTEM with `errno` if the socket refused.
+        void send(int socket) const {
+            if (vkgdr_memory_send(socket, get()) != VKGDR_SUCCESS) throw_last_error("vkgdr_memory_send");
+        }
+
+        /// Receives memory that another process sent.
+        ///
+        /// @param owner   The same GPU as the sender's, opened with the same flags.
+        /// @param socket  A connected socket of family AF_UNIX.
+        /// @param flags   Of `enum vkgdr_receive_flags`.
+        /// @throw error   See vkgdr_memory_receive().
+        static memory receive(const device &owner, int socket, std::uint32_t flags = 0) {
+            vkgdr_memory_t received = nullptr;
+            if (vkgdr_memory_receive(socket, owner.get(), flags, &received) != VKGDR_SUCCESS)
+                throw_last_error("vkgdr_memory_receive");
+            return memory(received);
+        }
+
         /// Binds the memory to a stream: when it is destroyed, it is freed once the stream has finished the work that
         /// was submitted before. The CPU does not wait.
         ///

@@ -30,11 +30,24 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
     catch(|| body().ok(), || None).unwrap_or(otherwise)
 }
 
-/// For exports that open, create or allocate: sets or clears this thread's last error.
+/// For exports that open, create, allocate, send or receive: sets or clears this thread's last error, and leaves the error
+/// number of a system call in `errno`.
 #[inline]
 pub(crate) fn remembered<T>(body: impl FnOnce() -> Outcome<T>) -> Result<T, Status> {
-    let told = || body().inspect(|_| last_error::clear()).map_err(|failure| last_error::set(&failure));
+    let tell = |failure: Failure| {
+        let status = last_error::set(&failure);
+        failure.errno().inspect(|&code| set_errno(code));
+        status
+    };
+    let told = || body().inspect(|_| last_error::clear()).map_err(tell);
     catch(told, || Err(last_error::set(&Failure::Panic)))
+}
+
+fn set_errno(code: i32) {
+    // SAFETY: always succeeds.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: this thread's variable.
+    unsafe { errno.write(code) };
 }
 
 /// The return value of an export for a status.

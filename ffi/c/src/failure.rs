@@ -29,6 +29,14 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
+    /// The error number of a system call that failed.
+    pub(crate) const fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Library(Error::System { code, .. }) => Some(*code),
+            _ => None,
+        }
+    }
+
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Null(_) | Self::OptionsSize(_) | Self::CopyPolicy(_) | Self::Region => {

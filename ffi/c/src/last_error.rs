@@ -1,4 +1,4 @@
-//! Storage for the error of this thread's last open, create or alloc.
+//! Storage for the error of this thread's last open, create, alloc, send or receive.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -66,7 +66,7 @@ fn describe(failure: &Failure) -> LastError {
         Failure::Null(what) => (format!("the {what} is NULL"), None, None),
         Failure::OptionsSize(size) => (format!("this library knows no options of {size} bytes"), None, None),
         Failure::CopyPolicy(value) => (format!("unknown copy policy {value}"), None, None),
-        Failure::Region => ("a region cannot be bound to a stream".to_owned(), None, None),
+        Failure::Region => ("a region is given where whole memory is required".to_owned(), None, None),
         Failure::Library(error) => (error.to_string(), error.cuda_code(), error.vulkan_code()),
         Failure::Panic => ("internal error in vkgdr: see stderr".to_owned(), None, None),
     };

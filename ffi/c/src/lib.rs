@@ -11,6 +11,7 @@
 //! | `access` | flush, invalidate, write, read, fill |
 //! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
+//! | `sharing` | memory sent to other processes and received from them |
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
 
@@ -27,6 +28,7 @@ mod kind;
 mod last_error;
 mod memory;
 mod pool;
+mod sharing;
 mod status;
 
 pub use access::*;
@@ -36,6 +38,7 @@ pub use handle::*;
 pub use kind::*;
 pub use memory::*;
 pub use pool::*;
+pub use sharing::*;
 pub use status::*;
 
 /// A CUDA device number, as in `cuda.h`.

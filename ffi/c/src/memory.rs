@@ -54,6 +54,11 @@ fn find_pooled(mem: vkgdr_memory_t) -> Option<*mut c_void> {
     if mem.addr() & POOLED == 0 { None } else { Some(mem.map_addr(|address| address & !POOLED).cast()) }
 }
 
+/// A handle of memory that is not of a pool.
+pub(crate) fn whole(memory: Memory) -> vkgdr_memory_t {
+    Contents::Whole(memory).into_handle()
+}
+
 /// The memory of a handle, for the length of a call.
 pub(crate) enum Borrowed<'a> {
     Whole(&'a Memory),
@@ -64,7 +69,7 @@ pub(crate) enum Borrowed<'a> {
 
 impl Borrowed<'_> {
     /// All of an allocation or of a pool's chunk; an error for a region.
-    fn memory(&self) -> Outcome<&Memory> {
+    pub(crate) fn memory(&self) -> Outcome<&Memory> {
         match self {
             Self::Whole(memory) => Ok(memory),
             Self::Part(_) => Err(Failure::Region),
@@ -181,7 +186,7 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
         let kind = kind(flags)?;
-        Ok(Contents::Whole(Memory::allocate(gpu, size, kind)?).into_handle())
+        Ok(whole(Memory::allocate(gpu, size, kind)?))
     });
     allocated.unwrap_or(null_mut())
 }

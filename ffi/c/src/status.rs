@@ -32,6 +32,12 @@ pub enum vkgdr_status {
     VKGDR_ERROR_VULKAN = 8,
     /// A bug in this library.
     VKGDR_ERROR_INTERNAL = 9,
+    /// A system call failed. Functions that set vkgdr_last_error() leave the reason in `errno`.
+    VKGDR_ERROR_SYSTEM = 10,
+    /// The process at the other end of a socket closed it.
+    VKGDR_ERROR_DISCONNECTED = 11,
+    /// Received memory does not fit, or its sender is another user's process.
+    VKGDR_ERROR_REFUSED = 12,
 }
 
 use vkgdr_status as Status;
@@ -66,12 +72,15 @@ impl From<&Error> for Status {
             | Error::PoolOption { .. }
             | Error::ReadOnly => Self::VKGDR_ERROR_INVALID_ARGUMENT,
             Error::Forked | Error::Pooled { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
+            Error::System { .. } => Self::VKGDR_ERROR_SYSTEM,
+            Error::Disconnected => Self::VKGDR_ERROR_DISCONNECTED,
+            Error::Refused { .. } => Self::VKGDR_ERROR_REFUSED,
             _ => Self::VKGDR_ERROR_INTERNAL,
         }
     }
 }
 
-const TEXTS: [&CStr; 10] = [
+const TEXTS: [&CStr; 13] = [
     c"success",
     c"invalid argument",
     c"out of range",
@@ -82,6 +91,9 @@ const TEXTS: [&CStr; 10] = [
     c"a CUDA driver call failed",
     c"a Vulkan call failed",
     c"internal error",
+    c"a system call failed",
+    c"the other process closed the connection",
+    c"received memory was refused",
 ];
 
 /// A short description of a status.

@@ -1,7 +1,7 @@
 //! Errors of the extension module, and the exception class of `vkgdr._errors` for each of them.
 #![forbid(unsafe_code)]
 
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyEOFError, PyOSError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -36,6 +36,20 @@ impl From<PyErr> for Failure {
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: i32 = 2;
+
+impl Failure {
+    /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.
+    pub(crate) fn of_socket(self, py: Python<'_>) -> Self {
+        match self {
+            Self::Driver(Error::System { operation: "getsockopt" | "recvmsg" | "sendmsg", code }) => {
+                let text = py.import("os").and_then(|os| os.call_method1("strerror", (code,)));
+                Self::Python(text.map_or_else(|error| error, |text| PyOSError::new_err((code, text.unbind()))))
+            }
+            Self::Driver(Error::Disconnected) => Self::Python(PyEOFError::new_err(Error::Disconnected.to_string())),
+            other => other,
+        }
+    }
+}
 
 /// The exception classes, which the Python module `vkgdr._errors` defines.
 struct Classes {

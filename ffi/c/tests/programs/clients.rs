@@ -23,6 +23,7 @@ const CLIENT: Build<'_> = Build {
         "client/memory.c",
         "client/copies.c",
         "client/pool.c",
+        "client/sharing.c",
         "client/streams.c",
     ],
     flags: &[],

@@ -7,6 +7,7 @@
 //! | `clients` | programs that call every function: shared, static, under AddressSanitizer and Valgrind |
 //! | `bad_input` | programs that misuse every function |
 //! | `compatibility` | programs written for vkgdr 0.1, in C and through cffi |
+//! | `sharing` | a program that shares memory with this process |
 //! | `symbols` | the library's exports, soname and dependencies |
 //! | `boundary` | every export in the sources goes through the boundary |
 //! | `workshop` | compilers, temporary folders, and running the programs |
@@ -20,6 +21,7 @@ mod boundary;
 mod clients;
 mod compatibility;
 mod header;
+mod sharing;
 mod symbols;
 mod workshop;
 

@@ -1,36 +1,43 @@
 """Memory shared between processes, over a Unix socket.
 
-The receiving process sees the same bytes, on the host and on the device.
+The receiving process sees the same bytes, on the host and on the device. Programs in Rust (``vkgdr::ipc``) and C
+(``vkgdr_memory_send``, ``vkgdr_memory_receive``) have the same protocol.
 """
 
 from __future__ import annotations
 
+import errno
+import math
+import os
+import select
 import socket
-import struct
+import time
 
 from vkgdr._device import Vkgdr
-from vkgdr._errors import VkgdrError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import Region
+from vkgdr._vkgdr import MemoryView
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from vkgdr.typing import Kind
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 __all__ = ["recv", "send"]
-
-# The message beside the descriptor: magic, size in bytes, kind.
-_MESSAGE = struct.Struct("!8sQ8s")
-_MAGIC = b"vkgdr\0\0\1"
 
 
 def send(connection: socket.socket, memory: Memory) -> None:
     """Send memory to the process at the other end of a Unix socket.
 
+    It orders nothing: flush, and wait for the device's work, before.
+
     Parameters
     ----------
     connection : socket.socket
-        A socket of family ``AF_UNIX``. For ``multiprocessing``, create a pair with ``socket.socketpair()``.
+        A connected socket of family ``AF_UNIX`` and type ``SOCK_STREAM`` or ``SOCK_SEQPACKET``; its timeout counts. For
+        ``multiprocessing``, create a pair with ``socket.socketpair()``.
     memory : Memory
         Whole memory, not a region. It may be freed here afterwards: the receiver keeps the pages alive.
 
@@ -39,17 +46,49 @@ def send(connection: socket.socket, memory: Memory) -> None:
     VkgdrError
         The drivers cannot export the memory.
     OSError
-        The socket is not of family ``AF_UNIX``, or is closed.
+        The socket is not of family ``AF_UNIX``, or is closed; `TimeoutError` and `BlockingIOError` as from the socket's
+        own methods.
     """
-    import os
-
     _check(connection)
-    descriptor = _whole(memory).export_fd()
-    try:
-        message = _MESSAGE.pack(_MAGIC, len(memory), memory.kind.encode())
-        socket.send_fds(connection, [message], [descriptor])
-    finally:
-        os.close(descriptor)
+    view = _whole(memory)._view
+    _when_ready(connection, select.POLLOUT, lambda: view.send(connection.fileno()))
+
+
+def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> Memory:
+    """Receive memory from another process.
+
+    What does not fit is refused before a driver sees it: messages of another version, memory of another GPU, driver or
+    memory type, impossible sizes, and memory from a process of another user.
+
+    Parameters
+    ----------
+    connection : socket.socket
+        As for `send`.
+    owner : Vkgdr
+        The same GPU as the sender's, opened with the same flags. The context rules are those of `Memory`.
+    any_user : bool, optional
+        Whether to receive from a process of any user. **It must be trusted**: with a descriptor that its message
+        describes wrongly, the drivers' behaviour is undefined.
+
+    Raises
+    ------
+    VkgdrError
+        The message does not fit, or the drivers cannot import the memory. Close the connection then: it may be in the
+        midst of a message.
+    EOFError
+        The other end closed the connection.
+    OSError
+        As for `send`.
+    """
+    _check(connection)
+    if not isinstance(owner, Vkgdr):
+        raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
+    any_user = bool(any_user)
+    return _when_ready(
+        connection,
+        select.POLLIN,
+        lambda: Memory._over(MemoryView.receive(owner, connection.fileno(), any_user)),
+    )
 
 
 def _check(connection: object) -> None:
@@ -58,6 +97,8 @@ def _check(connection: object) -> None:
     # On other families Linux drops descriptors silently.
     if connection.family != socket.AF_UNIX:
         raise OSError(f"connection must be of family AF_UNIX to send memory, not {connection.family.name}")
+    if connection.fileno() < 0:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def _whole(memory: object) -> Memory:
@@ -68,47 +109,30 @@ def _whole(memory: object) -> Memory:
     raise TypeError(f"a {type(memory).__name__} cannot be sent: send a vkgdr.Memory")
 
 
-def _kind(word: bytes) -> Kind:
-    kinds: tuple[Kind, ...] = ("mapped", "host", "device")
-    for kind in kinds:
-        if word.rstrip(b"\0") == kind.encode():
-            return kind
-    raise VkgdrError(f"the other process sent memory of an unknown kind: {word!r}")
+def _when_ready(connection: socket.socket, event: int, call: Callable[[], T]) -> T:
+    """Return the result of `call` once the socket is ready for it, within the socket's timeout.
 
-
-def recv(connection: socket.socket, owner: Vkgdr) -> Memory:
-    """Receive memory from another process.
-
-    Parameters
-    ----------
-    connection : socket.socket
-        A socket of family ``AF_UNIX`` to a trusted process: with a descriptor of anything else the drivers' behaviour
-        is undefined.
-    owner : Vkgdr
-        The same GPU as the sender's, opened with the same flags. The context rules are those of `Memory`.
-
-    Raises
-    ------
-    VkgdrError
-        The message is not one of `send`, or the drivers cannot import the memory.
-    EOFError
-        The other end closed the connection.
-    OSError
-        The socket is not of family ``AF_UNIX``, or is closed.
+    The wait runs signal handlers, unlike one in `call`. A socket with a timeout does not block.
     """
-    import os
+    timeout = connection.gettimeout()
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        if timeout != 0.0:
+            _wait(connection, event, deadline)
+        try:
+            return call()
+        except BlockingIOError:
+            # Another thread was faster.
+            if timeout == 0.0:
+                raise
 
-    _check(connection)
-    if not isinstance(owner, Vkgdr):
-        raise TypeError(f"owner must be a vkgdr.Vkgdr, not {type(owner).__name__}")
-    message, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE.size, 1)
-    try:
-        if not message:
-            raise EOFError("the other process closed the connection")
-        if len(message) != _MESSAGE.size or not descriptors or not message.startswith(_MAGIC):
-            raise VkgdrError(f"expected memory, received {in_bytes(len(message))} and {len(descriptors)} descriptors")
-        _, size, kind = _MESSAGE.unpack(message)
-        return Memory.import_fd(owner, descriptors[0], size, kind=_kind(kind))
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+
+def _wait(connection: socket.socket, event: int, deadline: float | None) -> None:
+    poll = select.poll()
+    poll.register(connection, event)
+    if deadline is None:
+        poll.poll()
+        return
+    left = max(0, math.ceil((deadline - time.monotonic()) * 1000))
+    if not poll.poll(left):
+        raise TimeoutError("timed out")

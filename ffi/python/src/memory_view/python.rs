@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{DropPolicy, Memory};
+use vkgdr::{DropPolicy, Memory, ipc};
 
 use super::{Held, MemoryView, raw_stream};
 use crate::allocation::Allocation;
@@ -100,6 +100,35 @@ impl MemoryView {
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
         let whole = (0, self.len);
         Ok(self.with_range(py, whole, |memory, _| memory.export_fd())?.into_raw_fd())
+    }
+
+    /// Sends the memory over the Unix socket with the number `socket`.
+    fn send(&self, py: Python<'_>, socket: i32) -> Result<()> {
+        let whole = (0, self.len);
+        // SAFETY: the caller's socket object keeps it open.
+        let sent = unsafe { borrow(socket) }
+            .and_then(|socket| self.with_range(py, whole, |memory, _| ipc::send(socket, memory)));
+        sent.map_err(|failure| failure.of_socket(py))
+    }
+
+    /// Receives memory from the Unix socket with the number `socket`, of a process of this user, or of any.
+    #[staticmethod]
+    fn receive(owner: &Bound<'_, PyAny>, socket: i32, any_user: bool) -> Result<Self> {
+        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        // SAFETY: the caller's socket object keeps it open.
+        let received = unsafe { borrow(socket) }.and_then(|socket| {
+            let receive = || {
+                if any_user {
+                    // SAFETY: `vkgdr.ipc.recv` requires a trusted sender.
+                    unsafe { ipc::recv_from_any_user(socket, &gpu) }
+                } else {
+                    ipc::recv(socket, &gpu)
+                }
+            };
+            Ok(py.detach(receive)?)
+        });
+        let memory = received.map_err(|failure| failure.of_socket(py))?;
+        Ok(Self::dedicated(Lease::Dedicated(memory), owner.clone().unbind()))
     }
 
     /// A view of a range of this one. `by_hand` as for `allocate`.
@@ -303,4 +332,17 @@ impl MemoryView {
         let range = self.range(offset.0, Some(size.0))?;
         self.with_range(py, range, |memory, range| memory.fill_pattern(range, pattern))
     }
+}
+
+/// The socket with a number; an error for a negative one.
+///
+/// # Safety
+///
+/// The number must be negative, or stay that of the socket while the result is used.
+unsafe fn borrow<'a>(socket: i32) -> Result<BorrowedFd<'a>> {
+    if socket < 0 {
+        return Err(Failure::Invalid(format!("{socket} is not a file descriptor")));
+    }
+    // SAFETY: by this function's contract; -1 is excluded.
+    Ok(unsafe { BorrowedFd::borrow_raw(socket) })
 }

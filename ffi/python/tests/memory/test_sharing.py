@@ -1,7 +1,7 @@
 """Memory shared between two processes: ``vkgdr.ipc``, and dpctl's ``MemoryIPCDevice``."""
 
-import gc
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -295,58 +295,175 @@ def test_the_end_of_the_connection_is_an_eof_error(gpu, pair):
         vkgdr.ipc.recv(pair[0], gpu)
 
 
-MESSAGE = struct.Struct("!8sQ8s")
+LENGTH = 88
+OLD_MESSAGE = struct.pack("!8sQ8s", b"vkgdr\0\0\1", 5, b"mapped")
 
 
-@pytest.mark.parametrize("message", [b"x", b"garbage" * 5, b"vkgdr\0\0\1", MESSAGE.pack(b"other\0\0\1", 5, b"mapped")])
+@pytest.fixture
+def genuine(gpu):
+    """Memory, its message as `send` sends it, and its descriptor."""
+    memory = vkgdr.Memory(gpu, 5)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        vkgdr.ipc.send(ours, memory)
+        message, [descriptor], _, _ = socket.recv_fds(theirs, 1000, 1)
+    assert len(message) == LENGTH
+    yield memory, message, descriptor
+    os.close(descriptor)
+
+
+def changed(message, offset, *fields):
+    content = struct.pack(*fields)
+    return message[:offset] + content + message[offset + len(content) :]
+
+
+@pytest.mark.parametrize("message", [b"x", b"garbage" * 5, b"VKGDR\0\0\2" + bytes(80)])
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_message_that_is_none_is_refused(gpu, pair, message, count):
     with open(os.devnull) as null:
         socket.send_fds(pair[1], [message], [null.fileno()] * count)
     before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match=rf"{min(len(message), 24)} bytes? and {count} descriptors"):
+    with pytest.raises(vkgdr.VkgdrError, match=r"received memory was refused: it does not begin as a message"):
         vkgdr.ipc.recv(pair[0], gpu)
     assert descriptors() == before
 
 
-def test_a_message_without_a_descriptor_is_refused(gpu, pair):
-    pair[1].sendall(MESSAGE.pack(b"vkgdr\0\0\1", 5, b"mapped"))
-    with pytest.raises(vkgdr.VkgdrError, match="0 descriptors"):
+def test_a_message_of_version_1_is_refused_with_an_error_that_says_so(gpu, pair, genuine):
+    socket.send_fds(pair[1], [OLD_MESSAGE], [genuine[2]])
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match="version 1, this library has version 2: use the same vkgdr in both"):
         vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("length", [8, LENGTH - 1])
+def test_a_message_that_ends_early_is_refused(gpu, pair, genuine, length):
+    socket.send_fds(pair[1], [genuine[1][:length]], [genuine[2]])
+    pair[1].close()
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match=f"ends after {length} of 88 bytes"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_a_message_without_exactly_one_descriptor_is_refused(gpu, pair, genuine, count):
+    socket.send_fds(pair[1], [genuine[1]], [genuine[2]] * count)
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match="several descriptors" if count else "no descriptor"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
 
 
 @pytest.mark.parametrize(
-    ("size", "kind", "text"),
+    ("change", "text"),
     [
-        (0, b"mapped", "0 bytes of mapped"),
-        (5, b"nothing", "nothing"),
-        (5, b"", "kind"),
-        (5, b"\xff\xfe", "xfe"),
-        (1 << 63, b"mapped", "8 EiB of mapped"),
+        ((8, "16s", b"Z" * 16), "memory of the GPU 5a5a5a5a-"),
+        ((24, "16s", b"Z" * 16), "another Vulkan driver or version: 5a5a5a5a-"),
+        ((40, "<Q", 0), "0 bytes of mapped"),
+        ((40, "<Q", 1 << 63), "8 EiB of mapped"),
+        ((48, "<Q", 1 << 63), "in an allocation of 8 EiB"),
+        ((64, "<I", 3), "unknown kind 3"),
+        ((72, "<I", 99), "memory type 99"),
     ],
 )
-def test_a_message_with_an_impossible_size_or_kind_is_refused(gpu, pair, size, kind, text):
-    memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    socket.send_fds(pair[1], [MESSAGE.pack(b"vkgdr\0\0\1", size, kind)], [descriptor])
-    os.close(descriptor)
+def test_a_message_that_does_not_fit_is_refused_and_names_the_field(gpu, pair, genuine, live, change, text):
+    socket.send_fds(pair[1], [changed(genuine[1], *change)], [genuine[2]])
     before = descriptors()
     with pytest.raises(vkgdr.VkgdrError, match=text):
         vkgdr.ipc.recv(pair[0], gpu)
     assert descriptors() == before
+    assert live() == 0
 
 
-def test_more_descriptors_than_one_are_not_left_open(gpu, pair):
+def send_without_end(connection, memory):
+    while True:
+        vkgdr.ipc.send(connection, memory)
+
+
+def test_a_socket_that_does_not_block_raises_as_its_own_methods_do(gpu, pair):
+    pair[0].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        vkgdr.ipc.recv(pair[0], gpu)
+    with pytest.raises(BlockingIOError):
+        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
+
+
+def test_a_timeout_of_the_socket_counts(gpu, pair):
+    pair[0].settimeout(0.01)
+    with pytest.raises(TimeoutError):
+        vkgdr.ipc.recv(pair[0], gpu)
+    with pytest.raises(TimeoutError):
+        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
+
+
+def test_a_signal_is_handled_while_nothing_has_come(gpu, pair, memory_5):
+    """As in Python's own sockets: the handler may raise, or the wait goes on."""
+    handled = []
+
+    def handle(*_):
+        handled.append(None)
+        if len(handled) == 2:
+            raise KeyboardInterrupt
+
+    pair[0].settimeout(None)
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            vkgdr.ipc.recv(pair[0], gpu)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    vkgdr.ipc.send(pair[1], memory_5)
+    assert len(vkgdr.ipc.recv(pair[0], gpu)) == 5
+
+
+@pytest.fixture
+def memory_5(gpu):
+    return vkgdr.Memory(gpu, 5)
+
+
+def test_a_seqpacket_socket_carries_memory_too(gpu):
     memory = vkgdr.Memory(gpu, 5)
-    descriptor = memory.export_fd()
-    with open(os.devnull) as null:
-        before = descriptors()
-        message = MESSAGE.pack(b"vkgdr\0\0\1", 5, b"mapped")
-        socket.send_fds(pair[1], [message], [descriptor, *[null.fileno()] * 3])
-        vkgdr.ipc.recv(pair[0], gpu).free()
-        gc.collect()
-        assert descriptors() == before
-    os.close(descriptor)
+    memory.copy_from_host(b"hello")
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        vkgdr.ipc.send(ours, memory)
+        received = vkgdr.ipc.recv(theirs, gpu)
+    assert received.tobytes() == b"hello"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a process of another user")
+def test_a_process_of_another_user_is_refused_unless_it_is_allowed(gpu, genuine, tmp_path):
+    memory, message, descriptor = genuine
+    memory.copy_from_host(b"hello")
+    address = f"\0vkgdr-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        code = """
+            import os, socket, sys
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(sys.argv[1].replace("@", chr(0)))
+                socket.send_fds(stranger, [bytes.fromhex(sys.argv[2])], [int(sys.argv[3])])
+        """
+        command = [
+            sys.executable,
+            "-c",
+            textwrap.dedent(code),
+            address.replace("\0", "@"),
+            message.hex(),
+            str(descriptor),
+        ]
+        subprocess.run(command, pass_fds=[descriptor], check=True, timeout=40)
+        stranger, _ = listener.accept()
+    with stranger:
+        with pytest.raises(vkgdr.VkgdrError, match="belongs to user 65534, not to user 0"):
+            vkgdr.ipc.recv(stranger, gpu)
+        # It is still in the socket.
+        assert vkgdr.ipc.recv(stranger, gpu, any_user=True).tobytes() == b"hello"
 
 
 def test_memory_of_another_library_is_not_exported(cuda, gpu, pair):

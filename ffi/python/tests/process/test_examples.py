@@ -76,6 +76,26 @@ sys.exit(packets.main())
     assert "1 are wrong, 0 are missing" in done.stdout
 
 
+def test_send_memory_shares_memory_with_a_program_in_rust(tmp_path):
+    receiver = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "debug/examples/receive_memory"
+    if not receiver.is_file():
+        pytest.skip(f"{receiver} is not built: cargo build -p examples --examples")
+    path = str(tmp_path / "socket")
+    with subprocess.Popen([str(receiver), path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == f"listening at {path}\n"
+            assert run("send_memory", path).stdout == "the other process doubled the numbers\n"
+            output, errors = process.communicate(timeout=40)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    assert output == "received 4000 bytes of mapped memory\nthey were [0.0, 1.0, 2.0] ...\n"
+
+
+def test_send_memory_says_why_it_fails(tmp_path):
+    assert "No such file" in run("send_memory", str(tmp_path / "nothing"), expect=1).stderr
+
+
 def test_pycuda_kernel_adds():
     pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
     output = run("pycuda_kernel", "--elements", "1000").stdout

@@ -1,0 +1,109 @@
+//! What another process may send to `vkgdr::ipc::recv`: changed, cut and divided messages with any descriptors, over
+//! each type of socket; and any bytes for the parsers of messages and of control data.
+//!
+//! Only a message that fits is accepted, with exactly one descriptor, the right one; and nothing stays open.
+#![no_main]
+
+#[path = "../src/input.rs"]
+#[expect(dead_code, reason = "the other target uses the rest")]
+mod input;
+
+use std::fs::{File, read_dir};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use input::Input;
+use libfuzzer_sys::fuzz_target;
+use support::socket;
+use vkgdr::ipc::{self, fuzzing};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+
+/// The length of a message in bytes.
+const LEN: usize = 88;
+/// Where the memory's length is in it. Other lengths of the same allocation fit, too.
+const LENGTH: std::ops::Range<usize> = 40..48;
+
+fuzz_target!(|bytes: &[u8]| {
+    thread_local! {
+        static WORLD: World = World::open();
+    }
+    let mut input = Input(bytes);
+    match input.byte() % 4 {
+        0 => assert!(fuzzing::count_descriptors(input.0) <= input.0.len() / 4),
+        1 => {
+            if let Some(message) = input.0.first_chunk::<LEN>() {
+                assert!(fuzzing::parse(message).is_none_or(|again| again == *message));
+            }
+        }
+        _ => WORLD.with(|world| world.receive(input)),
+    }
+});
+
+struct World {
+    gpu: Vkgdr,
+    message: Vec<u8>,
+    /// The first is the memory's.
+    descriptors: Vec<OwnedFd>,
+    _memory: Memory,
+}
+
+impl World {
+    fn open() -> Self {
+        let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty()).expect("a GPU");
+        let memory = Memory::allocate(&gpu, 5000, MemoryKind::Mapped).expect("memory");
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        ipc::send(&ours, &memory).expect("a message");
+        let mut message = vec![0; 2 * LEN];
+        let (len, fd) = socket::receive(theirs.as_fd(), &mut message).expect("a message");
+        message.truncate(len);
+        assert_eq!(len, LEN);
+        let mut descriptors = vec![fd.expect("a descriptor"), ours.into()];
+        descriptors.extend(
+            ["/dev/null", "/proc/self/exe", "/proc/self/status"].map(|path| File::open(path).expect(path).into()),
+        );
+        Self { gpu, message, descriptors, _memory: memory }
+    }
+
+    fn receive(&self, mut input: Input<'_>) {
+        let kind = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM][input.below(3)];
+        let is_stream = kind == libc::SOCK_STREAM;
+        let before = open_files();
+        let [ours, theirs] = socket::pair(kind).expect("sockets");
+        let mut bytes = self.message.clone();
+        for _ in 0..input.below(6) {
+            let place = input.below(LEN);
+            bytes[place] = input.byte();
+        }
+        let len = if input.byte() % 4 == 0 { input.below(LEN + 2) } else { LEN };
+        bytes.resize(len, 0);
+        let chosen: Vec<usize> =
+            (0..[1, 1, 0, 2, 3, 5][input.below(6)]).map(|_| input.below(2 * self.descriptors.len())).collect();
+        let descriptors: Vec<BorrowedFd<'_>> =
+            chosen.iter().map(|&index| self.descriptors.get(index).unwrap_or(&self.descriptors[0]).as_fd()).collect();
+        let divided = input.byte() % 2 == 0;
+        let (first, rest) = bytes.split_at(if divided { input.below(len + 1) } else { len });
+        // Without bytes, a stream sends no descriptors.
+        if !first.is_empty() || !is_stream {
+            socket::send(ours.as_fd(), first, &descriptors).expect("sent");
+        }
+        if divided && !rest.is_empty() {
+            socket::send(ours.as_fd(), rest, if first.is_empty() && is_stream { &descriptors } else { &[] })
+                .expect("sent");
+        }
+        drop(ours);
+        let received = ipc::recv(&theirs, &self.gpu);
+        drop(theirs);
+        if let Ok(memory) = received {
+            let same = |range: std::ops::Range<usize>| bytes[range.clone()] == self.message[range];
+            assert!(bytes.len() == LEN && same(0..LENGTH.start) && same(LENGTH.end..LEN), "{bytes:?}");
+            assert_eq!(memory.len().to_le_bytes(), bytes[LENGTH]);
+            assert!(matches!(chosen[..], [index] if index == 0 || index >= self.descriptors.len()), "{chosen:?}");
+            memory.free().expect("freed");
+        }
+        assert_eq!(open_files(), before, "something stays open");
+    }
+}
+
+fn open_files() -> usize {
+    read_dir("/proc/self/fd").expect("a folder").count()
+}

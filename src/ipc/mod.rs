@@ -1,0 +1,231 @@
+//! Memory that processes share, sent over a Unix socket.
+//!
+//! [`send`] sends a descriptor of the memory, with a message that says what it is; [`recv`] refuses what does not fit its
+//! handle before a driver sees the descriptor, and imports the memory: both processes then use the same bytes. The C
+//! functions `vkgdr_memory_send` and `vkgdr_memory_receive` and Python's `vkgdr.ipc` are these functions, so that programs
+//! in all three languages share memory with each other. The page `docs/sharing.md` has the protocol.
+//!
+//! # Sockets
+//!
+//! A connected Unix socket of type `SOCK_STREAM`, such as [`UnixStream`](std::os::unix::net::UnixStream), or
+//! `SOCK_SEQPACKET`. A message travels whole, and other data may go over the socket before and after it.
+//!
+//! # Examples
+//!
+//! ```no_run
+//! use std::os::unix::net::UnixStream;
+//! use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
+//!
+//! # fn here() -> Result<(), Box<dyn std::error::Error>> {
+//! // In one process:
+//! let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+//! let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+//! let socket = UnixStream::connect("/run/user/1000/frames.sock")?;
+//! ipc::send(&socket, &memory)?;
+//! # Ok(()) }
+//!
+//! # fn there(socket: UnixStream) -> Result<(), Box<dyn std::error::Error>> {
+//! // In the other, with `socket` from `UnixListener::accept`:
+//! let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+//! let memory = ipc::recv(&socket, &gpu)?;
+//! println!("{} bytes of {} memory", memory.len(), memory.kind());
+//! # Ok(()) }
+//! ```
+#![expect(unsafe_code, reason = "imports a descriptor")]
+
+pub(crate) mod message;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::allocation;
+use crate::device::{MemoryType, Source};
+use crate::driver::socket::{self, Framing};
+use crate::driver::{descriptor, memfd, process};
+pub use crate::error::Refusal;
+use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
+use message::{Backing, Expected, LEN, Message};
+
+/// Sends memory to the process at the other end of a Unix socket.
+///
+/// The memory may be freed here afterwards, and the process may end: the bytes live as long as the memory of any
+/// process that shares them. Call it after the writes that the other process is to see, and after
+/// [`flush`](crate::Region::flush): it orders nothing.
+///
+/// # Errors
+///
+/// The errors of [`Memory::export_fd`], such as [`Error::Pooled`]; [`Error::System`] with the socket's error number:
+/// `EAFNOSUPPORT` for a socket that is none of Unix, `EPIPE` where the other end is closed, `EAGAIN` from a socket that
+/// is full and is non-blocking or has a timeout. Nothing was sent then.
+pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
+    process::check()?;
+    let socket = socket.as_fd();
+    socket::framing(socket)?;
+    let exported = memory.export_fd()?;
+    let owner = memory.owner();
+    let memory_type = *memory.block().allocation().memory_type();
+    let (backing, driver, info) = fields(owner, &memory_type)?;
+    let message = Message {
+        gpu: owner.uuid(),
+        driver,
+        len: memory.len() as u64,
+        size: allocation::padded_size(memory.len(), memory.kind(), memory_type)?,
+        kind: memory.kind(),
+        backing,
+        memory_type: info,
+    };
+    match socket::send(socket, &message.encode(), exported.as_fd())? {
+        LEN => Ok(()),
+        // Linux divides no message of less than a page (unix_stream_sendmsg in net/unix/af_unix.c).
+        _ => Err(Error::System { operation: "sendmsg", code: libc::EMSGSIZE }),
+    }
+}
+
+/// Receives memory that a process of the same user sends: both share the bytes.
+///
+/// `owner` must be a handle of the same GPU, opened with the same flags as the sender's. Host memory that does not come from
+/// Vulkan is received by every handle of the GPU. The context and the drop policy
+/// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor: its message, that it
+/// is the handle's GPU, driver and memory type, and that size and kind are possible. The drivers themselves tell nothing
+/// about a descriptor, so the sender must be trusted to send one that its message describes. A process of the same user
+/// is: it could change this one anyway.
+///
+/// Waits for a message unless the socket is non-blocking, or as long as its timeout says.
+///
+/// # Errors
+///
+/// [`Error::Disconnected`] at the end of the connection, [`Error::Refused`] for everything that does not fit,
+/// [`Error::System`] with the socket's error number: `EAGAIN` from a socket that is empty and is non-blocking or has a
+/// timeout, `EAFNOSUPPORT` for a socket that is none of Unix, `ENOTCONN` where no process is known at the other end,
+/// `EMFILE` when the process has no descriptors left; and the errors of [`Memory::import_fd`].
+///
+/// Errors of the context, [`Error::Forked`], [`Refusal::OtherUser`] and `EAGAIN` leave the message in the socket. After
+/// other refusals a stream may be in the midst of a message: close it.
+pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
+    let (socket, framing) = check_socket(socket.as_fd())?;
+    let (theirs, ours) = (socket::peer_user(socket)?, socket::own_user());
+    if theirs != ours {
+        return Err(Refusal::OtherUser { theirs, ours }.into());
+    }
+    // SAFETY: the sender has the rights of this process, see above.
+    unsafe { receive(socket, framing, owner) }
+}
+
+/// As [`recv`], from a process of any user.
+///
+/// # Errors
+///
+/// As [`recv`], apart from [`Refusal::OtherUser`].
+///
+/// # Safety
+///
+/// The process at the other end must be trusted to send only by [`send`], or as `docs/sharing.md` says: with a
+/// descriptor of anything else than the message describes, the drivers' behaviour is undefined.
+pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
+    let (socket, framing) = check_socket(socket.as_fd())?;
+    // SAFETY: by this function's contract.
+    unsafe { receive(socket, framing, owner) }
+}
+
+fn check_socket(socket: BorrowedFd<'_>) -> Result<(BorrowedFd<'_>, Framing)> {
+    process::check()?;
+    Ok((socket, socket::framing(socket)?))
+}
+
+/// # Safety
+///
+/// As for [`recv_from_any_user`].
+unsafe fn receive(socket: BorrowedFd<'_>, framing: Framing, owner: &Vkgdr) -> Result<Memory> {
+    // First: without a context the memory that arrives would be lost.
+    if owner.primary_context().is_none() {
+        owner.current_context()?;
+    }
+    let (bytes, fd) = receive_message(socket, framing)?;
+    let message = Message::decode(&bytes)?;
+    let memory_type = match message.backing {
+        Backing::Vulkan => owner.vulkan_memory_type(message.kind)?,
+        Backing::RegisteredPages => owner.registered_memory_type(),
+    };
+    let len = usize::try_from(message.len).unwrap_or(usize::MAX);
+    let size = allocation::padded_size(len, message.kind, memory_type).ok();
+    let (_, driver, info) = fields(owner, &memory_type)?;
+    message.check(&Expected { gpu: owner.uuid(), driver, memory_type: info, size })?;
+    if memfd::is_ours(fd.as_fd()) != (message.backing == Backing::RegisteredPages) {
+        return Err(Refusal::OtherDescriptor.into());
+    }
+    // A driver that keeps memory in files cannot have more memory than file.
+    match descriptor::file_size(&fd)? {
+        Some(file) if file < message.size => return Err(Refusal::File { file, size: message.size }.into()),
+        _ => {}
+    }
+    // SAFETY: the message says that the sender exported it from memory of this length and kind, and it fits the handle;
+    // the sender is trusted by this function's contract.
+    unsafe { Memory::import_fd(owner, fd, len, message.kind) }
+}
+
+/// The fields of a message that depend on the memory's type: what the descriptor is, the Vulkan driver's UUID, and the type.
+/// Registered pages are of no Vulkan driver, and the system's memory is no heap of a certain size.
+fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16], MemoryTypeInfo)> {
+    Ok(match memory_type.source {
+        Source::Vulkan => (Backing::Vulkan, owner.vulkan()?.driver_uuid(), memory_type.info),
+        Source::RegisteredPages | Source::Cuda => {
+            (Backing::RegisteredPages, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info })
+        }
+    })
+}
+
+/// The bytes of one message, and its only descriptor.
+fn receive_message(socket: BorrowedFd<'_>, framing: Framing) -> Result<([u8; LEN], OwnedFd)> {
+    let (mut bytes, mut len) = ([0; LEN], 0);
+    let (mut descriptors, mut lost) = (Vec::new(), false);
+    while len < LEN {
+        let received = match socket::receive(socket, &mut bytes[len..]) {
+            // A sender that is `send` leaves no message half sent.
+            Err(Error::System { code: libc::EAGAIN, .. }) if len > 0 => return Err(truncated(len)),
+            received => received?,
+        };
+        len += received.len;
+        descriptors.extend(received.descriptors);
+        lost |= received.lost;
+        message::check_start(&bytes[..len])?;
+        if received.cut {
+            return Err(Refusal::TooLong { expected: LEN }.into());
+        }
+        if len == 0 && descriptors.is_empty() {
+            return Err(Error::Disconnected);
+        }
+        if received.len == 0 || framing == Framing::Messages && len < LEN {
+            return Err(truncated(len));
+        }
+    }
+    match (descriptors.pop(), descriptors.is_empty(), lost) {
+        (Some(fd), true, false) => Ok((bytes, fd)),
+        // The system closes descriptors that do not fit in the process's table.
+        (None, _, true) => Err(Error::System { operation: "recvmsg", code: libc::EMFILE }),
+        (None, _, false) => Err(Refusal::Descriptors { count: 0 }.into()),
+        (Some(_), ..) => Err(Refusal::Descriptors { count: descriptors.len().max(1) + 1 }.into()),
+    }
+}
+
+fn truncated(received: usize) -> Error {
+    Refusal::Truncated { received, expected: LEN }.into()
+}
+
+/// The pure parts of the receiver, for the fuzz target: cargo-fuzz sets this configuration.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::message::{LEN, Message};
+    use crate::driver::control_data::descriptors;
+
+    /// The bytes of the message that bytes are.
+    #[must_use]
+    pub fn parse(bytes: &[u8; LEN]) -> Option<[u8; LEN]> {
+        Message::decode(bytes).ok().map(|message| message.encode())
+    }
+
+    /// The number of descriptors in control data.
+    #[must_use]
+    pub fn count_descriptors(control: &[u8]) -> usize {
+        descriptors(control).len()
+    }
+}

@@ -1,0 +1,361 @@
+//! Memory sent over a Unix socket (`vkgdr::ipc`) within one process: the bytes, the sockets, and what they cost.
+#![expect(unsafe_code, reason = "sends signals, and looks at descriptors")]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use support::cuda::{self, no_context};
+use support::ledger::Live;
+use support::resources::Snapshot;
+use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused, socket};
+use vkgdr::ipc::Refusal;
+use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr, ipc};
+
+const NONE: OpenFlags = OpenFlags::empty();
+const MAPPED: MemoryKind = MemoryKind::Mapped;
+/// Not a multiple of the atom.
+const SIZE: usize = 4097;
+
+/// The error number of a system call that failed.
+#[track_caller]
+fn code(error: &Error) -> i32 {
+    match error {
+        Error::System { code, .. } => *code,
+        other => panic!("not the error of a system call: {other}"),
+    }
+}
+
+/// Each type of socket that carries messages with descriptors.
+fn each_pair() -> Result<Vec<[OwnedFd; 2]>> {
+    [libc::SOCK_STREAM, libc::SOCK_SEQPACKET, libc::SOCK_DGRAM].into_iter().map(socket::pair).collect()
+}
+
+#[test]
+fn memory_that_was_sent_is_the_same_bytes_on_both_sides() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for [ours, theirs] in each_pair()? {
+        for kind in support::supported(&gpu, &support::HOST_VIEWS) {
+            let memory = Memory::allocate(&gpu, SIZE, kind)?;
+            ipc::send(&ours, &memory)?;
+            let received = ipc::recv(&theirs, &gpu)?;
+            assert_eq!((received.len(), received.kind()), (SIZE, kind));
+            assert_eq!(received.memory_type(), memory.memory_type());
+            for (seed, [writer, reader]) in (1..).zip([[&memory, &received], [&received, &memory]]) {
+                host_write(writer, 0, &pattern(SIZE, seed))?;
+                assert!(host_read(reader, 0, SIZE)? == pattern(SIZE, seed), "{kind}, host");
+                assert!(device_read(reader.device_ptr(), SIZE) == pattern(SIZE, seed), "{kind}, device");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn device_memory_is_sent_too() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Device)?;
+    ipc::send(&ours, &memory)?;
+    let received = ipc::recv(&theirs, &gpu)?;
+    assert_eq!((received.kind(), received.host_ptr(), received.len()), (MemoryKind::Device, None, SIZE));
+    cuda::memcpy_htod(memory.device_ptr(), &pattern(SIZE, 3));
+    cuda::synchronize();
+    assert!(device_read(received.device_ptr(), SIZE) == pattern(SIZE, 3));
+    Ok(())
+}
+
+#[test]
+fn other_data_goes_over_the_same_socket_before_between_and_after() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (mut ours, mut theirs) = UnixStream::pair()?;
+    ours.write_all(b"before")?;
+    for len in [1, 70_000] {
+        let memory = Memory::allocate(&gpu, len, MAPPED)?;
+        host_write(&memory, 0, &pattern(len, 9))?;
+        ipc::send(&ours, &memory)?;
+        ours.write_all(b"after!")?;
+    }
+    let mut word = [0; 6];
+    theirs.read_exact(&mut word)?;
+    assert_eq!(&word, b"before");
+    for len in [1, 70_000] {
+        assert!(host_read(&*ipc::recv(&theirs, &gpu)?, 0, len)? == pattern(len, 9));
+        theirs.read_exact(&mut word)?;
+        assert_eq!(&word, b"after!");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_message_in_pieces_is_put_together() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (bytes, fd) = super::ipc_hostile::genuine(&Memory::allocate(&gpu, SIZE, MAPPED)?)?;
+    let (mut ours, theirs) = UnixStream::pair()?;
+    thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            // The descriptor comes with the byte that it was sent with.
+            bytes[..50].chunks(1).try_for_each(|byte| ours.write_all(byte)).map_err(|error| error.to_string())?;
+            socket::send(ours.as_fd(), &bytes[50..60], &[fd.as_fd()]).map_err(|error| error.to_string())?;
+            bytes[60..].chunks(3).try_for_each(|bytes| ours.write_all(bytes)).map_err(|error| error.to_string())
+        });
+        let received = ipc::recv(&theirs, &gpu)?;
+        assert_eq!(received.len(), SIZE);
+        sender.join().map_err(|_| "the sender panicked")??;
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_that_is_received_may_be_sent_on() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    ipc::send(&ours, &memory)?;
+    let second = ipc::recv(&theirs, &gpu)?;
+    match ipc::send(&ours, &second) {
+        Ok(()) => {
+            let third = ipc::recv(&theirs, &gpu)?;
+            host_write(&third, 0, &pattern(SIZE, 8))?;
+            assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 8));
+        }
+        // A driver need not export what it imported.
+        Err(error) => assert!(error.to_string().starts_with("vkGetMemoryFdKHR failed"), "{error}"),
+    }
+    Ok(())
+}
+
+#[test]
+fn handles_that_differ_in_coherence_share_memory() -> Result {
+    let Some((_context, plain)) = support::open_coherent()? else { return Ok(()) };
+    let forced = Vkgdr::open(0, OpenFlags::FORCE_NON_COHERENT)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    for (from, to) in [(&plain, &forced), (&forced, &plain)] {
+        let memory = Memory::allocate(from, SIZE, MAPPED)?;
+        ipc::send(&ours, &memory)?;
+        let received = ipc::recv(&theirs, to)?;
+        assert_ne!(memory.is_coherent(), received.is_coherent());
+    }
+    Ok(())
+}
+
+#[test]
+fn sending_and_receiving_leave_nothing_behind() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let round = || -> Result {
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        ipc::send(&ours, &memory)?;
+        memory.free()?;
+        ipc::recv(&theirs, &gpu)?.free()?;
+        Ok(())
+    };
+    round()?;
+    let (before, live) = (Snapshot::take(), Live::now());
+    for _ in 0..10 {
+        round()?;
+    }
+    Snapshot::assert_unchanged(&before);
+    assert_eq!(Live::now(), live);
+    Ok(())
+}
+
+#[test]
+fn the_context_is_chosen_as_for_an_allocation_and_without_one_the_message_stays() -> Result {
+    let (context, gpu) = support::open(NONE)?;
+    let primary = Vkgdr::open_primary_context(0, NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    ipc::send(&ours, &Memory::allocate(&gpu, SIZE, MAPPED)?)?;
+    let error = no_context(|| refused(ipc::recv(&theirs, &gpu)));
+    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
+    assert_eq!(no_context(|| ipc::recv(&theirs, &primary))?.context(), context.raw());
+    Ok(())
+}
+
+#[test]
+fn a_chunk_of_a_pool_is_not_sent() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let memory = Pool::new(&gpu, PoolOptions::default())?.allocate(100)?;
+    let error = refused(ipc::send(&ours, &memory));
+    assert!(matches!(error, Error::Pooled { .. }), "{error}");
+    theirs.set_nonblocking(true)?;
+    assert_eq!(code(&refused(ipc::recv(&theirs, &gpu))), libc::EAGAIN, "something was sent");
+    Ok(())
+}
+
+#[test]
+fn a_socket_without_a_message_returns_as_its_mode_says() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    theirs.set_nonblocking(true)?;
+    assert_eq!(code(&refused(ipc::recv(&theirs, &gpu))), libc::EAGAIN);
+    theirs.set_nonblocking(false)?;
+    theirs.set_read_timeout(Some(Duration::from_millis(1)))?;
+    assert_eq!(code(&refused(ipc::recv(&theirs, &gpu))), libc::EAGAIN);
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    ipc::send(&ours, &memory)?;
+    assert_eq!(ipc::recv(&theirs, &gpu)?.len(), SIZE);
+    Ok(())
+}
+
+#[test]
+fn a_full_socket_that_does_not_block_takes_nothing_and_later_the_whole_message() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (mut ours, mut theirs) = UnixStream::pair()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    ours.set_nonblocking(true)?;
+    let mut written = 0;
+    while let Ok(count) = ours.write(&[7; 4096]) {
+        written += count;
+    }
+    let before = Snapshot::take();
+    assert_eq!(code(&refused(ipc::send(&ours, &memory))), libc::EAGAIN);
+    Snapshot::assert_unchanged(&before);
+    theirs.read_exact(&mut vec![0; written])?;
+    ipc::send(&ours, &memory)?;
+    assert_eq!(ipc::recv(&theirs, &gpu)?.len(), SIZE);
+    Ok(())
+}
+
+#[test]
+fn the_end_of_the_connection_has_an_error_of_its_own() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    for kind in [libc::SOCK_STREAM, libc::SOCK_SEQPACKET] {
+        let [ours, theirs] = socket::pair(kind)?;
+        let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+        ipc::send(&ours, &memory)?;
+        drop(ours);
+        assert_eq!(ipc::recv(&theirs, &gpu)?.len(), SIZE);
+        let error = refused(ipc::recv(&theirs, &gpu));
+        assert!(matches!(error, Error::Disconnected), "{error}");
+        assert_says(&error, &["closed the connection"]);
+        // Also an error, not a signal that ends the process.
+        assert_eq!(code(&refused(ipc::send(&theirs, &memory))), libc::EPIPE);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_no_connected_unix_socket_is_refused() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let tcp = TcpStream::connect(listener.local_addr()?)?;
+    let file = File::open("/dev/null")?;
+    let before = Snapshot::take();
+    for error in [refused(ipc::send(&tcp, &memory)), refused(ipc::recv(&tcp, &gpu))] {
+        assert_eq!(code(&error), libc::EAFNOSUPPORT);
+        assert_says(&error, &["Unix sockets"]);
+    }
+    assert_eq!(code(&refused(ipc::send(&file, &memory))), libc::ENOTSOCK);
+    assert_eq!(code(&refused(ipc::recv(&file, &gpu))), libc::ENOTSOCK);
+    let alone = UnixDatagram::unbound()?;
+    assert_eq!(code(&refused(ipc::send(&alone, &memory))), libc::ENOTCONN);
+    assert_eq!(code(&refused(ipc::recv(&alone, &gpu))), libc::ENOTCONN);
+    drop(alone);
+    Snapshot::assert_unchanged(&before);
+    Ok(())
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count_signal(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::SeqCst);
+}
+
+#[test]
+fn signals_do_not_end_the_wait_for_a_message() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let primary = Vkgdr::open_primary_context(0, NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    // SAFETY: zero is a value of this structure: no flags, so that system calls are interrupted.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = count_signal as extern "C" fn(libc::c_int) as usize;
+    // SAFETY: the handler only counts.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
+    let waiting = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            // SAFETY: always succeeds.
+            waiting.store(unsafe { libc::pthread_self() }, Ordering::SeqCst);
+            ipc::recv(&theirs, &primary).map(|memory| memory.len()).map_err(|error| error.to_string())
+        });
+        while waiting.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        for _ in 0..20 {
+            // SAFETY: the thread has not been joined.
+            unsafe { libc::pthread_kill(waiting.load(Ordering::SeqCst), libc::SIGUSR1) };
+            support::blocking::let_run(|| false);
+        }
+        ipc::send(&ours, &memory)?;
+        assert_eq!(receiver.join().map_err(|_| "the receiver panicked")?, Ok(SIZE));
+        assert!(SIGNALS.load(Ordering::SeqCst) > 0);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_process_of_another_user_is_refused_unless_it_is_allowed() -> Result {
+    const NOBODY: u32 = 65534;
+    // SAFETY: always succeeds.
+    if unsafe { libc::geteuid() } != 0 {
+        return support::skip("only root can have a process of another user");
+    }
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
+    let (bytes, fd) = super::ipc_hostile::genuine(&memory)?;
+    let name = format!("vkgdr-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name)?;
+    let listener = UnixListener::bind_addr(&address)?;
+    support::fork::in_child(|| {
+        // SAFETY: this process has one thread that matters.
+        assert_eq!(unsafe { libc::setuid(NOBODY) }, 0);
+        let stranger = UnixStream::connect_addr(&address)?;
+        socket::send(stranger.as_fd(), &bytes, &[fd.as_fd()])
+    })?;
+    let (stranger, _) = listener.accept()?;
+    let before = Snapshot::take();
+    let error = refused(ipc::recv(&stranger, &gpu));
+    assert!(matches!(error, Error::Refused(Refusal::OtherUser { theirs: NOBODY, ours: 0 })), "{error}");
+    assert_says(&error, &["user 65534, not to user 0"]);
+    Snapshot::assert_unchanged(&before);
+    // SAFETY: the stranger has sent a genuine message. It is still in the socket.
+    let received = unsafe { ipc::recv_from_any_user(&stranger, &gpu) }?;
+    host_write(&received, 0, &pattern(SIZE, 4))?;
+    assert!(host_read(&memory, 0, SIZE)? == pattern(SIZE, 4));
+    Ok(())
+}
+
+#[test]
+fn a_process_without_descriptors_left_gets_an_error_that_says_so() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    ipc::send(&ours, &Memory::allocate(&gpu, SIZE, MAPPED)?)?;
+    let mut taken = Vec::new();
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid output.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    let highest = File::open("/dev/null")?.as_raw_fd();
+    let low = libc::rlimit { rlim_cur: u64::try_from(highest)? + 4, ..limit };
+    // SAFETY: a valid input.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const low) }, 0);
+    while let Ok(file) = File::open("/dev/null") {
+        taken.push(file);
+    }
+    let error = refused(ipc::recv(&theirs, &gpu));
+    drop(taken);
+    // SAFETY: a valid input.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    assert_eq!(code(&error), libc::EMFILE);
+    assert_says(&error, &["recvmsg", "ulimit -n"]);
+    Ok(())
+}
