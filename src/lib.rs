@@ -20,6 +20,7 @@
 compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file descriptor");
 
 mod access;
+mod addresses;
 mod allocation;
 mod copy_engine;
 mod copy_tuning;
@@ -29,6 +30,7 @@ mod error;
 mod flags;
 mod interop;
 pub mod ipc;
+mod kind_support;
 mod lock;
 mod loom;
 mod memory;

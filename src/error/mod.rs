@@ -23,7 +23,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// The text names the operation and the driver's token, for example
 /// `cuCtxGetDevice failed (CUDA_ERROR_INVALID_CONTEXT): …`.
-#[derive(thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A driver's library is missing.
@@ -166,6 +166,12 @@ pub enum Error {
         /// The kind of memory.
         kind: MemoryKind,
     },
+    /// Memory that no other process can share.
+    #[error("{kind} memory that Vulkan did not allocate cannot be exported as a descriptor")]
+    NoExport {
+        /// The kind of memory.
+        kind: MemoryKind,
+    },
     /// A copy on a stream with host memory on both sides.
     #[error("a copy on a stream needs device memory on one side at least: copy from host to host with the CPU")]
     HostToHost,
@@ -254,6 +260,11 @@ impl Error {
         }
     }
 
+    /// The error of a function of the C library that has just failed on this thread.
+    pub(crate) fn last_system(operation: &'static str) -> Self {
+        Self::System { operation, code: std::io::Error::last_os_error().raw_os_error().unwrap_or_default() }
+    }
+
     /// Whether this is a sticky error, after which the CUDA context never does any work again
     /// ("the context must be destroyed", CUDA driver API, CUresult).
     pub(crate) fn is_fatal_to_context(&self) -> bool {
@@ -264,6 +275,31 @@ impl Error {
     pub(crate) fn ends_all_work(&self) -> bool {
         let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
+    }
+
+    /// Whether a driver refuses to share Vulkan's memory with CUDA: a stage of an allocation fails for another reason than
+    /// a shortage of memory or the state of the context. A refusal that is an exhaustion as well may be either.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Vulkan { operation: "vkGetMemoryFdKHR", code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE } => true,
+            Self::Vulkan { operation: "vkAllocateMemory" | "vkGetMemoryFdKHR", .. } => !self.is_exhaustion(),
+            Self::Cuda { operation: "cuImportExternalMemory" | "cuExternalMemoryGetMappedBuffer", code } => {
+                code.value() != CudaCode::OUT_OF_MEMORY && !self.ends_all_work()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether Vulkan refuses the kind of import, or the descriptor.
+    pub(crate) fn is_refused_import(&self) -> bool {
+        let code = vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
+        self.is_refusal() || matches!(self, Self::Vulkan { code: found, .. } if *found == code)
+    }
+
+    /// Whether CUDA refuses an import as it would if the memory had to be a dedicated allocation.
+    pub(crate) fn asks_for_dedicated(&self) -> bool {
+        let codes = [CudaCode::INVALID_VALUE, CudaCode::NOT_SUPPORTED];
+        matches!(self, Self::Cuda { operation: "cuImportExternalMemory", code } if codes.contains(&code.value()))
     }
 
     /// Whether a resource is exhausted that freeing memory may return.

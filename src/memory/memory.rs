@@ -71,7 +71,8 @@ impl Memory {
     /// which must be one of the handle's device.
     ///
     /// The contents are undefined. The host pointer is aligned to at least 64 bytes (Vulkan's
-    /// `minMemoryMapAlignment`).
+    /// `minMemoryMapAlignment`). On a real driver each allocation holds a file descriptor while it lives (`ulimit -n`); the
+    /// allocations of a [`Pool`](crate::Pool) share one for each block.
     ///
     /// # Errors
     ///
@@ -90,13 +91,15 @@ impl Memory {
     /// # Errors
     ///
     /// The errors of [`allocate`](Self::allocate), `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver
-    /// recognises as no exported memory, and [`Error::System`] when the process has no descriptors left.
+    /// recognises as no exported memory, [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come
+    /// from Vulkan, and [`Error::System`] when the process has no descriptors left.
     ///
     /// # Safety
     ///
     /// The descriptor must come from [`export_fd`](Self::export_fd) of memory with the same `len` and `kind`, on the
     /// same GPU ([`Vkgdr::uuid`]) with the same driver, and both handles must use the same memory type for that kind
-    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this.
+    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this. Host memory
+    /// that does not come from Vulkan is recognised, and may be imported whichever memory type the importer's own is.
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
         let exported = unsafe { Exported::new(fd) };
@@ -159,12 +162,13 @@ impl Memory {
     /// another that received the descriptor (over a Unix socket, for example).
     ///
     /// May be called any number of times. The descriptor is close-on-exec. While it is open it keeps the bytes alive,
-    /// but not this memory. Imported memory can be exported again where the driver allows it.
+    /// but not this memory. Imported memory can be exported again: where the driver does not do that, the memory keeps a
+    /// duplicate of the descriptor that it was imported from.
     ///
     /// # Errors
     ///
-    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::Forked`], and the
-    /// errors of `vkGetMemoryFdKHR`.
+    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::NoExport`] for device
+    /// memory of a handle without Vulkan, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
         let block = self.0.block();
         if block.is_pooled() {

@@ -120,9 +120,11 @@ impl Handle {
         Ok(self.gpu()?.pci_bus_id()?)
     }
 
-    fn supports(&self, kind: &str) -> Result<bool> {
+    fn supports(&self, py: Python<'_>, kind: &str) -> Result<bool> {
         let kind = self::kind(kind)?;
-        Ok(self.gpu()?.supports(kind))
+        let gpu = self.gpu()?;
+        // Without the interpreter's lock: the first question allocates.
+        Ok(py.detach(|| gpu.supports(kind)))
     }
 
     fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<MemoryInfo> {
@@ -217,12 +219,13 @@ impl MemoryInfo {
     }
 }
 
-/// A Vulkan memory type.
+/// A Vulkan memory type, or that of memory that does not come from Vulkan.
 #[pyclass(frozen, get_all, module = "vkgdr")]
 #[derive(Clone)]
 pub(crate) struct MemoryType {
-    index: u32,
-    heap: u32,
+    /// None outside Vulkan, as for `heap`.
+    index: Option<u32>,
+    heap: Option<u32>,
     /// In bytes.
     heap_size: u64,
     /// The names of its property flags, without `VK_MEMORY_PROPERTY_` and `_BIT`.
@@ -233,15 +236,17 @@ impl From<vkgdr::MemoryTypeInfo> for MemoryType {
     fn from(info: vkgdr::MemoryTypeInfo) -> Self {
         let names = format!("{:?}", info.flags);
         let flags = names.split(" | ").filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
-        Self { index: info.index, heap: info.heap, heap_size: info.heap_size, flags }
+        let of_vulkan = |number: u32| (number != vkgdr::MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number);
+        Self { index: of_vulkan(info.index), heap: of_vulkan(info.heap), heap_size: info.heap_size, flags }
     }
 }
 
 #[pymethods]
 impl MemoryType {
     fn __repr__(&self) -> String {
-        let flags = self.flags.join(" | ");
-        format!("MemoryType(index={}, heap={}, heap_size={}, flags={flags})", self.index, self.heap, self.heap_size)
+        let number = |number: Option<u32>| number.map_or_else(|| "None".to_owned(), |number| number.to_string());
+        let (index, heap, flags) = (number(self.index), number(self.heap), self.flags.join(" | "));
+        format!("MemoryType(index={index}, heap={heap}, heap_size={}, flags={flags})", self.heap_size)
     }
 }
 
