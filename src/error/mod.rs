@@ -266,6 +266,16 @@ impl Error {
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
     }
 
+    /// Whether memory of a kind is missing or exhausted, so that there may be memory of another kind. A process without
+    /// descriptors has no memory of any kind.
+    pub(crate) fn is_of_kind(&self) -> bool {
+        match self {
+            Self::Allocation { .. } | Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
+            Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
+            _ => false,
+        }
+    }
+
     /// Whether a resource is exhausted that freeing memory may return.
     pub(crate) fn is_exhaustion(&self) -> bool {
         match self {

@@ -4,6 +4,7 @@ mod access;
 mod contexts;
 mod cycles;
 mod export;
+mod fallback;
 mod ipc;
 mod ipc_hostile;
 mod map;

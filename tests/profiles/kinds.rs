@@ -2,7 +2,7 @@
 
 use support::{Result, assert_says, device_read, host_write, pattern, refused};
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
-use vkgdr::{CopyRoutine, Memory, MemoryInfoSource, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{AllocateOptions, CopyRoutine, Memory, MemoryInfoSource, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::under;
 
@@ -57,6 +57,10 @@ fn without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room() -> 
         let too_long = refused(Memory::allocate(&gpu, 113 * MIB, mapped));
         let parts = ["VK_ERROR_OUT_OF_DEVICE_MEMORY", "requested 113 MiB of mapped memory", "enable Resizable BAR"];
         assert_says(&too_long, &parts);
+        let or_host = AllocateOptions::new(mapped).fallback([MemoryKind::Host]);
+        assert_eq!(Memory::allocate_with(&gpu, 113 * MIB, or_host)?.kind(), MemoryKind::Host);
+        assert_eq!(Memory::allocate_with(&gpu, 300 * MIB, or_host)?.kind(), MemoryKind::Host);
+        assert_eq!(Memory::allocate_with(&gpu, 5000, or_host)?.kind(), mapped);
         let most = Memory::allocate(&gpu, 112 * MIB, mapped)?;
         assert_eq!(room()?.1, ROOM - (112 << 20));
         refused(Memory::allocate(&gpu, 105 * MIB, mapped));
