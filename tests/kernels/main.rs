@@ -9,6 +9,7 @@ mod images;
 mod launches;
 mod libraries;
 mod modules;
+mod nvjitlink;
 mod running;
 mod starting;
 mod sweep;

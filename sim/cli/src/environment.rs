@@ -28,6 +28,9 @@ impl Environment {
             before("PATH", &[folder.join("bin")]),
             ("VK_DRIVER_FILES", joined(&drivers(installation, gpus))),
         ];
+        if set("VKGDR_SIM_PRELOAD").is_none_or(|value| value != "0") {
+            variables.push(("LD_PRELOAD", preloaded(folder, set("LD_PRELOAD").as_deref())));
+        }
         let faults_of = |driver| options.faults.iter().filter(move |fault| fault.driver == driver).collect::<Vec<_>>();
         let (cuda, vulkan) = (faults_of(Driver::Cuda), faults_of(Driver::Vulkan));
         if !cuda.is_empty() {
@@ -56,6 +59,18 @@ fn drivers(installation: &Installation, gpus: usize) -> Vec<PathBuf> {
     let Some(manifest) = &installation.lavapipe else { return vec![installation.folder.join("no-driver.json")] };
     let (folder, name) = (manifest.parent().unwrap_or(Path::new("/")), manifest.file_name().unwrap_or_default());
     (0..gpus).map(|gpu| folder.join("./".repeat(gpu)).join(name)).collect()
+}
+
+/// What is set, followed by our nvJitLink of both versions, since Python packages take a library that is loaded before they
+/// look for their own copy. Last, so that a runtime that must be first stays first.
+fn preloaded(folder: &Path, set: Option<&OsStr>) -> OsString {
+    let ours = ["libnvJitLink.so.12", "libnvJitLink.so.13"].map(|name| folder.join(name));
+    let mut all = set.map_or_else(OsString::new, OsStr::to_owned);
+    if !all.is_empty() {
+        all.push(":");
+    }
+    all.push(joined(&ours));
+    all
 }
 
 /// A Vulkan layer of ours.
@@ -164,7 +179,7 @@ mod tests {
         let plain = variables("", &[]);
         let mut names: Vec<_> = plain.keys().copied().collect();
         names.sort_unstable();
-        assert_eq!(names, ["LD_LIBRARY_PATH", "PATH", "VK_DRIVER_FILES"]);
+        assert_eq!(names, ["LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "VK_DRIVER_FILES"]);
         assert_eq!(get(&plain, "LD_LIBRARY_PATH"), Some("/sim"));
         assert_eq!(get(&plain, "VK_DRIVER_FILES"), Some("/icd/lvp_icd.x86_64.json"));
     }
@@ -177,6 +192,16 @@ mod tests {
         assert_eq!(get(&some, "PATH"), Some("/sim/bin:/usr/bin"));
         assert_eq!(get(&some, "VK_INSTANCE_LAYERS"), Some("A:B:VK_LAYER_VKGDR_profile"));
         assert_eq!(get(&variables("", &[("LD_LIBRARY_PATH", "")]), "LD_LIBRARY_PATH"), Some("/sim"));
+    }
+
+    #[test]
+    fn nvjitlink_is_preloaded_last_unless_that_is_turned_off() {
+        let ours = "/sim/libnvJitLink.so.12:/sim/libnvJitLink.so.13";
+        assert_eq!(get(&variables("", &[]), "LD_PRELOAD"), Some(ours));
+        let set = format!("/mine.so:{ours}");
+        assert_eq!(get(&variables("", &[("LD_PRELOAD", "/mine.so")]), "LD_PRELOAD"), Some(set.as_str()));
+        assert_eq!(get(&variables("", &[("VKGDR_SIM_PRELOAD", "0")]), "LD_PRELOAD"), None);
+        assert_eq!(get(&variables("", &[("VKGDR_SIM_PRELOAD", "1")]), "LD_PRELOAD"), Some(ours));
     }
 
     #[test]
