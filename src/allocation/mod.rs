@@ -7,6 +7,7 @@
 mod cuda;
 #[cfg(test)]
 mod shared_fd_tests;
+mod shortage;
 mod vulkan;
 
 use std::os::fd::OwnedFd;
@@ -46,7 +47,7 @@ impl Allocation {
     ///
     /// When a driver has run out of memory or descriptors, this waits for all deferred frees and tries once more.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::make(owner, len, kind, None)
+        Self::make(owner, len, kind, None).map_err(|error| shortage::explain(owner, error))
     }
 
     /// As [`new`](Self::new), for memory that was exported as a descriptor.
@@ -197,7 +198,8 @@ fn shortage(
     len: usize,
     memory_type: MemoryType,
 ) -> Error {
-    Error::Allocation { operation, code, kind, asked: len as u64, heap: memory_type.info.heap_size }
+    let (asked, heap) = (len as u64, memory_type.info.heap_size);
+    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new() }
 }
 
 /// Adds the sizes to a Vulkan error that means a shortage of memory or address space.
