@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
+use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::block::Block;
 use crate::report::report;
@@ -42,7 +43,34 @@ pub struct CopyStats {
 }
 
 impl Vkgdr {
-    /// The lengths from which the copy engine, not the CPU, copies this GPU's memory.
+    /// Makes the copy engine's pinned memory and streams, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy
+    /// engine: in the handle's primary context if it retains that, otherwise in the current context, which must be one of
+    /// the handle's device. Nothing if they exist.
+    ///
+    /// Page-locking memory and creating streams may wait until running kernels have ended. Call this, or
+    /// [`calibrate`](Self::calibrate), before starting a kernel that waits for the CPU. A copy with
+    /// [`CopyPolicy::Dma`](crate::CopyPolicy::Dma) makes them, too, as does a copy from or to memory without a host view.
+    /// With drivers older than CUDA 12 this does nothing, see [`Region::write_with`](crate::Region::write_with).
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`](crate::Error::WrongDevice),
+    /// [`Error::Forked`](crate::Error::Forked), and other errors of the driver.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let gpu = vkgdr::Vkgdr::open_primary_context(0, vkgdr::OpenFlags::empty())?;
+    /// gpu.prepare_copies()?;
+    /// # Ok::<(), vkgdr::Error>(())
+    /// ```
+    pub fn prepare_copies(&self) -> Result<()> {
+        process::check()?;
+        self.gpu().copy_engines().prepare(copy_context(self)?)
+    }
+
+    /// The lengths from which the copy engine, not the CPU, copies this GPU's memory, once
+    /// [`prepare_copies`](Self::prepare_copies) has made it.
     #[must_use]
     pub fn copy_thresholds(&self) -> CopyThresholds {
         self.gpu().copy_engines().thresholds()
@@ -67,7 +95,7 @@ impl Vkgdr {
     /// [`copy_thresholds`](Self::copy_thresholds) to them, for all handles of this GPU.
     ///
     /// Takes less than 200 ms on an idle GPU. Only the first call measures; later calls set and return the same
-    /// thresholds. Measuring needs 4 MiB of mapped memory, in the handle's primary context if it retains that,
+    /// thresholds. Each call does what [`prepare_copies`](Self::prepare_copies) does. Measuring needs 4 MiB of mapped memory, in the handle's primary context if it retains that,
     /// otherwise in the current context, which must be one of the handle's device. Other work of the GPU, the CPU or
     /// the bus makes the thresholds less accurate; copies remain correct. Where the CPU caches mapped memory the
     /// thresholds do not apply.
@@ -85,7 +113,7 @@ impl Vkgdr {
     /// # Ok::<(), vkgdr::Error>(())
     /// ```
     pub fn calibrate(&self) -> Result<CopyThresholds> {
-        process::check()?;
+        self.prepare_copies()?;
         self.gpu().copy_engines().measured(|| measure(self))
     }
 
@@ -108,11 +136,13 @@ impl Vkgdr {
     }
 }
 
+/// The context in which this handle's memory is allocated now.
+fn copy_context(gpu: &Vkgdr) -> Result<Context> {
+    gpu.primary_context().map_or_else(|| gpu.current_context(), Ok)
+}
+
 fn measure(gpu: &Vkgdr) -> Result<CopyThresholds> {
-    let context = match gpu.primary_context() {
-        Some(context) => context,
-        None => gpu.current_context()?,
-    };
+    let context = copy_context(gpu)?;
     let block = Block::pooled(gpu, LONGEST, MemoryKind::Mapped, context, None)?;
     let (view, engines) = (View::whole(block.allocation()), gpu.gpu().copy_engines());
     let mut bytes = vec![0_u8; LONGEST];

@@ -9,8 +9,10 @@ use std::time::Duration;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses;
+use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fill_pattern::FillPattern;
+use crate::driver::known_contexts::Witness;
 use crate::driver::locked_pages::LockedPages;
 use crate::driver::owned_stream::OwnedStream;
 use crate::{Error, Result};
@@ -33,6 +35,8 @@ const WAIT_RETRIES: usize = 8;
 /// The pages of a slot belong to the CPU while the slot is not busy.
 #[derive(Debug)]
 pub(super) struct ContextEngine {
+    /// Dropped before the pages are.
+    witness: Option<Witness>,
     slots: [Slot; SLOTS],
     pages: LockedPages,
 }
@@ -76,12 +80,13 @@ fn is_pinned(bytes: &[u8]) -> bool {
 }
 
 impl ContextEngine {
-    /// An engine of the current context.
-    pub(super) fn new() -> Result<Self> {
+    /// An engine of the current context, `context`.
+    pub(super) fn new(context: Context) -> Result<Self> {
         cuda()?.outside_captures(|| {
             let pages = LockedPages::new(SLOTS * SLOT)?;
             let slots = [Slot::new()?, Slot::new()?];
-            Ok(Self { slots, pages })
+            let witness = Witness::new(context, pages.start().addr().get() as CUdeviceptr);
+            Ok(Self { witness, slots, pages })
         })
     }
 
@@ -235,6 +240,7 @@ impl ContextEngine {
 
     /// Forgets the CUDA objects that were destroyed with the context.
     pub(super) fn abandon(&mut self) {
+        self.witness = None;
         for slot in &mut self.slots {
             slot.queue.abandon();
             slot.busy = false;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::Result;
-use crate::driver::context::{Context, Entered};
+use crate::driver::context::Context;
 use crate::driver::fill_pattern::FillPattern;
 use crate::driver::process;
 use crate::lock::Lock;
@@ -29,7 +29,7 @@ pub(crate) struct CopyEngines {
     counters: Counters,
     /// None until the first calibration.
     measured: Lock<Option<CopyThresholds>>,
-    /// Made on first use.
+    /// Made on purpose: by [`prepare`](Self::prepare), or a copy that only an engine makes.
     engines: Lock<Vec<Shared>>,
 }
 
@@ -166,16 +166,26 @@ impl CopyEngines {
         result.map_err(failed)
     }
 
-    /// Whether the engine of a context is kept for further copies.
-    pub(crate) const fn keeps_engine(context: Context) -> bool {
-        context.has_unique_id()
+    /// Makes the engine of a context, if there is none. Nothing where engines are not kept, see [`engine`](Self::engine).
+    pub(crate) fn prepare(&self, context: Context) -> Result<()> {
+        process::check()?;
+        if !context.has_unique_id() || self.is_prepared(context) {
+            return Ok(());
+        }
+        context.run(|| self.engine(context).map(drop))
+    }
+
+    /// Whether the context has an engine. False in a forked child.
+    pub(crate) fn is_prepared(&self, context: Context) -> bool {
+        // A thread that a forked child does not have may hold the lock.
+        !process::is_forked() && self.engines.lock().iter().any(|shared| shared.context == context)
     }
 
     /// The engine of the current context. A context that cannot be told from a later one at its address gets a new engine
     /// for each copy: the driver would crash on a stream of the earlier one.
     fn engine(&self, context: Context) -> Result<Arc<Lock<ContextEngine>>> {
-        if !Self::keeps_engine(context) {
-            return Ok(Arc::new(Lock::new(ContextEngine::new()?)));
+        if !context.has_unique_id() {
+            return Ok(Arc::new(Lock::new(ContextEngine::new(context)?)));
         }
         let find = |engines: &[Shared]| engines.iter().find(|shared| shared.context == context).cloned();
         if let Some(found) = find(&self.engines.lock()) {
@@ -184,7 +194,7 @@ impl CopyEngines {
         // A new context is the time to free the engines of destroyed ones.
         self.collect();
         // Made, and dropped, without the lock: a driver may log, and the logger copy.
-        let made = Shared { context, engine: Arc::new(Lock::new(ContextEngine::new()?)) };
+        let made = Shared { context, engine: Arc::new(Lock::new(ContextEngine::new(context)?)) };
         let mut engines = self.engines.lock();
         // Another thread may have added one meanwhile.
         let kept = find(&engines).unwrap_or_else(|| {
@@ -210,8 +220,8 @@ impl CopyEngines {
 }
 
 impl Shared {
-    /// Whether the context, and CUDA's part of the engine with it, has been destroyed.
+    /// Whether the context, and CUDA's part of the engine with it, is known to have been destroyed.
     fn is_orphaned(&self) -> bool {
-        matches!(self.context.try_enter(), Ok(Entered::Destroyed(_)))
+        self.context.is_destroyed()
     }
 }

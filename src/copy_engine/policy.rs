@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CopyPolicy {
-    /// The faster of the two by [`CopyThresholds`]; the copy engine for memory without a host view. The default, and what
-    /// `Region::write` and `Region::read` do, except that these refuse memory without a view.
+    /// The faster of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies),
+    /// [`Vkgdr::calibrate`](crate::Vkgdr::calibrate) or a copy with [`Dma`](Self::Dma) has made the copy engine in the
+    /// memory's context; until then the CPU, since to make it may wait behind a kernel that waits for this copy. The copy
+    /// engine for memory without a host view. The default, and what `Region::write` and `Region::read` do, except that these
+    /// refuse memory without a view.
     #[default]
     Auto,
     /// The CPU's loads and stores.
@@ -20,7 +23,8 @@ pub enum CopyPolicy {
 
 /// The lengths from which [`CopyPolicy::Auto`] uses the GPU's copy engine.
 ///
-/// They apply to coherent memory that the CPU does not cache, such as `Mapped` memory of a GPU behind PCIe. Cached memory
+/// They apply to coherent memory that the CPU does not cache, such as `Mapped` memory of a GPU behind PCIe, in contexts in
+/// which the copy engine was made ([`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies)). Cached memory
 /// is always copied by the CPU, also where `VKGDR_COPY` forces a routine. 0 leaves every copy to the engine, `usize::MAX`
 /// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

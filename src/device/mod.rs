@@ -234,16 +234,16 @@ impl Vkgdr {
     pub(crate) fn current_context(&self) -> Result<Context> {
         // Before the lock, which a thread that a forked child does not have may hold.
         process::check()?;
-        let mut last = self.handle.last_context.lock();
+        let last = *self.handle.last_context.lock();
         // One driver call instead of three if the context is the last one.
-        if let Some(last) = *last
+        if let Some(last) = last
             && last.is_current()?
         {
             return Ok(last);
         }
         let context = Context::current()?;
         self.check_current_context()?;
-        *last = Some(context);
+        *self.handle.last_context.lock() = Some(context);
         Ok(context)
     }
 }

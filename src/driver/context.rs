@@ -1,15 +1,21 @@
 //! CUDA contexts: remembering one, making it current for a scope, and retaining a device's primary context.
 #![expect(unsafe_code, reason = "pushes contexts that it does not own")]
 
+use std::ptr;
+
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::cuda::{Cuda, cuda};
+use super::known_contexts::{self, Liveness};
 use super::{Handle, process};
 use crate::error::CudaCode;
 use crate::report::report;
 use crate::{Error, Result};
 
 /// A context that the caller owns, remembered so that it can be made current later, on any thread.
+///
+/// Only [`try_enter`](Self::try_enter) passes it to the driver, unless there is evidence that it was destroyed
+/// ([`known_contexts`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     raw: Handle<CUcontext>,
@@ -26,17 +32,30 @@ impl Context {
             // Fails with the driver's own error.
             cuda.context_device()?;
         }
-        Self::new(cuda, raw)
+        // SAFETY: null asks for the current context.
+        let id = unsafe { cuda.context_id(ptr::null_mut()) }?;
+        let context = Self { raw: Handle(raw), id };
+        known_contexts::add(context, || context.find_primary(cuda));
+        Ok(context)
     }
 
-    fn new(cuda: &Cuda, raw: CUcontext) -> Result<Self> {
-        // SAFETY: the driver has just returned the context.
-        let id = unsafe { cuda.context_id(raw) }?;
-        Ok(Self { raw: Handle(raw), id })
+    /// The device whose primary context is current, which is this one.
+    fn find_primary(self, cuda: &Cuda) -> Option<CUdevice> {
+        let device = cuda.context_device().ok()?;
+        if !cuda.primary_context_is_active(device).ok()? {
+            return None;
+        }
+        // This is not the first reference, and so not the last.
+        let retained = PrimaryContext::reference(cuda, device).ok()?;
+        (retained.context.raw == self.raw).then_some(device)
     }
 
     pub(crate) const fn raw(self) -> CUcontext {
         self.raw.0
+    }
+
+    pub(super) const fn id(self) -> Option<u64> {
+        self.id
     }
 
     /// Whether the context can be distinguished from a later one at its address: from CUDA 12 on.
@@ -45,33 +64,72 @@ impl Context {
     }
 
     /// Makes the context current until the guard is dropped; for callers that continue when the context is gone.
+    ///
+    /// A context of which nothing is known counts as alive: most are, on threads where they are not current.
     #[inline]
     pub(crate) fn try_enter(self) -> Result<Entered> {
         let cuda = cuda()?;
         match self.is_current() {
             Ok(true) => Ok(Entered::Current(ContextGuard { cuda, pushed: false })),
-            Ok(false) => self.try_push(cuda),
+            Ok(false) => self.enter_unless_destroyed(cuda),
             Err(error) => Entered::failed(error, &[]),
         }
     }
 
-    /// Makes the context current, which it is not, until the guard is dropped.
-    fn try_push(self, cuda: &'static Cuda) -> Result<Entered> {
-        // SAFETY: `raw` was a context when it was captured, which is all that the driver asks.
+    fn enter_unless_destroyed(self, cuda: &'static Cuda) -> Result<Entered> {
+        match self.liveness(cuda) {
+            // SAFETY: the context is alive, as far as can be known.
+            Ok(Liveness::Alive | Liveness::Unknown) => unsafe { self.push(cuda) },
+            Ok(Liveness::Destroyed) => Ok(Entered::Destroyed(cuda.destroyed_context())),
+            Err(error) => Entered::failed(error, &[]),
+        }
+    }
+
+    /// Whether this context, which is not current as far as ids tell, still exists.
+    fn liveness(self, cuda: &Cuda) -> Result<Liveness> {
+        if cuda.context_current()? != self.raw() {
+            return known_contexts::ask(self, cuda);
+        }
+        // A context with another id has the address, or this one was destroyed while it was current. Before CUDA 12, whether
+        // the current context exists is all that can be known.
+        let exists = !self.has_unique_id() && cuda.context_device().is_ok();
+        if exists {
+            return Ok(Liveness::Alive);
+        }
+        known_contexts::remove(self);
+        Ok(Liveness::Destroyed)
+    }
+
+    /// Makes the context current until the guard is dropped.
+    ///
+    /// # Safety
+    ///
+    /// The context must be alive.
+    unsafe fn push(self, cuda: &'static Cuda) -> Result<Entered> {
+        // SAFETY: by this method's contract.
         if let Err(error) = unsafe { cuda.context_push(self.raw()) } {
-            return Entered::failed(error, &CudaCode::GONE);
+            return self.failed(error, &CudaCode::GONE);
         }
         let guard = ContextGuard { cuda, pushed: true };
         let Some(id) = self.id else { return Ok(Entered::Current(guard)) };
         // SAFETY: null asks for the current context, which the push has just set.
-        match unsafe { cuda.context_id(std::ptr::null_mut()) } {
+        match unsafe { cuda.context_id(ptr::null_mut()) } {
             Ok(current) if current == Some(id) => Ok(Entered::Current(guard)),
-            Ok(_) => Ok(Entered::Destroyed(cuda.destroyed_context())),
-            Err(error) => Entered::failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
+            Ok(_) => self.failed(cuda.destroyed_context(), &CudaCode::GONE),
+            Err(error) => self.failed(error, &[CudaCode::CONTEXT_IS_DESTROYED]),
         }
     }
 
-    /// Whether this context is current on this thread, and alive. False before CUDA 12, where only a push can tell.
+    /// As [`Entered::failed`], and remembers that the context is gone.
+    fn failed(self, error: Error, gone: &[i32]) -> Result<Entered> {
+        let entered = Entered::failed(error, gone);
+        if matches!(entered, Ok(Entered::Destroyed(_))) {
+            known_contexts::remove(self);
+        }
+        entered
+    }
+
+    /// Whether this context is current on this thread, and alive. False before CUDA 12, where ids do not tell.
     #[inline]
     pub(crate) fn is_current(self) -> Result<bool> {
         let cuda = cuda()?;
@@ -79,7 +137,7 @@ impl Context {
             return Ok(false);
         }
         // SAFETY: null asks for the current context.
-        match unsafe { cuda.context_id(std::ptr::null_mut()) } {
+        match unsafe { cuda.context_id(ptr::null_mut()) } {
             Ok(current) => Ok(current == self.id),
             // No context is current, or a destroyed one.
             Err(error) if error.cuda_code().is_some_and(|code| CudaCode::GONE.contains(&code)) => Ok(false),
@@ -87,7 +145,13 @@ impl Context {
         }
     }
 
-    /// Whether the context still exists.
+    /// Whether there is evidence that the context was destroyed.
+    pub(crate) fn is_destroyed(self) -> bool {
+        let asked = cuda().and_then(|cuda| Ok(!self.is_current()? && self.liveness(cuda)? == Liveness::Destroyed));
+        asked.unwrap_or(false)
+    }
+
+    /// Whether the context can be entered.
     pub(crate) fn is_alive(self) -> bool {
         matches!(self.try_enter(), Ok(Entered::Current(_)))
     }
@@ -143,21 +207,26 @@ impl Entered {
     }
 }
 
-/// Runs `work` and restores the current context. For calls that change it, such as cudarc's.
+/// Runs `work` and restores the current context, unless that was destroyed. For calls that change it, such as cudarc's.
 pub(crate) fn keeping_current<T>(work: impl FnOnce() -> T) -> T {
     let current = || cuda().and_then(Cuda::context_current);
-    let before = retry_once(current);
+    let before = retry_once(current).ok().filter(|before| before.is_null() || !current_is_destroyed());
     let value = work();
-    if let Ok(before) = before
+    if let Some(before) = before
         && !current().is_ok_and(|after| after == before)
     {
-        // SAFETY: `before` was current on this thread, or null.
+        // SAFETY: `before` is null, or was current on this thread, and alive.
         let restored = retry_once(|| cuda().and_then(|cuda| unsafe { cuda.context_set_current(before) }));
         if let Err(error) = restored {
             report!(Warn, "making a CUDA context current again: {error}");
         }
     }
     value
+}
+
+fn current_is_destroyed() -> bool {
+    let device = retry_once(|| cuda().and_then(Cuda::context_device));
+    device.is_err_and(|error| error.cuda_code().is_some_and(|code| CudaCode::GONE.contains(&code)))
 }
 
 /// Calls the driver, and once more when it fails: the error may be one of earlier, asynchronous work, which is reported
@@ -202,11 +271,17 @@ pub(crate) struct PrimaryContext {
 impl PrimaryContext {
     pub(crate) fn retain(device: CUdevice) -> Result<Self> {
         let cuda = cuda()?;
-        let raw = cuda.primary_context_retain(device)?;
-        // A value with `Drop`, before the next call that can fail.
-        let mut retained = Self { context: Context { raw: Handle(raw), id: None }, device };
-        retained.context = Context::new(cuda, raw)?;
+        let mut retained = Self::reference(cuda, device)?;
+        // SAFETY: the context was just retained.
+        retained.context.id = unsafe { cuda.context_id(retained.context.raw()) }?;
+        known_contexts::add(retained.context, || Some(device));
         Ok(retained)
+    }
+
+    /// A reference to the context, whose id is not known yet.
+    fn reference(cuda: &Cuda, device: CUdevice) -> Result<Self> {
+        let raw = cuda.primary_context_retain(device)?;
+        Ok(Self { context: Context { raw: Handle(raw), id: None }, device })
     }
 
     pub(crate) const fn context(&self) -> Context {

@@ -26,6 +26,7 @@ use crate::{Error, Result};
 const LIBRARY: &str = "libcuda.so.1";
 // The driver writes these as integers, which may have values that today's enums lack.
 const POINTER_MEMORY_TYPE: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint;
+const POINTER_BUFFER_ID: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_uint;
 const POINTER_DEVICE_ORDINAL: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint;
 const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
 const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
@@ -68,6 +69,7 @@ driver_functions! {
         cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
         cuDeviceGetName(*mut c_char, c_int, CUdevice);
         cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
+        cuDevicePrimaryCtxGetState(CUdevice, *mut c_uint, *mut c_int);
         cuDeviceTotalMem_v2(*mut usize, CUdevice);
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
         cuDevicePrimaryCtxRelease_v2(CUdevice);
@@ -123,6 +125,22 @@ macro_rules! call {
     };
 }
 use call;
+
+/// What the driver says of an address. The default is one that it does not know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PointerAttributes {
+    memory_type: c_uint,
+    device: CUdevice,
+    /// Unique in the process ("subsequent allocations do not reuse IDs", CUDA driver API); 0 where the driver gives none.
+    buffer_id: c_ulonglong,
+}
+
+impl PointerAttributes {
+    /// Whether only one allocation has these.
+    pub(crate) const fn is_unique(self) -> bool {
+        self.buffer_id != 0
+    }
+}
 
 /// The loaded CUDA driver.
 pub(crate) struct Cuda {
@@ -220,6 +238,13 @@ impl Cuda {
         Ok(text(&id))
     }
 
+    /// Whether the device's primary context exists.
+    pub(crate) fn primary_context_is_active(&self, device: CUdevice) -> Result<bool> {
+        let (mut flags, mut active) = (0, 0);
+        call!(self, cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active))?;
+        Ok(active != 0)
+    }
+
     /// The bytes of a device's memory.
     pub(crate) fn device_total_memory(&self, device: CUdevice) -> Result<u64> {
         let mut size = 0;
@@ -260,29 +285,34 @@ impl Cuda {
 
     /// The device of a device address; none for addresses that the driver does not know, and the host's.
     pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
-        let (memory_type, device) = self.pointer_attributes(address)?;
-        Ok(if memory_type == MEMORY_TYPE_DEVICE { Some(device) } else { None })
+        let found = self.pointer_attributes(address)?;
+        Ok(if found.memory_type == MEMORY_TYPE_DEVICE { Some(found.device) } else { None })
     }
 
     /// Whether a host address is in pages that the driver has locked, so that the copy engine can access them.
     pub(crate) fn is_page_locked(&self, address: *const u8) -> Result<bool> {
-        Ok(self.pointer_attributes(address.addr() as CUdeviceptr)?.0 == MEMORY_TYPE_HOST)
+        Ok(self.pointer_attributes(address.addr() as CUdeviceptr)?.memory_type == MEMORY_TYPE_HOST)
     }
 
-    /// The memory type of an address and its device. An address that the driver does not know has type 0.
-    fn pointer_attributes(&self, address: CUdeviceptr) -> Result<(c_uint, CUdevice)> {
-        let (mut memory_type, mut device): (c_uint, CUdevice) = (0, 0);
-        let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL];
-        let mut values = [(&raw mut memory_type).cast::<c_void>(), (&raw mut device).cast()];
-        call!(self, cuPointerGetAttributes(2, attributes.as_ptr(), values.as_mut_ptr(), address))?;
-        Ok((memory_type, device))
+    /// The attributes of any address, also of one that the driver does not know.
+    pub(crate) fn pointer_attributes(&self, address: CUdeviceptr) -> Result<PointerAttributes> {
+        let mut found = PointerAttributes::default();
+        let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL, POINTER_BUFFER_ID];
+        let PointerAttributes { memory_type, device, buffer_id } = &mut found;
+        let mut values = [
+            ptr::from_mut(memory_type).cast::<c_void>(),
+            ptr::from_mut(device).cast(),
+            ptr::from_mut(buffer_id).cast(),
+        ];
+        call!(self, cuPointerGetAttributes(3, attributes.as_ptr(), values.as_mut_ptr(), address))?;
+        Ok(if found.memory_type == 0 { PointerAttributes::default() } else { found })
     }
 
     /// The context's id, which is unique in the process; none before CUDA 12.
     ///
     /// # Safety
     ///
-    /// `context` must be a context, or null for the current one.
+    /// `context` must be a live context, or null for the current one, which may have been destroyed.
     #[inline]
     pub(crate) unsafe fn context_id(&self, context: CUcontext) -> Result<Option<u64>> {
         let Some(get_id) = self.table.cuCtxGetId else { return Ok(None) };
@@ -296,15 +326,14 @@ impl Cuda {
     ///
     /// # Safety
     ///
-    /// `context` must be null or have been current on this thread.
+    /// `context` must be null or a live context.
     pub(crate) unsafe fn context_set_current(&self, context: CUcontext) -> Result<()> {
         call!(self, cuCtxSetCurrent(context))
     }
 
     /// # Safety
     ///
-    /// `context` must have been a context. The driver keeps a table of its contexts and refuses one that was
-    /// destroyed, with `CUDA_ERROR_CONTEXT_IS_DESTROYED` or `CUDA_ERROR_INVALID_CONTEXT`.
+    /// `context` must be a live context: what the driver does with one that was destroyed is undefined.
     pub(crate) unsafe fn context_push(&self, context: CUcontext) -> Result<()> {
         call!(self, cuCtxPushCurrent_v2(context))
     }

@@ -9,6 +9,7 @@ pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod event;
 pub(crate) mod fill_pattern;
+pub(crate) mod known_contexts;
 pub(crate) mod library;
 pub(crate) mod locked_pages;
 pub(crate) mod memfd;

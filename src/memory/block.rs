@@ -18,6 +18,7 @@ use crate::device::deferred_frees::Deferred;
 use crate::driver::context::{Context, ContextGuard, Entered};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
+use crate::driver::known_contexts::Witness;
 use crate::driver::process;
 use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
@@ -38,6 +39,8 @@ pub(crate) struct Block {
     allocation: ManuallyDrop<Allocation>,
     released: bool,
     context: Context,
+    /// Taken before CUDA's side of the allocation is released.
+    witness: Option<Witness>,
     /// Those of its GPU, which every small copy counts itself at.
     engines: &'static CopyEngines,
     pool: Option<Arc<dyn ChunkPool>>,
@@ -76,7 +79,8 @@ impl Block {
     fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
         let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
         let engines = allocation.owner().gpu().copy_engines();
-        Self { allocation: ManuallyDrop::new(allocation), released: false, context, engines, pool, pool_id }
+        let witness = Witness::new(context, allocation.device_ptr());
+        Self { allocation: ManuallyDrop::new(allocation), released: false, context, witness, engines, pool, pool_id }
     }
 
     #[inline]
@@ -149,9 +153,9 @@ impl Block {
     #[inline]
     fn release_within(&mut self, guard: ContextGuard, binding: &Binding) -> Result<()> {
         let (deferred, released) = match Self::finish(binding) {
-            Ok(None) => (None, self.allocation.release()),
+            Ok(None) => (None, self.release_stages()),
             Ok(Some(event)) => (Some(self.defer(Awaited::Event(event))), Ok(())),
-            Err(error) if error.is_fatal_to_context() => (None, self.allocation.release().and(Err(error))),
+            Err(error) if error.is_fatal_to_context() => (None, self.release_stages().and(Err(error))),
             Err(error) => (Some(self.defer(Awaited::Contexts(binding.readers()))), Err(error)),
         };
         let left = guard.leave();
@@ -161,6 +165,12 @@ impl Block {
             None => drop(self.take()),
         }
         released.and(left)
+    }
+
+    #[inline]
+    fn release_stages(&mut self) -> Result<()> {
+        self.witness = None;
+        self.allocation.release()
     }
 
     /// Waits as the policy says, or gives the event to wait for.
@@ -188,7 +198,8 @@ impl Block {
     fn defer(&mut self, awaited: Awaited) -> Vkgdr {
         let allocation = self.take();
         let owner = allocation.owner().clone();
-        owner.gpu().deferred_frees().push(Box::new(DeferredFree { awaited, allocation, context: self.context }));
+        let (context, witness) = (self.context, self.witness.take());
+        owner.gpu().deferred_frees().push(Box::new(DeferredFree { awaited, allocation, context, witness }));
         owner
     }
 
@@ -292,6 +303,7 @@ struct DeferredFree {
     awaited: Awaited,
     allocation: Allocation,
     context: Context,
+    witness: Option<Witness>,
 }
 
 impl DeferredFree {
@@ -328,10 +340,12 @@ impl Deferred for DeferredFree {
     }
 
     fn release(self: Box<Self>) {
-        let Self { mut awaited, allocation, context } = *self;
+        let Self { mut awaited, allocation, context, witness } = *self;
         // Kept until the context was left: the handle may be the last owner of that context.
         let _owner = allocation.owner().clone();
-        match ContextEntry::enter(context, allocation) {
+        let entry = ContextEntry::enter(context, allocation);
+        drop(witness);
+        match entry {
             ContextEntry::Entered(_guard, allocation) => Self::release_now(awaited, allocation),
             ContextEntry::Gone => awaited.abandon(),
             // The device has finished, so that this is safe in whatever context is current.

@@ -20,8 +20,17 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// Memory that the CPU and the device share, freed when it is dropped.
 ///
 /// It remembers the CUDA context that it was allocated in, so that it may be used and dropped on any thread, with any
-/// context current. Freeing it first waits for the device, see [`DropPolicy`]. If its context was destroyed first, only
-/// Vulkan's side is freed, and a warning is logged.
+/// context current. Freeing it first waits for the device, see [`DropPolicy`].
+///
+/// # Contexts
+///
+/// Free memory before its context, and before other contexts whose streams read it. What the driver does with a context
+/// that was destroyed is undefined, and CUDA cannot be asked whether one was. Where there is evidence of that, only Vulkan's
+/// side is freed, and a warning is logged: the driver knows the address of the memory no more, the context was a device's
+/// primary one, which exists no more, another context has its address, or it was destroyed while it was current on this
+/// thread. Otherwise it counts as alive. With a handle from
+/// [`Vkgdr::open_primary_context`](crate::Vkgdr::open_primary_context) none of this matters, unless the primary context is
+/// reset.
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. CUDA forbids that while a stream
 /// is captured in global mode: drop memory before or after a capture, or capture in thread-local or relaxed mode.

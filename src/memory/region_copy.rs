@@ -138,10 +138,11 @@ impl Region {
     /// work launched after this has returned sees the bytes. Earlier writes by this thread come before the copy.
     ///
     /// The GPU's first such copy in a context allocates 2 MiB of pinned memory and two streams there, in relaxed
-    /// capture mode. They are freed when [`Vkgdr::collect`](crate::Vkgdr::collect) or the first copy in another context
+    /// capture mode, unless [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. That may wait until running kernels
+    /// have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They are freed when [`Vkgdr::collect`](crate::Vkgdr::collect) or the first copy in another context
     /// finds the context destroyed. Copies use them one at a time and are never part of a capture. Drivers older than
     /// CUDA 12 cannot tell a destroyed context from a later one at its address: there every copy allocates its own, and
-    /// [`CopyPolicy::Auto`] uses the CPU wherever it can.
+    /// [`CopyPolicy::Auto`] always uses the CPU where it can.
     ///
     /// Private memory that is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) is copied directly, without that
     /// pinned memory; large copies take as long as `cuMemcpyHtoDAsync` and a wait.
@@ -244,8 +245,8 @@ impl Region {
             write_combined: self.host_access() == HostAccess::WriteCombined,
         };
         match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
-            // The engine would be set up for this copy alone, which is not worth it.
-            CopyPath::EngineOrCpu if !CopyEngines::keeps_engine(self.block().context()) => CopyPath::Cpu,
+            // To make an engine may wait behind a kernel, which may wait for this copy.
+            CopyPath::EngineOrCpu if !self.engines().is_prepared(self.block().context()) => CopyPath::Cpu,
             path => path,
         }
     }

@@ -65,7 +65,7 @@ impl SharedBinding {
         if stream.context().cu_ctx() != context.raw() {
             return Err(Error::ForeignStream);
         }
-        self.set(BoundStream::Shared(stream.clone()), context)
+        self.set(BoundStream::Shared(stream.clone(), context), context)
     }
 
     /// Binds to a stream of `context`.

@@ -52,9 +52,8 @@ pub use options::PoolOptions;
 /// # Teardown
 ///
 /// Dropping the last clone of a pool frees its unused blocks. Memory in use keeps its block alive: dropping the last
-/// memory of the block waits for the context and frees the block, as it does for a [`Memory`](crate::Memory). If the
-/// context is destroyed first, the pool is unusable: it continues to allocate from its blocks, but the device refuses
-/// the memory.
+/// memory of the block waits for the context and frees the block, as it does for a [`Memory`](crate::Memory). Drop the pool
+/// and its memory before the context, as [`Memory`](crate::Memory#contexts) says: without the context the pool is unusable.
 ///
 /// In a forked child, allocating returns [`Error::Forked`](crate::Error::Forked), and everything else does nothing.
 ///

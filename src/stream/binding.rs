@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::order::{Access, is_legacy};
 use crate::Result;
-use crate::driver::context::{Context, keeping_current};
+use crate::driver::context::{Context, Entered, keeping_current};
 use crate::driver::cuda::cuda;
 use crate::driver::event::Event;
 use crate::driver::process;
@@ -38,8 +38,8 @@ pub enum DropPolicy {
 /// A stream that memory is bound to.
 #[derive(Debug, Clone)]
 pub(crate) enum BoundStream {
-    /// Kept alive by this reference.
-    Shared(Arc<CudaStream>),
+    /// A stream of the context, kept alive by this reference.
+    Shared(Arc<CudaStream>, Context),
     /// Kept alive by the caller.
     Raw(Handle<CUstream>),
 }
@@ -47,7 +47,7 @@ pub(crate) enum BoundStream {
 impl BoundStream {
     pub(crate) fn raw(&self) -> CUstream {
         match self {
-            Self::Shared(stream) => stream.cu_stream(),
+            Self::Shared(stream, _) => stream.cu_stream(),
             Self::Raw(stream) => stream.0,
         }
     }
@@ -114,12 +114,12 @@ impl Binding {
 
     /// Whether it holds a reference to its stream.
     pub(crate) const fn keeps_stream(&self) -> bool {
-        matches!(self.stream, Some(BoundStream::Shared(_)))
+        matches!(self.stream, Some(BoundStream::Shared(..)))
     }
 
     /// Whether this is the only reference to its stream.
     pub(crate) fn is_last_of_stream(&self) -> bool {
-        matches!(&self.stream, Some(BoundStream::Shared(stream)) if Arc::strong_count(stream) == 1)
+        matches!(&self.stream, Some(BoundStream::Shared(stream, _)) if Arc::strong_count(stream) == 1)
     }
 
     pub(crate) fn stream(&self) -> Option<CUstream> {
@@ -300,16 +300,27 @@ impl Binding {
     }
 }
 
+/// Destroys a stream, for which cudarc makes its context current, unless it went with that context.
+fn destroy(stream: CudaStream, context: Context) {
+    match context.try_enter() {
+        Ok(Entered::Current(_guard)) => drop(stream),
+        // cudarc would name both to the driver.
+        Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
+            let _ = ManuallyDrop::new(stream);
+        }
+        Err(_) => keeping_current(|| drop(stream)),
+    }
+}
+
 impl Drop for Binding {
     fn drop(&mut self) {
         for stream in [self.stream.take(), self.earlier_holder.take()].into_iter().flatten() {
-            let BoundStream::Shared(stream) = stream else { continue };
+            let BoundStream::Shared(stream, context) = stream else { continue };
             if process::is_forked() {
                 // The stream is the parent's.
                 let _ = ManuallyDrop::new(stream);
             } else if let Some(last) = Arc::into_inner(stream) {
-                // This destroys the stream, for which cudarc makes the stream's context current.
-                keeping_current(|| drop(last));
+                destroy(last, context);
             }
         }
     }

@@ -14,8 +14,8 @@ use crate::{Error, Result};
 /// stream before it has finished.
 ///
 /// It belongs to the stream's context and may outlive the stream. It may be used and dropped on any thread, with any
-/// context current. Dropping it destroys the CUDA event, unless its context was destroyed first; work that waits for it
-/// is not affected.
+/// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
+/// is destroyed: that this has happened is not always known, see [`Memory`](crate::Memory#contexts).
 pub struct Event {
     event: DriverEvent,
     context: Context,

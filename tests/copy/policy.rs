@@ -5,6 +5,7 @@ use std::process::Command;
 use support::codes;
 use support::cuda::{Context, no_context};
 use support::driver::{self, DriverKind};
+use support::ledger::Calls;
 use support::{
     Result, assert_says, child, device_read, host_read, host_write, pattern, profile, refused, simcuda, supported,
 };
@@ -44,12 +45,15 @@ fn cached_memory_is_copied_by_the_cpu_whatever_the_thresholds() -> Result {
     Ok(())
 }
 
+/// The device profiles in which mapped memory is cached, or is missing.
+const CACHED: [&str; 5] = ["none", "gb10", "gh200", "no-bar", "no-vulkan"];
+
 /// Runs a check in a child under a device profile in which mapped memory is not cached.
 fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
     in_child(check, || match driver::kind() {
         Some(DriverKind::Real) => Ok(Some(child::command(test, "uncached")?)),
         _ => {
-            let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| name != "none");
+            let given = std::env::var("VKGDR_TEST_PROFILE").ok().filter(|name| !CACHED.contains(&name.as_str()));
             profile::command(given.as_deref().unwrap_or("rebar"), test, "uncached")
         }
     })
@@ -102,6 +106,7 @@ fn the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory() -> 
         assert_eq!(gpu.copy_thresholds(), CopyThresholds::default());
         gpu.clone().set_copy_thresholds(CopyThresholds { read: 100, write: 200 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        gpu.prepare_copies()?;
         let mut expected = [0; 4];
         for (len, by_dma) in [(0, [0, 0]), (99, [0, 0]), (100, [1, 0]), (199, [1, 0]), (200, [1, 1]), (1000, [1, 1])] {
             let bytes = pattern(len, len as u64);
@@ -123,6 +128,48 @@ fn the_thresholds_decide_between_cpu_and_gpu_for_copies_of_uncached_memory() -> 
         memory.write_with(CopyPolicy::Dma, 0, &[0_u8; 1])?;
         let after = gpu.copy_stats();
         assert_eq!((after.cpu_writes, after.dma_writes), (stats.cpu_writes + 1, stats.dma_writes + 1));
+        Ok(())
+    })
+}
+
+#[test]
+fn the_copy_engine_is_made_on_purpose() -> Result {
+    uncached("policy::the_copy_engine_is_made_on_purpose", || {
+        let Some((_primary, gpu)) = support::open_coherent()? else { return Ok(()) };
+        type Make = fn(&Vkgdr, &Memory) -> vkgdr::Result<()>;
+        let makers: [(&str, Make); 4] = [
+            ("prepare_copies", |gpu, _| gpu.prepare_copies()),
+            ("calibrate", |gpu, _| gpu.calibrate().map(drop)),
+            ("a copy by it", |_, memory| memory.write_with(CopyPolicy::Dma, 0, &[1_u8])),
+            ("a copy of device memory", |gpu, _| {
+                Memory::allocate(gpu, 100, MemoryKind::Device)?.write_with(CopyPolicy::Auto, 0, &[1_u8])
+            }),
+        ];
+        for (what, make) in makers {
+            // Each context has an engine of its own.
+            let _context = Context::create(0);
+            let memory = Memory::allocate(&gpu, LARGE, MAPPED)?;
+            for made in [false, true] {
+                if made {
+                    make(&gpu, &memory)?;
+                }
+                gpu.set_copy_thresholds(CopyThresholds { read: 0, write: 0 });
+                let calls = ["cuMemHostRegister", "cuStreamCreate"].map(Calls::of);
+                let before = ways(gpu.copy_stats());
+                memory.write(0, &pattern(LARGE, 1))?;
+                memory.fill(.., 2_u8)?;
+                let mut seen = vec![0; LARGE];
+                memory.read_with(CopyPolicy::Auto, 0, &mut seen)?;
+                assert!(seen == [2_u8; LARGE], "{what}");
+                for calls in calls {
+                    calls.assert(0, what);
+                }
+                let after = ways(gpu.copy_stats());
+                let made_by: Vec<_> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+                assert_eq!(made_by, if made { [0, 0, 1, 2] } else { [1, 2, 0, 0] }, "{what}, {made}");
+            }
+            gpu.prepare_copies()?;
+        }
         Ok(())
     })
 }
@@ -150,11 +197,12 @@ fn the_cpu_copies_if_the_copy_engine_is_unavailable() -> Result {
         if let Some(sim) = simcuda() {
             for function in ["cuMemHostRegister", "cuStreamCreate"] {
                 sim.fail(function, 1, 2);
-                memory.write(0, &[7_u8; 10])?;
-                assert_eq!(sim.last_fault().as_deref(), Some(function));
+                assert_says(&refused(gpu.prepare_copies()), &[&format!("{function} failed")]);
                 sim.clear_faults();
+                memory.write(0, &[7_u8; 10])?;
             }
             assert_eq!(ways(gpu.copy_stats()), [0, 2, 0, 0]);
+            gpu.prepare_copies()?;
             // A copy begun by the engine is not continued by the CPU.
             sim.fail("cuMemcpyHtoDAsync", 1, codes::UNKNOWN);
             assert_says(&refused(memory.write(0, &[8_u8; 10])), &["cuMemcpyHtoDAsync failed (CUDA_ERROR_UNKNOWN)"]);
@@ -183,6 +231,7 @@ fn the_threshold_of_writes_decides_between_cpu_and_gpu_for_fills_of_uncached_mem
         let Some((_context, gpu)) = support::open_coherent()? else { return Ok(()) };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 200 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
+        gpu.prepare_copies()?;
         let mut expected = pattern(1000, 1);
         memory.write_with(CopyPolicy::Cpu, 0, &expected)?;
         let (one, two, four) = ([7_u8].as_slice(), [1, 2].as_slice(), [3, 4, 5, 6].as_slice());
@@ -248,11 +297,9 @@ fn a_fill_begun_by_the_gpu_is_finished_by_the_gpu() -> Result {
         let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
         gpu.set_copy_thresholds(CopyThresholds { read: usize::MAX, write: 0 });
         let memory = Memory::allocate(&gpu, 1000, MAPPED)?;
-        sim.fail("cuMemHostRegister", 1, 2);
         memory.fill(.., 1_u8)?;
-        assert_eq!(sim.last_fault().as_deref(), Some("cuMemHostRegister"));
-        sim.clear_faults();
         assert_eq!(ways(gpu.copy_stats()), [0, 1, 0, 0], "the CPU's");
+        gpu.prepare_copies()?;
         type Fill = fn(&Memory) -> vkgdr::Result<()>;
         let fills: [(&str, Fill); 4] = [
             ("cuMemsetD8Async", |memory| memory.fill(.., 2_u8)),

@@ -32,11 +32,11 @@ fn registered(place: Place) -> Result<Option<Place>> {
 
 fn each_registered(check: impl Fn(&Place, &[&'static str]) -> Result) -> Result {
     let plain = ["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"];
-    for (place, context) in
-        [(Place::plain(OpenFlags::empty())?, plain), (Place::primary(OpenFlags::empty())?, ENTER_AND_LEAVE)]
-    {
+    let places: [(Place, &[&str]); 2] =
+        [(Place::plain(OpenFlags::empty())?, &plain), (Place::primary(OpenFlags::empty())?, &ENTER_AND_LEAVE)];
+    for (place, context) in places {
         let Some(place) = registered(place)? else { return Ok(()) };
-        check(&place, &[&STAGES[..], &context].concat())?;
+        check(&place, &[&STAGES[..], context].concat())?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ const LEN: usize = 4097;
 const STAGES: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
 /// The calls that keep the caller's context current while cudarc drops a stream.
 const KEEP_CURRENT: [&str; 2] = ["cuCtxGetCurrent", "cuCtxSetCurrent"];
-const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+const ENTER_AND_LEAVE: [&str; 4] = ["cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
     lists.concat()

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::sweep::Sweep;
 
 const LEN: usize = 4096;
-const ENTER_AND_LEAVE: [&str; 3] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
+const ENTER_AND_LEAVE: [&str; 4] = ["cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent"];
 
 /// Two contexts, each with memory, and a stream of the first; the second is current.
 struct Streams {

@@ -324,7 +324,9 @@ fn a_copy_to_another_context_sees_the_write_before_it() -> Result {
     finish(&setup, &stream, gate)?;
     stream.synchronize()?;
     assert_all(&seen, 1, "a copy got ahead of the write before it")?;
-    drop(seen);
+    // Before the context that has read it.
+    drop(memory);
+    drop((seen, stream));
     other.destroy();
     Ok(())
 }

@@ -63,7 +63,7 @@ impl Setup {
     }
 
     /// Checks what the reader has copied.
-    fn check(self) -> Result {
+    fn check(&self) -> Result {
         self.reader.synchronize().map_err(|error| format!("the read failed: {error}"))?;
         let wrong = self.reader.clone_dtoh(&self.target)?.iter().filter(|byte| **byte != 1).count();
         assert_eq!(wrong, 0, "wrong bytes of {LEN}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use support::codes;
 use support::cuda::{self, Stream};
 use support::{driver, simcuda};
-use vkgdr::{Memory, MemoryKind, RawMemory};
+use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use crate::driver::{Buffer, Module, Pinned, Shape, call, given, handle};
 use crate::{KERNELS, Result, bytes_of, child, device_words, good, open};
@@ -207,5 +207,74 @@ fn a_context_that_is_destroyed_lets_a_kernel_finish_its_work() -> Result {
     drop(module);
     context.destroy();
     assert_eq!(values.word().load(Ordering::Acquire), 78);
+    Ok(())
+}
+
+/// Copies long enough for the copy engine, by default thresholds, of memory that the CPU does not cache, while a kernel waits
+/// for the CPU, under a driver whose allocations and registrations wait for kernels.
+fn copy_beside_a_kernel(prepared: bool) -> Result {
+    const LEN: usize = 4 << 20;
+    let (_context, gpu) = open()?;
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    if prepared {
+        gpu.prepare_copies()?;
+    }
+    let module = good(Module::load(KERNELS))?;
+    let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+    let (bytes, mut seen) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+    good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
+    memory.write(0, &bytes)?;
+    memory.read(0, &mut seen)?;
+    memory.fill(.., 9_u8)?;
+    assert!(!stream.is_idle(), "the kernel waits for the CPU");
+    flag.word().store(1, Ordering::Release);
+    stream.synchronize();
+    assert!(seen == bytes && support::host_read(&memory, 0, LEN)? == [9; LEN]);
+    let stats = gpu.copy_stats();
+    child::say(if stats.dma_writes > 0 { "by the copy engine" } else { "by the CPU" });
+    Ok(())
+}
+
+/// If a copy waits for the kernel, the test runner's time limit ends the test.
+#[test]
+fn large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu() -> Result {
+    if let Some(role) = child::role() {
+        return copy_beside_a_kernel(role == "prepared");
+    }
+    let test = "running::large_copies_do_not_wait_for_a_kernel_that_waits_for_the_cpu";
+    for (role, expected) in [("plain", "by the CPU"), ("prepared", "by the copy engine")] {
+        let Some(mut command) = support::profile::command("rebar", test, role)? else { return Ok(()) };
+        command.env("SIMCUDA_BEHIND_KERNELS", "wait");
+        assert_eq!(child::run(command)?, [expected], "{role}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_allocation_waits_for_running_kernels_where_the_driver_does() -> Result {
+    if child::role().is_some() {
+        let (_context, _gpu) = open()?;
+        let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+        let module = good(Module::load(KERNELS))?;
+        let (stream, flag) = (Stream::create(), good(Pinned::new(0))?);
+        good(good(module.function("wait_for"))?.launch(Shape::ONE, handle(&stream), &[good(flag.device())?, 1]))?;
+        thread::scope(|scope| {
+            let allocated = scope.spawn(|| Memory::allocate(&gpu, 4096, MemoryKind::Mapped).map(drop));
+            thread::sleep(Duration::from_millis(50));
+            let waited = !allocated.is_finished();
+            flag.word().store(1, Ordering::Release);
+            child::say(if waited { "waited" } else { "did not wait" });
+        });
+        stream.synchronize();
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver may wait or not");
+        return Ok(());
+    }
+    let test = "running::an_allocation_waits_for_running_kernels_where_the_driver_does";
+    let mut command = child::command(test, "allocating")?;
+    command.env("SIMCUDA_BEHIND_KERNELS", "wait");
+    assert_eq!(child::run(command)?, ["waited"]);
     Ok(())
 }

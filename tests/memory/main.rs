@@ -3,6 +3,7 @@
 mod access;
 mod contexts;
 mod cycles;
+mod destroyed;
 mod export;
 mod ipc;
 mod ipc_hostile;

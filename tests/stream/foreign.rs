@@ -120,7 +120,8 @@ fn a_stream_waits_for_another_contexts_event() -> Result {
     gate.open();
     after.synchronize()?;
     assert_eq!(current(), two.raw());
-    drop(second);
+    // Before their contexts.
+    drop((event, after, second));
     drop(two);
     one.with_current(|| drop(first));
     Ok(())
@@ -206,10 +207,12 @@ fn without_a_context_there_is_no_stream() -> Result {
 
 #[test]
 fn streams_and_events_of_a_destroyed_context_are_errors_and_are_dropped_silently() -> Result {
-    let (_survivor, _gpu) = support::open(NONE)?;
+    let (_survivor, gpu) = support::open(NONE)?;
     let survivor = here(null_mut())?;
     let before = Live::now();
     let context = Context::create(0);
+    // What the context had: by it the end of the context is known.
+    let memory = Memory::allocate(&gpu, SIZE, MAPPED)?;
     let stream = here(null_mut())?;
     let (event, another) = (stream.record()?, stream.record()?);
     context.destroy();
@@ -228,6 +231,7 @@ fn streams_and_events_of_a_destroyed_context_are_errors_and_are_dropped_silently
     thread::spawn(|| drop(another)).join().map_err(|_| "the drop panicked")?;
     survivor.synchronize()?;
     assert_eq!(logs::captured(), [""; 0]);
+    memory.free()?;
     assert_eq!(Live::now(), before);
     Ok(())
 }
@@ -275,8 +279,9 @@ fn an_event_is_over_when_it_has_passed_or_never_will() -> Result {
     stream.synchronize();
     assert!(event.is_over());
     let unfinished = stream_of(&memory, &stream)?.record()?;
-    drop((memory, stream));
+    drop(stream);
     context.destroy();
     assert!(unfinished.is_over() && unfinished.is_complete().is_err());
+    memory.free()?;
     Ok(())
 }

@@ -98,7 +98,9 @@ typedef enum vkgdr_memory_flags {
 typedef enum vkgdr_copy_policy {
   /**
    * The copy engine from the thresholds on, the CPU below them, as vkgdr_memory_write() and vkgdr_memory_read()
-   * have it; always the copy engine for device memory, which those functions refuse.
+   * have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate() or a copy with VKGDR_COPY_DMA has made
+   * the copy engine in the memory's context: to make it may wait until running kernels have ended. Always the copy
+   * engine for device memory, which those functions refuse.
    */
   VKGDR_COPY_AUTO = 0,
   /**
@@ -212,7 +214,7 @@ typedef struct vkgdr *vkgdr_t;
 /**
  * From how many bytes on VKGDR_COPY_AUTO leaves copies to the copy engine. They apply to coherent memory that the
  * CPU does not cache, such as mapped memory behind PCIe; the CPU copies all other memory that it sees. 0 leaves
- * every copy to the engine, SIZE_MAX none.
+ * every copy to the engine, SIZE_MAX none. Without a copy engine (vkgdr_copy_prepare()) they do not apply.
  */
 typedef struct vkgdr_copy_thresholds {
   /**
@@ -506,10 +508,24 @@ VKGDR_API int32_t vkgdr_copy_get_thresholds(vkgdr_t g, struct vkgdr_copy_thresho
 VKGDR_API int32_t vkgdr_copy_set_thresholds(vkgdr_t g, const struct vkgdr_copy_thresholds *thresholds);
 
 /**
+ * Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context for which
+ * vkgdr_memory_alloc() would allocate, which must be current. Does nothing if they exist.
+ *
+ * That may wait until running kernels have ended: call this, or vkgdr_copy_calibrate(), before starting a kernel that waits
+ * for the CPU.
+ *
+ * @param g    The GPU.
+ * @return A `vkgdr_status`, as of vkgdr_memory_alloc().
+ *
+ * `g` must be NULL or a live handle.
+ */
+VKGDR_API int32_t vkgdr_copy_prepare(vkgdr_t g);
+
+/**
  * Measures from how many bytes on the copy engine is faster than the CPU on mapped memory, and sets the thresholds
  * of the GPU so.
  *
- * Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls set what was measured then.
+ * Does what vkgdr_copy_prepare() does. Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls set what was measured then.
  * Allocates 4 MiB of mapped memory meanwhile, for which a context must be current as for vkgdr_memory_alloc(). Other
  * work of the GPU, the CPU or the bus makes the result worse, never wrong.
  *
@@ -686,6 +702,9 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
  *
  * Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
  * call does not wait, and a pool reuses the memory immediately.
+ *
+ * Free memory before its context is destroyed: what the CUDA driver does with a destroyed context is undefined. Where there is
+ * evidence that the context is gone, only Vulkan's side is freed; otherwise it counts as alive.
  *
  * Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
  * ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.

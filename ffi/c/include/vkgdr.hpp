@@ -190,6 +190,14 @@ struct vkgdr {
             check("vkgdr_copy_set_thresholds", vkgdr_copy_set_thresholds(get(), &thresholds));
         }
 
+        /// Makes the copy engine's pinned memory and streams, which VKGDR_COPY_AUTO needs; see vkgdr_copy_prepare(). A
+        /// context must be current, as for memory::allocate().
+        ///
+        /// @throw error  The drivers' error.
+        void prepare_copies() const {
+            check("vkgdr_copy_prepare", vkgdr_copy_prepare(get()));
+        }
+
         /// Measures from how many bytes on the copy engine is faster, and sets the thresholds so; see
         /// vkgdr_copy_calibrate(). A context must be current, as for memory::allocate().
         ///

@@ -17,7 +17,9 @@ use crate::memory::{range, region, vkgdr_memory_t};
 #[repr(C)]
 pub enum vkgdr_copy_policy {
     /// The copy engine from the thresholds on, the CPU below them, as vkgdr_memory_write() and vkgdr_memory_read()
-    /// have it; always the copy engine for device memory, which those functions refuse.
+    /// have it. Always the CPU until vkgdr_copy_prepare(), vkgdr_copy_calibrate() or a copy with VKGDR_COPY_DMA has made
+    /// the copy engine in the memory's context: to make it may wait until running kernels have ended. Always the copy
+    /// engine for device memory, which those functions refuse.
     VKGDR_COPY_AUTO = 0,
     /// The CPU's loads and stores. Refused for device memory.
     VKGDR_COPY_CPU = 1,
@@ -29,7 +31,7 @@ pub enum vkgdr_copy_policy {
 
 /// From how many bytes on VKGDR_COPY_AUTO leaves copies to the copy engine. They apply to coherent memory that the
 /// CPU does not cache, such as mapped memory behind PCIe; the CPU copies all other memory that it sees. 0 leaves
-/// every copy to the engine, SIZE_MAX none.
+/// every copy to the engine, SIZE_MAX none. Without a copy engine (vkgdr_copy_prepare()) they do not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct vkgdr_copy_thresholds {
@@ -199,10 +201,30 @@ pub unsafe extern "C" fn vkgdr_copy_set_thresholds(g: vkgdr_t, thresholds: *cons
     })
 }
 
+/// Makes the pinned memory and the streams of the copy engine, so that VKGDR_COPY_AUTO uses it: in the context for which
+/// vkgdr_memory_alloc() would allocate, which must be current. Does nothing if they exist.
+///
+/// That may wait until running kernels have ended: call this, or vkgdr_copy_calibrate(), before starting a kernel that waits
+/// for the CPU.
+///
+/// @param g    The GPU.
+/// @return A `vkgdr_status`, as of vkgdr_memory_alloc().
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_copy_prepare(g: vkgdr_t) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        Ok(unsafe { gpu(g) }?.prepare_copies()?)
+    })
+}
+
 /// Measures from how many bytes on the copy engine is faster than the CPU on mapped memory, and sets the thresholds
 /// of the GPU so.
 ///
-/// Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls set what was measured then.
+/// Does what vkgdr_copy_prepare() does. Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls set what was measured then.
 /// Allocates 4 MiB of mapped memory meanwhile, for which a context must be current as for vkgdr_memory_alloc(). Other
 /// work of the GPU, the CPU or the bus makes the result worse, never wrong.
 ///

@@ -197,6 +197,9 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
 /// Any context may be current. Unless the memory is bound to a stream, the device must have finished with it: the
 /// call does not wait, and a pool reuses the memory immediately.
 ///
+/// Free memory before its context is destroyed: what the CUDA driver does with a destroyed context is undefined. Where there is
+/// evidence that the context is gone, only Vulkan's side is freed; otherwise it counts as alive.
+///
 /// Freeing memory of a pool twice is undefined, as with free(3). It is noticed, reported on standard error and otherwise
 /// ignored, as long as the pool has neither given the memory out again nor returned it to the drivers.
 ///

@@ -153,6 +153,12 @@ impl Handle {
         Ok(())
     }
 
+    fn prepare_copies(&self, py: Python<'_>) -> Result<()> {
+        let gpu = self.gpu()?;
+        py.detach(|| gpu.prepare_copies())?;
+        Ok(())
+    }
+
     fn calibrate(&self, py: Python<'_>) -> Result<(usize, usize)> {
         let gpu = self.gpu()?;
         let thresholds = py.detach(|| gpu.calibrate())?;

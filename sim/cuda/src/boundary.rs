@@ -24,6 +24,7 @@ pub(crate) fn call(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
 }
 
 fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
+    NAME.set(site.name());
     if matches!(site.policy(), Policy::Plain | Policy::Release | Policy::Missing) {
         if !INITIALIZED.load(Ordering::Acquire) {
             return NOT_INITIALIZED;
@@ -35,6 +36,7 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
     if site.policy() == Policy::Missing && site.first_time() {
         say_missing(site);
     }
+    control::behind_kernels::wait(site);
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(code)) => code,
@@ -50,6 +52,15 @@ fn say_missing(site: &Site) {
     }
     // A closed stderr is no reason to panic in the program's thread.
     let _ = writeln!(io::stderr(), "simcuda: {} is not simulated: CUDA_ERROR_NOT_SUPPORTED", site.name());
+}
+
+thread_local! {
+    static NAME: Cell<&'static str> = const { Cell::new("a call") };
+}
+
+/// The function that this thread called last.
+pub(crate) fn name() -> &'static str {
+    NAME.get()
 }
 
 static INITIALIZED: AtomicBool = AtomicBool::new(false);

@@ -29,6 +29,9 @@
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
 //! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
+//! | `SIMCUDA_BEHIND_KERNELS=wait` | calls that allocate, register or import memory, and those that make streams and modules, wait until no kernel is queued or runs |
+//! | `SIMCUDA_STALE_CONTEXT=abort` | a call that is given a destroyed context, or a stream or an event of one, aborts the process; the next context has its address |
+//! | `SIMCUDA_IMPORT_ATTRIBUTES=none` | `cuPointerGetAttributes` knows no address of imported memory |
 //! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
 //! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default 13000 |
 //!
@@ -77,7 +80,8 @@
 //! * A destroyed context lets its kernels run for two more seconds, then ends them.
 //! * A cooperative launch of more than 32 blocks, the number that run concurrently, is `CUDA_ERROR_NOT_SUPPORTED`.
 //! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.
-//! * Stale handles are recognised: a handle is never issued twice, except the primary context's.
+//! * Stale handles are recognised: a handle is never issued twice, except the primary context's. `SIMCUDA_STALE_CONTEXT`
+//!   changes that for contexts.
 //! * A launch on an idle stream waits up to 5 ms for its kernel, so that programs that read results without waiting see
 //!   them as on a GPU. `SIMCUDA_ASYNC=1` and `SIMCUDA_LATE=1` find such programs.
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a

@@ -12,6 +12,9 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
+    /// No context.
+    pub(crate) const NONE: Self = Self { context: 0, device: 0, id: 0 };
+
     /// A new incarnation of the context with this handle.
     pub(crate) fn new(context: usize, device: i32) -> Owner {
         Owner { context, device, id: handle::next_id() }

@@ -1,5 +1,7 @@
 //! Pointer attributes: properties of the allocation that an address lies in.
 
+use std::sync::LazyLock;
+
 use cudarc::driver::sys::{CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS, CUmemorytype};
 
 use crate::boundary::exports;
@@ -100,6 +102,13 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
     })
 }
 
+// `SIMCUDA_IMPORT_ATTRIBUTES=none`: whether a driver knows addresses of imported memory is not documented.
+fn is_unknown(kind: Kind) -> bool {
+    static NONE: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("SIMCUDA_IMPORT_ATTRIBUTES").is_some_and(|value| value == "none"));
+    matches!(kind, Kind::Imported { .. }) && *NONE
+}
+
 // The value that cuPointerGetAttributes writes for an attribute that the address does not have.
 fn nothing(attribute: u32) -> Option<Value> {
     Some(match attribute {
@@ -124,9 +133,12 @@ fn get(out: Out<u8>, attribute: u32, address: usize) -> Outcome {
     Ok(())
 }
 
+/// Needs no current context: libraries call it on threads without one.
 fn get_many(count: u32, attributes: In<u32>, results: In<Out<u8>>, address: usize) -> Outcome {
-    context::usable()?;
-    let found = table::find(address);
+    if let Ok(context) = context::current() {
+        context.health.check()?;
+    }
+    let found = table::find(address).filter(|found| !is_unknown(found.kind));
     for index in 0..usize::try_from(count).map_err(|_| INVALID_VALUE)? {
         let attribute = attributes.element(index)?;
         let result = results.element(index)?;

@@ -123,6 +123,8 @@ fn no_lock_is_held_over_the_log_line_of_a_context_that_was_not_left() -> Result 
             sim.clear_faults();
         });
     }
+    // Before the other context that reads it.
+    drop(memory);
     Ok(())
 }
 

@@ -201,7 +201,8 @@ fn a_read_that_begins_while_a_write_waits_for_others_keeps_the_memory() -> Resul
         Ok::<_, Box<dyn std::error::Error>>(())
     })?;
     reader.synchronize().map_err(|error: DriverError| format!("a read of released memory: {error}"))?;
-    drop((slow_target, slow));
+    // Streams and memory before their contexts.
+    drop((slow_target, slow, own));
     drop((owner, third));
     Ok(())
 }

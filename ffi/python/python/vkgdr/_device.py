@@ -194,7 +194,7 @@ class Vkgdr:
         """The sizes in bytes from which the copy engine reads, and writes and fills, coherent mapped memory.
 
         Settable, for all handles of the GPU; 0 selects the engine for every size. Non-coherent memory is always copied
-        by the CPU.
+        by the CPU, and all memory whose context has no copy engine: see `prepare_copies`.
         """
         return self._handle.copy_thresholds
 
@@ -202,10 +202,18 @@ class Vkgdr:
     def copy_thresholds(self, read_and_write: tuple[int, int]) -> None:
         self._handle.set_copy_thresholds(*read_and_write)
 
+    def prepare_copies(self) -> None:
+        """Make the pinned memory and the streams of the GPU's copy engine, so that copies use it by default.
+
+        That may wait until running kernels have ended: call this, or `calibrate`, before starting a kernel that waits for
+        the CPU. Does nothing if they exist. Needs a context, as an allocation does, and applies to memory of that context.
+        """
+        self._handle.prepare_copies()
+
     def calibrate(self) -> tuple[int, int]:
         """Measure the sizes from which the GPU's copy engine is faster than the CPU, and set `copy_thresholds` to them.
 
-        Takes less than 200 ms, once for each GPU and process. Needs a context, as an allocation does.
+        Does what `prepare_copies` does. Takes less than 200 ms, once for each GPU and process. Needs a context, as an allocation does.
 
         Returns
         -------

@@ -10,8 +10,9 @@ use crate::owner::Owner;
 /// The calling thread's current context. `CUDA_ERROR_INVALID_CONTEXT` without one,
 /// `CUDA_ERROR_CONTEXT_IS_DESTROYED` when it was destroyed.
 pub(crate) fn current() -> Result<Arc<Context>, Code> {
-    let handle = stack::top().ok_or(INVALID_CONTEXT)?;
-    table::find(handle).ok_or(CONTEXT_IS_DESTROYED)
+    let owner = stack::top().ok_or(INVALID_CONTEXT)?;
+    // Another context may have the address by now.
+    table::find(owner.context).filter(|context| context.owner() == owner).ok_or(CONTEXT_IS_DESTROYED)
 }
 
 /// The current context, if no asynchronous work failed in it.

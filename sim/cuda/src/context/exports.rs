@@ -15,30 +15,25 @@ use crate::queue::{GREATEST_PRIORITY, LEAST_PRIORITY};
 const API_VERSION: u32 = 3020;
 
 fn push(context: usize) -> Outcome {
-    table::get(context)?;
-    stack::push(context);
+    stack::push(table::get(context)?.owner());
     Ok(())
 }
 
 fn pop(out: Out<usize>) -> Outcome {
-    let handle = stack::pop().ok_or(INVALID_CONTEXT)?;
-    out.set_if_wanted(handle);
+    let owner = stack::pop().ok_or(INVALID_CONTEXT)?;
+    out.set_if_wanted(owner.context);
     Ok(())
 }
 
 fn set_current(context: usize) -> Outcome {
-    if context != 0 {
-        table::get(context)?;
-    }
+    let next = if context == 0 { None } else { Some(table::get(context)?.owner()) };
     stack::pop();
-    if context != 0 {
-        stack::push(context);
-    }
+    next.into_iter().for_each(stack::push);
     Ok(())
 }
 
 fn get_current(out: Out<usize>) -> Outcome {
-    out.set(stack::top().unwrap_or_default())
+    out.set(stack::top().map_or(0, |owner| owner.context))
 }
 
 fn get_device(out: Out<i32>) -> Outcome {

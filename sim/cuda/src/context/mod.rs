@@ -4,6 +4,7 @@ mod current;
 mod exports;
 mod limits;
 pub(crate) mod stack;
+pub(crate) mod stale;
 mod state;
 pub(crate) mod table;
 

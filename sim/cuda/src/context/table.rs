@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use super::stale;
 use super::state::Context;
 use crate::code::{CONTEXT_IS_DESTROYED, Code, INVALID_CONTEXT};
 use crate::handle;
@@ -15,10 +16,16 @@ pub(crate) fn find(handle: usize) -> Option<Arc<Context>> {
     lock(&CONTEXTS).get(&handle).cloned()
 }
 
-/// The context of a handle, or the error for a stale or an unknown handle.
+/// The context of a handle that a caller gives, or the error for a stale or an unknown handle.
 pub(crate) fn get(handle: usize) -> Result<Arc<Context>, Code> {
-    let missing = if handle::was_issued(handle) { CONTEXT_IS_DESTROYED } else { INVALID_CONTEXT };
-    find(handle).ok_or(missing)
+    if let Some(context) = find(handle) {
+        return Ok(context);
+    }
+    if !handle::was_issued(handle) {
+        return Err(INVALID_CONTEXT);
+    }
+    stale::context(handle);
+    Err(CONTEXT_IS_DESTROYED)
 }
 
 /// The handles of all live contexts.

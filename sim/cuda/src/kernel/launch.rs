@@ -11,6 +11,7 @@ use crate::code::{
     COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
     OUT_OF_MEMORY, Outcome,
 };
+use crate::control::behind_kernels;
 use crate::device;
 use crate::heap::Block;
 use crate::memory::bytes;
@@ -143,9 +144,10 @@ fn submit(
     // The module's variables live until the last launch that may use them, as does memory freed while it is queued.
     let (function, health) = (Arc::clone(function), Arc::clone(&stream.health));
     let view = View::new(Arc::clone(&health));
+    let kernel = behind_kernels::Kernel::new();
     let work = move || {
         let outcome = ptx::run(&launch, &view);
-        drop((function, view, barrier));
+        drop((function, view, barrier, kernel));
         outcome.map_err(|fault| fault::report(&fault, &health))
     };
     stream.submit(Placement::Launch, work)?;

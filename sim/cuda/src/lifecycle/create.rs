@@ -4,10 +4,9 @@ use super::destroy::destroy as destroy_context;
 use super::primary;
 use crate::boundary::exports;
 use crate::code::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::context::{self, Context, check_flags, stack, table};
+use crate::context::{self, Context, check_flags, stack, stale, table};
 use crate::device;
 use crate::ffi::{In, Out};
-use crate::handle;
 use crate::layout::ContextParameters;
 
 /// The number of live contexts of `cuCtxCreate`.
@@ -19,11 +18,11 @@ fn create(out: Out<usize>, flags: u32, device: i32) -> Outcome {
     out.required()?;
     device::check(device)?;
     check_flags(flags)?;
-    let context = Context::new(handle::next(), device, flags);
-    let handle = context.owner().context;
+    let context = Context::new(stale::address(), device, flags);
+    let owner = context.owner();
     table::insert(context);
-    stack::push(handle);
-    out.set(handle)
+    stack::push(owner);
+    out.set(owner.context)
 }
 
 fn create_v3(out: Out<usize>, affinities: usize, count: i32, flags: u32, device: i32) -> Outcome {

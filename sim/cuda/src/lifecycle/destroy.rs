@@ -1,7 +1,7 @@
 //! The end of a context, and of everything that it owns.
 
 use crate::code::Outcome;
-use crate::context::table;
+use crate::context::{stale, table};
 use crate::external;
 use crate::memory;
 use crate::module;
@@ -22,5 +22,6 @@ pub(super) fn destroy(context: usize) -> Outcome {
     module::table::release_all_of(owner);
     memory::table::release_all_of(owner);
     external::release_all_of(owner);
+    stale::release(owner.context);
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! The devices' primary contexts: shared and reference-counted. The last release destroys one, the next retain creates
-//! it again with the same handle and a new id.
+//! it again with a new id, and with the same handle unless other contexts may have got that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -7,15 +7,15 @@ use std::sync::{LazyLock, Mutex};
 use super::destroy::destroy;
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_CONTEXT, INVALID_DEVICE, Outcome};
-use crate::context::{Context, check_flags, table};
+use crate::context::{Context, check_flags, stale, table};
 use crate::device;
 use crate::ffi::Out;
-use crate::handle;
 use crate::sync::lock;
 
 /// The part of a device's primary context that outlives it.
 struct Primary {
-    handle: usize,
+    // Written with `flags` locked. 0 while there is none.
+    handle: AtomicUsize,
     // Written with `flags` locked; read without the lock, since a host function may query it while a release waits.
     retains: AtomicUsize,
     // The flags of the next context. Locked while a context is created or destroyed.
@@ -24,9 +24,26 @@ struct Primary {
 
 // Indexed by device.
 static PRIMARIES: LazyLock<Vec<Primary>> = LazyLock::new(|| {
-    let new = |_| Primary { handle: handle::next(), retains: AtomicUsize::new(0), flags: Mutex::new(0) };
+    let new = |_| Primary { handle: AtomicUsize::new(0), retains: AtomicUsize::new(0), flags: Mutex::new(0) };
     (0..device::how_many()).map(new).collect()
 });
+
+impl Primary {
+    fn handle(&self) -> usize {
+        self.handle.load(Ordering::Relaxed)
+    }
+
+    /// Destroys the context, if there is one. `flags` is locked.
+    fn destroy(&self) {
+        let handle = self.handle();
+        if stale::reuses() {
+            self.handle.store(0, Ordering::Relaxed);
+        }
+        if table::find(handle).is_some() {
+            let _ = destroy(handle);
+        }
+    }
+}
 
 fn of(device: i32) -> Result<&'static Primary, Code> {
     usize::try_from(device).ok().and_then(|device| PRIMARIES.get(device)).ok_or(INVALID_DEVICE)
@@ -34,7 +51,7 @@ fn of(device: i32) -> Result<&'static Primary, Code> {
 
 /// Whether the handle is a primary context's.
 pub(crate) fn is(handle: usize) -> bool {
-    PRIMARIES.iter().any(|primary| primary.handle == handle)
+    handle != 0 && PRIMARIES.iter().any(|primary| primary.handle() == handle)
 }
 
 /// The number of retains without a release.
@@ -46,11 +63,14 @@ fn retain(out: Out<usize>, device: i32) -> Outcome {
     out.required()?;
     let primary = of(device)?;
     let flags = lock(&primary.flags);
-    if table::find(primary.handle).is_none() {
-        table::insert(Context::new(primary.handle, device, *flags));
+    if primary.handle() == 0 {
+        primary.handle.store(stale::address(), Ordering::Relaxed);
+    }
+    if table::find(primary.handle()).is_none() {
+        table::insert(Context::new(primary.handle(), device, *flags));
     }
     primary.retains.fetch_add(1, Ordering::Relaxed);
-    out.set(primary.handle)
+    out.set(primary.handle())
 }
 
 fn release(device: i32) -> Outcome {
@@ -60,7 +80,7 @@ fn release(device: i32) -> Outcome {
     primary.retains.store(left, Ordering::Relaxed);
     if left == 0 {
         // A reset may have destroyed it already.
-        let _ = destroy(primary.handle);
+        primary.destroy();
     }
     Ok(())
 }
@@ -69,7 +89,7 @@ fn release(device: i32) -> Outcome {
 fn reset(device: i32) -> Outcome {
     let primary = of(device)?;
     let _flags = lock(&primary.flags);
-    let _ = destroy(primary.handle);
+    primary.destroy();
     Ok(())
 }
 
@@ -78,14 +98,14 @@ fn state(device: i32, flags: Out<u32>, active: Out<i32>) -> Outcome {
     active.required()?;
     let primary = of(device)?;
     flags.set(*lock(&primary.flags))?;
-    active.set(i32::from(table::find(primary.handle).is_some()))
+    active.set(i32::from(table::find(primary.handle()).is_some()))
 }
 
 fn set_flags(device: i32, flags: u32) -> Outcome {
     let primary = of(device)?;
     check_flags(flags)?;
     *lock(&primary.flags) = flags;
-    if let Some(context) = table::find(primary.handle) {
+    if let Some(context) = table::find(primary.handle()) {
         context.set_flags(flags);
     }
     Ok(())

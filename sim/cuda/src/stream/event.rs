@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUevent_flags;
 use super::table as streams;
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
-use crate::context;
+use crate::context::{self, stale};
 use crate::ffi::Out;
 use crate::handle;
 use crate::health::Health;
@@ -36,7 +36,13 @@ struct Event {
 static EVENTS: LazyLock<Mutex<HashMap<usize, Arc<Event>>>> = LazyLock::new(Mutex::default);
 
 fn get(event: usize) -> Result<Arc<Event>, Code> {
-    lock(&EVENTS).get(&event).cloned().ok_or(INVALID_HANDLE)
+    lock(&EVENTS).get(&event).cloned().ok_or_else(|| unknown(event))
+}
+
+/// The error for a handle without an event.
+fn unknown(event: usize) -> Code {
+    stale::object("event", event);
+    INVALID_HANDLE
 }
 
 /// The point at which the event was last recorded, if any.
@@ -51,7 +57,8 @@ pub(crate) fn count() -> usize {
 
 /// Forgets the events of a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
-    lock(&EVENTS).retain(|_, event| event.owner != owner);
+    let mut events = lock(&EVENTS);
+    stale::orphan(events.extract_if(|_, event| event.owner == owner).map(|(handle, _)| handle));
 }
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
@@ -114,7 +121,7 @@ fn synchronize(handle: usize) -> Outcome {
 
 /// Work that still waits for the event is not affected.
 fn destroy(event: usize) -> Outcome {
-    let event = lock(&EVENTS).remove(&event).ok_or(INVALID_HANDLE)?;
+    let event = lock(&EVENTS).remove(&event).ok_or_else(|| unknown(event))?;
     event.health.check()
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use cudarc::driver::sys::CUstream_flags;
 
 use crate::code::{Code, INVALID_HANDLE};
-use crate::context;
+use crate::context::{self, stale};
 use crate::handle;
 use crate::owner::Owner;
 use crate::queue::Stream;
@@ -26,8 +26,14 @@ pub(crate) fn get(handle: usize) -> Result<Arc<Stream>, Code> {
     match handle {
         DEFAULT | LEGACY => Ok(context::current()?.streams.legacy()),
         PER_THREAD => Ok(context::current()?.streams.per_thread()),
-        _ => lock(&STREAMS).get(&handle).cloned().ok_or(INVALID_HANDLE),
+        _ => lock(&STREAMS).get(&handle).cloned().ok_or_else(|| unknown(handle)),
     }
+}
+
+/// The error for a handle without a stream.
+fn unknown(handle: usize) -> Code {
+    stale::object("stream", handle);
+    INVALID_HANDLE
 }
 
 /// The stream, for new work: a context must be current, and the stream's context must be without error.
@@ -50,10 +56,11 @@ pub(super) fn insert(stream: Arc<Stream>) -> usize {
 }
 
 pub(super) fn remove(handle: usize) -> Result<Arc<Stream>, Code> {
-    lock(&STREAMS).remove(&handle).ok_or(INVALID_HANDLE)
+    lock(&STREAMS).remove(&handle).ok_or_else(|| unknown(handle))
 }
 
 /// Removes the handles of a destroyed context's streams.
 pub(crate) fn release_all_of(owner: Owner) {
-    lock(&STREAMS).retain(|_, stream| stream.owner != owner);
+    let mut streams = lock(&STREAMS);
+    stale::orphan(streams.extract_if(|_, stream| stream.owner == owner).map(|(handle, _)| handle));
 }

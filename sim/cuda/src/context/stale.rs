@@ -1,0 +1,72 @@
+//! `SIMCUDA_STALE_CONTEXT=abort`: contexts that were destroyed, as the record of real drivers has them.
+//!
+//! To touch a destroyed context is undefined there: 709 "cannot be used to detect" it (openucx/ucx#10852), and its address
+//! may be another context's by then. So a new context gets the address of the one that was destroyed last, and a call that is
+//! given a destroyed context, or a stream or an event of one, ends the process with its name. A destroyed context that a
+//! thread has current may still be asked without naming it, and popped (CUDA driver API, cuCtxDestroy).
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::sync::{LazyLock, Mutex};
+
+use crate::boundary;
+use crate::handle;
+use crate::sync::lock;
+
+static ABORTS: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("SIMCUDA_STALE_CONTEXT").is_some_and(|value| value == "abort"));
+/// The addresses of destroyed contexts, for new ones.
+static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// The streams and events that were destroyed with their contexts.
+static ORPHANS: LazyLock<Mutex<HashSet<usize>>> = LazyLock::new(Mutex::default);
+
+/// The address of a new context.
+pub(crate) fn address() -> usize {
+    lock(&FREE).pop().unwrap_or_else(handle::next)
+}
+
+/// Lets a later context have the address of one that was destroyed.
+pub(crate) fn release(address: usize) {
+    if *ABORTS {
+        lock(&FREE).push(address);
+    }
+}
+
+/// Whether the addresses of destroyed contexts are given to others.
+pub(crate) fn reuses() -> bool {
+    *ABORTS
+}
+
+/// Remembers streams or events that were destroyed with their context.
+pub(crate) fn orphan(handles: impl IntoIterator<Item = usize>) {
+    if *ABORTS {
+        lock(&ORPHANS).extend(handles);
+    }
+}
+
+/// Called with a context that was destroyed.
+pub(super) fn context(address: usize) {
+    if *ABORTS {
+        abort("context", address);
+    }
+}
+
+/// Called with an unknown stream or event.
+pub(crate) fn object(noun: &str, handle: usize) {
+    if *ABORTS && lock(&ORPHANS).contains(&handle) {
+        abort(&format!("{noun} of a context"), handle);
+    }
+}
+
+fn abort(what: &str, handle: usize) -> ! {
+    let call = boundary::name();
+    // With RUST_BACKTRACE=1.
+    let place = Backtrace::capture();
+    let place = if place.status() == BacktraceStatus::Captured { format!("\n{place}") } else { String::new() };
+    let _ = writeln!(
+        io::stderr(),
+        "simcuda: {call} was given a {what} that was destroyed, {handle:#x}: undefined in CUDA{place}"
+    );
+    std::process::abort()
+}

@@ -1,0 +1,64 @@
+//! `SIMCUDA_BEHIND_KERNELS=wait`: calls that may wait on a GPU until no kernel runs do so here.
+//!
+//! Allocations synchronise with the device (CUDA programming guide, "Implicit Synchronization"); of registrations, imports,
+//! new streams and modules nothing is documented. A program that makes one of these calls while a kernel waits for the CPU
+//! may hang, and does so here.
+
+use std::sync::{Condvar, LazyLock, Mutex};
+
+use super::site::Site;
+use crate::sync::lock;
+
+/// The functions that wait, without version suffixes.
+const WAITING: [&str; 20] = [
+    "cuExternalMemoryGetMappedBuffer",
+    "cuImportExternalMemory",
+    "cuLibraryLoadData",
+    "cuLibraryLoadFromFile",
+    "cuMemAlloc",
+    "cuMemAllocHost",
+    "cuMemAllocManaged",
+    "cuMemAllocPitch",
+    "cuMemFree",
+    "cuMemFreeHost",
+    "cuMemHostAlloc",
+    "cuMemHostRegister",
+    "cuMemHostUnregister",
+    "cuModuleLoad",
+    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
+    "cuModuleLoadFatBinary",
+    "cuModuleUnload",
+    "cuStreamCreate",
+    "cuStreamCreateWithPriority",
+];
+
+static WAITS: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("SIMCUDA_BEHIND_KERNELS").is_some_and(|value| value == "wait"));
+/// The kernels that are queued or run.
+static KERNELS: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// A kernel that is queued or runs, until it is dropped.
+pub(crate) struct Kernel(());
+
+impl Kernel {
+    pub(crate) fn new() -> Self {
+        *lock(&KERNELS) += 1;
+        Kernel(())
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        *lock(&KERNELS) -= 1;
+        ENDED.notify_all();
+    }
+}
+
+/// Waits if the function is one that does.
+pub(crate) fn wait(site: &Site) {
+    if *WAITS && WAITING.contains(&site.base()) {
+        drop(ENDED.wait_while(lock(&KERNELS), |kernels| *kernels > 0));
+    }
+}

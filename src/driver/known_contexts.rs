@@ -1,0 +1,146 @@
+//! Whether contexts that this crate has seen still exist, found out without naming one to the driver.
+//!
+//! A `CUcontext` that was destroyed must not reach the driver: the effect is undefined, and another context may have its
+//! address by then. What may be asked at any time is the context that is current (by null), a device's primary context, and
+//! the attributes of an address. So each context is remembered with addresses of memory that CUDA has in it only, its
+//! witnesses: the driver forgets them with the context. That this crate frees a witness is no evidence: it is removed
+//! beforehand.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use cudarc::driver::sys::{CUdevice, CUdeviceptr};
+
+use super::context::{Context, PrimaryContext};
+use super::cuda::{Cuda, PointerAttributes, cuda};
+use super::process;
+use crate::Result;
+use crate::error::CudaCode;
+use crate::lock::Lock;
+
+/// The contexts that were seen alive and are not known to be gone, by address. A context that is not among them is gone: the
+/// context that is at its address now has another id.
+static KNOWN: Lock<BTreeMap<usize, Known>> = Lock::new(BTreeMap::new());
+
+#[derive(Debug)]
+struct Known {
+    id: Option<u64>,
+    /// The device whose primary context it is.
+    primary: Option<CUdevice>,
+    witnesses: BTreeMap<CUdeviceptr, PointerAttributes>,
+}
+
+/// What is known of a context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Liveness {
+    Alive,
+    Destroyed,
+    /// Neither is proven: a context of `cuCtxCreate` without memory of this crate, or of a driver that tells no more.
+    Unknown,
+}
+
+/// Records a context, which is alive. `primary` finds out whether it is a device's primary context.
+pub(super) fn add(context: Context, primary: impl FnOnce() -> Option<CUdevice>) {
+    if with(context, |_| ()).is_some() {
+        return;
+    }
+    // Without the lock: this asks the driver.
+    let primary = primary();
+    let mut known = KNOWN.lock();
+    let at = known.entry(context.raw().addr());
+    let new = || Known { id: context.id(), primary, witnesses: BTreeMap::new() };
+    let found = at.or_insert_with(new);
+    if found.id != context.id() {
+        // The context before was destroyed, and this one has its address.
+        *found = new();
+    }
+}
+
+/// Records that a context was destroyed.
+pub(super) fn remove(context: Context) {
+    let mut known = KNOWN.lock();
+    if known.get(&context.raw().addr()).is_some_and(|known| known.id == context.id()) {
+        known.remove(&context.raw().addr());
+    }
+}
+
+/// The record of a context; none once it is known to be gone.
+fn with<T>(context: Context, change: impl FnOnce(&mut Known) -> T) -> Option<T> {
+    KNOWN.lock().get_mut(&context.raw().addr()).filter(|known| known.id == context.id()).map(change)
+}
+
+/// Whether the context, which is not current, still exists.
+///
+/// # Errors
+///
+/// The driver's errors for questions about a primary context, and `CUDA_ERROR_DEINITIALIZED` when CUDA has shut down with the
+/// process.
+pub(super) fn ask(context: Context, cuda: &Cuda) -> Result<Liveness> {
+    /// Other threads may be freeing the memory that is asked about.
+    const WITNESSES: usize = 4;
+    for _ in 0..WITNESSES {
+        let Some((witness, primary)) =
+            with(context, |known| (known.witnesses.last_key_value().map(|(at, then)| (*at, *then)), known.primary))
+        else {
+            return Ok(Liveness::Destroyed);
+        };
+        let liveness = match witness {
+            // Whether the driver answers where no context is current is not documented.
+            Some((address, then)) => match cuda.pointer_attributes(address) {
+                Ok(now) if now == then && then.is_unique() => return Ok(Liveness::Alive),
+                Ok(now) if now != then => {
+                    // This crate may have freed the memory since.
+                    if with(context, |known| known.witnesses.get(&address) == Some(&then)) != Some(true) {
+                        continue;
+                    }
+                    Liveness::Destroyed
+                }
+                Err(error) if error.cuda_code() == Some(CudaCode::DEINITIALIZED) => return Err(error),
+                _ => ask_primary(context, primary)?,
+            },
+            None => ask_primary(context, primary)?,
+        };
+        if liveness == Liveness::Destroyed {
+            remove(context);
+        }
+        return Ok(liveness);
+    }
+    Ok(Liveness::Unknown)
+}
+
+/// Whether the device's primary context is still this one.
+fn ask_primary(context: Context, primary: Option<CUdevice>) -> Result<Liveness> {
+    let Some(device) = primary else { return Ok(Liveness::Unknown) };
+    let is_same = cuda()?.primary_context_is_active(device)? && PrimaryContext::retain(device)?.context() == context;
+    Ok(if is_same { Liveness::Alive } else { Liveness::Destroyed })
+}
+
+/// Memory of this crate by which the driver shows that a context exists. Dropped before the memory is freed.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    context: Context,
+    address: CUdeviceptr,
+}
+
+impl Witness {
+    /// An address in memory that CUDA has in `context`, which is alive, and in no other. None where the driver does not know it, and
+    /// before CUDA 12, where the memory may be that of another context that had the same address.
+    pub(crate) fn new(context: Context, address: CUdeviceptr) -> Option<Self> {
+        context.id()?;
+        let then = cuda().and_then(|cuda| cuda.pointer_attributes(address)).ok()?;
+        if then == PointerAttributes::default() {
+            return None;
+        }
+        with(context, |known| known.witnesses.insert(address, then))?;
+        Some(Self { context, address })
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        // A thread that a forked child does not have may hold the lock.
+        if !process::is_forked() {
+            with(self.context, |known| known.witnesses.remove(&self.address));
+        }
+    }
+}
