@@ -25,10 +25,14 @@ simulator = case $$(sim/run --driver) in sim) scripts/sim.sh ;; esac
 demos = --package examples --example share_file --example vector_add
 built = $(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask
 xtask = [ -x $(built) ] || echo '==> building xtask (half a minute, once)'; cargo xtask
-# root may have no cargo, and then installs what a user has built.
-install = umask 022; if command -v cargo >/dev/null || [ "$$(id -u)" -ne 0 ]; then scripts/setup.sh rust; $(xtask) $(1); \
-    elif [ -x $(built) ]; then $(built) $(1); \
-    else echo 'cargo is missing: first run this as a user who has cargo, then as root' >&2; exit 1; fi
+# root installs what a user has built: under sudo always, otherwise if root has no cargo that works. A container's only
+# user may be root, who builds.
+install = umask 022; \
+    if [ "$$(id -u)" -eq 0 ] && [ -x $(built) ] && { [ "$${SUDO_USER-}" ] || ! cargo --version >/dev/null 2>&1; }; then \
+        $(built) $(1); \
+    elif [ "$$(id -u)" -eq 0 ] && [ "$${SUDO_USER-}" ] && ! cargo --version >/dev/null 2>&1; then \
+        echo 'nothing is built yet: first run this without sudo, then again with it' >&2; exit 1; \
+    else scripts/setup.sh rust; $(xtask) $(1); fi
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) \
@@ -131,6 +135,7 @@ sim: ## build the simulated driver and vkgdr-sim
 
 lint: ## check formatting, lints, types, docs
 	@scripts/setup.sh rust python
+	@{ cargo clippy --version && cargo fmt --version; } >/dev/null 2>&1 || rustup component add clippy rustfmt
 	@$(target)/python/tools/bin/pre-commit run --all-files
 
 clean: ## remove all build outputs

@@ -14,7 +14,11 @@ say() { printf '==> %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2 && exit 1; }
 has() { command -v "$1" >/dev/null 2>&1; }
 any() { for file in "$@"; do [ ! -e "$file" ] || return 0; done && return 1; }
-has_package() { grep -q 'Candidate: [0-9]' <(apt-cache policy "$1" 2>/dev/null); }
+# A fresh image has no package lists, but a release.
+release=$( (. /etc/os-release && echo "$ID-$VERSION_ID") 2>/dev/null || true)
+has_rustup_package() {
+    [[ $release == @(debian-1[3-9]|ubuntu-2[4-9].*) ]] || grep -q 'Candidate: [0-9]' <(apt-cache policy rustup 2>/dev/null)
+}
 python() { "${PYTHON:-python3}" "$@"; }
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq "$@"; }
 
@@ -27,21 +31,19 @@ need() { # DESCRIPTION PACKAGES TEST...: notes the packages unless the test succ
 
 check() { # NEED...
     packages=() absent=()
-    local asan layer=vulkan/explicit_layer.d/VkLayer_khronos_validation.json
+    local asan layers=({/usr{,/local}/share,/etc,"${VULKAN_SDK:-}/share"}/vulkan/explicit_layer.d/VkLayer_khronos_validation.json)
     for item in "$@"; do
         case $item in
             rust)
                 need 'a C compiler, which Rust links with (cc)' 'gcc libc6-dev' has cc
-                # A fresh image has no package lists.
-                has cargo || has rustup || has_package rustup || ! has apt-get || apt update >/dev/null 2>&1 || true
-                has cargo || ! has_package rustup || need 'Rust (rustup)' rustup has rustup
+                if has cargo; then continue; fi
+                if has_rustup_package; then need 'Rust (rustup)' rustup has rustup; else
+                    need "curl, for Rust's installer" 'curl ca-certificates' has curl
+                fi
                 ;;
             vulkan) need 'the Vulkan loader' libvulkan1 grep -q 'libvulkan\.so\.1 ' <(ldconfig -p) ;;
             lavapipe) need "lavapipe, Mesa's CPU Vulkan driver" mesa-vulkan-drivers any /usr/share/vulkan/icd.d/lvp_icd*.json ;;
-            validation)
-                need 'the Khronos validation layer' vulkan-validationlayers \
-                    any /usr{,/local}/share/$layer /etc/$layer "${VULKAN_SDK:-}/share/$layer"
-                ;;
+            validation) need 'the Khronos validation layer' vulkan-validationlayers any "${layers[@]}" ;;
             c)
                 asan=$(clang -print-resource-dir 2>/dev/null)/lib/linux/libclang_rt.asan-$(uname -m).a || true
                 need 'a C++ compiler (c++)' g++ has c++
@@ -67,7 +69,8 @@ check() { # NEED...
 check "$@"
 if [ ${#absent[@]} -gt 0 ]; then
     has apt-get || die 'install these with your package manager, then run this again'
-    [ "$(id -u)" -eq 0 ] || die "run this, then try again:"$'\n\n'"    sudo apt-get install ${packages[*]}"
+    [ "$(id -u)" -eq 0 ] ||
+        die "run this, then try again:"$'\n\n'"    sudo apt-get update && sudo apt-get install ${packages[*]}"
     say "installing Debian packages: ${packages[*]}"
     install=(install --yes --no-install-recommends "${packages[@]}")
     # The first attempt fails without package lists, or with stale ones.
@@ -76,19 +79,20 @@ if [ ${#absent[@]} -gt 0 ]; then
     [ ${#absent[@]} -eq 0 ] || die 'still missing after the packages were installed'
 fi
 if [[ " $* " == *' rust '* ]]; then
-    if has cargo; then
-        version=$(cargo --version | cut -d' ' -f2)
-        [ "$(printf '%s\n' "$rust" "$version" | sort -V | head -n 1)" = "$rust" ] ||
-            die "cargo $version is older than $rust: run 'rustup update', or remove it and run this again"
-    elif has rustup; then
-        say 'installing the stable Rust toolchain by rustup (a minute)' && rustup default stable
-    elif [ -t 0 ] || [ "${INSTALL_RUST:-}" = 1 ]; then
+    if ! has cargo; then
+        [ -t 0 ] || [ "${INSTALL_RUST:-}" = 1 ] ||
+            die "Rust is missing. Install it, or let INSTALL_RUST=1 do so:"$'\n\n'"    $installer"
         say 'installing Rust into the home folder by its official installer, https://sh.rustup.rs (a minute)'
-        has curl || apt install --yes curl ca-certificates || die 'the installer needs curl'
-        bash -c "$installer"
-    else
-        die "Rust is missing. Install it, or let INSTALL_RUST=1 do so:"$'\n\n'"    $installer"
+        bash -o pipefail -c "$installer" || die 'the installer of Rust failed'
+    elif ! { cargo --version || rustup default; } >/dev/null 2>&1; then
+        # The package rustup brings a cargo that does nothing until there is a toolchain.
+        say 'installing the stable Rust toolchain by rustup (a minute)'
+        rustup toolchain install stable --profile minimal
+        rustup default stable
     fi
+    version=$(cargo --version | cut -d' ' -f2)
+    [ "$(printf '%s\n' "$rust" "$version" | sort -V | head -n 1)" = "$rust" ] ||
+        die "cargo $version is older than $rust: run 'rustup update', or remove it and run this again"
 fi
 [[ " $* " == *' python '* ]] || exit 0
 made_with=$(python -VV && cat scripts/requirements/tools.txt)

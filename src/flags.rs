@@ -14,8 +14,8 @@ bitflags::bitflags! {
         /// Ignore the device number and use the device of the context that is current on the calling thread.
         const CURRENT_CONTEXT = 1;
         /// Treat memory as non-coherent even where it is coherent: flush and invalidate of a range that is not
-        /// empty reach the driver. For testing that a program flushes where it must. `Device` memory, which has no
-        /// host view, stays coherent.
+        /// empty reach the driver, except those of host memory that does not come from Vulkan, which call nothing. For
+        /// testing that a program flushes where it must. `Device` memory, which has no host view, stays coherent.
         const FORCE_NON_COHERENT = 2;
         /// Use only memory types that are coherent, so that flush and invalidate need not reach the driver.
         /// `flush` still orders write-combined stores, which a kernel that is already running needs. Together with
@@ -39,6 +39,8 @@ impl OpenFlags {
 /// | `Mapped` | device-local and host-visible | through the PCIe BAR: fast writes, slow reads | at full speed | data that the CPU writes and the GPU uses |
 /// | `Host` | host-visible and host-cached | at full speed | over PCIe | results and flags that the CPU polls |
 /// | `Device` | device-local, not host-visible where such a type exists | no view | at full speed | scratch space |
+///
+/// Without Vulkan there is no `Mapped` memory, and `Device` memory comes from `cuMemAlloc`: it cannot be exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MemoryKind {
@@ -46,6 +48,11 @@ pub enum MemoryKind {
     #[default]
     Mapped,
     /// Cached system memory that the GPU accesses over PCIe.
+    ///
+    /// It is Vulkan's, unless a driver refuses to share that with CUDA, or there is no Vulkan, or Vulkan has no such type.
+    /// Then it is pages of an anonymous file (memfd) that are registered with CUDA (`cuMemHostRegister`), for all
+    /// allocations of the GPU from the first refusal on. Either is shared by [`export_fd`](crate::Memory::export_fd). A
+    /// registered page may have the same host and device address.
     Host,
     /// Video memory without a host view.
     Device,

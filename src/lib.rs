@@ -20,6 +20,7 @@
 compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file descriptor");
 
 mod access;
+mod addresses;
 mod allocation;
 mod copy_engine;
 mod copy_tuning;
@@ -29,6 +30,7 @@ mod error;
 mod flags;
 mod interop;
 pub mod ipc;
+mod kind_support;
 mod lock;
 mod loom;
 mod memory;
@@ -46,7 +48,7 @@ pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_cou
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
-pub use memory::{Memory, RawMemory, Region};
+pub use memory::{AllocateOptions, Memory, RawMemory, Region};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};

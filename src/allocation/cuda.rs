@@ -1,4 +1,4 @@
-//! CUDA's stages of an allocation: the imported memory and its device mapping.
+//! CUDA's stages of an allocation: the imported memory and its device mapping, or device memory that CUDA allocated.
 //!
 //! Both belong to the context that is current when they are created, and must be released in it.
 #![expect(unsafe_code, reason = "each stage hands its live handle to the driver")]
@@ -21,10 +21,10 @@ pub(super) struct ExternalMemory {
 }
 
 impl ExternalMemory {
-    /// Imports the memory object behind `fd`, which has `size` bytes.
-    pub(super) fn import(fd: OwnedFd, size: u64) -> Result<Self> {
+    /// Imports the memory object behind `fd`, which has `size` bytes and may be a dedicated allocation.
+    pub(super) fn import(fd: OwnedFd, size: u64, dedicated: bool) -> Result<Self> {
         // SAFETY: the descriptor was exported from an allocation of `size` bytes.
-        let handle = unsafe { cuda()?.external_memory_import(fd.as_raw_fd(), size) }?;
+        let handle = unsafe { cuda()?.external_memory_import(fd.as_raw_fd(), size, dedicated) }?;
         // After success the driver owns the descriptor (CUDA driver API, cuImportExternalMemory).
         let _ = fd.into_raw_fd();
         Ok(Self { handle: Handle(handle) })
@@ -52,8 +52,8 @@ impl Drop for ExternalMemory {
     }
 }
 
-/// The device's mapping of a whole [`ExternalMemory`]. Must be released before it: an owner of both declares the
-/// mapping first.
+/// The device's mapping of a whole [`ExternalMemory`], or memory that CUDA allocated. A mapping must be released before its
+/// memory: an owner of both declares the mapping first.
 #[derive(Debug)]
 pub(super) struct DeviceMapping {
     /// 0 once it has been released.
@@ -67,6 +67,11 @@ impl DeviceMapping {
         // SAFETY: the handle is live, and its memory has `size` bytes.
         let pointer = unsafe { cuda()?.external_memory_map(external.handle.0, size) }?;
         Ok(Self { pointer })
+    }
+
+    /// Allocates `size` bytes of device memory.
+    pub(super) fn allocate(size: usize) -> Result<Self> {
+        Ok(Self { pointer: cuda()?.memory_allocate(size)? })
     }
 
     pub(super) const fn pointer(&self) -> CUdeviceptr {

@@ -1,12 +1,14 @@
 //! One allocation, stage by stage: Vulkan memory with its host mapping, the exported file descriptor, the CUDA
-//! import and its device mapping.
+//! import and its device mapping. Without Vulkan: registered pages ([`registered`]), or CUDA's own memory.
 //!
 //! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
 //! Contexts, and work that still uses the memory, are the callers' responsibility.
 
 mod cuda;
+mod registered;
 #[cfg(test)]
 mod shared_fd_tests;
+mod shortage;
 mod vulkan;
 
 use std::os::fd::OwnedFd;
@@ -15,12 +17,16 @@ use std::ptr::NonNull;
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::device::MemoryType;
-use crate::driver::descriptor;
+use crate::addresses::ListedAddresses;
+use crate::device::gpu::{CountedAllocation, VulkanGpu};
+use crate::device::{MemoryType, Source};
+use crate::driver::{Handle, descriptor, process};
+use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
-use vulkan::DeviceMemory;
+use registered::RegisteredPages;
 pub(crate) use vulkan::Exported;
+use vulkan::{DeviceMemory, Request};
 
 /// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
 /// Mapped memory starts at a line, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required
@@ -29,36 +35,83 @@ pub(crate) use vulkan::Exported;
 /// So no line holds bytes of two allocations, and a copy may load whole lines.
 pub(crate) const LINE: usize = 64;
 
-/// One allocation with all its stages. The order of the fields is the order of teardown.
+/// One allocation with all its stages.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    device_mapping: DeviceMapping,
-    external: ExternalMemory,
-    memory: DeviceMemory,
+    /// First: an address is not listed any more when the system gives it to other memory.
+    addresses: ListedAddresses,
+    stages: Stages,
+    /// Null without a host view.
+    host_ptr: Handle<*mut u8>,
+    device_ptr: CUdeviceptr,
     memory_type: MemoryType,
     kind: MemoryKind,
     len: usize,
     owner: Vkgdr,
 }
 
+/// What an allocation consists of. The order of the fields is the order of teardown.
+#[derive(Debug)]
+enum Stages {
+    Imported { device_mapping: DeviceMapping, external: ExternalMemory, memory: DeviceMemory },
+    Registered(RegisteredPages),
+    Cuda { device_memory: DeviceMapping, _counted: CountedAllocation },
+}
+
 impl Allocation {
     /// Allocates `len` bytes in the current context, which must be one of the owner's device.
     ///
-    /// When a driver has run out of memory or descriptors, this waits for all deferred frees and tries once more.
+    /// When a driver has run out of memory or descriptors, this waits for all deferred frees and tries once more. When a
+    /// driver refuses to share Vulkan's host memory, this and every later allocation of host memory is of registered pages.
     pub(crate) fn new(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::make(owner, len, kind, None)
+        let memory_type = owner.memory_type(kind)?;
+        match Self::make(owner, len, kind, memory_type, None) {
+            Err(error) if kind == MemoryKind::Host && memory_type.source == Source::Vulkan && is_refusal(&error) => {
+                Self::register_host(owner, len, &error)
+            }
+            result => result.map_err(|error| shortage::explain(owner, error)),
+        }
+    }
+
+    /// Allocates one byte of a kind in the current context and frees it, to learn its memory type.
+    pub(crate) fn trial(owner: &Vkgdr, kind: MemoryKind) -> Result<MemoryType> {
+        let mut allocation = Self::new(owner, 1, kind)?;
+        // The device has never used it.
+        allocation.release()?;
+        Ok(allocation.memory_type)
     }
 
     /// As [`new`](Self::new), for memory that was exported as a descriptor.
     pub(crate) fn import(owner: &Vkgdr, exported: &Exported, len: usize, kind: MemoryKind) -> Result<Self> {
-        Self::make(owner, len, kind, Some(exported))
+        let memory_type = match kind {
+            MemoryKind::Host if exported.is_registered_pages() => owner.registered_memory_type(),
+            _ => owner.vulkan_memory_type(kind)?,
+        };
+        Self::make(owner, len, kind, memory_type, Some(exported))
+    }
+
+    /// Host memory of registered pages, after a driver refused to share Vulkan's with `refusal`. If it succeeds, all later
+    /// host memory of the GPU is made so.
+    #[cold]
+    fn register_host(owner: &Vkgdr, len: usize, refusal: &Error) -> Result<Self> {
+        let kind = MemoryKind::Host;
+        let allocation = Self::make(owner, len, kind, owner.registered_memory_type(), None)?;
+        if owner.gpu().register_host() {
+            report!(Info, "host memory of {} is registered pages from now on: {refusal}", owner.name());
+        }
+        Ok(allocation)
     }
 
     #[inline]
-    fn make(owner: &Vkgdr, len: usize, kind: MemoryKind, exported: Option<&Exported>) -> Result<Self> {
+    fn make(
+        owner: &Vkgdr,
+        len: usize,
+        kind: MemoryKind,
+        memory_type: MemoryType,
+        exported: Option<&Exported>,
+    ) -> Result<Self> {
         let deferred = owner.gpu().deferred_frees();
         deferred.poll();
-        let memory_type = owner.memory_type(kind)?;
         let size = padded_size(len, kind, memory_type)?;
         let acquire = || Self::acquire(owner, len, size, kind, memory_type, exported);
         match acquire() {
@@ -76,48 +129,84 @@ impl Allocation {
         memory_type: MemoryType,
         exported: Option<&Exported>,
     ) -> Result<Self> {
-        let out_of = |error| with_sizes(error, kind, len, memory_type);
-        let Some(counted) = owner.gpu().count_allocation() else {
-            return Err(shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type));
+        let count = |most| {
+            let too_many = || shortage(None, vk::Result::ERROR_TOO_MANY_OBJECTS, kind, len, memory_type);
+            owner.gpu().count_allocation(most).ok_or_else(too_many)
         };
-        let memory = match exported {
-            None => DeviceMemory::allocate(counted, &memory_type, size),
-            Some(exported) => DeviceMemory::import(counted, &memory_type, size, exported),
+        let stages = match memory_type.source {
+            Source::Vulkan => {
+                let gpu = owner.vulkan()?;
+                let share = |dedicated| {
+                    let counted = count(gpu.device().physical.max_allocations)?;
+                    let request = Request { gpu, memory_type: &memory_type, size, dedicated };
+                    Stages::share(counted, request, kind, exported)
+                };
+                let shared = match share(gpu.is_dedicated(memory_type.info.index)) {
+                    Err(error) if is_refusal(&error) => try_dedicated(gpu, &memory_type, error, || share(true)),
+                    result => result,
+                };
+                shared.map_err(|error| with_sizes(error, kind, len, memory_type))?
+            }
+            Source::RegisteredPages => {
+                process::check()?;
+                let counted = count(u32::MAX)?;
+                Stages::Registered(match exported {
+                    None => RegisteredPages::allocate(counted, size),
+                    Some(exported) => RegisteredPages::import(counted, exported, size),
+                }?)
+            }
+            Source::Cuda => {
+                let counted = count(u32::MAX)?;
+                let size = usize::try_from(size).unwrap_or(usize::MAX);
+                Stages::Cuda { device_memory: DeviceMapping::allocate(size)?, _counted: counted }
+            }
         };
-        let mut memory = memory.map_err(out_of)?;
-        if kind.has_host_view() {
-            memory.map().map_err(out_of)?;
-        }
-        debug_assert!(memory.host_ptr().is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
-        // A driver need not export imported memory: its descriptor is duplicated.
-        let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
-        let external = ExternalMemory::import(fd, size)?;
-        let device_mapping = DeviceMapping::map(&external, size)?;
-        Ok(Self { device_mapping, external, memory, memory_type, kind, len, owner: owner.clone() })
+        let (host_ptr, device_ptr) = stages.pointers();
+        debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
+        let host_ptr = Handle(host_ptr.map_or(std::ptr::null_mut(), NonNull::as_ptr));
+        let is_registered = memory_type.source == Source::RegisteredPages;
+        let addresses = ListedAddresses::new((device_ptr, owner.device()), (host_ptr.0, is_registered), len);
+        Ok(Self { addresses, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() })
     }
 
     /// A new descriptor of the memory.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
-        let fd = self.memory.export()?;
-        descriptor::close_on_exec(&fd)?;
-        Ok(fd)
+        process::check()?;
+        match &self.stages {
+            Stages::Imported { memory, .. } => memory.export(),
+            Stages::Registered(pages) => pages.export(),
+            Stages::Cuda { .. } => Err(Error::NoExport { kind: self.kind }),
+        }
     }
 
     /// Releases every stage in the current context, and keeps the handle, which may be what keeps the context alive. A
     /// failing stage does not stop the next; the first error is returned.
     #[inline]
     pub(crate) fn release(&mut self) -> Result<()> {
-        let mapping = self.device_mapping.release();
-        let external = self.external.release();
-        self.memory.release();
-        mapping?;
-        external
+        self.addresses.remove();
+        match &mut self.stages {
+            Stages::Imported { device_mapping, external, memory } => {
+                let mapping = device_mapping.release();
+                let external = external.release();
+                memory.release();
+                mapping?;
+                external
+            }
+            Stages::Registered(pages) => pages.release(),
+            Stages::Cuda { device_memory, .. } => device_memory.release(),
+        }
     }
 
-    /// Releases only Vulkan's stages, after CUDA released its own with the context.
+    /// Releases only what is not CUDA's, after CUDA released its own with the context.
     pub(crate) fn release_without_cuda(mut self) {
-        self.device_mapping.abandon();
-        self.external.abandon();
+        match &mut self.stages {
+            Stages::Imported { device_mapping, external, .. } => {
+                device_mapping.abandon();
+                external.abandon();
+            }
+            Stages::Registered(pages) => pages.abandon(),
+            Stages::Cuda { device_memory, .. } => device_memory.abandon(),
+        }
     }
 
     #[inline]
@@ -143,24 +232,31 @@ impl Allocation {
 
     #[inline]
     pub(crate) const fn device_ptr(&self) -> CUdeviceptr {
-        self.device_mapping.pointer()
+        self.device_ptr
     }
 
     #[inline]
-    pub(crate) fn host_ptr(&self) -> Option<NonNull<u8>> {
-        self.memory.host_ptr()
+    pub(crate) const fn host_ptr(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.host_ptr.0)
     }
 
     /// Makes the CPU's writes to a range of bytes visible to the device. The range must lie within the
     /// allocation.
     pub(crate) fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        self.memory.flush(self.atoms(offset, len))
+        match &self.stages {
+            Stages::Imported { memory, .. } => memory.flush(self.atoms(offset, len)),
+            // Coherent: only the caller's flags call it otherwise.
+            Stages::Registered(_) | Stages::Cuda { .. } => process::check(),
+        }
     }
 
     /// Makes the device's writes to a range of bytes visible to the CPU. The range must lie within the
     /// allocation.
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        self.memory.invalidate(self.atoms(offset, len))
+        match &self.stages {
+            Stages::Imported { memory, .. } => memory.invalidate(self.atoms(offset, len)),
+            Stages::Registered(_) | Stages::Cuda { .. } => process::check(),
+        }
     }
 
     /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
@@ -172,7 +268,72 @@ impl Allocation {
     }
 }
 
-/// The bytes that are requested from Vulkan: whole atoms, so that a flush that is rounded outwards stays within the
+/// Whether an error of an allocation means that a driver refuses to share the memory, not that anything has run out.
+#[cold]
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    error.is_refusal() && !(error.is_exhaustion() && descriptor::are_short())
+}
+
+/// Tries a dedicated allocation after CUDA or Vulkan refused to share another one, where that may be what they ask for. If
+/// it succeeds, all later memory of the type is dedicated.
+#[cold]
+fn try_dedicated(
+    gpu: &VulkanGpu,
+    memory_type: &MemoryType,
+    refusal: Error,
+    share: impl FnOnce() -> Result<Stages>,
+) -> Result<Stages> {
+    let index = memory_type.info.index;
+    if gpu.is_dedicated(index) || !(refusal.asks_for_dedicated() || gpu.device().sharing().dedicated_only) {
+        return Err(refusal);
+    }
+    match share() {
+        Ok(stages) => {
+            gpu.dedicate(index);
+            report!(Info, "memory of type {index} is dedicated allocations from now on: {refusal}");
+            Ok(stages)
+        }
+        Err(error) if error.is_exhaustion() => Err(error),
+        Err(error) => {
+            report!(Debug, "a dedicated allocation is refused as well: {error}");
+            Err(refusal)
+        }
+    }
+}
+
+impl Stages {
+    /// Allocates or imports Vulkan's memory, and shares it with CUDA.
+    fn share(
+        counted: CountedAllocation,
+        request: Request<'_>,
+        kind: MemoryKind,
+        exported: Option<&Exported>,
+    ) -> Result<Self> {
+        let mut memory = match exported {
+            None => DeviceMemory::allocate(counted, request),
+            Some(exported) => DeviceMemory::import(counted, request, exported),
+        }?;
+        if kind.has_host_view() {
+            memory.map()?;
+        }
+        // A driver need not export imported memory: its descriptor is duplicated.
+        let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
+        let external = ExternalMemory::import(fd, memory.size(), request.dedicated)?;
+        let device_mapping = DeviceMapping::map(&external, memory.size())?;
+        Ok(Self::Imported { device_mapping, external, memory })
+    }
+
+    /// The first byte for the CPU, if it sees the memory, and for the device.
+    fn pointers(&self) -> (Option<NonNull<u8>>, CUdeviceptr) {
+        match self {
+            Self::Imported { device_mapping, memory, .. } => (memory.host_ptr(), device_mapping.pointer()),
+            Self::Registered(pages) => (Some(pages.host_ptr()), pages.device_ptr()),
+            Self::Cuda { device_memory, .. } => (None, device_memory.pointer()),
+        }
+    }
+}
+
+/// The bytes that are requested: whole atoms, so that a flush that is rounded outwards stays within the
 /// memory, and whole lines. Both are powers of two.
 pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
     if len == 0 {
@@ -197,14 +358,15 @@ fn shortage(
     len: usize,
     memory_type: MemoryType,
 ) -> Error {
-    Error::Allocation { operation, code, kind, asked: len as u64, heap: memory_type.info.heap_size }
+    let (asked, heap) = (len as u64, memory_type.info.heap_size);
+    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new() }
 }
 
-/// Adds the sizes to a Vulkan error that means a shortage of memory or address space.
+/// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors.
 #[cold]
 fn with_sizes(error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
     match error {
-        Error::Vulkan { operation, code } if error.is_exhaustion() => {
+        Error::Vulkan { operation, code } if operation != "vkGetMemoryFdKHR" && error.is_exhaustion() => {
             shortage(Some(operation), code, kind, len, memory_type)
         }
         other => other,
@@ -219,7 +381,7 @@ mod tests {
     fn memory_type(granularity: usize) -> MemoryType {
         let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
         let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
-        MemoryType { info, coherent: true, cached: false, atom: 1, granularity }
+        MemoryType { source: Source::Vulkan, info, coherent: true, cached: false, atom: 1, granularity }
     }
 
     #[test]

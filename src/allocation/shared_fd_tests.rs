@@ -8,7 +8,7 @@ use std::error::Error;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::vulkan::DeviceMemory;
+use super::vulkan::{DeviceMemory, Request};
 use crate::{MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -54,14 +54,16 @@ fn in_forked_child(child: impl FnOnce() -> i32) -> Result<i32> {
 #[test]
 fn a_forked_child_shares_memory_through_the_descriptor_alone() -> Result {
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
-    let vulkan_name = &gpu.gpu().vulkan().physical.name;
+    let vulkan = gpu.vulkan()?;
+    let vulkan_name = &vulkan.device().physical.name;
     if !vulkan_name.contains("llvmpipe") {
         eprintln!("skipped: the memory's offset in the exported file is known only for lavapipe, not {vulkan_name}");
         return Ok(());
     }
     let memory_type = gpu.memory_type(MemoryKind::Mapped)?;
-    let counted = gpu.gpu().count_allocation().ok_or("too many allocations")?;
-    let mut memory = DeviceMemory::allocate(counted, &memory_type, LEN as u64)?;
+    let counted = gpu.gpu().count_allocation(u32::MAX).ok_or("too many allocations")?;
+    let request = Request { gpu: vulkan, memory_type: &memory_type, size: LEN as u64, dedicated: false };
+    let mut memory = DeviceMemory::allocate(counted, request)?;
     memory.map()?;
     let host_ptr = memory.host_ptr().ok_or("the memory is not mapped")?;
     let fd = memory.export()?;

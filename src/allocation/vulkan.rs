@@ -6,11 +6,12 @@ use std::ptr::{self, NonNull};
 
 use ash::vk;
 
-use crate::Result;
 use crate::device::MemoryType;
-use crate::device::gpu::CountedAllocation;
-use crate::driver::vulkan::Device;
-use crate::driver::{Handle, descriptor};
+use crate::device::gpu::{CountedAllocation, VulkanGpu};
+use crate::driver::vulkan::{BufferRequirements, Device};
+use crate::driver::{Handle, descriptor, memfd};
+use crate::report::report;
+use crate::{Error, Result};
 
 /// A descriptor of exported memory, with the caller's promise that it fits.
 #[derive(Debug)]
@@ -26,10 +27,31 @@ impl Exported {
         Self { fd }
     }
 
+    /// Whether it is of host memory that is registered pages, of this or another process.
+    pub(super) fn is_registered_pages(&self) -> bool {
+        memfd::is_ours(self.fd.as_fd())
+    }
+
+    /// The size of the file behind it in bytes.
+    pub(super) fn size(&self) -> Result<u64> {
+        memfd::size(self.fd.as_fd())
+    }
+
     /// A descriptor of the same memory.
     pub(super) fn duplicate(&self) -> Result<OwnedFd> {
         descriptor::duplicate(self.fd.as_fd())
     }
+}
+
+/// Which of a device's memory is allocated.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) gpu: &'static VulkanGpu,
+    pub(super) memory_type: &'a MemoryType,
+    /// In bytes: more than 0 and at most the heap's size.
+    pub(super) size: u64,
+    /// Whether the allocation is dedicated to a buffer of its own.
+    pub(super) dedicated: bool,
 }
 
 /// Exportable device memory, and the host's mapping of all of it.
@@ -39,44 +61,77 @@ pub(super) struct DeviceMemory {
     handle: vk::DeviceMemory,
     /// Null while it is not mapped.
     host_ptr: Handle<*mut u8>,
-    counted: CountedAllocation,
+    size: u64,
+    /// What the memory is dedicated to. Destroyed after the memory.
+    buffer: Option<DedicatedBuffer>,
+    /// The descriptor of imported memory that the driver does not export.
+    imported: Option<OwnedFd>,
+    device: &'static Device,
+    _counted: CountedAllocation,
 }
 
 impl DeviceMemory {
-    /// Allocates `size` bytes, which must be more than 0 and at most the heap's size.
-    pub(super) fn allocate(counted: CountedAllocation, memory_type: &MemoryType, size: u64) -> Result<Self> {
-        debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let gpu = counted.gpu();
-        // SAFETY: the type is this GPU's, `Allocation` has checked the size, and the allocation was counted.
-        let handle = unsafe { gpu.vulkan().allocate_memory(memory_type.info.index, size) }?;
-        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), counted })
+    /// Allocates memory.
+    pub(super) fn allocate(counted: CountedAllocation, request: Request<'_>) -> Result<Self> {
+        Self::acquire(counted, request, |device, index, size, buffer| {
+            // SAFETY: the type is this GPU's, `Allocation` has checked the size, the allocation was counted, and a buffer
+            // requires this type and size.
+            let handle = unsafe { device.allocate_memory(index, size, buffer) }?;
+            Ok((handle, None))
+        })
     }
 
-    /// Imports exported memory as another memory object. `size` as for [`allocate`](Self::allocate).
-    pub(super) fn import(
+    /// Imports exported memory as another memory object, which can be exported again. Where the driver does not do that, a
+    /// duplicate of the descriptor is kept.
+    pub(super) fn import(counted: CountedAllocation, request: Request<'_>, exported: &Exported) -> Result<Self> {
+        Self::acquire(counted, request, |device, index, size, buffer| {
+            let fd = exported.fd.as_fd();
+            // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
+            let import = |export| unsafe { device.import_memory(index, size, fd, buffer, export) };
+            if device.sharing().exports_imports {
+                match import(true) {
+                    Err(error) if error.is_refused_import() => report!(Debug, "imported memory to export: {error}"),
+                    result => return Ok((result?, None)),
+                }
+            }
+            let kept = exported.duplicate()?;
+            Ok((import(false)?, Some(kept)))
+        })
+    }
+
+    fn acquire(
         counted: CountedAllocation,
-        memory_type: &MemoryType,
-        size: u64,
-        exported: &Exported,
+        Request { gpu, memory_type, size, dedicated }: Request<'_>,
+        acquire: impl FnOnce(&'static Device, u32, u64, Option<vk::Buffer>) -> Result<(vk::DeviceMemory, Option<OwnedFd>)>,
     ) -> Result<Self> {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let gpu = counted.gpu();
-        // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
-        let handle = unsafe { gpu.vulkan().import_memory(memory_type.info.index, size, exported.fd.as_fd()) }?;
-        Ok(Self { handle, host_ptr: Handle(ptr::null_mut()), counted })
+        let (device, index) = (gpu.device(), memory_type.info.index);
+        let buffer = if dedicated { Some(DedicatedBuffer::create(device, index, size)?) } else { None };
+        let size = buffer.as_ref().map_or(size, |buffer| buffer.size);
+        let (handle, imported) = acquire(device, index, size, buffer.as_ref().map(|buffer| buffer.handle))?;
+        let host_ptr = Handle(ptr::null_mut());
+        Ok(Self { handle, host_ptr, size, buffer, imported, device, _counted: counted })
+    }
+
+    /// The size of the memory object in bytes: that of the request, or more if it is dedicated.
+    pub(super) const fn size(&self) -> u64 {
+        self.size
     }
 
     /// A new file descriptor of the memory.
     pub(super) fn export(&self) -> Result<OwnedFd> {
-        // SAFETY: the handle is live until this value is dropped.
-        unsafe { self.device().export_memory(self.handle) }
+        match &self.imported {
+            Some(fd) => descriptor::duplicate(fd.as_fd()),
+            // SAFETY: the handle is live until this value is dropped, and can be exported.
+            None => unsafe { self.device.export_memory(self.handle) },
+        }
     }
 
     /// Maps host-visible memory, once, until it is freed.
     pub(super) fn map(&mut self) -> Result<()> {
         debug_assert!(self.host_ptr.0.is_null());
         // SAFETY: the memory is live and of a host-visible type, and `Allocation::acquire` maps it only once.
-        self.host_ptr = Handle(unsafe { self.device().map_memory(self.handle) }?.as_ptr());
+        self.host_ptr = Handle(unsafe { self.device.map_memory(self.handle) }?.as_ptr());
         Ok(())
     }
 
@@ -92,7 +147,7 @@ impl DeviceMemory {
             return Ok(());
         }
         // SAFETY: the memory is mapped until it is freed, and `Allocation` passes whole atoms.
-        unsafe { self.device().flush(&self.range(range)) }
+        unsafe { self.device.flush(&self.range(range)) }
     }
 
     /// Invalidates `(offset, size)`, as [`flush`](Self::flush) flushes them.
@@ -101,7 +156,7 @@ impl DeviceMemory {
             return Ok(());
         }
         // SAFETY: as in `flush`.
-        unsafe { self.device().invalidate(&self.range(range)) }
+        unsafe { self.device.invalidate(&self.range(range)) }
     }
 
     /// Frees the memory, which unmaps it (Vulkan specification, vkFreeMemory).
@@ -110,17 +165,13 @@ impl DeviceMemory {
         let handle = std::mem::take(&mut self.handle);
         if handle != vk::DeviceMemory::null() {
             // SAFETY: the handle is live, and this value was its only owner.
-            unsafe { self.device().free_memory(handle) };
+            unsafe { self.device.free_memory(handle) };
+            self.buffer = None;
         }
     }
 
     fn range(&self, (offset, size): (u64, u64)) -> vk::MappedMemoryRange<'static> {
         vk::MappedMemoryRange::default().memory(self.handle).offset(offset).size(size)
-    }
-
-    #[inline]
-    const fn device(&self) -> &'static Device {
-        self.counted.gpu().vulkan()
     }
 }
 
@@ -128,5 +179,33 @@ impl Drop for DeviceMemory {
     #[inline]
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+/// A buffer that one allocation is dedicated to. It is never bound to it: what counts is that the drivers know.
+#[derive(Debug)]
+struct DedicatedBuffer {
+    handle: vk::Buffer,
+    /// The size of the allocation in bytes.
+    size: u64,
+    device: &'static Device,
+}
+
+impl DedicatedBuffer {
+    fn create(device: &'static Device, type_index: u32, size: u64) -> Result<Self> {
+        let BufferRequirements { buffer, size, memory_types } = device.create_buffer(size)?;
+        let created = Self { handle: buffer, size, device };
+        if memory_types & (1 << type_index) == 0 {
+            let code = vk::Result::ERROR_FEATURE_NOT_PRESENT;
+            return Err(Error::Vulkan { operation: "vkGetBufferMemoryRequirements", code });
+        }
+        Ok(created)
+    }
+}
+
+impl Drop for DedicatedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: created with this value, which is its only owner, and the memory that is dedicated to it is gone.
+        unsafe { self.device.destroy_buffer(self.handle) };
     }
 }

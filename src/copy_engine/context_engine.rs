@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cudarc::driver::sys::CUdeviceptr;
 
+use crate::addresses;
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::driver::fill_pattern::FillPattern;
@@ -69,7 +70,12 @@ fn segments(len: usize) -> impl Iterator<Item = Segment> {
 
 /// Whether both ends of a buffer are page-locked. If memory between them is not, the driver refuses the copy.
 fn is_pinned(bytes: &[u8]) -> bool {
-    let is_locked = |byte: &u8| cuda().and_then(|cuda| cuda.is_page_locked(byte)).unwrap_or(false);
+    // This crate's own memory is known; what the driver says of a mapping of Vulkan's is not.
+    let is_locked = |byte: &u8| match (addresses::is_registered(byte), cuda()) {
+        (Some(registered), _) => registered,
+        (None, Ok(cuda)) => cuda.is_page_locked(byte).unwrap_or(false),
+        (None, Err(_)) => false,
+    };
     [bytes.first(), bytes.last()].into_iter().all(|end| end.is_some_and(is_locked))
 }
 

@@ -7,8 +7,11 @@ use ash::vk;
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
 use super::Vkgdr;
+use super::gpu::VulkanGpu;
+use super::memory_type::{MemoryType, Source};
+use crate::addresses;
 use crate::driver::cuda::cuda;
-use crate::driver::process;
+use crate::driver::system_memory;
 use crate::{MemoryKind, Result};
 
 /// How much memory of a kind there is. All in bytes.
@@ -32,6 +35,12 @@ pub enum MemoryInfoSource {
     Budget,
     /// From the heap's size alone: the driver has no `VK_EXT_memory_budget`, so that memory in use is unknown.
     Heap,
+    /// From the system: host memory that does not come from Vulkan. `total` is all of the system's memory, `available`
+    /// what programs can take of it without swapping (`MemAvailable` in `/proc/meminfo`).
+    System,
+    /// From `cuMemGetInfo`: device memory of a handle without Vulkan. `total` is all of the GPU's memory, `available` its
+    /// free memory.
+    Cuda,
 }
 
 impl fmt::Display for MemoryInfoSource {
@@ -39,22 +48,35 @@ impl fmt::Display for MemoryInfoSource {
         f.pad(match self {
             Self::Budget => "budget",
             Self::Heap => "heap size",
+            Self::System => "system",
+            Self::Cuda => "cuMemGetInfo",
         })
     }
 }
 
-/// One of a GPU's memory types, as Vulkan lists them.
+/// One of a GPU's memory types, as Vulkan lists them, or the type of memory that does not come from Vulkan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryTypeInfo {
-    /// Its place in Vulkan's list, from 0.
+    /// Its place in Vulkan's list, from 0; [`OUTSIDE_VULKAN`](Self::OUTSIDE_VULKAN) for memory that does not come from
+    /// Vulkan.
     pub index: u32,
-    /// The place of its heap in Vulkan's list of heaps, from 0.
+    /// The place of its heap in Vulkan's list of heaps, from 0; [`OUTSIDE_VULKAN`](Self::OUTSIDE_VULKAN) as for `index`.
     pub heap: u32,
     /// The size of that heap in bytes.
     pub heap_size: u64,
     /// The properties of its memory.
     pub flags: vk::MemoryPropertyFlags,
+}
+
+impl MemoryTypeInfo {
+    /// The index of memory that does not come from Vulkan: host memory that CUDA does not import from Vulkan, and host and
+    /// device memory of a handle without Vulkan.
+    pub const OUTSIDE_VULKAN: u32 = u32::MAX;
+
+    pub(super) const fn outside_vulkan(heap_size: u64, flags: vk::MemoryPropertyFlags) -> Self {
+        Self { index: Self::OUTSIDE_VULKAN, heap: Self::OUTSIDE_VULKAN, heap_size, flags }
+    }
 }
 
 /// The number of CUDA devices that this process sees. Initialises the CUDA driver.
@@ -69,17 +91,17 @@ pub fn device_count() -> Result<i32> {
     cuda.device_count()
 }
 
-/// The CUDA device whose memory contains an address; none for other addresses, such as the host's. Initialises the
-/// CUDA driver. A context must be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device) needs
-/// none.
+/// The CUDA device whose memory contains an address, or from which it accesses this crate's host memory; none for other
+/// addresses, such as the host's. Initialises the CUDA driver. For addresses of other memory than this crate's a context must
+/// be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device) needs none.
 ///
 /// # Errors
 ///
-/// As [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when no context is current.
+/// As [`device_count`], and `CUDA_ERROR_INVALID_CONTEXT` when a context is needed and none is current.
 pub fn pointer_device(address: CUdeviceptr) -> Result<Option<CUdevice>> {
     let cuda = cuda()?;
     cuda.init()?;
-    cuda.pointer_device(address)
+    addresses::device_of(address).map_or_else(|| cuda.pointer_device(address), |device| Ok(Some(device)))
 }
 
 /// The newest CUDA version that the installed driver supports, as `1000 * major + 10 * minor`: 12080 is CUDA 12.8.
@@ -93,32 +115,33 @@ pub fn driver_version() -> Result<i32> {
 }
 
 impl Vkgdr {
-    /// How much memory of a kind there is. Makes one or two system calls: not for hot loops.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no such memory,
-    /// [`Error::Forked`](crate::Error::Forked).
-    pub fn memory_info(&self, kind: MemoryKind) -> Result<MemoryInfo> {
-        process::check()?;
-        let MemoryTypeInfo { heap, heap_size: total, .. } = self.memory_type_of(kind)?;
-        Ok(match self.gpu().vulkan().heap_budget(heap) {
-            Some(budget) => MemoryInfo { total, available: budget.available, source: MemoryInfoSource::Budget },
-            None => MemoryInfo { total, available: total, source: MemoryInfoSource::Heap },
-        })
+    /// How much memory of a type there is. For [`Source::Cuda`] a context of the device must be current.
+    pub(crate) fn amount(&self, memory_type: &MemoryType) -> Result<MemoryInfo> {
+        let MemoryTypeInfo { heap, heap_size: total, .. } = memory_type.info;
+        let (available, source) = match memory_type.source {
+            Source::Vulkan => match self.vulkan()?.device().heap_budget(heap) {
+                Some(budget) => (budget.available, MemoryInfoSource::Budget),
+                None => (total, MemoryInfoSource::Heap),
+            },
+            Source::RegisteredPages => (system_memory::available(), MemoryInfoSource::System),
+            Source::Cuda => (cuda()?.free_memory()?, MemoryInfoSource::Cuda),
+        };
+        Ok(MemoryInfo { total, available, source })
     }
 
-    /// Every memory type of the GPU, in Vulkan's order.
+    /// Every memory type of the GPU, in Vulkan's order. None without Vulkan.
     #[must_use]
     pub fn memory_types(&self) -> Vec<MemoryTypeInfo> {
-        self.gpu().memory_types()
+        self.vulkan().map(VulkanGpu::memory_types).unwrap_or_default()
     }
 
-    /// The memory type that this handle allocates a kind of memory from.
+    /// The memory type that this handle allocates a kind of memory from. That of host memory changes when a driver first
+    /// refuses to share Vulkan's, see [`MemoryKind::Host`].
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no such memory.
+    /// [`Error::NoSuitableMemoryType`](crate::Error::NoSuitableMemoryType) when the GPU has no such memory, and for memory
+    /// that needs Vulkan the error of starting that.
     pub fn memory_type_of(&self, kind: MemoryKind) -> Result<MemoryTypeInfo> {
         self.memory_type(kind).map(|memory_type| memory_type.info)
     }

@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::sync::Weak;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{OnceLock, Weak};
 
 use ash::vk;
 
@@ -14,6 +14,7 @@ use super::deferred_frees::DeferredFrees;
 use super::facts::MemoryTypeInfo;
 use super::memory_type::{self, MemoryType};
 use super::startup::{self, Found};
+use super::trials::Trials;
 use crate::copy_engine::CopyEngines;
 use crate::driver::cuda::cuda;
 use crate::driver::vulkan::Device;
@@ -21,16 +22,27 @@ use crate::lock::Lock;
 use crate::report::report;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 
-/// A GPU that CUDA and Vulkan both know.
+/// A GPU that CUDA knows.
 pub(crate) struct Gpu {
     uuid: [u8; 16],
     name: String,
-    vulkan: Device,
-    memory: vk::PhysicalDeviceMemoryProperties,
+    /// Set once Vulkan was found to know the GPU as well. Handles that were opened before continue without it.
+    vulkan: OnceLock<VulkanGpu>,
+    /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
+    registers_host: AtomicBool,
+    trials: Trials,
     deferred_frees: DeferredFrees,
     live_allocations: AtomicU32,
     copy_engines: CopyEngines,
     pools: Lock<Vec<Weak<dyn Collect>>>,
+}
+
+/// What Vulkan has for a GPU: its device and memory types.
+pub(crate) struct VulkanGpu {
+    device: Device,
+    memory: vk::PhysicalDeviceMemoryProperties,
+    /// One bit for each memory type that CUDA imports only as dedicated allocations, as far as a refusal has shown it.
+    dedicated_types: AtomicU32,
 }
 
 /// A pool, as its GPU knows it.
@@ -43,71 +55,136 @@ pub(crate) trait Collect: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct CountedAllocation(&'static Gpu);
 
-impl CountedAllocation {
-    pub(crate) const fn gpu(&self) -> &'static Gpu {
-        self.0
-    }
-}
-
 impl Drop for CountedAllocation {
     fn drop(&mut self) {
         self.0.live_allocations.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Gpu {
-    /// The GPU with this UUID. The first call for a GPU creates its Vulkan device.
-    pub(crate) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<&'static Self> {
-        static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());
-        let mut gpus = GPUS.lock();
-        if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid == uuid) {
-            return Ok(gpu);
-        }
-        let (gpu, note) = Self::create(device, uuid)?;
-        let gpu: &'static Self = Box::leak(Box::new(gpu));
-        gpus.push(gpu);
-        drop(gpus);
-        if let Some(note) = note {
-            report!(Info, "{note}");
-        }
-        Ok(gpu)
+impl VulkanGpu {
+    /// Finds the GPU's Vulkan device and creates the logical one. `name` is what CUDA calls the GPU. Also returns a line for
+    /// the log.
+    fn create(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<(Self, Option<String>)> {
+        let Found { instance, physical, note } = startup::find(device, uuid, name)?;
+        let device = instance.create_device(physical)?;
+        let memory = instance.memory_properties(&device.physical);
+        Ok((Self { device, memory, dedicated_types: AtomicU32::new(0) }, note))
     }
 
-    /// The GPU, and a line for the log.
-    fn create(device: CUdevice, uuid: [u8; 16]) -> Result<(Self, Option<String>)> {
-        let name = cuda()?.device_name(device)?;
-        let Found { instance, physical, note } = startup::find(device, uuid, &name)?;
-        let vulkan = instance.create_device(physical)?;
-        let memory = instance.memory_properties(&vulkan.physical);
-        let (deferred_frees, live_allocations) = (DeferredFrees::default(), AtomicU32::new(0));
-        let (copy_engines, pools) = (CopyEngines::default(), Lock::default());
-        Ok((Self { uuid, name, vulkan, memory, deferred_frees, live_allocations, copy_engines, pools }, note))
+    #[inline]
+    pub(crate) const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The Vulkan driver's UUID: Vulkan shares memory only between equal drivers.
+    pub(crate) const fn driver_uuid(&self) -> [u8; 16] {
+        self.device.physical.driver_uuid
+    }
+
+    /// Whether memory of this type is dedicated allocations.
+    #[inline]
+    pub(crate) fn is_dedicated(&self, type_index: u32) -> bool {
+        self.dedicated_types.load(Ordering::Relaxed) & (1 << type_index) != 0
+    }
+
+    /// Makes memory of this type dedicated allocations from now on.
+    pub(crate) fn dedicate(&self, type_index: u32) {
+        self.dedicated_types.fetch_or(1 << type_index, Ordering::Relaxed);
+    }
+
+    pub(super) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {
+        memory_type::choose(&self.memory, self.device.physical.atom, kind, flags)
+    }
+
+    pub(super) fn memory_types(&self) -> Vec<MemoryTypeInfo> {
+        memory_type::list(&self.memory).collect()
+    }
+
+    pub(super) fn no_memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Error {
+        // Without any such memory, coherence is not the missing property.
+        let less = flags - OpenFlags::REQUIRE_COHERENT;
+        let flags = if self.memory_type(kind, less).is_some() { flags } else { less };
+        let wanted = format!("{:?}", memory_type::required(kind, flags));
+        Error::NoSuitableMemoryType { device: self.device.physical.name.clone(), kind, wanted }
+    }
+}
+
+impl Gpu {
+    /// The GPU with this UUID, and its Vulkan device or the error that says why there is none.
+    ///
+    /// The first call for a GPU creates its Vulkan device. A call that finds no Vulkan device does not keep later ones from
+    /// trying again. A failure that may pass, such as a shortage of memory, is this call's error.
+    pub(super) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<(&'static Self, Result<&'static VulkanGpu>)> {
+        static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());
+        let mut gpus = GPUS.lock();
+        let gpu = match gpus.iter().find(|gpu| gpu.uuid == uuid) {
+            Some(gpu) => gpu,
+            None => {
+                let gpu: &'static Self = Box::leak(Box::new(Self::create(device, uuid)?));
+                gpus.push(gpu);
+                gpu
+            }
+        };
+        if let Some(vulkan) = gpu.vulkan.get() {
+            return Ok((gpu, Ok(vulkan)));
+        }
+        match VulkanGpu::create(device, uuid, &gpu.name) {
+            Ok((vulkan, note)) => {
+                let vulkan = gpu.vulkan.get_or_init(|| vulkan);
+                drop(gpus);
+                if let Some(note) = note {
+                    report!(Info, "{note}");
+                }
+                Ok((gpu, Ok(vulkan)))
+            }
+            Err(error) if error.is_exhaustion() || matches!(error, Error::Forked) => Err(error),
+            Err(error) => Ok((gpu, Err(error))),
+        }
+    }
+
+    fn create(device: CUdevice, uuid: [u8; 16]) -> Result<Self> {
+        Ok(Self {
+            uuid,
+            name: cuda()?.device_name(device)?,
+            vulkan: OnceLock::new(),
+            registers_host: AtomicBool::new(false),
+            trials: Trials::default(),
+            deferred_frees: DeferredFrees::default(),
+            live_allocations: AtomicU32::new(0),
+            copy_engines: CopyEngines::default(),
+            pools: Lock::default(),
+        })
     }
 
     pub(crate) const fn uuid(&self) -> [u8; 16] {
         self.uuid
     }
 
-    /// Vulkan's UUID of the driver.
-    pub(crate) const fn driver_uuid(&self) -> [u8; 16] {
-        self.vulkan.physical.driver_uuid
-    }
-
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) const fn vulkan(&self) -> &Device {
-        &self.vulkan
+    /// Whether host memory is registered pages, since a driver refused to share Vulkan's.
+    #[inline]
+    pub(super) fn registers_host(&self) -> bool {
+        self.registers_host.load(Ordering::Relaxed)
     }
 
-    /// Counts an allocation that is about to be made. None at the device's limit: Vulkan leaves more than
-    /// `maxMemoryAllocationCount` live allocations undefined (VUID-vkAllocateMemory-maxMemoryAllocationCount-04101).
-    pub(crate) fn count_allocation(&'static self) -> Option<CountedAllocation> {
+    /// Makes host memory registered pages from now on. Returns whether it was Vulkan's until now.
+    pub(crate) fn register_host(&self) -> bool {
+        !self.registers_host.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) const fn trials(&self) -> &Trials {
+        &self.trials
+    }
+
+    /// Counts an allocation that is about to be made. None if there are `most` already.
+    pub(crate) fn count_allocation(&'static self, most: u32) -> Option<CountedAllocation> {
         let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
         // Also at the limit: its drop takes the count back.
         let counted = CountedAllocation(self);
-        (before < self.vulkan.physical.max_allocations).then_some(counted)
+        (before < most).then_some(counted)
     }
 
     pub(super) fn live_allocations(&self) -> u32 {
@@ -136,22 +213,6 @@ impl Gpu {
     #[inline]
     pub(crate) const fn copy_engines(&self) -> &CopyEngines {
         &self.copy_engines
-    }
-
-    pub(crate) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {
-        memory_type::choose(&self.memory, self.vulkan.physical.atom, kind, flags)
-    }
-
-    pub(super) fn memory_types(&self) -> Vec<MemoryTypeInfo> {
-        memory_type::list(&self.memory).collect()
-    }
-
-    pub(crate) fn no_memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Error {
-        // Without any such memory, coherence is not the missing property.
-        let less = flags - OpenFlags::REQUIRE_COHERENT;
-        let flags = if self.memory_type(kind, less).is_some() { flags } else { less };
-        let wanted = format!("{:?}", memory_type::required(kind, flags));
-        Error::NoSuitableMemoryType { device: self.vulkan.physical.name.clone(), kind, wanted }
     }
 }
 

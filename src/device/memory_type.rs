@@ -6,9 +6,21 @@ use ash::vk::{self, MemoryPropertyFlags as Property};
 use super::facts::MemoryTypeInfo;
 use crate::{MemoryKind, OpenFlags};
 
+/// Which driver allocates the memory, and how CUDA gets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Vulkan allocates and exports, CUDA imports.
+    Vulkan,
+    /// An anonymous file is mapped and its pages are registered with CUDA.
+    RegisteredPages,
+    /// CUDA allocates device memory.
+    Cuda,
+}
+
 /// A memory type as a handle uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryType {
+    pub(crate) source: Source,
     pub(crate) info: MemoryTypeInfo,
     /// Whether flush and invalidate need not reach the driver.
     pub(crate) coherent: bool,
@@ -19,6 +31,38 @@ pub(crate) struct MemoryType {
     /// The granularity of sizes in bytes: an atom, also where memory is coherent, so that an importer knows the size of
     /// memory without knowing the flags of the exporter's handle.
     pub(crate) granularity: usize,
+}
+
+/// The granularity of memory that is not Vulkan's, in bytes: a cache line.
+const LINE: usize = 64;
+
+impl MemoryType {
+    /// The type of host memory without Vulkan: pages of the system's `size` bytes of memory. The CPU caches them, and the
+    /// device's accesses are coherent with its caches (CUDA C++ Programming Guide, "Mapped Memory").
+    pub(super) fn registered_pages(size: u64, flags: OpenFlags) -> Self {
+        let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
+        let properties = Property::HOST_VISIBLE | Property::HOST_COHERENT | Property::HOST_CACHED;
+        Self {
+            source: Source::RegisteredPages,
+            info: MemoryTypeInfo::outside_vulkan(size, properties),
+            coherent,
+            cached: true,
+            atom: if coherent { 1 } else { LINE },
+            granularity: LINE,
+        }
+    }
+
+    /// The type of device memory without Vulkan: of the device's `size` bytes of memory.
+    pub(super) fn of_cuda(size: u64) -> Self {
+        Self {
+            source: Source::Cuda,
+            info: MemoryTypeInfo::outside_vulkan(size, Property::DEVICE_LOCAL),
+            coherent: true,
+            cached: false,
+            atom: 1,
+            granularity: LINE,
+        }
+    }
 }
 
 /// Excluded: memory that exists only while a tile is rendered, and protected memory, which the CPU and CUDA cannot
@@ -76,6 +120,7 @@ pub(super) fn choose(
     };
     let granularity = usize::try_from(atom).ok()?;
     Some(MemoryType {
+        source: Source::Vulkan,
         info,
         coherent,
         cached: info.flags.contains(Property::HOST_CACHED),

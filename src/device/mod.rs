@@ -1,8 +1,8 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
 //! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`startup`] finds its Vulkan
-//! device, and [`diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind; [`facts`]
-//! queries the GPU and its driver.
+//! device, and [`diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind, and
+//! [`trials`] remembers which of them can be allocated; [`facts`] queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
 pub(crate) mod deferred_frees;
@@ -11,6 +11,7 @@ mod facts;
 pub(crate) mod gpu;
 mod memory_type;
 mod startup;
+mod trials;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,19 +20,23 @@ use cudarc::driver::sys::CUdevice;
 
 use crate::driver::context::{Context, PrimaryContext};
 use crate::driver::cuda::cuda;
-use crate::driver::process;
+use crate::driver::{process, system_memory};
 use crate::lock::Lock;
+use crate::report::report;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, device_count, driver_version, pointer_device};
 pub(crate) use gpu::Collect;
-use gpu::Gpu;
-pub(crate) use memory_type::MemoryType;
+use gpu::{Gpu, VulkanGpu};
+pub(crate) use memory_type::{MemoryType, Source};
 
 /// A GPU whose memory can be allocated.
 ///
 /// Cloning is cheap and shares the handle. Memory keeps its handle alive, so a handle may be dropped at any
 /// time. All handles of a GPU in a process share one Vulkan device, which makes every `open` after the first
 /// cheap.
+///
+/// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory, and `Mapped` memory is an
+/// error that says what is missing. Opening again tries Vulkan again; a handle that was opened without it stays so.
 ///
 /// A handle may be used from any thread. Unless it was opened with [`Vkgdr::open_primary_context`], allocating
 /// needs a CUDA context of its device to be current on the calling thread.
@@ -47,7 +52,11 @@ pub struct Vkgdr {
 struct HandleState {
     gpu: &'static Gpu,
     device: CUdevice,
+    /// The Vulkan device, or the error that says why there is none.
+    vulkan: Result<&'static VulkanGpu>,
     types: [Option<MemoryType>; MemoryKind::ALL.len()],
+    /// The type of host memory that is registered pages.
+    registered: MemoryType,
     flags: OpenFlags,
     primary: Option<PrimaryContext>,
     /// One-entry cache of the last context that was checked to belong to this device.
@@ -62,10 +71,11 @@ impl Vkgdr {
     ///
     /// # Errors
     ///
-    /// When a driver is missing ([`Error::Library`], [`Error::Symbol`], [`Error::Extension`]) or returns an error
-    /// (`CUDA_ERROR_INVALID_DEVICE` for a number without a device), when Vulkan does not know the GPU
-    /// ([`Error::NoVulkan`]), when [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory
-    /// ([`Error::NoSuitableMemoryType`]), for unknown flags, and in a forked process ([`Error::Forked`]).
+    /// When the CUDA driver is missing ([`Error::Library`], [`Error::Symbol`]) or returns an error
+    /// (`CUDA_ERROR_INVALID_DEVICE` for a number without a device), when Vulkan runs out of memory, when
+    /// [`OpenFlags::REQUIRE_COHERENT`] leaves no mapped memory ([`Error::NoSuitableMemoryType`], or the error that says why
+    /// there is no Vulkan device: [`Error::NoVulkan`], [`Error::Extension`] or [`Error::Vulkan`]), for unknown flags, and in a
+    /// forked process ([`Error::Forked`]).
     ///
     /// # Examples
     ///
@@ -111,13 +121,25 @@ impl Vkgdr {
         cuda.init()?;
         let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
         let uuid = cuda.device_uuid(device)?;
-        let gpu = Gpu::find(device, uuid)?;
-        let types = MemoryKind::ALL.map(|kind| gpu.memory_type(kind, flags));
+        let (gpu, vulkan) = Gpu::find(device, uuid)?;
+        let registered = MemoryType::registered_pages(system_memory::total(), flags);
+        let types = match &vulkan {
+            Ok(vulkan) => {
+                let [mapped, host, device] = MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags));
+                [mapped, host.or(Some(registered)), device]
+            }
+            Err(_) => [None, Some(registered), Some(MemoryType::of_cuda(cuda.device_total_memory(device)?))],
+        };
         if types[MemoryKind::Mapped as usize].is_none() && flags.contains(OpenFlags::REQUIRE_COHERENT) {
-            return Err(gpu.no_memory_type(MemoryKind::Mapped, flags));
+            return Err(no_memory_type(&vulkan, MemoryKind::Mapped, flags));
         }
         let primary = primary(device)?;
-        Ok(Self { handle: Arc::new(HandleState { gpu, device, types, flags, primary, last_context: Lock::default() }) })
+        if let Err(error) = &vulkan {
+            report!(Info, "{} is opened without Vulkan and has no mapped memory: {error}", gpu.name());
+        }
+        let last_context = Lock::default();
+        let state = HandleState { gpu, device, vulkan, types, registered, flags, primary, last_context };
+        Ok(Self { handle: Arc::new(state) })
     }
 
     /// The CUDA device number.
@@ -144,12 +166,6 @@ impl Vkgdr {
         self.handle.flags
     }
 
-    /// Whether the GPU has memory of a kind.
-    #[must_use]
-    pub fn supports(&self, kind: MemoryKind) -> bool {
-        self.handle.types[kind as usize].is_some()
-    }
-
     /// Releases the deferred frees that are ready: allocations, on any handle of this GPU, that were dropped while a
     /// stream still used them and are no longer in use. Returns their number.
     ///
@@ -173,9 +189,33 @@ impl Vkgdr {
         self.handle.gpu
     }
 
+    /// The Vulkan device; an error that says what is missing if the handle was opened without one.
+    #[inline]
+    pub(crate) fn vulkan(&self) -> Result<&'static VulkanGpu> {
+        self.handle.vulkan.clone()
+    }
+
+    /// The memory type that a kind is allocated from.
+    #[inline]
     pub(crate) fn memory_type(&self, kind: MemoryKind) -> Result<MemoryType> {
         let handle = &self.handle;
-        handle.types[kind as usize].ok_or_else(|| handle.gpu.no_memory_type(kind, handle.flags))
+        match handle.types[kind as usize] {
+            Some(_) if kind == MemoryKind::Host && handle.gpu.registers_host() => Ok(handle.registered),
+            Some(memory_type) => Ok(memory_type),
+            None => Err(no_memory_type(&handle.vulkan, kind, handle.flags)),
+        }
+    }
+
+    /// Vulkan's memory type of a kind, also where the kind is not allocated from it.
+    pub(crate) fn vulkan_memory_type(&self, kind: MemoryKind) -> Result<MemoryType> {
+        let handle = &self.handle;
+        let vulkan_type = handle.types[kind as usize].filter(|found| found.source == Source::Vulkan);
+        vulkan_type.ok_or_else(|| no_memory_type(&handle.vulkan, kind, handle.flags))
+    }
+
+    /// The type of host memory that is registered pages.
+    pub(crate) fn registered_memory_type(&self) -> MemoryType {
+        self.handle.registered
     }
 
     /// The primary context, if this handle retains it.
@@ -215,5 +255,14 @@ impl fmt::Debug for Vkgdr {
             .field("name", &self.name())
             .field("flags", &self.flags())
             .finish_non_exhaustive()
+    }
+}
+
+/// The error for a kind of memory that a handle does not have.
+#[cold]
+fn no_memory_type(vulkan: &Result<&'static VulkanGpu>, kind: MemoryKind, flags: OpenFlags) -> Error {
+    match vulkan {
+        Ok(vulkan) => vulkan.no_memory_type(kind, flags),
+        Err(error) => error.clone(),
     }
 }

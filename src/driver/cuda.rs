@@ -70,6 +70,7 @@ driver_functions! {
         cuDeviceGetName(*mut c_char, c_int, CUdevice);
         cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
         cuDevicePrimaryCtxGetState(CUdevice, *mut c_uint, *mut c_int);
+        cuDeviceTotalMem_v2(*mut usize, CUdevice);
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
         cuDevicePrimaryCtxRelease_v2(CUdevice);
         cuCtxGetCurrent(*mut CUcontext);
@@ -81,9 +82,12 @@ driver_functions! {
         cuImportExternalMemory(*mut CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC);
         cuExternalMemoryGetMappedBuffer(*mut CUdeviceptr, CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC);
         cuDestroyExternalMemory(CUexternalMemory);
+        cuMemAlloc_v2(*mut CUdeviceptr, usize);
         cuMemFree_v2(CUdeviceptr);
+        cuMemGetInfo_v2(*mut usize, *mut usize);
         cuPointerGetAttributes(c_uint, *const c_uint, *mut *mut c_void, CUdeviceptr);
         cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+        cuMemHostGetDevicePointer_v2(*mut CUdeviceptr, *mut c_void, c_uint);
         cuMemHostUnregister(*mut c_void);
         cuStreamCreate(*mut CUstream, c_uint);
         cuStreamDestroy_v2(CUstream);
@@ -241,6 +245,20 @@ impl Cuda {
         Ok(active != 0)
     }
 
+    /// The bytes of a device's memory.
+    pub(crate) fn device_total_memory(&self, device: CUdevice) -> Result<u64> {
+        let mut size = 0;
+        call!(self, cuDeviceTotalMem_v2(&raw mut size, device))?;
+        Ok(size as u64)
+    }
+
+    /// The bytes of device memory that are free, of the current context's device.
+    pub(crate) fn free_memory(&self) -> Result<u64> {
+        let (mut free, mut total) = (0, 0);
+        call!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
+        Ok(free as u64)
+    }
+
     pub(crate) fn primary_context_retain(&self, device: CUdevice) -> Result<CUcontext> {
         let mut context = ptr::null_mut();
         call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
@@ -340,17 +358,24 @@ impl Cuda {
         call!(self, cuCtxSynchronize())
     }
 
-    /// Imports exported Vulkan memory. On success the driver owns `fd`.
+    /// Imports exported Vulkan memory. On success the driver owns `fd`, and keeps it open until the import is destroyed or
+    /// for a shorter time.
     ///
     /// # Safety
     ///
-    /// `fd` must be an opaque file descriptor of a memory object of exactly `size` bytes.
-    pub(crate) unsafe fn external_memory_import(&self, fd: c_int, size: u64) -> Result<CUexternalMemory> {
+    /// `fd` must be an opaque file descriptor of a memory object of exactly `size` bytes, and `dedicated` say whether that is
+    /// a dedicated allocation.
+    pub(crate) unsafe fn external_memory_import(
+        &self,
+        fd: c_int,
+        size: u64,
+        dedicated: bool,
+    ) -> Result<CUexternalMemory> {
         let desc = CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
             type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
             handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd },
             size,
-            flags: 0,
+            flags: if dedicated { sys::CUDA_EXTERNAL_MEMORY_DEDICATED } else { 0 },
             reserved: [0; 16],
         };
         let mut memory = ptr::null_mut();
@@ -375,14 +400,23 @@ impl Cuda {
         call!(self, cuDestroyExternalMemory(memory))
     }
 
-    /// Page-locks memory of this process for the copy engines of all contexts, until it is unregistered or the current
-    /// context is destroyed.
+    /// Page-locks memory of this process for all contexts, until it is unregistered or the current context is destroyed.
+    /// With `mapped`, kernels can access it as well, see [`Self::host_device_pointer`].
     ///
     /// # Safety
     ///
     /// `len` bytes at `pages` must be mapped until then.
-    pub(crate) unsafe fn host_register(&self, pages: *mut u8, len: usize) -> Result<()> {
-        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, sys::CU_MEMHOSTREGISTER_PORTABLE))
+    pub(crate) unsafe fn host_register(&self, pages: *mut u8, len: usize, mapped: bool) -> Result<()> {
+        let mapped = if mapped { sys::CU_MEMHOSTREGISTER_DEVICEMAP } else { 0 };
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | mapped;
+        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, flags))
+    }
+
+    /// The device address of registered memory.
+    pub(crate) fn host_device_pointer(&self, pages: *mut u8) -> Result<CUdeviceptr> {
+        let mut pointer = 0;
+        call!(self, cuMemHostGetDevicePointer_v2(&raw mut pointer, pages.cast::<c_void>(), 0))?;
+        Ok(pointer)
     }
 
     /// # Safety
@@ -392,9 +426,16 @@ impl Cuda {
         call!(self, cuMemHostUnregister(pages.cast::<c_void>()))
     }
 
+    /// `size` bytes of device memory, in the current context.
+    pub(crate) fn memory_allocate(&self, size: usize) -> Result<CUdeviceptr> {
+        let mut pointer = 0;
+        call!(self, cuMemAlloc_v2(&raw mut pointer, size))?;
+        Ok(pointer)
+    }
+
     /// # Safety
     ///
-    /// `pointer` must come from [`Self::external_memory_map`] and not be used afterwards.
+    /// `pointer` must come from [`Self::external_memory_map`] or [`Self::memory_allocate`] and not be used afterwards.
     pub(crate) unsafe fn memory_free(&self, pointer: CUdeviceptr) -> Result<()> {
         call!(self, cuMemFree_v2(pointer))
     }

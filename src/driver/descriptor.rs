@@ -1,6 +1,7 @@
 //! File descriptors: duplicating, close-on-exec, and passing ownership to a driver.
 #![expect(unsafe_code, reason = "asks the system about descriptors that may be closed")]
 
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -19,6 +20,13 @@ pub(crate) fn close_on_exec(fd: &OwnedFd) -> Result<()> {
 /// A descriptor of the same file.
 pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
     fd.try_clone_to_owned().map_err(|error| system("dup", &error))
+}
+
+/// Whether the process or the system has hardly any descriptors left: fewer than an allocation may need at once.
+pub(crate) fn are_short() -> bool {
+    const NEEDED: usize = 8;
+    let opened: io::Result<Vec<_>> = (0..NEEDED).map(|_| File::open("/dev/null")).collect();
+    opened.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
 }
 
 /// A duplicate of a descriptor, which a driver owns on success. On failure some drivers leave it open, as Vulkan
@@ -77,7 +85,6 @@ pub(super) fn system(operation: &'static str, error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::fd::AsFd;
 
     use super::*;

@@ -1,7 +1,10 @@
-//! Page-locked memory of this process for a copy engine.
+//! Page-locked memory of this process: private pages for a copy engine, shared pages for `Host` memory.
 #![expect(unsafe_code, reason = "maps pages and hands them to the driver")]
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
+
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::cuda::cuda;
 use super::{Handle, process};
@@ -12,8 +15,7 @@ use crate::{Error, Result};
 /// Page-locked memory, registered with the context that was current when it was created.
 ///
 /// The pages are mapped here and not by the driver (`cuMemHostAlloc`), so that they stay mapped when the context is
-/// destroyed while the CPU copies to them. Forked children do not inherit them: after a fork a copy-on-write would move
-/// the parent's page to a frame that the copy engine does not use (madvise(2), `MADV_DONTFORK`).
+/// destroyed while the CPU copies to them.
 #[derive(Debug)]
 pub(crate) struct LockedPages {
     // The order of teardown: unregistered, then unmapped.
@@ -22,16 +24,31 @@ pub(crate) struct LockedPages {
 }
 
 impl LockedPages {
-    /// `len` bytes, a multiple of the page size, in the current context.
+    /// `len` private bytes, a multiple of the page size, in the current context. Forked children do not inherit them:
+    /// after a fork a copy-on-write would move the parent's page to a frame that the copy engine does not use
+    /// (madvise(2), `MADV_DONTFORK`).
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        Self::lock(false, || Pages::map_private(len))
+    }
+
+    /// The first `len` bytes of a file, a multiple of the page size, in the current context. Kernels can access them.
+    ///
+    /// Forked children inherit the mapping: shared pages are never copied on write, so that both processes and the device
+    /// continue to use the same frames.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
+        Self::lock(true, || Pages::map_shared(file, len))
+    }
+
+    /// Maps and registers pages.
     ///
     /// The driver may still have a stale registration at the new address: of pages that were unmapped without being
     /// unregistered, or of a context that another thread is destroying. Then this takes other pages.
-    pub(crate) fn new(len: usize) -> Result<Self> {
+    fn lock(mapped: bool, map: impl Fn() -> Result<Pages>) -> Result<Self> {
         // Kept mapped, so that the next pages are different ones.
         let mut refused = Vec::new();
         loop {
-            let pages = Pages::map(len)?;
-            match pages.register() {
+            let pages = map()?;
+            match pages.register(mapped) {
                 Err(error)
                     if error.cuda_code() == Some(CudaCode::ALREADY_REGISTERED) && refused.len() < Self::TRIES =>
                 {
@@ -47,6 +64,18 @@ impl LockedPages {
     /// The first byte. Valid while this value lives.
     pub(crate) fn start(&self) -> NonNull<u8> {
         NonNull::new(self.pages.start.0).unwrap_or(NonNull::dangling())
+    }
+
+    /// The device address of pages that kernels can access, in the current context.
+    pub(crate) fn device_ptr(&self) -> Result<CUdeviceptr> {
+        cuda()?.host_device_pointer(self.pages.start.0)
+    }
+
+    /// Unregisters in the current context, and unmaps. A second call does nothing.
+    pub(crate) fn release(&mut self) -> Result<()> {
+        let unregistered = self.registration.release();
+        self.pages.unmap();
+        unregistered
     }
 
     /// Leaks the pages, still locked: a copy engine may still use them.
@@ -65,64 +94,79 @@ impl LockedPages {
 #[derive(Debug)]
 struct Registration(Option<Handle<*mut u8>>);
 
+impl Registration {
+    fn release(&mut self) -> Result<()> {
+        let Some(pages) = self.0.take() else { return Ok(()) };
+        if process::is_forked() {
+            return Ok(());
+        }
+        // SAFETY: registered when this value was created, and nothing of the device uses the pages: see `leave`.
+        unsafe { cuda()?.host_unregister(pages.0) }
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
-        let Some(pages) = self.0.take() else { return };
-        if process::is_forked() {
-            return;
-        }
-        // SAFETY: registered when this value was created, and no copy uses the pages: see `leave`.
-        if let Err(error) = cuda().and_then(|cuda| unsafe { cuda.host_unregister(pages.0) }) {
+        if let Err(error) = self.release() {
             report!(Warn, "releasing locked pages: {error}");
         }
     }
 }
 
-/// Anonymous private pages.
+/// Mapped pages.
 #[derive(Debug)]
 struct Pages {
     start: Handle<*mut u8>,
     len: usize,
+    /// Whether they are unmapped, or left to the process.
     left: bool,
 }
 
 impl Pages {
-    fn map(len: usize) -> Result<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address that the system chooses.
-        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, kind, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(last_error("mmap"));
-        }
-        let pages = Self { start: Handle(start.cast()), len, left: false };
+    fn map_private(len: usize) -> Result<Self> {
+        let pages = Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
         // SAFETY: the pages were just mapped.
-        if unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) } == 0 {
+        if unsafe { libc::madvise(pages.start.0.cast(), len, libc::MADV_DONTFORK) } == 0 {
             Ok(pages)
         } else {
-            Err(last_error("madvise"))
+            Err(Error::last_system("madvise"))
         }
     }
 
-    fn register(&self) -> Result<Registration> {
+    fn map_shared(file: BorrowedFd<'_>, len: usize) -> Result<Self> {
+        Self::map(len, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    fn map(len: usize, kind: libc::c_int, fd: libc::c_int) -> Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, kind, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_system("mmap"));
+        }
+        Ok(Self { start: Handle(start.cast()), len, left: false })
+    }
+
+    fn register(&self, mapped: bool) -> Result<Registration> {
         let start = self.start.0;
         // SAFETY: the pages are mapped, and unregistered before they are unmapped.
-        unsafe { cuda()?.host_register(start, self.len) }?;
+        unsafe { cuda()?.host_register(start, self.len, mapped) }?;
         Ok(Registration(Some(Handle(start))))
+    }
+
+    /// Unmaps the pages, once. A forked child leaves them: it has no private pages of the parent's, and may have mapped
+    /// others there.
+    fn unmap(&mut self) {
+        if process::is_forked() || std::mem::replace(&mut self.left, true) {
+            return;
+        }
+        // SAFETY: mapped when this value was created, which is their only owner, and only once: `left` is set.
+        unsafe { libc::munmap(self.start.0.cast(), self.len) };
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // A forked child does not have these pages, and may have mapped others there.
-        if process::is_forked() || self.left {
-            return;
-        }
-        // SAFETY: mapped when this value was created, which is their only owner.
-        unsafe { libc::munmap(self.start.0.cast(), self.len) };
+        self.unmap();
     }
-}
-
-fn last_error(operation: &'static str) -> Error {
-    Error::System { operation, code: std::io::Error::last_os_error().raw_os_error().unwrap_or_default() }
 }

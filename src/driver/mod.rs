@@ -12,9 +12,11 @@ pub(crate) mod fill_pattern;
 pub(crate) mod known_contexts;
 pub(crate) mod library;
 pub(crate) mod locked_pages;
+pub(crate) mod memfd;
 pub(crate) mod owned_stream;
 pub(crate) mod process;
 pub(crate) mod socket;
+pub(crate) mod system_memory;
 pub(crate) mod vulkan;
 
 /// The handle `CU_STREAM_LEGACY`: the current context's legacy default stream, which a null handle means, too. A cast

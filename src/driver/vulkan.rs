@@ -6,12 +6,14 @@
 pub(crate) mod icd;
 
 use std::ffi::CStr;
+use std::fmt;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use ash::{khr, vk};
 
-use super::descriptor::DriverFd;
+use super::descriptor::{self, DriverFd};
 use super::process;
 use crate::lock::Lock;
 use crate::{Error, Result};
@@ -53,6 +55,27 @@ pub(crate) struct PhysicalDevice {
     /// `maxMemoryAllocationCount`: the limit of live allocations.
     pub(crate) max_allocations: u32,
 }
+
+/// How a device shares memory as opaque file descriptors, from `VkExternalMemoryProperties`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sharing {
+    /// Whether only dedicated allocations can be shared.
+    pub(crate) dedicated_only: bool,
+    /// Whether imported memory can be exported again.
+    pub(crate) exports_imports: bool,
+}
+
+/// A `VkBuffer` that an allocation is dedicated to, and what it requires of that.
+pub(crate) struct BufferRequirements {
+    pub(crate) buffer: vk::Buffer,
+    pub(crate) size: u64,
+    /// One bit for each memory type that the allocation may be of.
+    pub(crate) memory_types: u32,
+}
+
+/// What can be shared of a buffer's memory.
+const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::STORAGE_BUFFER;
+const OPAQUE_FD: vk::ExternalMemoryHandleTypeFlags = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
 
 /// The bytes of a heap that this process can still allocate, from `VK_EXT_memory_budget`.
 pub(crate) struct HeapBudget {
@@ -158,7 +181,19 @@ impl Instance {
         // SAFETY: `info` and what it points at live until the call returns; the extensions exist.
         let raw = unsafe { self.raw.create_device(physical.handle, &info, None) }.named("vkCreateDevice")?;
         let external_fd = khr::external_memory_fd::Device::new(&self.raw, &raw);
-        Ok(Device { raw, external_fd, has_budget, physical, instance: self })
+        Ok(Device { raw, external_fd, has_budget, sharing: OnceLock::new(), physical, instance: self })
+    }
+
+    fn sharing(&self, device: &PhysicalDevice) -> Sharing {
+        let info = vk::PhysicalDeviceExternalBufferInfo::default().usage(USAGE).handle_type(OPAQUE_FD);
+        let mut properties = vk::ExternalBufferProperties::default();
+        // SAFETY: the handle comes from this instance, whose version has the function, as the device's has.
+        unsafe { self.raw.get_physical_device_external_buffer_properties(device.handle, &info, &mut properties) };
+        let found = properties.external_memory_properties;
+        Sharing {
+            dedicated_only: found.external_memory_features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY),
+            exports_imports: found.export_from_imported_handle_types.contains(OPAQUE_FD),
+        }
     }
 }
 
@@ -168,8 +203,15 @@ pub(crate) struct Device {
     raw: ash::Device,
     external_fd: khr::external_memory_fd::Device,
     has_budget: bool,
+    sharing: OnceLock<Sharing>,
     pub(crate) physical: PhysicalDevice,
     pub(crate) instance: &'static Instance,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.physical.name)
+    }
 }
 
 impl Device {
@@ -178,19 +220,30 @@ impl Device {
         self.has_budget.then(|| self.instance.heap_budget(&self.physical, heap))
     }
 
-    /// Allocates memory that can be exported as an opaque file descriptor.
+    /// How the device shares memory. Asked at the first call, which vkgdr 0.1 never makes.
+    pub(crate) fn sharing(&self) -> Sharing {
+        *self.sharing.get_or_init(|| self.instance.sharing(&self.physical))
+    }
+
+    /// Allocates memory that can be exported as an opaque file descriptor, dedicated to a buffer if one is given.
     ///
     /// # Safety
     ///
     /// `type_index` must be one of this device's memory types, `size` neither zero nor beyond its heap, and fewer
-    /// than `max_allocations` allocations be live.
-    pub(crate) unsafe fn allocate_memory(&self, type_index: u32, size: u64) -> Result<vk::DeviceMemory> {
+    /// than `max_allocations` allocations be live. A buffer must be live, and require this type and size.
+    pub(crate) unsafe fn allocate_memory(
+        &self,
+        type_index: u32,
+        size: u64,
+        buffer: Option<vk::Buffer>,
+    ) -> Result<vk::DeviceMemory> {
         let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(type_index);
         // SAFETY: by this method's contract.
-        unsafe { self.allocate(info) }
+        unsafe { self.allocate(info, buffer, true) }
     }
 
-    /// Imports the memory behind an opaque file descriptor, which stays the caller's, as another memory object.
+    /// Imports the memory behind an opaque file descriptor, which stays the caller's, as another memory object. It can be
+    /// exported again if `export` is true, which not every driver allows.
     ///
     /// # Safety
     ///
@@ -201,29 +254,63 @@ impl Device {
         type_index: u32,
         size: u64,
         fd: BorrowedFd<'_>,
+        buffer: Option<vk::Buffer>,
+        export: bool,
     ) -> Result<vk::DeviceMemory> {
         let lent = DriverFd::new(fd)?;
-        let mut import = vk::ImportMemoryFdInfoKHR::default()
-            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD)
-            .fd(lent.raw());
+        let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(OPAQUE_FD).fd(lent.raw());
         let info = vk::MemoryAllocateInfo::default()
             .allocation_size(size)
             .memory_type_index(type_index)
             .push_next(&mut import);
         // SAFETY: by this method's contract; the driver may take ownership of the duplicate.
-        unsafe { self.allocate(info) }.inspect_err(|_| lent.take_back())
+        unsafe { self.allocate(info, buffer, export) }.inspect_err(|_| lent.take_back())
     }
 
     /// # Safety
     ///
     /// As Vulkan asks of `vkAllocateMemory`.
-    unsafe fn allocate(&self, info: vk::MemoryAllocateInfo<'_>) -> Result<vk::DeviceMemory> {
+    unsafe fn allocate(
+        &self,
+        info: vk::MemoryAllocateInfo<'_>,
+        buffer: Option<vk::Buffer>,
+        export: bool,
+    ) -> Result<vk::DeviceMemory> {
         process::check()?;
-        let mut export =
-            vk::ExportMemoryAllocateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let info = info.push_next(&mut export);
+        let mut dedicated = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer.unwrap_or_default());
+        let mut exported = vk::ExportMemoryAllocateInfo::default().handle_types(OPAQUE_FD);
+        let mut info = info;
+        if buffer.is_some() {
+            info = info.push_next(&mut dedicated);
+        }
+        if export {
+            info = info.push_next(&mut exported);
+        }
         // SAFETY: by this method's contract.
         unsafe { self.raw.allocate_memory(&info, None) }.named("vkAllocateMemory")
+    }
+
+    /// Creates a buffer of at least `size` bytes to dedicate shared memory to. The caller destroys it.
+    pub(crate) fn create_buffer(&self, size: u64) -> Result<BufferRequirements> {
+        process::check()?;
+        let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(OPAQUE_FD);
+        let info = vk::BufferCreateInfo::default().size(size).usage(USAGE).push_next(&mut external);
+        // SAFETY: `info` and what it points at live until the call returns.
+        let buffer = unsafe { self.raw.create_buffer(&info, None) }.named("vkCreateBuffer")?;
+        // SAFETY: the buffer was just created.
+        let requirements = unsafe { self.raw.get_buffer_memory_requirements(buffer) };
+        Ok(BufferRequirements { buffer, size: requirements.size, memory_types: requirements.memory_type_bits })
+    }
+
+    /// # Safety
+    ///
+    /// `buffer` must come from [`Self::create_buffer`] and not be used afterwards.
+    pub(crate) unsafe fn destroy_buffer(&self, buffer: vk::Buffer) {
+        if process::is_forked() {
+            return;
+        }
+        // SAFETY: by this method's contract.
+        unsafe { self.raw.destroy_buffer(buffer, None) };
     }
 
     /// # Safety
@@ -251,15 +338,15 @@ impl Device {
             .ok_or(Error::Vulkan { operation: "vkMapMemory", code: vk::Result::ERROR_MEMORY_MAP_FAILED })
     }
 
-    /// A new descriptor of the memory.
+    /// A new descriptor of the memory, close-on-exec.
     ///
     /// # Safety
     ///
-    /// `memory` must be live memory of this device from [`Self::allocate_memory`] or [`Self::import_memory`].
+    /// `memory` must be live memory of this device from [`Self::allocate_memory`], or from [`Self::import_memory`] with
+    /// `export`.
     pub(crate) unsafe fn export_memory(&self, memory: vk::DeviceMemory) -> Result<OwnedFd> {
         process::check()?;
-        let info =
-            vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let info = vk::MemoryGetFdInfoKHR::default().memory(memory).handle_type(OPAQUE_FD);
         // SAFETY: by this method's contract.
         let fd = unsafe { self.external_fd.get_memory_fd(&info) }.named("vkGetMemoryFdKHR")?;
         if fd < 0 {
@@ -270,7 +357,10 @@ impl Device {
             });
         }
         // SAFETY: the call made a new descriptor, which belongs to the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // The driver that gets it may keep it open for as long as the memory lives.
+        descriptor::close_on_exec(&fd)?;
+        Ok(fd)
     }
 
     /// # Safety

@@ -16,6 +16,7 @@ pub struct CudaCode {
 
 impl CudaCode {
     pub(crate) const SUCCESS: i32 = CUresult::CUDA_SUCCESS as i32;
+    pub(crate) const INVALID_VALUE: i32 = CUresult::CUDA_ERROR_INVALID_VALUE as i32;
     pub(crate) const OUT_OF_MEMORY: i32 = CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32;
     pub(crate) const DEINITIALIZED: i32 = CUresult::CUDA_ERROR_DEINITIALIZED as i32;
     pub(crate) const NO_DEVICE: i32 = CUresult::CUDA_ERROR_NO_DEVICE as i32;
@@ -24,6 +25,7 @@ impl CudaCode {
     pub(crate) const OPERATING_SYSTEM: i32 = CUresult::CUDA_ERROR_OPERATING_SYSTEM as i32;
     pub(crate) const NOT_READY: i32 = CUresult::CUDA_ERROR_NOT_READY as i32;
     pub(crate) const CONTEXT_IS_DESTROYED: i32 = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as i32;
+    pub(crate) const NOT_SUPPORTED: i32 = CUresult::CUDA_ERROR_NOT_SUPPORTED as i32;
     pub(crate) const ALREADY_REGISTERED: i32 = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED as i32;
 
     /// The codes for a context that was destroyed.

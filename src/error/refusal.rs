@@ -94,6 +94,9 @@ pub enum Refusal {
         /// The allocation's size in bytes.
         size: u64,
     },
+    /// The descriptor is not what the message says: one that Vulkan exported, or a file of registered pages.
+    #[error("its descriptor is not of the kind that the message names")]
+    OtherDescriptor,
     /// The descriptor is a file that is smaller than the memory.
     #[error("its descriptor is a file of {}, the allocation has {}", Bytes(*file), Bytes(*size))]
     File {

@@ -12,7 +12,8 @@
 //! | 48 | 8 | the allocation's size in bytes: the length, rounded up to whole atoms and lines |
 //! | 56 | 8 | the size of the memory type's heap in bytes |
 //! | 64 | 4 | the kind: 0 mapped, 1 host, 2 device |
-//! | 68 | 4 | how the memory was made, and what the descriptor is: 0 an opaque descriptor exported by Vulkan |
+//! | 68 | 4 | how the memory was made, and what the descriptor is: 0 an opaque descriptor exported by Vulkan, 1 a file of |
+//! | | | registered pages; then the driver's UUID and the heap's size are 0, and the indices 2³²−1 |
 //! | 72 | 4 | the index of the memory type |
 //! | 76 | 4 | the memory type's `VkMemoryPropertyFlags` |
 //! | 80 | 4 | the index of the memory type's heap |
@@ -35,6 +36,8 @@ const VERSION: u8 = 2;
 pub(crate) enum Backing {
     /// Exported by Vulkan as an opaque descriptor.
     Vulkan = 0,
+    /// A sealed anonymous file, whose pages each process registers with CUDA.
+    RegisteredPages = 1,
 }
 
 /// What a message says.
@@ -95,6 +98,8 @@ impl Message {
         };
         let backing = match word(bytes, 68) {
             0 => Backing::Vulkan,
+            // Memory of the other kinds is never the system's.
+            1 if kind == MemoryKind::Host => Backing::RegisteredPages,
             value => return Err(Refusal::Unknown { field: "kind of descriptor", value }),
         };
         match word(bytes, 84) {
@@ -236,19 +241,22 @@ mod tests {
     }
 
     fn any_message() -> impl Strategy<Value = Message> {
-        let kind = (0_usize..3).prop_map(|index| MemoryKind::ALL[index]);
+        let made = (0_usize..4).prop_map(|index| match MemoryKind::ALL.get(index) {
+            Some(&kind) => (kind, Backing::Vulkan),
+            None => (MemoryKind::Host, Backing::RegisteredPages),
+        });
         let memory_type =
             (any::<u32>(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(index, heap, heap_size, flags)| {
                 MemoryTypeInfo { index, heap, heap_size, flags: vk::MemoryPropertyFlags::from_raw(flags) }
             });
-        (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u64>(), any::<u64>(), kind, memory_type).prop_map(
-            |(gpu, driver, len, size, kind, memory_type)| Message {
+        (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u64>(), any::<u64>(), made, memory_type).prop_map(
+            |(gpu, driver, len, size, (kind, backing), memory_type)| Message {
                 gpu,
                 driver,
                 len,
                 size,
                 kind,
-                backing: Backing::Vulkan,
+                backing,
                 memory_type,
             },
         )

@@ -38,10 +38,11 @@ pub(crate) mod message;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::allocation;
+use crate::device::{MemoryType, Source};
 use crate::driver::socket::{self, Framing};
-use crate::driver::{descriptor, process};
+use crate::driver::{descriptor, memfd, process};
 pub use crate::error::Refusal;
-use crate::{Error, Memory, Result, Vkgdr};
+use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
 use message::{Backing, Expected, LEN, Message};
 
 /// Sends memory to the process at the other end of a Unix socket.
@@ -59,17 +60,19 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
     process::check()?;
     let socket = socket.as_fd();
     socket::framing(socket)?;
+    let exported = memory.export_fd()?;
     let owner = memory.owner();
+    let memory_type = *memory.block().allocation().memory_type();
+    let (backing, driver, info) = fields(owner, &memory_type)?;
     let message = Message {
         gpu: owner.uuid(),
-        driver: owner.gpu().driver_uuid(),
+        driver,
         len: memory.len() as u64,
-        size: allocation::padded_size(memory.len(), memory.kind(), owner.memory_type(memory.kind())?)?,
+        size: allocation::padded_size(memory.len(), memory.kind(), memory_type)?,
         kind: memory.kind(),
-        backing: Backing::Vulkan,
-        memory_type: memory.memory_type(),
+        backing,
+        memory_type: info,
     };
-    let exported = memory.export_fd()?;
     match socket::send(socket, &message.encode(), exported.as_fd())? {
         LEN => Ok(()),
         // Linux divides no message of less than a page (unix_stream_sendmsg in net/unix/af_unix.c).
@@ -79,7 +82,8 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 
 /// Receives memory that a process of the same user sends: both share the bytes.
 ///
-/// `owner` must be a handle of the same GPU, opened with the same flags as the sender's. The context and the drop policy
+/// `owner` must be a handle of the same GPU, opened with the same flags as the sender's. Host memory that does not come from
+/// Vulkan is received by every handle of the GPU. The context and the drop policy
 /// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor: its message, that it
 /// is the handle's GPU, driver and memory type, and that size and kind are possible. The drivers themselves tell nothing
 /// about a descriptor, so the sender must be trusted to send one that its message describes. A process of the same user
@@ -137,12 +141,17 @@ unsafe fn receive(socket: BorrowedFd<'_>, framing: Framing, owner: &Vkgdr) -> Re
     }
     let (bytes, fd) = receive_message(socket, framing)?;
     let message = Message::decode(&bytes)?;
-    let memory_type = owner.memory_type(message.kind)?;
+    let memory_type = match message.backing {
+        Backing::Vulkan => owner.vulkan_memory_type(message.kind)?,
+        Backing::RegisteredPages => owner.registered_memory_type(),
+    };
     let len = usize::try_from(message.len).unwrap_or(usize::MAX);
     let size = allocation::padded_size(len, message.kind, memory_type).ok();
-    let (gpu, driver) = (owner.uuid(), owner.gpu().driver_uuid());
-    message.check(&Expected { gpu, driver, memory_type: memory_type.info, size })?;
-    let Backing::Vulkan = message.backing;
+    let (_, driver, info) = fields(owner, &memory_type)?;
+    message.check(&Expected { gpu: owner.uuid(), driver, memory_type: info, size })?;
+    if memfd::is_ours(fd.as_fd()) != (message.backing == Backing::RegisteredPages) {
+        return Err(Refusal::OtherDescriptor.into());
+    }
     // A driver that keeps memory in files cannot have more memory than file.
     match descriptor::file_size(&fd)? {
         Some(file) if file < message.size => return Err(Refusal::File { file, size: message.size }.into()),
@@ -151,6 +160,17 @@ unsafe fn receive(socket: BorrowedFd<'_>, framing: Framing, owner: &Vkgdr) -> Re
     // SAFETY: the message says that the sender exported it from memory of this length and kind, and it fits the handle;
     // the sender is trusted by this function's contract.
     unsafe { Memory::import_fd(owner, fd, len, message.kind) }
+}
+
+/// The fields of a message that depend on the memory's type: what the descriptor is, the Vulkan driver's UUID, and the type.
+/// Registered pages are of no Vulkan driver, and the system's memory is no heap of a certain size.
+fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16], MemoryTypeInfo)> {
+    Ok(match memory_type.source {
+        Source::Vulkan => (Backing::Vulkan, owner.vulkan()?.driver_uuid(), memory_type.info),
+        Source::RegisteredPages | Source::Cuda => {
+            (Backing::RegisteredPages, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info })
+        }
+    })
 }
 
 /// The bytes of one message, and its only descriptor.

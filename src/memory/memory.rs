@@ -12,6 +12,7 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::block::Block;
 use super::chunk::{Chunk, ChunkRef};
+use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::{Allocation, Exported};
 use crate::stream::binding::DropPolicy;
@@ -71,7 +72,8 @@ impl Memory {
     /// which must be one of the handle's device.
     ///
     /// The contents are undefined. The host pointer is aligned to at least 64 bytes (Vulkan's
-    /// `minMemoryMapAlignment`).
+    /// `minMemoryMapAlignment`). On a real driver each allocation holds a file descriptor while it lives (`ulimit -n`); the
+    /// allocations of a [`Pool`](crate::Pool) share one for each block.
     ///
     /// # Errors
     ///
@@ -82,6 +84,30 @@ impl Memory {
         Self::make(owner, || Allocation::new(owner, len, kind))
     }
 
+    /// As [`allocate`](Self::allocate), with kinds to fall back on: memory of the first kind that is neither missing nor
+    /// exhausted. [`kind`](Region::kind) tells which it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`allocate`](Self::allocate). An error that says that memory of the kind is missing or exhausted, or that
+    /// a driver refuses it, is returned only if that is so for all kinds, and then the first kind's; any other one at once,
+    /// such as that of the context or of a length of 0.
+    pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
+        // A kind that has no memory type fails with any of the errors of starting Vulkan.
+        let is_of_kind = |kind, error: &Error| error.is_of_kind() || owner.memory_type(kind).is_err();
+        let refusal = match Self::allocate(owner, len, options.kind()) {
+            Err(error) if is_of_kind(options.kind(), &error) => error,
+            result => return result,
+        };
+        for kind in options.others() {
+            match Self::allocate(owner, len, kind) {
+                Err(error) if is_of_kind(kind, &error) => {}
+                result => return result,
+            }
+        }
+        Err(refusal)
+    }
+
     /// Imports memory that this or another process exported: both share the bytes.
     ///
     /// The context and the drop policy are chosen as by [`allocate`](Self::allocate). The bytes are freed with the last
@@ -90,13 +116,15 @@ impl Memory {
     /// # Errors
     ///
     /// The errors of [`allocate`](Self::allocate), `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver
-    /// recognises as no exported memory, and [`Error::System`] when the process has no descriptors left.
+    /// recognises as no exported memory, [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come
+    /// from Vulkan, and [`Error::System`] when the process has no descriptors left.
     ///
     /// # Safety
     ///
     /// The descriptor must come from [`export_fd`](Self::export_fd) of memory with the same `len` and `kind`, on the
     /// same GPU ([`Vkgdr::uuid`]) with the same driver, and both handles must use the same memory type for that kind
-    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this.
+    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this. Host memory
+    /// that does not come from Vulkan is recognised, and may be imported whichever memory type the importer's own is.
     pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
         // SAFETY: by this function's contract.
         let exported = unsafe { Exported::new(fd) };
@@ -159,12 +187,13 @@ impl Memory {
     /// another that received the descriptor (over a Unix socket, for example).
     ///
     /// May be called any number of times. The descriptor is close-on-exec. While it is open it keeps the bytes alive,
-    /// but not this memory. Imported memory can be exported again where the driver allows it.
+    /// but not this memory. Imported memory can be exported again: where the driver does not do that, the memory keeps a
+    /// duplicate of the descriptor that it was imported from.
     ///
     /// # Errors
     ///
-    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::Forked`], and the
-    /// errors of `vkGetMemoryFdKHR`.
+    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::NoExport`] for device
+    /// memory of a handle without Vulkan, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
         let block = self.0.block();
         if block.is_pooled() {

@@ -52,6 +52,7 @@ struct Shared {
 }
 
 /// A unique pool id; [`NO_CACHE`] once they are used up.
+#[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
 fn next_id() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     let next = |last: u32| last.saturating_add(1).min(NO_CACHE);

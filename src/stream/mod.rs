@@ -14,10 +14,12 @@ use std::fmt;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUstream};
 
+use crate::addresses;
 use crate::driver::Handle;
 use crate::driver::context::Context;
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::event::Event as DriverEvent;
+use crate::driver::process;
 use crate::{Error, Result};
 use copy::Plan;
 pub use copy::{CopyExtent, CopySide, Place};
@@ -97,14 +99,18 @@ impl StreamRef {
         self.within(|cuda| unsafe { cuda.stream_synchronize(self.raw()) })
     }
 
-    /// The device that an address belongs to, as [`pointer_device`](crate::pointer_device) finds it; no context needs
-    /// to be current.
+    /// The device that an address belongs to, as [`pointer_device`](crate::pointer_device) finds it; no context needs to be
+    /// current.
     ///
     /// # Errors
     ///
     /// The driver's errors, and [`Error::Forked`].
     pub fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
-        self.context.run(|| cuda()?.pointer_device(address))
+        process::check()?;
+        match addresses::device_of(address) {
+            Some(device) => Ok(Some(device)),
+            None => self.context.run(|| cuda()?.pointer_device(address)),
+        }
     }
 
     /// Records an event after all work that was submitted to the stream so far.
@@ -156,7 +162,7 @@ impl StreamRef {
         let stream = self.raw();
         match plan {
             // Still refused in a forked child.
-            Plan::Nothing => crate::driver::process::check(),
+            Plan::Nothing => process::check(),
             // SAFETY: by this method's contract.
             Plan::ToDevice(to, from, len) => self.within(|c| unsafe { c.copy_host_to_device(to, from, len, stream) }),
             // SAFETY: by this method's contract.
@@ -241,7 +247,7 @@ impl StreamRef {
 
     /// [`within`](Self::within) for work on `count` elements; submits nothing for 0.
     fn unless_empty(&self, count: usize, work: impl FnOnce(&Cuda) -> Result<()>) -> Result<()> {
-        if count == 0 { crate::driver::process::check() } else { self.within(work) }
+        if count == 0 { process::check() } else { self.within(work) }
     }
 }
 

@@ -15,7 +15,7 @@ fn every_kind_is_served_by_a_listed_type_that_has_what_it_needs() -> Result {
     let types = gpu.memory_types();
     let numbers: Vec<_> = types.iter().map(|t| t.index).collect();
     assert!(!types.is_empty() && (0..).zip(&numbers).all(|(place, index)| place == *index), "{numbers:?}");
-    for kind in support::supported(&gpu, &MemoryKind::ALL) {
+    for kind in support::imported(&gpu, &MemoryKind::ALL) {
         let memory_type = gpu.memory_type_of(kind)?;
         assert_eq!(types.get(memory_type.index as usize), Some(&memory_type));
         assert_eq!(memory_type.heap_size, gpu.memory_info(kind)?.total);

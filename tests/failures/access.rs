@@ -21,7 +21,7 @@ fn sweep(what: &str, named: &[&str], operate: impl Fn() -> vkgdr::Result<()>) ->
 /// Runs a check in both places for every kind with a host view.
 fn each_kind(check: impl Fn(&Place, MemoryKind) -> Result) -> Result {
     Place::each(OpenFlags::FORCE_NON_COHERENT, |place| {
-        let visible = |&kind: &MemoryKind| place.gpu.supports(kind) && kind.has_host_view();
+        let visible = |&kind: &MemoryKind| support::is_imported(&place.gpu, kind) && kind.has_host_view();
         MemoryKind::ALL.into_iter().filter(visible).try_for_each(|kind| check(place, kind))
     })
 }

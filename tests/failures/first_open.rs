@@ -1,8 +1,10 @@
 //! Failures of the first open of a process, which creates the Vulkan instance and device; each in a process of its own.
 //!
-//! A failure is not cached: the second open succeeds, and there is one instance and one device.
+//! A failure is not cached: the second open succeeds, and there is one instance and one device. Where Vulkan fails for want
+//! of memory, the open fails; otherwise it succeeds, and mapped memory fails with Vulkan's error.
 #![expect(unsafe_code, reason = "raw memory is freed by hand")]
 
+use support::codes;
 use support::cuda::Context;
 use support::state::State;
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
@@ -50,14 +52,22 @@ fn play(role: &str, in_context: bool, open: Open) -> Result {
     let (victim, nth, code) = parse(role)?;
     let context = in_context.then(|| Context::create(0));
     victim.controls.fail("*", nth, code);
-    let first = open();
+    let opened = open();
+    let (passing, is_open) = (code != codes::vulkan::INITIALIZATION_FAILED, opened.is_ok());
+    let first = match &opened {
+        Ok(gpu) => gpu.memory_type_of(MemoryKind::Mapped),
+        Err(error) => Err(error.clone()),
+    };
     let fired = victim.controls.last_fault();
     victim.controls.clear_faults();
 
     let mut seen = Seen::default();
     judge(fired.as_deref(), code, first.as_ref().err(), &mut seen, &format!("the first open ({role})"));
     assert!(seen.survived.is_empty(), "succeeded although {:?} failed", seen.survived);
-    drop(first);
+    if fired.is_some() {
+        assert_eq!(is_open, victim.name == "vulkan" && !passing, "{first:?}");
+    }
+    drop(opened);
 
     let _context = context.unwrap_or_else(|| Context::create(0));
     let gpu = open()?;

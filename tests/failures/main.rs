@@ -9,6 +9,7 @@ use support::child;
 mod exhaustion;
 mod first_open;
 mod gate;
+mod host;
 mod open;
 mod place;
 mod pool;

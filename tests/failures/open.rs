@@ -53,6 +53,7 @@ fn driver_queries_name_the_call_that_failed() -> Result {
     ask("driver_version", &["cuDriverGetVersion"], &|| vkgdr::driver_version().map(drop))?;
     let _context = Context::create(0);
     let memory = Memory::allocate(&gpu, 64, MemoryKind::Mapped)?;
-    let named = &["cuInit", "cuPointerGetAttributes"];
-    ask("pointer_device", named, &|| vkgdr::pointer_device(memory.device_ptr()).map(drop))
+    ask("pointer_device of our memory", &["cuInit"], &|| vkgdr::pointer_device(memory.device_ptr()).map(drop))?;
+    let (foreign, named) = (0_u64, &["cuInit", "cuPointerGetAttributes"]);
+    ask("pointer_device", named, &|| vkgdr::pointer_device((&raw const foreign).addr() as u64).map(drop))
 }

@@ -25,7 +25,7 @@ fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
 /// Runs a check in both places for every supported kind. Deferred frees are completed by a later `collect`.
 fn each_kind(check: impl Fn(&Place, MemoryKind, Sweep<'_>) -> Result) -> Result {
     Place::each(OpenFlags::empty(), |place| {
-        for kind in MemoryKind::ALL.into_iter().filter(|&kind| place.gpu.supports(kind)) {
+        for kind in MemoryKind::ALL.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind)) {
             let what = format!("release of {kind} memory, {}", place.name);
             let settle = || {
                 place.gpu.collect();

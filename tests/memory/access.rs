@@ -36,7 +36,7 @@ impl Syncs {
 #[test]
 fn every_range_around_the_atoms_is_flushed_and_seen() -> Result {
     let (_context, gpu) = support::open(FORCED)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
         assert!(!memory.is_coherent());
         let mut expected = pattern(SIZE, 0);
@@ -58,7 +58,7 @@ fn every_range_around_the_atoms_is_flushed_and_seen() -> Result {
 #[test]
 fn every_range_around_the_atoms_is_invalidated_and_shows_the_devices_writes() -> Result {
     let (_context, gpu) = support::open(FORCED)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
         for (turn, (offset, len)) in (1..).zip(ranges::around_atoms(SIZE, memory.non_coherent_atom_size())) {
             let what = format!("{kind}: {len} bytes at {offset}");
@@ -77,7 +77,7 @@ fn every_range_around_the_atoms_is_invalidated_and_shows_the_devices_writes() ->
 #[test]
 fn the_whole_is_flushed_and_invalidated_in_one_call() -> Result {
     let (_context, gpu) = support::open(FORCED)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         for len in [1, 4095, 4096, 4097, (64 << 20) + 1] {
             let memory = Memory::allocate(&gpu, len, kind)?;
             let syncs = Syncs::count();

@@ -9,7 +9,7 @@ use crate::access::{FORCED, MODES, NONE, SIZE, Syncs};
 #[test]
 fn each_map_mode_synchronises_what_it_says() -> Result {
     let (_context, gpu) = support::open(FORCED)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
         let atoms = memory.non_coherent_atom_size()..4096;
         for (mode, flushes, invalidates) in
@@ -33,7 +33,7 @@ fn each_map_mode_synchronises_what_it_says() -> Result {
 #[test]
 fn discarding_part_of_an_atom_invalidates_that_atom_since_the_flush_writes_all_of_it() -> Result {
     let (_context, gpu) = support::open(FORCED)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
         let atom = memory.non_coherent_atom_size();
         for (start, end) in [(0, 4096), (3, 4096), (0, 4001), (3, 4001), (5, 6), (0, SIZE), (4096, SIZE)] {

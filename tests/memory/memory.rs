@@ -20,7 +20,7 @@ const NONE: OpenFlags = OpenFlags::empty();
 fn every_size_of_every_kind_is_allocated_and_freed_by_the_drop() -> Result {
     let (context, gpu) = support::open(NONE)?;
     let before = Live::now();
-    for kind in supported(&gpu, &MemoryKind::ALL) {
+    for kind in support::imported(&gpu, &MemoryKind::ALL) {
         for len in [1, 4095, 4096, 4097, (64 << 20) + 1] {
             let memory = Memory::allocate(&gpu, len, kind)?;
             assert_eq!((memory.len(), memory.kind(), memory.is_empty()), (len, kind, false));
@@ -111,7 +111,7 @@ fn the_host_sees_what_the_device_copies_from_one_memory_to_another() -> Result {
 #[test]
 fn host_and_device_pointers_are_different_addresses_of_the_same_bytes() -> Result {
     let (_context, gpu) = support::open(NONE)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, 4096, kind)?;
         let host = memory.host_ptr().ok_or("no host view")?.addr().get() as u64;
         assert_ne!(host, memory.device_ptr(), "{kind}");

@@ -51,7 +51,7 @@ fn peek(memory: &RawMemory, offset: usize, len: usize) -> Result<Vec<u8>> {
 fn every_size_of_every_kind_is_allocated_and_freed() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let before = Live::now();
-    for kind in supported(&gpu, &MemoryKind::ALL) {
+    for kind in support::imported(&gpu, &MemoryKind::ALL) {
         for len in [1, 4095, 4096, 4097, (64 << 20) + 1] {
             let mut memory = RawMemory::allocate(&gpu, len, kind)?;
             assert_eq!((memory.len(), memory.kind(), memory.is_empty()), (len, kind, false));
@@ -90,7 +90,7 @@ fn the_first_and_the_last_byte_are_the_same_on_both_sides() -> Result {
 fn host_and_device_see_each_others_writes_at_different_addresses() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let len = 1 << 18;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let mut memory = RawMemory::allocate(&gpu, len, kind)?;
         let host = memory.host_ptr().ok_or("no host view")?.addr().get() as u64;
         assert_ne!(host, memory.device_ptr());
@@ -316,7 +316,7 @@ fn ranges_outside_the_memory_are_refused_and_named() -> Result {
 #[test]
 fn non_coherent_memory_is_flushed_at_every_range_around_the_atoms() -> Result {
     let (_context, gpu) = support::open(OpenFlags::FORCE_NON_COHERENT)?;
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let mut memory = RawMemory::allocate(&gpu, 4097, kind)?;
         for (offset, len) in ranges::around_atoms(4097, memory.non_coherent_atom_size()) {
             let flushes = Calls::of("vkFlushMappedMemoryRanges");

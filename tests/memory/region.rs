@@ -61,7 +61,7 @@ fn offsets_in_a_region_count_from_its_start_on_both_sides() -> Result {
 fn a_region_outlives_the_variable_of_its_memory() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let before = Live::now();
-    for kind in supported(&gpu, &HOST_VIEWS) {
+    for kind in support::imported(&gpu, &HOST_VIEWS) {
         let memory = Memory::allocate(&gpu, SIZE, kind)?;
         let bytes = pattern(SIZE, 2);
         host_write(&memory, 0, &bytes)?;

@@ -54,7 +54,7 @@ fn host_ptr(memory: &Memory) -> Result<NonNull<u8>> {
 fn each_kind(flags: OpenFlags, check: impl Fn(&Memory) -> Result) -> Result {
     let _context = Context::create(0);
     let gpu = Vkgdr::open_current_context(flags)?;
-    for kind in MemoryKind::ALL.into_iter().filter(|&kind| kind.has_host_view() && gpu.supports(kind)) {
+    for kind in MemoryKind::ALL.into_iter().filter(|&kind| kind.has_host_view() && support::is_imported(&gpu, kind)) {
         check(&Memory::allocate(&gpu, LEN, kind)?)?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Without a complete driver, opening returns an error of one line with the remedy, and never panics.
+//! Without a complete driver, opening returns an error of one line with the remedy, and never panics. Where only Vulkan is
+//! missing, that is the error of mapped memory, and the other kinds work.
 //!
 //! Each case runs in a child process whose environment lacks one part.
 #![expect(unsafe_code, reason = "changes the environment of a child, and frees raw memory by hand")]
@@ -10,11 +11,12 @@ mod vulkan;
 use std::process::Command;
 
 use support::child;
-use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
+use vkgdr::{Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, RawMemory, Vkgdr};
 
 use support::Result;
 
-/// The child: opens in two ways, twice each, and reports the results.
+/// The child: opens in two ways, twice each, and reports why there is no mapped memory: the error of `open`, or where Vulkan
+/// is missing that of mapped memory. Then the other kinds must work.
 const OPEN: &str = "open";
 /// Like `OPEN`, after CUDA was initialised and then `VK_DRIVER_FILES` was changed to `VKGDR_TEST_VK_DRIVER_FILES`,
 /// which affects later instances only.
@@ -29,10 +31,10 @@ const OTHER_ICD: &str = "VKGDR_TEST_VK_DRIVER_FILES";
 fn is_child() -> Result<bool> {
     match child::role().as_deref() {
         None => return Ok(false),
-        Some(OPEN) => open(),
+        Some(OPEN) => open()?,
         Some(OPEN_WITH_OTHER_ICD) => {
             change_icd()?;
-            open();
+            open()?;
         }
         Some(USE) => use_once()?,
         Some(USE_WITH_OTHER_ICD) => {
@@ -52,15 +54,53 @@ fn change_icd() -> Result {
     Ok(())
 }
 
-fn open() {
+fn open() -> Result {
     for _ in 0..2 {
         for result in [Vkgdr::open(0, OpenFlags::empty()), Vkgdr::open_primary_context(0, OpenFlags::empty())] {
-            child::say(match result {
-                Ok(gpu) => format!("opened {}", gpu.name()),
+            child::say(match result.map(|gpu| (gpu.memory_type_of(MemoryKind::Mapped), gpu)) {
+                Ok((Ok(_), gpu)) => format!("opened {}", gpu.name()),
+                Ok((Err(error), gpu)) => {
+                    use_without_vulkan(&gpu, &error.to_string())?;
+                    error.to_string().replace('\n', "<newline>")
+                }
                 Err(error) => error.to_string().replace('\n', "<newline>"),
             });
         }
     }
+    Ok(())
+}
+
+/// What a handle has without Vulkan. `missing` is the text of the error that says why.
+fn use_without_vulkan(gpu: &Vkgdr, missing: &str) -> Result {
+    assert_eq!(MemoryKind::ALL.map(|kind| gpu.supports(kind)), [false, true, true]);
+    assert!(gpu.memory_types().is_empty());
+    let context = support::cuda::PrimaryContext::retain_and_push(0);
+    let errors = [
+        support::refused(Memory::allocate(gpu, 4096, MemoryKind::Mapped)),
+        support::refused(gpu.memory_info(MemoryKind::Mapped)),
+        support::refused(Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT)),
+    ];
+    assert_eq!(errors.map(|error| error.to_string()), [missing; 3]);
+    for (kind, source) in [(MemoryKind::Host, MemoryInfoSource::System), (MemoryKind::Device, MemoryInfoSource::Cuda)] {
+        let info = gpu.memory_info(kind)?;
+        assert!(info.available > 0 && info.available <= info.total && info.source == source, "{kind}: {info:?}");
+        let memory = Memory::allocate(gpu, 5000, kind)?;
+        assert_eq!(memory.memory_type(), gpu.memory_type_of(kind)?);
+        assert_eq!(memory.memory_type().index, MemoryTypeInfo::OUTSIDE_VULKAN);
+        assert_eq!(vkgdr::pointer_device(memory.device_ptr())?, Some(0));
+        let bytes = support::pattern(5000, 1);
+        if kind.has_host_view() {
+            support::host_write(&memory, 0, &bytes)?;
+            memory.export_fd()?;
+        } else {
+            support::cuda::memcpy_htod(memory.device_ptr(), &bytes);
+            assert!(matches!(memory.export_fd(), Err(Error::NoExport { kind: MemoryKind::Device })));
+        }
+        assert!(support::device_read(memory.device_ptr(), 5000) == bytes, "{kind}");
+        memory.free()?;
+    }
+    drop(context);
+    Ok(())
 }
 
 fn use_once() -> Result {

@@ -148,6 +148,30 @@ fn a_forked_child_still_knows_what_it_was_told() -> Result {
     })
 }
 
+#[test]
+fn a_forked_child_shares_registered_host_pages_and_leaves_them_to_the_parent() -> Result {
+    let (_context, gpu) = support::open(NONE)?;
+    if !support::register_host(&gpu)? {
+        return Ok(());
+    }
+    let memory = Memory::allocate(&gpu, SIZE, MemoryKind::Host)?;
+    let things = RefCell::new(Some(memory.region(..)?));
+    in_quiet_child(|| {
+        memory.write(0, &pattern(SIZE, 3))?;
+        assert_forked(Memory::allocate(&gpu, SIZE, MemoryKind::Host), "Memory::allocate of host memory");
+        assert_forked(memory.export_fd(), "export_fd");
+        drop(things.borrow_mut().take());
+        Ok(())
+    })?;
+    // The child's writes are in the pages that the device uses, as the parent's are after the fork.
+    assert!(device_read(memory.device_ptr(), SIZE) == pattern(SIZE, 3));
+    memory.write(0, &pattern(SIZE, 4))?;
+    assert!(device_read(memory.device_ptr(), SIZE) == pattern(SIZE, 4));
+    drop(things);
+    memory.free()?;
+    Ok(())
+}
+
 /// One of each kind of object, in slots that a child empties in its own copy of the memory.
 struct Things {
     memory: Option<Memory>,

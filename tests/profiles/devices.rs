@@ -83,11 +83,32 @@ fn memory_is_freed_in_its_own_gpus_context_whichever_is_current() -> Result {
     })
 }
 
+/// The errors of mapped memory, and of opening where that is required. The handles have memory of the other kinds.
+fn no_mapped_memory() -> Result<[Error; 4]> {
+    let primary = Vkgdr::open_primary_context(0, NONE)?;
+    let _context = Context::create(0);
+    let plain = Vkgdr::open(0, NONE)?;
+    for gpu in [&plain, &primary] {
+        assert_eq!(MemoryKind::ALL.map(|kind| gpu.supports(kind)), [false, true, true]);
+        let host = Memory::allocate(gpu, 5000, MemoryKind::Host)?;
+        support::host_write(&host, 0, &support::pattern(5000, 2))?;
+        assert!(support::device_read(host.device_ptr(), 5000) == support::pattern(5000, 2));
+        Memory::allocate(gpu, 5000, MemoryKind::Device)?.free()?;
+    }
+    let allocate = |gpu| refused(Memory::allocate(gpu, 1, MemoryKind::Mapped));
+    let required = [
+        refused(Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT)),
+        refused(Vkgdr::open_primary_context(0, OpenFlags::REQUIRE_COHERENT)),
+    ];
+    let [first, second] = required;
+    Ok([allocate(&plain), allocate(&primary), first, second])
+}
+
 #[test]
-fn a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows() -> Result {
-    let name = "devices::a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows";
+fn a_gpu_that_vulkan_does_not_know_has_no_mapped_memory_and_lists_what_vulkan_knows() -> Result {
+    let name = "devices::a_gpu_that_vulkan_does_not_know_has_no_mapped_memory_and_lists_what_vulkan_knows";
     under("foreign-uuid", name, || {
-        for error in [refused(Vkgdr::open(0, NONE)), refused(Vkgdr::open_primary_context(0, NONE))] {
+        for error in no_mapped_memory()? {
             assert!(matches!(error, Error::NoVulkan { .. }), "{error}");
             let parts = ["no Vulkan device matching the CUDA device", "CUDA device 0 has UUID", "Vulkan has llvmpipe"];
             assert_says(&error, &parts);
@@ -97,10 +118,10 @@ fn a_gpu_that_vulkan_does_not_know_is_an_error_that_lists_what_it_knows() -> Res
 }
 
 #[test]
-fn a_vulkan_driver_without_the_extension_is_an_error_that_names_it() -> Result {
-    let name = "devices::a_vulkan_driver_without_the_extension_is_an_error_that_names_it";
+fn without_the_extension_there_is_no_mapped_memory_and_the_error_names_it() -> Result {
+    let name = "devices::without_the_extension_there_is_no_mapped_memory_and_the_error_names_it";
     under("no-external-memory", name, || {
-        for error in [refused(Vkgdr::open(0, NONE)), refused(Vkgdr::open_primary_context(0, NONE))] {
+        for error in no_mapped_memory()? {
             assert!(matches!(error, Error::Extension { .. }), "{error}");
             assert_says(&error, &["has no VK_KHR_external_memory_fd", "install a newer NVIDIA driver"]);
         }

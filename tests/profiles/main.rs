@@ -11,6 +11,7 @@ mod kinds;
 mod non_coherent;
 mod raw;
 mod rules;
+mod second_ways;
 mod sharing;
 
 use support::{Result, child, profile};

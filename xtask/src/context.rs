@@ -17,6 +17,8 @@ pub(crate) struct Context {
     pub(crate) target: PathBuf,
     /// The folder that `scripts/sim.sh` fills.
     pub(crate) sim: PathBuf,
+    /// Whether cargo started this program.
+    pub(crate) by_cargo: bool,
 }
 
 /// The CUDA driver that `sim/run` chooses.
@@ -40,7 +42,9 @@ impl Context {
     /// Reads the environment.
     pub(crate) fn new() -> Result<Self> {
         // Cargo's variable first: a target folder may be shared by several checkouts. root runs the program without cargo.
-        let manifest = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let manifest = env::var_os("CARGO_MANIFEST_DIR");
+        let by_cargo = manifest.is_some();
+        let manifest = manifest.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let root = Path::new(&manifest).parent().ok_or("xtask has no parent folder")?.to_path_buf();
         let sh = Shell::new()?;
         sh.change_dir(&root);
@@ -48,7 +52,7 @@ impl Context {
         let sim = env::var_os("VKGDR_SIM_DIR").map_or_else(|| target.join("sim"), |folder| root.join(folder));
         sh.set_var("CARGO_TARGET_DIR", &target);
         sh.set_var("VKGDR_SIM_DIR", &sim);
-        Ok(Self { sh, root, target, sim })
+        Ok(Self { sh, root, target, sim, by_cargo })
     }
 
     /// A command line, split at spaces, that is not echoed.

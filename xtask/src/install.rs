@@ -6,7 +6,8 @@
 //! | `LIBDIR` | the folder of the libraries; default `$PREFIX/lib` |
 //! | `DESTDIR` | a staging folder, prepended to every path for packagers; it is in no installed file |
 //!
-//! A user builds, and may leave the installation to root, who needs no cargo: root installs the user's build.
+//! A user builds, and may leave the installation to root, who needs no cargo: this program, not started by cargo,
+//! installs the user's build.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use xshell::cmd;
 
 use crate::Result;
-use crate::context::{Context, has, say, variable};
+use crate::context::{Context, say, variable};
 
 /// The folders of an installation.
 struct Folders {
@@ -192,7 +193,7 @@ impl Library {
     /// For root without cargo: the user's build must exist and be newer than the sources.
     fn check(&self, context: &Context) -> Result {
         if !self.libs_file().exists() {
-            return Err("cargo is missing: first run this as a user who has cargo, then as root".into());
+            return Err("the C library is not built: first run this as a user who has cargo, then as root".into());
         }
         let sources = ["src", "ffi/c/src", "ffi/c/build.rs", "ffi/c/Cargo.toml", "Cargo.toml", "Cargo.lock"];
         let newer = context
@@ -262,7 +263,7 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
         let _ = fs::remove_dir(folders.staged(&lib.join("cmake/vkgdr")));
         return update_linker_cache(context, &folders);
     }
-    if has("cargo") || !is_root(context)? {
+    if context.by_cargo {
         library.build(context)?
     } else {
         library.check(context)?
@@ -327,11 +328,10 @@ pub(crate) fn simulator(context: &Context, uninstall: bool) -> Result {
         }
         return Ok(());
     }
-    if has("cargo") || !is_root(context)? {
+    if context.by_cargo {
         context.command("scripts/sim.sh").run()?;
-    }
-    if !context.sim.join("vkgdr-sim").exists() {
-        return Err("cargo is missing: first run this as a user who has cargo, then as root".into());
+    } else if !context.sim.join("vkgdr-sim").exists() {
+        return Err("the simulated GPU is not built: first run this as a user who has cargo, then as root".into());
     }
     let built = files(&context.sim)?;
     let installed: Vec<PathBuf> = built.iter().map(|file| folder.join(file)).chain([program.clone()]).collect();

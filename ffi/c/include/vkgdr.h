@@ -67,15 +67,15 @@ typedef enum vkgdr_open_flags {
    */
   VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
   /**
-   * Let vkgdr_open() succeed on a GPU without mapped memory, where vkgdr 0.1 fails: for programs that ask
-   * vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
+   * Let vkgdr_open() succeed on a GPU without mapped memory, or without Vulkan, where vkgdr 0.1 fails: for programs that
+   * ask vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
    * vkgdr_open_primary_context(), which needs no mapped memory.
    */
   VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 16777216,
 } vkgdr_open_flags;
 
 /**
- * Flags for vkgdr_memory_alloc(): one kind.
+ * Flags for vkgdr_memory_alloc(): one kind, and kinds to fall back on.
  */
 typedef enum vkgdr_memory_flags {
   /**
@@ -90,6 +90,15 @@ typedef enum vkgdr_memory_flags {
    * GPU memory without a host view.
    */
   VKGDR_MEMORY_DEVICE = 2,
+  /**
+   * For vkgdr_memory_alloc(), by bitwise or: host memory if there is no memory of the kind, or not enough. Then
+   * vkgdr_memory_get_kind() tells which it is. Not in vkgdr 0.1, and far from the bits that its successors may use.
+   */
+  VKGDR_MEMORY_OR_HOST_BIT = 16777216,
+  /**
+   * The same with device memory, after host memory if both bits are set.
+   */
+  VKGDR_MEMORY_OR_DEVICE_BIT = 33554432,
 } vkgdr_memory_flags;
 
 /**
@@ -281,7 +290,8 @@ typedef struct vkgdr_memory_info {
    */
   uint64_t available;
   /**
-   * Whether `available` is the driver's budget (`VK_EXT_memory_budget`); otherwise it is the heap's size.
+   * Whether `available` is the driver's budget (`VK_EXT_memory_budget`). Otherwise it is the heap's size, or for memory
+   * that does not come from Vulkan what the system or cuMemGetInfo() reports.
    */
   bool from_budget;
 } vkgdr_memory_info;
@@ -573,9 +583,9 @@ VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t
  *
  * Initialises CUDA if necessary. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
  *
- * Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall
- * back on other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be
- * used.
+ * Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED) and where Vulkan is missing or does
+ * not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN), so that programs fall back on
+ * other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
  *
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -640,7 +650,11 @@ VKGDR_API int32_t vkgdr_device_get_name(vkgdr_t g, char *buffer, size_t capacity
 VKGDR_API int32_t vkgdr_device_get_uuid(vkgdr_t g, uint8_t *uuid);
 
 /**
- * Whether the GPU has a kind of memory.
+ * Whether memory of a kind can be allocated.
+ *
+ * The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that they
+ * list. It does that in the handle's primary context if it retains that, in the current context if that is one of the
+ * device, or else in the device's primary context, and may wait for a running kernel. A shortage of memory is not a no.
  *
  * @param g     The GPU.
  * @param kind  Of `enum vkgdr_memory_flags`.
@@ -652,12 +666,13 @@ VKGDR_API int32_t vkgdr_device_get_uuid(vkgdr_t g, uint8_t *uuid);
 VKGDR_API int32_t vkgdr_device_supports(vkgdr_t g, uint32_t kind, bool *out);
 
 /**
- * How much memory of a kind there is.
+ * How much memory of a kind there is. The first call for a kind tries to allocate some, as vkgdr_device_supports() does.
  *
  * @param g     The GPU.
  * @param kind  Of `enum vkgdr_memory_flags`.
  * @param out   Where the numbers are written, in bytes.
- * @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory, and for mapped memory without Vulkan the
+ *         status of vkgdr_open().
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
  */

@@ -32,8 +32,8 @@ pub enum vkgdr_open_flags {
     /// Use only coherent memory. Flushing it only orders the CPU's stores, which a kernel that is already running
     /// needs.
     VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
-    /// Let vkgdr_open() succeed on a GPU without mapped memory, where vkgdr 0.1 fails: for programs that ask
-    /// vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
+    /// Let vkgdr_open() succeed on a GPU without mapped memory, or without Vulkan, where vkgdr 0.1 fails: for programs that
+    /// ask vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
     /// vkgdr_open_primary_context(), which needs no mapped memory.
     VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 0x0100_0000,
 }
@@ -52,7 +52,8 @@ pub struct vkgdr_memory_info {
     pub total: u64,
     /// An estimate of what this process can still allocate.
     pub available: u64,
-    /// Whether `available` is the driver's budget (`VK_EXT_memory_budget`); otherwise it is the heap's size.
+    /// Whether `available` is the driver's budget (`VK_EXT_memory_budget`). Otherwise it is the heap's size, or for memory
+    /// that does not come from Vulkan what the system or cuMemGetInfo() reports.
     pub from_budget: bool,
 }
 
@@ -64,9 +65,9 @@ fn into_handle(inner: Vkgdr) -> vkgdr_t {
 ///
 /// Initialises CUDA if necessary. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
 ///
-/// Fails with VKGDR_ERROR_NOT_SUPPORTED, as vkgdr 0.1 does, on a GPU without mapped memory, so that programs fall
-/// back on other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be
-/// used.
+/// Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED) and where Vulkan is missing or does
+/// not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN), so that programs fall back on
+/// other memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
 ///
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -191,7 +192,11 @@ pub unsafe extern "C" fn vkgdr_device_get_uuid(g: vkgdr_t, uuid: *mut u8) -> i32
     })
 }
 
-/// Whether the GPU has a kind of memory.
+/// Whether memory of a kind can be allocated.
+///
+/// The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that they
+/// list. It does that in the handle's primary context if it retains that, in the current context if that is one of the
+/// device, or else in the device's primary context, and may wait for a running kernel. A shortage of memory is not a no.
 ///
 /// @param g     The GPU.
 /// @param kind  Of `enum vkgdr_memory_flags`.
@@ -211,12 +216,13 @@ pub unsafe extern "C" fn vkgdr_device_supports(g: vkgdr_t, kind: u32, out: *mut 
     })
 }
 
-/// How much memory of a kind there is.
+/// How much memory of a kind there is. The first call for a kind tries to allocate some, as vkgdr_device_supports() does.
 ///
 /// @param g     The GPU.
 /// @param kind  Of `enum vkgdr_memory_flags`.
 /// @param out   Where the numbers are written, in bytes.
-/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory, and for mapped memory without Vulkan the
+///         status of vkgdr_open().
 ///
 /// # Safety
 ///

@@ -293,6 +293,7 @@ impl Use {
     /// Adds a use; None if there is no use left, so that the memory is being freed.
     pub(crate) fn join(allocation: Arc<Allocation>) -> Option<Self> {
         let more = |users: usize| (users > 0).then_some(users + 1);
+        #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
         let joined = allocation.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         joined.is_ok().then(|| Self::first(allocation))
     }

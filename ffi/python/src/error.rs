@@ -34,6 +34,9 @@ impl From<PyErr> for Failure {
     }
 }
 
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: i32 = 2;
+
 impl Failure {
     /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.
     pub(crate) fn of_socket(self, py: Python<'_>) -> Self {
@@ -83,6 +86,10 @@ impl Classes {
     fn of(&self, error: &Error) -> &Py<PyType> {
         match error {
             Error::Allocation { .. } => &self.allocation,
+            // Memory without Vulkan has no other error for a shortage.
+            Error::Cuda { operation: "cuMemAlloc" | "cuMemHostRegister", code } if code.value() == OUT_OF_MEMORY => {
+                &self.allocation
+            }
             Error::Freed => &self.freed,
             Error::OutOfRange { .. } | Error::ReversedRange { .. } => &self.out_of_range,
             Error::NoHostView { .. } => &self.no_host_view,
@@ -95,6 +102,7 @@ impl Classes {
             | Error::PoolOption { .. }
             | Error::Pooled { .. }
             | Error::HostToHost
+            | Error::NoExport { .. }
             | Error::ReadOnly => &self.invalid_argument,
             _ => &self.general,
         }

@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::allocation::Allocation;
@@ -27,6 +27,17 @@ pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
         "device" => Ok(MemoryKind::Device),
         _ => Err(Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'"))),
     }
+}
+
+/// A kind, and those to fall back on: a word or a sequence of words.
+pub(crate) fn kinds(words: &Bound<'_, PyAny>) -> Result<(MemoryKind, Vec<MemoryKind>)> {
+    if words.is_instance_of::<PyString>() {
+        return Ok((kind(words.extract()?)?, Vec::new()));
+    }
+    let words: Vec<String> = words.extract()?;
+    let mut kinds = words.iter().map(|word| kind(word));
+    let first = kinds.next().ok_or_else(|| Failure::Invalid("no kind is given".into()))??;
+    Ok((first, kinds.collect::<Result<_>>()?))
 }
 
 /// The crate's handle of a Python `Vkgdr` object.
@@ -120,9 +131,11 @@ impl Handle {
         Ok(self.gpu()?.pci_bus_id()?)
     }
 
-    fn supports(&self, kind: &str) -> Result<bool> {
+    fn supports(&self, py: Python<'_>, kind: &str) -> Result<bool> {
         let kind = self::kind(kind)?;
-        Ok(self.gpu()?.supports(kind))
+        let gpu = self.gpu()?;
+        // Without the interpreter's lock: the first question allocates.
+        Ok(py.detach(|| gpu.supports(kind)))
     }
 
     fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<MemoryInfo> {
@@ -217,12 +230,13 @@ impl MemoryInfo {
     }
 }
 
-/// A Vulkan memory type.
+/// A Vulkan memory type, or that of memory that does not come from Vulkan.
 #[pyclass(frozen, get_all, module = "vkgdr")]
 #[derive(Clone)]
 pub(crate) struct MemoryType {
-    index: u32,
-    heap: u32,
+    /// None outside Vulkan, as for `heap`.
+    index: Option<u32>,
+    heap: Option<u32>,
     /// In bytes.
     heap_size: u64,
     /// The names of its property flags, without `VK_MEMORY_PROPERTY_` and `_BIT`.
@@ -233,15 +247,17 @@ impl From<vkgdr::MemoryTypeInfo> for MemoryType {
     fn from(info: vkgdr::MemoryTypeInfo) -> Self {
         let names = format!("{:?}", info.flags);
         let flags = names.split(" | ").filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
-        Self { index: info.index, heap: info.heap, heap_size: info.heap_size, flags }
+        let of_vulkan = |number: u32| (number != vkgdr::MemoryTypeInfo::OUTSIDE_VULKAN).then_some(number);
+        Self { index: of_vulkan(info.index), heap: of_vulkan(info.heap), heap_size: info.heap_size, flags }
     }
 }
 
 #[pymethods]
 impl MemoryType {
     fn __repr__(&self) -> String {
-        let flags = self.flags.join(" | ");
-        format!("MemoryType(index={}, heap={}, heap_size={}, flags={flags})", self.index, self.heap, self.heap_size)
+        let number = |number: Option<u32>| number.map_or_else(|| "None".to_owned(), |number| number.to_string());
+        let (index, heap, flags) = (number(self.index), number(self.heap), self.flags.join(" | "));
+        format!("MemoryType(index={index}, heap={heap}, heap_size={}, flags={flags})", self.heap_size)
     }
 }
 

@@ -51,7 +51,9 @@ impl Block {
     /// A block of device memory, which counts against the device's capacity.
     pub(crate) fn device(size: usize) -> Option<Block> {
         let charge = |used: usize| used.checked_add(size).filter(|&total| total <= capacity());
-        USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).ok()?;
+        #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
+        let charged = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge);
+        charged.ok()?;
         let block = Block::aligned(size, if size < LARGE { ALIGNMENT } else { LARGE });
         if block.is_none() {
             USED.fetch_sub(size, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Opening, closing and querying handles.
 
 use support::Result;
-use vkgdr::{CopyThresholds, Error, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use super::World;
 use crate::step::{Step, What};
@@ -45,7 +45,7 @@ impl World {
         match opened {
             Ok(gpu) => self.handles.push(gpu),
             // A GPU may have no coherent type.
-            Err(Error::NoSuitableMemoryType { .. }) if flags == OpenFlags::REQUIRE_COHERENT => {}
+            Err(error) if crate::is_lack(&error) && flags == OpenFlags::REQUIRE_COHERENT => {}
             Err(error) => return Err(error.into()),
         }
         Ok(true)
@@ -56,7 +56,7 @@ fn ask(gpu: &Vkgdr) -> Result {
     for kind in MemoryKind::ALL {
         match (gpu.supports(kind), gpu.memory_info(kind), gpu.memory_type_of(kind)) {
             (true, Ok(info), Ok(_)) if info.total > 0 => {}
-            (false, Err(Error::NoSuitableMemoryType { .. }), Err(Error::NoSuitableMemoryType { .. })) => {}
+            (false, Err(info), Err(listed)) if crate::is_lack(&info) && crate::is_lack(&listed) => {}
             other => return Err(format!("{kind} memory: {other:?}").into()),
         }
     }

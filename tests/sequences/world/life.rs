@@ -30,7 +30,7 @@ impl World {
         match made {
             Ok(_) if !gpu.supports(kind) => Err(format!("{kind} memory from a GPU that has none").into()),
             Ok(value) => Ok(Some(value)),
-            Err(Error::NoSuitableMemoryType { .. }) if !gpu.supports(kind) => Ok(None),
+            Err(error) if crate::is_lack(&error) && !gpu.supports(kind) => Ok(None),
             Err(error @ Error::Allocation { .. }) if crate::has_little_room() => {
                 drop(error);
                 self.tally.refused += 1;
@@ -77,6 +77,9 @@ impl World {
         }
         let fd = match (memory.export_fd(), &self.items[index].owner) {
             (Err(Error::Pooled { .. }), Owner::Pooled(_)) => return Ok(true),
+            (Err(Error::NoExport { kind: MemoryKind::Device }), _) if !gpu.supports(MemoryKind::Mapped) => {
+                return Ok(true);
+            }
             (fd, _) => fd?,
         };
         self.items[index].flush()?;

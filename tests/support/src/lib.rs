@@ -38,7 +38,10 @@ mod vklayer;
 
 pub use check::{Result, assert_says, refused};
 pub use controls::Controls;
-pub use memory::{HOST_VIEWS, device_read, host_read, host_write, open, open_coherent, supported};
+pub use memory::{
+    HOST_VIEWS, device_read, host_read, host_write, imported, is_imported, open, open_coherent, register_host,
+    supported,
+};
 pub use random::{Random, pattern};
 pub use simcuda::{SimCuda, simcuda};
 pub use skip::{require_gpu, skip, skip_reason_is_no_gpu};

@@ -1,7 +1,7 @@
 //! Opening device 0, and reading and writing memory from either side.
 
 use cudarc::driver::sys::CUdeviceptr;
-use vkgdr::{Error, MemoryKind, OpenFlags, Region, Vkgdr};
+use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, OpenFlags, Region, Vkgdr};
 
 use crate::Result;
 use crate::cuda::{self, PrimaryContext};
@@ -37,6 +37,26 @@ pub fn open_coherent() -> Result<Option<(PrimaryContext, Vkgdr)>> {
     }
 }
 
+/// Makes host memory registered pages for the rest of the process, as a driver does that refuses to import Vulkan's. False,
+/// with a message, where no driver can be made to refuse. The device's context or the handle's must be current.
+///
+/// # Errors
+/// Those of [`Memory::allocate`].
+pub fn register_host(gpu: &Vkgdr) -> Result<bool> {
+    let is_registered = || gpu.memory_type_of(MemoryKind::Host).map(|t| t.index == MemoryTypeInfo::OUTSIDE_VULKAN);
+    if !is_registered()? {
+        let Some(sim) = crate::simcuda() else {
+            eprintln!("skipped: only the simulated driver can be made to refuse host memory");
+            return Ok(false);
+        };
+        sim.fail("cuImportExternalMemory", 1, crate::codes::UNKNOWN);
+        let made = Memory::allocate(gpu, 1, MemoryKind::Host);
+        sim.clear_faults();
+        made?.free()?;
+    }
+    Ok(is_registered()?)
+}
+
 /// The supported members of `kinds`. The others are printed as left out.
 pub fn supported(gpu: &Vkgdr, kinds: &[MemoryKind]) -> Vec<MemoryKind> {
     let (has, lacks): (Vec<_>, Vec<_>) = kinds.iter().partition(|kind| gpu.supports(**kind));
@@ -44,6 +64,25 @@ pub fn supported(gpu: &Vkgdr, kinds: &[MemoryKind]) -> Vec<MemoryKind> {
         eprintln!("left out: {} has no {kind} memory", gpu.name());
     }
     has
+}
+
+/// The supported members of `kinds` whose memory CUDA imports from Vulkan. The others are printed as left out.
+pub fn imported(gpu: &Vkgdr, kinds: &[MemoryKind]) -> Vec<MemoryKind> {
+    let mut kinds = supported(gpu, kinds);
+    kinds.retain(|&kind| {
+        is_imported(gpu, kind) || {
+            eprintln!("left out: {kind} memory of {} is not Vulkan's", gpu.name());
+            false
+        }
+    });
+    kinds
+}
+
+/// Whether a kind is supported, by memory that CUDA imports from Vulkan.
+#[must_use]
+pub fn is_imported(gpu: &Vkgdr, kind: MemoryKind) -> bool {
+    let is_vulkans = |found: MemoryTypeInfo| found.index != MemoryTypeInfo::OUTSIDE_VULKAN;
+    gpu.supports(kind) && gpu.memory_type_of(kind).is_ok_and(is_vulkans)
 }
 
 /// The bytes that the device sees.

@@ -102,8 +102,10 @@ fn a_gpu_without_mapped_memory_is_opened_on_request_and_its_other_kinds_work() -
     let build = Build { name: "without-mapped", sources: &[COMMON[0], COMMON[1], "without_mapped.c"], ..CLIENT };
     for compiler in installed(&[GCC]) {
         let program = shop.program(compiler, &build)?;
-        let Some(mut command) = shop.profiled("no-bar", program)? else { return Ok(()) };
-        done(&mut command)?;
+        for profile in ["no-bar", "no-vulkan"] {
+            let Some(mut command) = shop.profiled(profile, program.clone())? else { return Ok(()) };
+            done(command.arg(profile))?;
+        }
     }
     Ok(())
 }

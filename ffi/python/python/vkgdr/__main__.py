@@ -111,10 +111,14 @@ def _row_of_kind(kind: str, facts: dict[str, Any]) -> tuple[str, list[str]]:
         return kind, [f"none: {facts['error']}"]
     coherence = {True: ", coherent", False: ", not coherent: flush and invalidate", None: ""}[facts["coherent"]]
     total = _size(facts["total"])
-    is_live = facts["source"] == "budget"
+    sources = {"budget": "by Vulkan's live budget", "system": "by the system", "cuMemGetInfo": "by cuMemGetInfo"}
+    source = sources.get(facts["source"])
+    place = (
+        "not from Vulkan" if facts["memory_type"] is None else f"memory type {facts['memory_type']}, heap {facts['heap']}"
+    )
     return kind, [
-        f"{_size(facts['free'])} free of {total}, by Vulkan's live budget" if is_live else f"{total}, no live budget",
-        f"memory type {facts['memory_type']}, heap {facts['heap']}{coherence}",
+        f"{total}, no live budget" if source is None else f"{_size(facts['free'])} free of {total}, {source}",
+        f"{place}{coherence}",
         ", ".join(facts["flags"]) or "no property flags",
     ]
 

@@ -136,7 +136,12 @@ class Vkgdr:
         return self._handle.pci_bus_id
 
     def supports(self, kind: Kind) -> bool:
-        """Return whether the GPU has this kind of memory."""
+        """Return whether memory of this kind can be allocated.
+
+        The first question for a kind allocates one byte and frees it, since the drivers may refuse to share memory that
+        they list. It does that in the handle's primary context, in the current context, or else in the device's primary
+        context, and may wait for a running kernel. A shortage of memory is not a no.
+        """
         return self._handle.supports(kind)
 
     def memory_info(self, kind: Kind = "mapped") -> MemoryInfo:
@@ -150,8 +155,9 @@ class Vkgdr:
         Returns
         -------
         MemoryInfo
-            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if the driver reports memory in use, and
-            ``"heap size"`` if it does not.
+            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if Vulkan reports memory in use, and ``"heap size"``
+            if it does not. For memory that does not come from Vulkan it is ``"system"`` (host) or ``"cuMemGetInfo"``
+            (device).
 
         Raises
         ------
@@ -163,11 +169,11 @@ class Vkgdr:
         return self._handle.memory_info(kind)
 
     def memory_types(self) -> list[MemoryType]:
-        """List the GPU's Vulkan memory types."""
+        """List the GPU's Vulkan memory types; none without Vulkan."""
         return self._handle.memory_types()
 
     def memory_type_of(self, kind: Kind) -> MemoryType:
-        """Return the memory type of a kind."""
+        """Return the memory type of a kind. Its ``index`` and ``heap`` are None if it does not come from Vulkan."""
         return self._handle.memory_type_of(kind)
 
     def stats(self) -> dict[str, int]:

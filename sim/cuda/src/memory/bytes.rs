@@ -85,6 +85,7 @@ macro_rules! word {
 
             pub(super) fn update(address: usize, change: &mut dyn FnMut(u64) -> u64) -> u64 {
                 let next = |old| Some(low(change(u64::from(old))));
+                #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
                 let old = at(address).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
                 u64::from(old.unwrap_or_else(|old| old))
             }

@@ -109,6 +109,7 @@ impl Run<'_> {
 
     fn start_block(&self) -> Option<Block<'_>> {
         let blocks = self.grid.blocks();
+        #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
         let next = self
             .next_block
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| (next < blocks).then_some(next + 1));

@@ -71,6 +71,7 @@ impl Memory for Ram {
 
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
         let (word, shift, mask) = self.place(address, bytes)?;
+        #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
         let old = word.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |word| {
             Some(word & !(mask << shift) | (change(word >> shift & mask) & mask) << shift)
         });

@@ -1,0 +1,85 @@
+"""Kinds of memory where the drivers do not share Vulkan's, each under a profile of the simulated GPU."""
+
+import pytest
+import simulator
+
+OPEN = """
+import os
+import vkgdr
+from vkgdr._vkgdr import pointer_device
+
+gpu = vkgdr.Vkgdr.open_primary_context(0)
+"""
+
+USE_HOST = """
+assert gpu.supports("host")
+memory_type, info = gpu.memory_type_of("host"), gpu.memory_info("host")
+assert (memory_type.index, memory_type.heap, info.source) == (None, None, "system"), (memory_type, info)
+assert "index=None, heap=None" in repr(memory_type) and "HOST_CACHED" in memory_type.flags
+assert 0 < info.free <= info.total == memory_type.heap_size
+memory = vkgdr.Memory(gpu, 5000, kind="host")
+assert pointer_device(memory.device_ptr) == 0
+memory.copy_from_host(b"hello")
+descriptor = memory.export_fd()
+shared = vkgdr.Memory.import_fd(gpu, descriptor, 5000, kind="host")
+os.close(descriptor)
+assert shared.tobytes()[:5] == b"hello"
+shared.copy_from_host(b"world", offset=4995)
+assert memory.tobytes()[-5:] == b"world"
+"""
+
+USE_DEVICE = """
+device = vkgdr.Memory(gpu, 5000, kind="device")
+device.copy_from_device(memory)
+memory.copy_from_host(bytes(5000))
+memory.copy_from_device(device)
+assert memory.tobytes()[-5:] == b"world"
+device.free()
+print("ok")
+"""
+
+WITHOUT_VULKAN = """
+assert [gpu.supports(kind) for kind in ("mapped", "host", "device")] == [False, True, True]
+assert gpu.memory_types() == []
+assert gpu.memory_info("device").source == "cuMemGetInfo"
+missing = "vkCreateInstance failed (VK_ERROR_INCOMPATIBLE_DRIVER)"
+asks = [
+    lambda: vkgdr.Memory(gpu, 1),
+    lambda: gpu.memory_info("mapped"),
+    lambda: gpu.memory_type_of("mapped"),
+    lambda: vkgdr.Vkgdr(0, vkgdr.OpenFlags.REQUIRE_COHERENT_BIT),
+]
+for ask in asks:
+    try:
+        ask()
+    except vkgdr.VkgdrError as error:
+        assert str(error).startswith(missing) and error.vk_result == -9, error
+    else:
+        raise AssertionError("not refused")
+try:
+    vkgdr.Memory(gpu, 1, kind="device").export_fd()
+except vkgdr.InvalidArgumentError as error:
+    assert "cannot be exported" in str(error)
+else:
+    raise AssertionError("exported")
+"""
+
+
+def test_host_memory_that_the_driver_refuses_is_registered_pages(run_python):
+    simulator.require()
+    done = run_python(OPEN + USE_HOST + USE_DEVICE, VKGDR_TEST_PROFILE="host-import-refused")
+    assert done.stdout == "ok\n"
+
+
+def test_without_vulkan_there_are_host_and_device_memory(run_python):
+    simulator.require()
+    done = run_python(OPEN + WITHOUT_VULKAN + USE_HOST + USE_DEVICE, VKGDR_TEST_PROFILE="no-vulkan")
+    assert done.stdout == "ok\n"
+
+
+@pytest.mark.parametrize("profile", ["no-vulkan", "host-import-refused"])
+def test_the_report_says_what_is_not_from_vulkan(run_python, profile):
+    simulator.require()
+    report = "import runpy, sys\nsys.argv = ['vkgdr']\nrunpy.run_module('vkgdr', run_name='__main__')"
+    done = run_python(report, expect=None, VKGDR_TEST_PROFILE=profile, COLUMNS="200")
+    assert "by the system" in done.stdout and "not from Vulkan, coherent" in done.stdout, done

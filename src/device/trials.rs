@@ -1,0 +1,34 @@
+//! The remembered results of trial allocations, of each kind and memory type of a GPU.
+#![forbid(unsafe_code)]
+
+use super::memory_type::{MemoryType, Source};
+use crate::lock::Lock;
+use crate::{MemoryKind, Result};
+
+/// What the result of a trial depends on: the kind, and the memory type with its index.
+type Key = (MemoryKind, Source, u32);
+
+/// The results of a GPU's trials.
+#[derive(Default)]
+pub(crate) struct Trials(Lock<Vec<(Key, Result<()>)>>);
+
+impl Trials {
+    /// The result of the trial of a type; none before there was one.
+    pub(crate) fn result(&self, kind: MemoryKind, memory_type: &MemoryType) -> Option<Result<()>> {
+        let key = key(kind, memory_type);
+        self.0.lock().iter().find(|(of, _)| *of == key).map(|(_, result)| result.clone())
+    }
+
+    /// Remembers a result. The first of a type stays.
+    pub(crate) fn record(&self, kind: MemoryKind, memory_type: &MemoryType, result: Result<()>) {
+        let key = key(kind, memory_type);
+        let mut results = self.0.lock();
+        if !results.iter().any(|(of, _)| *of == key) {
+            results.push((key, result));
+        }
+    }
+}
+
+const fn key(kind: MemoryKind, memory_type: &MemoryType) -> Key {
+    (kind, memory_type.source, memory_type.info.index)
+}
