@@ -285,17 +285,26 @@ impl Cuda {
 
     /// The device of a device address; none for addresses that the driver does not know, and the host's.
     pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
-        let found = self.pointer_attributes(address)?;
+        let found = self.ask_pointer(address, Self::POINTER_PLACE)?;
         Ok(if found.memory_type == MEMORY_TYPE_DEVICE { Some(found.device) } else { None })
     }
 
     /// Whether a host address is in pages that the driver has locked, so that the copy engine can access them.
     pub(crate) fn is_page_locked(&self, address: *const u8) -> Result<bool> {
-        Ok(self.pointer_attributes(address.addr() as CUdeviceptr)?.memory_type == MEMORY_TYPE_HOST)
+        let found = self.ask_pointer(address.addr() as CUdeviceptr, Self::POINTER_PLACE)?;
+        Ok(found.memory_type == MEMORY_TYPE_HOST)
     }
 
     /// The attributes of any address, also of one that the driver does not know.
     pub(crate) fn pointer_attributes(&self, address: CUdeviceptr) -> Result<PointerAttributes> {
+        self.ask_pointer(address, 3)
+    }
+
+    /// The number of attributes that tell where memory is.
+    const POINTER_PLACE: c_uint = 2;
+
+    /// The first `count` of the attributes of an address.
+    fn ask_pointer(&self, address: CUdeviceptr, count: c_uint) -> Result<PointerAttributes> {
         let mut found = PointerAttributes::default();
         let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL, POINTER_BUFFER_ID];
         let PointerAttributes { memory_type, device, buffer_id } = &mut found;
@@ -304,7 +313,7 @@ impl Cuda {
             ptr::from_mut(device).cast(),
             ptr::from_mut(buffer_id).cast(),
         ];
-        call!(self, cuPointerGetAttributes(3, attributes.as_ptr(), values.as_mut_ptr(), address))?;
+        call!(self, cuPointerGetAttributes(count, attributes.as_ptr(), values.as_mut_ptr(), address))?;
         Ok(if found.memory_type == 0 { PointerAttributes::default() } else { found })
     }
 

@@ -201,7 +201,8 @@ def test_memory_of_another_context_waits_for_a_copy_when_it_goes(cuda, gpu, cont
             event.synchronize()
         assert b.tobytes() == DATA
         assert gpu.stats()["live_allocations"] == before - 1
-        del b
+        # Before their context.
+        del b, event
     finally:
         other.destroy()
 
