@@ -48,7 +48,7 @@ pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_cou
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
-pub use memory::{Memory, RawMemory, Region};
+pub use memory::{AllocateOptions, Memory, RawMemory, Region};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};

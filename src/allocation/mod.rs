@@ -8,6 +8,7 @@ mod cuda;
 mod registered;
 #[cfg(test)]
 mod shared_fd_tests;
+mod shortage;
 mod vulkan;
 
 use std::os::fd::OwnedFd;
@@ -68,7 +69,7 @@ impl Allocation {
             Err(error) if kind == MemoryKind::Host && memory_type.source == Source::Vulkan && is_refusal(&error) => {
                 Self::register_host(owner, len, &error)
             }
-            result => result,
+            result => result.map_err(|error| shortage::explain(owner, error)),
         }
     }
 
@@ -357,7 +358,8 @@ fn shortage(
     len: usize,
     memory_type: MemoryType,
 ) -> Error {
-    Error::Allocation { operation, code, kind, asked: len as u64, heap: memory_type.info.heap_size }
+    let (asked, heap) = (len as u64, memory_type.info.heap_size);
+    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new() }
 }
 
 /// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors.

@@ -70,7 +70,7 @@ pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str
 }
 
 /// For a shortage of memory.
-pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u64) -> &'static str {
+pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u64, free: Option<u64>) -> &'static str {
     /// A BAR that was not resized exposes 256 MiB (NVIDIA's BAR1 default), of which the driver reserves a part.
     const UNRESIZED_BAR: u64 = 256 << 20;
     match code {
@@ -80,7 +80,7 @@ pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u
             "; enable Resizable BAR in the firmware to map more"
         }
         // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
-        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if asked <= heap / 2 => {
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if free.is_none() && asked <= heap / 2 => {
             "; other allocations use the heap, or too many files are open: see ulimit -n"
         }
         _ => "",

@@ -14,7 +14,7 @@ use crate::MemoryKind;
 pub use cuda_code::CudaCode;
 pub use refusal::Refusal;
 pub(crate) use text::Uuid;
-use text::{Count, Hint, Shortage, VulkanToken};
+use text::{Count, Hint, Room, Shortage, VulkanToken};
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -69,9 +69,10 @@ pub enum Error {
     /// Memory could not be allocated, or not be mapped for the CPU: there is too little of it or of address space, or
     /// there are too many allocations.
     #[error(
-        "{}{}",
+        "{}{}{}",
         Shortage { operation: *operation, code: *code, kind: *kind, asked: *asked, heap: *heap },
-        hint::exhaustion(*code, *kind, *asked, *heap)
+        Room { free: *free, heap: *heap, others },
+        hint::exhaustion(*code, *kind, *asked, *heap, *free)
     )]
     Allocation {
         /// The Vulkan function that failed. None if the request was refused without a call: Vulkan leaves sizes beyond
@@ -85,6 +86,10 @@ pub enum Error {
         asked: u64,
         /// Bytes in the memory heap of that kind.
         heap: u64,
+        /// Bytes of the heap that are free by the driver's budget, if they are enough: the BAR is full or fragmented.
+        free: Option<u64>,
+        /// In this case the other kinds of memory that the GPU has.
+        others: Vec<MemoryKind>,
     },
     /// No Vulkan device has the CUDA device's UUID.
     #[error("no Vulkan device matching the CUDA device found: CUDA device {device} has UUID {}, {found}", Uuid(*uuid))]
@@ -290,6 +295,16 @@ impl Error {
         }
     }
 
+    /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
+    /// without descriptors has no memory of any kind.
+    pub(crate) fn is_of_kind(&self) -> bool {
+        match self {
+            Self::Allocation { .. } | Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
+            Self::Cuda { code, .. } if code.value() == CudaCode::OUT_OF_MEMORY => true,
+            _ => self.is_refusal() && !self.is_exhaustion(),
+        }
+    }
+
     /// Whether Vulkan refuses the kind of import, or the descriptor.
     pub(crate) fn is_refused_import(&self) -> bool {
         let code = vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
@@ -336,6 +351,8 @@ mod tests {
             kind: MemoryKind::Mapped,
             asked,
             heap: 256 << 20,
+            free: None,
+            others: Vec::new(),
         };
         assert_eq!(
             error(Some("vkAllocateMemory"), 200 << 20).to_string(),
@@ -348,6 +365,28 @@ mod tests {
              enable Resizable BAR in the firmware to map more"
         );
         assert!(error(None, 2 << 30).is_exhaustion());
+    }
+
+    #[test]
+    fn an_allocation_error_in_spite_of_the_budget_says_so_and_names_other_kinds() {
+        let error = |heap: u64, others: &[MemoryKind]| Error::Allocation {
+            operation: Some("vkAllocateMemory"),
+            code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+            kind: MemoryKind::Mapped,
+            asked: 100 << 20,
+            heap,
+            free: Some(200 << 20),
+            others: others.to_vec(),
+        };
+        assert_eq!(
+            error(246 << 20, &[MemoryKind::Host, MemoryKind::Device]).to_string(),
+            "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested 100 MiB of mapped memory; \
+             the heap has 246 MiB; the BAR is full or fragmented: 200 MiB of 246 MiB free by the budget; \
+             host and device memory would work; enable Resizable BAR in the firmware to map more"
+        );
+        let large = error(8 << 30, &[MemoryKind::Host]).to_string();
+        assert!(large.ends_with("200 MiB of 8 GiB free by the budget; host memory would work"), "{large}");
+        assert!(error(8 << 30, &[]).to_string().ends_with("free by the budget"));
     }
 
     #[test]

@@ -41,6 +41,26 @@ impl fmt::Display for Shortage {
     }
 }
 
+/// The room that a driver's budget shows although there is a shortage, and the kinds of memory to use instead; or nothing.
+pub(super) struct Room<'a> {
+    pub(super) free: Option<u64>,
+    pub(super) heap: u64,
+    pub(super) others: &'a [MemoryKind],
+}
+
+impl fmt::Display for Room<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(free) = self.free else { return Ok(()) };
+        let (free, heap) = (Bytes(free), Bytes(self.heap));
+        write!(f, "; the BAR is full or fragmented: {free} of {heap} free by the budget")?;
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        let others: Vec<_> = self.others.iter().map(ToString::to_string).collect();
+        write!(f, "; {} memory would work", others.join(" and "))
+    }
+}
+
 /// A number of bytes, without a larger unit.
 pub(super) struct Count(pub(super) usize);
 

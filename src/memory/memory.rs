@@ -12,6 +12,7 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::block::Block;
 use super::chunk::{Chunk, ChunkRef};
+use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::{Allocation, Exported};
 use crate::stream::binding::DropPolicy;
@@ -81,6 +82,30 @@ impl Memory {
     /// or the size exceeds the heap, [`Error::Forked`], and other errors of the drivers.
     pub fn allocate(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
         Self::make(owner, || Allocation::new(owner, len, kind))
+    }
+
+    /// As [`allocate`](Self::allocate), with kinds to fall back on: memory of the first kind that is neither missing nor
+    /// exhausted. [`kind`](Region::kind) tells which it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`allocate`](Self::allocate). An error that says that memory of the kind is missing or exhausted, or that
+    /// a driver refuses it, is returned only if that is so for all kinds, and then the first kind's; any other one at once,
+    /// such as that of the context or of a length of 0.
+    pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
+        // A kind that has no memory type fails with any of the errors of starting Vulkan.
+        let is_of_kind = |kind, error: &Error| error.is_of_kind() || owner.memory_type(kind).is_err();
+        let refusal = match Self::allocate(owner, len, options.kind()) {
+            Err(error) if is_of_kind(options.kind(), &error) => error,
+            result => return result,
+        };
+        for kind in options.others() {
+            match Self::allocate(owner, len, kind) {
+                Err(error) if is_of_kind(kind, &error) => {}
+                result => return result,
+            }
+        }
+        Err(refusal)
     }
 
     /// Imports memory that this or another process exported: both share the bytes.

@@ -8,11 +8,13 @@ pub(crate) mod block;
 pub(crate) mod chunk;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
+mod options;
 mod raw;
 mod region;
 mod region_copy;
 pub(crate) mod shared_binding;
 
 pub use memory::Memory;
+pub use options::AllocateOptions;
 pub use raw::RawMemory;
 pub use region::Region;

@@ -5,6 +5,7 @@ mod contexts;
 mod cycles;
 mod destroyed;
 mod export;
+mod fallback;
 mod ipc;
 mod ipc_hostile;
 mod map;

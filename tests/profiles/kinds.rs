@@ -2,7 +2,9 @@
 
 use support::{Result, assert_says, device_read, host_write, pattern, refused};
 use vkgdr::ash::vk::MemoryPropertyFlags as Property;
-use vkgdr::{CopyRoutine, Memory, MemoryInfoSource, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+use vkgdr::{
+    AllocateOptions, CopyRoutine, Error, Memory, MemoryInfoSource, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr,
+};
 
 use crate::under;
 
@@ -55,8 +57,24 @@ fn without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room() -> 
         assert_eq!(room()?, (246 << 20, ROOM, MemoryInfoSource::Budget));
         // A desktop's memory lies in the middle: the holes have 112 and 104.25 MiB.
         let too_long = refused(Memory::allocate(&gpu, 113 * MIB, mapped));
-        let parts = ["VK_ERROR_OUT_OF_DEVICE_MEMORY", "requested 113 MiB of mapped memory", "enable Resizable BAR"];
-        assert_says(&too_long, &parts);
+        assert_says(
+            &too_long,
+            &[
+                "VK_ERROR_OUT_OF_DEVICE_MEMORY",
+                "requested 113 MiB of mapped memory",
+                "the BAR is full or fragmented: 186.5 MiB of 246 MiB free by the budget",
+                "host and device memory would work",
+                "enable Resizable BAR",
+            ],
+        );
+        assert!(matches!(&too_long, Error::Allocation { free: Some(ROOM), others, .. } if others.len() == 2));
+        // More than the budget shows: that is all there is to say.
+        let beyond = refused(Memory::allocate(&gpu, 220 * MIB, mapped)).to_string();
+        assert!(beyond.contains("enable Resizable BAR") && !beyond.contains("fragmented"), "{beyond}");
+        let or_host = AllocateOptions::new(mapped).fallback([MemoryKind::Host]);
+        assert_eq!(Memory::allocate_with(&gpu, 113 * MIB, or_host)?.kind(), MemoryKind::Host);
+        assert_eq!(Memory::allocate_with(&gpu, 300 * MIB, or_host)?.kind(), MemoryKind::Host);
+        assert_eq!(Memory::allocate_with(&gpu, 5000, or_host)?.kind(), mapped);
         let most = Memory::allocate(&gpu, 112 * MIB, mapped)?;
         assert_eq!(room()?.1, ROOM - (112 << 20));
         refused(Memory::allocate(&gpu, 105 * MIB, mapped));
@@ -182,6 +200,37 @@ fn without_mappable_video_memory_the_other_kinds_work_and_the_error_says_what_to
         host_write(&host, 0, &pattern(5000, 2))?;
         assert!(device_read(host.device_ptr(), 5000) == pattern(5000, 2));
         Memory::allocate(&gpu, 5000, MemoryKind::Device)?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_shortage_of_descriptors_is_not_taken_for_a_full_bar() -> Result {
+    under("bar256", "kinds::a_shortage_of_descriptors_is_not_taken_for_a_full_bar", || {
+        let (_context, gpu) = support::open(NONE)?;
+        let Some(layer) = support::vklayer() else { return support::skip("needs the fault layer") };
+        // What a driver that keeps memory in files returns without descriptors.
+        let fail = || {
+            layer.fail("vkAllocateMemory", 1, support::codes::vulkan::OUT_OF_DEVICE_MEMORY);
+            let error = refused(Memory::allocate(&gpu, MIB, MemoryKind::Mapped)).to_string();
+            layer.clear_faults();
+            error
+        };
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a valid output.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+        let few = libc::rlimit { rlim_cur: 200, ..limit };
+        // SAFETY: a valid input.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) }, 0);
+        let mut taken = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            taken.push(file);
+        }
+        let without = fail();
+        drop(taken);
+        assert!(without.contains("OUT_OF_DEVICE_MEMORY") && !without.contains("fragmented"), "{without}");
+        let with = fail();
+        assert!(with.contains("the BAR is full or fragmented"), "{with}");
         Ok(())
     })
 }

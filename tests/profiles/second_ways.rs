@@ -1,12 +1,14 @@
 //! Memory where the drivers do not share it as vkgdr 0.1 expected: the library's second ways.
 #![expect(unsafe_code, reason = "imports descriptors, and frees raw memory")]
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use support::cuda::Context;
 use support::ledger::Calls;
 use support::resources::Snapshot;
 use support::{Result, device_read, host_read, host_write, pattern, refused};
+use vkgdr::ipc::{self, Refusal};
 use vkgdr::{
     CopyPolicy, Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Pool, PoolOptions, RawMemory,
     Vkgdr,
@@ -189,6 +191,44 @@ fn registered_pages_are_shared_whatever_the_importers_host_memory_is() -> Result
         let error = refused(unsafe { Memory::import_fd(&gpu, fd, 3 * LEN, HOST) });
         assert!(matches!(error, Error::OutOfRange { size: 8192, .. }), "{error}");
         Snapshot::assert_unchanged(&before);
+        Ok(())
+    })
+}
+
+#[test]
+fn registered_pages_are_sent_to_processes_whose_host_memory_is_vulkans() -> Result {
+    let name = "second_ways::registered_pages_are_sent_to_processes_whose_host_memory_is_vulkans";
+    under("rebar", name, || {
+        // The handles of this process stand for those of two: what differs is where their host memory comes from.
+        let (_context, gpu) = support::open(NONE)?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let vulkans = Memory::allocate(&gpu, LEN, HOST)?;
+        ipc::send(&ours, &vulkans)?;
+        check_bytes(&vulkans, &[&ipc::recv(&theirs, &gpu)?])?;
+        if !support::register_host(&gpu)? {
+            return Ok(());
+        }
+        let registered = Memory::allocate(&gpu, LEN, HOST)?;
+        for memory in [&registered, &vulkans] {
+            ipc::send(&ours, memory)?;
+            let received = ipc::recv(&theirs, &gpu)?;
+            assert_eq!(received.memory_type(), memory.memory_type());
+            check_bytes(memory, &[&received])?;
+        }
+        // With the descriptor of the other.
+        let messages = [&registered, &vulkans].map(|memory| -> Result<_> {
+            ipc::send(&ours, memory)?;
+            let mut bytes = [0; 88];
+            let (_, fd) = support::socket::receive(theirs.as_fd(), &mut bytes)?;
+            Ok((bytes, fd.ok_or("no descriptor")?))
+        });
+        let [first, second] = messages;
+        let ((first, first_fd), (second, second_fd)) = (first?, second?);
+        for (bytes, fd) in [(first, second_fd), (second, first_fd)] {
+            support::socket::send(ours.as_fd(), &bytes, &[fd.as_fd()])?;
+            let error = refused(ipc::recv(&theirs, &gpu));
+            assert!(matches!(error, Error::Refused(Refusal::OtherDescriptor)), "{error}");
+        }
         Ok(())
     })
 }

@@ -75,7 +75,7 @@ typedef enum vkgdr_open_flags {
 } vkgdr_open_flags;
 
 /**
- * Flags for vkgdr_memory_alloc(): one kind.
+ * Flags for vkgdr_memory_alloc(): one kind, and kinds to fall back on.
  */
 typedef enum vkgdr_memory_flags {
   /**
@@ -90,6 +90,15 @@ typedef enum vkgdr_memory_flags {
    * GPU memory without a host view.
    */
   VKGDR_MEMORY_DEVICE = 2,
+  /**
+   * For vkgdr_memory_alloc(), by bitwise or: host memory if there is no memory of the kind, or not enough. Then
+   * vkgdr_memory_get_kind() tells which it is. Not in vkgdr 0.1, and far from the bits that its successors may use.
+   */
+  VKGDR_MEMORY_OR_HOST_BIT = 16777216,
+  /**
+   * The same with device memory, after host memory if both bits are set.
+   */
+  VKGDR_MEMORY_OR_DEVICE_BIT = 33554432,
 } vkgdr_memory_flags;
 
 /**

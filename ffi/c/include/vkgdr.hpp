@@ -284,9 +284,12 @@ struct vkgdr {
         /// @param owner  The GPU.
         /// @param size   Bytes, more than 0.
         /// @param kind   The kind of memory.
+        /// @param others Kinds to fall back on, VKGDR_MEMORY_OR_HOST_BIT or VKGDR_MEMORY_OR_DEVICE_BIT or both; kind()
+        ///               tells which it is.
         /// @throw error  See vkgdr_memory_alloc().
-        static memory allocate(const device &owner, std::size_t size, memory_kind kind = memory_kind::mapped) {
-            memory allocated(vkgdr_memory_alloc(owner.get(), size, static_cast<std::uint32_t>(kind)));
+        static memory allocate(const device &owner, std::size_t size, memory_kind kind = memory_kind::mapped,
+                               std::uint32_t others = 0) {
+            memory allocated(vkgdr_memory_alloc(owner.get(), size, static_cast<std::uint32_t>(kind) | others));
             if (!allocated) throw_last_error("vkgdr_memory_alloc");
             return allocated;
         }

@@ -1,11 +1,11 @@
 //! The kinds of memory, as C flags.
 #![forbid(unsafe_code)]
 
-use vkgdr_rs::{Error, MemoryKind};
+use vkgdr_rs::{AllocateOptions, Error, MemoryKind};
 
 use crate::failure::Outcome;
 
-/// Flags for vkgdr_memory_alloc(): one kind.
+/// Flags for vkgdr_memory_alloc(): one kind, and kinds to fall back on.
 #[expect(non_camel_case_types, reason = "C's spelling")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
@@ -16,6 +16,20 @@ pub enum vkgdr_memory_flags {
     VKGDR_MEMORY_HOST = 1,
     /// GPU memory without a host view.
     VKGDR_MEMORY_DEVICE = 2,
+    /// For vkgdr_memory_alloc(), by bitwise or: host memory if there is no memory of the kind, or not enough. Then
+    /// vkgdr_memory_get_kind() tells which it is. Not in vkgdr 0.1, and far from the bits that its successors may use.
+    VKGDR_MEMORY_OR_HOST_BIT = 0x0100_0000,
+    /// The same with device memory, after host memory if both bits are set.
+    VKGDR_MEMORY_OR_DEVICE_BIT = 0x0200_0000,
+}
+
+/// The options that the flags of an allocation stand for.
+pub(crate) fn options(flags: u32) -> Outcome<AllocateOptions> {
+    const HOST: u32 = vkgdr_memory_flags::VKGDR_MEMORY_OR_HOST_BIT as u32;
+    const DEVICE: u32 = vkgdr_memory_flags::VKGDR_MEMORY_OR_DEVICE_BIT as u32;
+    let others = [(HOST, MemoryKind::Host), (DEVICE, MemoryKind::Device)];
+    let asked = others.into_iter().filter(|(bit, _)| flags & bit != 0).map(|(_, kind)| kind);
+    Ok(AllocateOptions::new(kind(flags & !(HOST | DEVICE))?).fallback(asked))
 }
 
 /// The kind that the flags stand for.

@@ -13,7 +13,7 @@ use vkgdr_rs::{Error, Memory, PoolMemory, Region};
 use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
-use crate::kind::kind;
+use crate::kind::options;
 use crate::{CUdeviceptr, CUstream};
 
 /// Memory that the CPU and the device share, or a region of it.
@@ -185,8 +185,7 @@ pub unsafe extern "C" fn vkgdr_memory_alloc(g: vkgdr_t, size: usize, flags: u32)
     let allocated = remembered(|| {
         // SAFETY: by this function's contract.
         let gpu = unsafe { gpu(g) }?;
-        let kind = kind(flags)?;
-        Ok(whole(Memory::allocate(gpu, size, kind)?))
+        Ok(whole(Memory::allocate_with(gpu, size, options(flags)?)?))
     });
     allocated.unwrap_or(null_mut())
 }

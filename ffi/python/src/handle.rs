@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyType};
+use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::allocation::Allocation;
@@ -27,6 +27,17 @@ pub(crate) fn kind(word: &str) -> Result<MemoryKind> {
         "device" => Ok(MemoryKind::Device),
         _ => Err(Failure::Invalid(format!("invalid kind '{word}': expected 'mapped', 'host' or 'device'"))),
     }
+}
+
+/// A kind, and those to fall back on: a word or a sequence of words.
+pub(crate) fn kinds(words: &Bound<'_, PyAny>) -> Result<(MemoryKind, Vec<MemoryKind>)> {
+    if words.is_instance_of::<PyString>() {
+        return Ok((kind(words.extract()?)?, Vec::new()));
+    }
+    let words: Vec<String> = words.extract()?;
+    let mut kinds = words.iter().map(|word| kind(word));
+    let first = kinds.next().ok_or_else(|| Failure::Invalid("no kind is given".into()))??;
+    Ok((first, kinds.collect::<Result<_>>()?))
 }
 
 /// The crate's handle of a Python `Vkgdr` object.

@@ -10,6 +10,7 @@ from vkgdr._vkgdr import MemoryView, dlpack_import, find_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self, SupportsIndex
 
     from typing_extensions import Buffer
@@ -36,9 +37,10 @@ class Memory(MemoryObject):
         The GPU. Unless it was opened with `Vkgdr.open_primary_context`, a CUDA context of it must be current.
     size : int
         The number of bytes, more than 0. The contents are undefined.
-    kind : {"mapped", "host", "device"}, optional
+    kind : {"mapped", "host", "device"} or sequence of these, optional
         GPU memory mapped for the CPU through the PCIe BAR; cached system memory mapped for the GPU; GPU memory without
-        a host view.
+        a host view. With a sequence, such as ``("mapped", "host")``, the next kind is taken where one is missing or
+        exhausted; the attribute `kind` says which it is.
     alignment : int, optional
         The alignment of both addresses, a power of two or 0. The drivers align to at least 64 bytes; it is an error if
         they align to less than `alignment`.
@@ -73,7 +75,7 @@ class Memory(MemoryObject):
         owner: Vkgdr,
         size: SupportsIndex,
         *,
-        kind: Kind = "mapped",
+        kind: Kind | Sequence[Kind] = "mapped",
         alignment: SupportsIndex = 0,
         stream: StreamLike | None = None,
         readonly: bool = False,

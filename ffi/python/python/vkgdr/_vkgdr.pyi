@@ -1,5 +1,6 @@
 # The native half of the package. Addresses, handles and sizes are integers; sizes are in bytes.
 
+from collections.abc import Sequence
 from typing import Any, Self, SupportsIndex, final
 
 from typing_extensions import Buffer, CapsuleType, disjoint_base
@@ -125,7 +126,7 @@ class MemoryView:
     def allocate(
         owner: Vkgdr,
         size: SupportsIndex,
-        kind: str,
+        kinds: str | Sequence[str],
         alignment: SupportsIndex,
         readonly: bool,
         by_hand: bool,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{DropPolicy, Memory, ipc};
+use vkgdr::{AllocateOptions, DropPolicy, Memory, ipc};
 
 use super::{Held, MemoryView, raw_stream};
 use crate::allocation::Allocation;
@@ -20,27 +20,29 @@ use crate::storage::{Lease, Storage};
 
 #[pymethods]
 impl MemoryView {
-    /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory is
-    /// exhausted, tries once more after a garbage collection.
+    /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory of the
+    /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
     #[staticmethod]
     fn allocate(
         owner: &Bound<'_, PyAny>,
         size: Size,
-        kind: &str,
+        kinds: &Bound<'_, PyAny>,
         alignment: Size,
         readonly: bool,
         by_hand: bool,
     ) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
-        let (kind, alignment) = (handle::kind(kind)?, alignment.0);
+        let ((kind, others), alignment) = (handle::kinds(kinds)?, alignment.0);
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
         }
+        let options = AllocateOptions::new(kind).fallback(others.iter().copied());
         let memory = match py.detach(|| Memory::allocate(&gpu, size.0, kind)) {
             Err(vkgdr::Error::Allocation { .. }) => {
                 py.import("gc")?.call_method0("collect")?;
-                py.detach(|| Memory::allocate(&gpu, size.0, kind))?
+                py.detach(|| Memory::allocate_with(&gpu, size.0, options))?
             }
+            Err(_) if !others.is_empty() => py.detach(|| Memory::allocate_with(&gpu, size.0, options))?,
             other => other?,
         };
         let used = Allocation::dedicated(Lease::Dedicated(memory));

@@ -210,6 +210,8 @@ def test_what_either_side_wrote_before_a_resize_is_there_after_it(cuda, context,
 def test_a_resize_invalidates_what_is_not_coherent(context, simulated, kind):
     gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
     buffer = Buffer(gpu, size=100, kind=kind)
+    if gpu.memory_type_of(kind).index is None:
+        pytest.skip("memory that is not Vulkan's is invalidated without a call")
     for change in (lambda: buffer.resize(1000), lambda: buffer.reserve(2000), lambda: buffer.copy().free()):
         calls = simulator.vulkan.calls("vkInvalidateMappedMemoryRanges")
         change()

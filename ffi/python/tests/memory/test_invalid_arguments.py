@@ -77,7 +77,7 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are(gpu, make, kind):
             getattr(gpu, method)(kind)
 
 
-@pytest.mark.parametrize("kind", [None, 0, b"mapped", object(), ["mapped"]])
+@pytest.mark.parametrize("kind", [None, 0, b"mapped", object(), [0], ["mapped", None]])
 def test_a_kind_that_is_no_string_is_a_type_error(gpu, kind):
     with pytest.raises(TypeError):
         vkgdr.Memory(gpu, 5, kind=kind)

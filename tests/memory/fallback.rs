@@ -1,0 +1,83 @@
+//! Allocations with kinds to fall back on.
+
+use support::codes::{self, vulkan};
+use support::cuda::no_context;
+use support::ledger::Live;
+use support::{Result, assert_says, refused, skip};
+use vkgdr::MemoryKind::{Device, Host, Mapped};
+use vkgdr::{AllocateOptions, Error, Memory, OpenFlags};
+
+const SIZE: usize = 5000;
+
+fn to_all() -> AllocateOptions {
+    AllocateOptions::new(Mapped).fallback([Host, Device])
+}
+
+#[test]
+fn the_first_kind_is_taken_where_there_is_some() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    for kind in support::supported(&gpu, &[Mapped, Host, Device]) {
+        let memory = Memory::allocate_with(&gpu, SIZE, AllocateOptions::new(kind).fallback([Device, Mapped, Host]))?;
+        assert_eq!((memory.kind(), memory.len()), (kind, SIZE));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let Some(layer) = support::vklayer() else { return skip("needs the fault layer") };
+    for (failures, expected) in [(1, Host), (2, Device)] {
+        for code in [vulkan::OUT_OF_DEVICE_MEMORY, vulkan::OUT_OF_HOST_MEMORY] {
+            for nth in 1..=failures {
+                layer.fail("vkAllocateMemory", nth, code);
+            }
+            let memory = Memory::allocate_with(&gpu, SIZE, to_all());
+            layer.clear_faults();
+            assert_eq!(memory?.kind(), expected);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn where_no_kind_is_left_the_error_is_the_first_ones_and_nothing_stays() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let Some(layer) = support::vklayer() else { return skip("needs the fault layer") };
+    let live = Live::now();
+    for nth in 1..=3 {
+        layer.fail("vkAllocateMemory", nth, vulkan::OUT_OF_DEVICE_MEMORY);
+    }
+    let error = refused(Memory::allocate_with(&gpu, SIZE, to_all()));
+    layer.clear_faults();
+    assert!(matches!(error, Error::Allocation { kind: Mapped, .. }), "{error}");
+    assert_eq!(Live::now(), live);
+    // Larger than every heap.
+    let error = refused(Memory::allocate_with(&gpu, isize::MAX as usize - 8191, to_all()));
+    assert!(matches!(error, Error::Allocation { kind: Mapped, operation: None, .. }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn errors_that_every_kind_would_have_are_returned_at_once() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let error = refused(Memory::allocate_with(&gpu, 0, to_all()));
+    assert!(matches!(error, Error::ZeroSize { kind: Mapped }), "{error}");
+    let error = no_context(|| refused(Memory::allocate_with(&gpu, SIZE, to_all())));
+    assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT"]);
+    let (Some(layer), Some(sim)) = (support::vklayer(), support::simcuda()) else {
+        return skip("needs the fault layer and the simulated CUDA driver");
+    };
+    // No descriptors are left, whatever the kind.
+    layer.fail("vkGetMemoryFdKHR", 1, vulkan::TOO_MANY_OBJECTS);
+    let error = refused(Memory::allocate_with(&gpu, SIZE, to_all()));
+    layer.clear_faults();
+    assert_says(&error, &["vkGetMemoryFdKHR", "ulimit -n"]);
+    for code in [codes::OPERATING_SYSTEM, codes::ILLEGAL_ADDRESS] {
+        sim.fail("cuImportExternalMemory", 1, code);
+        let error = refused(Memory::allocate_with(&gpu, SIZE, to_all()));
+        sim.clear_faults();
+        assert_says(&error, &["cuImportExternalMemory"]);
+    }
+    Ok(())
+}
