@@ -21,10 +21,16 @@ pub(super) fn explain(owner: &Vkgdr, mut error: Error) -> Error {
     if !is_bar || descriptor::are_short() {
         return error;
     }
-    let budget = owner.vulkan().ok().and_then(|gpu| gpu.device().heap_budget(memory_type.info.heap));
+    let budget = owner.vulkan().ok().and_then(|vulkan| vulkan.device().heap_budget(memory_type.info.heap));
     if let Some(budget) = budget.filter(|budget| budget.available >= *asked) {
         *free = Some(budget.available);
-        others.extend(MemoryKind::ALL.into_iter().filter(|other| other != kind && owner.memory_type(*other).is_ok()));
+        others.extend(MemoryKind::ALL.into_iter().filter(|other| other != kind && may_work(owner, *other)));
     }
     error
+}
+
+/// Whether there is a kind of memory, as far as is known without trying.
+fn may_work(owner: &Vkgdr, kind: MemoryKind) -> bool {
+    let refused = |memory_type| owner.gpu().trials().result(kind, &memory_type).is_some_and(|result| result.is_err());
+    owner.memory_type(kind).is_ok_and(|memory_type| !refused(memory_type))
 }

@@ -10,8 +10,8 @@ use support::resources::Snapshot;
 use support::{Result, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ipc::{self, Refusal};
 use vkgdr::{
-    CopyPolicy, Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Pool, PoolOptions, RawMemory,
-    Vkgdr,
+    AllocateOptions, CopyPolicy, Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFlags, Pool,
+    PoolOptions, RawMemory, Vkgdr,
 };
 
 use crate::under;
@@ -318,5 +318,17 @@ fn memory_is_known_by_its_address_whatever_the_driver_says() -> Result {
             check_bytes(&memory, &[])?;
         }
         Ok(())
+    })
+}
+
+#[test]
+fn without_vulkan_mapped_memory_falls_back_on_host_memory() -> Result {
+    under("no-vulkan", "second_ways::without_vulkan_mapped_memory_falls_back_on_host_memory", || {
+        let _context = Context::create(0);
+        let gpu = Vkgdr::open(0, NONE)?;
+        let options = AllocateOptions::new(MAPPED).fallback([HOST, MemoryKind::Device]);
+        let memory = Memory::allocate_with(&gpu, LEN, options)?;
+        assert_eq!(memory.kind(), HOST);
+        check_bytes(&memory, &[])
     })
 }

@@ -348,7 +348,16 @@ pub(crate) fn simulator(context: &Context, uninstall: bool) -> Result {
     let bin = program.parent().unwrap_or(&program);
     folders.put_link(&program, &relative(&folder, bin).join("vkgdr-sim"))?;
     folders.list(&installed);
+    if !folders.is_staged() && !is_searched(bin, &variable("PATH").unwrap_or_default()) {
+        say("shells do not search this folder; set");
+        println!("    export PATH='{}':\"$PATH\"", bin.display());
+    }
     Ok(())
+}
+
+/// Whether a shell with this `PATH` finds the programs of a folder.
+fn is_searched(folder: &Path, path: &str) -> bool {
+    std::env::split_paths(path).any(|searched| lexical(&searched) == folder)
 }
 
 /// The files and links below a folder, relative to it, without the tests' cache.
@@ -378,6 +387,12 @@ mod tests {
         assert_eq!(lexical("/usr/./local//lib/../lib64/".as_ref()), Path::new("/usr/local/lib64"));
         assert_eq!(relative("/usr/local".as_ref(), "/usr/local/lib/pkgconfig".as_ref()), Path::new("../.."));
         assert_eq!(relative("/usr/lib/vkgdr-sim".as_ref(), "/usr/bin".as_ref()), Path::new("../lib/vkgdr-sim"));
+    }
+
+    #[test]
+    fn a_folder_is_searched_if_path_lists_it() {
+        assert!(is_searched("/usr/local/bin".as_ref(), "/home/ada/bin:/usr/local/bin/:/bin"));
+        assert!(!is_searched("/home/ada/.local/bin".as_ref(), "/usr/local/bin:/bin"));
     }
 
     #[test]

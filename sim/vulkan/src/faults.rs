@@ -21,8 +21,8 @@ use crate::interface::{NegotiateInterface, negotiate};
 use device::Device;
 use instance::{Instance, enumerate_device_extension_properties, enumerate_physical_devices};
 use memory::{
-    allocate_memory, flush_mapped_memory_ranges, free_memory, get_memory_fd, invalidate_mapped_memory_ranges,
-    map_memory, unmap_memory,
+    allocate_memory, create_buffer, destroy_buffer, flush_mapped_memory_ranges, free_memory, get_memory_fd,
+    invalidate_mapped_memory_ranges, map_memory, unmap_memory,
 };
 
 /// The layer.
@@ -49,6 +49,8 @@ impl DeviceLayer for Faults {
 
     fn device_function(name: &CStr) -> vk::PFN_vkVoidFunction {
         function_named! { name;
+            PFN_vkCreateBuffer => create_buffer,
+            PFN_vkDestroyBuffer => destroy_buffer,
             PFN_vkAllocateMemory => allocate_memory,
             PFN_vkFreeMemory => free_memory,
             PFN_vkMapMemory => map_memory,

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The intercepted functions that return a `VkResult`.
-const FALLIBLE: [&str; 9] = [
+const FALLIBLE: [&str; 10] = [
     "vkCreateInstance",
     "vkEnumeratePhysicalDevices",
     "vkEnumerateDeviceExtensionProperties",
     "vkCreateDevice",
+    "vkCreateBuffer",
     "vkAllocateMemory",
     "vkMapMemory",
     "vkFlushMappedMemoryRanges",

@@ -11,6 +11,8 @@ pub(crate) enum Noun {
     Instance,
     /// A `VkDevice`.
     Device,
+    /// A `VkBuffer`.
+    Buffer,
     /// A `VkDeviceMemory`.
     Memory,
     /// A mapped `VkDeviceMemory`.
@@ -23,6 +25,7 @@ impl Noun {
         match name {
             "instance" => Some(Self::Instance),
             "device" => Some(Self::Device),
+            "buffer" => Some(Self::Buffer),
             "memory" => Some(Self::Memory),
             "mapping" => Some(Self::Mapping),
             _ => None,
