@@ -75,6 +75,9 @@ impl Memory {
     /// `minMemoryMapAlignment`). On a real driver each allocation holds a file descriptor while it lives (`ulimit -n`); the
     /// allocations of a [`Pool`](crate::Pool) share one for each block.
     ///
+    /// An allocation may wait until running kernels have ended (CUDA programming guide, "Implicit Synchronization"): allocate
+    /// before starting a kernel that waits for the CPU.
+    ///
     /// # Errors
     ///
     /// `CUDA_ERROR_INVALID_CONTEXT` when no context is current, [`Error::WrongDevice`] when it is another

@@ -213,6 +213,32 @@ fn a_context_of_which_nothing_is_known_counts_as_alive() -> Result {
     without_attributes(TEST)
 }
 
+/// Undefined on a GPU: the best that can be done with a driver that tells, as CUDA's does sometimes.
+#[test]
+fn a_driver_that_refuses_a_destroyed_context_is_believed() -> Result {
+    const TEST: &str = "destroyed::a_driver_that_refuses_a_destroyed_context_is_believed";
+    if simcuda().is_none() {
+        return skip(ONLY_SIMULATED);
+    }
+    if child::role().is_none() {
+        let mut command = child::command(TEST, "told by an error")?;
+        command.env("SIMCUDA_IMPORT_ATTRIBUTES", "none").env("SIMCUDA_STALE_CONTEXT", "error");
+        return child::run(command).map(drop);
+    }
+    let gpu = Vkgdr::open(0, NONE)?;
+    let context = Context::create(0);
+    let before = Live::now();
+    let memory = memory(&gpu)?;
+    context.destroy();
+    logs::capture();
+    drop(memory);
+    let lines = logs::captured();
+    assert!(lines.len() == 1 && lines[0].contains("destroyed"), "{lines:?}");
+    assert_eq!(Live::now(), before);
+    child::say("done");
+    Ok(())
+}
+
 #[test]
 fn a_handle_whose_primary_context_was_reset_says_so_and_frees_the_rest() -> Result {
     if simcuda().is_none() {

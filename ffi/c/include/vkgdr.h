@@ -694,7 +694,8 @@ VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
  * Allocates memory.
  *
  * A CUDA context of the handle's device must be current, unless the handle was opened with
- * vkgdr_open_primary_context(). The contents are undefined.
+ * vkgdr_open_primary_context(). The contents are undefined. An allocation may wait until running kernels have ended: allocate
+ * before starting a kernel that waits for the CPU.
  *
  * @param g      The GPU.
  * @param size   Bytes, more than 0.

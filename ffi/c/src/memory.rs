@@ -170,7 +170,8 @@ fn report(failure: &Failure) {
 /// Allocates memory.
 ///
 /// A CUDA context of the handle's device must be current, unless the handle was opened with
-/// vkgdr_open_primary_context(). The contents are undefined.
+/// vkgdr_open_primary_context(). The contents are undefined. An allocation may wait until running kernels have ended: allocate
+/// before starting a kernel that waits for the CPU.
 ///
 /// @param g      The GPU.
 /// @param size   Bytes, more than 0.
