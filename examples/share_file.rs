@@ -54,8 +54,10 @@ fn run() -> Result<()> {
     let mut steps = Steps::default();
     let gpu = steps.time("open the GPU", 0, || Ok(Vkgdr::open_primary_context(0, OpenFlags::empty())?))?;
     let stream = CudaContext::new(0)?.default_stream();
-    check_room(&gpu, &path, len)?;
-    let memory = || Memory::allocate(&gpu, len, MemoryKind::Mapped);
+    // A GPU without Vulkan, or without a BAR that maps its memory, still has host memory, which it accesses over PCIe.
+    let kind = if gpu.supports(MemoryKind::Mapped) { MemoryKind::Mapped } else { MemoryKind::Host };
+    check_room(&gpu, kind, &path, len)?;
+    let memory = || Memory::allocate(&gpu, len, kind);
     let [source, mut copy, filled] = steps.time("allocate 3 buffers", 0, || Ok([memory()?, memory()?, memory()?]))?;
     describe(&gpu, &path, &source)?;
 
@@ -114,14 +116,14 @@ fn open_file(path: &Path) -> Result<(File, usize)> {
 }
 
 /// Fails if three buffers of `len` bytes cannot fit, which the drivers might report after a long time only.
-fn check_room(gpu: &Vkgdr, path: &Path, len: usize) -> Result<()> {
-    let info = gpu.memory_info(MemoryKind::Mapped)?;
+fn check_room(gpu: &Vkgdr, kind: MemoryKind, path: &Path, len: usize) -> Result<()> {
+    let info = gpu.memory_info(kind)?;
     let needed = (len as u64).saturating_mul(3);
     if needed <= info.available {
         return Ok(());
     }
     let (path, needed, available) = (path.display(), Size(needed), Size(info.available));
-    Err(format!("{path}: needs {needed} of mapped memory (3 buffers), {available} are available").into())
+    Err(format!("{path}: needs {needed} of {kind} memory (3 buffers), {available} are available").into())
 }
 
 fn describe(gpu: &Vkgdr, path: &Path, memory: &Memory) -> Result<()> {

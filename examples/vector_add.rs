@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use cudarc::driver::{CudaContext, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
-use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{AllocateOptions, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 /// Elements of each vector.
 const N: u16 = 10_000;
@@ -31,8 +31,10 @@ fn run() -> Result<(), Box<dyn Error>> {
     let kernel = context.load_module(Ptx::from_src(include_str!("vector_add.ptx")))?.load_function("vector_add")?;
 
     let bytes = usize::from(N) * size_of::<f32>();
-    let a = Memory::allocate(&gpu, bytes, MemoryKind::Mapped)?;
-    let b = Memory::allocate(&gpu, bytes, MemoryKind::Mapped)?;
+    // Host memory where the GPU has no mapped memory, as without Vulkan.
+    let inputs = AllocateOptions::new(MemoryKind::Mapped).fallback([MemoryKind::Host]);
+    let a = Memory::allocate_with(&gpu, bytes, inputs)?;
+    let b = Memory::allocate_with(&gpu, bytes, inputs)?;
     // The CPU reads the sum, which is fastest in cached system memory.
     let mut sum = Memory::allocate(&gpu, bytes, MemoryKind::Host)?;
     let first: Vec<f32> = (0..N).map(f32::from).collect();

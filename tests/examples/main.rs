@@ -137,6 +137,24 @@ fn share_file_sends_its_own_program_without_an_argument() -> Result {
 }
 
 #[test]
+fn the_demo_runs_on_a_gpu_without_vulkan() -> Result {
+    if simcuda().is_none() {
+        eprintln!("skipped: profiles are of the simulated driver only");
+        return Ok(());
+    }
+    let simulator = PathBuf::from(std::env::var("VKGDR_SIM_DIR")?).join("vkgdr-sim");
+    for program in [example!("share_file"), example!("vector_add")] {
+        let mut command = Command::new(&simulator);
+        command.args(["--profile", "no-vulkan", "--"]).arg(&program).env_remove("VK_INSTANCE_LAYERS");
+        let report = assert_success(&command.output()?, &program);
+        let says = |text: &str| report.iter().any(|line| line.contains(text));
+        assert!(says("without Vulkan"), "{report:#?}");
+        assert!(says("as it should be") || says("sums are right"), "{report:#?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn share_file_sends_the_file_that_it_is_given() -> Result {
     let program = example!("share_file");
     let folder = Folder::create("given")?;

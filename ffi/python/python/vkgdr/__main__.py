@@ -114,7 +114,9 @@ def _row_of_kind(kind: str, facts: dict[str, Any]) -> tuple[str, list[str]]:
     sources = {"budget": "by Vulkan's live budget", "system": "by the system", "cuMemGetInfo": "by cuMemGetInfo"}
     source = sources.get(facts["source"])
     place = (
-        "not from Vulkan" if facts["memory_type"] is None else f"memory type {facts['memory_type']}, heap {facts['heap']}"
+        "not from Vulkan"
+        if facts["memory_type"] is None
+        else f"memory type {facts['memory_type']}, heap {facts['heap']}"
     )
     return kind, [
         f"{total}, no live budget" if source is None else f"{_size(facts['free'])} free of {total}, {source}",
