@@ -2,9 +2,9 @@
 //!
 //! A `CUcontext` that was destroyed must not reach the driver: the effect is undefined, and another context may have its
 //! address by then. What may be asked at any time is the context that is current (by null), a device's primary context, and
-//! the attributes of an address. So each context is remembered with addresses of memory that CUDA has in it only, its
-//! witnesses: the driver forgets them with the context. That this crate frees a witness is no evidence: it is removed
-//! beforehand.
+//! the attributes of an address. So a context that is no device's primary one is remembered with addresses of memory that CUDA
+//! has in it only, its witnesses: the driver forgets them with the context. That this crate frees a witness is no evidence: it
+//! is removed beforehand.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -123,10 +123,12 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// An address in memory that CUDA has in `context`, which is alive, and in no other. None where the driver does not know it, and
-    /// before CUDA 12, where the memory may be that of another context that had the same address.
+    /// An address in memory that CUDA has in `context`, which is alive, and in no other. None for a device's primary context,
+    /// which needs no witness; where the driver does not know the address; and before CUDA 12, where the memory may be that
+    /// of another context that had the same address.
     pub(crate) fn new(context: Context, address: CUdeviceptr) -> Option<Self> {
         context.id()?;
+        with(context, |known| known.primary.is_none()).filter(|needs_one| *needs_one)?;
         let then = cuda().and_then(|cuda| cuda.pointer_attributes(address)).ok()?;
         if then == PointerAttributes::default() {
             return None;

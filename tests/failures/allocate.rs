@@ -4,7 +4,7 @@
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use crate::Result;
-use crate::place::Place;
+use crate::place::{Place, is_of};
 use crate::sweep::Sweep;
 
 const LEN: usize = 4097;
@@ -74,8 +74,9 @@ fn a_failed_import_names_the_call_and_leaves_nothing() -> Result {
             // CUDA gets a duplicate of the descriptor.
             named.retain(|function| *function != "vkGetMemoryFdKHR");
             let what = format!("Memory::import_fd of {kind} memory, {}", place.name);
-            // An import that is refused is tried once more, without asking that it can be exported again.
-            let sweep = Sweep { what: &what, named: &named, survived: &["vkAllocateMemory"], ..Sweep::default() };
+            // An import that is refused is tried once more, without asking that it can be exported again, if it asked.
+            let survived: &[_] = if is_of("no-export-of-imports") { &[] } else { &["vkAllocateMemory"] };
+            let sweep = Sweep { what: &what, named: &named, survived, ..Sweep::default() };
             // SAFETY: exported from memory of this kind and length.
             let import = |fd| unsafe { Memory::import_fd(&unused(place)?, fd, LEN, kind) };
             sweep.run(|| Ok(exported.export_fd()?), import, |memory| Ok(memory.free()?))?;

@@ -124,6 +124,8 @@ fn running_out_of_descriptors_says_which_limit_to_look_at() -> Result {
         return Ok(());
     };
     let place = Place::primary(OpenFlags::empty())?;
+    // Finds out whether the driver wants dedicated allocations, for which a refusal would be taken otherwise.
+    Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped)?.free()?;
     let refused = |controls: &'static Controls, function: &str, code| {
         controls.fail(function, 1, code);
         let error = Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped).map_err(|error| error.to_string());

@@ -39,3 +39,8 @@ impl Place {
         check(&Self::primary(flags)?)
     }
 }
+
+/// Whether the GPU is that of a device profile.
+pub(crate) fn is_of(profile: &str) -> bool {
+    std::env::var("VKGDR_TEST_PROFILE").is_ok_and(|name| name == profile)
+}
