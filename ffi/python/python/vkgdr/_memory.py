@@ -27,8 +27,8 @@ class Memory(MemoryObject):
     It remembers the CUDA context of its allocation, so it may be used and dropped on any thread. Its release waits for
     that context's work; memory bound to a stream is released after that stream's work instead, without blocking.
 
-    Free it before its context is destroyed: what the CUDA driver does with a destroyed context is undefined. Where there is
-    evidence that the context is gone, only Vulkan's side is freed; otherwise it counts as alive. With
+    Free it before its context is destroyed: what the CUDA driver does with a destroyed context is undefined. Where
+    there is evidence that the context is gone, only Vulkan's side is freed; otherwise it counts as alive. With
     `Vkgdr.open_primary_context` that cannot happen, unless the primary context is reset.
 
     Parameters
