@@ -155,9 +155,9 @@ class Vkgdr:
         Returns
         -------
         MemoryInfo
-            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if Vulkan reports memory in use, and ``"heap size"``
-            if it does not. For memory that does not come from Vulkan it is ``"system"`` (host) or ``"cuMemGetInfo"``
-            (device).
+            ``free`` and ``total`` in bytes. ``source`` is ``"budget"`` if Vulkan reports memory in use, and
+            ``"heap size"`` if it does not. For memory that does not come from Vulkan it is ``"system"`` (host) or
+            ``"cuMemGetInfo"`` (device).
 
         Raises
         ------

@@ -128,8 +128,8 @@ class MemoryObject(_vkgdr.Base):
         return 0
 
     @property
-    def memory_type_index(self) -> int:
-        """The index of the Vulkan memory type."""
+    def memory_type_index(self) -> int | None:
+        """The index of the Vulkan memory type; None for memory that does not come from Vulkan."""
         return self._view.memory_type.index
 
     @property
@@ -138,8 +138,8 @@ class MemoryObject(_vkgdr.Base):
         return self._view.memory_type.flags
 
     @property
-    def heap_index(self) -> int:
-        """The index of the Vulkan memory heap."""
+    def heap_index(self) -> int | None:
+        """The index of the Vulkan memory heap; None for memory that does not come from Vulkan."""
         return self._view.memory_type.heap
 
     def get_info(self, name: str) -> object:
