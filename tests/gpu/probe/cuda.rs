@@ -109,6 +109,26 @@ impl Cuda {
         Ok(value)
     }
 
+    /// The current context's address and id.
+    #[expect(clippy::unused_self, reason = "as above")]
+    pub(crate) fn current_context(&self) -> Answer<(usize, u64)> {
+        let (mut context, mut id): (CUcontext, u64) = (ptr::null_mut(), 0);
+        call!("cuCtxGetCurrent", (*mut CUcontext), (&raw mut context))?;
+        call!("cuCtxGetId", (CUcontext, *mut u64), (ptr::null_mut(), &raw mut id))?;
+        Ok((context.addr(), id))
+    }
+
+    /// Makes no context current.
+    #[expect(clippy::unused_self, reason = "as above")]
+    pub(crate) fn leave_context(&self) -> Answer<()> {
+        call!("cuCtxSetCurrent", (CUcontext), (ptr::null_mut()))
+    }
+
+    /// Destroys the primary context and all that belongs to it.
+    pub(crate) fn reset(&self) -> Answer<()> {
+        call!("cuDevicePrimaryCtxReset_v2", (CUdevice), (self.device))
+    }
+
     #[expect(clippy::unused_self, reason = "as above")]
     pub(crate) fn synchronize(&self) -> Answer<()> {
         call!("cuCtxSynchronize", (), ())
@@ -130,6 +150,21 @@ pub(crate) fn pointer_attribute(attribute: c_int, pointer: CUdeviceptr) -> Answe
     let mut value = 0_u64;
     call!("cuPointerGetAttribute", (*mut c_void, c_int, CUdeviceptr), ((&raw mut value).cast(), attribute, pointer))?;
     Ok(value)
+}
+
+/// Memory type, device and buffer id of any address, asked for together, which the driver answers also for addresses that it
+/// does not know.
+pub(crate) fn pointer_attributes(pointer: CUdeviceptr) -> Answer<String> {
+    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, _DEVICE_ORDINAL and _BUFFER_ID.
+    let names: [c_uint; 3] = [2, 9, 7];
+    let (mut kind, mut device, mut buffer): (c_uint, c_int, u64) = (0, 0, 0);
+    let mut values: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut device).cast(), (&raw mut buffer).cast()];
+    call!(
+        "cuPointerGetAttributes",
+        (c_uint, *const c_uint, *mut *mut c_void, CUdeviceptr),
+        (3, names.as_ptr(), values.as_mut_ptr(), pointer)
+    )?;
+    Ok(format!("type {kind}, device {device}, buffer {buffer}"))
 }
 
 pub(crate) fn set_sync_memops(pointer: CUdeviceptr) -> Answer<()> {

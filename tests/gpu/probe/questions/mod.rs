@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod behind_kernel;
+mod contexts;
 mod device;
 mod import;
 mod limits;
@@ -71,7 +72,7 @@ fn kind_named(name: &str) -> MemoryKind {
     MemoryKind::ALL.into_iter().find(|kind| kind.to_string() == name).unwrap_or_default()
 }
 
-pub(crate) const ALL: [Question; 29] = [
+pub(crate) const ALL: [Question; 31] = [
     once("M1", "pointer attributes of imported memory", pointers::attributes),
     once("M2a", "cuIpcGetMemHandle on imported memory", pointers::ipc),
     once("M2b", "dma-buf of imported memory", pointers::dma_buf),
@@ -106,6 +107,8 @@ pub(crate) const ALL: [Question; 29] = [
     once("L2", "largest host allocation", limits::largest_host),
     once("L3", "mapped memory in all", limits::total_mapped),
     once("L4", "number of allocations", limits::count),
+    each("C1", "attributes of its memory show whether a context exists", KINDS, contexts::witnesses),
+    once("C2", "a primary context after a reset", contexts::reset),
 ];
 
 /// "yes", or "no" with the reason.
