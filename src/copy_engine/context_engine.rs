@@ -85,7 +85,7 @@ impl ContextEngine {
         cuda()?.outside_captures(|| {
             let pages = LockedPages::new(SLOTS * SLOT)?;
             let slots = [Slot::new()?, Slot::new()?];
-            let witness = Witness::new(context, pages.start().addr().get() as CUdeviceptr);
+            let witness = Witness::new(context.key(), pages.start().addr().get() as CUdeviceptr);
             Ok(Self { witness, slots, pages })
         })
     }

@@ -3,12 +3,11 @@
 
 use std::fmt;
 
-use ash::vk;
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
 use super::Vkgdr;
 use super::gpu::VulkanGpu;
-use super::memory_type::{MemoryType, Source};
+use super::memory_type::{MemoryType, MemoryTypeInfo, Source};
 use crate::addresses;
 use crate::driver::cuda::cuda;
 use crate::driver::system_memory;
@@ -51,31 +50,6 @@ impl fmt::Display for MemoryInfoSource {
             Self::System => "system",
             Self::Cuda => "cuMemGetInfo",
         })
-    }
-}
-
-/// One of a GPU's memory types, as Vulkan lists them, or the type of memory that does not come from Vulkan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MemoryTypeInfo {
-    /// Its place in Vulkan's list, from 0; [`OUTSIDE_VULKAN`](Self::OUTSIDE_VULKAN) for memory that does not come from
-    /// Vulkan.
-    pub index: u32,
-    /// The place of its heap in Vulkan's list of heaps, from 0; [`OUTSIDE_VULKAN`](Self::OUTSIDE_VULKAN) as for `index`.
-    pub heap: u32,
-    /// The size of that heap in bytes.
-    pub heap_size: u64,
-    /// The properties of its memory.
-    pub flags: vk::MemoryPropertyFlags,
-}
-
-impl MemoryTypeInfo {
-    /// The index of memory that does not come from Vulkan: host memory that CUDA does not import from Vulkan, and host and
-    /// device memory of a handle without Vulkan.
-    pub const OUTSIDE_VULKAN: u32 = u32::MAX;
-
-    pub(super) const fn outside_vulkan(heap_size: u64, flags: vk::MemoryPropertyFlags) -> Self {
-        Self { index: Self::OUTSIDE_VULKAN, heap: Self::OUTSIDE_VULKAN, heap_size, flags }
     }
 }
 

@@ -11,8 +11,7 @@ use ash::vk;
 use cudarc::driver::sys::CUdevice;
 
 use super::deferred_frees::DeferredFrees;
-use super::facts::MemoryTypeInfo;
-use super::memory_type::{self, MemoryType};
+use super::memory_type::{self, MemoryType, MemoryTypeInfo};
 use super::startup::{self, Found};
 use super::trials::Trials;
 use crate::copy_engine::CopyEngines;

@@ -3,7 +3,6 @@
 
 use ash::vk::{self, MemoryPropertyFlags as Property};
 
-use super::facts::MemoryTypeInfo;
 use crate::{MemoryKind, OpenFlags};
 
 /// Which driver allocates the memory, and how CUDA gets it.
@@ -15,6 +14,31 @@ pub(crate) enum Source {
     RegisteredPages,
     /// CUDA allocates device memory.
     Cuda,
+}
+
+/// One of a GPU's memory types, as Vulkan lists them, or the type of memory that does not come from Vulkan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryTypeInfo {
+    /// Its place in Vulkan's list, from 0; [`OUTSIDE_VULKAN`](Self::OUTSIDE_VULKAN) for memory that does not come from
+    /// Vulkan.
+    pub index: u32,
+    /// The place of its heap in Vulkan's list of heaps, from 0; [`OUTSIDE_VULKAN`](Self::OUTSIDE_VULKAN) as for `index`.
+    pub heap: u32,
+    /// The size of that heap in bytes.
+    pub heap_size: u64,
+    /// The properties of its memory.
+    pub flags: vk::MemoryPropertyFlags,
+}
+
+impl MemoryTypeInfo {
+    /// The index of memory that does not come from Vulkan: host memory that CUDA does not import from Vulkan, and host and
+    /// device memory of a handle without Vulkan.
+    pub const OUTSIDE_VULKAN: u32 = u32::MAX;
+
+    pub(super) const fn outside_vulkan(heap_size: u64, flags: vk::MemoryPropertyFlags) -> Self {
+        Self { index: Self::OUTSIDE_VULKAN, heap: Self::OUTSIDE_VULKAN, heap_size, flags }
+    }
 }
 
 /// A memory type as a handle uses it.

@@ -24,9 +24,10 @@ use crate::driver::{process, system_memory};
 use crate::lock::Lock;
 use crate::report::report;
 use crate::{Error, MemoryKind, OpenFlags, Result};
-pub use facts::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, device_count, driver_version, pointer_device};
+pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version, pointer_device};
 pub(crate) use gpu::Collect;
 use gpu::{Gpu, VulkanGpu};
+pub use memory_type::MemoryTypeInfo;
 pub(crate) use memory_type::{MemoryType, Source};
 
 /// A GPU whose memory can be allocated.

@@ -6,7 +6,7 @@ use std::ptr;
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::cuda::{Cuda, cuda};
-use super::known_contexts::{self, Liveness};
+use super::known_contexts::{self, ContextKey, Liveness};
 use super::{Handle, process};
 use crate::error::CudaCode;
 use crate::report::report;
@@ -35,7 +35,7 @@ impl Context {
         // SAFETY: null asks for the current context.
         let id = unsafe { cuda.context_id(ptr::null_mut()) }?;
         let context = Self { raw: Handle(raw), id };
-        known_contexts::add(context, || context.find_primary(cuda));
+        known_contexts::add(context.key(), || context.find_primary(cuda));
         Ok(context)
     }
 
@@ -54,8 +54,13 @@ impl Context {
         self.raw.0
     }
 
-    pub(super) const fn id(self) -> Option<u64> {
-        self.id
+    pub(crate) fn key(self) -> ContextKey {
+        ContextKey { address: self.raw().addr(), id: self.id }
+    }
+
+    /// Whether this is the device's primary context, which exists.
+    fn is_primary(self, cuda: &Cuda, device: CUdevice) -> Result<bool> {
+        Ok(cuda.primary_context_is_active(device)? && PrimaryContext::retain(device)?.context() == self)
     }
 
     /// Whether the context can be distinguished from a later one at its address: from CUDA 12 on.
@@ -88,7 +93,7 @@ impl Context {
     /// Whether this context, which is not current as far as ids tell, still exists.
     fn liveness(self, cuda: &Cuda) -> Result<Liveness> {
         if cuda.context_current()? != self.raw() {
-            return known_contexts::ask(self, cuda);
+            return known_contexts::ask(self.key(), cuda, |device| self.is_primary(cuda, device));
         }
         // A context with another id has the address, or this one was destroyed while it was current. Before CUDA 12, whether
         // the current context exists is all that can be known.
@@ -96,7 +101,7 @@ impl Context {
         if exists {
             return Ok(Liveness::Alive);
         }
-        known_contexts::remove(self);
+        known_contexts::remove(self.key());
         Ok(Liveness::Destroyed)
     }
 
@@ -124,7 +129,7 @@ impl Context {
     fn failed(self, error: Error, gone: &[i32]) -> Result<Entered> {
         let entered = Entered::failed(error, gone);
         if matches!(entered, Ok(Entered::Destroyed(_))) {
-            known_contexts::remove(self);
+            known_contexts::remove(self.key());
         }
         entered
     }
@@ -274,7 +279,7 @@ impl PrimaryContext {
         let mut retained = Self::reference(cuda, device)?;
         // SAFETY: the context was just retained.
         retained.context.id = unsafe { cuda.context_id(retained.context.raw()) }?;
-        known_contexts::add(retained.context, || Some(device));
+        known_contexts::add(retained.context.key(), || Some(device));
         Ok(retained)
     }
 

@@ -5,6 +5,7 @@
 //! today lists.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
+mod memory;
 mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
@@ -12,7 +13,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    self, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_MEMCPY3D, CUcontext, CUdevice,
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_MEMCPY3D, CUcontext, CUdevice,
     CUdeviceptr, CUevent, CUexternalMemory, CUstream, CUuuid,
 };
 
@@ -24,13 +25,6 @@ use crate::lock::Lock;
 use crate::{Error, Result};
 
 const LIBRARY: &str = "libcuda.so.1";
-// The driver writes these as integers, which may have values that today's enums lack.
-const POINTER_MEMORY_TYPE: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint;
-const POINTER_BUFFER_ID: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_uint;
-const POINTER_DEVICE_ORDINAL: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint;
-const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
-const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
-
 /// Declares [`Table`]: one field for each driver function, under the driver's own name.
 macro_rules! driver_functions {
     (
@@ -125,22 +119,7 @@ macro_rules! call {
     };
 }
 use call;
-
-/// What the driver says of an address. The default is one that it does not know.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PointerAttributes {
-    memory_type: c_uint,
-    device: CUdevice,
-    /// Unique in the process ("subsequent allocations do not reuse IDs", CUDA driver API); 0 where the driver gives none.
-    buffer_id: c_ulonglong,
-}
-
-impl PointerAttributes {
-    /// Whether only one allocation has these.
-    pub(crate) const fn is_unique(self) -> bool {
-        self.buffer_id != 0
-    }
-}
+pub(crate) use memory::PointerAttributes;
 
 /// The loaded CUDA driver.
 pub(crate) struct Cuda {
@@ -252,13 +231,6 @@ impl Cuda {
         Ok(size as u64)
     }
 
-    /// The bytes of device memory that are free, of the current context's device.
-    pub(crate) fn free_memory(&self) -> Result<u64> {
-        let (mut free, mut total) = (0, 0);
-        call!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
-        Ok(free as u64)
-    }
-
     pub(crate) fn primary_context_retain(&self, device: CUdevice) -> Result<CUcontext> {
         let mut context = ptr::null_mut();
         call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
@@ -281,40 +253,6 @@ impl Cuda {
         let mut device = 0;
         call!(self, cuCtxGetDevice(&raw mut device))?;
         Ok(device)
-    }
-
-    /// The device of a device address; none for addresses that the driver does not know, and the host's.
-    pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
-        let found = self.ask_pointer(address, Self::POINTER_PLACE)?;
-        Ok(if found.memory_type == MEMORY_TYPE_DEVICE { Some(found.device) } else { None })
-    }
-
-    /// Whether a host address is in pages that the driver has locked, so that the copy engine can access them.
-    pub(crate) fn is_page_locked(&self, address: *const u8) -> Result<bool> {
-        let found = self.ask_pointer(address.addr() as CUdeviceptr, Self::POINTER_PLACE)?;
-        Ok(found.memory_type == MEMORY_TYPE_HOST)
-    }
-
-    /// The attributes of any address, also of one that the driver does not know.
-    pub(crate) fn pointer_attributes(&self, address: CUdeviceptr) -> Result<PointerAttributes> {
-        self.ask_pointer(address, 3)
-    }
-
-    /// The number of attributes that tell where memory is.
-    const POINTER_PLACE: c_uint = 2;
-
-    /// The first `count` of the attributes of an address.
-    fn ask_pointer(&self, address: CUdeviceptr, count: c_uint) -> Result<PointerAttributes> {
-        let mut found = PointerAttributes::default();
-        let attributes = [POINTER_MEMORY_TYPE, POINTER_DEVICE_ORDINAL, POINTER_BUFFER_ID];
-        let PointerAttributes { memory_type, device, buffer_id } = &mut found;
-        let mut values = [
-            ptr::from_mut(memory_type).cast::<c_void>(),
-            ptr::from_mut(device).cast(),
-            ptr::from_mut(buffer_id).cast(),
-        ];
-        call!(self, cuPointerGetAttributes(count, attributes.as_ptr(), values.as_mut_ptr(), address))?;
-        Ok(if found.memory_type == 0 { PointerAttributes::default() } else { found })
     }
 
     /// The context's id, which is unique in the process; none before CUDA 12.
@@ -356,88 +294,6 @@ impl Cuda {
     pub(crate) fn context_synchronize(&self) -> Result<()> {
         crate::lock::before_wait();
         call!(self, cuCtxSynchronize())
-    }
-
-    /// Imports exported Vulkan memory. On success the driver owns `fd`, and keeps it open until the import is destroyed or
-    /// for a shorter time.
-    ///
-    /// # Safety
-    ///
-    /// `fd` must be an opaque file descriptor of a memory object of exactly `size` bytes, and `dedicated` say whether that is
-    /// a dedicated allocation.
-    pub(crate) unsafe fn external_memory_import(
-        &self,
-        fd: c_int,
-        size: u64,
-        dedicated: bool,
-    ) -> Result<CUexternalMemory> {
-        let desc = CUDA_EXTERNAL_MEMORY_HANDLE_DESC {
-            type_: sys::CUexternalMemoryHandleType::CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-            handle: sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st__bindgen_ty_1 { fd },
-            size,
-            flags: if dedicated { sys::CUDA_EXTERNAL_MEMORY_DEDICATED } else { 0 },
-            reserved: [0; 16],
-        };
-        let mut memory = ptr::null_mut();
-        call!(self, cuImportExternalMemory(&raw mut memory, &raw const desc))?;
-        Ok(memory)
-    }
-
-    /// # Safety
-    ///
-    /// `memory` must be a live imported memory of at least `size` bytes.
-    pub(crate) unsafe fn external_memory_map(&self, memory: CUexternalMemory, size: u64) -> Result<CUdeviceptr> {
-        let desc = CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: 0, size, flags: 0, reserved: [0; 16] };
-        let mut pointer = 0;
-        call!(self, cuExternalMemoryGetMappedBuffer(&raw mut pointer, memory, &raw const desc))?;
-        Ok(pointer)
-    }
-
-    /// # Safety
-    ///
-    /// `memory` must be a live imported memory that is not used afterwards.
-    pub(crate) unsafe fn external_memory_destroy(&self, memory: CUexternalMemory) -> Result<()> {
-        call!(self, cuDestroyExternalMemory(memory))
-    }
-
-    /// Page-locks memory of this process for all contexts, until it is unregistered or the current context is destroyed.
-    /// With `mapped`, kernels can access it as well, see [`Self::host_device_pointer`].
-    ///
-    /// # Safety
-    ///
-    /// `len` bytes at `pages` must be mapped until then.
-    pub(crate) unsafe fn host_register(&self, pages: *mut u8, len: usize, mapped: bool) -> Result<()> {
-        let mapped = if mapped { sys::CU_MEMHOSTREGISTER_DEVICEMAP } else { 0 };
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | mapped;
-        call!(self, cuMemHostRegister_v2(pages.cast::<c_void>(), len, flags))
-    }
-
-    /// The device address of registered memory.
-    pub(crate) fn host_device_pointer(&self, pages: *mut u8) -> Result<CUdeviceptr> {
-        let mut pointer = 0;
-        call!(self, cuMemHostGetDevicePointer_v2(&raw mut pointer, pages.cast::<c_void>(), 0))?;
-        Ok(pointer)
-    }
-
-    /// # Safety
-    ///
-    /// `pages` must have been registered in the current context, and no copy use them.
-    pub(crate) unsafe fn host_unregister(&self, pages: *mut u8) -> Result<()> {
-        call!(self, cuMemHostUnregister(pages.cast::<c_void>()))
-    }
-
-    /// `size` bytes of device memory, in the current context.
-    pub(crate) fn memory_allocate(&self, size: usize) -> Result<CUdeviceptr> {
-        let mut pointer = 0;
-        call!(self, cuMemAlloc_v2(&raw mut pointer, size))?;
-        Ok(pointer)
-    }
-
-    /// # Safety
-    ///
-    /// `pointer` must come from [`Self::external_memory_map`] or [`Self::memory_allocate`] and not be used afterwards.
-    pub(crate) unsafe fn memory_free(&self, pointer: CUdeviceptr) -> Result<()> {
-        call!(self, cuMemFree_v2(pointer))
     }
 }
 

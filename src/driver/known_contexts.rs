@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
-use super::context::{Context, PrimaryContext};
 use super::cuda::{Cuda, PointerAttributes, cuda};
 use super::process;
 use crate::Result;
@@ -30,6 +29,14 @@ struct Known {
     witnesses: BTreeMap<CUdeviceptr, PointerAttributes>,
 }
 
+/// What identifies a context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ContextKey {
+    pub(super) address: usize,
+    /// Unique in the process; none before CUDA 12.
+    pub(super) id: Option<u64>,
+}
+
 /// What is known of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Liveness {
@@ -40,42 +47,43 @@ pub(super) enum Liveness {
 }
 
 /// Records a context, which is alive. `primary` finds out whether it is a device's primary context.
-pub(super) fn add(context: Context, primary: impl FnOnce() -> Option<CUdevice>) {
+pub(super) fn add(context: ContextKey, primary: impl FnOnce() -> Option<CUdevice>) {
     if with(context, |_| ()).is_some() {
         return;
     }
     // Without the lock: this asks the driver.
     let primary = primary();
     let mut known = KNOWN.lock();
-    let at = known.entry(context.raw().addr());
-    let new = || Known { id: context.id(), primary, witnesses: BTreeMap::new() };
+    let at = known.entry(context.address);
+    let new = || Known { id: context.id, primary, witnesses: BTreeMap::new() };
     let found = at.or_insert_with(new);
-    if found.id != context.id() {
+    if found.id != context.id {
         // The context before was destroyed, and this one has its address.
         *found = new();
     }
 }
 
 /// Records that a context was destroyed.
-pub(super) fn remove(context: Context) {
+pub(super) fn remove(context: ContextKey) {
     let mut known = KNOWN.lock();
-    if known.get(&context.raw().addr()).is_some_and(|known| known.id == context.id()) {
-        known.remove(&context.raw().addr());
+    if known.get(&context.address).is_some_and(|known| known.id == context.id) {
+        known.remove(&context.address);
     }
 }
 
 /// The record of a context; none once it is known to be gone.
-fn with<T>(context: Context, change: impl FnOnce(&mut Known) -> T) -> Option<T> {
-    KNOWN.lock().get_mut(&context.raw().addr()).filter(|known| known.id == context.id()).map(change)
+fn with<T>(context: ContextKey, change: impl FnOnce(&mut Known) -> T) -> Option<T> {
+    KNOWN.lock().get_mut(&context.address).filter(|known| known.id == context.id).map(change)
 }
 
-/// Whether the context, which is not current, still exists.
+/// Whether the context, which is not current, still exists. `is_primary` finds out whether it is a device's primary context
+/// now.
 ///
 /// # Errors
 ///
 /// The driver's errors for questions about a primary context, and `CUDA_ERROR_DEINITIALIZED` when CUDA has shut down with the
 /// process.
-pub(super) fn ask(context: Context, cuda: &Cuda) -> Result<Liveness> {
+pub(super) fn ask(context: ContextKey, cuda: &Cuda, is_primary: impl Fn(CUdevice) -> Result<bool>) -> Result<Liveness> {
     /// Other threads may be freeing the memory that is asked about.
     const WITNESSES: usize = 4;
     for _ in 0..WITNESSES {
@@ -96,9 +104,9 @@ pub(super) fn ask(context: Context, cuda: &Cuda) -> Result<Liveness> {
                     Liveness::Destroyed
                 }
                 Err(error) if error.cuda_code() == Some(CudaCode::DEINITIALIZED) => return Err(error),
-                _ => ask_primary(context, primary)?,
+                _ => ask_primary(primary, &is_primary)?,
             },
-            None => ask_primary(context, primary)?,
+            None => ask_primary(primary, &is_primary)?,
         };
         if liveness == Liveness::Destroyed {
             remove(context);
@@ -108,17 +116,16 @@ pub(super) fn ask(context: Context, cuda: &Cuda) -> Result<Liveness> {
     Ok(Liveness::Unknown)
 }
 
-/// Whether the device's primary context is still this one.
-fn ask_primary(context: Context, primary: Option<CUdevice>) -> Result<Liveness> {
+/// Whether the context is the device's primary one still.
+fn ask_primary(primary: Option<CUdevice>, is_primary: impl Fn(CUdevice) -> Result<bool>) -> Result<Liveness> {
     let Some(device) = primary else { return Ok(Liveness::Unknown) };
-    let is_same = cuda()?.primary_context_is_active(device)? && PrimaryContext::retain(device)?.context() == context;
-    Ok(if is_same { Liveness::Alive } else { Liveness::Destroyed })
+    Ok(if is_primary(device)? { Liveness::Alive } else { Liveness::Destroyed })
 }
 
 /// Memory of this crate by which the driver shows that a context exists. Dropped before the memory is freed.
 #[derive(Debug)]
 pub(crate) struct Witness {
-    context: Context,
+    context: ContextKey,
     address: CUdeviceptr,
 }
 
@@ -126,8 +133,8 @@ impl Witness {
     /// An address in memory that CUDA has in `context`, which is alive, and in no other. None for a device's primary context,
     /// which needs no witness; where the driver does not know the address; and before CUDA 12, where the memory may be that
     /// of another context that had the same address.
-    pub(crate) fn new(context: Context, address: CUdeviceptr) -> Option<Self> {
-        context.id()?;
+    pub(crate) fn new(context: ContextKey, address: CUdeviceptr) -> Option<Self> {
+        context.id?;
         with(context, |known| known.primary.is_none()).filter(|needs_one| *needs_one)?;
         let then = cuda().and_then(|cuda| cuda.pointer_attributes(address)).ok()?;
         if then == PointerAttributes::default() {

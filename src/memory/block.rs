@@ -79,7 +79,7 @@ impl Block {
     fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
         let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
         let engines = allocation.owner().gpu().copy_engines();
-        let witness = Witness::new(context, allocation.device_ptr());
+        let witness = Witness::new(context.key(), allocation.device_ptr());
         Self { allocation: ManuallyDrop::new(allocation), released: false, context, witness, engines, pool, pool_id }
     }
 
