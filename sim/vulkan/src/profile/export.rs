@@ -28,7 +28,10 @@ pub(super) unsafe extern "system" fn get_memory_fd(
     if result == vk::Result::SUCCESS {
         // SAFETY: success means that it was written.
         let fd = unsafe { *fd };
-        if let Err(error) = label.write(fd) {
+        // Without a free descriptor lavapipe succeeds with -1.
+        if fd >= 0
+            && let Err(error) = label.write(fd)
+        {
             // Without it the simulated CUDA driver would not follow the profile, and a test prove nothing.
             eprintln!("vklayer: {FUNCTION}: the label of the memory: {error}");
             std::process::abort();
