@@ -43,8 +43,8 @@ fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result
     Place::each(OpenFlags::empty(), |place| {
         for len in [LEN, 2 * BLOCK] {
             let what = format!("Pool::allocate of {len} bytes, {}", place.name);
-            // Out of memory is survived by a smaller block.
-            let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory"]]);
+            // Out of memory is survived by a smaller block. Buffers are made for dedicated allocations.
+            let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "vkCreateBuffer"]]);
             let settle = || {
                 place.gpu.collect();
             };
@@ -198,7 +198,7 @@ fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> 
         stream.synchronize();
         place.gpu.collect();
     };
-    let stages = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "cuCtxSynchronize"]]);
+    let stages = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
     let events = ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy", "cuStreamWaitEvent"];
     // Without free chunks, and with chunks that were bound to the stream.
     for earlier in [0, 3] {
@@ -236,7 +236,7 @@ fn an_allocation_on_cudarcs_stream_names_the_call_that_failed_and_leaves_nothing
     let settle = || {
         place.gpu.collect();
     };
-    let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "cuCtxSynchronize"]]);
+    let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
     let sweep = Sweep {
         what: "Pool::allocate_on",
         named: &STAGES,
