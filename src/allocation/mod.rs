@@ -141,8 +141,12 @@ impl Allocation {
                     let request = Request { gpu, memory_type: &memory_type, size, dedicated };
                     Stages::share(counted, request, kind, exported)
                 };
-                let shared = match share(gpu.is_dedicated(memory_type.info.index)) {
-                    Err(error) if is_refusal(&error) => try_dedicated(gpu, &memory_type, error, || share(true)),
+                // Asked once: another thread may find it out meanwhile.
+                let dedicated = gpu.is_dedicated(memory_type.info.index);
+                let shared = match share(dedicated) {
+                    Err(error) if !dedicated && is_refusal(&error) => {
+                        try_dedicated(gpu, &memory_type, error, || share(true))
+                    }
                     result => result,
                 };
                 shared.map_err(|error| with_sizes(error, kind, len, memory_type))?
@@ -284,7 +288,7 @@ fn try_dedicated(
     share: impl FnOnce() -> Result<Stages>,
 ) -> Result<Stages> {
     let index = memory_type.info.index;
-    if gpu.is_dedicated(index) || !(refusal.asks_for_dedicated() || gpu.device().sharing().dedicated_only) {
+    if !(refusal.asks_for_dedicated() || gpu.device().sharing().dedicated_only) {
         return Err(refusal);
     }
     match share() {
