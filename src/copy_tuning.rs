@@ -6,7 +6,6 @@ use std::time::Instant;
 use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
-use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::block::Block;
 use crate::report::report;
@@ -66,7 +65,7 @@ impl Vkgdr {
     /// ```
     pub fn prepare_copies(&self) -> Result<()> {
         process::check()?;
-        self.gpu().copy_engines().prepare(copy_context(self)?)
+        self.gpu().copy_engines().prepare(self.allocation_context()?)
     }
 
     /// The lengths from which the copy engine, not the CPU, copies this GPU's memory, once
@@ -136,13 +135,8 @@ impl Vkgdr {
     }
 }
 
-/// The context in which this handle's memory is allocated now.
-fn copy_context(gpu: &Vkgdr) -> Result<Context> {
-    gpu.primary_context().map_or_else(|| gpu.current_context(), Ok)
-}
-
 fn measure(gpu: &Vkgdr) -> Result<CopyThresholds> {
-    let context = copy_context(gpu)?;
+    let context = gpu.allocation_context()?;
     let block = Block::pooled(gpu, LONGEST, MemoryKind::Mapped, context, None)?;
     let (view, engines) = (View::whole(block.allocation()), gpu.gpu().copy_engines());
     let mut bytes = vec![0_u8; LONGEST];

@@ -166,7 +166,7 @@ impl CopyEngines {
         result.map_err(failed)
     }
 
-    /// Makes the engine of a context, if there is none. Nothing where engines are not kept, see [`engine`](Self::engine).
+    /// Makes the context's engine unless it exists. Does nothing where engines are not kept, see [`engine`](Self::engine).
     pub(crate) fn prepare(&self, context: Context) -> Result<()> {
         process::check()?;
         if !context.has_unique_id() || self.is_prepared(context) {

@@ -36,7 +36,7 @@ pub(crate) struct Gpu {
     pools: Lock<Vec<Weak<dyn Collect>>>,
 }
 
-/// What Vulkan has for a GPU: its device and memory types.
+/// A GPU's Vulkan device and its memory types.
 pub(crate) struct VulkanGpu {
     device: Device,
     memory: vk::PhysicalDeviceMemoryProperties,
@@ -109,7 +109,7 @@ impl VulkanGpu {
 }
 
 impl Gpu {
-    /// The GPU with this UUID, and its Vulkan device or the error that says why there is none.
+    /// The GPU with this UUID, and its Vulkan device, or the error of finding that.
     ///
     /// The first call for a GPU creates its Vulkan device. A call that finds no Vulkan device does not keep later ones from
     /// trying again. A failure that may pass, such as a shortage of memory, is this call's error.

@@ -53,7 +53,7 @@ pub struct Vkgdr {
 struct HandleState {
     gpu: &'static Gpu,
     device: CUdevice,
-    /// The Vulkan device, or the error that says why there is none.
+    /// The Vulkan device, or the error of finding it.
     vulkan: Result<&'static VulkanGpu>,
     types: [Option<MemoryType>; MemoryKind::ALL.len()],
     /// The type of host memory that is registered pages.
@@ -217,6 +217,11 @@ impl Vkgdr {
     /// The type of host memory that is registered pages.
     pub(crate) fn registered_memory_type(&self) -> MemoryType {
         self.handle.registered
+    }
+
+    /// The context in which memory is allocated now: the primary one if this handle retains it, else the current one.
+    pub(crate) fn allocation_context(&self) -> Result<Context> {
+        self.primary_context().map_or_else(|| self.current_context(), Ok)
     }
 
     /// The primary context, if this handle retains it.

@@ -297,7 +297,7 @@ impl Error {
 
     /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
     /// without descriptors has no memory of any kind.
-    pub(crate) fn is_of_kind(&self) -> bool {
+    pub(crate) fn concerns_the_kind(&self) -> bool {
         match self {
             Self::Allocation { .. } | Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
             Self::Cuda { code, .. } if code.value() == CudaCode::OUT_OF_MEMORY => true,

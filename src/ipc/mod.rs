@@ -136,9 +136,7 @@ fn check_socket(socket: BorrowedFd<'_>) -> Result<(BorrowedFd<'_>, Framing)> {
 /// As for [`recv_from_any_user`].
 unsafe fn receive(socket: BorrowedFd<'_>, framing: Framing, owner: &Vkgdr) -> Result<Memory> {
     // First: without a context the memory that arrives would be lost.
-    if owner.primary_context().is_none() {
-        owner.current_context()?;
-    }
+    owner.allocation_context()?;
     let (bytes, fd) = receive_message(socket, framing)?;
     let message = Message::decode(&bytes)?;
     let memory_type = match message.backing {

@@ -97,14 +97,14 @@ impl Memory {
     /// such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         // A kind that has no memory type fails with any of the errors of starting Vulkan.
-        let is_of_kind = |kind, error: &Error| error.is_of_kind() || owner.memory_type(kind).is_err();
+        let concerns_the_kind = |kind, error: &Error| error.concerns_the_kind() || owner.memory_type(kind).is_err();
         let refusal = match Self::allocate(owner, len, options.kind()) {
-            Err(error) if is_of_kind(options.kind(), &error) => error,
+            Err(error) if concerns_the_kind(options.kind(), &error) => error,
             result => return result,
         };
         for kind in options.others() {
             match Self::allocate(owner, len, kind) {
-                Err(error) if is_of_kind(kind, &error) => {}
+                Err(error) if concerns_the_kind(kind, &error) => {}
                 result => return result,
             }
         }

@@ -64,10 +64,7 @@ impl PoolInner {
         process::check()?;
         let kind = options.kind();
         let (classes, block_len) = options.plan(owner.memory_type(kind)?.granularity)?;
-        let context = match owner.primary_context() {
-            Some(context) => context,
-            None => owner.current_context()?,
-        };
+        let context = owner.allocation_context()?;
         let shared = Shared {
             arena: Lock::new(Arena::new(classes)),
             pending: PendingFrees::new(context, classes),

@@ -41,8 +41,12 @@ fn assert_orphan(memory: Memory) {
     assert!(lines.len() == 1 && lines[0].contains("destroyed"), "{lines:?}");
 }
 
-/// Runs this test again, in a process in which the driver knows no address of imported memory.
-fn without_attributes(test: &str) -> Result {
+/// Runs this test again, in a process in which the driver knows no address of imported memory. Does nothing there.
+fn again_without_attributes(test: &str) -> Result {
+    if child::role().is_some() {
+        child::say("done");
+        return Ok(());
+    }
     let mut command = child::command(test, "without attributes")?;
     command.env("SIMCUDA_IMPORT_ATTRIBUTES", "none");
     child::run(command).map(drop)
@@ -114,11 +118,7 @@ fn a_new_context_at_the_same_address_shows_that_the_old_one_is_gone() -> Result 
     // Once seen, it is known where the new one is not current.
     no_context(|| assert_orphan(second));
     assert_eq!(Live::now(), before);
-    if child::role().is_some() {
-        child::say("done");
-        return Ok(());
-    }
-    without_attributes(TEST)
+    again_without_attributes(TEST)
 }
 
 #[test]
@@ -136,11 +136,7 @@ fn a_context_that_is_destroyed_while_it_is_current_is_known_to_be_gone() -> Resu
     assert_eq!(current(), address, "it stays on the stacks of other threads");
     assert_orphan(memory);
     assert_eq!(Live::now(), before);
-    if child::role().is_some() {
-        child::say("done");
-        return Ok(());
-    }
-    without_attributes(TEST)
+    again_without_attributes(TEST)
 }
 
 #[test]
@@ -160,11 +156,7 @@ fn the_end_of_a_primary_context_is_known_by_the_device() -> Result {
         assert_eq!(Live::now(), before);
         drop((again, context));
     }
-    if child::role().is_some() {
-        child::say("done");
-        return Ok(());
-    }
-    without_attributes(TEST)
+    again_without_attributes(TEST)
 }
 
 #[test]
@@ -186,11 +178,7 @@ fn a_primary_context_that_lives_is_entered_without_attributes() -> Result {
     of_current.free()?;
     of_handle.free()?;
     assert_eq!((Live::now(), logs::captured().len()), (before, 0));
-    if child::role().is_some() {
-        child::say("done");
-        return Ok(());
-    }
-    without_attributes(TEST)
+    again_without_attributes(TEST)
 }
 
 #[test]
@@ -206,11 +194,7 @@ fn a_context_of_which_nothing_is_known_counts_as_alive() -> Result {
     logs::capture();
     thread::scope(|scope| scope.spawn(|| memory.free()).join()).map_err(|_| "the thread panicked")??;
     assert_eq!((Live::now(), logs::captured().len()), (before, 0));
-    if child::role().is_some() {
-        child::say("done");
-        return Ok(());
-    }
-    without_attributes(TEST)
+    again_without_attributes(TEST)
 }
 
 /// Undefined on a GPU: the best that can be done with a driver that tells, as CUDA's does sometimes.

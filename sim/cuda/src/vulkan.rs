@@ -1,6 +1,6 @@
 #![expect(unsafe_code, reason = "calls Vulkan")]
 //! The Vulkan device underneath the simulated GPU: the first CPU-type device, normally lavapipe. Under a profile
-//! without Vulkan there is none, and nothing loads Vulkan.
+//! without Vulkan no device lies underneath, and Vulkan is not loaded.
 //!
 //! The instance's application name is `simcuda`, by which the test layers recognise and ignore it. Instance and device
 //! live until the process ends.
