@@ -62,6 +62,7 @@ driver_functions! {
         cuDeviceGetCount(*mut c_int);
         cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
         cuDeviceGetName(*mut c_char, c_int, CUdevice);
+        cuDeviceGetAttribute(*mut c_int, c_int, CUdevice);
         cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
         cuDevicePrimaryCtxGetState(CUdevice, *mut c_uint, *mut c_int);
         cuDeviceTotalMem_v2(*mut usize, CUdevice);
@@ -208,6 +209,13 @@ impl Cuda {
         let mut name = [0 as c_char; 256];
         call!(self, cuDeviceGetName(name.as_mut_ptr(), 256, device))?;
         Ok(text(&name))
+    }
+
+    /// An attribute of a device by its number, which may be one of a newer driver than cudarc knows.
+    pub(crate) fn device_attribute(&self, device: CUdevice, number: i32) -> Result<i32> {
+        let mut value = 0;
+        call!(self, cuDeviceGetAttribute(&raw mut value, number, device))?;
+        Ok(value)
     }
 
     /// Domain, bus, device and function in hexadecimal digits, such as `0000:41:00.0`.
