@@ -7,9 +7,10 @@
 //! | `text` | sizes, times and rates as people read them |
 //! | `info` | `vkgdr info`: the facts of each GPU |
 //! | `doctor` | `vkgdr doctor`: what stands between a program and mapped memory |
+//! | `bench` | `vkgdr bench`: copies, round trips with a kernel, allocation |
 //! | `sim`, `completions` | `vkgdr sim`, `vkgdr completions` |
-#![forbid(unsafe_code)]
 
+mod bench;
 mod completions;
 mod doctor;
 mod info;
@@ -94,6 +95,7 @@ fn carry_out(options: Options, screen: &mut Screen) -> Result<u8> {
     match options.command.unwrap_or(Command::Info) {
         Command::Info => info::run(screen, &system, json),
         Command::Doctor => doctor::run(screen, &system, json),
+        Command::Bench { bench } => bench::run(screen, &bench, json),
         Command::Sim { arguments } => sim::run(&arguments),
         Command::Completions { shell } => {
             screen.print(&completions::completions(shell)?)?;

@@ -10,7 +10,7 @@ use crate::machine::{Machine, Printed, need_simulator};
 #[test]
 fn help_and_version_need_no_driver_and_fit_the_terminal() -> Result {
     let machine = Machine::bare("help")?.with_variable("COLUMNS", "60");
-    for command in [&[][..], &["info"], &["doctor"], &["completions"]] {
+    for command in [&[][..], &["info"], &["doctor"], &["completions"], &["bench", "bw"], &["bench", "alloc"]] {
         let printed = machine.run(&[command, &["--help"]].concat())?;
         assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{command:?}");
         assert!(printed.out.contains("Usage: vkgdr") && printed.out.contains("--json"), "{}", printed.out);

@@ -1,5 +1,6 @@
 //! The command `vkgdr` as users run it.
 
+mod bench;
 mod doctor;
 mod info;
 mod line;
