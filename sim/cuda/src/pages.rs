@@ -22,6 +22,11 @@ const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// All live pages, by their first address.
 static LIVE: Mutex<BTreeMap<usize, Weak<Pages>>> = Mutex::new(BTreeMap::new());
 
+/// The addresses and lengths of pages that were unmapped, oldest first. They are used again first, as a driver does, so that
+/// programs that keep a stale address meet other memory there.
+static FREED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+const REMEMBERED: usize = 64;
+
 /// Zeroed whole pages, unmapped on drop.
 pub(crate) struct Pages {
     pub(crate) start: usize,
@@ -39,17 +44,7 @@ impl Pages {
     /// At least `size` bytes at a multiple of `alignment`, itself a multiple of the size of a page.
     pub(crate) fn new(size: usize, alignment: usize) -> Option<Arc<Pages>> {
         let len = size.checked_next_multiple_of(PAGE)?;
-        let reserved = len.checked_add(alignment)?;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address that the system chooses.
-        let first = unsafe { libc::mmap(null_mut(), reserved, READ_WRITE, kind, -1, 0) };
-        if first == libc::MAP_FAILED {
-            return None;
-        }
-        let first = first.expose_provenance();
-        let start = first.next_multiple_of(alignment);
-        unmap(first, start - first);
-        unmap(start + len, first + reserved - (start + len));
+        let start = map_again(len, alignment).or_else(|| map_new(len, alignment))?;
         let pages = Arc::new(Pages { start, len, files: Mutex::default() });
         lock(&LIVE).insert(start, Arc::downgrade(&pages));
         Some(pages)
@@ -97,7 +92,44 @@ impl Drop for Pages {
         // First: the system may give the addresses to other pages at once.
         lock(&LIVE).remove(&self.start);
         unmap(self.start, self.len);
+        let mut freed = lock(&FREED);
+        freed.push((self.start, self.len));
+        let forgotten = freed.len().saturating_sub(REMEMBERED);
+        freed.drain(..forgotten);
     }
+}
+
+/// Maps pages at the address of the latest freed ones that fit exactly.
+fn map_again(len: usize, alignment: usize) -> Option<usize> {
+    let mut freed = lock(&FREED);
+    let index = freed.iter().rposition(|(start, free)| *free == len && start.is_multiple_of(alignment))?;
+    let (start, _) = freed.remove(index);
+    drop(freed);
+    let found = map(start, len, libc::MAP_FIXED_NOREPLACE)?;
+    if found != start {
+        // A kernel before 4.17, for which the address is a hint.
+        unmap(found, len);
+        return None;
+    }
+    Some(start)
+}
+
+/// Maps pages where the system has room.
+fn map_new(len: usize, alignment: usize) -> Option<usize> {
+    let reserved = len.checked_add(alignment)?;
+    let first = map(0, reserved, 0)?;
+    let start = first.next_multiple_of(alignment);
+    unmap(first, start - first);
+    unmap(start + len, first + reserved - (start + len));
+    Some(start)
+}
+
+fn map(address: usize, len: usize, flags: libc::c_int) -> Option<usize> {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
+    let at = with_exposed_provenance_mut(address);
+    // SAFETY: a new mapping, which replaces none.
+    let pages = unsafe { libc::mmap(at, len, READ_WRITE, kind, -1, 0) };
+    (pages != libc::MAP_FAILED).then(|| pages.expose_provenance())
 }
 
 fn unmap(address: usize, len: usize) {

@@ -62,13 +62,13 @@ impl Mapping {
     fn get(&self, offset: usize) -> u8 {
         assert!(offset < self.1);
         // SAFETY: within the mapping.
-        unsafe { self.0.add(offset).read_volatile() }
+        unsafe { self.0.wrapping_add(offset).read_volatile() }
     }
 
     fn set(&self, offset: usize, value: u8) {
         assert!(offset < self.1);
         // SAFETY: within the mapping.
-        unsafe { self.0.add(offset).write_volatile(value) }
+        unsafe { self.0.wrapping_add(offset).write_volatile(value) }
     }
 }
 
@@ -83,6 +83,12 @@ fn device_byte(address: u64) -> u8 {
     let mut byte = 0_u8;
     good(call!(cuMemcpyDtoH_v2(&raw mut byte => *mut u8, address => u64, 1 => usize)));
     byte
+}
+
+/// The value, which must be there.
+#[track_caller]
+fn must<T>(value: Option<T>, what: &str) -> T {
+    value.unwrap_or_else(|| panic!("there is not {what}"))
 }
 
 /// Runs `check` in a child under a profile of the driver alone.
@@ -113,16 +119,16 @@ fn check_bytes() {
     let memory = allocate(len);
     assert!(memory.is_multiple_of(PAGE as u64));
     fill(memory, 1, len);
-    let file = export(memory, len).expect("a descriptor");
-    let mapping = Mapping::new(&file, len).expect("a mapping");
+    let file = must(export(memory, len).ok(), "a descriptor");
+    let mapping = must(Mapping::new(&file, len), "a mapping");
     assert_eq!((mapping.get(0), mapping.get(len - 1)), (1, 1), "written before the export");
     fill(memory + 5, 2, 7);
     assert_eq!([4, 5, 11, 12].map(|at| mapping.get(at)), [1, 2, 2, 1]);
     mapping.set(len - 1, 3);
     assert_eq!(device_byte(memory + len as u64 - 1), 3);
     // A part from the start, and one with another start.
-    let part = export_with(memory, PAGE, 1, 1).expect("a descriptor");
-    assert_eq!(Mapping::new(&part, PAGE).expect("a mapping").get(5), 2);
+    let part = must(export_with(memory, PAGE, 1, 1).ok(), "a descriptor");
+    assert_eq!(must(Mapping::new(&part, PAGE), "a mapping").get(5), 2);
     assert_eq!(export(memory + PAGE as u64, PAGE).err(), Some(NOT_SUPPORTED));
     drop((file, part));
     free(memory);
@@ -142,9 +148,9 @@ fn check_ranges() {
     let page = |address: u64| address - address % PAGE as u64;
     assert_eq!(page(small[0]), page(small[1]), "small blocks share pages");
     fill(small[1], 7, 1000);
-    let file = export(page(small[0]), PAGE).expect("the page of a small block");
-    let mapping = Mapping::new(&file, PAGE).expect("a mapping");
-    let offset = usize::try_from(small[1] - page(small[1])).expect("an offset");
+    let file = must(export(page(small[0]), PAGE).ok(), "the page of a small block");
+    let mapping = must(Mapping::new(&file, PAGE), "a mapping");
+    let offset = must(usize::try_from(small[1] - page(small[1])).ok(), "an offset");
     assert_eq!([offset, offset + 999].map(|at| mapping.get(at)), [7, 7]);
     assert_eq!(export(memory + 4096, PAGE).err(), Some(INVALID_VALUE), "not whole pages");
     assert_eq!(export(memory, PAGE + 4096).err(), Some(INVALID_VALUE), "not whole pages");
@@ -174,7 +180,7 @@ fn only_whole_pages_of_device_memory_are_exported() -> Result {
 fn check_without_mmap() {
     assert_eq!((attribute(124), attribute(152)), (Ok(1), Ok(0)));
     let memory = allocate(PAGE);
-    let file = export(memory, PAGE).expect("a descriptor");
+    let file = must(export(memory, PAGE).ok(), "a descriptor");
     assert!(Mapping::new(&file, PAGE).is_none());
     fill(memory, 1, PAGE);
     assert_eq!(device_byte(memory), 1);
