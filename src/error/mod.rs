@@ -374,6 +374,11 @@ mod tests {
             "requested 2 GiB of mapped memory; the heap has 256 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY); \
              enable Resizable BAR in the firmware to map more"
         );
+        assert_eq!(
+            error(Some("vkAllocateMemory"), 4096).to_string(),
+            "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested 4 KiB of mapped memory; the heap has \
+             256 MiB; enable Resizable BAR in the firmware to map more, or, if too many files are open, raise ulimit -n"
+        );
         assert!(error(None, 2 << 30).is_exhaustion());
     }
 

@@ -254,14 +254,14 @@ impl ContextEntry {
     }
 }
 
-/// Releases Vulkan's side of memory whose context was destroyed, which freed CUDA's side.
+/// Releases all of an allocation but CUDA's side, which went with its context.
 #[cold]
 fn release_orphan(allocation: Allocation) {
     let (len, kind) = (allocation.len(), allocation.kind());
     allocation.release_without_cuda();
     report!(
         Warn,
-        "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; only Vulkan's side was freed"
+        "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
     );
 }
 
