@@ -40,7 +40,10 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
             Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
         }
         ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
-        ("cuImportExternalMemory", CudaCode::OPERATING_SYSTEM) => Some(OPEN_FILES),
+        ("cuImportExternalMemory" | "cuMemGetHandleForAddressRange", CudaCode::OPERATING_SYSTEM) => Some(OPEN_FILES),
+        ("cuMemGetHandleForAddressRange", CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
+            Some("the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only")
+        }
         ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
         _ => None,
     }

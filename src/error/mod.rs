@@ -3,6 +3,7 @@
 
 mod cuda_code;
 mod hint;
+mod no_mapping;
 mod refusal;
 mod text;
 
@@ -12,6 +13,7 @@ use ash::vk;
 
 use crate::MemoryKind;
 pub use cuda_code::CudaCode;
+pub use no_mapping::NoMapping;
 pub use refusal::Refusal;
 pub(crate) use text::Uuid;
 use text::{Count, Hint, Room, Shortage, VulkanToken};
@@ -170,6 +172,14 @@ pub enum Error {
     NoHostView {
         /// The kind of memory.
         kind: MemoryKind,
+    },
+    /// Memory that others allocated has no host view.
+    #[error("no host view of the memory at {address:#x}: {reason}")]
+    NoMapping {
+        /// The device address.
+        address: u64,
+        /// The reason, and what works instead.
+        reason: NoMapping,
     },
     /// Memory that no other process can share.
     #[error("{kind} memory that Vulkan did not allocate cannot be exported as a descriptor")]
