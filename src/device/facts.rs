@@ -136,7 +136,7 @@ impl Vkgdr {
     /// `CUDA_ERROR_INVALID_VALUE` for a number that the driver does not know, and
     /// [`Error::Forked`](crate::Error::Forked).
     pub fn attribute(&self, number: i32) -> Result<i32> {
-        cuda()?.device_attribute(self.device(), number)
+        cuda()?.device_attribute(number, self.device())
     }
 
     /// The number of allocations of this GPU, on all handles of the process, that were dropped and wait until the

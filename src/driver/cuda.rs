@@ -66,7 +66,6 @@ driver_functions! {
         cuDeviceGetAttribute(*mut c_int, c_int, CUdevice);
         cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
         cuDevicePrimaryCtxGetState(CUdevice, *mut c_uint, *mut c_int);
-        cuDeviceGetAttribute(*mut c_int, c_int, CUdevice);
         cuDeviceTotalMem_v2(*mut usize, CUdevice);
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
         cuDevicePrimaryCtxRelease_v2(CUdevice);
@@ -215,13 +214,6 @@ impl Cuda {
         let mut name = [0 as c_char; 256];
         call!(self, cuDeviceGetName(name.as_mut_ptr(), 256, device))?;
         Ok(text(&name))
-    }
-
-    /// An attribute of a device by its number, which may be one of a newer driver than cudarc knows.
-    pub(crate) fn device_attribute(&self, device: CUdevice, number: i32) -> Result<i32> {
-        let mut value = 0;
-        call!(self, cuDeviceGetAttribute(&raw mut value, number, device))?;
-        Ok(value)
     }
 
     /// Domain, bus, device and function in hexadecimal digits, such as `0000:41:00.0`.

@@ -174,9 +174,11 @@ fn dma_buf(gpu: &Vkgdr) -> Check {
     let (id, subject) = ("dma-buf", "dma-buf");
     let holds = |number| gpu.attribute(number).map(|value| value != 0);
     let (level, text) = match (holds(EXPORTS_DMA_BUF), holds(MAPS_DMA_BUF)) {
-        (_, Ok(true)) => (Level::Ok, "CUDA memory of other libraries can be mapped"),
+        _ if gpu.supports_existing().is_ok_and(|supported| supported) => {
+            (Level::Ok, "CUDA memory of other libraries can be mapped")
+        }
         (Ok(true), Ok(false)) => (Level::Note, "CUDA memory can be exported, and not mapped by the CPU"),
-        (Ok(true), Err(_)) => (Level::Note, "CUDA memory can be exported; to map it needs CUDA 13.3"),
+        (Ok(true), Ok(true) | Err(_)) => (Level::Note, "CUDA memory can be exported; to map it needs CUDA 13.3"),
         _ => (Level::Note, "CUDA memory of other libraries cannot be exported or mapped"),
     };
     Check { level, ..Check::ok(id, subject, text) }

@@ -65,6 +65,7 @@ fn facts_of_device(system: &System, number: i32) -> vkgdr::Result<Value> {
             "heap_size": found.heap_size,
             "flags": names(found.flags),
         })).collect::<Vec<_>>(),
+        "maps_existing": gpu.supports_existing().ok(),
         "copy_thresholds": { "read": thresholds.read, "write": thresholds.write },
     }))
 }

@@ -73,6 +73,7 @@ fn rows(device: &Value, routine: &str) -> Vec<Row> {
         ("mapped", kind(&kinds["mapped"])),
         ("host", kind(&kinds["host"])),
         ("device", kind(&kinds["device"])),
+        ("existing", existing(&device["maps_existing"])),
         ("types", types(&device["memory_types"])),
         ("copies", copies(&device["copy_thresholds"], routine)),
     ]
@@ -117,6 +118,16 @@ fn kind(facts: &Value) -> Vec<String> {
         None => "",
     };
     vec![amount, format!("{place}{coherence}"), flags(facts)]
+}
+
+/// Memory that other libraries allocated.
+fn existing(maps: &Value) -> Vec<String> {
+    let text = match maps.as_bool() {
+        Some(true) => "the CPU can map CUDA memory of other libraries",
+        Some(false) => "the CPU cannot map CUDA memory of other libraries",
+        None => "not known",
+    };
+    vec![text.to_owned()]
 }
 
 fn flags(facts: &Value) -> String {

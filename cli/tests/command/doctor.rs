@@ -301,6 +301,27 @@ fn memory_that_is_not_coherent_is_a_note() -> Result {
 }
 
 #[test]
+fn whether_memory_of_other_libraries_can_be_mapped_is_said() -> Result {
+    need_simulator!();
+    for (profile, status, part) in [
+        ("dma-buf", "ok", "can be mapped"),
+        ("dma-buf-no-mmap", "note", "can be exported, and not mapped"),
+        ("rebar", "note", "cannot be exported or mapped"),
+    ] {
+        let machine = Machine::simulated(profile, profile)?;
+        let report = Report::of(&machine)?;
+        report.exits(0, "usable");
+        report.says("dma-buf", status, &[part]);
+        let facts = machine.run(&["info", "--json"])?.json()?;
+        assert_eq!(facts["devices"][0]["maps_existing"], profile == "dma-buf", "{profile}");
+    }
+    // A driver that has the attribute, and is too old to map.
+    let machine = Machine::simulated("dma-buf-old", "dma-buf")?.with_variable("SIMCUDA_DRIVER_VERSION", "13000");
+    Report::of(&machine)?.says("dma-buf", "note", &["needs CUDA 13.3"]);
+    Ok(())
+}
+
+#[test]
 fn the_text_has_everything_within_the_terminal_and_no_colour_in_a_pipe() -> Result {
     need_simulator!();
     for columns in [40_usize, 80, 120] {
