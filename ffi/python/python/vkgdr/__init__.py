@@ -7,7 +7,7 @@ pointer address the same bytes.
 * ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
 * `vkgdr.compat` has the shapes of dpctl, RMM and pyopencl, also called `vkgdr.memory`, `vkgdr.Buffer` and `vkgdr.ops`.
-* ``python -m vkgdr`` prints the GPUs, and the reason if one cannot be opened.
+* The command ``vkgdr``, also ``python -m vkgdr``, prints the GPUs; ``vkgdr doctor`` what keeps one from being used.
 """
 
 from __future__ import annotations
