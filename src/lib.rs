@@ -12,6 +12,7 @@
 //! * [`Memory`] is memory that is freed when it is dropped. It dereferences to the [`Region`] that covers it, which
 //!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
 //! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
+//! * [`memory_of`] finds the memory that contains an address.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
@@ -48,7 +49,7 @@ pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_cou
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, Result};
 pub use flags::{MemoryKind, OpenFlags};
-pub use memory::{AllocateOptions, Memory, RawMemory, Region};
+pub use memory::{AllocateOptions, Memory, RawMemory, Region, memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};

@@ -6,6 +6,7 @@
 
 pub(crate) mod block;
 pub(crate) mod chunk;
+mod lookup;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
 mod options;
@@ -14,6 +15,7 @@ mod region;
 mod region_copy;
 pub(crate) mod shared_binding;
 
+pub use lookup::memory_of;
 pub use memory::Memory;
 pub use options::AllocateOptions;
 pub use raw::RawMemory;
