@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::block::Block;
-use super::chunk::{Chunk, ChunkRef};
+use super::chunk::{ChunkRef, FreeChunk};
 use super::region::Region;
 use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
@@ -90,7 +90,7 @@ impl Mapping {
     pub fn with_flags(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, flags: MappingFlags) -> Result<Self> {
         let pcie = flags.checked()?.contains(MappingFlags::FORCE_PCIE);
         let block = Block::dedicated(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
-        Ok(Self(Region::new(ChunkRef::new(Chunk::dedicated(block), len), len)))
+        Ok(Self(Region::new(ChunkRef::new(FreeChunk::dedicated(block), len), len)))
     }
 
     /// The whole pages around the range that are mapped: their first device address and their bytes. The first host address
