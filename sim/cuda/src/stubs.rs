@@ -55,16 +55,16 @@ stubs! {
     cuStreamGetCaptureInfo_v2_ptsz cuStreamGetCaptureInfo_v3 cuStreamGetCaptureInfo_v3_ptsz
     cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_ptsz cuStreamUpdateCaptureDependencies_v2
     cuStreamUpdateCaptureDependencies_v2_ptsz cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
-    // Memory pools, virtual memory, multicast, prefetching
-    cuDeviceSetMemPool cuMemAddressFree cuMemAddressReserve cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync
-    cuMemAllocFromPoolAsync_ptsz cuMemCreate cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
-    cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz cuMemExportToShareableHandle cuMemFreeAsync cuMemFreeAsync_ptsz
-    cuMemGetAccess cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemGetDefaultMemPool
-    cuMemGetLocationInfo cuMemGetMemPool cuMemImportFromShareableHandle cuMemMap cuMemPoolCreate cuMemPoolDestroy
-    cuMemPoolExportPointer cuMemPoolExportToShareableHandle cuMemPoolGetAccess cuMemPoolGetAttribute
-    cuMemPoolImportFromShareableHandle cuMemPoolImportPointer cuMemPoolSetAccess cuMemPoolSetAttribute cuMemPoolTrimTo
+    // Memory pools of other processes, virtual memory, multicast, prefetching
+    cuMemAddressFree cuMemAddressReserve
+    cuMemCreate cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
+    cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz cuMemExportToShareableHandle
+    cuMemGetAccess cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle
+    cuMemGetLocationInfo cuMemImportFromShareableHandle cuMemMap
+    cuMemPoolExportPointer cuMemPoolExportToShareableHandle
+    cuMemPoolImportFromShareableHandle cuMemPoolImportPointer
     cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz cuMemRangeGetAttribute cuMemRangeGetAttributes cuMemRelease
-    cuMemRetainAllocationHandle cuMemSetAccess cuMemSetMemPool cuMemUnmap
+    cuMemRetainAllocationHandle cuMemSetAccess cuMemUnmap
     // Arrays
     cuArray3DCreate cuArray3DCreate_v2 cuArray3DGetDescriptor cuArray3DGetDescriptor_v2 cuArrayCreate cuArrayCreate_v2
     cuArrayDestroy cuArrayGetDescriptor cuArrayGetDescriptor_v2 cuArrayGetMemoryRequirements cuArrayGetPlane

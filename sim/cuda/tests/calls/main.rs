@@ -3,6 +3,7 @@
 
 mod memory;
 mod missing;
+mod pools;
 mod profiler;
 mod streams;
 
