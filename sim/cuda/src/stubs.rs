@@ -116,8 +116,7 @@ stubs! {
     cuIpcOpenMemHandle_v2 cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
     cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport cuLogicalEndpointGetLimits
     cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve cuLogicalEndpointImport cuLogicalEndpointQuery
-    cuLogicalEndpointUnbind cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback
-    cuLogsUnregisterCallback cuMemAlloc cuMemAllocPitch cuMemFree cuMemGetAddressRange cuMemHostGetDevicePointer
+    cuLogicalEndpointUnbind cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuMemAlloc cuMemAllocPitch cuMemFree cuMemGetAddressRange cuMemHostGetDevicePointer
     cuMemcpy2D cuMemcpy2DAsync cuMemcpy2DUnaligned cuMemcpy3D cuMemcpy3DAsync cuMemcpy3DBatchAsync
     cuMemcpy3DBatchAsync_ptsz cuMemcpy3DBatchAsync_v2 cuMemcpy3DBatchAsync_v2_ptsz cuMemcpy3DWithAttributesAsync
     cuMemcpy3DWithAttributesAsync_ptsz cuMemcpyBatchAsync cuMemcpyBatchAsync_ptsz cuMemcpyBatchAsync_v2
@@ -131,11 +130,11 @@ stubs! {
     cuWaitExternalSemaphoresAsync cuWaitExternalSemaphoresAsync_ptsz
 }
 
-// Depends on hardware that many GPUs lack, or on another operating system.
+// Depends on hardware that many GPUs lack, or on another operating system; PyTorch asks for the driver's log when it starts.
 absent! {
     cuMulticastAddDevice cuMulticastBindAddr cuMulticastBindAddr_v2 cuMulticastBindMem cuMulticastBindMem_v2
     cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind cuMemGetHandleForAddressRange
     cuMemBatchDecompressAsync cuMemBatchDecompressAsync_ptsz cuDeviceGetLuid cuDeviceGetNvSciSyncAttributes
     cuDeviceGetFabricClusterUuid cuDeviceGetCliqueCount cuDeviceGetCliqueInfo cuFlushGPUDirectRDMAWrites
-    cuCtxResetPersistingL2Cache
+    cuCtxResetPersistingL2Cache cuLogsRegisterCallback cuLogsUnregisterCallback
 }
