@@ -1,5 +1,5 @@
 //! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its [`Region`]s and freed
-//! with the last of them.
+//! with the last of them. [`Mapping`] is a host view of memory that others allocated.
 //!
 //! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what the
 //! release waits for; [`region_copy`] holds the copies.
@@ -7,6 +7,7 @@
 pub(crate) mod block;
 pub(crate) mod chunk;
 mod lookup;
+mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
 mod options;
@@ -16,6 +17,7 @@ mod region_copy;
 pub(crate) mod shared_binding;
 
 pub use lookup::memory_of;
+pub use mapping::{DmaBuf, Mapping};
 pub use memory::Memory;
 pub use options::AllocateOptions;
 pub use raw::RawMemory;
