@@ -70,7 +70,8 @@ def tests(session: nox.Session) -> None:
     pycuda(session)
     session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
     session.run_install("python", "scripts/torch_stubs.py", silent=True)
-    run(session, "-m", "pytest", "ffi/python/tests", *session.posargs)
+    # At most 8 processes: each has a context of several hundred megabytes on a GPU.
+    run(session, "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "ffi/python/tests", *session.posargs)
 
 
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])

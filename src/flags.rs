@@ -32,6 +32,26 @@ impl OpenFlags {
     }
 }
 
+bitflags::bitflags! {
+    /// How the CPU maps memory that others allocated ([`Mapping`](crate::Mapping)).
+    ///
+    /// A bit that is not listed here is refused with [`Error::UnknownFlags`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct MappingFlags: u32 {
+        /// Through the PCIe BAR, write-combined, also on platforms where the CPU could cache the memory
+        /// (`CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE`).
+        const FORCE_PCIE = 1;
+    }
+}
+
+impl MappingFlags {
+    /// The flags, if every bit is known.
+    pub(crate) fn checked(self) -> Result<Self> {
+        let unknown = self.bits() & !Self::all().bits();
+        if unknown == 0 { Ok(self) } else { Err(Error::UnknownFlags { bits: unknown }) }
+    }
+}
+
 /// Where memory is located, and which side can access it.
 ///
 /// | kind | Vulkan memory type | CPU | GPU | for |

@@ -36,7 +36,7 @@ impl Vkgdr {
         process::check()?;
         let memory_type = self.tried_type(kind)?;
         match memory_type.source {
-            Source::Cuda => self.in_some_context(|| self.amount(&memory_type)),
+            Source::Cuda | Source::DmaBuf => self.in_some_context(|| self.amount(&memory_type)),
             Source::Vulkan | Source::RegisteredPages => self.amount(&memory_type),
         }
     }

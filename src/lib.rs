@@ -11,6 +11,7 @@
 //! * [`Vkgdr`] is the handle of one GPU.
 //! * [`Memory`] is memory that is freed when it is dropped. It dereferences to the [`Region`] that covers it, which
 //!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
+//! * [`Mapping`] is a host view of CUDA memory that others allocated, where driver and GPU allow it.
 //! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
@@ -46,9 +47,9 @@ pub use copy_engine::policy::{CopyPolicy, CopyThresholds};
 pub use copy_tuning::CopyStats;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::process::is_forked;
-pub use error::{CudaCode, Error, Result};
-pub use flags::{MemoryKind, OpenFlags};
-pub use memory::{AllocateOptions, Memory, RawMemory, Region};
+pub use error::{CudaCode, Error, NoMapping, Result};
+pub use flags::{MappingFlags, MemoryKind, OpenFlags};
+pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};

@@ -1,10 +1,12 @@
 //! One allocation, stage by stage: Vulkan memory with its host mapping, the exported file descriptor, the CUDA
-//! import and its device mapping. Without Vulkan: registered pages ([`registered`]), or CUDA's own memory.
+//! import and its device mapping. Without Vulkan: registered pages ([`registered`]), CUDA's own memory, or memory that
+//! exists already ([`existing`]).
 //!
 //! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
 //! Contexts, and work that still uses the memory, are the callers' responsibility.
 
 mod cuda;
+pub(crate) mod existing;
 mod registered;
 #[cfg(test)]
 mod shared_fd_tests;
@@ -20,10 +22,11 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::addresses::ListedAddresses;
 use crate::device::gpu::{CountedAllocation, VulkanGpu};
 use crate::device::{MemoryType, Source};
-use crate::driver::{Handle, descriptor, process};
+use crate::driver::{self, Handle, descriptor, process};
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
+use existing::ExistingRange;
 use registered::RegisteredPages;
 pub(crate) use vulkan::Exported;
 use vulkan::{DeviceMemory, Request};
@@ -39,7 +42,8 @@ pub(crate) const LINE: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// First: an address is not listed any more when the system gives it to other memory.
-    addresses: ListedAddresses,
+    /// None for memory that others allocated.
+    addresses: Option<ListedAddresses>,
     stages: Stages,
     /// Null without a host view.
     host_ptr: Handle<*mut u8>,
@@ -56,6 +60,7 @@ enum Stages {
     Imported { device_mapping: DeviceMapping, external: ExternalMemory, memory: DeviceMemory },
     Registered(RegisteredPages),
     Cuda { device_memory: DeviceMapping, _counted: CountedAllocation },
+    Existing(ExistingRange),
 }
 
 impl Allocation {
@@ -164,13 +169,37 @@ impl Allocation {
                 let size = usize::try_from(size).unwrap_or(usize::MAX);
                 Stages::Cuda { device_memory: DeviceMapping::allocate(size)?, _counted: counted }
             }
+            // Not allocated: see `of_existing`.
+            Source::DmaBuf => return Err(Error::NoHostView { kind }),
         };
         let (host_ptr, device_ptr) = stages.pointers();
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
         let host_ptr = Handle(host_ptr.map_or(std::ptr::null_mut(), NonNull::as_ptr));
         let is_registered = memory_type.source == Source::RegisteredPages;
         let addresses = ListedAddresses::new((device_ptr, owner.device()), (host_ptr.0, is_registered), len);
+        let addresses = Some(addresses);
         Ok(Self { addresses, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() })
+    }
+
+    /// A host view of memory that others allocated on the owner's device, in the current context.
+    pub(crate) fn of_existing(owner: &Vkgdr, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
+        let device = owner.device();
+        let range = ExistingRange::map(device, address, len, pcie)?;
+        let size = driver::cuda::cuda()?.device_total_memory(device)?;
+        let memory_type = MemoryType::of_dma_buf(size, existing::is_cached(device, pcie)?, owner.flags());
+        let stages = Stages::Existing(range);
+        let (host_ptr, device_ptr) = stages.pointers();
+        let host_ptr = Handle(host_ptr.map_or(std::ptr::null_mut(), NonNull::as_ptr));
+        let kind = MemoryKind::Mapped;
+        Ok(Self { addresses: None, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() })
+    }
+
+    /// The mapped range of memory that others allocated; none for an allocation of this crate.
+    pub(crate) const fn existing(&self) -> Option<&ExistingRange> {
+        match &self.stages {
+            Stages::Existing(range) => Some(range),
+            _ => None,
+        }
     }
 
     /// A new descriptor of the memory.
@@ -179,7 +208,7 @@ impl Allocation {
         match &self.stages {
             Stages::Imported { memory, .. } => memory.export(),
             Stages::Registered(pages) => pages.export(),
-            Stages::Cuda { .. } => Err(Error::NoExport { kind: self.kind }),
+            Stages::Cuda { .. } | Stages::Existing(_) => Err(Error::NoExport { kind: self.kind }),
         }
     }
 
@@ -187,7 +216,7 @@ impl Allocation {
     /// failing stage does not stop the next; the first error is returned.
     #[inline]
     pub(crate) fn release(&mut self) -> Result<()> {
-        self.addresses.remove();
+        self.addresses = None;
         match &mut self.stages {
             Stages::Imported { device_mapping, external, memory } => {
                 let mapping = device_mapping.release();
@@ -198,6 +227,8 @@ impl Allocation {
             }
             Stages::Registered(pages) => pages.release(),
             Stages::Cuda { device_memory, .. } => device_memory.release(),
+            // Unmapped with the last range of the pages.
+            Stages::Existing(_) => Ok(()),
         }
     }
 
@@ -210,6 +241,7 @@ impl Allocation {
             }
             Stages::Registered(pages) => pages.abandon(),
             Stages::Cuda { device_memory, .. } => device_memory.abandon(),
+            Stages::Existing(_) => {}
         }
     }
 
@@ -250,7 +282,7 @@ impl Allocation {
         match &self.stages {
             Stages::Imported { memory, .. } => memory.flush(self.atoms(offset, len)),
             // Coherent: only the caller's flags call it otherwise.
-            Stages::Registered(_) | Stages::Cuda { .. } => process::check(),
+            Stages::Registered(_) | Stages::Cuda { .. } | Stages::Existing(_) => process::check(),
         }
     }
 
@@ -259,7 +291,7 @@ impl Allocation {
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         match &self.stages {
             Stages::Imported { memory, .. } => memory.invalidate(self.atoms(offset, len)),
-            Stages::Registered(_) | Stages::Cuda { .. } => process::check(),
+            Stages::Registered(_) | Stages::Cuda { .. } | Stages::Existing(_) => process::check(),
         }
     }
 
@@ -333,6 +365,7 @@ impl Stages {
             Self::Imported { device_mapping, memory, .. } => (memory.host_ptr(), device_mapping.pointer()),
             Self::Registered(pages) => (Some(pages.host_ptr()), pages.device_ptr()),
             Self::Cuda { device_memory, .. } => (None, device_memory.pointer()),
+            Self::Existing(range) => (Some(range.host_ptr()), range.device_ptr()),
         }
     }
 }

@@ -98,7 +98,7 @@ impl Vkgdr {
                 None => (total, MemoryInfoSource::Heap),
             },
             Source::RegisteredPages => (system_memory::available(), MemoryInfoSource::System),
-            Source::Cuda => (cuda()?.free_memory()?, MemoryInfoSource::Cuda),
+            Source::Cuda | Source::DmaBuf => (cuda()?.free_memory()?, MemoryInfoSource::Cuda),
         };
         Ok(MemoryInfo { total, available, source })
     }

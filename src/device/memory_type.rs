@@ -14,6 +14,8 @@ pub(crate) enum Source {
     RegisteredPages,
     /// CUDA allocates device memory.
     Cuda,
+    /// CUDA allocated device memory for others, and exports it as a dma-buf, which is mapped.
+    DmaBuf,
 }
 
 /// One of a GPU's memory types, as Vulkan lists them, or the type of memory that does not come from Vulkan.
@@ -71,6 +73,22 @@ impl MemoryType {
             info: MemoryTypeInfo::outside_vulkan(size, properties),
             coherent,
             cached: true,
+            atom: if coherent { 1 } else { LINE },
+            granularity: LINE,
+        }
+    }
+
+    /// The type of mapped memory without Vulkan: of the device's `size` bytes of memory, which the CPU may cache. What both
+    /// sides see is coherent, as by gdrcopy.
+    pub(crate) fn of_dma_buf(size: u64, cached: bool, flags: OpenFlags) -> Self {
+        let coherent = !flags.contains(OpenFlags::FORCE_NON_COHERENT);
+        let properties = Property::DEVICE_LOCAL | Property::HOST_VISIBLE | Property::HOST_COHERENT;
+        let cache = if cached { Property::HOST_CACHED } else { Property::empty() };
+        Self {
+            source: Source::DmaBuf,
+            info: MemoryTypeInfo::outside_vulkan(size, properties | cache),
+            coherent,
+            cached,
             atom: if coherent { 1 } else { LINE },
             granularity: LINE,
         }

@@ -5,6 +5,7 @@
 //! today lists.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
+mod existing;
 mod memory;
 mod stream;
 
@@ -64,6 +65,7 @@ driver_functions! {
         cuDeviceGetName(*mut c_char, c_int, CUdevice);
         cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
         cuDevicePrimaryCtxGetState(CUdevice, *mut c_uint, *mut c_int);
+        cuDeviceGetAttribute(*mut c_int, c_int, CUdevice);
         cuDeviceTotalMem_v2(*mut usize, CUdevice);
         cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
         cuDevicePrimaryCtxRelease_v2(CUdevice);
@@ -105,6 +107,8 @@ driver_functions! {
     optional {
         // Since CUDA 12.0.
         cuCtxGetId(CUcontext, *mut c_ulonglong);
+        // Since CUDA 11.7.
+        cuMemGetHandleForAddressRange(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
         // Not needed where nothing is captured.
         cuThreadExchangeStreamCaptureMode(*mut c_uint);
     }
@@ -119,7 +123,9 @@ macro_rules! call {
     };
 }
 use call;
+pub(crate) use existing::{AllocationAt, DeviceAttribute, Placement};
 pub(crate) use memory::PointerAttributes;
+use memory::{MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST};
 
 /// The loaded CUDA driver.
 pub(crate) struct Cuda {

@@ -7,6 +7,7 @@ pub(crate) mod context;
 pub(crate) mod control_data;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
+pub(crate) mod dma_buf;
 pub(crate) mod event;
 pub(crate) mod fill_pattern;
 pub(crate) mod known_contexts;

@@ -40,7 +40,10 @@ pub(super) fn cuda(operation: &str, code: CudaCode) -> Option<&'static str> {
             Some("no CUDA device has this number; see nvidia-smi and CUDA_VISIBLE_DEVICES")
         }
         ("cuInit", CudaCode::NO_DEVICE) => Some("no NVIDIA GPU is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES"),
-        ("cuImportExternalMemory", CudaCode::OPERATING_SYSTEM) => Some(OPEN_FILES),
+        ("cuImportExternalMemory" | "cuMemGetHandleForAddressRange", CudaCode::OPERATING_SYSTEM) => Some(OPEN_FILES),
+        ("cuMemGetHandleForAddressRange", CudaCode::INVALID_VALUE | CudaCode::NOT_SUPPORTED) => {
+            Some("the driver exports memory of cuMemAlloc (cudaMalloc) and cuMemMap only")
+        }
         ("cuInit", _) => Some("the NVIDIA driver does not start; see nvidia-smi"),
         _ => None,
     }
@@ -73,14 +76,17 @@ pub(super) fn memory_type(kind: MemoryKind, wanted: &str) -> Option<&'static str
 pub(super) fn exhaustion(code: vk::Result, kind: MemoryKind, asked: u64, heap: u64, free: Option<u64>) -> &'static str {
     /// A BAR that was not resized exposes 256 MiB (NVIDIA's BAR1 default), of which the driver reserves a part.
     const UNRESIZED_BAR: u64 = 256 << 20;
+    let small_bar = kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR;
+    let files = free.is_none() && asked <= heap / 2;
     match code {
         vk::Result::ERROR_TOO_MANY_OBJECTS => "; the driver allows no more allocations: make fewer, larger ones",
         vk::Result::ERROR_OUT_OF_HOST_MEMORY => "",
-        _ if kind == MemoryKind::Mapped && heap <= UNRESIZED_BAR => {
-            "; enable Resizable BAR in the firmware to map more"
-        }
         // A driver that keeps memory in files (Mesa's lavapipe) returns this code also without a free descriptor.
-        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if free.is_none() && asked <= heap / 2 => {
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if small_bar && files => {
+            "; enable Resizable BAR in the firmware to map more, or, if too many files are open, raise ulimit -n"
+        }
+        _ if small_bar => "; enable Resizable BAR in the firmware to map more",
+        vk::Result::ERROR_OUT_OF_DEVICE_MEMORY if files => {
             "; other allocations use the heap, or too many files are open: see ulimit -n"
         }
         _ => "",

@@ -3,6 +3,7 @@
 
 mod cuda_code;
 mod hint;
+mod no_mapping;
 mod refusal;
 mod text;
 
@@ -12,6 +13,7 @@ use ash::vk;
 
 use crate::MemoryKind;
 pub use cuda_code::CudaCode;
+pub use no_mapping::NoMapping;
 pub use refusal::Refusal;
 pub(crate) use text::Uuid;
 use text::{Count, Hint, Room, Shortage, VulkanToken};
@@ -170,6 +172,14 @@ pub enum Error {
     NoHostView {
         /// The kind of memory.
         kind: MemoryKind,
+    },
+    /// Memory that others allocated has no host view.
+    #[error("no host view of the memory at {address:#x}: {reason}")]
+    NoMapping {
+        /// The device address.
+        address: u64,
+        /// The reason, and what works instead.
+        reason: NoMapping,
     },
     /// Memory that no other process can share.
     #[error("{kind} memory that Vulkan did not allocate cannot be exported as a descriptor")]
@@ -363,6 +373,11 @@ mod tests {
             error(None, 2 << 30).to_string(),
             "requested 2 GiB of mapped memory; the heap has 256 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY); \
              enable Resizable BAR in the firmware to map more"
+        );
+        assert_eq!(
+            error(Some("vkAllocateMemory"), 4096).to_string(),
+            "vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested 4 KiB of mapped memory; the heap has \
+             256 MiB; enable Resizable BAR in the firmware to map more, or, if too many files are open, raise ulimit -n"
         );
         assert!(error(None, 2 << 30).is_exhaustion());
     }

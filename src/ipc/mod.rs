@@ -165,7 +165,7 @@ unsafe fn receive(socket: BorrowedFd<'_>, framing: Framing, owner: &Vkgdr) -> Re
 fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16], MemoryTypeInfo)> {
     Ok(match memory_type.source {
         Source::Vulkan => (Backing::Vulkan, owner.vulkan()?.driver_uuid(), memory_type.info),
-        Source::RegisteredPages | Source::Cuda => {
+        Source::RegisteredPages | Source::Cuda | Source::DmaBuf => {
             (Backing::RegisteredPages, [0; 16], MemoryTypeInfo { heap_size: 0, ..memory_type.info })
         }
     })

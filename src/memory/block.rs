@@ -79,7 +79,9 @@ impl Block {
     fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
         let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
         let engines = allocation.owner().gpu().copy_engines();
-        let witness = Witness::new(context.key(), allocation.device_ptr());
+        // Memory of others proves nothing: they may free it at any time.
+        let address = allocation.existing().is_none().then_some(allocation.device_ptr());
+        let witness = address.and_then(|address| Witness::new(context.key(), address));
         Self { allocation: ManuallyDrop::new(allocation), released: false, context, witness, engines, pool, pool_id }
     }
 
@@ -126,6 +128,11 @@ impl Block {
     /// As [`release`](Self::release); a second call does nothing.
     pub(super) fn release_once(&mut self, binding: &Binding) -> Result<()> {
         if std::mem::replace(&mut self.released, true) || process::is_forked() {
+            return Ok(());
+        }
+        if self.allocation.existing().is_some() {
+            // The device keeps the memory: only the host's view ends.
+            drop(self.take());
             return Ok(());
         }
         let deferred = self.allocation.owner().gpu().deferred_frees();
@@ -247,14 +254,14 @@ impl ContextEntry {
     }
 }
 
-/// Releases Vulkan's side of memory whose context was destroyed, which freed CUDA's side.
+/// Releases all of an allocation but CUDA's side, which went with its context.
 #[cold]
 fn release_orphan(allocation: Allocation) {
     let (len, kind) = (allocation.len(), allocation.kind());
     allocation.release_without_cuda();
     report!(
         Warn,
-        "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; only Vulkan's side was freed"
+        "the CUDA context of {len} bytes of {kind} memory was destroyed before the memory; freed without CUDA"
     );
 }
 

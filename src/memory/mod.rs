@@ -1,11 +1,12 @@
 //! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its [`Region`]s and freed
-//! with the last of them.
+//! with the last of them. [`Mapping`] is a host view of memory that others allocated.
 //!
 //! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what the
 //! release waits for; [`region_copy`] holds the copies.
 
 pub(crate) mod block;
 pub(crate) mod chunk;
+mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
 mod options;
@@ -14,6 +15,7 @@ mod region;
 mod region_copy;
 pub(crate) mod shared_binding;
 
+pub use mapping::{DmaBuf, Mapping};
 pub use memory::Memory;
 pub use options::AllocateOptions;
 pub use raw::RawMemory;

@@ -7,6 +7,7 @@ mod access;
 mod allocate;
 use support::child;
 mod exhaustion;
+mod existing;
 mod first_open;
 mod gate;
 mod host;

@@ -55,6 +55,11 @@ const PROFILES: &[Profile] = &[
     Profile::new("dedicated-only", "the same, and Vulkan says so"),
     Profile::new("no-export-of-imports", "Vulkan cannot export what it imported"),
     Profile::new("pointer-type-host", "CUDA calls imported system memory host memory"),
+    Profile::new("dma-buf", "CUDA 13.3: the CPU can map any device memory"),
+    Profile::new("dma-buf-no-mmap", "CUDA 13.3: it can be exported, and not be mapped"),
+    Profile::new("dma-buf-cached", "as dma-buf, and the CPU caches what it maps"),
+    Profile::new("dma-buf-bar256", "as dma-buf and bar256"),
+    Profile::without_vulkan("dma-buf-no-vulkan", "as dma-buf and no-vulkan"),
 ];
 
 /// The text of `--profiles`.

@@ -1,9 +1,16 @@
 #![expect(unsafe_code, reason = "allocates blocks by hand")]
 //! Blocks of host memory that serve as device memory, and the device's capacity.
+//!
+//! Device memory is whole pages, or part of a page that it shares with other small blocks: a [`slab`].
+
+mod slab;
 
 use std::alloc::Layout;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use crate::pages::{PAGE, Pages};
+use slab::Part;
 
 // cudaMalloc documents an alignment of 256; real drivers use 512 for small blocks, and give large ones pages of 2 MiB
 // of their own.
@@ -27,6 +34,9 @@ pub(crate) fn available() -> usize {
     capacity().saturating_sub(USED.load(Ordering::Relaxed))
 }
 
+/// The host's memory in bytes, which no block exceeds.
+static HOST_MEMORY: LazyLock<usize> = LazyLock::new(host_memory);
+
 fn host_memory() -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
@@ -36,40 +46,80 @@ fn host_memory() -> usize {
 
 /// A zeroed, aligned block, freed on drop.
 pub(crate) struct Block {
-    start: *mut u8,
-    layout: Layout,
+    #[expect(dead_code, reason = "held for its drop")]
+    storage: Storage,
     charged: usize,
     pub(crate) address: usize,
 }
 
-// SAFETY: the block owns its memory, and hands out nothing but its address.
-unsafe impl Send for Block {}
-// SAFETY: as above; there is no interior state.
-unsafe impl Sync for Block {}
+#[expect(dead_code, reason = "the values are held, not read")]
+enum Storage {
+    Host(HostBlock),
+    Pages(Arc<Pages>),
+    Part(Part),
+}
 
 impl Block {
-    /// A block of device memory, which counts against the device's capacity.
+    /// A block of device memory, which counts against the device's capacity, and whose pages can be exported.
     pub(crate) fn device(size: usize) -> Option<Block> {
+        Block::charged(size, || {
+            if size < PAGE {
+                let part = Part::new(size)?;
+                return Some((part.address(), Storage::Part(part)));
+            }
+            let pages = Pages::new(size, if size < LARGE { PAGE } else { LARGE })?;
+            Some((pages.start, Storage::Pages(pages)))
+        })
+    }
+
+    /// A block of managed memory, which counts against the device's capacity.
+    pub(crate) fn managed(size: usize) -> Option<Block> {
+        let allocate = || HostBlock::new(size, if size < LARGE { ALIGNMENT } else { LARGE });
+        Block::charged(size, || allocate().map(|block| (block.address, Storage::Host(block))))
+    }
+
+    fn charged(size: usize, allocate: impl FnOnce() -> Option<(usize, Storage)>) -> Option<Block> {
+        if size == 0 || size > *HOST_MEMORY {
+            return None;
+        }
         let charge = |used: usize| used.checked_add(size).filter(|&total| total <= capacity());
         #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
         let charged = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge);
         charged.ok()?;
-        let block = Block::aligned(size, if size < LARGE { ALIGNMENT } else { LARGE });
+        let block = allocate().map(|(address, storage)| Block { storage, charged: size, address });
         if block.is_none() {
             USED.fetch_sub(size, Ordering::Relaxed);
         }
-        let mut block = block?;
-        block.charged = size;
-        Some(block)
+        block
     }
 
     /// A block of page-locked host memory, limited by the host's memory.
     pub(crate) fn host(size: usize) -> Option<Block> {
-        Block::aligned(size, ALIGNMENT)
+        let block = HostBlock::new(size, ALIGNMENT)?;
+        Some(Block { address: block.address, storage: Storage::Host(block), charged: 0 })
     }
+}
 
-    fn aligned(size: usize, alignment: usize) -> Option<Block> {
-        static HOST_MEMORY: LazyLock<usize> = LazyLock::new(host_memory);
+impl Drop for Block {
+    fn drop(&mut self) {
+        USED.fetch_sub(self.charged, Ordering::Relaxed);
+    }
+}
+
+/// Zeroed memory of the host's allocator.
+struct HostBlock {
+    start: *mut u8,
+    layout: Layout,
+    address: usize,
+}
+
+// SAFETY: the block owns its memory, and hands out nothing but its address.
+unsafe impl Send for HostBlock {}
+// SAFETY: as above; there is no interior state.
+unsafe impl Sync for HostBlock {}
+
+impl HostBlock {
+    fn new(size: usize, alignment: usize) -> Option<HostBlock> {
         if size == 0 || size > *HOST_MEMORY {
             return None;
         }
@@ -81,13 +131,12 @@ impl Block {
             return None;
         }
         let address = start.expose_provenance().next_multiple_of(alignment);
-        Some(Block { start, layout, charged: 0, address })
+        Some(HostBlock { start, layout, address })
     }
 }
 
-impl Drop for Block {
+impl Drop for HostBlock {
     fn drop(&mut self) {
-        USED.fetch_sub(self.charged, Ordering::Relaxed);
         // SAFETY: `start` was allocated with this layout, and is freed here only.
         unsafe { std::alloc::dealloc(self.start, self.layout) }
     }

@@ -3,14 +3,13 @@
 use crate::boundary::{self, exports};
 use crate::code::{INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::Out;
+use crate::profile::profile;
 use crate::vulkan;
 
-const DEFAULT_VERSION: i32 = 13_000;
-
-/// The driver's version: `SIMCUDA_DRIVER_VERSION`, or 13.0.
+/// The driver's version: `SIMCUDA_DRIVER_VERSION`, or the profile's.
 pub(crate) fn driver_version() -> i32 {
     let wanted = std::env::var("SIMCUDA_DRIVER_VERSION").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(DEFAULT_VERSION)
+    wanted.unwrap_or(profile().driver_version)
 }
 
 fn init(flags: u32) -> Outcome {

@@ -16,7 +16,7 @@
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
-//! | `heap`, `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
+//! | `heap`, `pages`, `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
@@ -33,7 +33,7 @@
 //! | `SIMCUDA_STALE_CONTEXT=abort` | a call that is given a destroyed context, or a stream or an event of one, aborts the process; the next context has its address |
 //! | `SIMCUDA_IMPORT_ATTRIBUTES=none` | `cuPointerGetAttributes` knows no address of imported memory |
 //! | `VKLAYER_PROFILE` | the profile, as the Vulkan layer's: `profile.rs` has what it changes in CUDA |
-//! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default 13000 |
+//! | `SIMCUDA_DRIVER_VERSION` | the version that `cuDriverGetVersion` reports; by default the profile's |
 //!
 //! # Test controls
 //! Exported beside the driver API; look them up in the loaded library. A function's name, with or without a version
@@ -88,6 +88,8 @@
 //!   kernel and with `SIMCUDA_ASYNC=1`. A program that frees imported memory right afterwards must synchronise first.
 //! * The host's view of imported memory cannot be registered without `CU_MEMHOSTREGISTER_IOMEMORY`, except where the
 //!   profile layer gives the host pages of its own (memory that is not coherent).
+//! * Device memory is exported (`cuMemGetHandleForAddressRange`) as a memfd, and under the profiles `dma-buf` only. Ranges
+//!   that overlap and start at different pages are `CUDA_ERROR_NOT_SUPPORTED`, with a line on stderr.
 //! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.
@@ -120,6 +122,7 @@ mod memory;
 mod memset;
 mod module;
 mod owner;
+mod pages;
 mod pointer;
 mod proc_address;
 mod profile;

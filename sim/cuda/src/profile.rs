@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED};
+
 /// The device's properties under a profile.
 pub(crate) struct Profile {
     name: &'static str,
@@ -12,6 +14,16 @@ pub(crate) struct Profile {
     pub(crate) imports_system_memory: bool,
     /// Whether only dedicated allocations can be imported, and only as such.
     pub(crate) needs_dedicated: bool,
+    /// Whether device memory can be exported as a dma-buf.
+    pub(crate) dma_buf: bool,
+    /// Whether the host can map a dma-buf of device memory.
+    pub(crate) dma_buf_mmap: bool,
+    /// The error of an export where there is none.
+    pub(crate) dma_buf_refusal: Code,
+    /// Whether the device is coherent with the host's caches, which map its memory.
+    pub(crate) coherent: bool,
+    /// The version of the driver, unless the environment gives another.
+    pub(crate) driver_version: i32,
     /// Whether pointer attributes say that imported system memory is host memory.
     pub(crate) imports_are_host: bool,
 }
@@ -23,9 +35,28 @@ const PLAIN: Profile = Profile {
     imports_system_memory: true,
     needs_dedicated: false,
     imports_are_host: false,
+    dma_buf: false,
+    dma_buf_mmap: false,
+    dma_buf_refusal: NOT_SUPPORTED,
+    coherent: false,
+    driver_version: 13_000,
 };
 
-static ALL: [Profile; 5] = [
+/// Exported device memory can be mapped: an RTX A6000 with an R610 driver.
+const DMA_BUF: Profile =
+    Profile { name: "dma-buf", dma_buf: true, dma_buf_mmap: true, driver_version: DMA_BUF_MMAP, ..PLAIN };
+
+/// The first version that knows of mapping dma-bufs.
+pub(crate) const DMA_BUF_MMAP: i32 = 13_030;
+
+static ALL: [Profile; 11] = [
+    DMA_BUF,
+    // An RTX 3090 with the same driver.
+    Profile { name: "dma-buf-no-mmap", dma_buf_mmap: false, ..DMA_BUF },
+    Profile { name: "dma-buf-cached", coherent: true, ..DMA_BUF },
+    Profile { name: "dma-buf-no-vulkan", has_vulkan: false, ..DMA_BUF },
+    Profile { name: "dma-buf-bar256", ..DMA_BUF },
+    Profile { name: "gb10", dma_buf_refusal: INVALID_VALUE, ..PLAIN },
     Profile { name: "no-vulkan", has_vulkan: false, ..PLAIN },
     Profile { name: "host-import-refused", imports_system_memory: false, ..PLAIN },
     Profile { name: "needs-dedicated", needs_dedicated: true, ..PLAIN },

@@ -134,7 +134,7 @@ stubs! {
 // Depends on hardware that many GPUs lack, or on another operating system.
 absent! {
     cuMulticastAddDevice cuMulticastBindAddr cuMulticastBindAddr_v2 cuMulticastBindMem cuMulticastBindMem_v2
-    cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind cuMemGetHandleForAddressRange
+    cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind
     cuMemBatchDecompressAsync cuMemBatchDecompressAsync_ptsz cuDeviceGetLuid cuDeviceGetNvSciSyncAttributes
     cuDeviceGetFabricClusterUuid cuDeviceGetCliqueCount cuDeviceGetCliqueInfo cuFlushGPUDirectRDMAWrites
     cuCtxResetPersistingL2Cache

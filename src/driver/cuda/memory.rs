@@ -15,8 +15,8 @@ use crate::Result;
 const POINTER_MEMORY_TYPE: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint;
 const POINTER_BUFFER_ID: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_uint;
 const POINTER_DEVICE_ORDINAL: c_uint = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint;
-const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
-const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
+pub(super) const MEMORY_TYPE_HOST: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
+pub(super) const MEMORY_TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
 
 /// What the driver says of an address. The default is one that it does not know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

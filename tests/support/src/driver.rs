@@ -167,6 +167,11 @@ driver_functions! {
     cuStreamSynchronize(stream: CUstream);
     cuStreamQuery(stream: CUstream);
     cuLaunchHostFunc(stream: CUstream, function: unsafe extern "C" fn(*mut c_void), data: *mut c_void);
+    cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
+    cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
+    cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: c_uint);
+    cuMemFree_v2(address: CUdeviceptr);
+    cuMemFreeHost(address: *mut c_void);
     cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize);
     cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
     cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);

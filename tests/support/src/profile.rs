@@ -6,6 +6,33 @@ use std::process::Command;
 use crate::driver::{self, DriverKind};
 use crate::{Result, child};
 
+/// The message of a child that succeeded.
+const DONE: &str = "done";
+
+/// Runs a check under a profile: in a child that runs `test` of this binary, or here if this is the child.
+///
+/// # Errors
+/// Those of `check`, and of starting the child.
+///
+/// # Panics
+/// When the child failed.
+#[track_caller]
+pub fn under(profile: &str, test: &str, check: impl FnOnce() -> Result) -> Result {
+    match child::role() {
+        Some(role) if role == profile => {
+            check()?;
+            child::say(DONE);
+            return Ok(());
+        }
+        // A child of the same test under another profile.
+        Some(_) => return Ok(()),
+        None => {}
+    }
+    let Some(command) = command(profile, test, profile)? else { return Ok(()) };
+    assert_eq!(child::run(command)?, [DONE]);
+    Ok(())
+}
+
 /// The command that runs `test` in `role` under a profile; none, with a message, without the simulated driver.
 ///
 /// # Errors

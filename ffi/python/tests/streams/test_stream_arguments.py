@@ -80,7 +80,9 @@ USES_STREAM = {
 
 
 @pytest.mark.parametrize("use", USES_STREAM)
-@pytest.mark.parametrize("stream", ["x", 1.5, object(), b"", [], True], ids=repr)
+@pytest.mark.parametrize(
+    "stream", ["x", 1.5, object(), b"", [], True], ids=["str", "float", "object", "bytes", "list", "bool"]
+)
 def test_what_is_no_stream_is_a_type_error(memory, use, stream):
     with pytest.raises(TypeError, match="stream"):
         USES_STREAM[use](memory, stream)

@@ -94,6 +94,9 @@ class Number:
     def __index__(self) -> int:
         return self._value
 
+    def __repr__(self) -> str:
+        return f"Number({self._value})"
+
 
 class Stream:
     """A stream with cuda.core's protocol, and optional attributes."""

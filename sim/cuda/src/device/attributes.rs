@@ -3,7 +3,9 @@
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
+use crate::init;
 use crate::layout::DeviceProperties;
+use crate::profile::{DMA_BUF_MMAP, profile};
 
 pub(crate) const COMPUTE_CAPABILITY: (i32, i32) = (8, 0);
 
@@ -107,10 +109,23 @@ const VALUES: &[(Attribute, i32)] = &[
     (Attribute::CU_DEVICE_ATTRIBUTE_NUMA_ID, -1),
 ];
 
-/// The attribute's value; `None` for an attribute that CUDA 13.5 does not know.
+// Those that depend on the profile. cudarc does not know the second.
+const DMA_BUF_SUPPORTED: u32 = Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as u32;
+const DMA_BUF_MMAP_SUPPORTED: u32 = 152;
+const USES_HOST_PAGE_TABLES: u32 = Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as u32;
+
+/// The attribute's value; `None` for an attribute that CUDA 13.5, or the driver's version, does not know.
 pub(super) fn value(attribute: u32) -> Option<i32> {
     if !(1..=LAST).contains(&attribute) {
         return None;
+    }
+    let profile = profile();
+    match attribute {
+        DMA_BUF_SUPPORTED => return Some(i32::from(profile.dma_buf)),
+        DMA_BUF_MMAP_SUPPORTED if init::driver_version() < DMA_BUF_MMAP => return None,
+        DMA_BUF_MMAP_SUPPORTED => return Some(i32::from(profile.dma_buf_mmap)),
+        USES_HOST_PAGE_TABLES => return Some(i32::from(profile.coherent)),
+        _ => {}
     }
     Some(VALUES.iter().find(|(key, _)| *key as u32 == attribute).map_or(0, |(_, value)| *value))
 }

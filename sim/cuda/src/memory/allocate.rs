@@ -45,7 +45,8 @@ fn reserve(size: usize, kind: Kind) -> Result<usize, i32> {
     if size == 0 {
         return Err(INVALID_VALUE);
     }
-    let block = Block::device(size).ok_or(OUT_OF_MEMORY)?;
+    let block = if kind == Kind::Managed { Block::managed(size) } else { Block::device(size) };
+    let block = block.ok_or(OUT_OF_MEMORY)?;
     Ok(table::insert(block.address, size, kind, context.owner(), Backing::Block(block)))
 }
 

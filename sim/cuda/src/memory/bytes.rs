@@ -8,8 +8,16 @@
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use super::quiet;
+
 /// Copies `len` bytes; the ranges may overlap.
 pub(crate) fn copy(target: usize, source: usize, len: usize) {
+    let _in_place = quiet::copying();
+    copy_unguarded(target, source, len);
+}
+
+/// [`copy`] of bytes whose pages are not exchanged meanwhile.
+pub(crate) fn copy_unguarded(target: usize, source: usize, len: usize) {
     let source = with_exposed_provenance::<u8>(source);
     let target = with_exposed_provenance_mut::<u8>(target);
     // SAFETY: both ranges hold `len` valid bytes (see the module), and `copy` allows overlap.
@@ -18,6 +26,7 @@ pub(crate) fn copy(target: usize, source: usize, len: usize) {
 
 /// Fills `count` elements with one pattern of 1, 2 or 4 bytes.
 pub(crate) fn fill(target: usize, pattern: Pattern, count: usize) {
+    let _in_place = quiet::copying();
     match pattern {
         // SAFETY: the range holds `count` valid bytes (see the module).
         Pattern::Byte(value) => unsafe { with_exposed_provenance_mut::<u8>(target).write_bytes(value, count) },
@@ -34,7 +43,7 @@ fn fill_words(target: usize, pattern: &[u8], count: usize) {
     let mut done = 0;
     while done < total {
         let step = row.len().min(total - done);
-        copy(target + done, start, step);
+        copy_unguarded(target + done, start, step);
         done += step;
     }
 }

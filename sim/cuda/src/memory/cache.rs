@@ -75,6 +75,18 @@ pub(super) fn forget_all() {
     }
 }
 
+/// Runs `work` while no kernel accesses memory.
+pub(super) fn while_locked<T>(work: impl FnOnce() -> T) -> T {
+    // Held throughout, so that no launch is queued meanwhile.
+    let caches = lock(&CACHES);
+    let live: Vec<Arc<Cache>> = caches.iter().filter_map(Weak::upgrade).collect();
+    let slots = live.iter().flat_map(|cache| &cache.slots).map(|Slot(recent)| lock(recent)).collect::<Vec<_>>();
+    let value = work();
+    drop(slots);
+    drop(caches);
+    value
+}
+
 /// Keeps a window that is about to be removed from the table usable for launches that are already queued.
 pub(super) fn keep(window: Window, pages: &Pinned) {
     for cache in lock(&CACHES).iter().filter_map(Weak::upgrade) {

@@ -7,6 +7,8 @@ mod cache;
 mod host;
 mod imported_pages;
 mod info;
+pub(crate) mod quiet;
+mod range_handle;
 pub(crate) mod table;
 pub(crate) mod view;
 pub(crate) mod window;

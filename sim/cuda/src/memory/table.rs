@@ -179,6 +179,16 @@ fn look_up(regions: &BTreeMap<usize, Region>, address: usize, len: usize) -> Opt
     Some((region, *window))
 }
 
+/// Whether a range, which must not wrap, has bytes of a live window of a kind that `wanted` accepts.
+pub(super) fn overlaps(address: usize, len: usize, wanted: impl Fn(Kind) -> bool) -> bool {
+    let regions = lock(&REGIONS);
+    let before = regions.range(..address).next_back();
+    before.into_iter().chain(regions.range(address..address + len)).any(|(_, region)| {
+        let overlaps = |window: &Window| window.address < address + len && address < window.address + window.size;
+        wanted(region.kind) && region.windows.iter().any(overlaps)
+    })
+}
+
 /// The range as a span, if one window contains all of it.
 pub(crate) fn span(address: usize, len: usize) -> Option<Span> {
     let found = find_range(address, len)?;

@@ -266,7 +266,19 @@ const NO_EXPORT_OF_IMPORTS: Profile = Profile { name: "no-export-of-imports", ex
 /// CUDA's pointer attributes call imported system memory host memory; the simulated driver's part.
 const POINTER_TYPE_HOST: Profile = Profile { name: "pointer-type-host", ..REBAR };
 
-const ALL: [&Profile; 17] = [
+/// CUDA exports device memory that the host can map; the simulated driver's part.
+const DMA_BUF: Profile = Profile { name: "dma-buf", ..REBAR };
+
+/// CUDA exports device memory that the host cannot map; the simulated driver's part.
+const DMA_BUF_NO_MMAP: Profile = Profile { name: "dma-buf-no-mmap", ..REBAR };
+
+/// As `dma-buf`, and the CPU caches what it maps.
+const DMA_BUF_CACHED: Profile = Profile { name: "dma-buf-cached", ..GH200 };
+
+/// As `dma-buf`, without Resizable BAR.
+const DMA_BUF_BAR256: Profile = Profile { name: "dma-buf-bar256", ..BAR256 };
+
+const ALL: [&Profile; 21] = [
     &REBAR,
     &BAR256,
     &NO_BAR,
@@ -284,6 +296,10 @@ const ALL: [&Profile; 17] = [
     &DEDICATED_ONLY,
     &NO_EXPORT_OF_IMPORTS,
     &POINTER_TYPE_HOST,
+    &DMA_BUF,
+    &DMA_BUF_NO_MMAP,
+    &DMA_BUF_CACHED,
+    &DMA_BUF_BAR256,
 ];
 
 /// Names the profile.

@@ -1,0 +1,20 @@
+//! Times at which nothing accesses device memory.
+//!
+//! Kernels hold a lock of their cache's during each access, copies and fills the one here.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use super::cache;
+
+static COPIES: RwLock<()> = RwLock::new(());
+
+/// Keeps pages in place while a copy or fill accesses them.
+pub(super) fn copying() -> RwLockReadGuard<'static, ()> {
+    COPIES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `work` while no copy, fill or kernel accesses memory. It must not access the memory's table.
+pub(crate) fn while_nothing_runs<T>(work: impl FnOnce() -> T) -> T {
+    let _copies = COPIES.write().unwrap_or_else(PoisonError::into_inner);
+    cache::while_locked(work)
+}

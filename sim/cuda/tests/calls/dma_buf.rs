@@ -1,0 +1,211 @@
+//! `cuMemGetHandleForAddressRange`: which ranges are exported under which profile, and what a mapping of the descriptor
+//! shows.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+
+use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
+use support::cuda::{PrimaryContext, no_context};
+use support::{Result, child, simcuda};
+
+use crate::{call, given, good};
+
+const PAGE: usize = 64 << 10;
+const MAP_FAILED: isize = -1;
+
+fn allocate(len: usize) -> u64 {
+    given(|out| call!(cuMemAlloc_v2(out => *mut u64, len => usize)))
+}
+
+fn free(address: u64) {
+    good(call!(cuMemFree_v2(address => u64)));
+}
+
+fn fill(address: u64, value: u8, len: usize) {
+    good(call!(cuMemsetD8_v2(address => u64, value => u8, len => usize)));
+}
+
+fn attribute(number: u32) -> std::result::Result<i32, i32> {
+    let mut value = -1;
+    match call!(cuDeviceGetAttribute(&raw mut value => *mut i32, number => u32, 0 => i32)) {
+        0 => Ok(value),
+        code => Err(code),
+    }
+}
+
+fn export_with(address: u64, len: usize, kind: u32, flags: u64) -> std::result::Result<File, i32> {
+    let mut fd: RawFd = -1;
+    match call!(cuMemGetHandleForAddressRange(
+        &raw mut fd => *mut RawFd, address => u64, len => usize, kind => u32, flags => u64
+    )) {
+        // SAFETY: a new descriptor, without another owner.
+        0 => Ok(unsafe { File::from_raw_fd(fd) }),
+        code => Err(code),
+    }
+}
+
+fn export(address: u64, len: usize) -> std::result::Result<File, i32> {
+    export_with(address, len, 1, 0)
+}
+
+/// A mapping of a whole descriptor.
+struct Mapping(*mut u8, usize);
+
+impl Mapping {
+    fn new(file: &File, len: usize) -> Option<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the system chooses.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        (at.addr().cast_signed() != MAP_FAILED).then_some(Self(at.cast(), len))
+    }
+
+    fn get(&self, offset: usize) -> u8 {
+        assert!(offset < self.1);
+        // SAFETY: within the mapping.
+        unsafe { self.0.wrapping_add(offset).read_volatile() }
+    }
+
+    fn set(&self, offset: usize, value: u8) {
+        assert!(offset < self.1);
+        // SAFETY: within the mapping.
+        unsafe { self.0.wrapping_add(offset).write_volatile(value) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped once, by `new`.
+        unsafe { libc::munmap(self.0.cast(), self.1) };
+    }
+}
+
+fn device_byte(address: u64) -> u8 {
+    let mut byte = 0_u8;
+    good(call!(cuMemcpyDtoH_v2(&raw mut byte => *mut u8, address => u64, 1 => usize)));
+    byte
+}
+
+/// The value, which must be there.
+#[track_caller]
+fn must<T>(value: Option<T>, what: &str) -> T {
+    value.unwrap_or_else(|| panic!("there is not {what}"))
+}
+
+/// Runs `check` in a child under a profile of the driver alone.
+fn under(profile: &str, test: &str, check: fn()) -> Result {
+    if simcuda().is_none() {
+        eprintln!("skipped: a real driver has one profile");
+        return Ok(());
+    }
+    match child::role() {
+        Some(role) if role == profile => {
+            let _context = PrimaryContext::retain_and_push(0);
+            check();
+            child::say("done");
+        }
+        Some(_) => {}
+        None => {
+            let mut command = child::command(test, profile)?;
+            command.env("VKLAYER_PROFILE", profile);
+            assert_eq!(child::run(command)?, ["done"]);
+        }
+    }
+    Ok(())
+}
+
+fn check_bytes() {
+    assert_eq!((attribute(124), attribute(152), attribute(100)), (Ok(1), Ok(1), Ok(0)));
+    let len = 4 * PAGE;
+    let memory = allocate(len);
+    assert!(memory.is_multiple_of(PAGE as u64));
+    fill(memory, 1, len);
+    let file = must(export(memory, len).ok(), "a descriptor");
+    let mapping = must(Mapping::new(&file, len), "a mapping");
+    assert_eq!((mapping.get(0), mapping.get(len - 1)), (1, 1), "written before the export");
+    fill(memory + 5, 2, 7);
+    assert_eq!([4, 5, 11, 12].map(|at| mapping.get(at)), [1, 2, 2, 1]);
+    mapping.set(len - 1, 3);
+    assert_eq!(device_byte(memory + len as u64 - 1), 3);
+    // A part from the start, and one with another start.
+    let part = must(export_with(memory, PAGE, 1, 1).ok(), "a descriptor");
+    assert_eq!(must(Mapping::new(&part, PAGE), "a mapping").get(5), 2);
+    assert_eq!(export(memory + PAGE as u64, PAGE).err(), Some(NOT_SUPPORTED));
+    drop((file, part));
+    free(memory);
+    let next = allocate(len);
+    fill(next, 9, len);
+    assert_eq!((mapping.get(5), mapping.get(len - 1)), (2, 3), "the pages stay after the memory was freed");
+    free(next);
+}
+
+#[test]
+fn a_mapping_shows_the_bytes_of_the_device() -> Result {
+    under("dma-buf", "dma_buf::a_mapping_shows_the_bytes_of_the_device", check_bytes)
+}
+
+fn check_ranges() {
+    let (memory, small) = (allocate(3 * PAGE), [allocate(100), allocate(1000)]);
+    let page = |address: u64| address - address % PAGE as u64;
+    assert_eq!(page(small[0]), page(small[1]), "small blocks share pages");
+    fill(small[1], 7, 1000);
+    let file = must(export(page(small[0]), PAGE).ok(), "the page of a small block");
+    let mapping = must(Mapping::new(&file, PAGE), "a mapping");
+    let offset = must(usize::try_from(small[1] - page(small[1])).ok(), "an offset");
+    assert_eq!([offset, offset + 999].map(|at| mapping.get(at)), [7, 7]);
+    assert_eq!(export(memory + 4096, PAGE).err(), Some(INVALID_VALUE), "not whole pages");
+    assert_eq!(export(memory, PAGE + 4096).err(), Some(INVALID_VALUE), "not whole pages");
+    assert_eq!(export(memory, 0).err(), Some(INVALID_VALUE), "nothing");
+    assert_eq!(export(memory, 4 * PAGE).err(), Some(INVALID_VALUE), "beyond the end");
+    assert_eq!(export(PAGE as u64, PAGE).err(), Some(INVALID_VALUE), "no memory");
+    assert_eq!(export_with(memory, PAGE, 2, 0).err(), Some(INVALID_VALUE), "another handle");
+    assert_eq!(export_with(memory, PAGE, 1, 2).err(), Some(INVALID_VALUE), "another flag");
+    assert_eq!(no_context(|| export(memory, PAGE)).err(), Some(INVALID_CONTEXT));
+    let managed: u64 = given(|out| call!(cuMemAllocManaged(out => *mut u64, 3 * PAGE => usize, 1 => u32)));
+    let host: u64 = given(|out| call!(cuMemAllocHost_v2(out => *mut u64, 3 * PAGE => usize)));
+    let up = |address: u64| address.next_multiple_of(PAGE as u64);
+    assert_eq!(export(up(managed), PAGE).err(), Some(INVALID_VALUE), "managed memory");
+    assert_eq!(export(up(host), PAGE).err(), Some(INVALID_VALUE), "host memory");
+    free(memory);
+    assert_eq!(export(memory, PAGE).err(), Some(INVALID_VALUE), "freed memory");
+    small.into_iter().for_each(free);
+    free(managed);
+    good(call!(cuMemFreeHost(host => u64)));
+}
+
+#[test]
+fn only_whole_pages_of_device_memory_are_exported() -> Result {
+    under("dma-buf", "dma_buf::only_whole_pages_of_device_memory_are_exported", check_ranges)
+}
+
+fn check_without_mmap() {
+    assert_eq!((attribute(124), attribute(152)), (Ok(1), Ok(0)));
+    let memory = allocate(PAGE);
+    let file = must(export(memory, PAGE).ok(), "a descriptor");
+    assert!(Mapping::new(&file, PAGE).is_none());
+    fill(memory, 1, PAGE);
+    assert_eq!(device_byte(memory), 1);
+    free(memory);
+}
+
+fn check_old() {
+    assert_eq!((attribute(124), attribute(152)), (Ok(0), Err(INVALID_VALUE)));
+    let memory = allocate(PAGE);
+    assert_eq!(export(memory, PAGE).err(), Some(NOT_SUPPORTED));
+    free(memory);
+}
+
+fn check_gb10() {
+    assert_eq!((attribute(124), attribute(152)), (Ok(0), Err(INVALID_VALUE)));
+    let memory = allocate(PAGE);
+    assert_eq!(export(memory, PAGE).err(), Some(INVALID_VALUE));
+    free(memory);
+}
+
+#[test]
+fn a_profile_says_what_is_exported_and_mapped() -> Result {
+    let name = "dma_buf::a_profile_says_what_is_exported_and_mapped";
+    under("dma-buf-no-mmap", name, check_without_mmap)?;
+    under("rebar", name, check_old)?;
+    under("gb10", name, check_gb10)?;
+    under("dma-buf-cached", name, || assert_eq!((attribute(100), attribute(152)), (Ok(1), Ok(1))))
+}

@@ -1,0 +1,106 @@
+//! The CUDA driver's functions on memory that it has allocated for others: what it is, and a descriptor of it.
+#![expect(unsafe_code, reason = "foreign function calls")]
+
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr;
+
+use cudarc::driver::sys::{self, CUdevice, CUdeviceptr};
+
+use super::{Cuda, LIBRARY, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, call};
+use crate::{Error, Result};
+
+/// A property of a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum DeviceAttribute {
+    /// Whether device memory can be exported as a dma-buf.
+    DmaBuf = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED as isize,
+    /// Whether the CPU can map such a dma-buf: `CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED` of CUDA 13.3, which cudarc lacks.
+    DmaBufMmap = 152,
+    /// Whether the device accesses the CPU's memory by the CPU's page tables, so that the CPU caches the device's memory.
+    UsesHostPageTables =
+        sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES as isize,
+}
+
+/// The kind of memory at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// The driver does not know the address.
+    Unknown,
+    Device,
+    Host,
+    Managed,
+}
+
+/// A live allocation, as the driver describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AllocationAt {
+    pub(crate) placement: Placement,
+    pub(crate) device: CUdevice,
+    /// Unique in the process ("subsequent allocations do not reuse IDs", CUDA driver API); 0 where the driver gives none.
+    pub(crate) buffer_id: c_ulonglong,
+    pub(crate) start: CUdeviceptr,
+    pub(crate) len: usize,
+}
+
+impl Cuda {
+    /// An integer property of a device; `CUDA_ERROR_INVALID_VALUE` for one that the driver does not know.
+    pub(crate) fn device_attribute(&self, attribute: DeviceAttribute, device: CUdevice) -> Result<c_int> {
+        let mut value = 0;
+        call!(self, cuDeviceGetAttribute(&raw mut value, attribute as c_int, device))?;
+        Ok(value)
+    }
+
+    /// The allocation that contains an address.
+    pub(crate) fn allocation_at(&self, address: CUdeviceptr) -> Result<AllocationAt> {
+        use sys::CUpointer_attribute as Attribute;
+        // Whether the driver writes one byte or four for a boolean is not documented.
+        let (mut memory_type, mut device, mut managed) = (0_u32, 0_i32, 0_u32);
+        let (mut buffer_id, mut start, mut len) = (0_u64, 0_u64, 0_usize);
+        let attributes = [
+            Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_uint,
+            Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_uint,
+            Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_uint,
+            Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_uint,
+            Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as c_uint,
+            Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as c_uint,
+        ];
+        let mut values: [*mut c_void; 6] = [
+            (&raw mut memory_type).cast(),
+            (&raw mut device).cast(),
+            (&raw mut managed).cast(),
+            (&raw mut buffer_id).cast(),
+            (&raw mut start).cast(),
+            (&raw mut len).cast(),
+        ];
+        call!(self, cuPointerGetAttributes(6, attributes.as_ptr(), values.as_mut_ptr(), address))?;
+        let placement = match memory_type {
+            MEMORY_TYPE_DEVICE | MEMORY_TYPE_HOST if managed & 0xff != 0 => Placement::Managed,
+            MEMORY_TYPE_DEVICE => Placement::Device,
+            MEMORY_TYPE_HOST => Placement::Host,
+            _ => Placement::Unknown,
+        };
+        Ok(AllocationAt { placement, device, buffer_id, start, len })
+    }
+
+    /// A new descriptor, a dma-buf, of a range of device memory in whole pages of 64 KiB. It keeps the pages alive. A context
+    /// of the device must be current. With `pcie` the range is accessed through the PCIe BAR, also where there is another way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Symbol`] before CUDA 11.7, and the errors of `cuMemGetHandleForAddressRange`.
+    pub(crate) fn dma_buf(&self, start: CUdeviceptr, len: usize, pcie: bool) -> Result<OwnedFd> {
+        const NAME: &str = "cuMemGetHandleForAddressRange";
+        let Some(get_handle) = self.table.cuMemGetHandleForAddressRange else {
+            return Err(Error::Symbol { library: LIBRARY, symbol: NAME });
+        };
+        let mut fd: c_int = -1;
+        let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as c_uint;
+        let flags =
+            if pcie { sys::CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE as c_ulonglong } else { 0 };
+        // SAFETY: the output is a live integer, as this type of handle wants it, and the driver checks the range.
+        self.check(NAME, unsafe { get_handle(ptr::from_mut(&mut fd).cast(), start, len, kind, flags) })?;
+        // SAFETY: a new descriptor, which the driver gave to the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}

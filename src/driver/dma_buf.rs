@@ -1,0 +1,45 @@
+//! Host mappings of dma-bufs.
+#![expect(unsafe_code, reason = "maps and unmaps pages")]
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+use super::{Handle, process};
+use crate::{Error, Result};
+
+/// The first bytes of a dma-buf, mapped to read and write until this value is dropped.
+///
+/// Forked children inherit the mapping, as they do those of Vulkan's memory: its pages are never copied on write.
+#[derive(Debug)]
+pub(crate) struct MappedDmaBuf {
+    start: Handle<*mut u8>,
+    len: usize,
+}
+
+impl MappedDmaBuf {
+    /// Maps `len` bytes, whole pages. The descriptor may be closed afterwards: the mapping keeps the pages.
+    pub(crate) fn new(dma_buf: BorrowedFd<'_>, len: usize) -> Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, dma_buf.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last_system("mmap"));
+        }
+        Ok(Self { start: Handle(start.cast()), len })
+    }
+
+    /// The first byte. Valid while this value lives.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        NonNull::new(self.start.0).unwrap_or(NonNull::dangling())
+    }
+}
+
+impl Drop for MappedDmaBuf {
+    fn drop(&mut self) {
+        // A forked child may have mapped other pages there.
+        if !process::is_forked() {
+            // SAFETY: mapped when this value was created, which is the only owner.
+            unsafe { libc::munmap(self.start.0.cast(), self.len) };
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! [`Mapping`]: a host view of CUDA memory that this crate did not allocate.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::block::Block;
+use super::chunk::{Chunk, ChunkRef};
+use super::region::Region;
+use crate::allocation::Allocation;
+use crate::allocation::existing::{self, ExistingRange};
+use crate::driver::process;
+use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
+
+/// A host view of CUDA memory that this crate did not allocate, such as that of `cudaMalloc`, PyTorch or numba.
+///
+/// It dereferences to a [`Region`] of kind [`Mapped`](crate::MemoryKind::Mapped) with both pointers, so that it does what
+/// memory of this crate does: copies by the CPU and the GPU's copy engine, fills, flush, guards, parts.
+///
+/// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
+/// data-centre boards, no GeForce that is known. There, memory of [`Memory`](crate::Memory) is the way.
+///
+/// # Lifetime of the memory
+///
+/// A mapping does not keep the memory alive, and is not told when it is freed. Drop it first. Afterwards the CPU still sees
+/// the old pages: it may use them without a fault, but they may be other memory's by then, and copies by the GPU's copy
+/// engine use the address, whatever is there. [`is_current`](Self::is_current) asks the driver.
+///
+/// # Pages
+///
+/// The CPU maps whole pages of 64 KiB, so that its address space also shows the bytes around the range. Mappings of one
+/// allocation share them. An allocation of up to 32 MiB is mapped as a whole, of a larger one only the pages of the range.
+/// No descriptor stays open.
+///
+/// # Forks
+///
+/// A forked child inherits the mapped pages where the driver allows that. Everything that needs a driver is
+/// [`Error::Forked`] there, and a drop leaves the pages alone.
+///
+/// # Examples
+///
+/// ```no_run
+/// use vkgdr::{Mapping, OpenFlags, Vkgdr};
+///
+/// # let (device_ptr, len) = (0, 4096);
+/// let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+/// let view = Mapping::of(&gpu, device_ptr, len)?;
+/// view.write(0, &[1.0_f32, 2.0])?;
+/// # Ok::<(), vkgdr::Error>(())
+/// ```
+pub struct Mapping(Region);
+
+/// A descriptor of device memory that a network card can register.
+#[derive(Debug)]
+pub struct DmaBuf {
+    /// The descriptor, a dma-buf. It keeps the pages alive.
+    pub fd: OwnedFd,
+    /// Where the memory begins in the dma-buf, in bytes.
+    pub offset: u64,
+    /// The bytes of the memory.
+    pub len: usize,
+}
+
+impl Mapping {
+    /// The granularity of mappings in bytes.
+    pub const PAGE: usize = existing::PAGE;
+
+    /// Maps `len` bytes at a device address for the CPU.
+    ///
+    /// The handle's primary context is used if it retains that, otherwise the current context, which must be one of the
+    /// handle's device. The memory may be another context's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoMapping`] with the reason and what works instead, [`Error::OutOfRange`] for bytes beyond the end of the
+    /// allocation, `CUDA_ERROR_INVALID_CONTEXT`, [`Error::WrongDevice`], [`Error::Forked`], and those of
+    /// `cuMemGetHandleForAddressRange` and `mmap`.
+    pub fn of(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<Self> {
+        Self::with_flags(owner, device_ptr, len, MappingFlags::empty())
+    }
+
+    /// [`of`](Self::of) with a choice of how the CPU reaches the memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`of`](Self::of), and [`Error::UnknownFlags`].
+    pub fn with_flags(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, flags: MappingFlags) -> Result<Self> {
+        let pcie = flags.checked()?.contains(MappingFlags::FORCE_PCIE);
+        let block = Block::dedicated(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
+        Ok(Self(Region::new(ChunkRef::new(Chunk::dedicated(block), len), len)))
+    }
+
+    /// The whole pages around the range that are mapped: their first device address and their bytes. The first host address
+    /// is as far before [`host_ptr`](Region::host_ptr) as this one is before [`device_ptr`](Region::device_ptr).
+    #[must_use]
+    pub fn pages(&self) -> (CUdeviceptr, usize) {
+        self.existing().map_or((self.0.device_ptr(), self.0.len()), ExistingRange::pages)
+    }
+
+    /// Whether the CPU caches the memory, as on platforms where the GPU is coherent with it. Otherwise its stores are
+    /// write-combined, and its loads slow.
+    #[must_use]
+    pub fn is_cached(&self) -> bool {
+        self.0.block().allocation().memory_type().cached
+    }
+
+    /// Whether the memory is still the one that was mapped: false once it was freed, also if other memory has its address
+    /// (`CU_POINTER_ATTRIBUTE_BUFFER_ID`). The answer may be out of date when it arrives, unless the caller knows that
+    /// nothing frees the memory meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], and the errors of `cuPointerGetAttributes`.
+    pub fn is_current(&self) -> Result<bool> {
+        process::check()?;
+        self.existing().map_or(Ok(true), ExistingRange::is_current)
+    }
+
+    /// A descriptor that `ibv_reg_dmabuf_mr` takes, with the place of this memory in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoMapping`] when the memory was freed, [`Error::Forked`], and the errors of entering the memory's context
+    /// and of `cuMemGetHandleForAddressRange`.
+    pub fn dma_buf(&self) -> Result<DmaBuf> {
+        process::check()?;
+        let (address, len) = (self.0.device_ptr(), self.0.len());
+        let Some(range) = self.existing() else {
+            return Err(Error::NoMapping { address, reason: NoMapping::Unknown });
+        };
+        let (fd, offset) = self.0.block().context().run(|| range.dma_buf())?;
+        Ok(DmaBuf { fd, offset, len })
+    }
+
+    /// Ends the mapping: as a drop, with the driver's error.
+    ///
+    /// # Errors
+    ///
+    /// None of today; those of later versions.
+    pub fn unmap(self) -> Result<()> {
+        self.0.free()
+    }
+
+    /// The region that this mapping is. It keeps the pages mapped.
+    #[must_use]
+    pub fn into_region(self) -> Region {
+        self.0
+    }
+
+    fn existing(&self) -> Option<&ExistingRange> {
+        self.0.block().allocation().existing()
+    }
+}
+
+impl Deref for Mapping {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Mapping").field(&self.0).finish()
+    }
+}
+
+impl Vkgdr {
+    /// Whether the CPU can map memory that others allocated on this GPU ([`Mapping`]). Needs no current context.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], and the errors of `cuDriverGetVersion` and `cuDeviceGetAttribute`.
+    pub fn supports_existing(&self) -> Result<bool> {
+        match existing::check(self.device()) {
+            Ok(()) => Ok(true),
+            Err(Error::NoMapping { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

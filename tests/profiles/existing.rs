@@ -1,0 +1,392 @@
+//! Host views of CUDA memory that others allocated: which there are, what they show, and how they share pages.
+#![expect(unsafe_code, reason = "shortens the limit of descriptors")]
+
+use std::os::fd::AsRawFd;
+
+use support::cuda::{Context, CudaMemory, PrimaryContext, memcpy_htod, memset_d8, no_context};
+use support::ledger::Calls;
+use support::profile::command;
+use support::resources::Snapshot;
+use support::{Random, Result, assert_says, child, device_read, fork, host_read, host_write, pattern, refused};
+use vkgdr::{CopyPolicy, Error, MapMode, Mapping, MappingFlags, MemoryKind, NoMapping, OpenFlags, Vkgdr};
+
+use crate::under;
+
+const NONE: OpenFlags = OpenFlags::empty();
+const PAGE: usize = Mapping::PAGE;
+
+fn open() -> Result<(PrimaryContext, Vkgdr)> {
+    support::open(NONE)
+}
+
+fn of(gpu: &Vkgdr, memory: &CudaMemory) -> vkgdr::Result<Mapping> {
+    Mapping::of(gpu, memory.address(), memory.len())
+}
+
+/// Maps random parts of memory, and writes by both sides, against a model of the bytes.
+fn follow_the_model() -> Result {
+    const LEN: usize = 5 * PAGE + 777;
+    const VIEWS: usize = 6;
+    let (_context, gpu) = open()?;
+    let memory = CudaMemory::device(LEN);
+    memset_d8(memory.address(), 0, LEN);
+    let mut model = vec![0; LEN];
+    let mut random = Random::new(18);
+    let mut views: Vec<(usize, Mapping)> = Vec::new();
+    for step in 0..400_u64 {
+        if views.len() < VIEWS || step % 20 == 0 {
+            let (offset, len) = random.range_within(LEN);
+            let flags = if step % 3 == 0 { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
+            if step % 3 == 0 {
+                // Another descriptor of the same pages.
+                views.retain(|(_, view)| view.len() % 2 == 0);
+            }
+            let view = Mapping::with_flags(&gpu, memory.address() + offset as u64, len, flags)?;
+            assert_eq!((view.device_ptr(), view.len()), (memory.address() + offset as u64, len));
+            views.push((offset, view));
+            views.drain(..views.len().saturating_sub(VIEWS));
+        }
+        let chosen = random.below(views.len());
+        let (base, view) = &views[chosen];
+        let (offset, len) = random.range_within(view.len());
+        let bytes = pattern(len, step);
+        let place = base + offset..base + offset + len;
+        match step % 5 {
+            0 => memcpy_htod(view.device_ptr() + offset as u64, &bytes),
+            1 => view.write_with(CopyPolicy::Dma, offset, &bytes)?,
+            2 => view.region(offset..offset + len)?.write(0, &bytes)?,
+            3 => view.map(MapMode::Write, offset..offset + len)?.write(0, &bytes)?,
+            _ => view.write_with(CopyPolicy::Cpu, offset, &bytes)?,
+        }
+        view.flush(offset..offset + len)?;
+        model[place].copy_from_slice(&bytes);
+        if step % 7 == 0 {
+            let value = step.to_le_bytes()[0];
+            view.fill(.., value)?;
+            model[*base..base + view.len()].fill(value);
+        }
+        for (base, view) in &views {
+            assert!(host_read(view, 0, view.len())? == model[*base..base + view.len()], "step {step}");
+        }
+        assert!(device_read(memory.address(), LEN) == model, "step {step}");
+    }
+    Ok(())
+}
+
+#[test]
+fn both_views_hold_the_same_bytes_under_random_writes_of_both_sides() -> Result {
+    const TEST: &str = "existing::both_views_hold_the_same_bytes_under_random_writes_of_both_sides";
+    ["dma-buf", "dma-buf-cached", "dma-buf-no-vulkan"]
+        .into_iter()
+        .try_for_each(|profile| under(profile, TEST, follow_the_model))
+}
+
+#[test]
+fn a_mapping_is_mapped_memory_with_the_drivers_properties() -> Result {
+    const TEST: &str = "existing::a_mapping_is_mapped_memory_with_the_drivers_properties";
+    let check = |cached| {
+        move || {
+            let (_context, gpu) = open()?;
+            assert!(gpu.supports_existing()?);
+            let memory = CudaMemory::device(3 * PAGE + 100);
+            let view = Mapping::of(&gpu, memory.address() + 1000, 2 * PAGE)?;
+            assert_eq!((view.kind(), view.is_coherent(), view.is_cached()), (MemoryKind::Mapped, true, cached));
+            assert_eq!(view.pages(), (memory.address(), 3 * PAGE));
+            let pcie = Mapping::with_flags(&gpu, memory.address(), 1, MappingFlags::FORCE_PCIE)?;
+            assert_eq!((pcie.is_cached(), pcie.pages()), (false, (memory.address(), PAGE)));
+            let unknown = Mapping::with_flags(&gpu, memory.address(), 1, MappingFlags::from_bits_retain(2));
+            assert!(matches!(refused(unknown), Error::UnknownFlags { bits: 2 }));
+            Ok(())
+        }
+    };
+    under("dma-buf", TEST, check(false))?;
+    under("dma-buf-cached", TEST, check(true))
+}
+
+/// Mapping memory of each kind is refused, with `reason` for device memory.
+fn refuse_all(reason: NoMapping, says: &[&str]) -> Result {
+    let (_context, gpu) = open()?;
+    assert!(!gpu.supports_existing()?);
+    let memory = CudaMemory::device(PAGE);
+    let error = refused(of(&gpu, &memory));
+    assert!(
+        matches!(error, Error::NoMapping { address, reason: found } if address == memory.address() && found == reason)
+    );
+    assert_says(&error, says);
+    assert_says(&error, &["allocate mapped memory with this library"]);
+    Ok(())
+}
+
+#[test]
+fn what_a_driver_or_a_gpu_cannot_do_is_named_with_what_works_instead() -> Result {
+    const TEST: &str = "existing::what_a_driver_or_a_gpu_cannot_do_is_named_with_what_works_instead";
+    let old = NoMapping::Driver { version: 13_000 };
+    under("rebar", TEST, || refuse_all(old, &["the driver supports CUDA 13.0", "needs CUDA 13.3"]))?;
+    under("gb10", TEST, || refuse_all(old, &["CUDA 13.3"]))?;
+    let no_mmap = NoMapping::NoMmap { device: 0 };
+    under("dma-buf-no-mmap", TEST, || refuse_all(no_mmap, &["device attribute 152 is 0 or unknown"]))
+}
+
+#[test]
+fn a_driver_before_13_3_is_the_reason_whatever_the_gpu_could_do() -> Result {
+    const TEST: &str = "existing::a_driver_before_13_3_is_the_reason_whatever_the_gpu_could_do";
+    if child::role().is_some() {
+        refuse_all(NoMapping::Driver { version: 13_020 }, &["the driver supports CUDA 13.2"])?;
+        child::say("done");
+        return Ok(());
+    }
+    let Some(mut command) = command("dma-buf", TEST, "old")? else { return Ok(()) };
+    command.env("SIMCUDA_DRIVER_VERSION", "13020");
+    assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+#[test]
+fn memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused() -> Result {
+    const TEST: &str = "existing::memory_that_needs_no_view_and_ranges_outside_of_memory_are_refused";
+    under("dma-buf", TEST, || {
+        let (_context, gpu) = open()?;
+        let reason = |mapping: vkgdr::Result<Mapping>| match refused(mapping) {
+            Error::NoMapping { reason, .. } => reason,
+            error => panic!("{error}"),
+        };
+        let len = 2 * PAGE;
+        assert_eq!(reason(of(&gpu, &CudaMemory::managed(len))), NoMapping::Managed);
+        assert_eq!(reason(of(&gpu, &CudaMemory::host(len))), NoMapping::Host);
+        let memory = CudaMemory::device(len);
+        let (address, map) = (memory.address(), |address, len| Mapping::of(&gpu, address, len));
+        assert_eq!(reason(map(address, 0)), NoMapping::Empty);
+        assert_eq!(reason(map(0, PAGE)), NoMapping::Unknown);
+        assert_eq!(reason(map(u64::MAX, usize::MAX)), NoMapping::Unknown);
+        for (offset, len) in [(0, len + 1), (len - 1, 2), (1, usize::MAX)] {
+            let error = refused(map(address + offset as u64, len));
+            assert!(matches!(error, Error::OutOfRange { size, .. } if size == memory.len()), "{error}");
+        }
+        drop(memory);
+        assert_eq!(reason(map(address, PAGE)), NoMapping::Unknown);
+        let memory = CudaMemory::device(len);
+        let error = no_context(|| refused(of(&gpu, &memory)));
+        assert_says(&error, &["CUDA_ERROR_INVALID_CONTEXT", "open_primary_context"]);
+        // A handle with a context of its own needs none; nor does the memory's have to be that one.
+        let other = Context::create(0);
+        let foreign = CudaMemory::device(len);
+        let primary = Vkgdr::open_primary_context(0, NONE)?;
+        let view = no_context(|| of(&primary, &foreign))?;
+        host_write(&view, 0, &pattern(len, 1))?;
+        assert!(device_read(foreign.address(), len) == pattern(len, 1));
+        drop((view, foreign));
+        other.destroy();
+        Ok(())
+    })
+}
+
+#[test]
+fn mappings_of_one_allocation_share_its_pages_and_leave_nothing() -> Result {
+    const TEST: &str = "existing::mappings_of_one_allocation_share_its_pages_and_leave_nothing";
+    under("dma-buf", TEST, || {
+        let (_context, gpu) = open()?;
+        let exports = Calls::of("cuMemGetHandleForAddressRange");
+        let memory = CudaMemory::device(8 * PAGE);
+        let whole = of(&gpu, &memory)?;
+        let before = Snapshot::take();
+        let parts: Vec<_> = (0..100_u64)
+            .map(|part| Mapping::of(&gpu, memory.address() + part * 1000, 5000))
+            .collect::<vkgdr::Result<_>>()?;
+        Snapshot::assert_unchanged(&before);
+        exports.assert(1, "one export serves all mappings");
+        let at = |mapping: &Mapping| {
+            mapping.host_ptr().map(|at| (at.addr().get() as u64).wrapping_sub(mapping.device_ptr()))
+        };
+        assert!(parts.iter().all(|part| at(part) == at(&whole)));
+        // The pages stay until the last mapping goes.
+        let last = parts[99].region(..)?;
+        drop((parts, whole));
+        host_write(&last, 0, &[7; 5000])?;
+        assert!(device_read(last.device_ptr(), 5000) == [7; 5000]);
+        drop(last);
+        let again = of(&gpu, &memory)?;
+        exports.assert(2, "nothing was left to share");
+        again.unmap()?;
+        // Of a large allocation, only the pages of the range are mapped.
+        let large = CudaMemory::device(40 << 20);
+        let part = Mapping::of(&gpu, large.address() + 3 * PAGE as u64 + 5, PAGE)?;
+        let inside = Mapping::of(&gpu, large.address() + 4 * PAGE as u64, 5)?;
+        exports.assert(3, "the pages of the first range contain the second");
+        assert_eq!(part.pages(), (large.address() + 3 * PAGE as u64, 2 * PAGE));
+        assert_eq!(inside.pages(), (large.address() + 4 * PAGE as u64, PAGE));
+        host_write(&inside, 0, &[1, 2, 3, 4, 5])?;
+        assert_eq!(host_read(&part, PAGE - 5, 5)?, [1, 2, 3, 4, 5]);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_mapping_knows_that_its_memory_was_freed_and_its_address_reused() -> Result {
+    const TEST: &str = "existing::a_mapping_knows_that_its_memory_was_freed_and_its_address_reused";
+    under("dma-buf", TEST, || {
+        let (_context, gpu) = open()?;
+        let len = 2 * PAGE;
+        let memory = CudaMemory::device(len);
+        memset_d8(memory.address(), 1, len);
+        let view = of(&gpu, &memory)?;
+        assert!(view.is_current()?);
+        let address = memory.address();
+        drop(memory);
+        assert!(!view.is_current()?);
+        assert_eq!(host_read(&view, 0, 2)?, [1, 1], "the CPU still sees the old pages");
+        // Until the address is reused.
+        let other = CudaMemory::device(len);
+        assert_eq!(other.address(), address, "the address was not reused");
+        assert!(!view.is_current()?);
+        assert!(matches!(refused(view.dma_buf()), Error::NoMapping { reason: NoMapping::Freed, .. }));
+        memset_d8(address, 2, len);
+        assert_eq!(host_read(&view, 0, 2)?, [1, 1]);
+        let next = Mapping::of(&gpu, address, len)?;
+        assert_eq!(host_read(&next, 0, 2)?, [2, 2], "a new mapping has pages of its own");
+        host_write(&view, 0, &[9])?;
+        assert_eq!(host_read(&next, 0, 2)?, [2, 2]);
+        // The mapping outlives its handle, its memory and the context.
+        drop((gpu, next, other));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_mapping_outlives_the_context_and_the_handle() -> Result {
+    const TEST: &str = "existing::a_mapping_outlives_the_context_and_the_handle";
+    under("dma-buf", TEST, || {
+        support::logs::capture();
+        let context = Context::create(0);
+        let gpu = Vkgdr::open(0, NONE)?;
+        let view = of(&gpu, &std::mem::ManuallyDrop::new(CudaMemory::device(PAGE)))?;
+        host_write(&view, 0, &[5; 100])?;
+        let region = view.region(10..20)?;
+        drop(gpu);
+        context.destroy();
+        assert_eq!(host_read(&view, 0, 100)?, [5; 100]);
+        assert!(!view.is_current()?);
+        drop(view);
+        assert_eq!(host_read(&region, 0, 10)?, [5; 10]);
+        drop(region);
+        assert_eq!(support::logs::captured(), [""; 0]);
+        Ok(())
+    })
+}
+
+#[test]
+fn mappings_come_and_go_on_many_threads() -> Result {
+    const TEST: &str = "existing::mappings_come_and_go_on_many_threads";
+    under("dma-buf", TEST, || {
+        const THREADS: usize = 8;
+        let gpu = Vkgdr::open_primary_context(0, NONE)?;
+        let _context = PrimaryContext::retain_and_push(0);
+        let memory = CudaMemory::device(THREADS * PAGE);
+        let (gpu, address) = (&gpu, memory.address());
+        std::thread::scope(|scope| {
+            let work = |thread: usize| {
+                move || -> vkgdr::Result<()> {
+                    for round in 0..50_u64 {
+                        let own = Mapping::of(gpu, address + (thread * PAGE) as u64, PAGE)?;
+                        let bytes = pattern(PAGE, round * 8 + thread as u64);
+                        own.write(0, &bytes)?;
+                        let all = Mapping::of(gpu, address, THREADS * PAGE)?;
+                        drop(own);
+                        let mut read = vec![0; PAGE];
+                        all.read(thread * PAGE, &mut read)?;
+                        assert!(read == bytes, "thread {thread}, round {round}");
+                    }
+                    Ok(())
+                }
+            };
+            let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(work(thread))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(Error::Freed)))
+        })?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_process_without_descriptors_gets_an_error_and_can_try_again() -> Result {
+    const TEST: &str = "existing::a_process_without_descriptors_gets_an_error_and_can_try_again";
+    under("dma-buf", TEST, || {
+        let (_context, gpu) = open()?;
+        let memory = CudaMemory::device(PAGE);
+        let full: Vec<_> = {
+            let next = std::fs::File::open("/dev/null")?.as_raw_fd();
+            set_descriptor_limit(u64::try_from(next)? + 8);
+            std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
+        };
+        let error = refused(of(&gpu, &memory));
+        assert_says(&error, &["cuMemGetHandleForAddressRange", "CUDA_ERROR_OPERATING_SYSTEM", "ulimit -n"]);
+        drop(full);
+        let view = of(&gpu, &memory)?;
+        // The views themselves hold none.
+        let before = Snapshot::take().fd_count();
+        let views: Vec<_> = (0..100).map(|_| of(&gpu, &memory)).collect::<vkgdr::Result<_>>()?;
+        assert_eq!(Snapshot::take().fd_count(), before);
+        drop((view, views));
+        Ok(())
+    })
+}
+
+fn set_descriptor_limit(soft: u64) {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: libc::RLIM_INFINITY };
+    let mut old = limit;
+    // SAFETY: the output is a live value.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut old) };
+    let limit = libc::rlimit { rlim_max: old.rlim_max, ..limit };
+    // SAFETY: the input is a live value.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+}
+
+#[test]
+fn a_forked_child_leaves_mappings_to_its_parent() -> Result {
+    const TEST: &str = "existing::a_forked_child_leaves_mappings_to_its_parent";
+    under("dma-buf", TEST, || {
+        let (_context, gpu) = open()?;
+        let memory = CudaMemory::device(PAGE);
+        let view = of(&gpu, &memory)?;
+        host_write(&view, 0, &[3; 10])?;
+        fork::in_child(|| {
+            fork::assert_forked(of(&gpu, &memory), "of");
+            fork::assert_forked(view.is_current(), "is_current");
+            fork::assert_forked(view.dma_buf(), "dma_buf");
+            fork::assert_forked(gpu.supports_existing(), "supports_existing");
+            // Shared pages, as those of Vulkan's memory.
+            assert_eq!(host_read(&view, 0, 10)?, [3; 10]);
+            view.write_with(CopyPolicy::Cpu, 0, &[4_u8; 10])?;
+            Ok(())
+        })?;
+        assert_eq!(device_read(memory.address(), 10), [4; 10]);
+        let region = view.region(..)?;
+        fork::in_child(move || {
+            drop(region);
+            Ok(())
+        })?;
+        assert_eq!(host_read(&view, 0, 10)?, [4; 10]);
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_of_a_card_is_described_by_descriptor_and_offset() -> Result {
+    const TEST: &str = "existing::memory_of_a_card_is_described_by_descriptor_and_offset";
+    under("dma-buf", TEST, || {
+        let (_context, gpu) = open()?;
+        let memory = CudaMemory::device(3 * PAGE);
+        let view = Mapping::of(&gpu, memory.address() + 70_000, 1000)?;
+        host_write(&view, 0, &pattern(1000, 1))?;
+        let dma_buf = view.dma_buf()?;
+        assert_eq!((dma_buf.offset, dma_buf.len), (70_000, 1000));
+        let access = libc::PROT_READ;
+        let fd = dma_buf.fd.as_raw_fd();
+        // SAFETY: a new mapping at an address that the system chooses.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), 3 * PAGE, access, libc::MAP_SHARED, fd, 0) };
+        assert_ne!(at, libc::MAP_FAILED);
+        let first = at.cast::<u8>().wrapping_add(70_000);
+        // SAFETY: mapped, and nothing writes to it meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts(first, 1000) };
+        assert!(bytes == pattern(1000, 1));
+        Ok(())
+    })
+}
