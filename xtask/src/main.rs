@@ -7,6 +7,8 @@ mod c_examples;
 mod context;
 mod fuzz;
 mod install;
+#[cfg(test)]
+mod links;
 mod mutations;
 mod reliability;
 mod sanitize;
