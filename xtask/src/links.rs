@@ -1,4 +1,4 @@
-//! Checks the links between the project's pages.
+//! The project's pages, and the links between them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,8 @@ use crate::Result;
 /// The folders with pages, and the pages beside them.
 const FOLDERS: [&str; 6] = [".", "docs", "examples", "ffi/python", "sim", "benches/results"];
 
-fn pages(root: &Path) -> Result<Vec<PathBuf>> {
+/// All pages.
+pub(crate) fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     let mut pages = Vec::new();
     for folder in FOLDERS {
         for file in fs::read_dir(root.join(folder))? {
@@ -20,7 +21,7 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The targets of a page's links, those in code aside.
-fn links(text: &str) -> Vec<String> {
+pub(crate) fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut code = false;
     for line in text.lines() {
@@ -38,6 +39,7 @@ fn links(text: &str) -> Vec<String> {
 }
 
 /// The anchors of a page's headings, as GitHub makes them.
+#[cfg(test)]
 fn anchors(text: &str) -> Vec<String> {
     let heading = |line: &str| {
         let text = line.trim_start_matches('#').trim().to_lowercase();
