@@ -12,6 +12,7 @@ use super::chunk::{Chunk, ChunkRef};
 use super::region::Region;
 use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
+use crate::device::dma_buf;
 use crate::driver::process;
 use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 
@@ -176,7 +177,7 @@ impl Vkgdr {
     ///
     /// [`Error::Forked`], and the errors of `cuDriverGetVersion` and `cuDeviceGetAttribute`.
     pub fn supports_existing(&self) -> Result<bool> {
-        match existing::check(self.device()) {
+        match dma_buf::check_mapping(self.device()) {
             Ok(()) => Ok(true),
             Err(Error::NoMapping { .. }) => Ok(false),
             Err(error) => Err(error),
