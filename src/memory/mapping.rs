@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
 
 use cudarc::driver::sys::CUdeviceptr;
 
@@ -14,7 +13,7 @@ use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
 use crate::device::dma_buf;
 use crate::driver::process;
-use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
+use crate::{Error, MappingFlags, Result, Vkgdr};
 
 /// A host view of CUDA memory that this crate did not allocate, such as that of `cudaMalloc`, PyTorch or numba.
 ///
@@ -53,17 +52,6 @@ use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 /// # Ok::<(), vkgdr::Error>(())
 /// ```
 pub struct Mapping(Region);
-
-/// A descriptor of device memory that a network card can register.
-#[derive(Debug)]
-pub struct DmaBuf {
-    /// The descriptor, a dma-buf. It keeps the pages alive.
-    pub fd: OwnedFd,
-    /// Where the memory begins in the dma-buf, in bytes.
-    pub offset: u64,
-    /// The bytes of the memory.
-    pub len: usize,
-}
 
 impl Mapping {
     /// The granularity of mappings in bytes.
@@ -118,22 +106,6 @@ impl Mapping {
     pub fn is_current(&self) -> Result<bool> {
         process::check()?;
         self.existing().map_or(Ok(true), ExistingRange::is_current)
-    }
-
-    /// A descriptor that `ibv_reg_dmabuf_mr` takes, with the place of this memory in it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoMapping`] when the memory was freed, [`Error::Forked`], and the errors of entering the memory's context
-    /// and of `cuMemGetHandleForAddressRange`.
-    pub fn dma_buf(&self) -> Result<DmaBuf> {
-        process::check()?;
-        let (address, len) = (self.0.device_ptr(), self.0.len());
-        let Some(range) = self.existing() else {
-            return Err(Error::NoMapping { address, reason: NoMapping::Unknown });
-        };
-        let (fd, offset) = self.0.block().context().run(|| range.dma_buf())?;
-        Ok(DmaBuf { fd, offset, len })
     }
 
     /// Ends the mapping: as a drop, with the driver's error.

@@ -12,11 +12,9 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::block::Block;
 use super::chunk::{Chunk, ChunkRef};
-use super::mapping::DmaBuf;
 use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::{Allocation, Exported};
-use crate::driver::process;
 use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -209,26 +207,6 @@ impl Memory {
             return Err(Error::Pooled { operation: "export_fd" });
         }
         block.allocation().export()
-    }
-
-    /// A new descriptor of the memory that `ibv_reg_dmabuf_mr` takes, with the place of the memory in it. It keeps the pages
-    /// alive, but the memory must not be freed while a card uses it.
-    ///
-    /// For memory that CUDA allocated: with [`AllocateOptions::with_dma_buf`], and what a handle without Vulkan allocates in
-    /// video memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoDmaBuf`] for other memory, [`Error::Pooled`] for memory of a pool, [`Error::Forked`], and the errors of
-    /// entering the memory's context and of `cuMemGetHandleForAddressRange`.
-    pub fn dma_buf(&self) -> Result<DmaBuf> {
-        process::check()?;
-        let block = self.0.block();
-        if block.is_pooled() {
-            return Err(Error::Pooled { operation: "dma_buf" });
-        }
-        let (fd, offset) = block.context().run(|| block.allocation().dma_buf())?;
-        Ok(DmaBuf { fd, offset, len: self.len() })
     }
 
     /// The device address of the first byte.

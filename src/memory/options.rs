@@ -53,7 +53,7 @@ impl AllocateOptions {
         self
     }
 
-    /// Memory that network cards can register, by [`Memory::dma_buf`](super::Memory::dma_buf). CUDA allocates it, since a card
+    /// Memory that network cards can register, by [`Region::dma_buf`](crate::Region::dma_buf). CUDA allocates it, since a card
     /// may refuse a dma-buf of Vulkan's memory, and mapped memory is a host view of that ([`Mapping`](super::Mapping)): the
     /// driver and the GPU must allow it ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). Memory of kind
     /// `Host` needs no dma-buf, since cards register host memory by its host pointer: it is [`Error::NoDmaBuf`].

@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
 use std::ptr::{NonNull, null_mut};
 
-use vkgdr_rs::{Error, Memory, PoolMemory, Region};
+use vkgdr_rs::{Error, Mapping, Memory, PoolMemory, Region};
 
 use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
@@ -26,6 +26,7 @@ pub struct vkgdr_memory {
 enum Contents {
     Whole(Memory),
     Part(Region),
+    Existing(Mapping),
 }
 
 /// The lowest bit of a handle of a pool's memory. Such a handle is no [`vkgdr_memory`] but a [`PoolMemory`] as a raw
@@ -54,6 +55,11 @@ fn find_pooled(mem: vkgdr_memory_t) -> Option<*mut c_void> {
     if mem.addr() & POOLED == 0 { None } else { Some(mem.map_addr(|address| address & !POOLED).cast()) }
 }
 
+/// A handle of existing memory.
+pub(crate) fn existing(mapping: Mapping) -> vkgdr_memory_t {
+    Contents::Existing(mapping).into_handle()
+}
+
 /// A handle of memory that is not of a pool.
 pub(crate) fn whole(memory: Memory) -> vkgdr_memory_t {
     Contents::Whole(memory).into_handle()
@@ -63,6 +69,7 @@ pub(crate) fn whole(memory: Memory) -> vkgdr_memory_t {
 pub(crate) enum Borrowed<'a> {
     Whole(&'a Memory),
     Part(&'a Region),
+    Existing(&'a Mapping),
     /// Never dropped: the caller keeps the handle.
     Pooled(ManuallyDrop<PoolMemory>),
 }
@@ -72,7 +79,7 @@ impl Borrowed<'_> {
     pub(crate) fn memory(&self) -> Outcome<&Memory> {
         match self {
             Self::Whole(memory) => Ok(memory),
-            Self::Part(_) => Err(Failure::Region),
+            Self::Part(_) | Self::Existing(_) => Err(Failure::Region),
             Self::Pooled(memory) => Ok(memory),
         }
     }
@@ -86,6 +93,7 @@ impl Deref for Borrowed<'_> {
         match self {
             Self::Whole(memory) => memory,
             Self::Part(region) => region,
+            Self::Existing(mapping) => mapping,
             Self::Pooled(memory) => memory,
         }
     }
@@ -107,6 +115,7 @@ pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     Ok(match &unsafe { handle(mem) }?.inner {
         Contents::Whole(memory) => Borrowed::Whole(memory),
         Contents::Part(region) => Borrowed::Part(region),
+        Contents::Existing(mapping) => Borrowed::Existing(mapping),
     })
 }
 
@@ -147,6 +156,7 @@ unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
     let mem = unsafe { Box::from_raw(mem) };
     match mem.inner {
         Contents::Part(region) => region.free(),
+        Contents::Existing(mapping) => mapping.unmap(),
         Contents::Whole(memory) if memory.bound_stream().is_some() => memory.free(),
         // SAFETY: the device has finished with the memory, by this function's contract.
         Contents::Whole(memory) => unsafe { memory.free_idle() },
