@@ -5,6 +5,7 @@ pointer address the same bytes.
 
 * `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
 * ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
+* `host_view` maps the arrays of other libraries, where the driver and the GPU allow it; `Mapping` does so by address.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
 * `vkgdr.compat` has the shapes of dpctl, RMM and pyopencl, also called `vkgdr.memory`, `vkgdr.Buffer` and `vkgdr.ops`.
 * ``python -m vkgdr`` prints the GPUs, and the reason if one cannot be opened.
@@ -23,7 +24,7 @@ from vkgdr._errors import (
 )
 from vkgdr._memory import Memory, RawMemory
 from vkgdr._object import MemoryObject, Region
-from vkgdr._vkgdr import HostView, MemoryInfo, MemoryType, __version__
+from vkgdr._vkgdr import HostView, Mapping, MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "HostView",
     "InvalidArgumentError",
     "Map",
+    "Mapping",
     "Memory",
     "MemoryInfo",
     "MemoryObject",

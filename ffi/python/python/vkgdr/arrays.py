@@ -7,6 +7,7 @@ an array or of a contiguous part of it; on memory that is not coherent, call its
 from __future__ import annotations
 
 import operator
+from typing import NamedTuple
 
 from vkgdr import _copies, _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     Visible = Literal["mapped", "host"]
 
 __all__ = [
+    "DmaBuf",
     "check_order",
     "device_view",
     "fitted",
@@ -38,6 +40,15 @@ __all__ = [
     "shaped",
     "strided_size",
 ]
+
+
+class DmaBuf(NamedTuple):
+    """A descriptor of memory that a network card can register, from `vkgdr.MemoryObject.dma_buf`."""
+
+    fd: int
+    offset: int
+    nbytes: int
+
 
 # The alignment of CUDA's own allocations, which suffices for elements of any size.
 _MOST_ALIGNMENT = 256
@@ -217,35 +228,66 @@ def device_view(array: Any) -> Region:
     return Region._over(view)
 
 
-def host_view(obj: Any) -> np.ndarray[Any, Any]:
-    """Return the host view of a device array that lies in this package's memory.
+def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
+    """Return the host view of a device array, whichever library allocated it.
+
+    Memory of this package has a host view on every GPU. That of other libraries is mapped where
+    `Vkgdr.supports_existing` is true; CPU writes to such a view are fast, CPU reads are slow, as for `mapped_array`.
 
     Parameters
     ----------
     obj : object
         An object in C order with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or
         with DLPack on a CUDA device.
+    owner : Vkgdr, optional
+        The GPU of another library's array. By default in the current context if that is of the GPU, else in the GPU's
+        primary context.
 
     Returns
     -------
     numpy.ndarray
         The same bytes, in the shape and data type of the interface; for DLPack, one dimension of ``uint8``. It keeps
-        the memory alive. Does not wait for the device.
+        `obj` or its memory alive. Does not wait for the device. Memory that another library frees nevertheless, as by
+        ``cudaFree`` or a reset of the device, must not be used through it.
 
     Raises
     ------
     InvalidArgumentError
-        The array does not lie in live memory of this package.
+        The array is not in memory of this package, and cannot be mapped; the message names the reason.
     NoHostViewError
         The kind of memory has no host view.
     """
     view, _ = _copies.device_view_of(obj)
-    if view.is_foreign:
-        raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: it has no host view")
     interface = getattr(obj, "__cuda_array_interface__", None)
     shape = None if interface is None else tuple(interface["shape"])
     dtype: npt.DTypeLike = "u1" if interface is None else interface["typestr"]
-    return Region._over(view).get_host_array(shape, dtype)
+    region = Region._over(view)
+    if view.is_foreign:
+        return _map(obj, region, shape, dtype, owner)
+    return region.get_host_array(shape, dtype)
+
+
+def _map(
+    obj: Any, region: Region, shape: Shape | None, dtype: npt.DTypeLike, owner: Vkgdr | None
+) -> np.ndarray[Any, Any]:
+    """Map memory of another library, which the result keeps."""
+    import numpy as np
+
+    extents, element, size = shaped(region.nbytes if shape is None else shape, dtype)
+    if not size:
+        return np.empty(extents, element)
+    address = region.device_ptr
+    if owner is None:
+        from vkgdr._device import owner_of_device
+
+        # Known: the region is of device memory.
+        owner = owner_of_device(_vkgdr.pointer_device(address) or 0)
+    try:
+        mapping = _vkgdr.Mapping(owner, address, size, keep=region, readonly=region.readonly)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
+    array: np.ndarray[Any, Any] = np.asarray(mapping).view(element).reshape(extents)
+    return array
 
 
 # Shapes, data types and strides, and the sizes that result
