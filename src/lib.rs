@@ -13,6 +13,7 @@
 //!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
 //! * [`Mapping`] is a host view of CUDA memory that others allocated, where driver and GPU allow it.
 //! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
+//! * [`memory_of`] finds the memory that contains an address.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
@@ -49,7 +50,7 @@ pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_cou
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, MemoryKind, OpenFlags};
-pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region};
+pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region, memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};

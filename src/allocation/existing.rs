@@ -15,7 +15,6 @@ use crate::device::dma_buf;
 use crate::driver::cuda::{AllocationAt, Placement, cuda};
 use crate::driver::dma_buf::MappedDmaBuf;
 use crate::lock::Lock;
-use crate::report::report;
 use crate::{Error, NoMapping, Result};
 
 /// The granularity of mappings in bytes: a small page of the GPU, which is also gdrcopy's `GPU_PAGE_SIZE`.
@@ -55,10 +54,8 @@ impl ExistingRange {
         let pages = match shared(&allocation, part, pcie) {
             Some(pages) => pages,
             None if whole.1 <= WHOLE && whole != part => {
-                MappedPages::map(allocation, whole, pcie).or_else(|error| {
-                    report!(Debug, "mapping only the pages of the range: {error}");
-                    MappedPages::map(allocation, part, pcie)
-                })?
+                // A BAR that is nearly full may have room for the pages of the range.
+                MappedPages::map(allocation, whole, pcie).or_else(|_| MappedPages::map(allocation, part, pcie))?
             }
             None => MappedPages::map(allocation, part, pcie)?,
         };

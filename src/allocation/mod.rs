@@ -91,10 +91,7 @@ impl Allocation {
             Err(error @ Error::Allocation { .. })
                 if memory_type.source == Source::Vulkan && kind == MemoryKind::Mapped =>
             {
-                Self::of_dma_buf(owner, len, kind).map_err(|second| {
-                    report!(Debug, "mapping memory of CUDA in its place: {second}");
-                    shortage::explain(owner, error)
-                })
+                Self::of_dma_buf(owner, len, kind).map_err(|_| shortage::explain(owner, error))
             }
             result => result.map_err(|error| shortage::explain(owner, error)),
         }

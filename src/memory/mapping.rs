@@ -7,13 +7,14 @@ use std::ops::Deref;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::block::Block;
-use super::chunk::{Chunk, ChunkRef};
+use super::chunk::{ChunkRef, FreeChunk};
+use super::lookup::memory_of;
 use super::region::Region;
 use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
-use crate::device::dma_buf;
+use crate::device::{Source, dma_buf};
 use crate::driver::process;
-use crate::{Error, MappingFlags, Result, Vkgdr};
+use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 
 /// A host view of CUDA memory that this crate did not allocate, such as that of `cudaMalloc`, PyTorch or numba.
 ///
@@ -23,9 +24,11 @@ use crate::{Error, MappingFlags, Result, Vkgdr};
 /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
 /// data-centre boards, no GeForce that is known. There, memory of [`Memory`](crate::Memory) is the way.
 ///
+/// Of memory of this crate a mapping is a region, which keeps it alive, on every GPU.
+///
 /// # Lifetime of the memory
 ///
-/// A mapping does not keep the memory alive, and is not told when it is freed. Drop it first. Afterwards the CPU still sees
+/// A mapping of memory of others does not keep the memory alive, and is not told when it is freed. Drop it first. Afterwards the CPU still sees
 /// the old pages: it may use them without a fault, but they may be other memory's by then, and copies by the GPU's copy
 /// engine use the address, whatever is there. [`is_current`](Self::is_current) asks the driver.
 ///
@@ -78,8 +81,34 @@ impl Mapping {
     /// Those of [`of`](Self::of), and [`Error::UnknownFlags`].
     pub fn with_flags(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, flags: MappingFlags) -> Result<Self> {
         let pcie = flags.checked()?.contains(MappingFlags::FORCE_PCIE);
+        if let Some(ours) = Self::of_ours(owner, device_ptr, len)? {
+            return Ok(ours);
+        }
         let block = Block::dedicated(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
-        Ok(Self(Region::new(ChunkRef::new(Chunk::dedicated(block), len), len)))
+        Ok(Self(Region::new(ChunkRef::new(FreeChunk::dedicated(block), len), len)))
+    }
+
+    /// A view of memory of this crate, which it keeps alive; none for other memory, and for memory without a host view that
+    /// CUDA allocated.
+    fn of_ours(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<Option<Self>> {
+        let refuse = |reason| Err(Error::NoMapping { address: device_ptr, reason });
+        let Some((memory, _)) = memory_of(device_ptr) else { return Ok(None) };
+        // It may have been found by its host address, which is no device address.
+        let offset = device_ptr.checked_sub(memory.device_ptr()).and_then(|offset| usize::try_from(offset).ok());
+        let Some(offset) = offset.filter(|&offset| offset < memory.len()) else { return Ok(None) };
+        let device = memory.owner().device();
+        if device != owner.device() {
+            return refuse(NoMapping::OtherDevice { device, expected: owner.device() });
+        }
+        if len == 0 {
+            return refuse(NoMapping::Empty);
+        }
+        let region = memory.region(offset..offset.saturating_add(len))?;
+        match region.host_ptr() {
+            Some(_) => Ok(Some(Self(region))),
+            None if memory.block().allocation().memory_type().source == Source::Cuda => Ok(None),
+            None => Err(Error::NoHostView { kind: memory.kind() }),
+        }
     }
 
     /// The whole pages around the range that are mapped: their first device address and their bytes. The first host address

@@ -7,6 +7,7 @@
 pub(crate) mod block;
 pub(crate) mod chunk;
 mod dma_buf;
+mod lookup;
 mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
@@ -17,6 +18,7 @@ mod region_copy;
 pub(crate) mod shared_binding;
 
 pub use dma_buf::DmaBuf;
+pub use lookup::memory_of;
 pub use mapping::Mapping;
 pub use memory::Memory;
 pub use options::AllocateOptions;

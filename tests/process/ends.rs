@@ -1,10 +1,9 @@
-//! Processes that are killed at any moment, terminated by a signal during copies, or out of descriptors.
-#![expect(unsafe_code, reason = "sets limits and signals, and uses streams and addresses that the tests keep alive")]
+//! Processes that are killed at any moment, or terminated by a signal during copies.
+#![expect(unsafe_code, reason = "sends signals, and uses streams and addresses that the tests keep alive")]
 
 use std::collections::BTreeSet;
 use std::fs::read_dir;
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, Stdio};
 use std::thread;
@@ -12,8 +11,8 @@ use std::time::Duration;
 
 use support::cuda::Stream;
 use support::state::State;
-use support::{Random, Result, child, device_read, host_read, host_write, pattern, supported};
-use vkgdr::{CopyExtent, CopyPolicy, CopySide, Error, Memory, MemoryKind, OpenFlags, Place, Pool, PoolOptions, Vkgdr};
+use support::{Random, Result, child, device_read, host_write, pattern};
+use vkgdr::{CopyExtent, CopyPolicy, CopySide, Memory, MemoryKind, OpenFlags, Place, Pool, PoolOptions};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const LARGE: usize = 3 << 20;
@@ -148,110 +147,5 @@ fn a_process_ends_by_the_signal_while_it_copies_and_prints_nothing() -> Result {
             assert_eq!(rest, "", "{way}");
         }
     }
-    Ok(())
-}
-
-/// Sets the process's limit of descriptors.
-fn limit_descriptors(most: u64) -> Result {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid output.
-    let refused = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
-    limit.rlim_cur = most.min(limit.rlim_max);
-    // SAFETY: a valid input.
-    let refused = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-    assert_eq!(refused, 0, "{}", std::io::Error::last_os_error());
-    Ok(())
-}
-
-/// Allocates until an allocation fails, which must be for lack of descriptors and must name the limit.
-fn allocate_until_refused(gpu: &Vkgdr, kind: MemoryKind) -> Result<Vec<Memory>> {
-    let mut memories = Vec::new();
-    loop {
-        match Memory::allocate(gpu, 4096, kind) {
-            Ok(memory) => memories.push(memory),
-            Err(error) => {
-                let text = error.to_string();
-                assert!(text.contains("ulimit -n"), "{text}");
-                assert!(!text.contains('\n'), "{text}");
-                return Ok(memories);
-            }
-        }
-        if memories.len() > 200 {
-            return Err("200 allocations and no end".into());
-        }
-    }
-}
-
-#[test]
-fn with_64_descriptors_errors_name_the_limit_and_leave_nothing() -> Result {
-    if child::role().is_none() {
-        let name = "ends::with_64_descriptors_errors_name_the_limit_and_leave_nothing";
-        assert_eq!(child::run(child::command(name, "64")?)?, ["done"]);
-        return Ok(());
-    }
-    let done = || child::say("done");
-    let (_context, gpu) = support::open(NONE)?;
-    if support::simcuda().is_none() {
-        done();
-        return support::skip("the descriptors that a real driver opens for itself are not known");
-    }
-    limit_descriptors(64)?;
-    let warm_up = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
-    warm_up.write_with(CopyPolicy::Dma, 0, &[1_u8; 64])?;
-    drop(warm_up);
-    let before = State::take();
-    for kind in supported(&gpu, &MemoryKind::ALL) {
-        let mut memories = allocate_until_refused(&gpu, kind)?;
-        let memory = memories.pop().ok_or("no allocation succeeded")?;
-        // Existing memory keeps working without free descriptors.
-        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-        assert!(matches!(memory.export_fd(), Err(error) if error.to_string().contains("ulimit -n")));
-        if kind.has_host_view() {
-            host_write(&memory, 0, &pattern(4096, 2))?;
-            assert!(host_read(&memory, 0, 4096)? == pattern(4096, 2));
-        }
-        memory.write_with(CopyPolicy::Dma, 0, &pattern(4096, 3))?;
-        assert!(device_read(memory.device_ptr(), 4096) == pattern(4096, 3));
-        let pool = Pool::new(&gpu, PoolOptions::new(kind))?;
-        let refused = pool.allocate(64);
-        assert!(matches!(&refused, Err(error) if error.to_string().contains("ulimit -n")), "{refused:?}");
-        drop((pool, taken));
-        // Allocations succeed again after a free, and under a higher limit.
-        memory.free()?;
-        Memory::allocate(&gpu, 4096, kind)?.free()?;
-        limit_descriptors(256)?;
-        memories.extend([Memory::allocate(&gpu, 4096, kind)?, Memory::allocate(&gpu, 4096, kind)?]);
-        memories.last().ok_or("none")?.export_fd()?;
-        drop(memories);
-        limit_descriptors(64)?;
-        State::assert_unchanged(&before, &kind.to_string());
-    }
-    done();
-    Ok(())
-}
-
-#[test]
-fn without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works() -> Result {
-    if child::role().is_none() {
-        let name = "ends::without_a_descriptor_the_first_open_is_an_error_and_the_next_one_works";
-        assert_eq!(child::run(child::command(name, "none")?)?, ["done"]);
-        return Ok(());
-    }
-    let lowest = std::fs::File::open("/dev/null")?.as_raw_fd();
-    limit_descriptors(u64::try_from(lowest)?)?;
-    let refused = Vkgdr::open(0, NONE);
-    limit_descriptors(256)?;
-    match refused {
-        // The error may name any library or call that ran out of descriptors first.
-        Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
-        Ok(_) => eprintln!("the drivers opened all that they need before"),
-    }
-    match Vkgdr::open_primary_context(0, NONE) {
-        Ok(gpu) => Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?.free()?,
-        // cudarc and the loaders may cache the failure to load a library; then the error must be the same.
-        Err(error) => assert!(matches!(error, Error::Library { .. }), "{error}"),
-    }
-    child::say("done");
     Ok(())
 }

@@ -5,4 +5,5 @@ mod fork;
 mod fork_ends;
 mod fork_pool;
 mod ipc;
+mod limits;
 mod sanity;

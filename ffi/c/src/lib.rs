@@ -12,6 +12,7 @@
 //! | `access` | flush, invalidate, write, read, fill |
 //! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
+//! | `lookup` | memory found and freed by an address |
 //! | `sharing` | memory sent to other processes and received from them |
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
@@ -28,6 +29,7 @@ mod failure;
 mod handle;
 mod kind;
 mod last_error;
+mod lookup;
 mod memory;
 mod pool;
 mod sharing;
@@ -39,6 +41,7 @@ pub use errors::*;
 pub use existing::*;
 pub use handle::*;
 pub use kind::*;
+pub use lookup::*;
 pub use memory::*;
 pub use pool::*;
 pub use sharing::*;

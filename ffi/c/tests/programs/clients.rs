@@ -21,6 +21,7 @@ const CLIENT: Build<'_> = Build {
         "client/main.c",
         "client/device.c",
         "client/existing.c",
+        "client/lookup.c",
         "client/memory.c",
         "client/copies.c",
         "client/pool.c",
