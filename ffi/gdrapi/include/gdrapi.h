@@ -111,7 +111,7 @@ int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
 int gdr_unmap(gdr_t g, gdr_mh_t handle, void *va, size_t size);
 
 /* Copies between private memory and a mapping; EINVAL for bytes that are not within the memory. They flush and invalidate where
- * the memory is not coherent. */
+ * the memory is not coherent, which nothing does for loads and stores through the mapping. */
 int gdr_copy_to_mapping(gdr_mh_t handle, void *map_d_ptr, const void *h_ptr, size_t size);
 int gdr_copy_from_mapping(gdr_mh_t handle, void *h_ptr, const void *map_d_ptr, size_t size);
 

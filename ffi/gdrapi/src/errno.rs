@@ -9,6 +9,7 @@ const OUT_OF_MEMORY: i32 = 2;
 const NO_DEVICE: i32 = 100;
 
 /// The error number of a failure, which is also printed on standard error if `GDRCOPY_ENABLE_LOGGING` is set.
+#[cold]
 pub(crate) fn of(error: &Error) -> i32 {
     if std::env::var_os("GDRCOPY_ENABLE_LOGGING").is_some() {
         eprintln!("ERR:  libgdrapi of vkgdr: {error}");

@@ -122,7 +122,7 @@ impl Pin {
     /// Copies to a host address of the mapping.
     #[inline]
     pub(crate) fn write(&self, to: usize, source: &[u8]) -> Result<()> {
-        let offset = self.offset(to, source.len()).ok_or_else(|| self.outside(to, source.len()))?;
+        let Some(offset) = self.offset(to, source.len()) else { return Err(self.outside(to, source.len())) };
         match &self.source {
             Source::Ours(memory) => memory.write(offset, source),
             Source::Other(memory) => memory.write(offset, source),
@@ -134,7 +134,7 @@ impl Pin {
     /// Copies from a host address of the mapping.
     #[inline]
     pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Result<()> {
-        let offset = self.offset(from, target.len()).ok_or_else(|| self.outside(from, target.len()))?;
+        let Some(offset) = self.offset(from, target.len()) else { return Err(self.outside(from, target.len())) };
         if !self.coherent {
             self.invalidate(offset, target.len())?;
         }
