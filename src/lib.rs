@@ -17,6 +17,7 @@
 //!   process.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
+//! * [`diagnosis`] tells what keeps a system from mapping GPU memory.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
 
 #[cfg(not(target_os = "linux"))]
@@ -28,6 +29,7 @@ mod allocation;
 mod copy_engine;
 mod copy_tuning;
 mod device;
+pub mod diagnosis;
 mod driver;
 mod error;
 mod flags;

@@ -85,8 +85,7 @@ impl Block {
         let engines = allocation.owner().gpu().copy_engines();
         let base = allocation.device_ptr();
         // Memory of others proves nothing: they may free it at any time.
-        let address = allocation.existing().is_none().then_some(base);
-        let witness = address.and_then(|address| Witness::new(context.key(), address));
+        let witness = allocation.existing().is_none().then(|| Witness::new(context.key(), base)).flatten();
         let allocation = ManuallyDrop::new(allocation);
         Self { allocation, released: false, context, witness, engines, pool, pool_id, base }
     }
