@@ -57,7 +57,7 @@ impl Runner<'_> {
         if self.nextest {
             self.all().args(["-E", "package(vkgdr)"])
         } else {
-            self.context.cargo("test --workspace --no-fail-fast --exclude vkgdr-c --exclude vkgdr-python --lib --tests")
+            self.context.cargo("test --workspace --no-fail-fast --exclude vkgdr-c --exclude vkgdr-gdrapi --exclude vkgdr-python --lib --tests")
         }
     }
 
