@@ -12,6 +12,7 @@ from vkgdr import _copies, _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import Region
+from vkgdr._regions import memory_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -218,19 +219,21 @@ def device_view(array: Any) -> Region:
 
 
 def host_view(obj: Any) -> np.ndarray[Any, Any]:
-    """Return the host view of a device array that lies in this package's memory.
+    """Return the host view of a device array that lies in this package's memory, whichever library allocated it.
+
+    On memory that is not coherent, ``vkgdr.memory_of(view)`` has `flush` and `invalidate`.
 
     Parameters
     ----------
     obj : object
-        An object in C order with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or
-        with DLPack on a CUDA device.
+        An object with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or one in C
+        order with DLPack on a CUDA device.
 
     Returns
     -------
     numpy.ndarray
-        The same bytes, in the shape and data type of the interface; for DLPack, one dimension of ``uint8``. It keeps
-        the memory alive. Does not wait for the device.
+        The same bytes, in the shape, strides and data type of the interface; for DLPack, one dimension of ``uint8``. It
+        keeps the memory alive. Does not wait for the device.
 
     Raises
     ------
@@ -239,13 +242,37 @@ def host_view(obj: Any) -> np.ndarray[Any, Any]:
     NoHostViewError
         The kind of memory has no host view.
     """
-    view, _ = _copies.device_view_of(obj)
-    if view.is_foreign:
-        raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: it has no host view")
     interface = getattr(obj, "__cuda_array_interface__", None)
-    shape = None if interface is None else tuple(interface["shape"])
-    dtype: npt.DTypeLike = "u1" if interface is None else interface["typestr"]
-    return Region._over(view).get_host_array(shape, dtype)
+    if interface is None or interface.get("strides") is None:
+        view, _ = _copies.device_view_of(obj)
+        if view.is_foreign:
+            raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: it has no host view")
+        shape = None if interface is None else tuple(interface["shape"])
+        dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
+        return Region._over(view).get_host_array(shape, dtype)
+    import numpy as np
+
+    region = memory_of(obj)
+    array: np.ndarray[Any, Any] = np.ndarray(
+        tuple(interface["shape"]),
+        _element(interface),
+        memoryview(region),
+        interface["data"][0] - region.device_ptr if len(region) else 0,
+        tuple(interface["strides"]),
+    )
+    if interface["data"][1]:
+        array.flags.writeable = False
+    return array
+
+
+def _element(interface: dict[str, Any]) -> np.dtype[Any]:
+    """Return the data type of an array interface."""
+    import numpy as np
+
+    fields = interface.get("descr")
+    has_fields = interface["typestr"][1] == "V" and fields and fields != [("", interface["typestr"])]
+    element: np.dtype[Any] = np.dtype(fields if has_fields else interface["typestr"])
+    return element
 
 
 # Shapes, data types and strides, and the sizes that result
