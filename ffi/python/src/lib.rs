@@ -7,6 +7,7 @@
 mod allocation;
 mod base;
 mod buffer;
+mod command;
 mod dlpack;
 mod error;
 mod event;
@@ -33,6 +34,8 @@ mod _vkgdr {
 
     #[pymodule_export]
     use crate::base::Base;
+    #[pymodule_export]
+    use crate::command::command;
     #[pymodule_export]
     use crate::dlpack::dlpack_import;
     #[pymodule_export]

@@ -10,7 +10,7 @@ pointer address the same bytes.
 * `vkgdr.numba`, `vkgdr.torch`, `vkgdr.cuda_core`, `vkgdr.rmm`, `vkgdr.warp` and `vkgdr.cupy` make these libraries
   allocate their arrays in this memory.
 * `vkgdr.compat` has the shapes of dpctl, RMM and pyopencl, also called `vkgdr.memory`, `vkgdr.Buffer` and `vkgdr.ops`.
-* ``python -m vkgdr`` prints the GPUs, and the reason if one cannot be opened.
+* The command ``vkgdr``, also ``python -m vkgdr``, prints the GPUs; ``vkgdr doctor`` what keeps one from being used.
 """
 
 from __future__ import annotations
