@@ -38,8 +38,8 @@ stubs! {
     cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams
     cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams
     cuGraphGetId
-    cuGraphInstantiateWithParams
-    cuGraphInstantiateWithParams_ptsz cuGraphKernelNodeCopyAttributes
+
+    cuGraphKernelNodeCopyAttributes
     cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute
 
     cuGraphMemAllocNodeGetParams cuGraphMemFreeNodeGetParams cuGraphMemcpyNodeGetParams
@@ -47,14 +47,14 @@ stubs! {
 
     cuGraphNodeGetLocalId cuGraphNodeGetParams
     cuGraphNodeGetToolsId cuGraphNodeSetParams cuGraphNodeSetParams_v2
-    cuGraphReleaseUserObject cuGraphRetainUserObject
+
     cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz
 
     cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz
 
 
 
-    cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
+
     // Memory pools of other processes, virtual memory, multicast, prefetching
     cuMemAddressFree cuMemAddressReserve
     cuMemCreate cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
