@@ -17,6 +17,7 @@
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
 //! | `graph` | graphs and captures |
+//! | `ipc` | memory of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
@@ -116,6 +117,7 @@ mod handle;
 mod health;
 mod heap;
 mod init;
+mod ipc;
 mod kernel;
 #[path = "../../vulkan/src/label.rs"]
 #[expect(dead_code, reason = "the profile layer writes labels")]
