@@ -14,7 +14,7 @@ const FIRST_VERSION: i32 = 13_030;
 
 /// Fails unless the driver exports memory of the device.
 pub(crate) fn check_export(device: CUdevice) -> Result<()> {
-    match cuda()?.device_attribute(DeviceAttribute::DmaBuf, device) {
+    match cuda()?.device_attribute(DeviceAttribute::DmaBuf as i32, device) {
         Ok(0) => refuse(NoMapping::NoExport { device }),
         Err(error) if is_unknown(&error) => refuse(NoMapping::NoExport { device }),
         answer => answer.map(|_| ()),
@@ -30,7 +30,7 @@ pub(crate) fn check_mapping(device: CUdevice) -> Result<()> {
         return refuse(NoMapping::Driver { version });
     }
     check_export(device)?;
-    match cuda.device_attribute(DeviceAttribute::DmaBufMmap, device) {
+    match cuda.device_attribute(DeviceAttribute::DmaBufMmap as i32, device) {
         Ok(0) => refuse(NoMapping::NoMmap { device }),
         Err(error) if is_unknown(&error) => refuse(NoMapping::NoMmap { device }),
         answer => answer.map(|_| ()),
@@ -42,7 +42,7 @@ fn is_cached(device: CUdevice, pcie: bool) -> Result<bool> {
     if pcie {
         return Ok(false);
     }
-    match cuda()?.device_attribute(DeviceAttribute::UsesHostPageTables, device) {
+    match cuda()?.device_attribute(DeviceAttribute::UsesHostPageTables as i32, device) {
         Ok(value) => Ok(value != 0),
         Err(error) if is_unknown(&error) => Ok(false),
         Err(error) => Err(error),

@@ -12,7 +12,8 @@ use crate::driver::process;
 ///
 /// Memory of a [`Pool`](crate::Pool) is found by an address that was asked for since its allocation
 /// ([`device_ptr`](crate::Region::device_ptr), [`host_ptr`](crate::Region::host_ptr), a slice, a map guard). None for other
-/// addresses, for memory that was freed, for [`RawMemory`](crate::RawMemory), which nothing keeps alive, and in a forked child.
+/// addresses, for memory of other copies of this library in the process ([`other_memory_of`](crate::other_memory_of)), for
+/// memory that was freed, for [`RawMemory`](crate::RawMemory), which nothing keeps alive, and in a forked child.
 /// Memory that another thread frees meanwhile is either kept alive or not found.
 ///
 /// # Examples

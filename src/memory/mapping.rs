@@ -118,13 +118,6 @@ impl Mapping {
         self.existing().map_or((self.0.device_ptr(), self.0.len()), ExistingRange::pages)
     }
 
-    /// Whether the CPU caches the memory, as on platforms where the GPU is coherent with it. Otherwise its stores are
-    /// write-combined, and its loads slow.
-    #[must_use]
-    pub fn is_cached(&self) -> bool {
-        self.0.block().allocation().memory_type().cached
-    }
-
     /// Whether the memory is still the one that was mapped: false once it was freed, also if other memory has its address
     /// (`CU_POINTER_ATTRIBUTE_BUFFER_ID`). The answer may be out of date when it arrives, unless the caller knows that
     /// nothing frees the memory meanwhile.

@@ -249,6 +249,12 @@ impl Region {
         self.block().allocation().memory_type().coherent
     }
 
+    /// Whether the CPU caches the memory. If not, its stores are write-combined, and its loads slow.
+    #[must_use]
+    pub fn is_cached(&self) -> bool {
+        self.block().allocation().memory_type().cached
+    }
+
     /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`.
     #[inline]
     #[must_use]

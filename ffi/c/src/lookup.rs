@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vkgdr_rs::memory_of;
+use vkgdr_rs::{memory_of, other_memory_of};
 
 use crate::CUdeviceptr;
 use crate::boundary::{self, put, required};
@@ -42,7 +42,13 @@ fn handle_at(ptr: CUdeviceptr) -> Outcome<vkgdr_memory_t> {
         return Ok(std::ptr::with_exposed_provenance_mut(handle));
     }
     let found = memory_of(ptr).filter(|&(_, offset)| offset == 0);
-    found.and_then(|(memory, _)| memory::handle_of_pooled(&memory)).ok_or(Failure::NotFound)
+    found.and_then(|(memory, _)| memory::handle_of_pooled(&memory)).ok_or_else(|| absent(ptr))
+}
+
+/// Why an address is not in memory of this library.
+#[cold]
+fn absent(address: u64) -> Failure {
+    if other_memory_of(address).is_some() { Failure::OtherCopy } else { Failure::NotFound }
 }
 
 /// Finds the memory that contains an address.
@@ -54,7 +60,8 @@ fn handle_at(ptr: CUdeviceptr) -> Outcome<vkgdr_memory_t> {
 /// @param ptr     A host or device address of any byte of the memory.
 /// @param memory  Where the memory is written; for vkgdr_memory_free().
 /// @param offset  Where the offset of the address in the memory is written, in bytes; may be NULL.
-/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for an address in no memory of this library.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for an address in no memory of this library, VKGDR_ERROR_NOT_SUPPORTED for
+///         one in memory of another copy of this library in the process, such as the Python module's.
 ///
 /// # Safety
 ///
@@ -63,7 +70,8 @@ fn handle_at(ptr: CUdeviceptr) -> Outcome<vkgdr_memory_t> {
 pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memory_t, offset: *mut usize) -> i32 {
     boundary::status(|| {
         required(memory)?;
-        let (found, at) = memory_of(ptr.addr() as u64).ok_or(Failure::NotFound)?;
+        let address = ptr.addr() as u64;
+        let (found, at) = memory_of(address).ok_or_else(|| absent(address))?;
         if !offset.is_null() {
             // SAFETY: good for writing, by this function's contract.
             unsafe { put(offset, at) }?;
@@ -78,7 +86,8 @@ pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memor
 ///
 /// @param ptr  The first device address of memory from vkgdr_memory_alloc(), vkgdr_memory_receive(), vkgdr_pool_alloc() or
 ///             vkgdr_pool_alloc_on(); 0 does nothing.
-/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for any other address.
+/// @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for any other address, VKGDR_ERROR_NOT_SUPPORTED for one in memory of
+///         another copy of this library.
 ///
 /// # Safety
 ///

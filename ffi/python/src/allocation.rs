@@ -307,6 +307,18 @@ impl Use {
         if self.leave() { self.allocation.force(py) } else { Ok(()) }
     }
 
+    /// Gives the use up, without Python; the last one frees the memory. Runs `prepare` on the memory before, which is told
+    /// whether this is the last use: then no other can begin.
+    pub(crate) fn release_with(mut self, prepare: impl FnOnce(&Memory, bool)) -> Result<()> {
+        let is_last = self.leave();
+        if let Ok(storage) = self.allocation.storage()
+            && let Some(memory) = storage.memory()
+        {
+            prepare(memory, is_last);
+        }
+        if is_last { self.allocation.take_away(None) } else { Ok(()) }
+    }
+
     /// Frees the memory although other uses exist.
     pub(crate) fn force(self, py: Python<'_>) -> Result<()> {
         self.allocation.force(py)

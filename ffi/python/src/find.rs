@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use crate::allocation::Allocation;
 use crate::error::{Failure, Result, in_bytes, number};
-use crate::memory_view::{MemoryView, NULL_STREAM};
+use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
 
 /// A view of `size` bytes at a device address; None if none of them lies in memory of this package. An error if only a
 /// part of them does.
@@ -32,6 +32,16 @@ pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView
 #[pyfunction]
 pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
     Allocation::find_host(address, size).and_then(|found| MemoryView::found(found, size, false))
+}
+
+/// A view from an address of the device or of the host to the end of the allocation that contains it.
+#[pyfunction]
+pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
+    let found = Allocation::find_device(address, 1).or_else(|| Allocation::find_host(as_address(address), 1));
+    found.and_then(|(used, offset)| {
+        let len = used.allocation().len - offset;
+        MemoryView::found((used, offset), len, false)
+    })
 }
 
 /// A view of the whole allocation with this id.

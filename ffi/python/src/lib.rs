@@ -7,6 +7,7 @@
 mod allocation;
 mod base;
 mod buffer;
+mod command;
 mod dlpack;
 mod error;
 mod event;
@@ -20,7 +21,9 @@ mod mapping;
 mod memory_view;
 mod pool;
 mod registry;
+mod source;
 mod storage;
+mod torch;
 mod transfer;
 
 use pyo3::prelude::*;
@@ -33,11 +36,13 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::base::Base;
     #[pymodule_export]
+    use crate::command::command;
+    #[pymodule_export]
     use crate::dlpack::dlpack_import;
     #[pymodule_export]
     use crate::event::{Event, complete, record, stream_synchronize, stream_wait};
     #[pymodule_export]
-    use crate::find::{find_device, find_host, find_id, foreign, pointer_device};
+    use crate::find::{find_address, find_device, find_host, find_id, foreign, pointer_device};
     #[pymodule_export]
     use crate::handle::{Handle, MemoryInfo, MemoryType, device_count, driver_version};
     #[pymodule_export]
@@ -50,6 +55,8 @@ mod _vkgdr {
     use crate::memory_view::MemoryView;
     #[pymodule_export]
     use crate::pool::Pool;
+    #[pymodule_export]
+    use crate::source::Source;
     #[pymodule_export]
     use crate::transfer::{copy, fill};
 

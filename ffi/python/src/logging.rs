@@ -1,6 +1,7 @@
 //! Forwards the crate's log lines to Python's `logging`, to the logger "vkgdr".
 #![expect(unsafe_code, reason = "queries the interpreter's state of this thread")]
 
+use std::cell::Cell;
 use std::io::Write;
 
 use log::{Level, Log, Metadata, Record};
@@ -24,9 +25,23 @@ pub(crate) fn is_python_thread() -> bool {
     !unsafe { pyo3::ffi::PyGILState_GetThisThreadState() }.is_null()
 }
 
-/// Runs `work` attached to the interpreter; None on a thread unknown to Python, and while the interpreter ends.
+thread_local! {
+    /// Whether this thread must not wait for the interpreter's lock now.
+    static DETACHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, in which [`attached`] does nothing: log lines are written to the error output.
+pub(crate) fn without_python<T>(work: impl FnOnce() -> T) -> T {
+    let before = DETACHED.replace(true);
+    let result = work();
+    DETACHED.set(before);
+    result
+}
+
+/// Runs `work` attached to the interpreter; None on a thread unknown to Python, in [`without_python`], and while the
+/// interpreter ends.
 pub(crate) fn attached<T>(work: impl for<'py> FnOnce(Python<'py>) -> T) -> Option<T> {
-    if is_python_thread() { Python::try_attach(work) } else { None }
+    if is_python_thread() && !DETACHED.get() { Python::try_attach(work) } else { None }
 }
 
 fn tell(py: Python<'_>, level: Level, text: &str) -> PyResult<()> {

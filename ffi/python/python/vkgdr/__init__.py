@@ -5,10 +5,13 @@ pointer address the same bytes.
 
 * `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
 * ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
-* `host_view` maps the arrays of other libraries, where the driver and the GPU allow it; `Mapping` does so by address.
+* `vkgdr.memory_of` finds the memory in which an array or an address lies. `vkgdr.host_view` is the CPU's view of an
+  array, also of another library's where the driver and the GPU allow it; `Mapping` maps by address.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
+* `vkgdr.numba`, `vkgdr.torch`, `vkgdr.cuda_core`, `vkgdr.rmm`, `vkgdr.warp` and `vkgdr.cupy` make these libraries
+  allocate their arrays in this memory.
 * `vkgdr.compat` has the shapes of dpctl, RMM and pyopencl, also called `vkgdr.memory`, `vkgdr.Buffer` and `vkgdr.ops`.
-* ``python -m vkgdr`` prints the GPUs, and the reason if one cannot be opened.
+* The command ``vkgdr``, also ``python -m vkgdr``, prints the GPUs; ``vkgdr doctor`` what keeps one from being used.
 """
 
 from __future__ import annotations
@@ -24,18 +27,25 @@ from vkgdr._errors import (
 )
 from vkgdr._memory import Memory, RawMemory
 from vkgdr._object import MemoryObject, Region
+from vkgdr._regions import memory_of
 from vkgdr._vkgdr import HostView, Mapping, MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from vkgdr import arrays as arrays
     from vkgdr import compat as compat
+    from vkgdr import cuda_core as cuda_core
+    from vkgdr import cupy as cupy
     from vkgdr import ipc as ipc
     from vkgdr import memory as memory
+    from vkgdr import numba as numba
     from vkgdr import ops as ops
     from vkgdr import pool as pool
     from vkgdr import pycuda as pycuda
+    from vkgdr import rmm as rmm
     from vkgdr import stream as stream
+    from vkgdr import torch as torch
+    from vkgdr import warp as warp
     from vkgdr._map import Map
     from vkgdr.arrays import device_view, host_view
     from vkgdr.compat.rmm import Buffer
@@ -62,6 +72,7 @@ __all__ = [
     "__version__",
     "device_view",
     "host_view",
+    "memory_of",
 ]
 
 # Messages show the public name, not that of the private module.
@@ -73,7 +84,11 @@ for _class in (OpenFlags, Vkgdr, MemoryObject, Region, Memory, RawMemory):
 del _class
 
 # Loaded on first use: importing this package imports no other library.
-_SUBMODULES = frozenset({"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"})
+_SUBMODULES = frozenset(
+    {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"}
+    # The adaptors of other libraries, which need these.
+    | {"cuda_core", "cupy", "numba", "rmm", "torch", "warp"}
+)
 _LAZY = {"Buffer": "compat.rmm", "Map": "_map", "device_view": "arrays", "host_view": "arrays"}
 
 

@@ -13,6 +13,7 @@ from vkgdr import _copies, _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import Region
+from vkgdr._regions import span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -233,12 +234,13 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
 
     Memory of this package has a host view on every GPU. That of other libraries is mapped where
     `Vkgdr.supports_existing` is true; CPU writes to such a view are fast, CPU reads are slow, as for `mapped_array`.
+    On memory that is not coherent, ``vkgdr.memory_of(view)`` has `flush` and `invalidate`.
 
     Parameters
     ----------
     obj : object
-        An object in C order with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or
-        with DLPack on a CUDA device.
+        An object with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or one in C
+        order with DLPack on a CUDA device.
     owner : Vkgdr, optional
         The GPU of another library's array. By default in the current context if that is of the GPU, else in the GPU's
         primary context.
@@ -246,9 +248,9 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     Returns
     -------
     numpy.ndarray
-        The same bytes, in the shape and data type of the interface; for DLPack, one dimension of ``uint8``. It keeps
-        `obj` or its memory alive. Does not wait for the device. Memory that another library frees nevertheless, as by
-        ``cudaFree`` or a reset of the device, must not be used through it.
+        The same bytes, in the shape, strides and data type of the interface; for DLPack, one dimension of ``uint8``. It
+        keeps `obj` or its memory alive. Does not wait for the device. Memory that another library frees nevertheless, as
+        by ``cudaFree`` or a reset of the device, must not be used through it.
 
     Raises
     ------
@@ -257,25 +259,41 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     NoHostViewError
         The kind of memory has no host view.
     """
-    view, _ = _copies.device_view_of(obj)
     interface = getattr(obj, "__cuda_array_interface__", None)
-    shape = None if interface is None else tuple(interface["shape"])
-    dtype: npt.DTypeLike = "u1" if interface is None else interface["typestr"]
-    region = Region._over(view)
-    if view.is_foreign:
-        return _map(obj, region, shape, dtype, owner)
-    return region.get_host_array(shape, dtype)
-
-
-def _map(
-    obj: Any, region: Region, shape: Shape | None, dtype: npt.DTypeLike, owner: Vkgdr | None
-) -> np.ndarray[Any, Any]:
-    """Map memory of another library, which the result keeps."""
+    if interface is None or interface.get("strides") is None:
+        view, _ = _copies.device_view_of(obj)
+        shape = None if interface is None else tuple(interface["shape"])
+        dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
+        region = Region._over(view)
+        if not view.is_foreign:
+            return region.get_host_array(shape, dtype)
+        extents, element, _ = shaped(region.nbytes if shape is None else shape, dtype)
+        contiguous: np.ndarray[Any, Any] = _mapped(obj, region, owner).view(element).reshape(extents)
+        return contiguous
     import numpy as np
 
-    extents, element, size = shaped(region.nbytes if shape is None else shape, dtype)
-    if not size:
-        return np.empty(extents, element)
+    first, size = span(interface, "__cuda_array_interface__")
+    found = _vkgdr.find_device(first, size)
+    readonly = bool(interface["data"][1])
+    region = Region._over(found or _vkgdr.foreign(first, size, readonly, obj))
+    array: np.ndarray[Any, Any] = np.ndarray(
+        tuple(interface["shape"]),
+        _element(interface),
+        memoryview(region) if found else _mapped(obj, region, owner).data,
+        interface["data"][0] - first if size else 0,
+        tuple(interface["strides"]),
+    )
+    if readonly:
+        array.flags.writeable = False
+    return array
+
+
+def _mapped(obj: Any, region: Region, owner: Vkgdr | None) -> np.ndarray[Any, Any]:
+    """Map memory of another library, which the result, an array of bytes, keeps."""
+    import numpy as np
+
+    if not region.nbytes:
+        return np.empty(0, "u1")
     address = region.device_ptr
     if owner is None:
         from vkgdr._device import owner_of_device
@@ -283,11 +301,21 @@ def _map(
         # Known: the region is of device memory.
         owner = owner_of_device(_vkgdr.pointer_device(address) or 0)
     try:
-        mapping = _vkgdr.Mapping(owner, address, size, keep=region, readonly=region.readonly)
+        mapping = _vkgdr.Mapping(owner, address, region.nbytes, keep=region, readonly=region.readonly)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
-    array: np.ndarray[Any, Any] = np.asarray(mapping).view(element).reshape(extents)
+    array: np.ndarray[Any, Any] = np.asarray(mapping)
     return array
+
+
+def _element(interface: dict[str, Any]) -> np.dtype[Any]:
+    """Return the data type of an array interface."""
+    import numpy as np
+
+    fields = interface.get("descr")
+    has_fields = interface["typestr"][1] == "V" and fields and fields != [("", interface["typestr"])]
+    element: np.dtype[Any] = np.dtype(fields if has_fields else interface["typestr"])
+    return element
 
 
 # Shapes, data types and strides, and the sizes that result

@@ -6,13 +6,18 @@ import dataclasses
 import functools
 
 import numpy as np
-import pycuda.driver
-import pycuda.gpuarray
 
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError
 from vkgdr._memory import RawMemory
+from vkgdr._source import missing
 from vkgdr.arrays import shaped
+
+try:
+    import pycuda.driver
+    import pycuda.gpuarray
+except ImportError as error:
+    raise missing("vkgdr.pycuda", "pycuda", error) from error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

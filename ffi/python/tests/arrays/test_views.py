@@ -177,10 +177,27 @@ def test_an_array_that_ends_beyond_the_memory_has_no_host_view(gpu):
         vkgdr.host_view(OnDevice(memory.device_ptr, (11,), "|u1"))
 
 
-def test_an_array_in_fortran_order_has_no_host_view(gpu):
-    memory = vkgdr.Memory(gpu, 100)
-    with pytest.raises(ValueError, match=r"strides \(4, 8\)"):
-        vkgdr.host_view(OnDevice(memory.device_ptr, (2, 3), "<f4", (4, 8)))
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_strided_arrays_have_a_host_view(cuda, gpu, order):
+    memory = vkgdr.Memory(gpu, 96)
+    cuda.write(memory.device_ptr, np.arange(24, dtype="i4").tobytes())
+    memory.invalidate()
+    whole = np.arange(24, dtype="i4").reshape((4, 6), order=order)
+    for part in (whole, whole[:, 1], whole[1:3, ::2], whole[::-1, 1:3], whole.T[2:]):
+        start = memory.device_ptr + part.ctypes.data - whole.ctypes.data
+        view = vkgdr.host_view(OnDevice(start, part.shape, "<i4", part.strides))
+        assert (view.shape, view.strides) == (part.shape, part.strides)
+        assert (view == part).all()
+        assert view.ctypes.data - memory.host_ptr == start - memory.device_ptr
+    assert not vkgdr.host_view(OnDevice(memory.device_ptr, (2, 3), "<i4", (4, 8), readonly=True)).flags.writeable
+    assert vkgdr.host_view(OnDevice(memory.device_ptr, (2, 0), "<i4", (4, 8))).shape == (2, 0)
+
+
+def test_the_host_view_of_a_structured_array_has_its_fields(gpu):
+    memory = vkgdr.Memory(gpu, 24)
+    array = OnDevice(memory.device_ptr, (2,), "|V12")
+    array.__cuda_array_interface__["descr"] = [("a", "<i4"), ("b", "<f8")]
+    assert vkgdr.host_view(array).dtype == np.dtype([("a", "<i4"), ("b", "<f8")])
 
 
 def test_the_two_views_lead_to_each_other(gpu):

@@ -1,0 +1,142 @@
+"""`memory_of`: from an array or an address of any library to the memory of this package that contains it."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+
+from vkgdr import _vkgdr
+from vkgdr._errors import InvalidArgumentError, in_bytes
+from vkgdr._object import MemoryObject, Region
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from vkgdr._vkgdr import MemoryView
+
+__all__ = ["memory_of", "span"]
+
+_PROTOCOLS = ("__cuda_array_interface__", "__array_interface__", "__dlpack__")
+_DLPACK_CPU = 1
+# Addresses and sizes are 64-bit integers.
+_ADDRESSES = 1 << 64
+
+
+def memory_of(obj: Any) -> Region:
+    """Return the region of this package's memory in which an array or an address lies.
+
+    Parameters
+    ----------
+    obj : object or int
+        An array of any library: an object with ``__cuda_array_interface__``, ``__array_interface__``, the buffer
+        protocol or DLPack, on the device or on the host, contiguous or strided. Or an address, of the device or of the
+        host.
+
+    Returns
+    -------
+    Region
+        From the array's first byte to its last, with those between that it skips; for an address, from there to the end
+        of its allocation. It has `flush`, `invalidate`, `map`, ``host`` and ``device_ptr``, and keeps the memory alive,
+        even when the library that allocated it frees it. ``offset`` is the place in the allocation.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The bytes do not lie in live memory of this package, or not in one allocation.
+    TypeError
+        `obj` is neither an array nor an address.
+
+    Examples
+    --------
+    >>> import vkgdr
+    >>> from vkgdr.arrays import mapped_array
+    >>> samples = mapped_array(1024, "f4")
+    >>> samples[:] = 0.25
+    >>> vkgdr.memory_of(samples).flush()
+    """
+    if isinstance(obj, MemoryObject):
+        return Region._over(obj._view.part(0, None, False, False))
+    # NumPy's integers have an array interface too, but are not the arrays that are meant.
+    is_array = any(hasattr(obj, name) for name in _PROTOCOLS) and not isinstance(obj, numbers.Integral)
+    if hasattr(type(obj), "__index__") and not is_array:
+        return Region._over(_at(operator.index(obj)))
+    found: MemoryView | None = None
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        first, size = span(interface, "__cuda_array_interface__")
+        found = _vkgdr.find_device(first, size)
+        where = "device"
+    elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
+        from vkgdr._copies import device_view_of
+
+        found, _ = device_view_of(obj)
+        first, size, where = found.key[1], found.nbytes, "device"
+        if found.is_foreign:
+            found = None
+    else:
+        first, size = _on_host(obj)
+        found = _vkgdr.find_host(first, size)
+        where = "host"
+    if found is None:
+        raise InvalidArgumentError(f"no memory of vkgdr contains the {in_bytes(size)} at {where} address {first:#x}")
+    return Region._over(found)
+
+
+def _at(address: int) -> MemoryView:
+    found = _vkgdr.find_address(address) if 0 <= address < _ADDRESSES else None
+    if found is None:
+        raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
+    return found
+
+
+def _on_host(obj: Any) -> tuple[int, int]:
+    """Return the first address and the size of a host array."""
+    interface = getattr(obj, "__array_interface__", None)
+    if interface is None and hasattr(obj, "__dlpack__"):
+        import numpy as np
+
+        interface = np.from_dlpack(obj).__array_interface__
+    if interface is not None:
+        return span(interface, "__array_interface__")
+    buffer = _vkgdr.HostBuffer(obj, False, True)
+    return buffer.address, buffer.nbytes
+
+
+def span(interface: Any, name: str) -> tuple[int, int]:
+    """Return the lowest address of an array of NumPy's or CUDA's array interface, and the size to its highest byte.
+
+    Raises
+    ------
+    InvalidArgumentError, TypeError
+        The interface is malformed.
+    """
+    if not isinstance(interface, dict):
+        raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
+    if interface.get("mask") is not None:
+        raise NotImplementedError("masked arrays are not supported")
+    try:
+        address = operator.index(interface["data"][0])
+        extents = tuple(map(operator.index, interface["shape"]))
+        size = itemsize = int(interface["typestr"][2:])
+        strides = interface.get("strides")
+        low = 0
+        if strides is None:
+            for extent in extents:
+                size *= extent
+        elif 0 not in extents:
+            for extent, stride in zip(extents, map(operator.index, strides), strict=True):
+                reach = stride * (extent - 1)
+                low += min(reach, 0)
+                size += max(reach, 0)
+    except KeyError as error:
+        raise InvalidArgumentError(f"{name} has no {error}") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
+    if 0 in extents:
+        low = size = 0
+    first = address + low
+    size -= low
+    if itemsize <= 0 or any(extent < 0 for extent in extents) or not (0 <= first < _ADDRESSES and size < _ADDRESSES):
+        raise InvalidArgumentError(f"{name} is malformed: {interface}")
+    return first, size

@@ -1,0 +1,93 @@
+"""cuda.core's buffers in memory of this package.
+
+``device.memory_resource = vkgdr.cuda_core.MappedMemoryResource(device)`` switches it on for `Device.allocate` of this
+device. `vkgdr.host_view` and `vkgdr.memory_of` take the buffers.
+"""
+
+from __future__ import annotations
+
+from vkgdr import _offers
+from vkgdr._errors import InvalidArgumentError
+from vkgdr._regions import memory_of
+from vkgdr._source import Source, missing
+
+try:
+    from cuda.core import Buffer, Device, MemoryResource
+except ImportError as error:
+    raise missing("vkgdr.cuda_core", "cuda-core", error) from error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from vkgdr._source import Kinds
+    from vkgdr.typing import StreamLike
+
+__all__ = ["MappedMemoryResource"]
+
+
+class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
+    """Allocates cuda.core's buffers on a device, in its primary context.
+
+    Parameters
+    ----------
+    device : cuda.core.Device or int, optional
+        The device, by default the current one.
+    kind : {"mapped", "host", "device"} or sequence of these, optional
+        As for `vkgdr.Memory`.
+    pool : bool, optional
+        Lend small buffers from a pool. They cannot be shared with other processes.
+    """
+
+    def __init__(self, device: Any = None, *, kind: Kinds = "mapped", pool: bool = False) -> None:
+        self._device = int(device if isinstance(device, int) else (device or Device()).device_id)
+        self._source = Source(kind, pool=pool)
+
+    def allocate(self, size: int, *, stream: StreamLike) -> Any:
+        """Allocate a buffer. Its memory is released after the work of the stream with which it is closed.
+
+        Raises
+        ------
+        vkgdr.AllocationError
+            Memory is exhausted.
+        """
+        address = self._source.allocate(size, self._device, stream)
+        return Buffer.from_handle(address, size, self, stream=stream)
+
+    def deallocate(self, ptr: Any, size: int, *, stream: StreamLike) -> None:  # noqa: ARG002 - cuda.core's signature
+        """Free a buffer's memory after the earlier work of a stream; called by ``Buffer.close``."""
+        self._source.free(int(ptr), stream)
+
+    def export_handle(self, buffer: Any) -> bytes:
+        """Return 64 bytes under which other processes of this user open the buffer's memory, any number of times."""
+        found = memory_of(int(buffer.handle))
+        if found.offset:
+            raise InvalidArgumentError(
+                f"the buffer begins {found.offset} bytes after its memory: export the whole buffer"
+            )
+        return _offers.offer(found.handle)
+
+    def open_handle(self, handle: bytes) -> Any:
+        """Open memory of another process, from its `export_handle`, as a buffer that keeps it alive."""
+        memory = _offers.take(handle, self._source.handle(self._device))
+        return Buffer.from_handle(memory.device_ptr, len(memory), owner=memory)
+
+    @property
+    def device_id(self) -> int:
+        """The device's number."""
+        return self._device
+
+    @property
+    def is_device_accessible(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def is_host_accessible(self) -> bool:
+        """False: the CPU has an address of its own, see `vkgdr.host_view`, and must not use the device's."""
+        return False
+
+    @property
+    def is_managed(self) -> bool:
+        """False."""
+        return False

@@ -1,0 +1,51 @@
+"""CuPy's arrays in memory of this package.
+
+``cupy.cuda.set_allocator(vkgdr.cupy.allocator())`` switches it on. `vkgdr.host_view` is the CPU's view of an array.
+"""
+
+from __future__ import annotations
+
+from vkgdr._source import Source, missing
+
+try:
+    from cupy.cuda import PythonFunctionAllocator, get_current_stream
+except ImportError as error:
+    raise missing("vkgdr.cupy", "cupy", error) from error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from vkgdr._source import Kinds
+
+__all__ = ["allocator"]
+
+
+def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], Any]:
+    """Return an allocator for ``cupy.cuda.set_allocator`` and ``cupy.cuda.using_allocator``.
+
+    Parameters
+    ----------
+    kind : {"mapped", "host", "device"} or sequence of these, optional
+        As for `vkgdr.Memory`.
+    pool : bool, optional
+        Lend small memory from a pool, in the order of the stream that is current when an array is allocated, as CuPy's
+        own pool does. Without it a free waits for the context, as ``cudaFree`` does.
+    """
+    source = Source(kind, pool=pool)
+    # CuPy names no stream when it frees. The objects keep the streams alive.
+    streams: dict[int, Any] = {}
+
+    def allocate(size: int, device: int) -> int:
+        stream = get_current_stream() if pool else None
+        address = source.allocate(size, device, stream)
+        if address:
+            streams[address] = stream
+        return address
+
+    def free(address: int, _device: int) -> None:
+        # Removed first: another thread may get the address as soon as it is free.
+        source.free(address, streams.pop(address, None))
+
+    return PythonFunctionAllocator(allocate, free).malloc  # type: ignore[no-any-return]

@@ -1,0 +1,253 @@
+"""numba's arrays in memory of this package: an External Memory Management plug-in of numba-cuda.
+
+``NUMBA_CUDA_MEMORY_MANAGER=vkgdr.numba`` in the environment, or
+``numba.cuda.set_memory_manager(vkgdr.numba.manager())`` before numba uses the GPU, switches it on. `vkgdr.host_view` is
+then the CPU's view of a device array.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+
+import numpy as np
+
+from vkgdr import _offers, _vkgdr
+from vkgdr._device import Vkgdr
+from vkgdr._errors import AllocationError
+from vkgdr._regions import memory_of
+from vkgdr._source import Source, missing
+
+try:
+    from numba import cuda
+    from numba.cuda.cudadrv import driver
+except ImportError as error:
+    raise missing("vkgdr.numba", "numba-cuda", error) from error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from vkgdr._memory import Memory
+    from vkgdr._source import Kinds
+
+__all__ = ["IpcHandle", "VkgdrNumbaManager", "manager", "open_ipc_array"]
+
+_RESULTS = driver.binding.CUresult
+# Memory opened from other processes, by its device address.
+_opened: dict[int, Memory] = {}
+
+
+class VkgdrNumbaManager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
+    """Allocates numba's device arrays, and its mapped host arrays, in memory of this package.
+
+    Attributes
+    ----------
+    kind : {"mapped", "host", "device"} or sequence of these
+        The memory of device arrays, as for `vkgdr.Memory`.
+    pool : bool
+        Whether small arrays are lent by a pool. They cannot be shared with other processes.
+    """
+
+    kind: Kinds = "mapped"
+    pool = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Once with `context=None`, to read the version: nothing here uses the GPU.
+        self._source = Source(self.kind, pool=self.pool)
+        self._host_sources = {False: Source("host"), True: Source("mapped")}
+
+    def initialize(self) -> None:
+        """Prepare the manager. Called before each use of the context by a thread."""
+        if not self.deallocations.memory_capacity:
+            self.deallocations.memory_capacity = self.get_memory_info().total
+            _hook(self.context)
+
+    def memalloc(self, size: int) -> Any:
+        """Allocate device memory; raises numba's ``CudaAPIError`` if memory is exhausted."""
+        address = self._allocate(self._source, size)
+        memory = driver.AutoFreePointer(
+            weakref.proxy(self.context),
+            driver.binding.CUdeviceptr(address),
+            size,
+            finalizer=self._finalizer(self._source, address, size),
+        )
+        # `own` returns a weak proxy.
+        self.allocations["vkgdr", address] = memory
+        return memory.own()
+
+    def memhostalloc(
+        self,
+        size: int,
+        mapped: bool = False,  # noqa: FBT001, FBT002 - numba's signature
+        portable: bool = False,  # noqa: FBT001, FBT002
+        wc: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:
+        """Allocate host memory: mapped memory of this package, of kind "mapped" with `wc` and "host" without."""
+        if not mapped or portable:
+            return super().memhostalloc(size, mapped, portable, wc)
+        source = self._host_sources[bool(wc)]
+        address = self._allocate(source, size)
+        memory = _MappedMemory(
+            weakref.proxy(self.context),
+            address,
+            size,
+            finalizer=self._finalizer(source, address, size),
+        )
+        self.allocations["vkgdr", address] = memory
+        return memory.own()
+
+    def _allocate(self, source: Source, size: int) -> int:
+        def allocate() -> int:
+            try:
+                # On the current context's device: this one's.
+                return source.allocate(size)
+            except AllocationError as error:
+                # The only error after which numba releases pending memory, and tries again.
+                raise driver.CudaAPIError(_RESULTS.CUDA_ERROR_OUT_OF_MEMORY, str(error)) from error
+
+        if size <= 0:
+            raise driver.CudaAPIError(_RESULTS.CUDA_ERROR_INVALID_VALUE, f"an allocation of {size} bytes")
+        address: int = self._attempt_allocation(allocate)
+        return address
+
+    def _finalizer(self, source: Source, address: int, size: int) -> Callable[[], None]:
+        allocations, deallocations = self.allocations, self.deallocations
+
+        def finalize() -> None:
+            allocations.pop(("vkgdr", address), None)
+            deallocations.add_item(source.free, address, size)
+
+        return finalize
+
+    def get_memory_info(self) -> Any:
+        """Return the free and the total memory of the kind of device arrays."""
+        info = self._source.memory_info()
+        return cuda.MemoryInfo(free=info.free, total=info.total)
+
+    def get_ipc_handle(self, memory: Any) -> Any:
+        """Return a handle of device memory for other processes; it can be opened several times."""
+        found = _find(int(memory.device_pointer))
+        if found is None:
+            return driver.GetIpcHandleMixin.get_ipc_handle(self, memory)
+        identity = self.context.device.get_device_identity()
+        return IpcHandle(memory, _Offer(_offers.offer(found.handle)), memory.size, identity, found.offset)
+
+    def reset(self) -> None:
+        """Free all memory of the context."""
+        super().reset()
+        for source in (self._source, *self._host_sources.values()):
+            source.close()
+
+    @property
+    def interface_version(self) -> int:
+        """The version of numba's interface."""
+        return 1
+
+
+def manager(kind: Kinds = "mapped", *, pool: bool = False) -> type[VkgdrNumbaManager]:
+    """Return a manager class for ``numba.cuda.set_memory_manager``.
+
+    Parameters
+    ----------
+    kind : {"mapped", "host", "device"} or sequence of these, optional
+        The memory of device arrays. With a sequence, such as ``("mapped", "device")``, the next kind is taken where one
+        is missing or exhausted.
+    pool : bool, optional
+        Lend small arrays from a pool. They cannot be shared with other processes.
+    """
+    Source(kind)
+    return type("VkgdrNumbaManager", (VkgdrNumbaManager,), {"kind": kind, "pool": pool, "__module__": __name__})
+
+
+_numba_memory_manager = VkgdrNumbaManager
+
+
+class _MappedMemory(driver.AutoFreePointer):  # type: ignore[misc]
+    """Like numba's ``MappedMemory``, which asks CUDA for a device address that CUDA does not know of this memory."""
+
+    def __init__(self, context: Any, address: int, size: int, finalizer: Callable[[], None]) -> None:
+        self.owned = None
+        self.host_pointer = self._bufptr_ = memory_of(address).host_ptr
+        super().__init__(context, driver.binding.CUdeviceptr(address), size, finalizer=finalizer)
+        self.handle = self.host_pointer
+        self._buflen_ = size
+
+    def own(self) -> Any:
+        return driver.MappedOwnedPointer(weakref.proxy(self))
+
+
+class _Offer:
+    """Stands in for ``CUipcMemHandle``, whose bytes some versions of cuda-bindings do not show."""
+
+    def __init__(self, reserved: bytes) -> None:
+        self.reserved = bytes(reserved)
+
+
+class IpcHandle(driver.IpcHandle):  # type: ignore[misc]
+    """A handle of memory of this package, which opens with any memory manager of the other process."""
+
+    @classmethod
+    def _rebuild(cls, handle: bytes, size: int, source_info: Any, offset: int) -> IpcHandle:
+        return cls(None, _Offer(handle), size, source_info, offset)
+
+    def open_direct(self, context: Any) -> Any:
+        """Open the memory in a context of the same GPU."""
+        _hook(context)
+        return super().open_direct(context)
+
+
+@contextlib.contextmanager
+def open_ipc_array(handle: bytes, shape: Any, dtype: Any, strides: Any = None, offset: int = 0) -> Iterator[Any]:
+    """Open the bytes of a handle, its ``handle.reserved``, as a device array, like ``numba.cuda.open_ipc_array``.
+
+    numba's own function fails with the versions of cuda-bindings whose ``CUipcMemHandle`` does not show its bytes.
+    """
+    element = np.dtype(dtype)
+    size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * element.itemsize
+    opened = IpcHandle(None, _Offer(handle), size, offset=offset)
+    try:
+        yield opened.open_array(cuda.current_context(), shape=shape, strides=strides, dtype=element)
+    finally:
+        opened.close()
+
+
+def _find(address: int) -> Any:
+    view = _vkgdr.find_address(address)
+    return None if view is None else memory_of(address)
+
+
+def _hook(context: Any) -> None:
+    """Make numba open and close handles of this package, and know the size of memory from a pool."""
+    open_other, close_other, extents = context.open_ipc_handle, driver.driver.cuIpcCloseMemHandle, driver.device_extents
+    if getattr(open_other, "_is_ours", False):
+        return
+
+    def open_ipc_handle(handle: Any, size: int) -> Any:
+        data = bytes(getattr(handle, "reserved", b""))
+        if not _offers.is_offer(data):
+            return open_other(handle, size)
+        memory = _offers.take(data, Vkgdr.open_primary_context(context.device.id))
+        _opened[memory.device_ptr] = memory
+        return driver.MemoryPointer(weakref.proxy(context), driver.binding.CUdeviceptr(memory.device_ptr), size)
+
+    def close_ipc_handle(pointer: Any) -> Any:
+        memory = _opened.pop(int(pointer), None)
+        return close_other(pointer) if memory is None else memory.free()
+
+    def device_extents(memory: Any) -> tuple[int, int]:
+        found = _find(driver.device_pointer(memory))
+        if found is None:
+            first, end = extents(memory)
+            return first, end
+        return found.device_ptr - found.offset, found.device_ptr + len(found)
+
+    open_ipc_handle._is_ours = True  # type: ignore[attr-defined]
+    context.open_ipc_handle = open_ipc_handle
+    if not getattr(driver.device_extents, "_is_ours", False):
+        device_extents._is_ours = True  # type: ignore[attr-defined]
+        driver.device_extents = device_extents
+        driver.driver.cuIpcCloseMemHandle = close_ipc_handle

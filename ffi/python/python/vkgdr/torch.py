@@ -1,0 +1,82 @@
+"""PyTorch's tensors in memory of this package.
+
+``with vkgdr.torch.mapped():`` switches it on for the tensors that this thread allocates in the block. `vkgdr.host_view`
+is the CPU's view of a tensor, or of a slice of one. PyTorch allocates segments of 2 MiB or more, and cuts tensors from
+them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from vkgdr import _vkgdr
+from vkgdr._errors import InvalidArgumentError
+from vkgdr._source import missing
+
+try:
+    import torch
+except ImportError as error:
+    raise missing("vkgdr.torch", "torch", error) from error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from vkgdr.typing import Kind
+
+__all__ = ["allocator", "mapped", "mem_pool"]
+
+
+def allocator(kind: Kind = "mapped") -> Any:
+    """Return a ``torch.cuda.memory.CUDAPluggableAllocator`` of one kind of memory.
+
+    For ``torch.cuda.MemPool`` (`mem_pool`), or for ``torch.cuda.memory.change_current_allocator`` before PyTorch uses
+    the GPU. With the latter every tensor is an allocation of its own, and PyTorch does not notice when memory is
+    exhausted: the tensor then has address 0.
+
+    Parameters
+    ----------
+    kind : {"mapped", "host", "device"}, optional
+        As for `vkgdr.Memory`.
+    """
+    if kind not in ("mapped", "host", "device"):
+        raise InvalidArgumentError(f"invalid kind {kind!r}: expected 'mapped', 'host' or 'device'")
+    found = torch.cuda.memory.CUDAPluggableAllocator(_vkgdr.__file__, f"vkgdr_torch_alloc_{kind}", "vkgdr_torch_free")
+    native = found.allocator()
+    if hasattr(native, "set_record_stream_fn"):
+        import ctypes
+
+        function = ctypes.CDLL(_vkgdr.__file__).vkgdr_torch_record_stream
+        native.set_record_stream_fn(ctypes.cast(function, ctypes.c_void_p).value)
+    return found
+
+
+def mem_pool(kind: Kind = "mapped") -> Any:
+    """Return a ``torch.cuda.MemPool`` of one kind of memory, for ``torch.cuda.use_mem_pool``.
+
+    Allocations raise ``torch.OutOfMemoryError`` when memory is exhausted. The segments are given back when neither the
+    pool nor a tensor from it is left.
+    """
+    return torch.cuda.MemPool(allocator(kind).allocator())
+
+
+@contextlib.contextmanager
+def mapped(kind: Kind = "mapped", *, device: Any = None) -> Iterator[Any]:
+    """Allocate this thread's tensors in memory of this package: ``with vkgdr.torch.mapped():``.
+
+    Parameters
+    ----------
+    kind : {"mapped", "host", "device"}, optional
+        As for `vkgdr.Memory`.
+    device : torch.device or int, optional
+        The device, by default the current one.
+
+    Yields
+    ------
+    torch.cuda.MemPool
+        The pool, for ``torch.cuda.use_mem_pool`` on other threads.
+    """
+    pool = mem_pool(kind)
+    with torch.cuda.use_mem_pool(pool, device):
+        yield pool

@@ -1,0 +1,47 @@
+"""Warp's arrays in memory of this package.
+
+``warp.set_cuda_allocator(vkgdr.warp.Allocator())`` switches it on for all devices, ``warp.set_device_allocator`` for
+one. `vkgdr.host_view` is the CPU's view of an array.
+"""
+
+from __future__ import annotations
+
+from vkgdr._source import Source, missing
+
+try:
+    from warp import MemoryKind
+except ImportError as error:
+    raise missing("vkgdr.warp", "warp-lang", error) from error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from vkgdr._source import Kinds
+
+__all__ = ["Allocator"]
+
+
+class Allocator:
+    """Allocates on the device whose context Warp makes current. Warp names no stream: a free waits for the context.
+
+    Parameters
+    ----------
+    kind : {"mapped", "host", "device"} or sequence of these, optional
+        As for `vkgdr.Memory`.
+    pool : bool, optional
+        Lend small memory from a pool, where a free does not wait.
+    """
+
+    # Not of Warp's memory pool, nor managed by CUDA.
+    memory_kind = MemoryKind.CUDA_DEVICE
+    deallocate_requires_context_guard = False
+
+    def __init__(self, kind: Kinds = "mapped", *, pool: bool = False) -> None:
+        self._source = Source(kind, pool=pool)
+
+    def allocate(self, size_in_bytes: int) -> int:
+        """Allocate memory; raises `vkgdr.AllocationError` when it is exhausted."""
+        return self._source.allocate(size_in_bytes)
+
+    def deallocate(self, ptr: int, size_in_bytes: int) -> None:  # noqa: ARG002 - Warp's signature
+        """Free memory."""
+        self._source.free(ptr)

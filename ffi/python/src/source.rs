@@ -1,0 +1,228 @@
+//! `Source`: memory by its device address, for libraries that allocate and free by address.
+//!
+//! Memory is allocated in the primary context of its device, which is that of numba, PyTorch, CuPy, RMM, Warp and
+//! cuda.core. It is in the tables of `allocation`, so that views of it are found by its address and keep it alive.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem::take;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use vkgdr::{AllocateOptions, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+
+use crate::allocation::{Allocation, Use};
+use crate::error::{Failure, Result, Size, in_bytes};
+use crate::handle::{self, Handle};
+use crate::memory_view::{NULL_STREAM, raw_stream};
+use crate::storage::Lease;
+
+/// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
+const ALIGNMENT: usize = 256;
+/// `CU_STREAM_PER_THREAD` (cuda.h), a stream to which memory cannot be bound.
+const PER_THREAD_STREAM: u64 = 2;
+/// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
+const INVALID_CONTEXT: i32 = 201;
+
+/// An open GPU, with a pool for each kind if the source has pools.
+#[derive(Clone)]
+struct Gpu {
+    handle: Vkgdr,
+    pools: Vec<Pool>,
+}
+
+/// Allocates memory of one kind, or of the first of several that is available, and frees it by its address.
+#[pyclass(frozen, module = "vkgdr._vkgdr")]
+pub(crate) struct Source {
+    kind: MemoryKind,
+    others: Vec<MemoryKind>,
+    pooled: bool,
+    /// By device number.
+    gpus: Mutex<BTreeMap<i32, Gpu>>,
+    /// By device address.
+    held: Mutex<HashMap<u64, Use>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device of the current context, or device 0 if no context is current.
+fn current_device() -> Result<i32> {
+    match Vkgdr::open_current_context(OpenFlags::empty()) {
+        Ok(gpu) => Ok(gpu.device()),
+        Err(error) if error.cuda_code() == Some(INVALID_CONTEXT) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Source {
+    pub(crate) fn of(kind: MemoryKind, others: Vec<MemoryKind>, pooled: bool) -> Self {
+        let (gpus, held) = (Mutex::default(), Mutex::default());
+        Self { kind, others, pooled, gpus, held }
+    }
+
+    /// The GPU, opened if this is its first use. The lock is not held over calls of the driver.
+    fn gpu(&self, device: i32) -> Result<Gpu> {
+        if let Some(gpu) = lock(&self.gpus).get(&device) {
+            return Ok(gpu.clone());
+        }
+        let handle = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
+        let kinds = std::iter::once(&self.kind).chain(&self.others).filter(|_| self.pooled);
+        let pool = |&kind| Pool::new(&handle, PoolOptions::new(kind).alignment(ALIGNMENT));
+        let pools = kinds.map(pool).collect::<vkgdr::Result<_>>()?;
+        let opened = Gpu { handle, pools };
+        let mut gpus = lock(&self.gpus);
+        // Another thread may have opened it meanwhile; then `opened` is dropped after the lock.
+        let gpu = gpus.entry(device).or_insert_with(|| opened.clone()).clone();
+        drop(gpus);
+        Ok(gpu)
+    }
+
+    fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Use> {
+        if gpu.pools.is_empty() {
+            let options = AllocateOptions::new(self.kind).fallback(self.others.iter().copied());
+            return Ok(Allocation::dedicated(Lease::Dedicated(Memory::allocate_with(&gpu.handle, len, options)?)));
+        }
+        let mut refusal = None;
+        for pool in &gpu.pools {
+            let memory = match stream.filter(|&stream| stream != PER_THREAD_STREAM) {
+                // SAFETY: the caller keeps the stream alive until the memory is freed, which ends the binding.
+                Some(stream) => match unsafe { pool.allocate_on_raw(len, raw_stream(stream)) } {
+                    // A stream of another context: nothing can be reused on it.
+                    Err(Error::ForeignStream) => pool.allocate(len),
+                    other => other,
+                },
+                None => pool.allocate(len),
+            };
+            match memory {
+                Ok(memory) if pool.piece_len(len).is_some() => return Ok(Allocation::pooled(memory)),
+                Ok(memory) => return Ok(Allocation::dedicated(Lease::Pooled(memory))),
+                Err(error @ (Error::Allocation { .. } | Error::NoSuitableMemoryType { .. })) => {
+                    refusal.get_or_insert(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(refusal.map_or_else(|| Failure::Invalid("no kind is given".into()), Failure::Driver))
+    }
+
+    /// Allocates `len` bytes and returns their device address; 0 for 0 bytes. `device` is that of the current context by
+    /// default, or 0. A pool may lend memory that earlier work of `stream` still uses; without one, `stream` is ignored.
+    pub(crate) fn allocate_at(&self, len: usize, device: Option<i32>, stream: Option<u64>) -> Result<u64> {
+        if len == 0 {
+            return Ok(0);
+        }
+        let device = device.map_or_else(current_device, Ok)?;
+        let used = self.take(&self.gpu(device)?, len, stream)?;
+        let address = used.allocation().device_ptr()?;
+        if !address.is_multiple_of(ALIGNMENT as u64) {
+            return Err(Failure::Invalid(format!(
+                "the device address {address:#x} is not aligned to {ALIGNMENT} bytes"
+            )));
+        }
+        lock(&self.held).insert(address, used);
+        Ok(address)
+    }
+
+    /// Frees the memory at an address after the earlier work of a stream, which is not used after this call; without a
+    /// stream, after all work of the context. Views keep the memory; it is then freed with the last one. Does nothing for
+    /// address 0, and in a forked child.
+    pub(crate) fn free_at(&self, address: u64, stream: Option<u64>) -> Result<()> {
+        if address == 0 || vkgdr::is_forked() {
+            return Ok(());
+        }
+        let used = lock(&self.held).remove(&address);
+        let used = used.ok_or_else(|| unknown(address))?;
+        used.release_with(|memory, is_last| {
+            let bound = memory.bound_stream().is_some();
+            let stream = stream.filter(|&stream| is_last && stream != PER_THREAD_STREAM);
+            // SAFETY: live during this call, which records the event that the release waits for.
+            let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
+            if bound && !follows {
+                // No other stream than the bound one needs to exist: the release now waits for the whole context.
+                memory.record_use(raw_stream(PER_THREAD_STREAM));
+            }
+            if bound && !is_last {
+                // SAFETY: the legacy default stream always exists. Views must not use a stream that may be destroyed.
+                let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
+            }
+        })
+    }
+
+    /// Whether memory at this address was allocated here.
+    pub(crate) fn has(&self, address: u64) -> bool {
+        lock(&self.held).contains_key(&address)
+    }
+
+    /// Records that a stream uses the memory at an address: its release waits for that use.
+    pub(crate) fn record_at(&self, address: u64, stream: u64) -> Result<()> {
+        if address == 0 || vkgdr::is_forked() {
+            return Ok(());
+        }
+        let held = lock(&self.held);
+        let allocation = held.get(&address).ok_or_else(|| unknown(address))?.allocation().clone();
+        drop(held);
+        allocation.briefly(|storage| {
+            storage.ours()?.record_use(raw_stream(stream));
+            Ok(())
+        })
+    }
+}
+
+fn unknown(address: u64) -> Failure {
+    Failure::Invalid(format!("no memory was allocated here with the device address {address:#x}, or it was freed"))
+}
+
+#[pymethods]
+impl Source {
+    #[new]
+    fn new(kinds: &Bound<'_, PyAny>, pool: bool) -> Result<Self> {
+        let (kind, others) = handle::kinds(kinds)?;
+        Ok(Self::of(kind, others, pool))
+    }
+
+    /// As `allocate_at`. If memory is exhausted, tries once more after a garbage collection.
+    #[pyo3(signature = (size, device = None, stream = None))]
+    fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<u64>) -> Result<u64> {
+        match py.detach(|| self.allocate_at(size.0, device, stream)) {
+            Err(Failure::Driver(Error::Allocation { .. })) => {
+                py.import("gc")?.call_method0("collect")?;
+                py.detach(|| self.allocate_at(size.0, device, stream))
+            }
+            other => other,
+        }
+    }
+
+    #[pyo3(signature = (address, stream = None))]
+    fn free(&self, py: Python<'_>, address: u64, stream: Option<u64>) -> Result<()> {
+        py.detach(|| self.free_at(address, stream))
+    }
+
+    fn record_stream(&self, address: u64, stream: u64) -> Result<()> {
+        self.record_at(address, stream)
+    }
+
+    /// A new handle of a device, of its primary context; by default as `allocate`.
+    #[pyo3(signature = (device = None))]
+    fn handle(&self, py: Python<'_>, device: Option<i32>) -> Result<Handle> {
+        let gpu = py.detach(|| self.gpu(device.map_or_else(current_device, Ok)?))?;
+        Ok(Handle::of(gpu.handle))
+    }
+
+    /// Gives up the handles and the pools; memory in use stays valid. The next allocation opens them anew.
+    fn close(&self, py: Python<'_>) {
+        let gpus = take(&mut *lock(&self.gpus));
+        py.detach(|| drop(gpus));
+    }
+
+    /// The number of live allocations.
+    fn __len__(&self) -> usize {
+        lock(&self.held).len()
+    }
+
+    fn __repr__(&self) -> String {
+        let bytes = lock(&self.held).values().map(|used| used.allocation().len).sum();
+        format!("<vkgdr._vkgdr.Source: {} memory, {} allocations of {}>", self.kind, self.__len__(), in_bytes(bytes))
+    }
+}

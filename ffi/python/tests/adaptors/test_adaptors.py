@@ -1,0 +1,230 @@
+"""What every adaptor promises: both views, frees on any thread and after a stream, a clear shortage of memory, no leak.
+
+Each test runs for each library that is installed, in a process of its own. `nox -s adaptors` installs them.
+"""
+
+import importlib.util
+import os
+import textwrap
+from pathlib import Path
+
+import adaptors
+import pytest
+import simulator
+
+PRELUDE = f"""
+import gc, sys, threading, warnings
+# Libraries warn of each other's versions.
+warnings.simplefilter("ignore")
+sys.path.insert(0, {str(Path(adaptors.__file__).parent)!r})
+import numpy as np
+import adaptors, libcuda, vkgdr
+
+def start(kind="mapped", pool=False):
+    return adaptors.LIBRARIES[NAME](kind, pool=pool)
+
+def view(array):
+    return vkgdr.host_view(array).view("i4")
+
+def live():
+    gc.collect()
+    gpu = vkgdr.Vkgdr.open_primary_context(0)
+    gpu.collect()
+    return gpu.stats()["live_allocations"]
+"""
+
+# The simulated driver's linker; a driver that knows the PTX of the newest compilers.
+SETTINGS = {"VKGDR_SIM_PRELOAD": "1", "SIMCUDA_DRIVER_VERSION": "13040"}
+
+
+def can_import(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+@pytest.fixture(params=adaptors.LIBRARIES)
+def run(request, run_python_to_its_end):
+    """Return a function that runs a program with a library, and checks that none of its memory is left at its end."""
+    name = request.param
+    if not can_import(name):
+        pytest.skip(f"{name} is not installed")
+    if not simulator.available():
+        pytest.skip("loads several libraries with settings of the simulated driver")
+    if name == "torch.cuda" and not os.environ.get("VKGDR_TEST_TORCH"):
+        pytest.skip("needs PyTorch with CUDA: `nox -s adaptors`")
+
+    def run(code, profile=None, **settings):
+        environment = SETTINGS | settings | {"VKGDR_TEST_PROFILE": profile or "none"}
+        program = f"NAME = {name!r}\n" + PRELUDE + textwrap.dedent(code)
+        done = run_python_to_its_end(program, **environment)
+        left = {noun: count for noun, count in done.live.items() if "Vulkan" in noun or noun == "CUDA external"}
+        assert not any(left.values()), left
+        return done.stdout
+
+    return run
+
+
+def test_the_cpu_and_the_device_see_the_same_array(run):
+    code = """
+        library = start()
+        one, other = library.array(1000), library.array(1000)
+        view(one)[:] = np.arange(1000)
+        vkgdr.memory_of(one).flush()
+        library.copy(other, one)
+        vkgdr.memory_of(other).invalidate()
+        assert (view(other) == np.arange(1000)).all()
+        if library.add(other, 5):
+            vkgdr.memory_of(other).invalidate()
+            assert (view(other) == np.arange(1000) + 5).all()
+        assert vkgdr.memory_of(one).kind == "mapped"
+        del one, other
+    """
+    run(code)
+
+
+def test_memory_that_is_not_coherent_is_flushed_and_invalidated(run):
+    code = """
+        library = start()
+        one, other = library.array(1000), library.array(1000)
+        assert not vkgdr.memory_of(one).is_coherent
+        seen = view(other)
+        seen[:] = 0
+        vkgdr.memory_of(seen).flush()
+        view(one)[:] = np.arange(1000)
+        vkgdr.memory_of(one).flush()
+        library.copy(other, one)
+        assert (seen == 0).all(), "the profile is coherent"
+        vkgdr.memory_of(seen).invalidate()
+        assert (seen == np.arange(1000)).all()
+        if library.add(other, 5):
+            vkgdr.memory_of(other).invalidate()
+            assert (seen == np.arange(1000) + 5).all()
+        del one, other, seen
+    """
+    run(code, "non-coherent")
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host", "device"])
+def test_every_kind_of_memory(run, kind):
+    code = f"""
+        library = start({kind!r})
+        array = library.array(1000)
+        memory = vkgdr.memory_of(array)
+        assert (memory.kind, memory.device_ptr % 256) == ({kind!r}, 0)
+        try:
+            view(array)
+        except vkgdr.NoHostViewError:
+            assert {kind!r} == "device"
+        del array, memory
+    """
+    run(code)
+
+
+def test_arrays_of_a_pool(run):
+    code = """
+        library = start(pool=True)
+        if NAME == "torch.cuda":
+            sys.exit()
+        arrays = [library.array(10 + i) for i in range(100)]
+        addresses = [vkgdr.memory_of(array).device_ptr for array in arrays]
+        assert max(addresses) - min(addresses) < 32 << 20, "more than one block"
+        for i, array in enumerate(arrays):
+            assert vkgdr.memory_of(array).device_ptr % 256 == 0
+            view(array)[:] = i
+            vkgdr.memory_of(array).flush()
+        assert all((view(array) == i).all() for i, array in enumerate(arrays))
+        assert len(vkgdr.memory_of(arrays[3])) == 52
+        del array, arrays
+    """
+    run(code)
+
+
+def test_an_array_is_freed_on_another_thread(run):
+    code = """
+        library = start()
+        library.array(1000)
+        before = live()
+        arrays = [library.array(3_000_000) for _ in range(8)]
+        assert live() > before
+        threads = [threading.Thread(target=arrays.clear) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if NAME == "numba.cuda":
+            library.cuda.current_context().memory_manager.deallocations.clear()
+        if NAME == "torch.cuda":
+            library.torch.cuda.empty_cache()
+        assert live() <= before + (NAME == "torch.cuda"), (live(), before)
+    """
+    run(code)
+
+
+def test_an_array_is_released_after_its_streams_work(run):
+    code = """
+        library = start()
+        cuda = libcuda.Cuda()
+        array = library.array(1000)
+        gpu = vkgdr.Vkgdr.open_primary_context(0)
+        stream = library.stream(array)
+        if stream is not None:
+            with cuda.hold(stream) as gate:
+                del array
+                gc.collect()
+                gpu.collect()
+                assert gpu.stats()["pending_releases"] == 1
+                gate.open()
+                cuda.synchronize_stream(stream)
+            gpu.collect()
+            assert gpu.stats()["pending_releases"] == 0
+    """
+    run(code)
+
+
+def test_a_view_outlives_the_array(run):
+    code = """
+        library = start()
+        array = library.array(1000)
+        seen = view(array)
+        seen[:] = 7
+        del array
+        gc.collect()
+        assert (seen == 7).all()
+        vkgdr.memory_of(seen).flush()
+        del seen
+    """
+    run(code)
+
+
+def test_a_shortage_of_memory_is_the_librarys_error(run):
+    code = """
+        library = start()
+        arrays = []
+        try:
+            while len(arrays) < 100:
+                arrays.append(library.array(8 << 20))
+        except library.shortage as error:
+            text = str(error)
+        assert 1 <= len(arrays) <= 8, len(arrays)
+        if NAME != "torch.cuda":
+            assert "32 MiB of mapped memory" in text, text
+        arrays.pop()
+        if NAME == "torch.cuda":
+            library.torch.cuda.empty_cache()
+        arrays.append(library.array(8 << 20))
+        arrays.clear()
+    """
+    run(code, "bar256")
+
+
+def test_the_next_kind_where_the_bar_is_full(run):
+    code = """
+        library = start(("mapped", "device")) if NAME != "torch.cuda" else sys.exit()
+        arrays = [library.array(8 << 20) for _ in range(12)]
+        kinds = [vkgdr.memory_of(array).kind for array in arrays]
+        assert kinds[0] == "mapped" and kinds[-1] == "device", kinds
+        arrays.clear()
+    """
+    run(code, "bar256")

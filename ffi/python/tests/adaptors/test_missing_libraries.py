@@ -1,0 +1,32 @@
+"""An adaptor without its library says which package is missing."""
+
+import pytest
+
+ADAPTORS = {
+    "numba": ("numba", "numba-cuda"),
+    "torch": ("torch", "torch"),
+    "cuda_core": ("cuda.core", "cuda-core"),
+    "rmm": ("rmm", "rmm"),
+    "warp": ("warp", "warp-lang"),
+    "cupy": ("cupy", "cupy"),
+    "pycuda": ("pycuda", "pycuda"),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTORS)
+def test_the_error_names_the_package(run_python, name):
+    library, package = ADAPTORS[name]
+    code = f"""
+        import sys
+        sys.modules[{library!r}] = None
+        import vkgdr
+        assert {name!r} in dir(vkgdr)
+        for attempt in (lambda: vkgdr.{name}, lambda: __import__("vkgdr.{name}")):
+            try:
+                attempt()
+            except ImportError as error:
+                print(str(error).split(":")[0])
+        assert "vkgdr.{name}" not in sys.modules
+    """
+    expected = f"vkgdr.{name} needs the package {package}, which cannot be imported\n"
+    assert run_python(code).stdout == 2 * expected

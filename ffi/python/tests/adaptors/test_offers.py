@@ -1,0 +1,92 @@
+"""Memory offered to other processes under 64 bytes, as the IPC handles of numba and cuda.core are."""
+
+import socket
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import vkgdr
+from vkgdr import _offers
+from vkgdr._source import Source
+
+TAKE = """
+import sys, vkgdr
+from vkgdr import _offers
+gpu = vkgdr.Vkgdr.open_primary_context(0)
+try:
+    memory = _offers.take(bytes.fromhex(sys.argv[1]), gpu)
+except vkgdr.VkgdrError as error:
+    print(type(error).__name__, error)
+else:
+    memory.invalidate()
+    print(memory.tobytes()[:3].hex(), len(memory), memory.kind)
+    memory.memset(9)
+"""
+
+
+def take_elsewhere(data):
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", TAKE, data.hex()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=45, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("kind", ["mapped", "host", "device"])
+def test_another_process_takes_the_same_bytes_any_number_of_times(primary, kind):
+    memory = vkgdr.Memory(primary, 5000, kind=kind)
+    memory.memset(7)
+    data = _offers.offer(memory.handle)
+    assert len(data) == _offers.SIZE == 64
+    assert _offers.is_offer(data)
+    assert take_elsewhere(data) == f"070707 5000 {kind}"
+    memory.invalidate()
+    assert memory.tobytes() == b"\t" * 5000
+    assert take_elsewhere(data) == f"090909 5000 {kind}"
+
+
+def test_freed_memory_is_not_sent(primary):
+    memory = vkgdr.Memory(primary, 5000)
+    data = _offers.offer(memory.handle)
+    memory.free()
+    assert take_elsewhere(data).startswith("InvalidArgumentError the offered memory was freed")
+    with pytest.raises(vkgdr.InvalidArgumentError, match="no live memory"):
+        _offers.offer(12345678)
+
+
+def test_the_offer_of_a_process_that_ended_is_refused(primary):
+    memory = vkgdr.Memory(primary, 5000)
+    data = _offers.offer(memory.handle)
+    other = data[:16] + bytes(16) + data[32:]
+    with pytest.raises(vkgdr.InvalidArgumentError, match="its process has ended"):
+        _offers.take(other, primary)
+
+
+def test_other_bytes_are_no_offer(primary):
+    for data in (b"", bytes(64), b"vkgdr"):
+        assert not _offers.is_offer(data)
+        with pytest.raises(vkgdr.InvalidArgumentError, match="no offer"):
+            _offers.take(data, primary)
+
+
+def test_memory_of_a_pool_is_not_offered(primary):
+    source = Source(pool=True)
+    address = source.allocate(100, 0)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="pool"):
+        _offers.offer(vkgdr.memory_of(address).handle)
+    source.free(address)
+
+
+def test_malformed_requests_do_no_harm(primary):
+    memory = vkgdr.Memory(primary, 5000)
+    data = _offers.offer(memory.handle)
+    for request in (b"", b"abc", struct.pack("<Q", 1 << 60), struct.pack("<Q", 0)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(_offers._address(data[16:32]))
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(100) == b""
+    memory.memset(7)
+    assert take_elsewhere(data).startswith("070707")
+    assert np.asarray(memory).nbytes == 5000

@@ -1,0 +1,300 @@
+"""The allocator by address under all adaptors: `vkgdr._source.Source`."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from neighbours import Stream, every_kind
+from vkgdr._source import Source
+
+LEGACY, PER_THREAD = 1, 2
+both = pytest.mark.parametrize("pool", [False, True], ids=["dedicated", "pool"])
+
+
+@pytest.fixture
+def primary_context(cuda, no_context):
+    """Make device 0's primary context current."""
+    cuda.push(cuda.retain_primary())
+    yield
+    gc.collect()
+    cuda.pop()
+    cuda.release_primary()
+
+
+@both
+@every_kind
+def test_the_address_is_that_of_the_memory(primary_context, kind, pool):
+    source = Source(kind, pool=pool)
+    addresses = [source.allocate(size) for size in (1, 300, 5_000_000)]
+    assert len(source) == 3
+    for address, size in zip(addresses, (1, 300, 5_000_000), strict=True):
+        assert address % 256 == 0
+        memory = vkgdr.memory_of(address)
+        assert (memory.kind, len(memory), memory.device_ptr) == (kind, size, address)
+        source.free(address)
+        del memory
+        with pytest.raises(vkgdr.InvalidArgumentError, match="not an address"):
+            vkgdr.memory_of(address)
+    assert len(source) == 0
+
+
+@both
+def test_a_size_of_0_is_address_0(pool):
+    source = Source(pool=pool)
+    assert source.allocate(0) == 0
+    source.free(0)
+    source.free(0, 0)
+    source.record_stream(0, 0)
+    assert len(source) == 0
+
+
+def test_an_address_is_freed_once(primary):
+    source = Source()
+    address = source.allocate(100)
+    source.free(address)
+    for wrong in (address, address + 1, 12345):
+        with pytest.raises(vkgdr.InvalidArgumentError, match=f"{wrong:#x}"):
+            source.free(wrong)
+        with pytest.raises(vkgdr.InvalidArgumentError, match=f"{wrong:#x}"):
+            source.record_stream(wrong, 0)
+
+
+def test_another_source_does_not_free_it(primary):
+    source, other = Source(), Source()
+    address = source.allocate(100)
+    with pytest.raises(vkgdr.InvalidArgumentError):
+        other.free(address)
+    source.free(address)
+
+
+def test_invalid_arguments_are_refused(primary):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="kind"):
+        Source("vram")
+    with pytest.raises(vkgdr.InvalidArgumentError, match="kind"):
+        Source(())
+    source = Source()
+    for size in (-1, 1 << 64):
+        with pytest.raises(OverflowError, match="number of bytes"):
+            source.allocate(size)
+    with pytest.raises(vkgdr.VkgdrError, match="CUDA_ERROR_INVALID_DEVICE"):
+        source.allocate(1, 99)
+    with pytest.raises(TypeError, match="not a CUDA stream"):
+        source.free(1, "stream")
+
+
+@both
+def test_the_next_kind_is_taken_where_one_is_exhausted(run_python, pool):
+    code = f"""
+        import vkgdr
+        from vkgdr._source import Source
+        source = Source(("mapped", "host"), pool={pool})
+        address = source.allocate(512 << 20)
+        assert vkgdr.memory_of(address).kind == "host"
+        source.free(address)
+        small = source.allocate(1 << 20)
+        assert vkgdr.memory_of(small).kind == "mapped"
+        source.free(small)
+    """
+    if simulator.available():
+        run_python(code, VKGDR_TEST_PROFILE="bar256")
+
+
+@both
+def test_a_shortage_of_memory_is_an_error_of_its_own(primary, pool):
+    source = Source("mapped", pool=pool)
+    with pytest.raises(vkgdr.AllocationError) as raised:
+        source.allocate(1 << 50)
+    assert isinstance(raised.value, MemoryError)
+    assert len(source) == 0
+
+
+def test_garbage_is_collected_before_memory_counts_as_exhausted(simulated, primary):
+    source = Source()
+
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+            self.memory = vkgdr.Memory(primary, 100)
+
+    Cycle()
+    before = primary.stats()["live_allocations"]
+    with simulator.vulkan.fail("vkAllocateMemory", 1, -2):
+        address = source.allocate(100)
+    assert primary.stats()["live_allocations"] == before
+    source.free(address)
+
+
+@both
+def test_memory_is_released_after_the_streams_work(cuda, primary_context, simulated, pool):
+    source = Source(pool=pool)
+    gpu = source.handle(0)
+    for streams in (0, LEGACY, None):
+        with cuda.stream() as stream:
+            address = source.allocate(6_000_000)
+            with cuda.hold(stream) as gate:
+                source.free(address, Stream(stream))
+                gpu.collect()
+                assert gpu.stats()["pending_releases"] == 1, streams
+                gate.open()
+                cuda.synchronize_stream(stream)
+                gpu.collect()
+                assert gpu.stats()["pending_releases"] == 0
+    for stream in (0, LEGACY, PER_THREAD):
+        source.free(source.allocate(100, stream=stream), stream)
+    del gpu
+
+
+def test_without_a_stream_a_free_waits_for_the_context(cuda, primary_context, simulated):
+    source = Source()
+    address = source.allocate(100)
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        thread = threading.Thread(target=source.free, args=(address,))
+        thread.start()
+        thread.join(0.05)
+        assert thread.is_alive()
+        gate.open()
+        thread.join()
+
+
+def test_a_recorded_stream_is_waited_for(cuda, primary_context, simulated):
+    source = Source()
+    address = source.allocate(100)
+    with cuda.stream() as stream, cuda.stream() as other, cuda.hold(other) as gate:
+        source.record_stream(address, other)
+        thread = threading.Thread(target=source.free, args=(address, stream))
+        thread.start()
+        thread.join(0.05)
+        assert thread.is_alive()
+        gate.open()
+        thread.join()
+
+
+def test_a_stream_may_be_destroyed_after_the_free(cuda, primary_context):
+    source = Source(pool=True)
+    view = None
+    for _ in range(3):
+        stream = cuda.create_stream()
+        address = source.allocate(300, stream=stream)
+        # A view outlives the free: it must not use the stream later.
+        view = vkgdr.memory_of(address)
+        source.free(address, stream)
+        cuda.destroy_stream(stream)
+        view.memset(7)
+        assert view.tobytes() == b"\7" * 300
+    del view
+    gc.collect()
+
+
+def test_a_stream_of_another_context_means_the_whole_context(cuda, primary):
+    source = Source(pool=True)
+    context = cuda.create_context()
+    with cuda.stream() as stream:
+        address = source.allocate(300, 0, stream)
+        source.free(address, stream)
+    gc.collect()
+    context.destroy()
+
+
+@both
+def test_memory_is_freed_on_another_thread(primary, pool):
+    source = Source(pool=pool)
+    addresses = [source.allocate(1000) for _ in range(50)]
+    errors = []
+
+    def free(part):
+        try:
+            for address in part:
+                source.free(address, 0)
+        except BaseException as error:  # noqa: BLE001 - reported below
+            errors.append(error)
+
+    threads = [threading.Thread(target=free, args=(addresses[first::4],)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (errors, len(source)) == ([], 0)
+
+
+@both
+def test_a_view_keeps_freed_memory(primary, pool):
+    source = Source(pool=pool)
+    address = source.allocate(100)
+    memory = vkgdr.memory_of(address)
+    array = np.asarray(memory)
+    source.free(address, 0)
+    del memory
+    array[:] = 5
+    assert bytes(array) == b"\5" * 100
+
+
+@both
+def test_a_closed_source_opens_again(primary, pool):
+    source = Source(pool=pool)
+    address = source.allocate(100)
+    source.close()
+    source.close()
+    again = source.allocate(100)
+    source.free(address)
+    source.free(again)
+    assert source.memory_info(0).total > 0
+
+
+@both
+def test_a_dropped_source_frees_its_memory(primary, live_of, pool):
+    source = Source(pool=pool)
+    source.allocate(100)
+    source.allocate(5_000_000)
+    assert live_of() >= 2
+    del source
+    assert live_of() == 0
+
+
+@pytest.fixture
+def live_of(primary):
+    """Count the live allocations that the test made."""
+    from neighbours import counter
+
+    return counter(primary)
+
+
+def test_the_device_is_that_of_the_current_context(run_python):
+    code = """
+        import ctypes, vkgdr
+        from vkgdr._source import Source
+        cuda = ctypes.CDLL("libcuda.so.1")
+        cuda.cuInit(0)
+        source = Source()
+        assert vkgdr.memory_of(source.allocate(10)).device == 0
+        context = ctypes.c_void_p()
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 1)
+        cuda.cuCtxPushCurrent_v2(context)
+        assert vkgdr.memory_of(source.allocate(10)).device == 1
+        assert vkgdr.memory_of(source.allocate(10, 0)).device == 0
+    """
+    if simulator.available():
+        run_python(code, VKGDR_TEST_PROFILE="two-gpus")
+
+
+def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
+    code = """
+        import os, vkgdr
+        from vkgdr._source import Source
+        source = Source()
+        address = source.allocate(100)
+        child = os.fork()
+        if child == 0:
+            source.free(address)
+            try:
+                source.allocate(100)
+            except vkgdr.VkgdrError as error:
+                os._exit(7 if "fork" in str(error) else 8)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        vkgdr.memory_of(address).memset(1)
+        source.free(address)
+    """
+    run_python(code)

@@ -1,0 +1,147 @@
+"""``vkgdr.memory_of``: from arrays and addresses of any library to the memory in which they lie."""
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import BorrowedBytes, ByDlpack, ByInterface, every_kind, every_visible_kind
+from vkgdr.arrays import mapped_array
+from vkgdr.pool import Pool
+
+
+def on_device(pointer, shape, strides=None):
+    return ByInterface({"shape": shape, "typestr": "<i4", "data": (pointer, False), "strides": strides, "version": 3})
+
+
+@every_kind
+def test_every_address_of_memory_leads_to_the_rest_of_it(gpu, kind):
+    memory = vkgdr.Memory(gpu, 4096, kind=kind)
+    starts = [memory.device_ptr] if kind == "device" else [memory.device_ptr, memory.host_ptr]
+    for start in starts:
+        for offset in (0, 1, 4095):
+            region = vkgdr.memory_of(start + offset)
+            assert isinstance(region, vkgdr.Region)
+            assert (region.offset, len(region)) == (offset, 4096 - offset)
+            assert region.device_ptr == memory.device_ptr + offset
+            assert region.kind == kind
+    assert vkgdr.memory_of(np.uint64(memory.device_ptr)) == memory[:]
+
+
+def test_addresses_elsewhere_have_no_memory(gpu):
+    memory = vkgdr.Memory(gpu, 4096)
+    for address in (0, 1, -1, 1 << 64, memory.device_ptr - 1, memory.host_ptr + 4096, ctypes.addressof(ctypes.c_int())):
+        with pytest.raises(vkgdr.InvalidArgumentError, match="not an address in memory of vkgdr"):
+            vkgdr.memory_of(address)
+
+
+def test_a_freed_address_has_no_memory(gpu):
+    memory = vkgdr.Memory(gpu, 4096)
+    address = memory.device_ptr
+    memory.free()
+    with pytest.raises(vkgdr.InvalidArgumentError, match=f"{address:#x}"):
+        vkgdr.memory_of(address)
+
+
+@every_visible_kind
+def test_host_arrays_lead_to_their_bytes(gpu, kind):
+    memory = vkgdr.Memory(gpu, 96, kind=kind)
+    whole = np.asarray(memory).view("i4").reshape(4, 6)
+    parts = {
+        "all": (whole, 0, 96),
+        "a row": (whole[1], 24, 24),
+        "a column": (whole[:, 1], 4, 76),
+        "reversed": (whole[::-1, ::-1], 0, 96),
+        "transposed": (whole.T, 0, 96),
+        "an element": (whole[2:3, 3:4], 60, 4),
+    }
+    for name, (part, offset, size) in parts.items():
+        region = vkgdr.memory_of(part)
+        assert (region.offset, len(region)) == (offset, size), name
+    for same in (memory, memory.host, memoryview(memory)):
+        assert vkgdr.memory_of(same).__vkgdr_memory__ == memory.__vkgdr_memory__
+    assert vkgdr.memory_of(memory[8:16]).__vkgdr_memory__ == memory[8:16].__vkgdr_memory__
+
+
+def test_device_arrays_lead_to_their_bytes(gpu):
+    memory = vkgdr.Memory(gpu, 96)
+    for array, offset, size in (
+        (on_device(memory.device_ptr, (4, 6)), 0, 96),
+        (on_device(memory.device_ptr + 4, (4,), (24,)), 4, 76),
+        (on_device(memory.device_ptr + 92, (24,), (-4,)), 0, 96),
+        (on_device(memory.device_ptr + 8, (4, 4), (0, 4)), 8, 16),
+        (BorrowedBytes(memory.device_ptr + 1, 95), 1, 95),
+        (ByDlpack(memory[16:32]), 16, 16),
+    ):
+        region = vkgdr.memory_of(array)
+        assert (region.offset, len(region)) == (offset, size)
+
+
+def test_arrays_beyond_the_memory_are_refused(gpu):
+    memory = vkgdr.Memory(gpu, 96)
+    for array in (on_device(memory.device_ptr, (25,)), on_device(memory.device_ptr + 92, (2, 24), (4, -4))):
+        with pytest.raises(vkgdr.InvalidArgumentError):
+            vkgdr.memory_of(array)
+
+
+def test_arrays_elsewhere_have_no_memory(foreign):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="no memory of vkgdr contains the 16 bytes at device address"):
+        vkgdr.memory_of(foreign)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="no memory of vkgdr contains the 80 bytes at host address"):
+        vkgdr.memory_of(np.zeros(10))
+    with pytest.raises(vkgdr.InvalidArgumentError, match="at host address"):
+        vkgdr.memory_of(b"abc")
+
+
+def test_what_is_no_array_is_a_type_error():
+    for obj in (None, "text", 1.5, object()):
+        with pytest.raises(TypeError):
+            vkgdr.memory_of(obj)
+
+
+def test_malformed_interfaces_are_refused():
+    for interface, error in (
+        ([], TypeError),
+        ({}, vkgdr.InvalidArgumentError),
+        ({"data": (1, False), "shape": (-1,), "typestr": "|u1"}, vkgdr.InvalidArgumentError),
+        ({"data": (1, False), "shape": (2,), "typestr": "|u1", "strides": (1, 1)}, vkgdr.InvalidArgumentError),
+        ({"data": None, "shape": (2,), "typestr": "|u1"}, vkgdr.InvalidArgumentError),
+        ({"data": (1, False), "shape": (1 << 70,), "typestr": "|u1"}, vkgdr.InvalidArgumentError),
+        ({"data": (1, False), "shape": (1,), "typestr": "|u1", "mask": 1}, NotImplementedError),
+    ):
+        with pytest.raises(error):
+            vkgdr.memory_of(ByInterface(interface))
+
+
+def test_the_region_keeps_the_memory(gpu, live):
+    memory = vkgdr.Memory(gpu, 100)
+    region = vkgdr.memory_of(memory.device_ptr)
+    memory.free()
+    assert live() == 1
+    region.memset(7)
+    assert region.tobytes() == b"\7" * 100
+    del region
+    gc.collect()
+    assert live() == 0
+
+
+def test_a_chunk_of_a_pool_ends_at_its_own_end(gpu):
+    pool = Pool(gpu)
+    chunk = pool.allocate(100)
+    assert len(vkgdr.memory_of(chunk.device_ptr + 10)) == 90
+    with pytest.raises(vkgdr.InvalidArgumentError):
+        vkgdr.memory_of(chunk.device_ptr + 100)
+
+
+def test_flush_and_invalidate_of_what_was_found(cuda, context):
+    gpu = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    array = mapped_array((4, 6), "i4", owner=gpu)
+    array[:] = 5
+    found = vkgdr.memory_of(array[1:3])
+    assert not found.is_coherent
+    found.flush()
+    assert cuda.read(found.device_ptr, 48) == np.full(12, 5, "i4").tobytes()
+    cuda.write(found.device_ptr, np.full(12, 6, "i4").tobytes())
+    found.invalidate()
+    assert (array[1:3] == 6).all()
