@@ -5,8 +5,8 @@ pointer address the same bytes.
 
 * `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
 * ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
-* `vkgdr.memory_of` finds the memory in which an array or an address lies. `vkgdr.host_view` is the CPU's view of an
-  array, also of another library's where the driver and the GPU allow it; `Mapping` maps by address.
+* `vkgdr.memory_of` finds the memory in which an array or an address lies, `vkgdr.host_view` the CPU's view of it.
+  Where the driver and the GPU allow it, `host_view` maps other libraries' memory too; `Mapping` does so by address.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
 * `vkgdr.numba`, `vkgdr.torch`, `vkgdr.cuda_core`, `vkgdr.rmm`, `vkgdr.warp` and `vkgdr.cupy` make these libraries
   allocate their arrays in this memory.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vkgdr._device import Vkgdr
+    from vkgdr._vkgdr import Mapping
     from vkgdr.typing import Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
@@ -232,9 +233,9 @@ def device_view(array: Any) -> Region:
 def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     """Return the host view of a device array, whichever library allocated it.
 
-    Memory of this package has a host view on every GPU. That of other libraries is mapped where
-    `Vkgdr.supports_existing` is true; CPU writes to such a view are fast, CPU reads are slow, as for `mapped_array`.
-    On memory that is not coherent, ``vkgdr.memory_of(view)`` has `flush` and `invalidate`.
+    Memory of this package has a host view on every GPU; on memory that is not coherent, ``vkgdr.memory_of(view)`` has
+    `flush` and `invalidate`. Memory of other libraries is mapped where `Vkgdr.supports_existing` is true; CPU writes to
+    such a view are fast, CPU reads are slow, as for `mapped_array`.
 
     Parameters
     ----------
@@ -249,8 +250,8 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     -------
     numpy.ndarray
         The same bytes, in the shape, strides and data type of the interface; for DLPack, one dimension of ``uint8``. It
-        keeps `obj` or its memory alive. Does not wait for the device. Memory that another library frees nevertheless, as
-        by ``cudaFree`` or a reset of the device, must not be used through it.
+        keeps `obj` or its memory alive. Does not wait for the device. Memory that another library frees nevertheless,
+        as by ``cudaFree`` or a reset of the device, must not be used through it.
 
     Raises
     ------
@@ -260,52 +261,55 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
         The kind of memory has no host view.
     """
     interface = getattr(obj, "__cuda_array_interface__", None)
-    if interface is None or interface.get("strides") is None:
-        view, _ = _copies.device_view_of(obj)
-        shape = None if interface is None else tuple(interface["shape"])
-        dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
-        region = Region._over(view)
-        if not view.is_foreign:
-            return region.get_host_array(shape, dtype)
-        extents, element, _ = shaped(region.nbytes if shape is None else shape, dtype)
-        contiguous: np.ndarray[Any, Any] = _mapped(obj, region, owner).view(element).reshape(extents)
-        return contiguous
+    if interface is not None and interface.get("strides") is not None:
+        return _strided(obj, interface, owner)
+    view, _ = _copies.device_view_of(obj)
+    shape = None if interface is None else tuple(interface["shape"])
+    dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
+    region = Region._over(view)
+    if not view.is_foreign:
+        return region.get_host_array(shape, dtype)
+    import numpy as np
+
+    extents, element, size = shaped(region.nbytes if shape is None else shape, dtype)
+    if not size:
+        return np.empty(extents, element)
+    mapping = _map(obj, region.device_ptr, size, owner, readonly=region.readonly)
+    array: np.ndarray[Any, Any] = np.asarray(mapping).view(element).reshape(extents)
+    return array
+
+
+def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.ndarray[Any, Any]:
+    """Return the host view of an array whose interface has strides."""
     import numpy as np
 
     first, size = span(interface, "__cuda_array_interface__")
-    found = _vkgdr.find_device(first, size)
+    extents, element = tuple(interface["shape"]), _element(interface)
+    if not size:
+        return np.empty(extents, element)
     readonly = bool(interface["data"][1])
-    region = Region._over(found or _vkgdr.foreign(first, size, readonly, obj))
-    array: np.ndarray[Any, Any] = np.ndarray(
-        tuple(interface["shape"]),
-        _element(interface),
-        memoryview(region) if found else _mapped(obj, region, owner).data,
-        interface["data"][0] - first if size else 0,
-        tuple(interface["strides"]),
-    )
+    found = _vkgdr.find_device(first, size)
+    if found is None:
+        memory = memoryview(np.asarray(_map(obj, first, size, owner, readonly=readonly)))
+    else:
+        memory = memoryview(Region._over(found))
+    offset = interface["data"][0] - first
+    array: np.ndarray[Any, Any] = np.ndarray(extents, element, memory, offset, tuple(interface["strides"]))
     if readonly:
         array.flags.writeable = False
     return array
 
 
-def _mapped(obj: Any, region: Region, owner: Vkgdr | None) -> np.ndarray[Any, Any]:
-    """Map memory of another library, which the result, an array of bytes, keeps."""
-    import numpy as np
-
-    if not region.nbytes:
-        return np.empty(0, "u1")
-    address = region.device_ptr
+def _map(obj: Any, address: int, size: int, owner: Vkgdr | None, *, readonly: bool) -> Mapping:
+    """Map memory of another library; the result keeps `obj`."""
     if owner is None:
         from vkgdr._device import owner_of_device
 
-        # Known: the region is of device memory.
         owner = owner_of_device(_vkgdr.pointer_device(address) or 0)
     try:
-        mapping = _vkgdr.Mapping(owner, address, region.nbytes, keep=region, readonly=region.readonly)
+        return _vkgdr.Mapping(owner, address, size, keep=obj, readonly=readonly)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
-    array: np.ndarray[Any, Any] = np.asarray(mapping)
-    return array
 
 
 def _element(interface: dict[str, Any]) -> np.dtype[Any]:
