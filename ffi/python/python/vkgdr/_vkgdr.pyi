@@ -22,7 +22,10 @@ __all__ = [
     "__version__",
     "complete",
     "copy",
+    "deferral_begin",
+    "deferral_end",
     "device_count",
+    "dlpack_export",
     "dlpack_import",
     "driver_version",
     "fill",
@@ -268,8 +271,21 @@ class Event:
     @property
     def handle(self) -> int: ...
 
+def deferral_begin() -> None: ...
+def deferral_end() -> None: ...
 def device_count() -> int: ...
 def driver_version() -> int: ...
+def dlpack_export(
+    view: MemoryView,
+    dtype: tuple[int, int],
+    shape: Sequence[int],
+    strides: Sequence[int],
+    first: int,
+    stream: int | None,
+    max_version: tuple[int, int] | None,
+    dl_device: tuple[int, int] | None,
+    copy: bool | None,
+) -> CapsuleType: ...
 def dlpack_import(capsule: object) -> MemoryView: ...
 def find_address(address: int) -> MemoryView | None: ...
 def find_device(address: int, size: int) -> MemoryView | None: ...

@@ -1,7 +1,10 @@
-"""NumPy arrays in memory that the GPU can access, the views of one side's array on the other, and checks of shapes.
+"""Arrays in memory that the GPU can access, the views of one side's array on the other, and checks of shapes.
 
-The arrays are ordinary ones whose ``base`` keeps the memory alive. `vkgdr.device_view` returns the device view of such
-an array or of a contiguous part of it; on memory that is not coherent, call its `flush` and `invalidate`.
+`mapped_array` and `host_array` are NumPy's arrays. `device_array` and `to_device` make an `Array`, which has numba's
+interface and lies on the device first, with a host view where its kind of memory has one.
+
+NumPy's arrays are ordinary ones whose ``base`` keeps the memory alive. `vkgdr.device_view` returns the device view of
+such an array or of a contiguous part of it; on memory that is not coherent, call its `flush` and `invalidate`.
 """
 
 from __future__ import annotations
@@ -21,24 +24,68 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from vkgdr._array import Array as Array
     from vkgdr._device import Vkgdr
+    from vkgdr._device_arrays import as_cuda_array as as_cuda_array
+    from vkgdr._device_arrays import defer_cleanup as defer_cleanup
+    from vkgdr._device_arrays import device_array as device_array
+    from vkgdr._device_arrays import device_array_like as device_array_like
+    from vkgdr._device_arrays import from_cuda_array_interface as from_cuda_array_interface
+    from vkgdr._device_arrays import is_cuda_array as is_cuda_array
+    from vkgdr._device_arrays import pinned as pinned
+    from vkgdr._device_arrays import to_device as to_device
     from vkgdr.typing import Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
 
 __all__ = [
+    "Array",
+    "as_cuda_array",
     "check_order",
+    "defer_cleanup",
+    "device_array",
+    "device_array_like",
     "device_view",
+    "element_of",
     "fitted",
     "fortran_strides",
+    "from_cuda_array_interface",
     "host_array",
     "host_array_like",
     "host_view",
+    "is_cuda_array",
     "mapped_array",
     "mapped_array_like",
+    "pinned",
     "shaped",
     "strided_size",
+    "to_device",
 ]
+
+# Loaded on first use, since they need NumPy.
+_DEVICE_ARRAYS = frozenset(
+    {
+        "as_cuda_array",
+        "defer_cleanup",
+        "device_array",
+        "device_array_like",
+        "from_cuda_array_interface",
+        "is_cuda_array",
+        "pinned",
+        "to_device",
+    }
+)
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name != "Array" and name not in _DEVICE_ARRAYS:
+        raise AttributeError(f"module 'vkgdr.arrays' has no attribute {name!r}")
+    value: object = getattr(import_module("vkgdr._array" if name == "Array" else "vkgdr._device_arrays"), name)
+    globals()[name] = value
+    return value
+
 
 # The alignment of CUDA's own allocations, which suffices for elements of any size.
 _MOST_ALIGNMENT = 256
@@ -248,14 +295,14 @@ def host_view(obj: Any) -> np.ndarray[Any, Any]:
         if view.is_foreign:
             raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: it has no host view")
         shape = None if interface is None else tuple(interface["shape"])
-        dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
+        dtype: npt.DTypeLike = "u1" if interface is None else element_of(interface)
         return Region._over(view).get_host_array(shape, dtype)
     import numpy as np
 
     region = memory_of(obj)
     array: np.ndarray[Any, Any] = np.ndarray(
         tuple(interface["shape"]),
-        _element(interface),
+        element_of(interface),
         memoryview(region),
         interface["data"][0] - region.device_ptr if len(region) else 0,
         tuple(interface["strides"]),
@@ -265,7 +312,7 @@ def host_view(obj: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def _element(interface: dict[str, Any]) -> np.dtype[Any]:
+def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
     """Return the data type of an array interface."""
     import numpy as np
 
