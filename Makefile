@@ -93,10 +93,10 @@ reliability: ## all long runs; write docs/reliability.md
 	@scripts/setup.sh rust vulkan lavapipe validation c python
 	@$(xtask) reliability
 
-install: ## install the C library (PREFIX=/usr/local)
+install: ## install the C library and vkgdr (PREFIX=/usr/local)
 	@$(call install,install)
 
-uninstall: ## remove the installed C library
+uninstall: ## remove them
 	@$(call install,install --uninstall)
 
 install-sim: ## install vkgdr-sim (PREFIX=/usr/local)

@@ -74,6 +74,18 @@ def tests(session: nox.Session) -> None:
     run(session, "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "ffi/python/tests", *session.posargs)
 
 
+@nox.session(python=PYTHON)
+def torch(session: nox.Session) -> None:
+    """Run PyTorch's CUDA wheel on the simulated GPU, on the runtime that vkgdr-sim preloads; 1.1 GB."""
+    session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
+    session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
+    session.run_install("python", "scripts/torch_stubs.py", silent=True)
+    session.run("scripts/sim.sh", external=True)
+    session.run(
+        str(SIM / "vkgdr-sim"), "--", "python", "-m", "pytest", "sim/tests/torch", *session.posargs, external=True
+    )
+
+
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 def wheel(session: nox.Session) -> None:
     """Run the tests with the wheel of `cargo xtask wheel`; one serves all versions of Python (abi3)."""

@@ -6,6 +6,7 @@
 #     $VKGDR_SIM_DIR/vkgdr-sim                      starts programs; finds the other files beside itself
 #     $VKGDR_SIM_DIR/libcuda.so.1, libcuda.so       the driver, under both names that programs look for
 #     $VKGDR_SIM_DIR/libnvJitLink.so.{12,13}        nvJitLink by the driver's linker, for vkgdr-sim to preload
+#     $VKGDR_SIM_DIR/libcudart.so.{12,13}           the CUDA runtime by the driver, likewise
 #     $VKGDR_SIM_DIR/bin/nvcc                       compiles to PTX, which the driver executes, if a cubin is requested
 #     $VKGDR_SIM_DIR/vklayers/libvklayer.so         the Vulkan layers
 #     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, one folder each
@@ -39,15 +40,19 @@ built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}${profile/#dev/debug}
 place "$built/libsimcuda.so" "$sim/libcuda.so.1"
 ln -sfn libcuda.so.1 "$sim/libcuda.so"
 place "$built/vkgdr-sim" "$sim/vkgdr-sim"
-# Its symbols have versions, as those of NVIDIA's have, or libraries that are linked against it would not load.
+# Their symbols have versions, as those of NVIDIA's have, or libraries that are linked against them would not load.
+shared() { # NAME MAJOR SYMBOLS FOLDER
+    local library=$1.so.$2 newer
+    [ -e "$sim/$library" ] && newer=$(find "$4" scripts/sim.sh -newer "$sim/$library") && [ -z "$newer" ] && return
+    printf '%s { global: %s local: *; };\n' "$library" "$3" >"$sim/$library.map"
+    "${CC:-cc}" -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -DMAJOR="$2" -Wl,-soname,"$library" \
+        -Wl,--version-script="$sim/$library.map" -o "$sim/$library.$$" "$4"/*.c -ldl -lpthread
+    mv -f "$sim/$library.$$" "$sim/$library"
+    rm "$sim/$library.map"
+}
 for major in 12 13; do
-    name=libnvJitLink.so.$major
-    [ "$sim/$name" -nt sim/nvjitlink/nvjitlink.c ] && continue
-    printf '%s { global: *nvJitLink*; local: *; };\n' "$name" >"$sim/$name.map"
-    "${CC:-cc}" -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -DMAJOR="$major" -Wl,-soname,"$name" \
-        -Wl,--version-script="$sim/$name.map" -o "$sim/$name.$$" sim/nvjitlink/nvjitlink.c
-    mv -f "$sim/$name.$$" "$sim/$name"
-    rm "$sim/$name.map"
+    shared libnvJitLink "$major" '*nvJitLink*;' sim/nvjitlink
+    shared libcudart "$major" 'cuda*; __cuda*;' sim/cudart
 done
 place sim/cli/nvcc "$sim/bin/nvcc"
 place "$built/libvklayer.so" "$sim/vklayers/libvklayer.so"

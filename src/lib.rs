@@ -13,8 +13,11 @@
 //!   reads, writes, flushes and maps. [`RawMemory`] is memory that is freed by hand.
 //! * [`Mapping`] is a host view of CUDA memory that others allocated, where driver and GPU allow it.
 //! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
+//! * [`memory_of`] finds the memory that contains an address, [`other_memory_of`] that of another copy of this library in the
+//!   process.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
+//! * [`diagnosis`] tells what keeps a system from mapping GPU memory.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
 
 #[cfg(not(target_os = "linux"))]
@@ -26,6 +29,7 @@ mod allocation;
 mod copy_engine;
 mod copy_tuning;
 mod device;
+pub mod diagnosis;
 mod driver;
 mod error;
 mod flags;
@@ -35,6 +39,7 @@ mod kind_support;
 mod lock;
 mod loom;
 mod memory;
+mod other_copies;
 mod pool;
 mod report;
 mod stream;
@@ -49,7 +54,8 @@ pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_cou
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, MemoryKind, OpenFlags};
-pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region};
+pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region, memory_of};
+pub use other_copies::{OtherMemory, other_memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};

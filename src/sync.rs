@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use crate::loom::{AtomicBool, AtomicPtr, AtomicU32, MutPtr, Ordering, UnsafeCell, yield_now};
 
-/// A count of references, 0 while there are none.
+/// A count of references, 0 while there are none. Once it is published, a reader without a reference may add one.
 #[derive(Debug)]
 pub(crate) struct RefCount(AtomicU32);
+
+/// The bit beside the count that says that it is published.
+const PUBLISHED: u32 = 1 << 31;
 
 impl RefCount {
     #[inline]
@@ -22,19 +25,62 @@ impl RefCount {
     }
 
     /// More references than threads can make before this one aborts.
-    const LIMIT: u32 = u32::MAX / 2;
+    const LIMIT: u32 = PUBLISHED / 2;
 
-    /// Whether the caller's reference is the only one. If so it stays the only one, and what the others did before they
-    /// went is visible.
+    /// Counts one reference, unpublished, where there was none.
+    #[inline]
+    pub(crate) fn start(&self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the caller's reference is the only one. Then what the others did before they went is visible. It stays the
+    /// only one unless the count is published.
     #[inline]
     pub(crate) fn is_one(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 1
+        self.0.load(Ordering::Acquire) & !PUBLISHED == 1
+    }
+
+    /// Lets [`try_add`](Self::try_add) add references, until the count is [withdrawn](Self::withdraw) or started again. The
+    /// caller holds a reference.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        if self.0.load(Ordering::Relaxed) & PUBLISHED == 0 {
+            // Release: whoever adds a reference sees what was done before.
+            self.0.fetch_or(PUBLISHED, Ordering::Release);
+        }
+    }
+
+    /// Ends the publication if the caller's reference is the only one. Tells whether it is: then it stays the only one, and
+    /// what the others did before they went is visible.
+    #[inline]
+    pub(crate) fn withdraw(&self) -> bool {
+        match self.0.load(Ordering::Acquire) {
+            1 => true,
+            word if word == PUBLISHED | 1 => {
+                self.0.compare_exchange(word, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds a reference for a caller who holds none. Fails unless the count is published and more than 0.
+    pub(crate) fn try_add(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            if word & PUBLISHED == 0 || word == PUBLISHED || word & !PUBLISHED > Self::LIMIT {
+                return false;
+            }
+            match self.0.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// Adds a reference. The caller holds one.
     pub(crate) fn add(&self) {
         // Relaxed: a new holder gets its reference from the caller.
-        if self.0.fetch_add(1, Ordering::Relaxed) > Self::LIMIT {
+        if self.0.fetch_add(1, Ordering::Relaxed) & !PUBLISHED > Self::LIMIT {
             std::process::abort();
         }
     }
@@ -42,12 +88,12 @@ impl RefCount {
     /// Removes the caller's reference. Tells whether it was the last: then what the others did before is visible.
     #[inline]
     pub(crate) fn remove(&self) -> bool {
-        if self.is_one() {
-            // Nobody else looks at the count any more.
+        if self.0.load(Ordering::Acquire) == 1 {
+            // Unpublished: no other thread looks at the count any more.
             self.0.store(0, Ordering::Relaxed);
             return true;
         }
-        self.0.fetch_sub(1, Ordering::AcqRel) == 1
+        self.0.fetch_sub(1, Ordering::AcqRel) & !PUBLISHED == 1
     }
 }
 

@@ -181,10 +181,10 @@ pub(crate) fn check(device: CUdevice) -> Result<()> {
     if version < FIRST_VERSION {
         return refuse(NoMapping::Driver { version });
     }
-    if cuda.device_attribute(DeviceAttribute::DmaBuf, device)? == 0 {
+    if cuda.device_attribute(DeviceAttribute::DmaBuf as i32, device)? == 0 {
         return refuse(NoMapping::NoExport { device });
     }
-    match cuda.device_attribute(DeviceAttribute::DmaBufMmap, device) {
+    match cuda.device_attribute(DeviceAttribute::DmaBufMmap as i32, device) {
         Ok(0) => refuse(NoMapping::NoMmap { device }),
         // An attribute that the driver does not know.
         Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => refuse(NoMapping::NoMmap { device }),
@@ -197,7 +197,7 @@ pub(crate) fn is_cached(device: CUdevice, pcie: bool) -> Result<bool> {
     if pcie {
         return Ok(false);
     }
-    match cuda()?.device_attribute(DeviceAttribute::UsesHostPageTables, device) {
+    match cuda()?.device_attribute(DeviceAttribute::UsesHostPageTables as i32, device) {
         Ok(value) => Ok(value != 0),
         Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => Ok(false),
         Err(error) => Err(error),

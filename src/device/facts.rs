@@ -129,6 +129,16 @@ impl Vkgdr {
         cuda()?.device_pci_bus_id(self.device())
     }
 
+    /// An attribute of the device by its number in `CUdevice_attribute`, which may be newer than this crate.
+    ///
+    /// # Errors
+    ///
+    /// `CUDA_ERROR_INVALID_VALUE` for a number that the driver does not know, and
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn attribute(&self, number: i32) -> Result<i32> {
+        cuda()?.device_attribute(number, self.device())
+    }
+
     /// The number of allocations of this GPU, on all handles of the process, that were dropped and wait until the
     /// device has finished with them. See [`collect`](Self::collect).
     #[must_use]

@@ -1,12 +1,11 @@
 //! [`Vkgdr`]: the handle of a GPU, with its flags, memory types and primary context.
 //!
 //! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`startup`] finds its Vulkan
-//! device, and [`diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind, and
+//! device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind, and
 //! [`trials`] remembers which of them can be allocated; [`facts`] queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
 pub(crate) mod deferred_frees;
-mod diagnosis;
 mod facts;
 pub(crate) mod gpu;
 mod memory_type;

@@ -4,7 +4,7 @@
 use ash::vk;
 use cudarc::driver::sys::CUdevice;
 
-use super::diagnosis::Evidence;
+use crate::diagnosis::{Evidence, System};
 use crate::driver::vulkan::icd::HEADLESS;
 use crate::driver::vulkan::{Instance, PhysicalDevice};
 use crate::error::Uuid;
@@ -35,7 +35,10 @@ pub(super) fn find(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<Found
             let note = format!("using {HEADLESS} without the Vulkan loader, since: {error}");
             Ok(Found { instance, physical, note: Some(note) })
         }
-        Err(_) => Err(Error::NoVulkan { error: Box::new(error), cause: Evidence::gather(name).cause() }),
+        Err(_) => {
+            let cause = Evidence::gather(&System::here()).cause(name).to_string();
+            Err(Error::NoVulkan { error: Box::new(error), cause })
+        }
     }
 }
 

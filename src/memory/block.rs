@@ -9,6 +9,8 @@ use std::fmt::Debug;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use cudarc::driver::sys::CUdeviceptr;
+
 use super::chunk::FreeChunk;
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
@@ -45,6 +47,8 @@ pub(crate) struct Block {
     engines: &'static CopyEngines,
     pool: Option<Arc<dyn ChunkPool>>,
     pool_id: u32,
+    /// The first device address, by which chunks are listed, also once the allocation was taken.
+    base: CUdeviceptr,
 }
 
 impl Block {
@@ -79,10 +83,17 @@ impl Block {
     fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
         let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
         let engines = allocation.owner().gpu().copy_engines();
+        let base = allocation.device_ptr();
         // Memory of others proves nothing: they may free it at any time.
-        let address = allocation.existing().is_none().then_some(allocation.device_ptr());
-        let witness = address.and_then(|address| Witness::new(context.key(), address));
-        Self { allocation: ManuallyDrop::new(allocation), released: false, context, witness, engines, pool, pool_id }
+        let witness = allocation.existing().is_none().then(|| Witness::new(context.key(), base)).flatten();
+        let allocation = ManuallyDrop::new(allocation);
+        Self { allocation, released: false, context, witness, engines, pool, pool_id, base }
+    }
+
+    /// The first device address.
+    #[inline]
+    pub(super) const fn base(&self) -> CUdeviceptr {
+        self.base
     }
 
     #[inline]

@@ -1,15 +1,18 @@
 //! A chunk: a reference-counted part of a block, or all of a dedicated one.
 //!
 //! A [`FreeChunk`] is in one of a pool's lists. While the chunk is allocated, each [`Memory`](crate::Memory) and
-//! [`Region`](crate::Region) of it has a [`ChunkRef`]; the last one to go makes it a box again and returns it.
+//! [`Region`](crate::Region) of it has a [`ChunkRef`]; the last one to go makes it a free chunk again and returns it.
+//!
+//! A chunk is listed by its address, once one of its addresses was asked for, until it is dropped. Lookups see a listed chunk
+//! whether it is free or allocated, and read nothing of it but the reference count before they have a reference.
 #![expect(unsafe_code, reason = "counts references to chunks on the heap")]
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -18,6 +21,7 @@ use super::block::Block;
 use super::shared_binding::{LazyBinding, SharedBinding};
 use crate::Result;
 use crate::access::copy::HostAccess;
+use crate::addresses;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
 use crate::report::report;
@@ -34,8 +38,8 @@ pub(crate) struct Chunk {
     class: u16,
     /// How the CPU copies it.
     host_access: HostAccess,
-    /// Whether the device address was requested since the allocation, so that the device may use the bytes.
-    exposed: AtomicBool,
+    /// [`LISTED`] and [`EXPOSED`].
+    marks: AtomicU8,
     /// Where it begins in its block, in units of [`LINE`] bytes.
     line: u32,
     /// The requested length. 0 while its only holder keeps it in a `Region`; stored here before a second reference exists.
@@ -47,32 +51,52 @@ pub(crate) struct Chunk {
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Chunk>() == 40);
 
-/// A chunk without references.
-pub(crate) type FreeChunk = Box<Chunk>;
+/// The chunk is listed by its address; not reset before it is dropped.
+const LISTED: u8 = 1;
+/// The device may use the bytes: the device address was requested since the allocation, or the chunk is dedicated memory of
+/// no pool.
+const EXPOSED: u8 = 2;
+
+/// A chunk without references, on the heap.
+///
+/// A raw pointer, not a box: lookups may read the reference count meanwhile.
+pub(crate) struct FreeChunk(NonNull<Chunk>);
+
+// SAFETY: the only owner of a chunk, and chunks may be sent and shared.
+unsafe impl Send for FreeChunk {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for FreeChunk {}
+
+impl Deref for FreeChunk {
+    type Target = Chunk;
+
+    #[inline]
+    fn deref(&self) -> &Chunk {
+        // SAFETY: a chunk that lives until this is dropped; all that others may change of it is atomic.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for FreeChunk {
+    fn drop(&mut self) {
+        // In a forked child a thread that does not exist there may hold the lock of the list.
+        if self.marks.load(Ordering::Relaxed) & LISTED != 0 && !process::is_forked() {
+            addresses::remove_chunk(self.block.base(), self.offset() as u64, self.0.as_ptr().cast());
+        }
+        // SAFETY: made from a box by `new`; not listed any more, so that nothing else refers to it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl fmt::Debug for FreeChunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
 
 impl Chunk {
     /// The class of chunks that are all of a block.
     pub(crate) const DEDICATED: u16 = u16::MAX;
-
-    /// All of a block. If that is no pool's, the device may use it from the start.
-    #[inline]
-    pub(crate) fn dedicated(block: Block) -> FreeChunk {
-        let (host_access, exposed) = (block.host_access(), block.pool().is_none());
-        let mut chunk = Self::new(Arc::new(block), 0, host_access, 0, Self::DEDICATED);
-        *chunk.exposed.get_mut() = exposed;
-        chunk
-    }
-
-    /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
-    #[inline]
-    pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> FreeChunk {
-        debug_assert!(offset.is_multiple_of(LINE));
-        // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
-        let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
-        let (refs, exposed) = (RefCount::new(0), AtomicBool::new(false));
-        let (len, binding) = (AtomicUsize::new(0), LazyBinding::default());
-        Box::new(Self { refs, span, class, host_access, exposed, line, len, binding, block })
-    }
 
     pub(crate) const fn span(&self) -> u32 {
         self.span
@@ -140,20 +164,20 @@ impl Chunk {
     /// Marks the bytes as ones that the device may use from now on.
     #[inline]
     pub(crate) fn expose(&self) {
-        self.exposed.store(true, Ordering::Relaxed);
+        if !self.is_exposed() {
+            self.marks.fetch_or(EXPOSED, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn is_exposed(&self) -> bool {
+        self.marks.load(Ordering::Relaxed) & EXPOSED != 0
     }
 
     /// Whether only the CPU has used the chunk since its allocation.
     #[inline]
     pub(crate) fn is_cpu_only(&self) -> bool {
-        !self.exposed.load(Ordering::Relaxed) && self.binding.is_unset()
-    }
-
-    /// Resets a free chunk to the state of a new one.
-    #[inline]
-    pub(crate) fn reset(&mut self) -> LastUse {
-        *self.len.get_mut() = 0;
-        LastUse { exposed: std::mem::take(self.exposed.get_mut()), binding: self.binding.take() }
+        !self.is_exposed() && self.binding.is_unset()
     }
 
     pub(super) fn policy(&self) -> DropPolicy {
@@ -229,35 +253,81 @@ impl Chunk {
             self.binding.shared().change(change);
         }
     }
+}
 
-    /// Forgets what the device did with a free chunk, unless a copy of ours may still be under way.
+impl FreeChunk {
+    /// All of a block. If that is no pool's, the device may use it from the start.
+    #[inline]
+    pub(crate) fn dedicated(block: Block) -> Self {
+        let (host_access, marks) = (block.host_access(), if block.pool().is_none() { EXPOSED } else { 0 });
+        let chunk = Self::new(Arc::new(block), 0, host_access, 0, Chunk::DEDICATED);
+        chunk.marks.store(marks, Ordering::Relaxed);
+        chunk
+    }
+
+    /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
+    #[inline]
+    pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> Self {
+        debug_assert!(offset.is_multiple_of(LINE));
+        // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
+        let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
+        let (refs, marks) = (RefCount::new(0), AtomicU8::new(0));
+        let (len, binding) = (AtomicUsize::new(0), LazyBinding::default());
+        let chunk = Box::new(Chunk { refs, span, class, host_access, marks, line, len, binding, block });
+        Self(NonNull::from(Box::leak(chunk)))
+    }
+
+    /// Resets the chunk to the state of a new one, but that it stays listed.
+    #[inline]
+    pub(crate) fn reset(&mut self) -> LastUse {
+        self.forget_len();
+        LastUse { exposed: self.unexpose(), binding: self.take_binding() }
+    }
+
+    /// Forgets that the device may use the bytes. Returns whether it may have.
+    #[inline]
+    fn unexpose(&mut self) -> bool {
+        let marks = self.marks.load(Ordering::Relaxed);
+        self.marks.store(marks & LISTED, Ordering::Relaxed);
+        marks & EXPOSED != 0
+    }
+
+    #[inline]
+    fn take_binding(&mut self) -> Binding {
+        // SAFETY: a chunk that this owns; lookups reach its reference count alone.
+        let binding = unsafe { &mut (*self.0.as_ptr()).binding };
+        binding.take()
+    }
+
+    /// Forgets what the device did with the chunk, unless a copy of ours may still be under way.
     #[cold]
     fn mark_cpu_only(&mut self) {
         if self.binding.known().is_none_or(|binding| !binding.get().has_unfinished_copy()) {
-            *self.exposed.get_mut() = false;
-            drop(self.binding.take());
+            self.unexpose();
+            drop(self.take_binding());
         }
     }
 
-    /// Returns a free chunk to its pool, or releases its block if it belongs to none.
+    /// Returns the chunk to its pool, or releases its block if it belongs to none.
     #[cold]
-    pub(crate) fn give_back(self: Box<Self>) -> Result<()> {
+    pub(crate) fn give_back(self) -> Result<()> {
         match self.block.pool() {
             Some(pool) => pool.clone().take_back(self),
             None => self.release_dedicated(),
         }
     }
 
-    /// Releases a free chunk and the block that it is all of: as its binding says, or at once if the device has not had
-    /// it.
+    /// Releases the chunk and the block that it is all of: as its binding says, or at once if the device has not had it.
     #[inline]
     pub(crate) fn release_dedicated(mut self) -> Result<()> {
         let LastUse { exposed, mut binding, .. } = self.reset();
         if !exposed {
             binding.release_immediately();
         }
+        // SAFETY: a chunk that this owns; lookups reach its reference count alone.
+        let block = unsafe { &mut (*self.0.as_ptr()).block };
         // All of the block: nothing else refers to it.
-        Arc::get_mut(&mut self.block).map_or(Ok(()), |block| block.release_once(&binding))
+        Arc::get_mut(block).map_or(Ok(()), |block| block.release_once(&binding))
     }
 }
 
@@ -294,10 +364,49 @@ const _: () = {
 
 impl ChunkRef {
     /// Allocates a free chunk for `len` bytes, or 0 if that is not known yet. Returns its only reference.
-    pub(crate) fn new(mut chunk: FreeChunk, len: usize) -> Self {
-        *chunk.len.get_mut() = len;
-        chunk.refs = RefCount::new(1);
-        Self(Box::into_raw(chunk))
+    pub(crate) fn new(chunk: FreeChunk, len: usize) -> Self {
+        chunk.len.store(len, Ordering::Relaxed);
+        chunk.refs.start();
+        Self(ManuallyDrop::new(chunk).0.as_ptr())
+    }
+
+    /// A new reference to the chunk that contains a device or host address, if it can be looked up, and the offset of the
+    /// address in it. The chunk's length is recorded. Not to be called in a forked child.
+    pub(super) fn find(address: u64) -> Option<(Self, usize)> {
+        let (chunk, offset) = addresses::find_chunk(address, |chunk, offset| {
+            let chunk = chunk.cast::<Chunk>();
+            // SAFETY: listed, and so not dropped before this returns.
+            let refs = unsafe { &(*chunk).refs };
+            refs.try_add().then(|| (Self(chunk), offset))
+        })?;
+        // Without the lock: this may be the last reference by now, whose drop calls the drivers.
+        let offset =
+            usize::try_from(offset).ok()?.checked_sub(chunk.offset()).filter(|&offset| offset < chunk.len())?;
+        Some((chunk, offset))
+    }
+
+    /// Lets lookups find the chunk, whose length is recorded.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        if self.marks.load(Ordering::Relaxed) & LISTED == 0 {
+            self.list();
+        }
+        self.refs.publish();
+    }
+
+    #[cold]
+    fn list(&self) {
+        // In a forked child a thread that does not exist there may hold the lock; nothing is looked up there either. Memory
+        // of others is not in the table, and may be part of an allocation that is.
+        if !process::is_forked() && self.allocation().existing().is_none() {
+            addresses::add_chunk(self.block.base(), self.offset() as u64, self.0.cast());
+            self.marks.fetch_or(LISTED, Ordering::Relaxed);
+        }
+    }
+
+    /// The pointer of [`into_raw`](Self::into_raw).
+    pub(crate) const fn as_ptr(&self) -> *mut Chunk {
+        self.0
     }
 
     /// Turns the reference into a pointer.
@@ -318,10 +427,11 @@ impl ChunkRef {
         (len != 0).then(|| Self(chunk))
     }
 
-    /// Whether this is the only reference, and only the CPU has used the chunk since its allocation.
+    /// Whether only the CPU has used the chunk since its allocation, and this is the only reference, which it then stays:
+    /// lookups do not find the chunk any more.
     #[inline]
-    pub(crate) fn is_unshared(&self) -> bool {
-        self.refs.is_one() && self.is_cpu_only()
+    pub(crate) fn withdraw(&self) -> bool {
+        self.is_cpu_only() && self.refs.withdraw()
     }
 
     /// Whether this is the only reference.
@@ -338,19 +448,19 @@ impl ChunkRef {
         if process::is_forked() || !refs.remove() {
             return None;
         }
-        // SAFETY: `new` made it from a box, and this was the last reference.
-        Some(unsafe { Box::from_raw(chunk) })
+        // This was the last reference.
+        NonNull::new(chunk).map(FreeChunk)
     }
 
     /// Removes this reference. Returns the error of the release if it was the last.
     pub(crate) fn free(self) -> Result<()> {
-        self.release().map_or(Ok(()), Chunk::give_back)
+        self.release().map_or(Ok(()), FreeChunk::give_back)
     }
 
     /// As [`free`](Self::free), for a holder who knows that the device has finished with the bytes.
     #[inline]
     pub(crate) fn free_idle(self) -> Result<()> {
-        self.release_idle().map_or(Ok(()), Chunk::give_back)
+        self.release_idle().map_or(Ok(()), FreeChunk::give_back)
     }
 
     /// As [`release`](Self::release), for a holder who knows that the device has finished with the bytes: the chunk is

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::block::Block;
-use super::chunk::{Chunk, ChunkRef};
+use super::chunk::{ChunkRef, FreeChunk};
 use super::region::Region;
 use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
@@ -90,7 +90,7 @@ impl Mapping {
     pub fn with_flags(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, flags: MappingFlags) -> Result<Self> {
         let pcie = flags.checked()?.contains(MappingFlags::FORCE_PCIE);
         let block = Block::dedicated(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
-        Ok(Self(Region::new(ChunkRef::new(Chunk::dedicated(block), len), len)))
+        Ok(Self(Region::new(ChunkRef::new(FreeChunk::dedicated(block), len), len)))
     }
 
     /// The whole pages around the range that are mapped: their first device address and their bytes. The first host address
@@ -98,13 +98,6 @@ impl Mapping {
     #[must_use]
     pub fn pages(&self) -> (CUdeviceptr, usize) {
         self.existing().map_or((self.0.device_ptr(), self.0.len()), ExistingRange::pages)
-    }
-
-    /// Whether the CPU caches the memory, as on platforms where the GPU is coherent with it. Otherwise its stores are
-    /// write-combined, and its loads slow.
-    #[must_use]
-    pub fn is_cached(&self) -> bool {
-        self.0.block().allocation().memory_type().cached
     }
 
     /// Whether the memory is still the one that was mapped: false once it was freed, also if other memory has its address

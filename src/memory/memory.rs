@@ -11,7 +11,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::block::Block;
-use super::chunk::{Chunk, ChunkRef};
+use super::chunk::{Chunk, ChunkRef, FreeChunk};
 use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::{Allocation, Exported};
@@ -138,7 +138,9 @@ impl Memory {
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         let block = Block::dedicated(owner, allocate)?;
         let len = block.allocation().len();
-        Ok(Self::new(ChunkRef::new(Chunk::dedicated(block), len), len))
+        let chunk = ChunkRef::new(FreeChunk::dedicated(block), len);
+        chunk.publish();
+        Ok(Self::new(chunk, len))
     }
 
     /// The first `len` bytes of a chunk.
@@ -157,9 +159,22 @@ impl Memory {
         memory
     }
 
-    /// Records the length in the chunk, for the reference that frees it.
-    pub(crate) fn record_len(&self) {
-        self.0.chunk().record_len(self.len());
+    /// The memory of a chunk that an address was looked up in.
+    pub(super) fn found(chunk: ChunkRef) -> Self {
+        let len = chunk.len();
+        let memory = Self::new(chunk, len);
+        memory.0.chunk();
+        memory
+    }
+
+    /// The address of its chunk, if it is memory of a pool.
+    pub(crate) fn pooled_chunk(&self) -> Option<*mut Chunk> {
+        self.0.block().is_pooled().then(|| self.0.chunk().as_ptr())
+    }
+
+    /// Marks the chunk as shared, with the length recorded for the reference that frees it.
+    pub(crate) fn share(&self) {
+        self.0.chunk();
     }
 
     /// The id of its pool and the class of its chunk.
@@ -172,6 +187,13 @@ impl Memory {
     #[inline]
     pub(crate) fn is_unshared(&self) -> bool {
         self.0.is_unshared()
+    }
+
+    /// As [`is_unshared`](Self::is_unshared), for memory that is about to be freed: it asks the chunk where an address of the
+    /// memory was asked for.
+    #[inline]
+    pub(crate) fn try_unshare(&self) -> bool {
+        self.0.try_unshare()
     }
 
     /// Changes the length, when the chunk is reused.

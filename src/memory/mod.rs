@@ -6,6 +6,7 @@
 
 pub(crate) mod block;
 pub(crate) mod chunk;
+mod lookup;
 mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
@@ -15,6 +16,7 @@ mod region;
 mod region_copy;
 pub(crate) mod shared_binding;
 
+pub use lookup::memory_of;
 pub use mapping::{DmaBuf, Mapping};
 pub use memory::Memory;
 pub use options::AllocateOptions;

@@ -88,13 +88,20 @@ impl Region {
         unsafe { self.host_access.assume_init() }
     }
 
-    /// The chunk, marked as shared: its reference count and recorded uses may change from now on.
+    /// The chunk, marked as shared: its reference count and recorded uses may change from now on, and lookups find it.
     #[inline]
     pub(crate) fn chunk(&self) -> &ChunkRef {
         if self.is_unshared() {
-            self.uses.store(SHARED, Ordering::Relaxed);
+            self.share();
         }
         &self.chunk
+    }
+
+    #[inline(never)]
+    fn share(&self) {
+        self.chunk.record_len(self.len);
+        self.chunk.publish();
+        self.uses.store(SHARED, Ordering::Relaxed);
     }
 
     #[inline]
@@ -113,14 +120,23 @@ impl Region {
     }
 
     /// Marks the chunk as shared, unless this is the only reference and only the CPU has used it; then clears the
-    /// recorded length.
+    /// recorded length. Returns whether it is not shared.
     #[inline]
-    pub(super) fn reset_shared(&self) {
-        let shared = !self.chunk.is_unshared();
-        if !shared {
+    pub(super) fn reset_shared(&self) -> bool {
+        let unshared = self.chunk.withdraw();
+        if unshared {
             self.chunk.forget_len();
+            self.uses.store(UNSHARED, Ordering::Relaxed);
+        } else {
+            self.share();
         }
-        self.uses.store(if shared { SHARED } else { UNSHARED }, Ordering::Relaxed);
+        unshared
+    }
+
+    /// As [`reset_shared`](Self::reset_shared), for memory that is about to be freed and may have been shared.
+    #[inline(never)]
+    pub(super) fn try_unshare(&self) -> bool {
+        self.uses.load(Ordering::Relaxed) == SHARED && self.reset_shared()
     }
 
     /// The id of its pool and the class of its chunk.
@@ -198,6 +214,8 @@ impl Region {
     #[inline]
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        // Lookups find the memory by the address that is given out.
+        self.chunk();
         NonNull::new(self.host_ptr.0)
     }
 
@@ -229,6 +247,12 @@ impl Region {
     #[must_use]
     pub fn is_coherent(&self) -> bool {
         self.block().allocation().memory_type().coherent
+    }
+
+    /// Whether the CPU caches the memory. If not, its stores are write-combined, and its loads slow.
+    #[must_use]
+    pub fn is_cached(&self) -> bool {
+        self.block().allocation().memory_type().cached
     }
 
     /// The granularity of flushes in bytes: 1 for coherent memory, otherwise Vulkan's `nonCoherentAtomSize`.
@@ -322,7 +346,7 @@ impl Region {
         if !self.kind().has_host_view() {
             return Err(Error::NoHostView { kind: self.kind() });
         }
-        self.chunk.wait_for_stream()?;
+        self.chunk().wait_for_stream()?;
         MapGuard::new(self.view().part(offset, len)?, mode)
     }
 
@@ -340,6 +364,7 @@ impl Region {
 
     /// The bytes as elements of `T`, as pointer and count.
     pub(crate) fn elements<T>(&self) -> Result<(NonNull<T>, usize)> {
+        self.chunk();
         self.view().elements()
     }
 
@@ -395,9 +420,7 @@ impl Region {
 
 impl Clone for Region {
     fn clone(&self) -> Self {
-        let chunk = self.chunk();
-        chunk.record_len(self.len);
-        let chunk = chunk.clone();
+        let chunk = self.chunk().clone();
         let Self { host_ptr, device_ptr, len, pool_id, class, host_access, .. } = *self;
         let uses = AtomicU8::new(self.uses.load(Ordering::Relaxed));
         Self { host_ptr, device_ptr, len, chunk, pool_id, class, host_access, uses }
@@ -411,7 +434,7 @@ impl fmt::Debug for Region {
             .field("len", &self.len())
             .field("kind", &self.kind())
             .field("device_ptr", &format_args!("{:#x}", self.device_ptr))
-            .field("host_ptr", &self.host_ptr())
+            .field("host_ptr", &NonNull::new(self.host_ptr.0))
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@ use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
 use crate::memory::block::Block;
-use crate::memory::chunk::{Chunk, FreeChunk};
+use crate::memory::chunk::FreeChunk;
 use crate::report::report;
 use crate::stream::binding::Binding;
 
@@ -162,7 +162,7 @@ impl Arena {
         self.free_spans -= usize::from(span.is_free());
         for _ in 0..count {
             let offset = span.offset + span.made * size;
-            into.push(Chunk::new(block.block.clone(), offset, block.host_access, as_u32(place), as_u16(class)));
+            into.push(FreeChunk::new(block.block.clone(), offset, block.host_access, as_u32(place), as_u16(class)));
             span.made += 1;
         }
         if span.made == span.capacity {

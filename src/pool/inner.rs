@@ -19,7 +19,7 @@ use crate::driver::context::Context;
 use crate::driver::process;
 use crate::lock::{Lock, LockGuard};
 use crate::memory::block::{Block, ChunkPool};
-use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
+use crate::memory::chunk::{ChunkRef, FreeChunk, LastUse};
 use crate::report::report;
 use crate::stream::binding::Binding;
 use crate::sync::SingleFlight;
@@ -109,7 +109,7 @@ impl PoolInner {
             Err(error) if error.is_exhaustion() && self.free_held() => self.make_block(len),
             block => block,
         }?;
-        let chunk = Chunk::dedicated(block);
+        let chunk = FreeChunk::dedicated(block);
         self.shared.dedicated_bytes.fetch_add(len.cast_signed(), Ordering::Relaxed);
         Ok(self.allocated(chunk, len))
     }

@@ -10,6 +10,7 @@ use std::slice;
 use bytemuck::Pod;
 
 use super::thread_cache;
+use crate::driver::process;
 use crate::memory::chunk::ChunkRef;
 use crate::{Memory, Result};
 
@@ -40,6 +41,8 @@ impl PoolMemory {
         let mut memory = ManuallyDrop::new(self);
         // SAFETY: the field is used again only if the cache did not keep it.
         let kept = unsafe { thread_cache::put(&mut memory.memory) };
+        // SAFETY: as above.
+        let kept = kept || unsafe { put_shared(&mut memory.memory) };
         // SAFETY: the field is not used afterwards.
         if kept { None } else { Some(unsafe { ManuallyDrop::take(&mut memory.memory) }) }
     }
@@ -101,6 +104,13 @@ impl PoolMemory {
         self.into_memory().into_chunk().into_raw().cast()
     }
 
+    /// The pointer that [`into_raw`](Self::into_raw) gave for memory of a pool, from another reference to it
+    /// ([`memory_of`](crate::memory_of)); none for other memory.
+    #[must_use]
+    pub fn raw_of(memory: &Memory) -> Option<*mut c_void> {
+        memory.pooled_chunk().map(<*mut _>::cast)
+    }
+
     /// Converts a pointer back into the memory. Returns none if the memory was freed already, which is detected until
     /// the pool reuses the bytes or frees their block.
     ///
@@ -136,18 +146,36 @@ impl Drop for PoolMemory {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the field is used again only if the cache did not keep it.
-        if unsafe { thread_cache::put(&mut self.memory) } {
-            return;
+        if !unsafe { thread_cache::put(&mut self.memory) } {
+            // SAFETY: the value is being dropped, and the cache did not keep the memory.
+            unsafe { drop_uncached(&mut self.memory) };
         }
-        // SAFETY: the value is being dropped, and the cache did not keep the memory.
-        drop_uncached(unsafe { ManuallyDrop::take(&mut self.memory) });
     }
 }
 
-/// Returns memory to its pool, and logs errors.
-#[cold]
-fn drop_uncached(memory: Memory) {
-    drop(memory.into_chunk());
+/// As [`thread_cache::put`], for memory whose address was asked for: lookups must have no reference to it.
+///
+/// # Safety
+///
+/// Memory that was kept must not be used again.
+#[inline]
+unsafe fn put_shared(memory: &mut ManuallyDrop<Memory>) -> bool {
+    // SAFETY: by this function's contract.
+    !process::is_forked() && memory.try_unshare() && unsafe { thread_cache::put(memory) }
+}
+
+/// Returns memory that the fast path did not keep to its pool, and logs errors.
+///
+/// # Safety
+///
+/// The memory must not be used again.
+#[inline(never)]
+unsafe fn drop_uncached(memory: &mut ManuallyDrop<Memory>) {
+    // SAFETY: by this function's contract.
+    if !unsafe { put_shared(memory) } {
+        // SAFETY: the cache did not keep it.
+        drop(unsafe { ManuallyDrop::take(memory) }.into_chunk());
+    }
 }
 
 impl Deref for PoolMemory {
@@ -164,7 +192,7 @@ impl From<PoolMemory> for Memory {
     #[inline]
     fn from(memory: PoolMemory) -> Self {
         let memory = memory.into_memory();
-        memory.record_len();
+        memory.share();
         memory
     }
 }

@@ -102,6 +102,47 @@ fn the_only_holder_sees_the_marks_of_the_others() {
     });
 }
 
+/// A lookup adds a reference to a chunk that its only holder releases meanwhile.
+#[test]
+fn a_lookup_gets_the_chunk_or_misses_it_while_the_last_holder_releases_it() {
+    loom::model(|| {
+        let chunk = Counted::with_two_holders();
+        assert!(!chunk.refs.remove());
+        chunk.mark();
+        chunk.refs.publish();
+        let lookup = spawn(&chunk, |chunk| {
+            if chunk.refs.try_add() {
+                assert_eq!(chunk.marks(), [true, true]);
+                chunk.release();
+            }
+        });
+        chunk.release();
+        join(lookup);
+        assert_eq!(chunk.taken.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// A pool's fast path reuses a chunk whose publication it could end, without touching the count.
+#[test]
+fn a_chunk_whose_publication_ended_is_not_found() {
+    loom::model(|| {
+        let chunk = Counted::with_two_holders();
+        assert!(!chunk.refs.remove());
+        chunk.refs.publish();
+        let lookup = spawn(&chunk, |chunk| {
+            if chunk.refs.try_add() {
+                chunk.release();
+            }
+        });
+        if chunk.refs.withdraw() {
+            chunk.content.with_mut(|_| ());
+        } else {
+            chunk.release();
+        }
+        join(lookup);
+    });
+}
+
 /// A cache, as far as a lock is concerned: what it keeps, and whether it is open.
 fn cache(chunks: Vec<u32>) -> Arc<TryLock<(Vec<u32>, bool)>> {
     Arc::new(TryLock::new((chunks, true)))

@@ -8,6 +8,7 @@ mod export;
 mod fallback;
 mod ipc;
 mod ipc_hostile;
+mod lookup;
 mod map;
 mod memory;
 mod raw;

@@ -11,9 +11,12 @@ use crate::Result;
 use crate::context::{Context, Driver, has, say};
 
 /// What `make install` installs.
-const FILES: &str = "include/vkgdr.h include/vkgdr.hpp lib/cmake/vkgdr/vkgdrConfig.cmake \
+const FILES: &str = "bin/vkgdr include/vkgdr.h include/vkgdr.hpp lib/cmake/vkgdr/vkgdrConfig.cmake \
     lib/cmake/vkgdr/vkgdrConfigVersion.cmake lib/libvkgdr.a lib/libvkgdr.so lib/libvkgdr.so.1 lib/libvkgdr.so.1.0.0 \
-    lib/pkgconfig/vkgdr.pc";
+    lib/pkgconfig/vkgdr.pc share/bash-completion/completions/vkgdr share/fish/vendor_completions.d/vkgdr.fish \
+    share/man/man1/vkgdr-bench-alloc.1 share/man/man1/vkgdr-bench-bw.1 share/man/man1/vkgdr-bench-latency.1 \
+    share/man/man1/vkgdr-bench-pingpong.1 share/man/man1/vkgdr-bench.1 share/man/man1/vkgdr-completions.1 share/man/man1/vkgdr-doctor.1 share/man/man1/vkgdr-info.1 \
+    share/man/man1/vkgdr-sim.1 share/man/man1/vkgdr.1 share/zsh/site-functions/_vkgdr";
 /// Variables of the user's builds, which must not influence the test.
 const UNSET: &str = "CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS CMAKE_GENERATOR DESTDIR LIBDIR PREFIX PKG_CONFIG_PATH \
     CMAKE_PREFIX_PATH PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR";
@@ -87,7 +90,8 @@ impl Examples<'_> {
         let mut found: Vec<&str> = found.lines().collect();
         found.sort_unstable();
         ensure!(found == FILES.split_whitespace().collect::<Vec<_>>(), "installed is: {found:?}");
-        for file in found.iter().filter(|file| !file.starts_with("lib/libvkgdr")) {
+        let is_binary = |file: &str| file.starts_with("lib/libvkgdr") || file.starts_with("bin/");
+        for file in found.iter().filter(|file| !is_binary(file)) {
             let text = fs::read_to_string(self.prefix.join(file))?;
             let folders =
                 [&self.context.root, &self.context.target, &self.work].map(|folder| format!("{}/", folder.display()));

@@ -1,4 +1,4 @@
-//! Installs and uninstalls the C library, and vkgdr-sim.
+//! Installs and uninstalls the C library with the command vkgdr, and vkgdr-sim.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -8,6 +8,8 @@
 //!
 //! A user builds, and may leave the installation to root, who needs no cargo: this program, not started by cargo,
 //! installs the user's build.
+
+mod command;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -195,7 +197,16 @@ impl Library {
         if !self.libs_file().exists() {
             return Err("the C library is not built: first run this as a user who has cargo, then as root".into());
         }
-        let sources = ["src", "ffi/c/src", "ffi/c/build.rs", "ffi/c/Cargo.toml", "Cargo.toml", "Cargo.lock"];
+        let sources = [
+            "src",
+            "cli/src",
+            "cli/Cargo.toml",
+            "ffi/c/src",
+            "ffi/c/build.rs",
+            "ffi/c/Cargo.toml",
+            "Cargo.toml",
+            "Cargo.lock",
+        ];
         let newer = context
             .command("find")
             .args(sources)
@@ -236,7 +247,7 @@ impl Library {
     }
 }
 
-/// Installs or uninstalls the C library.
+/// Installs or uninstalls the C library and the command.
 pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
     let folders = Folders::new()?;
     let library = Library::new(context)?;
@@ -248,12 +259,13 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
         ("ffi/c/cmake/vkgdrConfig.cmake.in", lib.join("cmake/vkgdr/vkgdrConfig.cmake")),
         ("ffi/c/cmake/vkgdrConfigVersion.cmake.in", lib.join("cmake/vkgdr/vkgdrConfigVersion.cmake")),
     ];
-    let copies = [
+    let mut copies = vec![
         (library.built.join("libvkgdr_c.so"), lib.join(&shared), 0o755),
         (library.built.join("libvkgdr_c.a"), lib.join("libvkgdr.a"), 0o644),
         (context.root.join("ffi/c/include/vkgdr.h"), include.join("vkgdr.h"), 0o644),
         (context.root.join("ffi/c/include/vkgdr.hpp"), include.join("vkgdr.hpp"), 0o644),
     ];
+    copies.extend(command::files(context, &folders, &library.built));
     let links = [(lib.join(&soname), &shared), (lib.join("libvkgdr.so"), &soname)];
     let copied = copies.iter().map(|(_, to, _)| to);
     let installed: Vec<PathBuf> =
@@ -264,6 +276,8 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
         return update_linker_cache(context, &folders);
     }
     if context.by_cargo {
+        command::build(context)?;
+        // Last: it leaves the file whose time `check` compares.
         library.build(context)?
     } else {
         library.check(context)?
@@ -280,7 +294,9 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
     }
     update_linker_cache(context, &folders)?;
     folders.list(&installed);
-    explain(context, &folders, &soname)
+    explain(context, &folders, &soname)?;
+    explain_path(&folders, &lexical(&folders.prefix.join("bin")));
+    Ok(())
 }
 
 fn is_root(context: &Context) -> Result<bool> {
@@ -348,11 +364,16 @@ pub(crate) fn simulator(context: &Context, uninstall: bool) -> Result {
     let bin = program.parent().unwrap_or(&program);
     folders.put_link(&program, &relative(&folder, bin).join("vkgdr-sim"))?;
     folders.list(&installed);
+    explain_path(&folders, bin);
+    Ok(())
+}
+
+/// Prints how to find programs outside the folders that shells search.
+fn explain_path(folders: &Folders, bin: &Path) {
     if !folders.is_staged() && !is_searched(bin, &variable("PATH").unwrap_or_default()) {
         say("shells do not search this folder; set");
         println!("    export PATH='{}':\"$PATH\"", bin.display());
     }
-    Ok(())
 }
 
 /// Whether a shell with this `PATH` finds the programs of a folder.

@@ -193,6 +193,10 @@ typedef enum vkgdr_status {
    * Received memory does not fit, or its sender is another user's process.
    */
   VKGDR_ERROR_REFUSED = 12,
+  /**
+   * No memory of this library contains the address.
+   */
+  VKGDR_ERROR_NOT_FOUND = 13,
 } vkgdr_status;
 
 /**
@@ -689,6 +693,36 @@ VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct 
  * `g` must be NULL or a live handle, `count` NULL or good for writing.
  */
 VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
+
+/**
+ * Finds the memory that contains an address.
+ *
+ * The memory found is one more reference to all of the allocation, or of a pool's chunk: it keeps the memory alive, every
+ * function takes it, and freeing it frees the allocation only if it is the last reference. Memory of a pool is found once one
+ * of its addresses was asked for. Memory that another thread frees meanwhile is either kept alive or not found.
+ *
+ * @param ptr     A host or device address of any byte of the memory.
+ * @param memory  Where the memory is written; for vkgdr_memory_free().
+ * @param offset  Where the offset of the address in the memory is written, in bytes; may be NULL.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for an address in no memory of this library, VKGDR_ERROR_NOT_SUPPORTED for
+ *         one in memory of another copy of this library in the process, such as the Python module's.
+ *
+ * `memory` must be NULL or good for writing, and so must `offset`.
+ */
+VKGDR_API int32_t vkgdr_find(const void *ptr, vkgdr_memory_t *memory, size_t *offset);
+
+/**
+ * Frees memory by its device address, as vkgdr_memory_free_checked() does by its handle: for allocators that are given
+ * addresses only. The handle must not be used afterwards.
+ *
+ * @param ptr  The first device address of memory from vkgdr_memory_alloc(), vkgdr_memory_receive(), vkgdr_pool_alloc() or
+ *             vkgdr_pool_alloc_on(); 0 does nothing.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_FOUND for any other address, VKGDR_ERROR_NOT_SUPPORTED for one in memory of
+ *         another copy of this library.
+ *
+ * Neither the CPU nor the device may use the memory any more, and no other thread may free it.
+ */
+VKGDR_API int32_t vkgdr_memory_free_at(CUdeviceptr ptr);
 
 /**
  * Allocates memory.

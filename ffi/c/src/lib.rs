@@ -11,6 +11,7 @@
 //! | `access` | flush, invalidate, write, read, fill |
 //! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
+//! | `lookup` | memory found and freed by an address |
 //! | `sharing` | memory sent to other processes and received from them |
 //!
 //! `include/vkgdr.h` is generated from these files, comments included (`cbindgen.toml`).
@@ -26,6 +27,7 @@ mod failure;
 mod handle;
 mod kind;
 mod last_error;
+mod lookup;
 mod memory;
 mod pool;
 mod sharing;
@@ -36,6 +38,7 @@ pub use copy::*;
 pub use errors::*;
 pub use handle::*;
 pub use kind::*;
+pub use lookup::*;
 pub use memory::*;
 pub use pool::*;
 pub use sharing::*;

@@ -14,6 +14,7 @@ use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::kind::options;
+use crate::lookup;
 use crate::{CUdeviceptr, CUstream};
 
 /// Memory that the CPU and the device share, or a region of it.
@@ -25,6 +26,8 @@ pub struct vkgdr_memory {
 #[derive(Debug)]
 enum Contents {
     Whole(Memory),
+    /// Another reference to memory, which was found by its address.
+    Found(Memory),
     Part(Region),
 }
 
@@ -54,9 +57,23 @@ fn find_pooled(mem: vkgdr_memory_t) -> Option<*mut c_void> {
     if mem.addr() & POOLED == 0 { None } else { Some(mem.map_addr(|address| address & !POOLED).cast()) }
 }
 
+/// The handle of a pool's memory that was allocated as such a handle; none for other memory.
+pub(crate) fn handle_of_pooled(memory: &Memory) -> Option<vkgdr_memory_t> {
+    let raw = PoolMemory::raw_of(memory)?;
+    Some(raw.cast::<vkgdr_memory>().map_addr(|address| address | POOLED))
+}
+
 /// A handle of memory that is not of a pool.
 pub(crate) fn whole(memory: Memory) -> vkgdr_memory_t {
-    Contents::Whole(memory).into_handle()
+    let device_ptr = memory.device_ptr();
+    let handle = Contents::Whole(memory).into_handle();
+    lookup::add(device_ptr, handle);
+    handle
+}
+
+/// A handle of memory that was found by its address.
+pub(crate) fn found(memory: Memory) -> vkgdr_memory_t {
+    Contents::Found(memory).into_handle()
 }
 
 /// The memory of a handle, for the length of a call.
@@ -105,7 +122,7 @@ pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     }
     // SAFETY: by this function's contract.
     Ok(match &unsafe { handle(mem) }?.inner {
-        Contents::Whole(memory) => Borrowed::Whole(memory),
+        Contents::Whole(memory) | Contents::Found(memory) => Borrowed::Whole(memory),
         Contents::Part(region) => Borrowed::Part(region),
     })
 }
@@ -126,7 +143,7 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
 /// `mem` must be live and not be used afterwards, and the device must have finished with it unless it is bound to a
 /// stream.
 #[inline]
-unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
+pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
     if let Some(pooled) = find_pooled(mem) {
         // SAFETY: from `pooled`, and not used again.
         let Some(memory) = (unsafe { PoolMemory::from_raw(pooled) }) else { return Err(Error::Freed.into()) };
@@ -146,11 +163,19 @@ unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
     // SAFETY: from `into_handle`, and not used again.
     let mem = unsafe { Box::from_raw(mem) };
     match mem.inner {
-        Contents::Part(region) => region.free(),
-        Contents::Whole(memory) if memory.bound_stream().is_some() => memory.free(),
-        // SAFETY: the device has finished with the memory, by this function's contract.
-        Contents::Whole(memory) => unsafe { memory.free_idle() },
-    }?;
+        Contents::Part(region) => region.free()?,
+        // Of the owner's memory, for which the device need not have finished.
+        Contents::Found(memory) => memory.free()?,
+        Contents::Whole(memory) => {
+            lookup::remove(memory.device_ptr());
+            if memory.bound_stream().is_some() {
+                memory.free()?;
+            } else {
+                // SAFETY: the device has finished with the memory, by this function's contract.
+                unsafe { memory.free_idle() }?;
+            }
+        }
+    }
     Ok(())
 }
 

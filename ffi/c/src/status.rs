@@ -38,6 +38,8 @@ pub enum vkgdr_status {
     VKGDR_ERROR_DISCONNECTED = 11,
     /// Received memory does not fit, or its sender is another user's process.
     VKGDR_ERROR_REFUSED = 12,
+    /// No memory of this library contains the address.
+    VKGDR_ERROR_NOT_FOUND = 13,
 }
 
 use vkgdr_status as Status;
@@ -80,7 +82,7 @@ impl From<&Error> for Status {
     }
 }
 
-const TEXTS: [&CStr; 13] = [
+const TEXTS: [&CStr; 14] = [
     c"success",
     c"invalid argument",
     c"out of range",
@@ -94,6 +96,7 @@ const TEXTS: [&CStr; 13] = [
     c"a system call failed",
     c"the other process closed the connection",
     c"received memory was refused",
+    c"no memory of vkgdr contains the address",
 ];
 
 /// A short description of a status.

@@ -9,6 +9,10 @@ use crate::fault::Fault;
 use crate::installation::Installation;
 use crate::options::Options;
 
+/// Libraries that stand in for NVIDIA's, of both versions of CUDA. The newer runtime is first, for programs that look its
+/// functions up in no library in particular.
+const PRELOADED: [&str; 4] = ["libnvJitLink.so.12", "libnvJitLink.so.13", "libcudart.so.13", "libcudart.so.12"];
+
 /// Environment variables for a program.
 #[derive(Debug)]
 pub(crate) struct Environment(Vec<(&'static str, OsString)>);
@@ -61,10 +65,10 @@ fn drivers(installation: &Installation, gpus: usize) -> Vec<PathBuf> {
     (0..gpus).map(|gpu| folder.join("./".repeat(gpu)).join(name)).collect()
 }
 
-/// What is set, followed by our nvJitLink of both versions, since Python packages take a library that is loaded before they
-/// look for their own copy. Last, so that a runtime that must be first stays first.
+/// What is set, followed by our libraries, since Python packages take a library that is loaded before they look for their own
+/// copy. Last, so that a runtime that must be first stays first.
 fn preloaded(folder: &Path, set: Option<&OsStr>) -> OsString {
-    let ours = ["libnvJitLink.so.12", "libnvJitLink.so.13"].map(|name| folder.join(name));
+    let ours = PRELOADED.map(|name| folder.join(name));
     let mut all = set.map_or_else(OsString::new, OsStr::to_owned);
     if !all.is_empty() {
         all.push(":");
@@ -195,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn nvjitlink_is_preloaded_last_unless_that_is_turned_off() {
-        let ours = "/sim/libnvJitLink.so.12:/sim/libnvJitLink.so.13";
+    fn our_libraries_are_preloaded_last_unless_that_is_turned_off() {
+        let ours = "/sim/libnvJitLink.so.12:/sim/libnvJitLink.so.13:/sim/libcudart.so.13:/sim/libcudart.so.12";
         assert_eq!(get(&variables("", &[]), "LD_PRELOAD"), Some(ours));
         let set = format!("/mine.so:{ours}");
         assert_eq!(get(&variables("", &[("LD_PRELOAD", "/mine.so")]), "LD_PRELOAD"), Some(set.as_str()));

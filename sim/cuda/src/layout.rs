@@ -122,6 +122,36 @@ pub(crate) struct DeviceProperties {
     pub(crate) texture_alignment: i32,
 }
 
+/// `CUmemLocation`. Passed by value, type and number share a register.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Location {
+    pub(crate) kind: u32,
+    pub(crate) id: i32,
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) location: Location,
+    pub(crate) flags: u32,
+}
+
+/// `CUmemPoolProps`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct PoolProperties {
+    pub(crate) allocation_type: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: Location,
+    _security: usize,
+    /// In bytes; 0 for no limit.
+    pub(crate) most: usize,
+    _usage: u16,
+    _reserved: [u8; 54],
+}
+
 /// `CUlaunchConfig`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -160,6 +190,9 @@ const _: () = {
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());
     assert!(size_of::<DeviceProperties>() == size_of::<sys::CUdevprop>());
+    assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
+    assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
+    assert!(size_of::<PoolProperties>() == size_of::<sys::CUmemPoolProps>());
     assert!(size_of::<LaunchConfig>() == size_of::<sys::CUlaunchConfig>());
     assert!(offset_of!(LaunchConfig, stream) == offset_of!(sys::CUlaunchConfig, hStream));
     assert!(offset_of!(LaunchConfig, attribute_count) == offset_of!(sys::CUlaunchConfig, numAttrs));

@@ -1,10 +1,12 @@
 //! Counts of live objects, taken from the object tables themselves.
 
 use crate::memory::table::{self, Kind};
-use crate::{external, lifecycle, module, stream};
+use crate::{external, lifecycle, module, pool, stream};
 
-const NOUNS: [&str; 11] =
-    ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
+const NOUNS: [&str; 12] = [
+    "memory", "pool", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context",
+    "primary",
+];
 
 /// The number of live objects of all nouns.
 pub(crate) fn total() -> usize {
@@ -14,7 +16,8 @@ pub(crate) fn total() -> usize {
 /// The number of live objects of one noun.
 pub(crate) fn of(noun: &str) -> Option<usize> {
     Some(match noun {
-        "memory" => table::count(|kind| matches!(kind, Kind::Device | Kind::Managed)),
+        "memory" => table::count(|kind| matches!(kind, Kind::Device | Kind::Pooled { .. } | Kind::Managed)),
+        "pool" => pool::count(),
         "host" => table::count(|kind| matches!(kind, Kind::Host { .. } | Kind::Registered { .. })),
         "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. })),
         "external" => external::count(),

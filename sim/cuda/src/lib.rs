@@ -16,7 +16,7 @@
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
-//! | `heap`, `pages`, `memory`, `copy`, `memset`, `pointer` | address ranges, and work on them |
+//! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
@@ -40,7 +40,7 @@
 //! suffix (`cuMemFree` or `cuMemFree_v2`), denotes all of its versions.
 //!
 //! ```c
-//! // Live objects: of all nouns together, or of one of "memory", "host" (allocated and registered), "external",
+//! // Live objects: of all nouns together, or of one of "memory", "pool", "host" (allocated and registered), "external",
 //! // "mapped", "stream", "event", "module" (without those of libraries), "library", "linker", "context" (of
 //! // cuCtxCreate) and "primary" (retains).
 //! size_t simcuda_live_objects(void);
@@ -124,6 +124,7 @@ mod module;
 mod owner;
 mod pages;
 mod pointer;
+mod pool;
 mod proc_address;
 mod profile;
 mod profiler;

@@ -75,6 +75,8 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
     let window = &found.window;
     let device_side = found.kind.is_device();
     Ok(match attribute {
+        // A pool is a device's, not a context's.
+        CONTEXT if matches!(found.kind, Kind::Pooled { .. }) => Value::Pointer(0),
         CONTEXT => Value::Pointer(window.owner.context),
         MEMORY_TYPE if found.kind == (Kind::Imported { system: true }) && profile().imports_are_host => {
             Value::Uint(MEMORY_TYPE_HOST)
@@ -95,7 +97,10 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         MAPPED => Value::Bool(true),
         ALLOWED_HANDLE_TYPES => Value::Wide(0),
         ACCESS_FLAGS => Value::Uint(READ_WRITE),
-        MEMPOOL_HANDLE => Value::Pointer(0),
+        MEMPOOL_HANDLE => match found.kind {
+            Kind::Pooled { pool } => Value::Pointer(pool),
+            _ => Value::Pointer(0),
+        },
         MEMORY_BLOCK_ID => Value::Wide(window.id),
         LOCALITY_DOMAIN_ORDINAL => Value::Int(0),
         _ => return Err(INVALID_VALUE),

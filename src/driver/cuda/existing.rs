@@ -10,7 +10,7 @@ use cudarc::driver::sys::{self, CUdevice, CUdeviceptr};
 use super::{Cuda, LIBRARY, MEMORY_TYPE_DEVICE, MEMORY_TYPE_HOST, call};
 use crate::{Error, Result};
 
-/// A property of a device.
+/// A property of a device; the value is its number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum DeviceAttribute {
     /// Whether device memory can be exported as a dma-buf.
@@ -44,10 +44,10 @@ pub(crate) struct AllocationAt {
 }
 
 impl Cuda {
-    /// An integer property of a device; `CUDA_ERROR_INVALID_VALUE` for one that the driver does not know.
-    pub(crate) fn device_attribute(&self, attribute: DeviceAttribute, device: CUdevice) -> Result<c_int> {
+    /// An integer property of a device, by its number; `CUDA_ERROR_INVALID_VALUE` for one that the driver does not know.
+    pub(crate) fn device_attribute(&self, number: c_int, device: CUdevice) -> Result<c_int> {
         let mut value = 0;
-        call!(self, cuDeviceGetAttribute(&raw mut value, attribute as c_int, device))?;
+        call!(self, cuDeviceGetAttribute(&raw mut value, number, device))?;
         Ok(value)
     }
 

@@ -20,6 +20,7 @@ const CLIENT: Build<'_> = Build {
         COMMON[1],
         "client/main.c",
         "client/device.c",
+        "client/lookup.c",
         "client/memory.c",
         "client/copies.c",
         "client/pool.c",

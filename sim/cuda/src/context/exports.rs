@@ -9,6 +9,7 @@ use super::{stack, table};
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_CONTEXT, Outcome};
 use crate::ffi::Out;
+use crate::pool;
 use crate::queue::{GREATEST_PRIORITY, LEAST_PRIORITY};
 
 // What cuCtxGetApiVersion says on every driver since CUDA 3.2.
@@ -74,11 +75,17 @@ fn set_flags(flags: u32) -> Outcome {
 }
 
 fn synchronize() -> Outcome {
-    current()?.streams.synchronize()
+    wait_for(&current()?)
 }
 
 fn synchronize_given(context: usize) -> Outcome {
-    given_or_current(context)?.streams.synchronize()
+    wait_for(&given_or_current(context)?)
+}
+
+fn wait_for(context: &Arc<Context>) -> Outcome {
+    let outcome = context.streams.synchronize();
+    pool::release_unused();
+    outcome
 }
 
 fn get_limit(out: Out<usize>, limit: u32) -> Outcome {

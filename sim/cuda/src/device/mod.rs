@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use crate::boundary::exports;
-use crate::code::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_SUPPORTED, Outcome};
+use crate::code::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::{Out, Text, write_text};
 use crate::heap;
 use crate::layout::DeviceProperties;
@@ -126,12 +126,6 @@ fn can_access_peer(out: Out<i32>, device: i32, peer: i32) -> Outcome {
     out.set(0)
 }
 
-fn default_pool(out: Out<usize>, device: i32) -> Outcome {
-    out.required()?;
-    check(device)?;
-    Err(NOT_SUPPORTED)
-}
-
 exports! {
     cuDeviceGet => get(out: Out<i32>, ordinal: i32);
     cuDeviceGetCount => count(out: Out<i32>);
@@ -145,5 +139,4 @@ exports! {
     cuDeviceGetByPCIBusId => by_pci_bus_id(out: Out<i32>, text: Text<'_>);
     cuDeviceGetProperties => properties(out: Out<DeviceProperties>, device: i32);
     cuDeviceCanAccessPeer => can_access_peer(out: Out<i32>, device: i32, peer: i32);
-    cuDeviceGetDefaultMemPool, cuDeviceGetMemPool => default_pool(out: Out<usize>, device: i32);
 }

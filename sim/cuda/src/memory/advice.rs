@@ -9,18 +9,11 @@ use crate::boundary::exports;
 use crate::code::{Code, INVALID_DEVICE, INVALID_VALUE, Outcome};
 use crate::context;
 use crate::device;
+use crate::layout::Location;
 use crate::stream::table as streams;
 
 /// `CU_DEVICE_CPU` in cuda.h: the host, where a device is expected.
 const HOST: i32 = -1;
-
-/// A `CUmemLocation`, passed by value: type and number share a register.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: u32,
-    id: i32,
-}
 
 const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
 const ON_HOST: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST as u32;

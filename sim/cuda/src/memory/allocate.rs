@@ -53,7 +53,7 @@ fn reserve(size: usize, kind: Kind) -> Result<usize, i32> {
 /// Frees at once, without waiting for queued work. Work that then accesses imported memory fails with
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`, which exposes programs that free too early.
 fn free(pointer: usize) -> Outcome {
-    let freeable = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Imported { .. });
+    let freeable = |kind| matches!(kind, Kind::Device | Kind::Pooled { .. } | Kind::Managed | Kind::Imported { .. });
     let window = table::remove(pointer, freeable).ok_or(INVALID_VALUE)?;
     context::check_owner(window.owner)
 }

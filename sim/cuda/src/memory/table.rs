@@ -21,6 +21,10 @@ use crate::vulkan::Import;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Device,
+    /// From a memory pool.
+    Pooled {
+        pool: usize,
+    },
     Managed,
     Host {
         flags: u32,
@@ -39,7 +43,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether the address is a device address, not to be accessed by host code.
     pub(crate) fn is_device(self) -> bool {
-        matches!(self, Kind::Device | Kind::Imported { .. } | Kind::Variable)
+        matches!(self, Kind::Device | Kind::Pooled { .. } | Kind::Imported { .. } | Kind::Variable)
     }
 }
 
@@ -142,6 +146,13 @@ fn forget(windows: impl IntoIterator<Item = Window>) {
 /// queued keeps the pages of memory that the driver allocated itself, since CUDA's functions may wait for such work.
 /// Imported and registered memory is released regardless.
 pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Window> {
+    let (window, pages, _) = take(address, wanted)?;
+    drop(pages);
+    Some(window)
+}
+
+/// As [`remove`]; also returns the kind of the memory, and its pages, which live at least for as long as the result.
+pub(crate) fn take(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<(Window, Pinned, Kind)> {
     let mut regions = lock(&REGIONS);
     let (&base, region) = regions.range_mut(..=address).next_back()?;
     if !wanted(region.kind) {
@@ -149,8 +160,9 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
     }
     let index = region.windows.iter().rposition(|window| window.address == address)?;
     let window = region.windows[index];
-    if matches!(*region.backing, Backing::Block(_)) {
-        cache::keep(window, &Pinned::new(&region.backing));
+    let (pages, kind) = (Pinned::new(&region.backing), region.kind);
+    if pages.is_block() {
+        cache::keep(window, &pages);
     }
     region.windows.remove(index);
     let gone = if region.windows.is_empty() { regions.remove(&base) } else { None };
@@ -158,7 +170,7 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
     drop(regions);
     forget([window]);
     drop(gone);
-    Some(window)
+    Some((window, pages, kind))
 }
 
 /// The window that contains `address`.

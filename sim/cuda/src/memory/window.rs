@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use crate::heap::Block;
 use crate::owner::Owner;
+use crate::pool::Chunk;
 use crate::vulkan::Import;
 
 /// The owner of a region's pages.
 #[expect(dead_code, reason = "the values are held, not read")]
 pub(crate) enum Backing {
     Block(Block),
+    Chunk(Chunk),
     Import(Arc<Import>),
     /// Registered host memory: its pages are the caller's.
     Caller,
@@ -42,6 +44,6 @@ impl Pinned {
 
     /// Whether the driver allocated the pages itself.
     pub(super) fn is_block(&self) -> bool {
-        matches!(*self.0, Backing::Block(_))
+        matches!(*self.0, Backing::Block(_) | Backing::Chunk(_))
     }
 }

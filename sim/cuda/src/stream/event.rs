@@ -14,6 +14,7 @@ use crate::ffi::Out;
 use crate::handle;
 use crate::health::Health;
 use crate::owner::Owner;
+use crate::pool;
 use crate::queue::{Marker, Placement};
 use crate::sync::lock;
 
@@ -116,6 +117,7 @@ fn synchronize(handle: usize) -> Outcome {
     if let Some(marker) = marker(handle)? {
         marker.wait();
     }
+    pool::release_unused();
     event.health.check()
 }
 

@@ -10,6 +10,7 @@ use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_READY, Outcome};
 use crate::context;
 use crate::ffi::Out;
+use crate::pool;
 use crate::queue::{GREATEST_PRIORITY, LEAST_PRIORITY, NON_BLOCKING, Placement};
 
 const KNOWN_FLAGS: u32 = NON_BLOCKING;
@@ -39,7 +40,9 @@ fn destroy(stream: usize) -> Outcome {
 
 /// Needs no current context, except for the default streams.
 fn synchronize(stream: usize) -> Outcome {
-    table::get(stream)?.synchronize()
+    let outcome = table::get(stream)?.synchronize();
+    pool::release_unused();
+    outcome
 }
 
 /// Needs no current context, except for the default streams.

@@ -4,6 +4,7 @@
 mod dma_buf;
 mod memory;
 mod missing;
+mod pools;
 mod profiler;
 mod streams;
 

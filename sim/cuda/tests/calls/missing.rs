@@ -14,9 +14,6 @@ fn probe() {
         // Few GPUs have multicast objects.
         let mut object = 0_usize;
         assert_eq!(call!(cuMulticastCreate(&raw mut object => *mut usize, 0 => usize)), codes::NOT_SUPPORTED);
-        let mut pool = 0_usize;
-        let asked = call!(cuDeviceGetDefaultMemPool(&raw mut pool => *mut usize, 0 => i32));
-        assert_eq!(asked, codes::NOT_SUPPORTED);
     }
 }
 

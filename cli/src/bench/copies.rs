@@ -1,0 +1,96 @@
+//! Copies between private memory and GPU memory: `bw` and `latency`.
+//!
+//! The CPU copies memory that it has a view of, and flushes or invalidates it; the copy engine copies the other kind. A
+//! write is timed until it has left the CPU. Each thread copies its own bytes, all at the same time.
+
+use std::sync::Barrier;
+use std::thread;
+
+use vkgdr::{CopyPolicy, Memory, MemoryKind, Region};
+
+use super::timing::{self, Times};
+use super::{Point, Run, sizes};
+use crate::options::{CopyBench, Direction};
+use crate::text::size;
+use crate::{Failure, Result};
+
+pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], kinds: &[MemoryKind]) -> Result {
+    let (threads, largest) = (usize::from(options.threads), sizes.iter().copied().max().unwrap_or(0));
+    let whole = largest
+        .checked_next_multiple_of(4096)
+        .and_then(|part| part.checked_mul(threads))
+        .ok_or_else(|| Failure::boxed("the sizes are too large", "choose a smaller --to, or fewer --threads"))?;
+    let mut failures = Vec::new();
+    for kind in kinds {
+        // A kind that the GPU does not have keeps no other from being measured.
+        if let Err(error) = run.gpu.memory_info(*kind) {
+            run.skip(&format!("{kind} memory"), &error.to_string())?;
+            continue;
+        }
+        if let Err(error) = sizes::check_room(run.gpu, *kind, whole, 1) {
+            failures.push(error);
+            continue;
+        }
+        let memory = Memory::allocate(run.gpu, whole, *kind)?;
+        // Unwritten pages of a simulated or a host memory are not there yet.
+        if kind.has_host_view() {
+            memory.fill(.., 0_u8)?;
+        }
+        let parts = (0..threads)
+            .map(|part| memory.region(part * (whole / threads)..(part + 1) * (whole / threads)))
+            .collect::<vkgdr::Result<Vec<_>>>()?;
+        let mut private = vec![vec![0x5a_u8; largest]; threads];
+        for direction in options.directions() {
+            for (index, len) in sizes.iter().enumerate() {
+                let count = format!("{} of {}", index + 1, sizes.len());
+                run.progress.show(&format!("{kind} {direction} {}, {count}", size(*len as u64)));
+                let times = measure_size(&parts, &mut private, direction, *len)?;
+                let by = Some(if kind.has_host_view() { "cpu" } else { "engine" });
+                run.add(Point { kind: *kind, operation: direction.name(), by, threads, bytes: Some(*len), times })?;
+            }
+        }
+    }
+    failures.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// The times of all threads.
+fn measure_size(parts: &[Region], private: &mut [Vec<u8>], direction: Direction, len: usize) -> vkgdr::Result<Times> {
+    let copy = |part: &Region, bytes: &mut [u8]| copy(part, bytes, direction);
+    let (Some(first), Some(bytes)) = (parts.first(), private.first_mut()) else { return Ok(Times::new(Vec::new(), 1)) };
+    let batch = timing::batch(|| copy(first, &mut bytes[..len]))?;
+    let barrier = Barrier::new(parts.len());
+    let results: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = parts
+            .iter()
+            .zip(private)
+            .map(|(part, bytes)| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    timing::measure(batch, || copy(part, &mut bytes[..len]))
+                })
+            })
+            .collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    Ok(Times::joined(results.into_iter().collect::<vkgdr::Result<_>>()?))
+}
+
+fn copy(part: &Region, bytes: &mut [u8], direction: Direction) -> vkgdr::Result<()> {
+    let by_cpu = part.kind().has_host_view();
+    let policy = if by_cpu { CopyPolicy::Cpu } else { CopyPolicy::Dma };
+    match direction {
+        Direction::Write => {
+            part.write_with(policy, 0, bytes)?;
+            if by_cpu { part.flush(..bytes.len()) } else { Ok(()) }
+        }
+        Direction::Read => {
+            if by_cpu {
+                part.invalidate(..bytes.len())?;
+            }
+            part.read_with(policy, 0, bytes)
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `vkgdr bench`: the speed of copies, of round trips with a running kernel, and of allocation.
+//!
+//! | module | does |
+//! |---|---|
+//! | `sizes` | the sizes to measure, and whether they fit |
+//! | `timing` | times of an operation, and their percentiles |
+//! | `copies`, `ping_pong`, `allocation` | the measurements |
+//! | `report` | the table and JSON |
+//! | `axis`, `chart` | scales, and the plot on a terminal |
+//! | `figure`, `svg`, `png` | the plot as a file |
+
+mod allocation;
+mod axis;
+mod chart;
+mod copies;
+mod figure;
+mod ping_pong;
+mod png;
+mod report;
+mod sizes;
+mod svg;
+mod timing;
+
+use std::io::{IsTerminal, Write, stderr};
+
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+
+use crate::options::{Bench, Plot};
+use crate::screen::Screen;
+use crate::{Failure, Result, SUCCESS};
+use figure::Figure;
+use report::Report;
+use timing::Times;
+
+/// A measured point.
+#[derive(Debug)]
+struct Point {
+    kind: MemoryKind,
+    /// The operation: `write` or `read`, `round trip`, `memory` or `pool`.
+    operation: &'static str,
+    /// The copying side: `cpu` or `engine`; none if nothing is copied.
+    by: Option<&'static str>,
+    threads: usize,
+    /// None for a round trip, which has no size.
+    bytes: Option<usize>,
+    times: Times,
+}
+
+impl Point {
+    /// The name of the curve that the point belongs to.
+    fn series(&self) -> String {
+        let by = if self.by == Some("engine") { ", copy engine" } else { "" };
+        format!("{} {}{by}", self.kind, self.operation)
+    }
+
+    /// Bytes per second of all threads, at a percentile of the time.
+    fn rate(&self, percentile: f64) -> Option<f64> {
+        let bytes = self.bytes? as f64 * self.threads as f64;
+        self.by.map(|_| bytes / (self.times.percentile(percentile) * 1e-9))
+    }
+}
+
+/// What a measurement needs.
+struct Run<'a> {
+    gpu: &'a Vkgdr,
+    report: &'a mut Report,
+    screen: &'a mut Screen,
+    progress: Progress,
+    json: bool,
+}
+
+impl Run<'_> {
+    /// Adds a point to the report, and to the table on the terminal.
+    fn add(&mut self, point: Point) -> Result {
+        self.progress.clear();
+        let line = self.report.line(&point);
+        self.report.points.push(point);
+        if self.json { Ok(()) } else { self.screen.print(&line) }
+    }
+
+    /// Says that something is not measured, and why.
+    fn skip(&mut self, what: &str, reason: &str) -> Result {
+        self.progress.clear();
+        let line = format!("{what} is not measured: {reason}");
+        self.report.skipped.push(line.clone());
+        let lines = crate::screen::wrap(&line, self.screen.width(), "", "  ");
+        if self.json { Ok(()) } else { self.screen.print(&lines.join("\n")) }
+    }
+}
+
+/// A line on a terminal about what is being measured.
+struct Progress {
+    shown: bool,
+    width: usize,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: stderr().is_terminal(), width: 0 }
+    }
+
+    fn show(&mut self, text: &str) {
+        if self.shown {
+            self.clear();
+            self.width = text.len();
+            let _ = write!(stderr(), "{text}");
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.width > 0 {
+            // Spaces, which every terminal has.
+            let _ = write!(stderr(), "\r{:width$}\r", "", width = self.width);
+            self.width = 0;
+        }
+    }
+}
+
+pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> {
+    let plot = bench.plot();
+    if json && plot == Some(&Plot::Terminal) {
+        return Err(Failure::boxed("a plot on the terminal is no JSON", "name a file: --plot FILE.svg or FILE.png"));
+    }
+    if let Some(Plot::Svg(file) | Plot::Png(file)) = plot {
+        figure::check_writable(file)?;
+    }
+    let (from, to) = bench.sizes();
+    let sizes = sizes::between(from, to)?;
+    let kinds = distinct(&bench.common().kinds);
+    let gpu = Vkgdr::open_primary_context(bench.common().device, OpenFlags::empty())
+        .map_err(|error| Failure::boxed(error.to_string(), "`vkgdr doctor` looks for the reason"))?;
+    let mut report = Report::new(&gpu, bench);
+    if !json {
+        screen.print(&report.heading(screen.width()))?;
+    }
+    let mut run = Run { gpu: &gpu, report: &mut report, screen, progress: Progress::new(), json };
+    let measured = match bench {
+        Bench::Bw(options) | Bench::Latency(options) => copies::measure(&mut run, options, &sizes, &kinds),
+        Bench::Pingpong(_) => ping_pong::measure(&mut run, &kinds),
+        Bench::Alloc(_) => allocation::measure(&mut run, &sizes, &kinds),
+    };
+    run.progress.clear();
+    measured?;
+    if json {
+        screen.print_json(&report.json())?;
+    }
+    if report.points.is_empty() {
+        return Err(Failure::boxed("nothing could be measured", "`vkgdr doctor` looks for the reason"));
+    }
+    if let Some(plot) = plot {
+        let figure = Figure::of(&report);
+        match plot {
+            Plot::Terminal => screen.print(&chart::draw(&figure, screen.width()))?,
+            Plot::Svg(file) => figure::save(file, svg::of(&figure).as_bytes())?,
+            Plot::Png(file) => figure::save(file, &png::of(&figure)?)?,
+        }
+    }
+    Ok(SUCCESS)
+}
+
+/// The kinds without repetitions.
+fn distinct(kinds: &[MemoryKind]) -> Vec<MemoryKind> {
+    let mut found = Vec::new();
+    kinds.iter().for_each(|kind| found.extend((!found.contains(kind)).then_some(*kind)));
+    found
+}

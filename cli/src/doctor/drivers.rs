@@ -1,0 +1,157 @@
+//! The drivers: NVIDIA's in the kernel, CUDA's, and Vulkan's with its loader.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use vkgdr::Error;
+use vkgdr::diagnosis::{Evidence, Library, System};
+
+use super::check::{Check, Group, Level};
+use crate::{linux, text};
+
+/// The oldest CUDA driver that this library is made for (README.md), and the one from which all of it works.
+const OLDEST: i32 = 11_040;
+const COMPLETE: i32 = 12_000;
+
+/// The kernel's driver, its device nodes, and libcuda.
+pub(super) fn cuda(system: &System, evidence: &Evidence) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if evidence.wsl {
+        let has_dxg = system.path("/dev/dxg").exists();
+        let check = Check::ok("kernel-driver", "kernel driver", "Windows has it, behind /dev/dxg").of(Group::Cuda);
+        let missing = Check { text: "there is no /dev/dxg".to_owned(), ..check.clone() }
+            .at(Level::Failed, "install NVIDIA's driver in Windows, and update WSL (`wsl --update`)");
+        checks.push(if has_dxg { check } else { missing });
+    } else if let Some(version) = linux::nvidia_version(system) {
+        checks.push(Check::ok("kernel-driver", "kernel driver", format!("NVIDIA {version}")));
+        checks.push(device_nodes(system, evidence));
+    } else {
+        let check =
+            Check::ok("kernel-driver", "kernel driver", "NVIDIA's is not loaded (no /proc/driver/nvidia/version)");
+        let remedy = if evidence.container {
+            "install NVIDIA's driver on the host"
+        } else {
+            "install NVIDIA's driver, then `modprobe nvidia` or restart"
+        };
+        checks.push(check.of(Group::Cuda).at(Level::Failed, remedy));
+    }
+    checks.push(library(evidence));
+    checks
+}
+
+fn device_nodes(system: &System, evidence: &Evidence) -> Check {
+    let (id, subject) = ("device-nodes", "device nodes");
+    let of_all = ["/dev/nvidiactl", "/dev/nvidia-uvm"].map(|path| system.path(path));
+    let nodes = system.gpu_nodes();
+    let remedy = if evidence.container {
+        "pass the GPUs to the container (`--gpus all`)"
+    } else {
+        "run `nvidia-smi` or `nvidia-modprobe -u -c 0` as root, which make them"
+    };
+    if let Some(missing) = of_all.iter().find(|path| !path.exists()) {
+        let text = format!("there is no {}", missing.display());
+        return Check::ok(id, subject, text).of(Group::Cuda).at(Level::Failed, remedy);
+    }
+    for node in of_all.iter().chain(&nodes) {
+        if let Err(error) = openable(node) {
+            let text = format!("{} cannot be opened: {error}", node.display());
+            let check = Check::ok(id, subject, text).of(Group::Cuda);
+            return check.at(Level::Failed, "let this user read and write it: see its owner, group and mode");
+        }
+    }
+    match evidence.device_nodes() {
+        Some(_) if nodes.is_empty() => {
+            Check::ok(id, subject, "no GPU has one (/dev/nvidia0 and so on)").of(Group::Cuda).at(Level::Failed, remedy)
+        }
+        Some(finding) => Check::found(id, subject, finding),
+        None => Check::ok(id, subject, format!("{} of {} GPUs", nodes.len(), evidence.gpus)),
+    }
+}
+
+fn openable(node: &Path) -> std::io::Result<()> {
+    match File::options().read(true).write(true).open(node) {
+        // A GPU in exclusive use, or one that has failed, is for CUDA to say.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied || error.kind() == ErrorKind::IsADirectory => {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn library(evidence: &Evidence) -> Check {
+    let (id, subject) = ("libcuda", "libcuda");
+    let newer = "install a newer NVIDIA driver";
+    match vkgdr::driver_version() {
+        Ok(version) => {
+            let named = text::cuda_version(version);
+            let check = Check::ok(id, subject, format!("CUDA {named}"));
+            if version < OLDEST {
+                let text = format!("CUDA {named} is older than {}", text::cuda_version(OLDEST));
+                Check { text, ..check }.at(Level::Limited, newer)
+            } else if version < COMPLETE {
+                let text = format!("CUDA {named}: before 12.0 the copy engine is used on request only");
+                Check { text, ..check }.at(Level::Note, newer)
+            } else {
+                check
+            }
+        }
+        Err(Error::Library { library, reason }) => {
+            let check = Check::ok(id, subject, format!("{library} cannot be loaded ({reason})")).of(Group::Cuda);
+            let remedy = if evidence.wsl {
+                "install NVIDIA's driver in Windows; /usr/lib/wsl/lib must be searched"
+            } else if evidence.container {
+                "start the container with the GPU (`--gpus all`) and NVIDIA_DRIVER_CAPABILITIES=all"
+            } else {
+                "install the NVIDIA driver"
+            };
+            check.at(Level::Failed, remedy)
+        }
+        Err(Error::Symbol { library, symbol }) => {
+            let text = format!("{library} is too old: it has no function {symbol}");
+            Check::ok(id, subject, text).of(Group::Cuda).at(Level::Failed, newer)
+        }
+        Err(error) => Check { level: Level::Failed, ..Check::ok(id, subject, error.to_string()) },
+    }
+}
+
+/// Vulkan's loader, NVIDIA's driver for it and its manifest, and where NVIDIA has none.
+pub(super) fn vulkan(system: &System, evidence: &Evidence) -> Vec<Check> {
+    let mut checks = vec![container(evidence)];
+    checks.extend(evidence.subsystem().map(|finding| Check::found("wsl", "WSL2", finding)));
+    checks.push(loader());
+    checks.push(match evidence.libraries() {
+        Some(finding) => Check::found("vulkan-driver", "Vulkan driver", finding),
+        None => Check::ok("vulkan-driver", "Vulkan driver", "NVIDIA's can be loaded"),
+    });
+    let (id, subject) = ("manifest", "manifest");
+    checks.push(match (evidence.unnamed(), system.manifests().first()) {
+        (Some(finding), _) => Check::found(id, subject, finding),
+        (None, Some(first)) => Check::ok(id, subject, first.display().to_string()),
+        // NVIDIA's driver is not installed, as said above, or the headless one works without a manifest.
+        (None, None) => Check { level: Level::Note, ..Check::ok(id, subject, "none names NVIDIA's Vulkan driver") },
+    });
+    checks
+}
+
+fn container(evidence: &Evidence) -> Check {
+    let text = match (&evidence.capabilities, evidence.container) {
+        (Some(list), _) => format!("yes, with NVIDIA_DRIVER_CAPABILITIES={list}"),
+        (None, true) => "yes, without NVIDIA_DRIVER_CAPABILITIES".to_owned(),
+        (None, false) => "no".to_owned(),
+    };
+    Check::ok("container", "container", text)
+}
+
+fn loader() -> Check {
+    let (id, subject) = ("vulkan-loader", "Vulkan loader");
+    let library = "libvulkan.so.1";
+    let (text, remedy) = match Library::probe(library) {
+        Library::Loads => return Check::ok(id, subject, library),
+        Library::NotInstalled => (format!("{library} is not installed"), "install it (Debian, Ubuntu: libvulkan1)"),
+        Library::Fails(reason) => {
+            (format!("{library} cannot be loaded ({reason})"), "reinstall it (Debian, Ubuntu: libvulkan1)")
+        }
+    };
+    Check::ok(id, subject, text).of(Group::Vulkan).at(Level::Limited, remedy)
+}

@@ -1,0 +1,105 @@
+//! The command `vkgdr`, also for the Python package, whose console script calls [`run`].
+//!
+//! | module | does |
+//! |---|---|
+//! | `options` | the command line |
+//! | `screen` | output: width, colour, wrapped text, closed pipes |
+//! | `text` | sizes, times and rates as people read them |
+//! | `info` | `vkgdr info`: the facts of each GPU |
+//! | `doctor` | `vkgdr doctor`: what stands between a program and mapped memory |
+//! | `bench` | `vkgdr bench`: copies, round trips with a kernel, allocation |
+//! | `sim`, `completions` | `vkgdr sim`, `vkgdr completions` |
+
+mod bench;
+mod completions;
+mod doctor;
+mod info;
+mod linux;
+mod options;
+mod screen;
+mod sim;
+mod text;
+
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fmt;
+
+use clap::{CommandFactory, Parser};
+use vkgdr::diagnosis::System;
+
+use options::{Command, Options};
+use screen::Screen;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// A folder below which the files of the system are read instead, for tests.
+const ROOT: &str = "VKGDR_SYSTEM_ROOT";
+
+/// Exit codes. `doctor` has 1 and 2 with meanings of its own.
+const SUCCESS: u8 = 0;
+const FAILURE: u8 = 1;
+const USAGE: u8 = 2;
+
+/// A failure with its remedy, which is printed on a line of its own.
+#[derive(Debug)]
+struct Failure {
+    problem: String,
+    remedy: String,
+}
+
+impl Failure {
+    fn boxed(problem: impl Into<String>, remedy: impl Into<String>) -> Box<dyn Error> {
+        Box::new(Self { problem: problem.into(), remedy: remedy.into() })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  {}", self.problem, self.remedy)
+    }
+}
+
+impl Error for Failure {}
+
+/// The command line, for the manual.
+pub fn command() -> clap::Command {
+    Options::command()
+}
+
+/// Carries out a command line, whose first word is the program's name. Returns the exit code.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let options = match Options::try_parse_from(arguments) {
+        Ok(options) => options,
+        Err(error) => {
+            // To stdout for --help and --version, otherwise to stderr. A closed pipe is not a failure.
+            let _ = error.print();
+            return if error.use_stderr() { USAGE } else { SUCCESS };
+        }
+    };
+    let mut screen = Screen::new();
+    match carry_out(options, &mut screen) {
+        Ok(code) => code,
+        // The reader closed the pipe: a normal end.
+        Err(error) if screen::is_broken_pipe(&*error) => SUCCESS,
+        Err(error) => {
+            eprintln!("vkgdr: {error}");
+            FAILURE
+        }
+    }
+}
+
+fn carry_out(options: Options, screen: &mut Screen) -> Result<u8> {
+    let json = options.json;
+    let system = env::var_os(ROOT).map_or_else(System::here, System::below);
+    match options.command.unwrap_or(Command::Info) {
+        Command::Info => info::run(screen, &system, json),
+        Command::Doctor => doctor::run(screen, &system, json),
+        Command::Bench { bench } => bench::run(screen, &bench, json),
+        Command::Sim { arguments } => sim::run(&arguments),
+        Command::Completions { shell } => {
+            screen.print(&completions::completions(shell)?)?;
+            Ok(SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Output on stdout: width, colour, wrapped text.
+
+use std::env;
+use std::error::Error;
+use std::io::{self, IsTerminal, Write, stdout};
+
+use serde_json::Value;
+
+use crate::Result;
+
+/// The width of text that is not for a terminal, and the widest lines, in columns.
+const DEFAULT_WIDTH: usize = 80;
+const MOST: usize = 100;
+const LEAST: usize = 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Colour {
+    Red = 31,
+    Green = 32,
+    Yellow = 33,
+    Blue = 34,
+}
+
+/// Stdout.
+pub(crate) struct Screen {
+    width: usize,
+    coloured: bool,
+}
+
+impl Screen {
+    pub(crate) fn new() -> Self {
+        let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let terminal = || terminal_size::terminal_size_of(stdout()).map(|(width, _)| usize::from(width.0));
+        Self {
+            width: columns.or_else(terminal).unwrap_or(DEFAULT_WIDTH).clamp(LEAST, MOST),
+            coloured: stdout().is_terminal() && !set("NO_COLOR") && !dumb,
+        }
+    }
+
+    /// The columns of a line.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Text in a colour, if the terminal has colours.
+    pub(crate) fn paint(&self, colour: Colour, text: &str) -> String {
+        if self.coloured { format!("\x1b[{}m{text}\x1b[0m", colour as u8) } else { text.to_owned() }
+    }
+
+    /// Prints lines, each of which gets an end.
+    pub(crate) fn print(&mut self, text: &str) -> Result {
+        let mut out = stdout().lock();
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') && !text.is_empty() {
+            out.write_all(b"\n")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    pub(crate) fn print_json(&mut self, value: &Value) -> Result {
+        self.print(&serde_json::to_string_pretty(value)?)
+    }
+}
+
+/// Whether the reader of stdout closed the pipe.
+pub(crate) fn is_broken_pipe(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Breaks a text at spaces into lines of `width` columns. The first begins with `first`, the others with `rest`. Words
+/// that are longer than a line stay whole: UUIDs, paths and names of flags.
+pub(crate) fn wrap(text: &str, width: usize, first: &str, rest: &str) -> Vec<String> {
+    let columns = |text: &str| text.chars().count();
+    let mut lines = Vec::new();
+    let (mut line, mut empty) = (first.to_owned(), true);
+    for word in text.split_whitespace() {
+        if !empty && columns(&line) + 1 + columns(word) > width {
+            lines.push(std::mem::replace(&mut line, rest.to_owned()));
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_spaces_and_long_words_stay_whole() {
+        assert_eq!(wrap("one two three", 8, "- ", "  "), ["- one", "  two", "  three"]);
+        assert_eq!(wrap("a 123456789 b", 4, "", ""), ["a", "123456789", "b"]);
+        assert_eq!(wrap("", 10, "  ", "  "), [""]);
+    }
+}

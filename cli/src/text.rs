@@ -1,0 +1,121 @@
+//! Sizes, times and rates as text, and sizes from text.
+
+/// Bytes in binary units, with at most one digit after the point.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let unit = (0..UNITS.len() - 1).find(|unit| bytes >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);
+    let whole = bytes >> (10 * unit);
+    // Tenths of the unit, rounded down, so that a size is never larger than said.
+    let tenths = ((u128::from(bytes) * 10) >> (10 * unit)) - u128::from(whole) * 10;
+    if tenths == 0 { format!("{whole} {}", UNITS[unit]) } else { format!("{whole}.{tenths} {}", UNITS[unit]) }
+}
+
+/// A number of bytes from text: `4096`, `4K`, `4KiB`, `1.5` is refused. Units are binary.
+pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text[digits.len()..].trim().to_lowercase();
+    let shift = match unit.trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(format!("'{unit}' is no unit: use K, M, G or T")),
+    };
+    let number: usize =
+        digits.parse().map_err(|_| "a size is a whole number with an optional unit, such as 64K".to_owned())?;
+    match number.checked_shl(shift).filter(|bytes| bytes >> shift == number) {
+        None => Err("more bytes than there are addresses".to_owned()),
+        Some(0) => Err("the smallest size is 1 byte".to_owned()),
+        Some(bytes) => Ok(bytes),
+    }
+}
+
+/// Nanoseconds with three or four digits.
+pub(crate) fn time(nanoseconds: f64) -> String {
+    let (value, unit) = match nanoseconds {
+        ns if ns < 999.5 => (ns, "ns"),
+        ns if ns < 999.5e3 => (ns / 1e3, "us"),
+        ns if ns < 999.5e6 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+/// Bytes per second, in decimal units as those of buses and memory.
+pub(crate) fn rate(bytes: f64) -> String {
+    let (value, unit) = match bytes {
+        rate if rate < 999.5e3 => (rate / 1e3, "kB/s"),
+        rate if rate < 999.5e6 => (rate / 1e6, "MB/s"),
+        rate => (rate / 1e9, "GB/s"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+fn three_digits(value: f64) -> String {
+    match value {
+        value if value < 9.995 => format!("{value:.2}"),
+        value if value < 99.95 => format!("{value:.1}"),
+        value => format!("{value:.0}"),
+    }
+}
+
+/// A version of CUDA: 12080 is 12.8.
+pub(crate) fn cuda_version(number: i32) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}
+
+/// A UUID with its hyphens.
+pub(crate) fn uuid(bytes: [u8; 16]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_binary_units_and_at_most_one_digit() {
+        let cases = [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (246 << 20, "246 MiB"),
+            ((8 << 30) - 1, "7.9 GiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_in_binary_units() {
+        for (text, bytes) in
+            [("1", 1), ("64K", 64 << 10), ("64kib", 64 << 10), ("2 MiB", 2 << 20), ("3GB", 3 << 30), ("1t", 1 << 40)]
+        {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "K", "0", "0K", "-1", "1.5K", "4Q", "4Kx", "99999999999999999999", "99999999T", "é", "4é"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_and_rates_have_three_digits() {
+        let times = [1.234, 99.96, 999.6, 12_345.0, 5e6, 2e9, 123e9].map(time);
+        assert_eq!(times, ["1.23 ns", "100 ns", "1.00 us", "12.3 us", "5.00 ms", "2.00 s", "123 s"]);
+        assert_eq!([500.0, 17.3e9, 665e6].map(rate), ["0.50 kB/s", "17.3 GB/s", "665 MB/s"]);
+    }
+
+    #[test]
+    fn uuids_and_versions_are_written_as_their_tools_do() {
+        assert_eq!(
+            uuid(*b"\0\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff"),
+            "00112233-4455-6677-8899-aabbccddeeff"
+        );
+        assert_eq!(cuda_version(12080), "12.8");
+    }
+}

@@ -1,0 +1,203 @@
+//! `vkgdr bench`. The numbers themselves are not judged.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::Result;
+
+use crate::machine::{Machine, Printed, need_simulator};
+
+fn points(value: &Value) -> &[Value] {
+    value["points"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Fails unless the times are in order.
+#[track_caller]
+fn assert_ordered(point: &Value) {
+    let [p0, p50, p99] = ["p0_ns", "p50_ns", "p99_ns"].map(|name| point[name].as_f64().unwrap_or(f64::NAN));
+    assert!(0.0 < p0 && p0 <= p50 && p50 <= p99, "{point:#}");
+    assert!(point["samples"].as_u64() >= Some(5) && point["batch"].as_u64() >= Some(1), "{point:#}");
+}
+
+#[test]
+fn bandwidth_is_measured_for_each_kind_direction_and_size() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("bw", "rebar")?;
+    let arguments = "bench bw --json --from 4K --to 64KiB --threads 2 --kind mapped,host,mapped,device";
+    let printed = machine.run(&arguments.split(' ').collect::<Vec<_>>())?;
+    assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
+    let report = printed.json()?;
+    assert_eq!((&report["bench"], &report["simulated"]), (&"bw".into(), &true.into()));
+    assert!(report["note"].as_str().is_some_and(|note| note.contains("nothing about a GPU")), "{report:#}");
+    let of = |point: &Value| {
+        format!("{} {} {} {}", point["kind"], point["operation"], point["by"], point["bytes"]).replace('"', "")
+    };
+    let found: Vec<_> = points(&report).iter().map(of).collect();
+    let mut expected = Vec::new();
+    for (kind, by) in [("mapped", "cpu"), ("host", "cpu"), ("device", "engine")] {
+        for operation in ["write", "read"] {
+            expected.extend([4096, 16384, 65536].map(|bytes| format!("{kind} {operation} {by} {bytes}")));
+        }
+    }
+    assert_eq!(found, expected);
+    for point in points(&report) {
+        assert_ordered(point);
+        assert_eq!(point["threads"], 2);
+        let rate = 2.0 * point["bytes"].as_f64().unwrap_or(0.0) / (point["p50_ns"].as_f64().unwrap_or(0.0) * 1e-9);
+        let said = point["p50_bytes_per_s"].as_f64().unwrap_or(0.0);
+        assert!((said / rate - 1.0).abs() < 1e-3, "{said} {rate}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_tables_fit_a_terminal_of_80_columns_and_say_that_the_driver_is_simulated() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("tables", "bar256")?;
+    for (arguments, words) in [
+        ("bench bw --from 1M --to 1M --plot", ["mapped write 1 MiB", "GB/s", "o mapped write"]),
+        ("bench latency --to 1 --direction read", ["mapped read 1 bytes", "host read 1 bytes", "P99"]),
+        ("bench pingpong", ["mapped round trip - ", "host round trip - ", "P50"]),
+        ("bench alloc --from 256 --to 1K --plot", ["mapped memory 256 bytes", "host pool 1 KiB", "+ host memory"]),
+    ] {
+        let printed = machine.run(&arguments.split(' ').collect::<Vec<_>>())?;
+        assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{arguments}");
+        let text = printed.words();
+        assert!(words.iter().all(|word| text.contains(word)), "{arguments}: {}", printed.out);
+        assert!(text.contains("simulated: these numbers say nothing about a GPU"), "{text}");
+        for line in printed.out.lines() {
+            assert!(line.chars().count() <= 80 && line == line.trim_end(), "{line:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_that_the_gpu_lacks_keeps_no_other_from_being_measured() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("lacks", "no-vulkan")?;
+    let printed = machine.run(&["bench", "latency", "--from", "64", "--to", "64"])?;
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    let words = printed.words();
+    assert!(words.contains("mapped memory is not measured: vkCreateInstance failed"), "{words}");
+    assert!(words.contains("host write 64 bytes"), "{words}");
+    let printed = machine.run(&["bench", "alloc", "--kind", "mapped", "--json"])?;
+    assert_eq!(printed.code, Some(1));
+    assert!(printed.err.contains("nothing could be measured"), "{}", printed.err);
+    assert_eq!(points(&printed.json()?).len(), 0);
+    Ok(())
+}
+
+#[test]
+fn plots_are_written_to_files() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("plots", "rebar")?;
+    for (name, begin) in [("a.svg", &b"<svg "[..]), ("b.png", b"\x89PNG\r\n")] {
+        let printed = machine.run(&["bench", "bw", "--to", "4K", "--plot", name, "--json"])?;
+        assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
+        let file = fs::read(machine.folder().join(name))?;
+        assert!(file.starts_with(begin), "{name}");
+        if name == "a.svg" {
+            let text = String::from_utf8(file)?;
+            for part in ["SIMULATED", "mapped write", "host read", "4 KiB", "GB/s", "</svg>"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_plot_that_cannot_be_written_is_refused_before_the_measurement() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("unwritable", "rebar")?;
+    for file in ["/nonexistent/a.svg", "/proc/a.png", "/dev/full/a.svg"] {
+        let printed = machine.run(&["bench", "bw", "--plot", file])?;
+        assert_eq!((printed.code, printed.out.as_str()), (Some(1), ""), "{file}");
+        assert!(printed.err.contains(file) && printed.err.contains("cannot be written"), "{}", printed.err);
+    }
+    for arguments in [&["--plot", "a.pdf"][..], &["--plot", "svg"], &["--plot", ""]] {
+        let printed = machine.run(&[&["bench", "bw"], arguments].concat())?;
+        assert_eq!((printed.code, printed.out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(printed.err.contains(".svg or .png"), "{}", printed.err);
+    }
+    let printed = machine.run(&["bench", "bw", "--json", "--plot"])?;
+    assert_eq!(printed.code, Some(1));
+    assert!(printed.err.contains("--plot FILE.svg"), "{}", printed.err);
+    // A file that is there stays when the measurement fails.
+    let kept = machine.folder().join("kept.svg");
+    fs::write(&kept, "old")?;
+    assert_eq!(machine.run(&["bench", "bw", "--to", "900T", "--plot", "kept.svg"])?.code, Some(1));
+    assert_eq!(fs::read_to_string(kept)?, "old");
+    Ok(())
+}
+
+#[test]
+fn absurd_sizes_and_numbers_are_refused() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("absurd", "bar256")?;
+    for (arguments, code, part) in [
+        ("bw --from 0", 2, "smallest size is 1 byte"),
+        ("bw --from=-1", 2, "whole number"),
+        ("bw --to 1.5M", 2, "whole number"),
+        ("bw --to 4Q", 2, "use K, M, G or T"),
+        ("bw --to 99999999999999999999999", 2, "whole number"),
+        ("bw --to 99999999T", 2, "addresses"),
+        ("bw --from 2K --to 1K", 1, "2 KiB is more than 1 KiB"),
+        ("bw --to 100T", 1, "100 TiB of mapped memory are needed"),
+        ("bw --to 16777215T", 1, "are needed"),
+        ("bw --from 18446744073709551615", 1, "too large"),
+        ("bw --to 1G --threads 300", 1, "300 GiB of mapped memory are needed"),
+        ("alloc --to 1G --kind mapped", 1, "1 GiB of mapped memory are needed"),
+        ("alloc --to 18446744073709551615", 1, "are needed"),
+        ("bw --threads 0", 2, "--threads"),
+        ("bw --threads 100000", 2, "--threads"),
+        ("bw --kind fast", 2, "mapped, host, device"),
+        ("bw --direction up", 2, "write, read"),
+        ("latency --device=-1", 2, "--device"),
+        ("latency --device 7", 1, "CUDA_ERROR_INVALID_DEVICE"),
+        ("pingpong --plot", 2, "--plot"),
+        ("pingpong --kind device", 1, "nothing could be measured"),
+        ("speed", 2, "speed"),
+    ] {
+        let all: Vec<_> = ["bench"].into_iter().chain(arguments.split(' ')).collect();
+        let printed = machine.run(&all)?;
+        assert_eq!(printed.code, Some(code), "{arguments}: {}{}", printed.out, printed.err);
+        assert!(printed.err.contains(part), "{arguments}: {}", printed.err);
+    }
+    Ok(())
+}
+
+#[test]
+fn bench_without_a_driver_names_the_doctor() -> Result {
+    let machine = Machine::bare("bench-bare")?.with_broken_library("libcuda.so.1")?;
+    let printed = machine.run(&["bench", "bw"])?;
+    assert_eq!((printed.code, printed.out.as_str()), (Some(1), ""));
+    assert!(printed.err.contains("libcuda.so.1 could not be loaded") && printed.err.contains("vkgdr doctor"));
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_goes_early_ends_the_bench_quietly() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("early", "rebar")?;
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    let printed = Printed::from(machine.command(&["bench", "latency"])?.stdout(writer).output()?);
+    assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
+    Ok(())
+}
+
+#[test]
+fn an_interrupt_ends_the_bench_at_once() -> Result {
+    use std::os::unix::process::ExitStatusExt;
+    need_simulator!();
+    let machine = Machine::simulated("interrupt", "rebar")?;
+    let mut child = machine.command(&["bench", "bw"])?.stdout(std::process::Stdio::null()).spawn()?;
+    std::thread::sleep(Duration::from_millis(700));
+    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    assert!(killed.success());
+    assert_eq!(child.wait()?.signal(), Some(2));
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! The command line: help, wrong arguments, closed pipes, other programs.
+
+use std::fs;
+use std::io::pipe;
+
+use support::Result;
+
+use crate::machine::{Machine, Printed, need_simulator};
+
+#[test]
+fn help_and_version_need_no_driver_and_fit_the_terminal() -> Result {
+    let machine = Machine::bare("help")?.with_variable("COLUMNS", "60");
+    for command in [&[][..], &["info"], &["doctor"], &["completions"], &["bench", "bw"], &["bench", "alloc"]] {
+        let printed = machine.run(&[command, &["--help"]].concat())?;
+        assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{command:?}");
+        assert!(printed.out.contains("Usage: vkgdr") && printed.out.contains("--json"), "{}", printed.out);
+        for line in printed.out.lines() {
+            assert!(line.chars().count() <= 60, "{command:?}: {line}");
+        }
+    }
+    assert_eq!(machine.run(&["--version"])?.out, format!("vkgdr {}\n", env!("CARGO_PKG_VERSION")));
+    Ok(())
+}
+
+#[test]
+fn wrong_arguments_are_refused_on_stderr() -> Result {
+    let machine = Machine::bare("wrong")?;
+    for (arguments, word) in [
+        (&["--nonsense"][..], "--nonsense"),
+        (&["nonsense"], "nonsense"),
+        (&["docter"], "doctor"),
+        (&["doctor", "now"], "now"),
+        (&["--js"], "--js"),
+        (&["completions"], "SHELL"),
+        (&["completions", "cmd"], "bash"),
+    ] {
+        let printed = machine.run(arguments)?;
+        assert_eq!((printed.code, printed.out.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(printed.err.contains(word), "{arguments:?}: {}", printed.err);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_goes_early_is_no_error() -> Result {
+    let machine = Machine::bare("pipe")?;
+    for arguments in [&["info"][..], &["doctor"], &["doctor", "--json"], &["completions", "bash"], &["--help"]] {
+        let (reader, writer) = pipe()?;
+        drop(reader);
+        let printed = Printed::from(machine.command(arguments)?.stdout(writer).output()?);
+        assert_eq!(printed.err, "", "{arguments:?}");
+        assert!(printed.code.is_some_and(|code| code <= 2), "{arguments:?}: {:?}", printed.code);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_is_an_error() -> Result {
+    let full = fs::File::options().write(true).open("/dev/full")?;
+    let printed = Printed::from(Machine::bare("full")?.command(&["doctor"])?.stdout(full).output()?);
+    assert_eq!(printed.code, Some(1));
+    assert!(printed.err.starts_with("vkgdr: ") && printed.err.contains("No space left"), "{}", printed.err);
+    Ok(())
+}
+
+#[test]
+fn completions_name_the_commands() -> Result {
+    let machine = Machine::bare("completions")?;
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let printed = machine.run(&["completions", shell])?;
+        assert_eq!(printed.code, Some(0), "{shell}");
+        assert!(printed.out.contains("doctor"), "{shell}: {}", printed.out);
+    }
+    let file = machine.folder().join("vkgdr.bash");
+    fs::write(&file, machine.run(&["completions", "bash"])?.out)?;
+    // Complete `vkgdr doc`.
+    let script = format!(
+        "source '{}'; COMP_WORDS=(vkgdr doc) COMP_CWORD=1; _vkgdr vkgdr doc vkgdr; echo \"${{COMPREPLY[@]}}\"",
+        file.display()
+    );
+    match std::process::Command::new("bash").args(["-c", &script]).output() {
+        Ok(output) => assert_eq!(String::from_utf8_lossy(&output.stdout), "doctor\n"),
+        Err(error) => eprintln!("skipped the completion itself: bash: {error}"),
+    }
+    Ok(())
+}
+
+#[test]
+fn sim_leaves_everything_to_vkgdr_sim() -> Result {
+    need_simulator!();
+    let folder = crate::machine::simulator().ok_or("no simulator")?;
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH")?);
+    let machine = Machine::bare("sim")?.with_variable("PATH", path);
+    let printed = machine.run(&["sim", "--profile", "rebar", "--", "sh", "-c", "echo $VKLAYER_PROFILE; exit 3"])?;
+    assert_eq!((printed.code, printed.out.as_str()), (Some(3), "rebar\n"), "{}", printed.err);
+    assert!(machine.run(&["sim", "--help"])?.out.contains("Usage: vkgdr-sim"));
+    let printed = machine.run(&["sim"])?;
+    assert_eq!(printed.code, Some(125));
+    assert!(printed.err.contains("no program given"), "{}", printed.err);
+    Ok(())
+}
+
+#[test]
+fn sim_without_vkgdr_sim_says_how_to_install_it() -> Result {
+    let printed = Machine::bare("no-sim")?.with_variable("PATH", "/usr/bin:/bin").run(&["sim", "--", "true"])?;
+    if printed.code == Some(0) {
+        eprintln!("skipped: vkgdr-sim is installed");
+        return Ok(());
+    }
+    assert_eq!((printed.code, printed.out.as_str()), (Some(1), ""));
+    assert!(
+        printed.err.contains("vkgdr-sim is not installed") && printed.err.contains("make install-sim"),
+        "{}",
+        printed.err
+    );
+    Ok(())
+}

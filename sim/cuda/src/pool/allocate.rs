@@ -1,0 +1,72 @@
+//! Allocate from pools and free, in a stream's order.
+
+use std::sync::Arc;
+
+use super::state::{Chunk, Pool};
+use super::table as pools;
+use crate::code::{Code, INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use crate::ffi::Out;
+use crate::memory::table::{self, Kind};
+use crate::memory::window::Backing;
+use crate::owner::Owner;
+use crate::queue::Placement;
+use crate::stream::table as streams;
+
+/// The granularity of a pool's blocks, in bytes.
+const GRAIN: usize = 512;
+
+pub(super) fn allocate(out: Out<usize>, size: usize, stream: usize) -> Outcome {
+    out.required()?;
+    let device = streams::usable(stream)?.owner.device;
+    allocate_from(out, size, &pools::current_of(device)?, stream)
+}
+
+pub(super) fn allocate_from_pool(out: Out<usize>, size: usize, pool: usize, stream: usize) -> Outcome {
+    out.required()?;
+    streams::usable(stream)?;
+    allocate_from(out, size, &pools::get(pool)?, stream)
+}
+
+fn allocate_from(out: Out<usize>, size: usize, pool: &Arc<Pool>, stream: usize) -> Outcome {
+    let stream = streams::usable(stream)?;
+    if size == 0 {
+        return Err(INVALID_VALUE);
+    }
+    let chunk = lend(pool, size.checked_next_multiple_of(GRAIN).ok_or(OUT_OF_MEMORY)?)?;
+    let owner = Owner { device: pool.device, ..stream.owner };
+    let kind = Kind::Pooled { pool: pool.handle };
+    out.set(table::insert(chunk.address(), size, kind, owner, Backing::Chunk(chunk)))
+}
+
+/// Lends a block, and makes room for it if need be: by what the pools keep, then by waiting for frees that are queued, as
+/// a GPU makes the stream wait.
+fn lend(pool: &Arc<Pool>, size: usize) -> Result<Chunk, Code> {
+    let mut lent = pool.lend(size);
+    if lent.is_err() {
+        pools::all().iter().for_each(|pool| pool.trim(0));
+        lent = pool.lend(size);
+    }
+    while lent.is_err()
+        && let Some(free) = pool.oldest_free()
+    {
+        free.wait();
+        pool.trim(0);
+        lent = pool.lend(size);
+    }
+    lent
+}
+
+/// Work that is submitted later cannot use the memory. What was submitted before keeps it.
+pub(super) fn free(pointer: usize, stream: usize) -> Outcome {
+    let stream = streams::usable(stream)?;
+    let (window, pages, kind) =
+        table::take(pointer, |kind| matches!(kind, Kind::Pooled { .. })).ok_or(INVALID_VALUE)?;
+    debug_assert!(window.address == pointer, "a window is freed by its start");
+    let marker = stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(move |_| drop(pages)))?;
+    if let Kind::Pooled { pool } = kind
+        && let Ok(pool) = pools::get(pool)
+    {
+        pool.note_free(marker);
+    }
+    Ok(())
+}

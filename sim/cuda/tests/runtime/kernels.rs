@@ -1,0 +1,213 @@
+//! Kernels and variables that a program registers, as nvcc makes it.
+
+use std::ffi::c_char;
+
+use crate::{HOST_TO_DEVICE, INVALID_VALUE, Runtime, call, good, with_each};
+
+const PTX: &[u8] = b"
+.version 7.0
+.target sm_70
+.address_size 64
+.global .align 4 .u32 step = 3;
+.visible .entry add(.param .u64 out, .param .u32 amount)
+{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<6>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r1, [amount];
+    mov.u32 %r2, %tid.x;
+    mul.wide.u32 %rd2, %r2, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.global.u32 %r3, [step];
+    mad.lo.u32 %r4, %r2, %r3, %r1;
+    st.global.u32 [%rd3], %r4;
+    ret;
+}
+\0";
+
+// The start of a cubin.
+const CUBIN: &[u8] = b"\x7fELF\x02\x01\x01\x33\x07\0\0\0\0\0\0\0";
+
+const ADD: &[u8] = b"add\0";
+const STEP: &[u8] = b"step\0";
+// Their addresses stand for a kernel and a variable of the program.
+static KERNEL: u64 = 0;
+static OTHER: u64 = 1;
+static VARIABLE: u64 = 2;
+
+fn address(of: &'static u64) -> usize {
+    std::ptr::from_ref(of).expose_provenance()
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Dim3(u32, u32, u32);
+
+/// A binary with a kernel and a variable of these addresses.
+struct Binary(Runtime, usize);
+
+impl Binary {
+    fn register(cuda: Runtime, image: &'static [u8], kernel: usize) -> Self {
+        type Register = unsafe extern "C" fn(*const u8) -> usize;
+        // SAFETY: the type in crt/host_runtime.h.
+        let register = unsafe { cuda.symbol::<Register>("__cudaRegisterFatBinary") };
+        // SAFETY: the image is static.
+        let binary = unsafe { register(image.as_ptr()) };
+        call!(
+            cuda,
+            __cudaRegisterFunction(binary => usize, kernel => usize, 0 => usize, ADD.as_ptr() => *const u8, -1 => i32,
+                                   0 => usize, 0 => usize, 0 => usize, 0 => usize, 0 => usize)
+        );
+        call!(
+            cuda,
+            __cudaRegisterVar(binary => usize, address(&VARIABLE) => usize, 0 => usize, STEP.as_ptr() => *const u8,
+                              0 => i32, 4 => usize, 0 => i32, 0 => i32)
+        );
+        call!(cuda, __cudaRegisterFatBinaryEnd(binary => usize));
+        Binary(cuda, binary)
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        call!(self.0, __cudaUnregisterFatBinary(self.1 => usize));
+    }
+}
+
+fn launch(cuda: Runtime, kernel: usize, block: Dim3, out: usize, amount: u32) -> i32 {
+    let arguments = [(&raw const out).cast::<u8>(), (&raw const amount).cast::<u8>()];
+    call!(
+        cuda,
+        cudaLaunchKernel(kernel => usize, Dim3(1, 1, 1) => Dim3, block => Dim3,
+                         arguments.as_ptr() => *const *const u8, 0 => usize, 0 => usize)
+    )
+}
+
+fn words(cuda: Runtime, from: usize, count: usize) -> Vec<u32> {
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    cuda.read(from, 4 * count).chunks(4).map(word).collect()
+}
+
+#[test]
+fn a_registered_kernel_runs_with_its_variables() {
+    with_each(|cuda| {
+        let _binary = Binary::register(cuda, PTX, address(&KERNEL));
+        let out = cuda.allocate(16);
+        assert_eq!(launch(cuda, address(&KERNEL), Dim3(4, 1, 1), out, 10), 0);
+        assert_eq!(words(cuda, out, 4), [10, 13, 16, 19]);
+        let mut size = 0_usize;
+        good!(cuda, cudaGetSymbolSize(&raw mut size => *mut usize, address(&VARIABLE) => usize));
+        assert_eq!(size, 4);
+        let step = 5_u32;
+        let set = |offset: usize| {
+            call!(
+                cuda,
+                cudaMemcpyToSymbol(address(&VARIABLE) => usize, &raw const step => *const u32, 4 => usize,
+                                   offset => usize, HOST_TO_DEVICE => i32)
+            )
+        };
+        assert_eq!((set(0), set(1)), (0, INVALID_VALUE));
+        // As nvcc's code for <<<>>> does it.
+        let (grid, block) = (Dim3(1, 1, 1), Dim3(2, 1, 1));
+        let (mut kernel, mut shared, mut stream) = (0_usize, 9_usize, 9_usize);
+        let (mut popped_grid, mut popped_block) = (Dim3(0, 0, 0), Dim3(0, 0, 0));
+        good!(cuda, __cudaGetKernel(&raw mut kernel => *mut usize, address(&KERNEL) => usize));
+        good!(cuda, __cudaPushCallConfiguration(grid => Dim3, block => Dim3, 0 => usize, 0 => usize));
+        good!(
+            cuda,
+            __cudaPopCallConfiguration(&raw mut popped_grid => *mut Dim3, &raw mut popped_block => *mut Dim3,
+                                       &raw mut shared => *mut usize, &raw mut stream => *mut usize)
+        );
+        let amount = 1_u32;
+        let arguments = [(&raw const out).cast::<u8>(), (&raw const amount).cast::<u8>()];
+        good!(
+            cuda,
+            __cudaLaunchKernel(kernel => usize, popped_grid => Dim3, popped_block => Dim3,
+                               arguments.as_ptr() => *const *const u8, shared => usize, stream => usize)
+        );
+        assert_eq!(words(cuda, out, 4), [1, 6, 16, 19]);
+        // cudaErrorMissingConfiguration
+        let empty = call!(
+            cuda,
+            __cudaPopCallConfiguration(&raw mut popped_grid => *mut Dim3, &raw mut popped_block => *mut Dim3,
+                                       &raw mut shared => *mut usize, &raw mut stream => *mut usize)
+        );
+        assert_eq!(empty, 52);
+        cuda.free(out);
+    });
+}
+
+#[test]
+fn kernels_have_attributes_names_and_occupancy() {
+    with_each(|cuda| {
+        let _binary = Binary::register(cuda, PTX, address(&KERNEL));
+        let kernel = address(&KERNEL);
+        // cudaFuncAttributes: three sizes, then the most threads, registers and the version of the PTX.
+        let mut attributes = [0_u32; 36];
+        good!(cuda, cudaFuncGetAttributes(attributes.as_mut_ptr() => *mut u32, kernel => usize));
+        assert_eq!((attributes[6], attributes[8]), (1024, 70));
+        good!(cuda, cudaFuncSetAttribute(kernel => usize, 8 => i32, 1024 => i32));
+        let mut name: *const c_char = std::ptr::null();
+        good!(cuda, cudaFuncGetName(&raw mut name => *mut *const c_char, kernel => usize));
+        // SAFETY: the name lives as long as the kernel is loaded.
+        assert_eq!(unsafe { std::ffi::CStr::from_ptr(name) }, c"add");
+        let mut blocks = 0;
+        good!(
+            cuda,
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks => *mut i32, kernel => usize, 256 => i32,
+                                                          0 => usize)
+        );
+        assert!(blocks > 0);
+        // A handle of the kernel is as good as the function.
+        let mut handle = 0_usize;
+        good!(cuda, cudaGetKernel(&raw mut handle => *mut usize, kernel => usize));
+        let out = cuda.allocate(4);
+        assert_eq!(launch(cuda, handle, Dim3(1, 1, 1), out, 77), 0);
+        assert_eq!(words(cuda, out, 1), [77]);
+        cuda.free(out);
+    });
+}
+
+#[test]
+fn what_cannot_run_says_why() {
+    with_each(|cuda| {
+        let out = cuda.allocate(16);
+        // cudaErrorInvalidDeviceFunction, cudaErrorInvalidSymbol, cudaErrorInvalidConfiguration,
+        // cudaErrorNoKernelImageForDevice
+        assert_eq!(launch(cuda, address(&KERNEL), Dim3(1, 1, 1), out, 0), 98);
+        let mut pointer = 0_usize;
+        let found = call!(cuda, cudaGetSymbolAddress(&raw mut pointer => *mut usize, address(&VARIABLE) => usize));
+        assert_eq!(found, 13);
+        let binary = Binary::register(cuda, PTX, address(&KERNEL));
+        for block in [Dim3(0, 1, 1), Dim3(1025, 1, 1), Dim3(32, 33, 1), Dim3(1, 1, 65)] {
+            assert_eq!(launch(cuda, address(&KERNEL), block, out, 0), 9);
+        }
+        drop(binary);
+        assert_eq!(launch(cuda, address(&KERNEL), Dim3(1, 1, 1), out, 0), 98, "unregistered");
+        let _compiled = Binary::register(cuda, CUBIN, address(&OTHER));
+        for _ in 0..2 {
+            assert_eq!(launch(cuda, address(&OTHER), Dim3(1, 1, 1), out, 0), 209);
+            assert_eq!((cuda.last_error(), cuda.last_error()), (209, 0), "not a sticky error");
+        }
+        cuda.free(out);
+    });
+}
+
+#[test]
+fn a_fault_stays_until_the_device_is_reset() {
+    with_each(|cuda| {
+        let _binary = Binary::register(cuda, PTX, address(&KERNEL));
+        assert_eq!(launch(cuda, address(&KERNEL), Dim3(1, 1, 1), 16, 0), 0);
+        // cudaErrorIllegalAddress
+        assert_eq!(call!(cuda, cudaDeviceSynchronize()), 700);
+        let mut pointer = 0_usize;
+        assert_eq!(call!(cuda, cudaMalloc(&raw mut pointer => *mut usize, 4 => usize)), 700);
+        assert_eq!((cuda.last_error(), cuda.last_error()), (700, 700));
+        good!(cuda, cudaDeviceReset());
+        assert_eq!(cuda.last_error(), 0);
+        let out = cuda.allocate(4);
+        assert_eq!(launch(cuda, address(&KERNEL), Dim3(1, 1, 1), out, 8), 0);
+        assert_eq!(words(cuda, out, 1), [8]);
+        cuda.free(out);
+    });
+}

@@ -1,0 +1,333 @@
+// Kernels and variables that nvcc compiled into a program: registration, launches, attributes.
+//
+// A fat binary is loaded when one of its kernels or variables is first used. Its refusal, as of one that has machine code
+// only, is kept and returned for all of them.
+#include "runtime.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const void *image;
+    void *library;
+    int tried, code, gone;
+} Binary;
+
+// A kernel by its host function, or a variable by its address on the host.
+typedef struct Symbol {
+    const void *host;
+    const char *name;
+    Binary *binary;
+    void *kernel;
+    size_t size;
+    int is_variable;
+    struct Symbol *next;
+} Symbol;
+
+enum { INITIAL_BUCKETS = 1024 };
+
+// Libraries register tens of thousands of kernels when they are loaded.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static Symbol **buckets;
+static size_t bucket_count, symbol_count;
+
+static size_t bucket_of(const void *host, size_t count) {
+    return ((uintptr_t)host >> 4) * 0x9e3779b97f4a7c15u >> 20 & (count - 1);
+}
+
+// The symbol, whose binary is registered. The mutex is held.
+static Symbol *find(const void *host) {
+    Symbol *symbol = bucket_count == 0 ? NULL : buckets[bucket_of(host, bucket_count)];
+    while (symbol != NULL && (symbol->host != host || symbol->binary->gone)) symbol = symbol->next;
+    return symbol;
+}
+
+static int grow(void) {
+    size_t count = bucket_count == 0 ? INITIAL_BUCKETS : 4 * bucket_count;
+    Symbol **grown = calloc(count, sizeof *grown);
+    if (grown == NULL) return 0;
+    for (size_t old = 0; old < bucket_count; old++)
+        for (Symbol *symbol = buckets[old], *next; symbol != NULL; symbol = next) {
+            size_t bucket = bucket_of(symbol->host, count);
+            next = symbol->next;
+            symbol->next = grown[bucket];
+            grown[bucket] = symbol;
+        }
+    free(buckets);
+    buckets = grown, bucket_count = count;
+    return 1;
+}
+
+static void add(Binary *binary, const void *host, const char *name, size_t size, int is_variable) {
+    Symbol *symbol = binary == NULL ? NULL : calloc(1, sizeof *symbol);
+    if (symbol == NULL) return;
+    *symbol = (Symbol){.host = host, .name = name, .binary = binary, .size = size, .is_variable = is_variable};
+    pthread_mutex_lock(&mutex);
+    if (symbol_count >= bucket_count && !grow() && bucket_count == 0) {
+        free(symbol);
+    } else {
+        Symbol **bucket = &buckets[bucket_of(host, bucket_count)];
+        symbol->next = *bucket;
+        *bucket = symbol;
+        symbol_count++;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+EXPORT void **__cudaRegisterFatBinary(void *image) {
+    Binary *binary = calloc(1, sizeof *binary);
+    if (binary != NULL) binary->image = image;
+    return (void **)binary;
+}
+
+EXPORT void __cudaRegisterFatBinaryEnd(void **binary) {
+    (void)binary;
+}
+
+// The binary stays, since its symbols are found by way of it. Programs unregister at their end, when the driver may be gone.
+EXPORT void __cudaUnregisterFatBinary(void **handle) {
+    Binary *binary = (Binary *)handle;
+    if (binary == NULL) return;
+    pthread_mutex_lock(&mutex);
+    binary->gone = 1;
+    pthread_mutex_unlock(&mutex);
+}
+
+EXPORT void __cudaRegisterFunction(void **binary, const char *host, char *device, const char *name, int limit, void *tid,
+                                   void *bid, Dim3 *block, Dim3 *grid, int *warp) {
+    (void)device, (void)limit, (void)tid, (void)bid, (void)block, (void)grid, (void)warp;
+    add((Binary *)binary, host, name, 0, 0);
+}
+
+EXPORT void __cudaRegisterVar(void **binary, char *host, char *device, const char *name, int ext, size_t size, int constant,
+                              int global) {
+    (void)device, (void)ext, (void)constant, (void)global;
+    add((Binary *)binary, host, name, size, 1);
+}
+
+EXPORT char __cudaInitModule(void **binary) {
+    (void)binary;
+    return 1;
+}
+
+// Loads the binary. The mutex is held; the driver calls no code of the program.
+static int load(Binary *binary) {
+    if (!binary->tried) {
+        binary->tried = 1;
+        binary->code = driver.cuLibraryLoadData(&binary->library, binary->image, NULL, NULL, 0, NULL, NULL, 0);
+    }
+    return binary->code;
+}
+
+int runtime_kernel(void **kernel, const void *function) {
+    pthread_mutex_lock(&mutex);
+    Symbol *symbol = find(function);
+    int code = INVALID_FUNCTION;
+    if (symbol != NULL && !symbol->is_variable) {
+        code = load(symbol->binary);
+        if (code == SUCCESS && symbol->kernel == NULL)
+            code = driver.cuLibraryGetKernel(&symbol->kernel, symbol->binary->library, symbol->name);
+        *kernel = symbol->kernel;
+    }
+    pthread_mutex_unlock(&mutex);
+    size_t count;
+    // A handle of cudaGetKernel is as good as a function.
+    if (symbol == NULL && function != NULL && driver.cuKernelGetParamCount((void *)function, &count) == SUCCESS) {
+        *kernel = (void *)function;
+        code = SUCCESS;
+    }
+    return code;
+}
+
+// Address and size of a variable in the current context.
+static int variable(uint64_t *address, size_t *size, const void *host) {
+    pthread_mutex_lock(&mutex);
+    Symbol *symbol = find(host);
+    int code = INVALID_SYMBOL;
+    if (symbol != NULL && symbol->is_variable) {
+        code = load(symbol->binary);
+        if (code == SUCCESS) code = driver.cuLibraryGetGlobal(address, size, symbol->binary->library, symbol->name);
+    }
+    pthread_mutex_unlock(&mutex);
+    return code;
+}
+
+// Launches. A block of no threads, and more than there can be, is a configuration of its own code.
+static int check(Dim3 grid, Dim3 block) {
+    uint64_t threads = (uint64_t)block.x * block.y;
+    int empty = grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0;
+    int large = grid.y > 65535 || grid.z > 65535 || grid.x > INT32_MAX || block.x > 1024 || block.y > 1024 || block.z > 64;
+    return empty || large || threads * block.z > 1024 ? INVALID_CONFIGURATION : SUCCESS;
+}
+
+static int launch(const void *function, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream, int cooperative) {
+    void *kernel;
+    int code = check(grid, block);
+    if (code == SUCCESS && shared > UINT32_MAX) code = INVALID_VALUE;
+    if (code == SUCCESS) code = runtime_kernel(&kernel, function);
+    if (code != SUCCESS) return code;
+    if (cooperative)
+        return driver.cuLaunchCooperativeKernel(kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared,
+                                                stream, arguments);
+    return driver.cuLaunchKernel(kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared, stream, arguments,
+                                 NULL);
+}
+
+ON_STREAM(cudaLaunchKernel, (const void *function, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream),
+          launch(function, grid, block, arguments, shared, stream, 0))
+ON_STREAM(cudaLaunchCooperativeKernel,
+          (const void *function, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream),
+          launch(function, grid, block, arguments, shared, stream, 1))
+
+// What nvcc writes for <<<>>>: a handle that is asked for once, which may stand for a kernel that cannot be loaded.
+EXPORT int __cudaGetKernel(void **kernel, const void *function) {
+    if (kernel == NULL) return runtime_done(INVALID_VALUE);
+    *kernel = (void *)function;
+    return SUCCESS;
+}
+
+ON_STREAM(__cudaLaunchKernel, (void *kernel, Dim3 grid, Dim3 block, void **arguments, size_t shared, void *stream),
+          launch(kernel, grid, block, arguments, shared, stream, 0))
+
+// cudaLaunchConfig_t, whose shared memory is wider than the driver's.
+typedef struct {
+    Dim3 grid, block;
+    size_t shared;
+    void *stream;
+    void *attributes;
+    unsigned count;
+} RuntimeConfig;
+
+static int launch_extended(const RuntimeConfig *config, const void *function, void **arguments, void *stream) {
+    void *kernel;
+    int code = config->shared > UINT32_MAX ? INVALID_VALUE : check(config->grid, config->block);
+    if (code == SUCCESS) code = runtime_kernel(&kernel, function);
+    if (code != SUCCESS) return code;
+    LaunchConfig own = {config->grid, config->block, (unsigned)config->shared, stream, config->attributes, config->count};
+    return driver.cuLaunchKernelEx(&own, kernel, arguments, NULL);
+}
+
+CALL(cudaLaunchKernelExC, (const RuntimeConfig *config, const void *function, void **arguments),
+     config == NULL ? INVALID_VALUE : launch_extended(config, function, arguments, config->stream))
+CALL(cudaLaunchKernelExC_ptsz, (const RuntimeConfig *config, const void *function, void **arguments),
+     config == NULL ? INVALID_VALUE
+                    : launch_extended(config, function, arguments, config->stream == NULL ? PER_THREAD : config->stream))
+
+// The configurations of <<<>>> that wait for their launches, of each thread.
+enum { DEEPEST = 16 };
+static _Thread_local struct {
+    Dim3 grid, block;
+    size_t shared;
+    void *stream;
+} pushed[DEEPEST];
+static _Thread_local unsigned depth;
+
+EXPORT unsigned __cudaPushCallConfiguration(Dim3 grid, Dim3 block, size_t shared, void *stream) {
+    if (depth == DEEPEST) return (unsigned)runtime_done(OUT_OF_MEMORY);
+    pushed[depth].grid = grid, pushed[depth].block = block, pushed[depth].shared = shared, pushed[depth].stream = stream;
+    depth++;
+    return SUCCESS;
+}
+
+EXPORT int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared, void **stream) {
+    if (depth == 0) return runtime_done(MISSING_CONFIGURATION);
+    depth--;
+    *grid = pushed[depth].grid, *block = pushed[depth].block, *shared = pushed[depth].shared, *stream = pushed[depth].stream;
+    return SUCCESS;
+}
+
+// cudaFuncAttributes; the members are functions' attributes of the driver, by number.
+typedef struct {
+    size_t shared, constant, local;
+    int values[13];
+    int reserved[16];
+} FunctionAttributes;
+
+static int attributes(FunctionAttributes *out, const void *function) {
+    // The most threads, registers, versions, cache mode, dynamic shared memory, carve-out, cluster.
+    static const int keys[13] = {0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 14};
+    int sizes[3];
+    void *kernel;
+    if (out == NULL) return INVALID_VALUE;
+    memset(out, 0, sizeof *out);
+    int code = runtime_kernel(&kernel, function);
+    for (int index = 0; index < 3 && code == SUCCESS; index++)
+        code = driver.cuFuncGetAttribute(&sizes[index], index + 1, kernel);
+    for (int index = 0; index < 13 && code == SUCCESS; index++)
+        code = driver.cuFuncGetAttribute(&out->values[index], keys[index], kernel);
+    if (code == SUCCESS) out->shared = sizes[0], out->constant = sizes[1], out->local = sizes[2];
+    return code;
+}
+
+CALL(cudaFuncGetAttributes, (FunctionAttributes * out, const void *function), attributes(out, function))
+
+// A function that passes a function's kernel on to the driver.
+#define OF_KERNEL(name, parameters, expression) \
+    EXPORT int name parameters { \
+        void *kernel; \
+        int code = runtime_enter(); \
+        if (code == SUCCESS) code = runtime_kernel(&kernel, function); \
+        return runtime_done(code != SUCCESS ? code : (expression)); \
+    }
+
+OF_KERNEL(cudaFuncSetAttribute, (const void *function, int key, int value), driver.cuFuncSetAttribute(kernel, key, value))
+OF_KERNEL(cudaFuncSetCacheConfig, (const void *function, int config), driver.cuFuncSetCacheConfig(kernel, config))
+OF_KERNEL(cudaFuncSetSharedMemConfig, (const void *function, int config), driver.cuFuncSetSharedMemConfig(kernel, config))
+OF_KERNEL(cudaFuncGetName, (const char **out, const void *function), driver.cuKernelGetName(out, kernel))
+OF_KERNEL(cudaFuncGetParamInfo, (const void *function, size_t index, size_t *offset, size_t *size),
+          driver.cuKernelGetParamInfo(kernel, index, offset, size))
+#if MAJOR > 12
+OF_KERNEL(cudaFuncGetParamCount, (const void *function, size_t *out), driver.cuKernelGetParamCount(kernel, out))
+#endif
+OF_KERNEL(cudaGetFuncBySymbol, (void **out, const void *function), driver.cuKernelGetFunction(out, kernel))
+OF_KERNEL(cudaGetKernel, (void **out, const void *function), out == NULL ? INVALID_VALUE : (*out = kernel, SUCCESS))
+OF_KERNEL(cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *out, const void *function, int block, size_t shared),
+          driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, kernel, block, shared, 0))
+OF_KERNEL(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+          (int *out, const void *function, int block, size_t shared, unsigned flags),
+          driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, kernel, block, shared, flags))
+OF_KERNEL(cudaOccupancyAvailableDynamicSMemPerBlock, (size_t *out, const void *function, int blocks, int block),
+          driver.cuOccupancyAvailableDynamicSMemPerBlock(out, kernel, blocks, block))
+
+// Variables.
+int runtime_copy(void *to, const void *from, size_t size, int kind, void *stream, int wait);
+
+static int address(void **out, const void *symbol) {
+    uint64_t address;
+    if (out == NULL) return INVALID_VALUE;
+    int code = variable(&address, NULL, symbol);
+    if (code == SUCCESS) *out = POINTER(address);
+    return code;
+}
+
+static int size_of(size_t *out, const void *symbol) {
+    uint64_t address;
+    return out == NULL ? INVALID_VALUE : variable(&address, out, symbol);
+}
+
+static int copy_symbol(const void *symbol, void *to, const void *from, size_t size, size_t offset, int kind, void *stream,
+                       int wait) {
+    uint64_t address;
+    size_t whole;
+    int writes = to == NULL;
+    if (kind == (writes ? DEVICE_TO_HOST : HOST_TO_DEVICE) || kind == HOST_TO_HOST) return INVALID_DIRECTION;
+    int code = variable(&address, &whole, symbol);
+    if (code == SUCCESS && (offset > whole || size > whole - offset)) code = INVALID_VALUE;
+    if (code != SUCCESS) return code;
+    void *inside = POINTER(address + offset);
+    return writes ? runtime_copy(inside, from, size, kind, stream, wait)
+                  : runtime_copy(to, inside, size, kind, stream, wait);
+}
+
+CALL(cudaGetSymbolAddress, (void **out, const void *symbol), address(out, symbol))
+CALL(cudaGetSymbolSize, (size_t * out, const void *symbol), size_of(out, symbol))
+ON_DEFAULT(cudaMemcpyToSymbol, (const void *symbol, const void *from, size_t size, size_t offset, int kind),
+           copy_symbol(symbol, NULL, from, size, offset, kind, own, 1))
+ON_STREAM(cudaMemcpyToSymbolAsync,
+          (const void *symbol, const void *from, size_t size, size_t offset, int kind, void *stream),
+          copy_symbol(symbol, NULL, from, size, offset, kind, stream, 0))
+ON_DEFAULT(cudaMemcpyFromSymbol, (void *to, const void *symbol, size_t size, size_t offset, int kind),
+           to == NULL ? INVALID_VALUE : copy_symbol(symbol, to, NULL, size, offset, kind, own, 1))
+ON_STREAM(cudaMemcpyFromSymbolAsync, (void *to, const void *symbol, size_t size, size_t offset, int kind, void *stream),
+          to == NULL ? INVALID_VALUE : copy_symbol(symbol, to, NULL, size, offset, kind, stream, 0))

@@ -1,0 +1,93 @@
+// What the files of the runtime share: entering a function, and its errors.
+#ifndef RUNTIME_H
+#define RUNTIME_H
+
+#include "driver.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+// The codes of cudaError_t that the runtime itself returns. The driver's codes are the same numbers.
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_CONFIGURATION = 9,
+    INVALID_PITCH = 12,
+    INVALID_SYMBOL = 13,
+    INVALID_DIRECTION = 21,
+    INSUFFICIENT_DRIVER = 35,
+    MISSING_CONFIGURATION = 52,
+    INVALID_FUNCTION = 98,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    CONTEXT_UNINITIALIZED = 201,
+    PEER_UNSUPPORTED = 217,
+    INVALID_HANDLE = 400,
+    PEER_NOT_ENABLED = 705,
+    CONTEXT_IS_DESTROYED = 709,
+    NOT_SUPPORTED = 801
+};
+
+// cudaMemcpyKind.
+enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, ANY_TO_ANY };
+
+// cudaStreamPerThread.
+#define PER_THREAD ((void *)2)
+
+// The driver's functions. Null until `runtime_start` succeeded.
+extern Driver driver;
+
+#define ADDRESS(pointer) ((uint64_t)(uintptr_t)(pointer))
+#define POINTER(address) ((void *)(uintptr_t)(address))
+
+// Loads and initialises the driver, once.
+int runtime_start(void);
+// As `runtime_start`; afterwards a context is current: the thread's own, or the primary one of its device.
+int runtime_enter(void);
+// Keeps a failure as the thread's last error. Returns the code.
+int runtime_done(int code);
+// Refuses numbers of devices that do not exist. The driver is started.
+int runtime_check_device(int device);
+// The kernel, as the driver's, of a function of the program or of a handle of `cudaGetKernel`.
+int runtime_kernel(void **kernel, const void *function);
+// Says once that a function is not simulated.
+int runtime_missing(const char *name, int *said);
+
+// A function that needs the driver only.
+#define STARTED(name, parameters, expression) \
+    EXPORT int name parameters { \
+        int code = runtime_start(); \
+        return runtime_done(code != SUCCESS ? code : (expression)); \
+    }
+
+// A function that needs a context.
+#define CALL(name, parameters, expression) \
+    EXPORT int name parameters { \
+        int code = runtime_enter(); \
+        return runtime_done(code != SUCCESS ? code : (expression)); \
+    }
+
+// A function with a parameter `stream`, and its form for programs whose default stream is the thread's own.
+#define ON_STREAM(name, parameters, expression) \
+    CALL(name, parameters, expression) \
+    EXPORT int name##_ptsz parameters { \
+        int code = runtime_enter(); \
+        if (stream == NULL) stream = PER_THREAD; \
+        return runtime_done(code != SUCCESS ? code : (expression)); \
+    }
+
+// A function that waits for its work on the default stream. The expression reads `own`: the thread's own stream, or null for
+// the legacy one.
+#define ON_DEFAULT(name, parameters, expression) \
+    EXPORT int name parameters { \
+        void *own = NULL; \
+        int code = runtime_enter(); \
+        return runtime_done(code != SUCCESS ? code : (expression)); \
+    } \
+    EXPORT int name##_ptds parameters { \
+        void *own = PER_THREAD; \
+        int code = runtime_enter(); \
+        return runtime_done(code != SUCCESS ? code : (expression)); \
+    }
+
+#endif

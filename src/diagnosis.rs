@@ -1,0 +1,364 @@
+//! Facts about the system that decide whether the CPU can map GPU memory, and what they mean: the cause and its remedy
+//! where Vulkan does not know a GPU that CUDA knows.
+//!
+//! The command `vkgdr doctor` shows them one by one. Files are read below a root folder, `/` except in tests.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::driver::library;
+use crate::driver::vulkan::icd::HEADLESS;
+
+/// NVIDIA's Vulkan driver, as its manifest names it.
+const DEFAULT: &str = "libGLX_nvidia.so.0";
+
+/// The files of a system, below a root folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct System {
+    root: PathBuf,
+}
+
+impl System {
+    /// The system that this process runs on.
+    #[must_use]
+    pub fn here() -> Self {
+        Self::below("/")
+    }
+
+    /// The system whose `/proc`, `/sys`, `/dev`, `/etc`, `/run` and `/usr` are in the folder `root`.
+    pub fn below(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The place of an absolute path.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// The text of a file; none if it cannot be read.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(path)).ok()
+    }
+
+    /// The entries of a folder, in the order of their names; none if it cannot be read.
+    #[must_use]
+    pub fn entries(&self, folder: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
+        let mut entries: Vec<_> = entries.map(|entry| entry.path()).collect();
+        entries.sort();
+        entries
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// Whether the kernel is that of the Windows Subsystem for Linux.
+    #[must_use]
+    pub fn is_wsl(&self) -> bool {
+        self.text("/proc/sys/kernel/osrelease").is_some_and(|kernel| kernel.to_lowercase().contains("microsoft"))
+    }
+
+    /// Whether this looks like a container: by the files of Docker and Podman, or a variable of NVIDIA's container toolkit.
+    #[must_use]
+    pub fn is_container(&self) -> bool {
+        self.has("/.dockerenv") || self.has("/run/.containerenv") || env::var_os("NVIDIA_VISIBLE_DEVICES").is_some()
+    }
+
+    /// The number of GPUs that NVIDIA's kernel driver lists.
+    #[must_use]
+    pub fn gpus(&self) -> usize {
+        self.entries("/proc/driver/nvidia/gpus").len()
+    }
+
+    /// The device nodes of GPUs: `/dev/nvidia0` and so on.
+    #[must_use]
+    pub fn gpu_nodes(&self) -> Vec<PathBuf> {
+        let mut nodes = self.entries("/dev");
+        nodes.retain(|path| is_gpu_node(path));
+        nodes
+    }
+
+    /// The manifests that name NVIDIA's driver to the Vulkan loader. It looks in these folders ("Driver Discovery" in its
+    /// documentation), and in some of the user's home.
+    #[must_use]
+    pub fn manifests(&self) -> Vec<PathBuf> {
+        let only = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].iter().find_map(env::var_os);
+        let split = |list: std::ffi::OsString| env::split_paths(&list).collect::<Vec<_>>();
+        let mut found: Vec<PathBuf> = match only {
+            // The loader looks nowhere else then.
+            Some(list) => split(list),
+            None => {
+                let folders = ["/etc", "/usr/local/share", "/usr/share"];
+                let listed = folders.iter().flat_map(|folder| self.entries(&format!("{folder}/vulkan/icd.d")));
+                env::var_os("VK_ADD_DRIVER_FILES").map(split).into_iter().flatten().chain(listed).collect()
+            }
+        };
+        found.retain(|path| fs::read_to_string(path).is_ok_and(|text| text.contains("_nvidia.so")));
+        found
+    }
+}
+
+/// What the dynamic loader says of a library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Library {
+    /// It can be loaded.
+    Loads,
+    /// There is no such file.
+    NotInstalled,
+    /// It is installed; the dynamic loader's message says why it cannot be loaded.
+    Fails(String),
+}
+
+impl Library {
+    /// Loads a driver's library for the life of the process.
+    #[must_use]
+    pub fn probe(name: &str) -> Self {
+        match library::load(name) {
+            Ok(_) => Self::Loads,
+            Err(reason) => Self::failed(name, reason),
+        }
+    }
+
+    /// glibc's message begins with the library at fault, which may be one that this one needs.
+    fn failed(name: &str, reason: String) -> Self {
+        let is_missing = reason.starts_with(name) && reason.contains("cannot open shared object file");
+        if is_missing { Self::NotInstalled } else { Self::Fails(reason) }
+    }
+}
+
+/// Something that keeps GPU memory from being mapped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What is wrong, in one line without a full stop.
+    pub problem: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn new(problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.problem, self.remedy)
+    }
+}
+
+/// Facts about the system that tell why Vulkan does not know a GPU.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Evidence {
+    /// Whether the kernel is that of the Windows Subsystem for Linux.
+    pub wsl: bool,
+    /// Whether this looks like a container.
+    pub container: bool,
+    /// `NVIDIA_DRIVER_CAPABILITIES`, by which the container toolkit mounts libraries.
+    pub capabilities: Option<String>,
+    /// NVIDIA's Vulkan driver, as its manifest names it.
+    pub default: Library,
+    /// NVIDIA's Vulkan driver for machines without X11.
+    pub headless: Library,
+    /// Whether a manifest names NVIDIA's driver to the loader.
+    pub manifest: bool,
+    /// GPUs that the kernel driver lists.
+    pub gpus: usize,
+    /// Device nodes `/dev/nvidia0` and so on.
+    pub nodes: usize,
+}
+
+impl Evidence {
+    /// Looks at the system, and tries to load NVIDIA's Vulkan driver.
+    #[must_use]
+    pub fn gather(system: &System) -> Self {
+        Self {
+            wsl: system.is_wsl(),
+            container: system.is_container(),
+            capabilities: env::var("NVIDIA_DRIVER_CAPABILITIES").ok(),
+            default: Library::probe(DEFAULT),
+            headless: Library::probe(HEADLESS),
+            manifest: !system.manifests().is_empty(),
+            gpus: system.gpus(),
+            nodes: system.gpu_nodes().len(),
+        }
+    }
+
+    /// The most probable cause why Vulkan does not know the GPU that CUDA calls `name`, with its remedy.
+    #[must_use]
+    pub fn cause(&self, name: &str) -> Finding {
+        let findings = [Self::is_slice(name), self.libraries(), self.device_nodes(), self.unnamed()];
+        self.subsystem().into_iter().chain(findings.into_iter().flatten()).next().unwrap_or_else(|| {
+            Finding::new(
+                "NVIDIA's Vulkan driver can be loaded, but does not list this GPU",
+                "VK_LOADER_DEBUG=all and vulkaninfo say more",
+            )
+        })
+    }
+
+    /// Windows' subsystem for Linux has no Vulkan driver.
+    #[must_use]
+    pub fn subsystem(&self) -> Option<Finding> {
+        self.wsl.then(|| Finding::new("NVIDIA has no Vulkan driver for WSL2", "use host memory"))
+    }
+
+    /// The GPU that CUDA calls `name` is a MIG slice.
+    #[must_use]
+    pub fn is_slice(name: &str) -> Option<Finding> {
+        let found = Finding::new("this is a MIG slice, which has no Vulkan device", "use a whole GPU");
+        name.contains("MIG ").then_some(found)
+    }
+
+    /// NVIDIA's Vulkan driver is not installed or cannot be loaded.
+    #[must_use]
+    pub fn libraries(&self) -> Option<Finding> {
+        match (&self.default, &self.headless) {
+            (Library::NotInstalled, Library::NotInstalled) => Some(self.not_installed()),
+            (Library::NotInstalled | Library::Fails(_), Library::Fails(reason)) => Some(fails(HEADLESS, reason)),
+            (Library::Fails(reason), Library::NotInstalled) => Some(fails(DEFAULT, reason)),
+            _ => None,
+        }
+    }
+
+    /// Some GPUs have no device node.
+    #[must_use]
+    pub fn device_nodes(&self) -> Option<Finding> {
+        (self.nodes < self.gpus).then(|| {
+            let problem = format!(
+                "only {} of {} GPUs have a device node (/dev/nvidia0 and so on), and NVIDIA's Vulkan driver may find \
+                 none then",
+                self.nodes, self.gpus
+            );
+            Finding::new(problem, "pass all GPUs to the container and choose with CUDA_VISIBLE_DEVICES")
+        })
+    }
+
+    /// NVIDIA's Vulkan driver is installed, and the loader is not told.
+    #[must_use]
+    pub fn unnamed(&self) -> Option<Finding> {
+        (self.default == Library::Loads && !self.manifest).then(|| {
+            let problem = format!("{DEFAULT} is installed, but no manifest names it");
+            Finding::new(problem, "install nvidia_icd.json, or name its path in VK_DRIVER_FILES")
+        })
+    }
+
+    fn not_installed(&self) -> Finding {
+        let lacks_graphics =
+            self.capabilities.as_ref().is_none_or(|list| !list.split(',').any(|one| one == "all" || one == "graphics"));
+        let missing = format!("NVIDIA's Vulkan driver is not installed (neither {DEFAULT} nor {HEADLESS})");
+        let remedy = if self.container && lacks_graphics {
+            "start the container with NVIDIA_DRIVER_CAPABILITIES=all, so that the host's is mounted"
+        } else {
+            "install the driver's graphics libraries (Ubuntu: libnvidia-gl-VERSION, with -server for the server driver; \
+             others: without --compute-only), in a container with NVIDIA_DRIVER_CAPABILITIES=all"
+        };
+        Finding::new(missing, remedy)
+    }
+}
+
+/// The cause where a library is installed and cannot be loaded.
+fn fails(library: &str, reason: &str) -> Finding {
+    let remedy = if reason.contains("GLIBC_") {
+        "this system's C library is older than the driver needs: use a newer one, such as a newer container image"
+    } else if ["libX11", "libXext", "libxcb"].iter().any(|name| reason.contains(name)) {
+        "install libx11-6 and libxext6"
+    } else if ["libEGL.so", "libGLdispatch"].iter().any(|name| reason.contains(name)) {
+        "install libegl1"
+    } else {
+        "reinstall the driver's graphics libraries"
+    };
+    Finding::new(format!("{library} is installed but cannot be loaded ({reason})"), remedy)
+}
+
+fn is_gpu_node(path: &Path) -> bool {
+    let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("nvidia"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A system with everything in place.
+    fn complete() -> Evidence {
+        Evidence {
+            wsl: false,
+            container: false,
+            capabilities: None,
+            default: Library::Loads,
+            headless: Library::Loads,
+            manifest: true,
+            gpus: 1,
+            nodes: 1,
+        }
+    }
+
+    #[track_caller]
+    fn says(evidence: &Evidence, parts: &[&str]) {
+        says_of("NVIDIA A40", evidence, parts);
+    }
+
+    #[track_caller]
+    fn says_of(name: &str, evidence: &Evidence, parts: &[&str]) {
+        let cause = evidence.cause(name).to_string();
+        assert!(!cause.contains('\n') && !cause.ends_with('.'), "{cause}");
+        parts.iter().for_each(|part| assert!(cause.contains(part), "{cause:?} does not say {part:?}"));
+    }
+
+    #[test]
+    fn missing_libraries_are_told_apart_from_a_container_without_them() {
+        let (default, headless) = (Library::NotInstalled, Library::NotInstalled);
+        let bare = Evidence { default, headless, ..complete() };
+        says(&bare, &["not installed", "libnvidia-gl-VERSION"]);
+        let container = Evidence { container: true, capabilities: Some("compute,utility".to_owned()), ..bare };
+        says(&container, &["start the container with NVIDIA_DRIVER_CAPABILITIES=all"]);
+        says(&Evidence { capabilities: Some("compute,graphics".to_owned()), ..container }, &["libnvidia-gl-VERSION"]);
+    }
+
+    #[test]
+    fn a_library_that_cannot_be_loaded_is_named_with_the_loaders_reason_and_a_remedy() {
+        let broken = |reason: &str| {
+            let fails = Library::Fails(reason.to_owned());
+            Evidence { default: fails.clone(), headless: fails, ..complete() }
+        };
+        says(&broken("libXext.so.6: cannot open shared object file"), &[HEADLESS, "(libXext.so.6: ", "libxext6"]);
+        says(&broken("/lib/libc.so.6: version `GLIBC_2.38' not found"), &["GLIBC_2.38", "newer container image"]);
+        says(&broken("libGLdispatch.so.0: cannot open"), &["libegl1"]);
+        let reason = Library::Fails("libX11.so.6: cannot open".to_owned());
+        says(&Evidence { default: reason, headless: Library::NotInstalled, ..complete() }, &[DEFAULT, "libx11-6"]);
+    }
+
+    #[test]
+    fn a_missing_library_is_told_apart_from_one_that_lacks_another() {
+        let failed = |reason: &str| Library::failed("libEGL_nvidia.so.0", reason.to_owned());
+        let missing = ": cannot open shared object file: No such file or directory";
+        assert_eq!(failed(&format!("libEGL_nvidia.so.0{missing}")), Library::NotInstalled);
+        assert!(matches!(failed(&format!("libEGL.so.1{missing}")), Library::Fails(_)));
+        assert!(matches!(failed("/lib/libEGL_nvidia.so.0: file too short"), Library::Fails(_)));
+    }
+
+    #[test]
+    fn what_hides_a_gpu_from_a_working_driver_is_named() {
+        says(&Evidence { gpus: 8, nodes: 1, ..complete() }, &["only 1 of 8 GPUs", "pass all GPUs"]);
+        says(&Evidence { manifest: false, ..complete() }, &["no manifest", "nvidia_icd.json"]);
+        says(&Evidence { wsl: true, ..complete() }, &["WSL2"]);
+        says_of("NVIDIA A100 MIG 1g.5gb", &complete(), &["MIG slice"]);
+        says(&complete(), &["does not list this GPU"]);
+    }
+
+    #[test]
+    fn device_nodes_of_gpus_are_counted_and_no_others() {
+        let gpus = ["/dev/nvidia0", "/dev/nvidia12"];
+        let others = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia", "/dev/null"];
+        assert!(gpus.iter().all(|path| is_gpu_node(Path::new(path))));
+        assert!(!others.iter().any(|path| is_gpu_node(Path::new(path))));
+    }
+}

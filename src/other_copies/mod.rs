@@ -1,0 +1,259 @@
+//! Memory of other copies of this crate in the process: the C libraries, the Python module and a Rust program each contain
+//! one, with a table of addresses of its own.
+//!
+//! [`table`] finds the tables of the others. What is found is used by their functions, so that a copy needs to know nothing of
+//! the others' handles and contexts.
+#![expect(unsafe_code, reason = "calls functions of other copies of this crate")]
+
+mod table;
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
+
+use bytemuck::{NoUninit, Pod};
+use cudarc::driver::sys::{CUdevice, CUdeviceptr};
+
+use crate::access::range;
+use crate::driver::{Handle, process};
+use crate::{Error, Memory, MemoryKind, Result, memory_of};
+use table::{Found, Table};
+
+/// What the others call.
+static TABLE: Table = Table { find, release, flush, invalidate, write, read };
+
+unsafe extern "C" fn find(address: u64, found: *mut Found) -> c_int {
+    let Some((memory, offset)) = memory_of(address) else { return -1 };
+    let found_here = Found {
+        device_ptr: memory.device_ptr(),
+        host_ptr: memory.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64),
+        len: memory.len() as u64,
+        offset: offset as u64,
+        atom: memory.non_coherent_atom_size() as u64,
+        device: memory.owner().device(),
+        kind: memory.kind() as u32,
+        is_cached: memory.is_cached().into(),
+        reserved: 0,
+        reference: Box::into_raw(Box::new(memory)).cast(),
+    };
+    // SAFETY: good for writing, as the table says.
+    unsafe { found.write(found_here) };
+    0
+}
+
+unsafe extern "C" fn release(reference: *mut c_void) {
+    // SAFETY: made by `find`, and not used again.
+    drop(unsafe { Box::from_raw(reference.cast::<Memory>()) });
+}
+
+/// The memory of a reference.
+///
+/// # Safety
+///
+/// The reference must come from `find` and not have been released.
+unsafe fn memory<'a>(reference: *mut c_void) -> &'a Memory {
+    // SAFETY: by this function's contract.
+    unsafe { &*reference.cast() }
+}
+
+fn status(result: &Result<()>) -> c_int {
+    if result.is_ok() { 0 } else { -1 }
+}
+
+unsafe extern "C" fn flush(reference: *mut c_void, offset: usize, len: usize) -> c_int {
+    // SAFETY: live, as the table says.
+    let memory = unsafe { memory(reference) };
+    status(&memory.flush(offset..offset.saturating_add(len)))
+}
+
+unsafe extern "C" fn invalidate(reference: *mut c_void, offset: usize, len: usize) -> c_int {
+    // SAFETY: live, as the table says.
+    let memory = unsafe { memory(reference) };
+    status(&memory.invalidate(offset..offset.saturating_add(len)))
+}
+
+unsafe extern "C" fn write(reference: *mut c_void, offset: usize, source: *const u8, len: usize) -> c_int {
+    // SAFETY: live, as the table says.
+    let memory = unsafe { memory(reference) };
+    // SAFETY: good for reading, as the table says.
+    status(&memory.write(offset, unsafe { slice::from_raw_parts(source, len) }))
+}
+
+unsafe extern "C" fn read(reference: *mut c_void, offset: usize, target: *mut u8, len: usize) -> c_int {
+    // SAFETY: live, as the table says.
+    let memory = unsafe { memory(reference) };
+    // SAFETY: good for writing, as the table says.
+    status(&memory.read(offset, unsafe { slice::from_raw_parts_mut(target, len) }))
+}
+
+/// Memory that another copy of this crate in the same process allocated: a program's, that of `libvkgdr.so.1`, or that of the
+/// Python module. It is kept alive, and used by that copy's functions.
+pub struct OtherMemory {
+    table: &'static Table,
+    reference: Handle<*mut c_void>,
+    found: FoundMemory,
+}
+
+/// What is known of it.
+#[derive(Debug, Clone, Copy)]
+struct FoundMemory {
+    device_ptr: CUdeviceptr,
+    host_ptr: usize,
+    len: usize,
+    device: CUdevice,
+    kind: MemoryKind,
+    atom: usize,
+    is_cached: bool,
+}
+
+/// The memory of another copy of this crate in the process that contains a device or host address, and the offset of the
+/// address in it: for what [`memory_of`] does not find. None in a forked child.
+///
+/// Copies find each other by the lay-out of their tables, whatever their versions.
+#[must_use]
+pub fn other_memory_of(address: u64) -> Option<(OtherMemory, usize)> {
+    if process::is_forked() {
+        return None;
+    }
+    table::others().into_iter().find_map(|table| {
+        let mut found = Found::NONE;
+        // SAFETY: another copy's function, and a place for its result.
+        if unsafe { (table.find)(address, &raw mut found) } != 0 {
+            return None;
+        }
+        let kind = MemoryKind::ALL.into_iter().find(|&kind| kind as u32 == found.kind).unwrap_or(MemoryKind::Device);
+        let size = |value: u64| usize::try_from(value).unwrap_or(0);
+        let memory = FoundMemory {
+            device_ptr: found.device_ptr,
+            host_ptr: size(found.host_ptr),
+            len: size(found.len),
+            device: found.device,
+            kind,
+            atom: size(found.atom).max(1),
+            is_cached: found.is_cached != 0,
+        };
+        let other = OtherMemory { table, reference: Handle(found.reference), found: memory };
+        Some((other, size(found.offset)))
+    })
+}
+
+impl OtherMemory {
+    /// The device address of the first byte.
+    #[must_use]
+    pub const fn device_ptr(&self) -> CUdeviceptr {
+        self.found.device_ptr
+    }
+
+    /// The host address of the first byte; none for device memory.
+    #[must_use]
+    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        NonNull::new(std::ptr::with_exposed_provenance_mut(self.found.host_ptr))
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.found.len
+    }
+
+    /// Whether there are no bytes: never.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.found.len == 0
+    }
+
+    /// The CUDA device number.
+    #[must_use]
+    pub const fn device(&self) -> CUdevice {
+        self.found.device
+    }
+
+    /// The kind of memory.
+    #[must_use]
+    pub const fn kind(&self) -> MemoryKind {
+        self.found.kind
+    }
+
+    /// Whether the host and the device see each other's writes without flush and invalidate.
+    #[must_use]
+    pub const fn is_coherent(&self) -> bool {
+        self.found.atom == 1
+    }
+
+    /// Whether the CPU caches the memory. If not, its stores are write-combined.
+    #[must_use]
+    pub const fn is_cached(&self) -> bool {
+        self.found.is_cached
+    }
+
+    /// As [`Region::flush`](crate::Region::flush).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`], [`Error::OtherCopy`] for an error of the copy, and [`Error::Forked`].
+    pub fn flush(&self, offset: usize, len: usize) -> Result<()> {
+        self.check(offset, len)?;
+        // SAFETY: live, and a range within it.
+        result("flush", unsafe { (self.table.flush)(self.reference.0, offset, len) })
+    }
+
+    /// As [`Region::invalidate`](crate::Region::invalidate).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`flush`](Self::flush).
+    pub fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
+        self.check(offset, len)?;
+        // SAFETY: live, and a range within it.
+        result("invalidate", unsafe { (self.table.invalidate)(self.reference.0, offset, len) })
+    }
+
+    /// As [`Region::write`](crate::Region::write).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`flush`](Self::flush).
+    pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
+        let source: &[u8] = bytemuck::cast_slice(source);
+        self.check(offset, source.len())?;
+        // SAFETY: live, a range within it, and bytes that are good for reading.
+        result("write", unsafe { (self.table.write)(self.reference.0, offset, source.as_ptr(), source.len()) })
+    }
+
+    /// As [`Region::read`](crate::Region::read).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`flush`](Self::flush).
+    pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
+        let target: &mut [u8] = bytemuck::cast_slice_mut(target);
+        self.check(offset, target.len())?;
+        // SAFETY: live, a range within it, and bytes that are good for writing.
+        result("read", unsafe { (self.table.read)(self.reference.0, offset, target.as_mut_ptr(), target.len()) })
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        process::check()?;
+        range::check(offset, len, self.len())
+    }
+}
+
+fn result(operation: &'static str, status: c_int) -> Result<()> {
+    if status == 0 { Ok(()) } else { Err(Error::OtherCopy { operation }) }
+}
+
+impl Drop for OtherMemory {
+    fn drop(&mut self) {
+        if !process::is_forked() {
+            // SAFETY: live until now.
+            unsafe { (self.table.release)(self.reference.0) };
+        }
+    }
+}
+
+impl fmt::Debug for OtherMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OtherMemory").field(&self.found).finish()
+    }
+}
