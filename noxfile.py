@@ -89,7 +89,7 @@ def torch(session: nox.Session) -> None:
 @nox.session(python=PYTHON)
 @nox.parametrize("libraries", ["nvidia", "torch", "cupy"])
 def adaptors(session: nox.Session, libraries: str) -> None:
-    """Test the adaptors with the real libraries, and numba-cuda's tests with ours, and write the guide's table; 3 GB."""
+    """Test the adaptors with the real libraries and numba-cuda's tests with ours, and write the guide's table; 3 GB."""
     package(session)
     results = HERE / "adaptors"
     results.mkdir(parents=True, exist_ok=True)
