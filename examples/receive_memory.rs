@@ -4,6 +4,11 @@
 //! ```text
 //! cargo run --example receive_memory PATH
 //! python examples/python/send_memory.py PATH
+//!
+//! $ cargo run --example receive_memory /tmp/socket
+//! listening at /tmp/socket
+//! received 12 bytes of mapped memory
+//! they were [1.5, 2.0, -3.0] ...
 //! ```
 //!
 //! PATH is where the socket is made. On failure it prints one line and exits with 1.

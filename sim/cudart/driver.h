@@ -181,6 +181,40 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuLaunchKernelEx, (const LaunchConfig *, void *, void **, void **)) \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, (int *, void *, int, size_t, unsigned)) \
     X(cuOccupancyAvailableDynamicSMemPerBlock, (size_t *, void *, int, int)) \
+    X(cuGraphCreate, (void **, unsigned)) \
+    X(cuGraphDestroy, (void *)) \
+    X(cuGraphClone, (void **, void *)) \
+    X(cuGraphNodeFindInClone, (void **, void *, void *)) \
+    X(cuGraphGetNodes, (void *, void **, size_t *)) \
+    X(cuGraphGetRootNodes, (void *, void **, size_t *)) \
+    X(cuGraphNodeGetType, (void *, int *)) \
+    X(cuGraphDestroyNode, (void *)) \
+    X(cuGraphAddKernelNode, (void **, void *, void *const *, size_t, const void *)) \
+    X(cuGraphAddMemsetNode, (void **, void *, void *const *, size_t, const void *, void *)) \
+    X(cuGraphAddHostNode, (void **, void *, void *const *, size_t, const void *)) \
+    X(cuGraphAddChildGraphNode, (void **, void *, void *const *, size_t, void *)) \
+    X(cuGraphAddEmptyNode, (void **, void *, void *const *, size_t)) \
+    X(cuGraphAddEventRecordNode, (void **, void *, void *const *, size_t, void *)) \
+    X(cuGraphAddEventWaitNode, (void **, void *, void *const *, size_t, void *)) \
+    X(cuGraphKernelNodeSetParams, (void *, const void *)) \
+    X(cuGraphMemsetNodeSetParams, (void *, const void *)) \
+    X(cuGraphExecKernelNodeSetParams, (void *, void *, const void *)) \
+    X(cuGraphExecMemsetNodeSetParams, (void *, void *, const void *, void *)) \
+    X(cuGraphAddDependencies_v2, (void *, void *const *, void *const *, const void *, size_t)) \
+    X(cuGraphRemoveDependencies_v2, (void *, void *const *, void *const *, const void *, size_t)) \
+    X(cuGraphGetEdges_v2, (void *, void **, void **, void *, size_t *)) \
+    X(cuGraphNodeGetDependencies_v2, (void *, void **, void *, size_t *)) \
+    X(cuGraphNodeGetDependentNodes_v2, (void *, void **, void *, size_t *)) \
+    X(cuStreamUpdateCaptureDependencies_v2, (void *, void **, const void *, size_t, unsigned)) \
+    X(cuStreamBeginCaptureToGraph, (void *, void *, void *const *, const void *, size_t, int)) \
+    X(cuGraphInstantiateWithFlags, (void **, void *, unsigned long long)) \
+    X(cuGraphExecDestroy, (void *)) \
+    X(cuGraphExecGetFlags, (void *, unsigned long long *)) \
+    X(cuGraphExecUpdate_v2, (void *, void *, void *)) \
+    X(cuGraphNodeGetEnabled, (void *, void *, unsigned *)) \
+    X(cuGraphNodeSetEnabled, (void *, void *, unsigned)) \
+    X(cuGraphLaunch, (void *, void *)) \
+    X(cuGraphUpload, (void *, void *)) \
     X(cuProfilerStart, (void)) \
     X(cuProfilerStop, (void))
 // clang-format on

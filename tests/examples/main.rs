@@ -6,11 +6,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use support::{Result, pattern, simcuda, skip};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr, ipc};
@@ -364,6 +366,97 @@ fn receive_memory_doubles_the_numbers_that_another_process_sends() -> Result {
     assert!(child.wait()?.success());
     let rest = out.collect::<std::io::Result<Vec<_>>>()?;
     assert_eq!(rest, ["received 12 bytes of mapped memory", "they were [1.5, 2.0, -3.0] ..."]);
+    Ok(())
+}
+
+#[test]
+fn receive_packets_adds_up_the_packets_that_it_sends_itself() -> Result {
+    let program = example!("receive_packets");
+    let output = run(&program, &["--send", "--packets", "3000", "--threads", "3"])?;
+    let text = assert_success(&output, &program);
+    assert!(text.iter().any(|line| line.ends_with(" by 3 threads")), "{text:#?}");
+    assert!(text.last().is_some_and(|line| line.ends_with(" bytes: the GPU's sums are right")), "{text:#?}");
+    Ok(())
+}
+
+#[test]
+fn receive_packets_adds_up_packets_of_every_length_from_another_process() -> Result {
+    let program = example!("receive_packets");
+    let mut child = Command::new(&program)
+        .args(["--packets", "700", "--threads", "2"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut out = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
+    let line = out.nth(1).transpose()?.ok_or("no address")?;
+    let port = line.split([':', ' ']).find_map(|word| word.parse::<u16>().ok()).ok_or(line)?;
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let mut number = 0;
+    // The system may drop some.
+    while child.try_wait()?.is_none() {
+        socket.send_to(&pattern(number % 2100, 3), ("127.0.0.1", port))?;
+        number += 1;
+        if number % 32 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert!(child.wait()?.success());
+    let last = out.last().transpose()?.unwrap_or_default();
+    assert!(last.ends_with(" bytes: the GPU's sums are right"), "{last}");
+    Ok(())
+}
+
+#[test]
+fn receive_packets_refuses_wrong_arguments_and_a_taken_port_in_one_line() -> Result {
+    let program = example!("receive_packets");
+    assert_failure(&run(&program, &["--nonsense"])?, &["--nonsense"]);
+    assert_failure(&run(&program, &["--packets"])?, &["--packets needs a number"]);
+    assert_failure(&run(&program, &["--packets", "many"])?, &["'many' is not a number"]);
+    assert_failure(&run(&program, &["--port", "70000"])?, &["receive_packets: "]);
+    let taken = UdpSocket::bind("0.0.0.0:0")?;
+    let port = taken.local_addr()?.port().to_string();
+    let output = run(&program, &["--port", &port])?;
+    assert!(!output.status.success());
+    assert!(lines(&output.stderr).iter().all(|line| line.contains("in use")), "{:?}", lines(&output.stderr));
+    Ok(())
+}
+
+/// A line without its numbers, addresses and the width of its columns.
+fn shape(line: &str) -> String {
+    let is_number = |word: &str| {
+        let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        word.starts_with(|c: char| c.is_ascii_digit())
+            || (word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    line.split_whitespace().map(|word| if is_number(word) { "#" } else { word }).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_heads_of_the_examples_show_what_they_print() -> Result {
+    if simcuda().is_none() || std::env::var("VKGDR_TEST_PROFILE").is_ok_and(|profile| profile != "none") {
+        return skip("the output shown is that of the simulated GPU without a profile");
+    }
+    let folder = Folder::create("heads")?;
+    folder.file("photo.raw", &pattern(2 << 20, 1))?;
+    for (source, program, arguments) in [
+        (include_str!("../../examples/vector_add.rs"), example!("vector_add"), &[][..]),
+        (include_str!("../../examples/share_file.rs"), example!("share_file"), &["photo.raw"]),
+        (
+            include_str!("../../examples/receive_packets.rs"),
+            example!("receive_packets"),
+            &["--send", "--packets", "500"],
+        ),
+    ] {
+        let head = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+        let shown = head.skip_while(|line| !line.starts_with("$ ")).skip(1).take_while(|line| *line != "```");
+        let output = Command::new(&program).args(arguments).current_dir(&folder.0).stdin(Stdio::null()).output()?;
+        let printed = assert_success(&output, &program);
+        // Rates are printed each second.
+        let shapes = |lines: Vec<&str>| {
+            lines.into_iter().filter(|line| !line.contains("packets/s")).map(shape).collect::<Vec<_>>()
+        };
+        assert_eq!(shapes(printed.iter().map(String::as_str).collect()), shapes(shown.collect()));
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 mod allocation;
 mod base;
 mod buffer;
+mod command;
 mod deferral;
 mod dlpack;
 mod error;
@@ -17,6 +18,7 @@ mod heap;
 mod host_buffer;
 mod host_view;
 mod logging;
+mod mapping;
 mod memory_view;
 mod pool;
 mod registry;
@@ -35,6 +37,8 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::base::Base;
     #[pymodule_export]
+    use crate::command::command;
+    #[pymodule_export]
     use crate::deferral::{deferral_begin, deferral_end};
     #[pymodule_export]
     use crate::dlpack::{dlpack_export, dlpack_import};
@@ -48,6 +52,8 @@ mod _vkgdr {
     use crate::host_buffer::HostBuffer;
     #[pymodule_export]
     use crate::host_view::HostView;
+    #[pymodule_export]
+    use crate::mapping::Mapping;
     #[pymodule_export]
     use crate::memory_view::MemoryView;
     #[pymodule_export]

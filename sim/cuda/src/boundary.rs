@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::code::{NOT_INITIALIZED, NOT_PERMITTED, Outcome, SUCCESS, UNKNOWN};
 use crate::control;
 use crate::control::site::{Policy, Site};
+use crate::graph::capture;
 
 /// Runs the body of an exported function.
 pub(crate) fn call(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
@@ -35,6 +36,9 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
     }
     if site.policy() == Policy::Missing && site.first_time() {
         say_missing(site);
+    }
+    if let Err(code) = capture::check_call(site) {
+        return code;
     }
     control::behind_kernels::wait(site);
     match catch_unwind(AssertUnwindSafe(body)) {

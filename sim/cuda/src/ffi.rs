@@ -28,6 +28,9 @@ unsafe impl<T> Send for Out<T> {}
 unsafe impl<T> Sync for Out<T> {}
 
 impl<T> Out<T> {
+    /// No result is wanted.
+    pub(crate) const NULL: Self = Out(std::ptr::null_mut());
+
     /// Refuses a null pointer. To be called before any work that cannot be undone.
     pub(crate) fn required(self) -> Outcome {
         if self.0.is_null() { Err(INVALID_VALUE) } else { Ok(()) }
@@ -98,6 +101,14 @@ impl<T: Copy> In<T> {
 }
 
 impl<T> In<T> {
+    /// No value.
+    pub(crate) const NULL: Self = In(std::ptr::null());
+
+    /// A pointer to memory of the simulator, to be given out.
+    pub(crate) fn from_ref(value: &T) -> Self {
+        In(value)
+    }
+
     /// The pointer's value, for arrays of pointers that also hold constants.
     pub(crate) fn address(self) -> usize {
         self.0.addr()

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use cudarc::driver::sys;
 
-use crate::ffi::In;
+use crate::ffi::{HostFunction, In};
 
 /// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`.
 #[repr(C)]
@@ -152,6 +152,68 @@ pub(crate) struct PoolProperties {
     _reserved: [u8; 54],
 }
 
+/// `CUDA_KERNEL_NODE_PARAMS` of CUDA 12, without the kernel's context.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct KernelParameters {
+    pub(crate) function: usize,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) dynamic_shared: u32,
+    pub(crate) pointers: In<In<u8>>,
+    pub(crate) extra: In<In<u8>>,
+    pub(crate) kernel: usize,
+    pub(crate) context: usize,
+}
+
+/// The form before CUDA 12.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct KernelParametersV1 {
+    function: usize,
+    grid: [u32; 3],
+    block: [u32; 3],
+    dynamic_shared: u32,
+    pointers: In<In<u8>>,
+    extra: In<In<u8>>,
+}
+
+impl KernelParametersV1 {
+    pub(crate) fn widened(self) -> KernelParameters {
+        let KernelParametersV1 { function, grid, block, dynamic_shared, pointers, extra } = self;
+        KernelParameters { function, grid, block, dynamic_shared, pointers, extra, kernel: 0, context: 0 }
+    }
+}
+
+impl KernelParameters {
+    pub(crate) fn narrowed(self) -> KernelParametersV1 {
+        let KernelParameters { function, grid, block, dynamic_shared, pointers, extra, .. } = self;
+        KernelParametersV1 { function, grid, block, dynamic_shared, pointers, extra }
+    }
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct FillParameters {
+    pub(crate) start: usize,
+    pub(crate) pitch: usize,
+    pub(crate) value: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub(crate) element: u32,
+    /// In elements.
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+/// `CUDA_HOST_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct HostParameters {
+    pub(crate) function: HostFunction,
+    pub(crate) argument: usize,
+}
+
 /// `CUlaunchConfig`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -193,6 +255,10 @@ const _: () = {
     assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
     assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
     assert!(size_of::<PoolProperties>() == size_of::<sys::CUmemPoolProps>());
+    assert!(size_of::<KernelParameters>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v2>());
+    assert!(size_of::<KernelParametersV1>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v1>());
+    assert!(size_of::<FillParameters>() == size_of::<sys::CUDA_MEMSET_NODE_PARAMS_v1>());
+    assert!(size_of::<HostParameters>() == size_of::<sys::CUDA_HOST_NODE_PARAMS_v1>());
     assert!(size_of::<LaunchConfig>() == size_of::<sys::CUlaunchConfig>());
     assert!(offset_of!(LaunchConfig, stream) == offset_of!(sys::CUlaunchConfig, hStream));
     assert!(offset_of!(LaunchConfig, attribute_count) == offset_of!(sys::CUlaunchConfig, numAttrs));

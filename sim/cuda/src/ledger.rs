@@ -1,10 +1,22 @@
 //! Counts of live objects, taken from the object tables themselves.
 
 use crate::memory::table::{self, Kind};
-use crate::{external, lifecycle, module, pool, stream};
+use crate::{external, graph, lifecycle, module, pool, stream};
 
-const NOUNS: [&str; 12] = [
-    "memory", "pool", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context",
+const NOUNS: [&str; 14] = [
+    "memory",
+    "pool",
+    "graph",
+    "executable",
+    "host",
+    "external",
+    "mapped",
+    "stream",
+    "event",
+    "module",
+    "library",
+    "linker",
+    "context",
     "primary",
 ];
 
@@ -18,6 +30,8 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
     Some(match noun {
         "memory" => table::count(|kind| matches!(kind, Kind::Device | Kind::Pooled { .. } | Kind::Managed)),
         "pool" => pool::count(),
+        "graph" => graph::count(),
+        "executable" => graph::executables(),
         "host" => table::count(|kind| matches!(kind, Kind::Host { .. } | Kind::Registered { .. })),
         "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. })),
         "external" => external::count(),

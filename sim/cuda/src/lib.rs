@@ -16,6 +16,7 @@
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
+//! | `graph` | graphs and captures |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
@@ -40,7 +41,7 @@
 //! suffix (`cuMemFree` or `cuMemFree_v2`), denotes all of its versions.
 //!
 //! ```c
-//! // Live objects: of all nouns together, or of one of "memory", "pool", "host" (allocated and registered), "external",
+//! // Live objects: of all nouns together, or of one of "memory", "pool", "graph", "executable", "host" (allocated and registered), "external",
 //! // "mapped", "stream", "event", "module" (without those of libraries), "library", "linker", "context" (of
 //! // cuCtxCreate) and "primary" (retains).
 //! size_t simcuda_live_objects(void);
@@ -79,6 +80,9 @@
 //!   was unloaded.
 //! * A destroyed context lets its kernels run for two more seconds, then ends them.
 //! * A cooperative launch of more than 32 blocks, the number that run concurrently, is `CUDA_ERROR_NOT_SUPPORTED`.
+//! * The nodes of a graph run one after the other, on the stream of the launch. Copies of pageable memory can be captured.
+//! * `cuMemFreeAsync` ends memory at once for work that is submitted later. An allocation from a full pool waits, in the
+//!   calling thread, for the frees that are queued.
 //! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.
 //! * Stale handles are recognised: a handle is never issued twice, except the primary context's. `SIMCUDA_STALE_CONTEXT`
 //!   changes that for contexts.
@@ -107,6 +111,7 @@ mod errors;
 mod external;
 mod fd;
 mod ffi;
+mod graph;
 mod handle;
 mod health;
 mod heap;

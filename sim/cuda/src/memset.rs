@@ -3,12 +3,16 @@
 //! The functions without `Async` in their name use the legacy default stream. They return before the work is
 //! done where the target is device memory, as CUDA's do, and wait where the host can see it.
 
+use std::sync::Arc;
+
 use crate::boundary::exports;
-use crate::code::{ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
+use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
 use crate::copy::plan::{End, Memory, Rows, Shape, Side};
+use crate::graph::{Operation, capture};
+use crate::layout::FillParameters;
 use crate::memory::bytes::{self, Pattern};
 use crate::memory::table::Queued;
-use crate::queue::Placement;
+use crate::queue::{Marker, Placement, Stream};
 use crate::stream::table as streams;
 
 struct Fill {
@@ -38,24 +42,85 @@ impl Fill {
     }
 
     fn run(self, stream: usize, wait_for_host: bool) -> Outcome {
-        let stream = streams::usable(stream)?;
+        let stream = streams::capturable(stream)?;
         if self.width == 0 || self.height == 0 {
             return Ok(());
         }
+        let filling = self.checked()?;
+        if capture::add(&stream, || Operation::Fill(filling))? {
+            return Ok(());
+        }
+        let marker = filling.submit(&stream)?;
+        if wait_for_host && !filling.target.is_device() {
+            marker.wait();
+            stream.health.check()?;
+        }
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Filling, Code> {
         let (target, shape) = self.check()?;
-        let (pattern, width) = (self.pattern, self.width);
+        Ok(Filling { target, shape, pattern: self.pattern, width: self.width })
+    }
+}
+
+/// A fill whose range was checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Filling {
+    target: End,
+    shape: Shape,
+    pattern: Pattern,
+    // In elements.
+    width: usize,
+}
+
+impl Filling {
+    /// Reads and checks the parameters of a node.
+    pub(crate) fn from_parameters(parameters: &FillParameters) -> Result<Filling, Code> {
+        let FillParameters { start, pitch, value, element, width, height } = *parameters;
+        let [a, b, ..] = value.to_le_bytes();
+        let pattern = match element {
+            1 => Pattern::Byte(a),
+            2 => Pattern::Half(u16::from_le_bytes([a, b])),
+            4 => Pattern::Word(value),
+            _ => return Err(INVALID_VALUE),
+        };
+        if width == 0 || height == 0 {
+            return Err(INVALID_VALUE);
+        }
+        Fill { start, pitch, pattern, width, height }.checked()
+    }
+
+    pub(crate) fn parameters(&self) -> FillParameters {
+        let value = match self.pattern {
+            Pattern::Byte(value) => u32::from(value),
+            Pattern::Half(value) => u32::from(value),
+            Pattern::Word(value) => value,
+        };
+        FillParameters {
+            start: self.target.rows.start,
+            pitch: self.target.rows.pitch,
+            value,
+            element: match self.pattern {
+                Pattern::Byte(_) => 1,
+                Pattern::Half(_) => 2,
+                Pattern::Word(_) => 4,
+            },
+            width: self.width,
+            height: self.shape.height,
+        }
+    }
+
+    /// Queues the fill.
+    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Result<Marker, Code> {
+        let Filling { target, shape, pattern, width } = *self;
         let span = target.span.map(Queued::new);
         let work = move || {
             let _pinned = span.as_ref().and_then(Queued::pin).ok_or(ILLEGAL_ADDRESS)?;
             (0..shape.height).for_each(|row| bytes::fill(target.rows.row(row, 0), pattern, width));
             Ok(())
         };
-        let marker = stream.submit(Placement::Anywhere, work)?;
-        if wait_for_host && !target.is_device() {
-            marker.wait();
-            stream.health.check()?;
-        }
-        Ok(())
+        stream.submit(Placement::Anywhere, work)
     }
 }
 

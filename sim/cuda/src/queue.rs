@@ -118,6 +118,11 @@ impl Stream {
         Stream { id, flags, priority, owner, health, siblings, legacy, state, changed }
     }
 
+    /// Whether this is the legacy default stream of its context.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.legacy
+    }
+
     /// The point after all work that was submitted so far.
     fn tail(self: &Arc<Self>) -> Marker {
         Marker { stream: Arc::clone(self), ticket: lock(&self.state).submitted }

@@ -123,6 +123,23 @@ def test_kernels_are_an_error_that_says_so() -> None:
     assert torch.equal(there.cpu(), numbers()), "the context still works"
 
 
+def test_copies_are_captured_in_a_graph() -> None:
+    source, target = numbers().cuda(), torch.zeros(1000, device=CUDA)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        target.copy_(source)
+        copy = target.clone()
+    assert torch.count_nonzero(target.cpu()) == 0, "nothing is done yet"
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(target.cpu(), numbers())
+    assert torch.equal(copy.cpu(), numbers())
+    source.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.count_nonzero(copy.cpu()) == 0
+
+
 def test_threads_have_devices_and_streams_of_their_own() -> None:
     failures = []
 

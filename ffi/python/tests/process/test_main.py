@@ -1,7 +1,8 @@
-"""``python -m vkgdr``."""
+"""``python -m vkgdr``, which is the command ``vkgdr``. cli/tests has the tests of the command itself."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ import vkgdr
 from vkgdr.__main__ import main
 
 
-def run_module(*arguments, cwd=None, **environment):
+def run_module(*arguments, cwd=None, launcher=(), **environment):
     """Run ``python -m vkgdr`` in a new process, in the folder `cwd`."""
-    command = [sys.executable, "-X", "dev", "-W", "error", "-m", "vkgdr", *arguments]
+    command = [*launcher, sys.executable, "-X", "dev", "-W", "error", "-m", "vkgdr", *arguments]
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -119,64 +120,52 @@ def test_without_a_driver_json_says_why():
     assert facts["cuda_version"] is None
 
 
-def test_a_gpu_that_cannot_be_opened_says_why(capsys, context, simulated):
+def test_a_gpu_that_cannot_be_opened_says_why(capfd, context, simulated):
     with simulator.fail("cuDeviceGetUuid", 1, 801):
         assert main([]) == 1
-    words = " ".join(capsys.readouterr().out.split())
+    words = " ".join(capfd.readouterr().out.split())
     assert "CUDA device 0 cannot be opened cuDeviceGetUuid failed" in words
     assert "CUDA_ERROR_NOT_SUPPORTED" in words
     with simulator.fail("cuDeviceGetUuid", 1, 801):
         assert main(["--json"]) == 1
-    assert "cuDeviceGetUuid failed" in json.loads(capsys.readouterr().out)["devices"][0]["error"]
+    assert "cuDeviceGetUuid failed" in json.loads(capfd.readouterr().out)["devices"][0]["error"]
 
 
-def test_a_driver_without_devices_says_so(capsys, simulated):
+def test_a_driver_without_devices_says_so(capfd, simulated):
     with simulator.fail("cuDeviceGetCount", 1, 100):
         assert main([]) == 1
-    assert "CUDA_ERROR_NO_DEVICE" in capsys.readouterr().out
+    assert "CUDA_ERROR_NO_DEVICE" in capfd.readouterr().out
 
 
-def test_a_kind_that_the_gpu_does_not_have_is_said(capsys, monkeypatch, context):
-    real = vkgdr.Vkgdr.memory_info
-
-    def memory_info(self, kind="mapped"):
-        if kind == "mapped":
-            raise vkgdr.VkgdrError("no mapped memory: enable Resizable BAR")
-        return real(self, kind)
-
-    monkeypatch.setattr(vkgdr.Vkgdr, "memory_info", memory_info)
-    assert main([]) == 0
-    words = " ".join(capsys.readouterr().out.split())
+def test_a_kind_that_the_gpu_does_not_have_is_said():
+    simulator.require()
+    launcher = [os.environ["VKGDR_SIM_DIR"] + "/vkgdr-sim", "--profile", "no-bar", "--"]
+    done = run_module(launcher=launcher)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = " ".join(done.stdout.split())
     assert "BAR none that Vulkan can map" in words
-    assert "mapped none: no mapped memory: enable Resizable BAR" in words
-    assert main(["--json"]) == 0
-    device = json.loads(capsys.readouterr().out)["devices"][0]
+    assert "mapped none: Vulkan device does not provide a suitable memory type" in words
+    device = json.loads(run_module("--json", launcher=launcher).stdout)["devices"][0]
     assert device["bar_size"] is None
     assert "Resizable" in device["kinds"]["mapped"]["error"]
 
 
-def test_the_bar_that_pci_has_stands_beside(capsys, monkeypatch, tmp_path, context):
-    import vkgdr.__main__ as module
+@pytest.fixture
+def bar(gpu, monkeypatch, tmp_path):
+    """Return the file with PCI's table of the GPU's resources, of a made system."""
+    monkeypatch.setenv("VKGDR_SYSTEM_ROOT", str(tmp_path))
+    table = tmp_path / "sys/bus/pci/devices" / gpu.pci_bus_id.lower() / "resource"
+    table.parent.mkdir(parents=True)
+    return table
 
-    monkeypatch.setattr(module, "_bar_of_pci", lambda _: 256 << 20)
+
+def test_the_bar_that_pci_has_stands_beside(capfd, bar):
+    bar.write_text("0x0 0x0 0x0\n0x00000000e0000000 0x00000000efffffff 0x000000000014220c\n")
     assert main([]) == 0
-    assert "256 MiB, PCI's BAR 1 as Linux has it" in " ".join(capsys.readouterr().out.split())
+    assert "256 MiB, PCI's BAR 1 as Linux has it" in " ".join(capfd.readouterr().out.split())
 
 
-def test_the_size_of_a_bar_is_read_from_linuxs_table(monkeypatch, tmp_path):
-    import builtins
-
-    import vkgdr.__main__ as module
-
-    table = tmp_path / "resource"
-    asked = []
-    really_open = builtins.open
-
-    def open_table(path, **arguments):
-        asked.append(path)
-        return really_open(table, **arguments)
-
-    monkeypatch.setattr(module, "open", open_table, raising=False)
+def test_the_size_of_a_bar_is_read_from_linuxs_table(capfd, bar):
     absent = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
     registers = "0x00000000de000000 0x00000000deffffff 0x0000000000040200\n"
     for contents, size in (
@@ -186,17 +175,19 @@ def test_the_size_of_a_bar_is_read_from_linuxs_table(monkeypatch, tmp_path):
         ("nonsense\nnonsense\n", None),
         ("", None),
     ):
-        table.write_text(contents)
-        assert module._bar_of_pci("0000:AB:00.0") == size, contents
-    assert set(asked) == {"/sys/bus/pci/devices/0000:ab:00.0/resource"}
-    table.unlink()
-    assert module._bar_of_pci("0000:ab:00.0") is None
+        bar.write_text(contents)
+        assert main(["--json"]) == 0
+        device = json.loads(capfd.readouterr().out)["devices"][0]
+        assert device["pci_bar1_size"] == size, contents
+    bar.unlink()
+    assert main(["--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["devices"][0]["pci_bar1_size"] is None
 
 
 def test_help_and_version_need_no_driver():
     done = run_module("--help", COLUMNS="40", **no_driver())
     assert done.returncode == 0
-    assert "usage: python -m vkgdr" in done.stdout
+    assert "Usage: vkgdr" in done.stdout
     assert "--json" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 40
     assert run_module("--version", **no_driver()).stdout == f"vkgdr {vkgdr.__version__}\n"
@@ -206,7 +197,7 @@ def test_help_and_version_need_no_driver():
 def test_an_unknown_argument_is_refused(argument):
     done = run_module(argument)
     assert done.returncode == 2
-    assert f"unrecognized arguments: {argument}" in done.stderr
+    assert f"'{argument}'" in done.stderr
     assert done.stdout == ""
 
 
@@ -227,3 +218,29 @@ def test_numpy_is_not_needed(run_python):
         sys.exit(main([]))
     """
     assert "CUDA device 0" in run_python(code).stdout
+
+
+def test_the_console_script_is_the_same_command():
+    script = Path(sys.executable).parent / "vkgdr"
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=45, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"vkgdr {vkgdr.__version__}\n", "")
+
+
+def test_the_doctor_has_exit_codes_of_its_own():
+    done = run_module("doctor", "--json", **no_driver())
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["status"] == "unusable"
+
+
+def test_an_interrupt_ends_the_command_at_once():
+    simulator.require()
+    code = "import signal, vkgdr.__main__ as m; print(signal.getsignal(2) is signal.SIG_DFL, m.main(['--version']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=45, check=False)
+    # A program that calls main keeps its own handler.
+    assert done.stdout.splitlines()[-1] == "False 0", done.stderr
+    command = [sys.executable, "-m", "vkgdr", "bench", "bw", "--plot", "-"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        # The table has begun.
+        assert child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=45) == -signal.SIGINT

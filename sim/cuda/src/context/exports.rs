@@ -9,6 +9,7 @@ use super::{stack, table};
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_CONTEXT, Outcome};
 use crate::ffi::Out;
+use crate::graph::capture;
 use crate::pool;
 use crate::queue::{GREATEST_PRIORITY, LEAST_PRIORITY};
 
@@ -83,6 +84,7 @@ fn synchronize_given(context: usize) -> Outcome {
 }
 
 fn wait_for(context: &Arc<Context>) -> Outcome {
+    capture::refuse_context(context.owner())?;
     let outcome = context.streams.synchronize();
     pool::release_unused();
     outcome

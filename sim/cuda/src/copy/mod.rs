@@ -5,3 +5,6 @@ mod linear;
 pub(crate) mod plan;
 mod run;
 mod strided;
+
+pub(crate) use run::Transfer;
+pub(crate) use strided::transfer;

@@ -4,17 +4,19 @@
 //! device memory: CUDA does not wait then, and neither does this. An asynchronous copy from pageable memory takes
 //! the bytes before it returns, and one to pageable memory returns when it is done.
 
+use std::sync::Arc;
+
 use super::plan::{End, Rows, Shape, Side};
-use crate::code::{ILLEGAL_ADDRESS, Outcome};
-use crate::context;
+use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
+use crate::graph::{Operation, capture};
 use crate::memory::bytes;
 use crate::memory::table::Queued;
-use crate::queue::Placement;
+use crate::queue::{Marker, Placement, Stream};
 use crate::stream::table as streams;
 
 /// On the legacy default stream, as the synchronous functions do.
 pub(super) fn synchronous(target: Side, source: Side, shape: Shape) -> Outcome {
-    let stream = context::usable()?.streams.legacy();
+    let stream = streams::usable(streams::DEFAULT)?;
     if shape.is_empty() {
         return Ok(());
     }
@@ -30,11 +32,15 @@ pub(super) fn synchronous(target: Side, source: Side, shape: Shape) -> Outcome {
 
 /// On the given stream, as the functions named `Async` do.
 pub(super) fn asynchronous(target: Side, source: Side, shape: Shape, stream: usize) -> Outcome {
-    let stream = streams::usable(stream)?;
+    let stream = streams::capturable(stream)?;
     if shape.is_empty() {
         return Ok(());
     }
     let (target, source) = (target.check(shape)?, source.check(shape)?);
+    let transfer = Transfer { target, source, shape };
+    if capture::add(&stream, || Operation::Copy(transfer))? {
+        return Ok(());
+    }
     let marker = if source.is_pageable() && !target.is_pageable() {
         let staged = stage(&source, shape);
         let rows = Rows::packed(staged.as_ptr().expose_provenance(), shape);
@@ -45,14 +51,36 @@ pub(super) fn asynchronous(target: Side, source: Side, shape: Shape, stream: usi
             outcome
         })?
     } else {
-        let copy = Copy::new(target, source, shape);
-        stream.submit(Placement::Anywhere, move || copy.run())?
+        transfer.submit(&stream)?
     };
     if target.is_pageable() {
         marker.wait();
         stream.health.check()?;
     }
     Ok(())
+}
+
+/// A copy whose ranges were checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfer {
+    target: End,
+    source: End,
+    shape: Shape,
+}
+
+impl Transfer {
+    pub(super) fn new(target: Side, source: Side, shape: Shape) -> Result<Transfer, Code> {
+        if shape.is_empty() {
+            return Err(INVALID_VALUE);
+        }
+        Ok(Transfer { target: target.check(shape)?, source: source.check(shape)?, shape })
+    }
+
+    /// Queues the copy.
+    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Result<Marker, Code> {
+        let copy = Copy::new(self.target, self.source, self.shape);
+        stream.submit(Placement::Anywhere, move || copy.run())
+    }
 }
 
 // The source's rows, without the gaps between them.

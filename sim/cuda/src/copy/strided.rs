@@ -1,7 +1,7 @@
 //! Copies of rows and slices. Arrays are not simulated.
 
 use super::plan::{Memory, Rows, Shape, Side};
-use super::run::{asynchronous, synchronous};
+use super::run::{Transfer, asynchronous, synchronous};
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::ffi::In;
@@ -54,6 +54,12 @@ fn sides(copy: &Copy3D) -> Result<(Side, Side, Shape), Code> {
 fn flat(copy: In<Copy2D>) -> Result<Copy3D, Code> {
     let Copy2D { source, target, width, height } = copy.get()?;
     Ok(Copy3D { source: Side3D::flat(&source), target: Side3D::flat(&target), width, height, depth: 1 })
+}
+
+/// The copy of a graph's node.
+pub(crate) fn transfer(copy: &Copy3D) -> Result<Transfer, Code> {
+    let (target, source, shape) = sides(copy)?;
+    Transfer::new(target, source, shape)
 }
 
 fn copy_3d(copy: In<Copy3D>) -> Outcome {

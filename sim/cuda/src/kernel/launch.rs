@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
-use super::{fault, occupancy};
+use super::{fault, occupancy, parameters};
 
 use crate::code::{
     COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
@@ -13,12 +13,16 @@ use crate::code::{
 };
 use crate::control::behind_kernels;
 use crate::device;
+use crate::ffi::In;
+use crate::graph::{Operation, capture};
 use crate::heap::Block;
+use crate::layout::KernelParameters;
 use crate::memory::bytes;
 use crate::memory::table::{insert_variables, remove_variables};
 use crate::memory::view::View;
 use crate::memory::window::Window;
 use crate::module::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
+use crate::module::library;
 use crate::owner::Owner;
 use crate::queue::{Placement, Stream};
 use crate::stream::table as streams;
@@ -118,17 +122,68 @@ pub(super) fn launch(
     stream: usize,
     parameters: impl FnOnce(&ptx::Kernel) -> Result<Vec<u8>, Code>,
 ) -> Outcome {
-    let stream = streams::usable(stream)?;
+    let stream = streams::capturable(stream)?;
     if stream.owner != function.owner {
         return Err(INVALID_HANDLE);
     }
-    shape.check(function)?;
-    if cooperative {
-        shape.check_cooperative(function)?;
+    let launch = Prepared::new(function, shape, cooperative, parameters)?;
+    if capture::add(&stream, || Operation::Kernel(launch.clone()))? {
+        return Ok(());
     }
-    let parameters = parameters(&function.kernel)?;
-    let barrier = cooperative.then(|| Workspace::new(stream.owner)).transpose()?;
-    submit(function, shape, &stream, parameters, barrier)
+    launch.submit(&stream)
+}
+
+/// A launch that was checked, with its parameters.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    function: Arc<Function>,
+    shape: Shape,
+    cooperative: bool,
+    parameters: Arc<[u8]>,
+    /// The address of each parameter, for programs that ask.
+    pointers: Arc<[usize]>,
+}
+
+impl Prepared {
+    fn new(
+        function: &Arc<Function>,
+        shape: Shape,
+        cooperative: bool,
+        parameters: impl FnOnce(&ptx::Kernel) -> Result<Vec<u8>, Code>,
+    ) -> Result<Prepared, Code> {
+        shape.check(function)?;
+        if cooperative {
+            shape.check_cooperative(function)?;
+        }
+        let parameters: Arc<[u8]> = parameters(&function.kernel)?.into();
+        let start = parameters.as_ptr().expose_provenance();
+        let pointers = function.kernel.parameters().iter().map(|parameter| start + parameter.offset).collect();
+        Ok(Prepared { function: Arc::clone(function), shape, cooperative, parameters, pointers })
+    }
+
+    /// Reads and checks the parameters of a node.
+    pub(crate) fn from_parameters(node: &KernelParameters) -> Result<Prepared, Code> {
+        let KernelParameters { function, kernel, grid, block, dynamic_shared, pointers, extra, .. } = *node;
+        let function = library::function(if function == 0 { kernel } else { function })?;
+        let shape = Shape { grid, block, dynamic_shared };
+        Prepared::new(&function, shape, false, |kernel| parameters::read(kernel, pointers, extra))
+    }
+
+    pub(crate) fn parameters(&self) -> KernelParameters {
+        let Shape { grid, block, dynamic_shared } = self.shape;
+        let pointers = self.pointers.first().map_or(In::NULL, In::from_ref).cast();
+        let (function, context) = (self.function.handle, self.function.owner.context);
+        KernelParameters { function, grid, block, dynamic_shared, pointers, extra: In::NULL, kernel: 0, context }
+    }
+
+    /// Queues the launch.
+    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        if stream.owner != self.function.owner {
+            return Err(INVALID_HANDLE);
+        }
+        let barrier = self.cooperative.then(|| Workspace::new(stream.owner)).transpose()?;
+        submit(&self.function, self.shape, stream, self.parameters.to_vec(), barrier)
+    }
 }
 
 fn submit(

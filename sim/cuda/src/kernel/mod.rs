@@ -12,3 +12,5 @@ mod launch_exports;
 mod occupancy;
 mod old;
 mod parameters;
+
+pub(crate) use launch::Prepared;

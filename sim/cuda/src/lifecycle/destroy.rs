@@ -3,6 +3,7 @@
 use crate::code::Outcome;
 use crate::context::{stale, table};
 use crate::external;
+use crate::graph;
 use crate::memory;
 use crate::module;
 use crate::stream;
@@ -16,6 +17,7 @@ pub(super) fn destroy(context: usize) -> Outcome {
     // There is no caller left to report the work's error to.
     let _ = context.streams.synchronize();
     context.streams.close();
+    graph::capture::release_all_of(owner);
     stream::table::release_all_of(owner);
     stream::event::release_all_of(owner);
     module::library::release_all_of(owner);

@@ -1,22 +1,50 @@
 //! Host functions and stream callbacks: the program's code, in the stream's order, always on its worker thread.
 
+use std::sync::Arc;
+
 use super::table;
 use crate::boundary::{self, exports};
-use crate::code::{INVALID_VALUE, Outcome, SUCCESS};
+use crate::code::{Code, INVALID_VALUE, Outcome, SUCCESS};
 use crate::ffi::{HostFunction, StreamCallback};
+use crate::graph::{Operation, capture};
 use crate::health::Health;
-use crate::queue::Placement;
+use crate::layout::HostParameters;
+use crate::queue::{Placement, Stream};
 
 /// Not called once the context has failed, as with CUDA.
 fn launch(stream: usize, function: HostFunction, argument: usize) -> Outcome {
-    function.required()?;
-    let stream = table::usable(stream)?;
-    let work = move || {
-        boundary::host_function(|| function.call(argument));
+    let call = HostCall::new(function, argument)?;
+    let stream = table::capturable(stream)?;
+    if capture::add(&stream, || Operation::Host(call))? {
+        return Ok(());
+    }
+    call.submit(&stream)
+}
+
+/// A host function and its argument.
+#[derive(Clone, Copy)]
+pub(crate) struct HostCall(HostParameters);
+
+impl HostCall {
+    pub(crate) fn new(function: HostFunction, argument: usize) -> Result<HostCall, Code> {
+        function.required()?;
+        Ok(HostCall(HostParameters { function, argument }))
+    }
+
+    pub(crate) fn parameters(&self) -> HostParameters {
+        self.0
+    }
+
+    /// Queues the call.
+    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        let HostParameters { function, argument } = self.0;
+        let work = move || {
+            boundary::host_function(|| function.call(argument));
+            Ok(())
+        };
+        stream.submit(Placement::Worker, work)?;
         Ok(())
-    };
-    stream.submit(Placement::Worker, work)?;
-    Ok(())
+    }
 }
 
 fn launch_v2(stream: usize, function: HostFunction, argument: usize, mode: u32) -> Outcome {

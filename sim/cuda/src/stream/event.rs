@@ -8,23 +8,41 @@ use cudarc::driver::sys::CUevent_flags;
 
 use super::table as streams;
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
+use crate::code::{CAPTURED_EVENT, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
 use crate::context::{self, stale};
 use crate::ffi::Out;
+use crate::graph::Operation;
+use crate::graph::capture::{self, Point};
 use crate::handle;
 use crate::health::Health;
 use crate::owner::Owner;
 use crate::pool;
-use crate::queue::{Marker, Placement};
+use crate::queue::{Marker, Placement, Stream};
 use crate::sync::lock;
 
 const BLOCKING_SYNC: u32 = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
 const DISABLE_TIMING: u32 = CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+const EXTERNAL: u32 = 1;
 const INTERPROCESS: u32 = CUevent_flags::CU_EVENT_INTERPROCESS as u32;
 
-struct Record {
-    marker: Marker,
-    time: Arc<OnceLock<Instant>>,
+#[derive(Clone)]
+enum Record {
+    Live {
+        marker: Marker,
+        time: Arc<OnceLock<Instant>>,
+    },
+    /// In a stream that captured.
+    Captured(Point),
+}
+
+impl Record {
+    /// The point in a stream. An event of a capture has none.
+    fn marker(&self) -> Result<&Marker, Code> {
+        match self {
+            Record::Live { marker, .. } => Ok(marker),
+            Record::Captured(_) => Err(CAPTURED_EVENT),
+        }
+    }
 }
 
 struct Event {
@@ -46,9 +64,13 @@ fn unknown(event: usize) -> Code {
     INVALID_HANDLE
 }
 
-/// The point at which the event was last recorded, if any.
-pub(crate) fn marker(event: usize) -> Result<Option<Marker>, Code> {
-    Ok(lock(&get(event)?.last).as_ref().map(|record| record.marker.clone()))
+fn last(event: usize) -> Result<Option<Record>, Code> {
+    Ok(lock(&get(event)?.last).clone())
+}
+
+/// Refuses handles of no event.
+pub(crate) fn check(event: usize) -> Outcome {
+    get(event).map(drop)
 }
 
 /// The number of live events.
@@ -79,34 +101,75 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
 }
 
 fn record(event: usize, stream: usize) -> Outcome {
-    let stream = streams::usable(stream)?;
-    let event = get(event)?;
-    if event.owner != stream.owner {
+    let stream = streams::capturable(stream)?;
+    let inner = get(event)?;
+    if inner.owner != stream.owner {
         return Err(INVALID_HANDLE);
     }
+    if let Some(point) = capture::point(&stream)? {
+        *lock(&inner.last) = Some(Record::Captured(point));
+        return Ok(());
+    }
+    record_on(event, &stream)
+}
+
+/// Records the event in the stream's order, outside of captures.
+pub(crate) fn record_on(event: usize, stream: &Arc<Stream>) -> Outcome {
+    let event = get(event)?;
     let time = Arc::new(OnceLock::new());
     let clock = Arc::clone(&time);
     let work = move |_: &Health| {
         clock.get_or_init(Instant::now);
     };
     let marker = stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(work))?;
-    *lock(&event.last) = Some(Record { marker, time });
+    *lock(&event.last) = Some(Record::Live { marker, time });
     Ok(())
 }
 
+/// `CU_EVENT_RECORD_EXTERNAL` makes a node of the graph's that records, and is for captures only.
 fn record_with_flags(event: usize, stream: usize, flags: u32) -> Outcome {
-    // CU_EVENT_RECORD_EXTERNAL is for captures only.
-    if flags != 0 {
-        return Err(INVALID_VALUE);
+    match flags {
+        0 => record(event, stream),
+        EXTERNAL => {
+            let stream = streams::capturable(stream)?;
+            check(event)?;
+            let captured = capture::add(&stream, || Operation::Record(event))?;
+            if captured { Ok(()) } else { Err(INVALID_VALUE) }
+        }
+        _ => Err(INVALID_VALUE),
     }
-    record(event, stream)
 }
 
-fn query(event: usize) -> Outcome {
-    let event = get(event)?;
-    event.health.check()?;
-    match &*lock(&event.last) {
-        Some(record) if !record.marker.ask() => Err(NOT_READY),
+/// Lets the stream's later work wait for the event.
+pub(super) fn wait(event: usize, stream: &Arc<Stream>, external: bool) -> Outcome {
+    check(event)?;
+    if external && capture::add(stream, || Operation::Wait(event))? {
+        return Ok(());
+    }
+    let point = match last(event)? {
+        Some(Record::Captured(point)) => Some(point),
+        _ => None,
+    };
+    if capture::wait(stream, point)? {
+        return Ok(());
+    }
+    wait_on(event, stream)
+}
+
+/// As [`wait`], outside of captures.
+pub(crate) fn wait_on(event: usize, stream: &Arc<Stream>) -> Outcome {
+    let after = match last(event)? {
+        Some(record) => vec![record.marker()?.clone()],
+        None => Vec::new(),
+    };
+    stream.submit_after(after, Placement::Anywhere, Box::new(|_| ()))?;
+    Ok(())
+}
+
+fn query(handle: usize) -> Outcome {
+    get(handle)?.health.check()?;
+    match last(handle)? {
+        Some(record) if !record.marker()?.ask() => Err(NOT_READY),
         _ => Ok(()),
     }
 }
@@ -114,8 +177,8 @@ fn query(event: usize) -> Outcome {
 /// Needs no current context.
 fn synchronize(handle: usize) -> Outcome {
     let event = get(handle)?;
-    if let Some(marker) = marker(handle)? {
-        marker.wait();
+    if let Some(record) = last(handle)? {
+        record.marker()?.wait();
     }
     pool::release_unused();
     event.health.check()
@@ -132,8 +195,10 @@ fn time_of(event: &Event) -> Result<Instant, Code> {
         return Err(INVALID_HANDLE);
     }
     let last = lock(&event.last);
-    let record = last.as_ref().ok_or(INVALID_HANDLE)?;
-    record.time.get().filter(|_| record.marker.ask()).copied().ok_or(NOT_READY)
+    match last.as_ref().ok_or(INVALID_HANDLE)? {
+        Record::Live { marker, time } => time.get().filter(|_| marker.ask()).copied().ok_or(NOT_READY),
+        Record::Captured(_) => Err(CAPTURED_EVENT),
+    }
 }
 
 fn elapsed(out: Out<f32>, start: usize, end: usize) -> Outcome {

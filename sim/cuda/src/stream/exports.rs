@@ -1,8 +1,6 @@
 //! Create, destroy, synchronize and query streams, and read their properties.
 
-use std::cell::Cell;
-
-use cudarc::driver::sys::{CUevent_wait_flags, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::sys::CUevent_wait_flags;
 
 use super::{event, table};
 
@@ -10,12 +8,12 @@ use crate::boundary::exports;
 use crate::code::{INVALID_VALUE, NOT_READY, Outcome};
 use crate::context;
 use crate::ffi::Out;
+use crate::graph::capture;
 use crate::pool;
-use crate::queue::{GREATEST_PRIORITY, LEAST_PRIORITY, NON_BLOCKING, Placement};
+use crate::queue::{GREATEST_PRIORITY, LEAST_PRIORITY, NON_BLOCKING};
 
 const KNOWN_FLAGS: u32 = NON_BLOCKING;
 const WAIT_FLAGS: u32 = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL as u32;
-const NOT_CAPTURING: u32 = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as u32;
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
     create_with_priority(out, flags, LEAST_PRIORITY)
@@ -34,32 +32,31 @@ fn create_with_priority(out: Out<usize>, flags: u32, priority: i32) -> Outcome {
 /// Pending work is still finished.
 fn destroy(stream: usize) -> Outcome {
     let stream = table::remove(stream)?;
+    capture::destroyed(&stream);
     stream.close();
     stream.health.check()
 }
 
 /// Needs no current context, except for the default streams.
 fn synchronize(stream: usize) -> Outcome {
-    let outcome = table::get(stream)?.synchronize();
+    let outcome = table::waitable(stream)?.synchronize();
     pool::release_unused();
     outcome
 }
 
 /// Needs no current context, except for the default streams.
 fn query(stream: usize) -> Outcome {
-    let stream = table::get(stream)?;
+    let stream = table::waitable(stream)?;
     stream.health.check()?;
     if stream.done() { Ok(()) } else { Err(NOT_READY) }
 }
 
 fn wait_event(stream: usize, event: usize, flags: u32) -> Outcome {
-    let stream = table::usable(stream)?;
+    let stream = table::capturable(stream)?;
     if flags & !WAIT_FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
-    let after = Vec::from_iter(event::marker(event)?);
-    stream.submit_after(after, Placement::Anywhere, Box::new(|_| ()))?;
-    Ok(())
+    event::wait(event, &stream, flags & WAIT_FLAGS != 0)
 }
 
 fn get_context(stream: usize, out: Out<usize>) -> Outcome {
@@ -93,28 +90,7 @@ fn get_id(stream: usize, out: Out<u64>) -> Outcome {
     out.set(table::get(stream)?.id)
 }
 
-fn is_capturing(stream: usize, out: Out<u32>) -> Outcome {
-    out.required()?;
-    table::get(stream)?;
-    out.set(NOT_CAPTURING)
-}
-
-thread_local! {
-    static CAPTURE_MODE: Cell<u32> = const { Cell::new(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL as u32) };
-}
-
-/// Swaps the calling thread's mode, which forbids nothing where nothing is captured.
-fn exchange_capture_mode(mode: Out<u32>) -> Outcome {
-    const LAST: u32 = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as u32;
-    let new = mode.as_input().get()?;
-    if new > LAST {
-        return Err(INVALID_VALUE);
-    }
-    mode.set(CAPTURE_MODE.replace(new))
-}
-
 exports! {
-    cuThreadExchangeStreamCaptureMode => exchange_capture_mode(mode: Out<u32>);
     cuStreamCreate => create(out: Out<usize>, flags: u32);
     cuStreamCreateWithPriority => create_with_priority(out: Out<usize>, flags: u32, priority: i32);
     cuStreamDestroy_v2, cuStreamDestroy => destroy(stream: usize), Release;
@@ -127,5 +103,4 @@ exports! {
     cuStreamGetFlags, cuStreamGetFlags_ptsz => get_flags(stream: usize, out: Out<u32>);
     cuStreamGetPriority, cuStreamGetPriority_ptsz => get_priority(stream: usize, out: Out<i32>);
     cuStreamGetId, cuStreamGetId_ptsz => get_id(stream: usize, out: Out<u64>);
-    cuStreamIsCapturing, cuStreamIsCapturing_ptsz => is_capturing(stream: usize, out: Out<u32>);
 }

@@ -8,3 +8,5 @@ pub(crate) mod event;
 mod exports;
 pub(crate) mod table;
 mod values;
+
+pub(crate) use callbacks::HostCall;

@@ -7,6 +7,7 @@ use cudarc::driver::sys::CUstream_flags;
 
 use crate::code::{Code, INVALID_HANDLE};
 use crate::context::{self, stale};
+use crate::graph::capture;
 use crate::handle;
 use crate::owner::Owner;
 use crate::queue::Stream;
@@ -36,11 +37,28 @@ fn unknown(handle: usize) -> Code {
     INVALID_HANDLE
 }
 
-/// The stream, for new work: a context must be current, and the stream's context must be without error.
+/// The stream, for new work: a context must be current, and the stream's context must be without error. Streams that
+/// capture are refused.
 pub(crate) fn usable(handle: usize) -> Result<Arc<Stream>, Code> {
+    let stream = capturable(handle)?;
+    capture::refuse(&stream)?;
+    Ok(stream)
+}
+
+/// As [`usable`], for work that can be captured.
+pub(crate) fn capturable(handle: usize) -> Result<Arc<Stream>, Code> {
     context::current()?;
     let stream = get(handle)?;
     stream.health.check()?;
+    capture::refuse_implicit(&stream)?;
+    Ok(stream)
+}
+
+/// The stream, to wait for it. No context need be current, except for the default streams.
+pub(super) fn waitable(handle: usize) -> Result<Arc<Stream>, Code> {
+    let stream = get(handle)?;
+    capture::refuse_implicit(&stream)?;
+    capture::refuse(&stream)?;
     Ok(stream)
 }
 

@@ -1,7 +1,9 @@
 //! Single functions of the driver: their order with others, their memory, and what they say when they are refused.
 #![expect(unsafe_code, reason = "calls the driver's functions")]
 
+mod captures;
 mod dma_buf;
+mod graphs;
 mod memory;
 mod missing;
 mod pools;

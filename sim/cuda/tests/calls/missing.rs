@@ -8,9 +8,9 @@ use crate::call;
 fn probe() {
     driver::initialise();
     for _ in 0..2 {
-        let mut graph = 0_usize;
-        assert_eq!(call!(cuGraphCreate(&raw mut graph => *mut usize, 0 => u32)), codes::NOT_SUPPORTED);
-        assert_eq!(call!(cuGraphDestroy(graph => usize)), codes::NOT_SUPPORTED);
+        let mut texture = 0_usize;
+        assert_eq!(call!(cuTexRefCreate(&raw mut texture => *mut usize)), codes::NOT_SUPPORTED);
+        assert_eq!(call!(cuTexRefDestroy(texture => usize)), codes::NOT_SUPPORTED);
         // Few GPUs have multicast objects.
         let mut object = 0_usize;
         assert_eq!(call!(cuMulticastCreate(&raw mut object => *mut usize, 0 => usize)), codes::NOT_SUPPORTED);
@@ -35,7 +35,7 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
         Ok(errors.lines().filter(|line| line.starts_with("simcuda:")).map(str::to_owned).collect())
     };
     let line = |name| format!("simcuda: {name} is not simulated: CUDA_ERROR_NOT_SUPPORTED");
-    assert_eq!(said("0")?, [line("cuGraphCreate"), line("cuGraphDestroy")]);
+    assert_eq!(said("0")?, [line("cuTexRefCreate"), line("cuTexRefDestroy")]);
     assert_eq!(said("1")?, [""; 0]);
     Ok(())
 }

@@ -1,0 +1,18 @@
+//! Graphs, and captures of streams into them.
+//!
+//! A node keeps an operation that can be submitted again and again. An executable graph is a list of operations in an order
+//! that its dependencies allow, and a launch submits them to one stream in that order. The operations of a launch never run
+//! concurrently, as the dependencies of a graph permit but do not demand.
+
+pub(crate) mod capture;
+mod capture_exports;
+mod edges;
+mod executable;
+mod exports;
+mod node_exports;
+mod operation;
+mod state;
+
+pub(crate) use executable::count as executables;
+pub(crate) use operation::Operation;
+pub(crate) use state::count;

@@ -1,0 +1,55 @@
+//! What a node does.
+
+use std::sync::Arc;
+
+use super::state::Graph;
+use crate::code::Outcome;
+use crate::copy::Transfer;
+use crate::kernel::Prepared;
+use crate::memset::Filling;
+use crate::queue::Stream;
+use crate::stream::{HostCall, event};
+
+/// Work that can be submitted more than once.
+#[derive(Clone)]
+pub(crate) enum Operation {
+    Kernel(Prepared),
+    Copy(Transfer),
+    Fill(Filling),
+    Host(HostCall),
+    Graph(Arc<Graph>),
+    Empty,
+    /// Handles of events.
+    Wait(usize),
+    Record(usize),
+}
+
+impl Operation {
+    /// Its `CUgraphNodeType`.
+    pub(super) fn kind(&self) -> u32 {
+        match self {
+            Operation::Kernel(_) => 0,
+            Operation::Copy(_) => 1,
+            Operation::Fill(_) => 2,
+            Operation::Host(_) => 3,
+            Operation::Graph(_) => 4,
+            Operation::Empty => 5,
+            Operation::Wait(_) => 6,
+            Operation::Record(_) => 7,
+        }
+    }
+
+    /// Submits the work to a stream.
+    pub(super) fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        match self {
+            Operation::Kernel(launch) => launch.submit(stream),
+            Operation::Copy(copy) => copy.submit(stream).map(drop),
+            Operation::Fill(fill) => fill.submit(stream).map(drop),
+            Operation::Host(call) => call.submit(stream),
+            Operation::Graph(graph) => graph.operations()?.iter().try_for_each(|operation| operation.submit(stream)),
+            Operation::Empty => Ok(()),
+            Operation::Wait(event) => event::wait_on(*event, stream),
+            Operation::Record(event) => event::record_on(*event, stream),
+        }
+    }
+}
