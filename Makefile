@@ -123,11 +123,11 @@ gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust python
 	@$(xtask) bundle
 
-docs: ## build the documentation
-	@scripts/setup.sh rust
+docs: ## build the guide and the references
+	@scripts/setup.sh rust python
 	@echo '==> documentation (a minute the first time)'
 	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
-	@echo "$(target)/doc/vkgdr/index.html"
+	@$(xtask) guide
 
 sim: ## build the simulated driver and vkgdr-sim
 	@scripts/setup.sh rust vulkan lavapipe

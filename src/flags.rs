@@ -60,7 +60,8 @@ impl MappingFlags {
 /// | `Host` | host-visible and host-cached | at full speed | over PCIe | results and flags that the CPU polls |
 /// | `Device` | device-local, not host-visible where such a type exists | no view | at full speed | scratch space |
 ///
-/// Without Vulkan there is no `Mapped` memory, and `Device` memory comes from `cuMemAlloc`: it cannot be exported.
+/// Without Vulkan there is no `Mapped` memory, unless the CPU can map CUDA's own
+/// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)), and `Device` memory comes from `cuMemAlloc`: it cannot be exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MemoryKind {

@@ -11,12 +11,10 @@ use std::sync::{Arc, Weak};
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
-use crate::driver::cuda::{AllocationAt, DeviceAttribute, Placement, cuda};
+use crate::device::dma_buf;
+use crate::driver::cuda::{AllocationAt, Placement, cuda};
 use crate::driver::dma_buf::MappedDmaBuf;
-use crate::driver::process;
-use crate::error::CudaCode;
 use crate::lock::Lock;
-use crate::report::report;
 use crate::{Error, NoMapping, Result};
 
 /// The granularity of mappings in bytes: a small page of the GPU, which is also gdrcopy's `GPU_PAGE_SIZE`.
@@ -24,9 +22,6 @@ pub(crate) const PAGE: usize = 64 << 10;
 
 /// The largest allocation, in bytes of whole pages, that is mapped as a whole: an eighth of a BAR that was not resized.
 const WHOLE: usize = 32 << 20;
-
-/// The first driver that maps dma-bufs, as `cuDriverGetVersion` reports it: CUDA 13.3, R610.
-const FIRST_VERSION: i32 = 13_030;
 
 /// The mappings in use, also those of memory that was freed since.
 static MAPPED: Lock<Vec<Weak<MappedPages>>> = Lock::new(Vec::new());
@@ -59,10 +54,8 @@ impl ExistingRange {
         let pages = match shared(&allocation, part, pcie) {
             Some(pages) => pages,
             None if whole.1 <= WHOLE && whole != part => {
-                MappedPages::map(allocation, whole, pcie).or_else(|error| {
-                    report!(Debug, "mapping only the pages of the range: {error}");
-                    MappedPages::map(allocation, part, pcie)
-                })?
+                // A BAR that is nearly full may have room for the pages of the range.
+                MappedPages::map(allocation, whole, pcie).or_else(|_| MappedPages::map(allocation, part, pcie))?
             }
             None => MappedPages::map(allocation, part, pcie)?,
         };
@@ -160,7 +153,7 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Allocation
     if len == 0 {
         return refuse(NoMapping::Empty);
     }
-    check(device).map_err(|error| match error {
+    dma_buf::check_mapping(device).map_err(|error| match error {
         Error::NoMapping { reason, .. } => no_mapping(address, reason),
         other => other,
     })?;
@@ -172,36 +165,11 @@ fn find(device: CUdevice, address: CUdeviceptr, len: usize) -> Result<Allocation
     }
 }
 
-/// Fails unless the driver and the device let the CPU map device memory.
-pub(crate) fn check(device: CUdevice) -> Result<()> {
-    process::check()?;
-    let cuda = cuda()?;
-    let refuse = |reason| Err(no_mapping(0, reason));
-    let version = cuda.version()?;
-    if version < FIRST_VERSION {
-        return refuse(NoMapping::Driver { version });
-    }
-    if cuda.device_attribute(DeviceAttribute::DmaBuf as i32, device)? == 0 {
-        return refuse(NoMapping::NoExport { device });
-    }
-    match cuda.device_attribute(DeviceAttribute::DmaBufMmap as i32, device) {
-        Ok(0) => refuse(NoMapping::NoMmap { device }),
-        // An attribute that the driver does not know.
-        Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => refuse(NoMapping::NoMmap { device }),
-        answer => answer.map(|_| ()),
-    }
-}
-
-/// Whether the CPU caches what it maps: where the GPU is coherent with it, unless the mapping is through the PCIe BAR.
-pub(crate) fn is_cached(device: CUdevice, pcie: bool) -> Result<bool> {
-    if pcie {
-        return Ok(false);
-    }
-    match cuda()?.device_attribute(DeviceAttribute::UsesHostPageTables as i32, device) {
-        Ok(value) => Ok(value != 0),
-        Err(error) if error.cuda_code() == Some(CudaCode::INVALID_VALUE) => Ok(false),
-        Err(error) => Err(error),
-    }
+/// A new descriptor of the pages around a range of device memory of this crate, and the range's offset in it. A context of
+/// the device must be current.
+pub(super) fn export(address: CUdeviceptr, len: usize) -> Result<(OwnedFd, u64)> {
+    let (first, pages) = pages_around(address, len as u64)?;
+    Ok((cuda()?.dma_buf(first, pages, false)?, address - first))
 }
 
 fn no_mapping(address: CUdeviceptr, reason: NoMapping) -> Error {

@@ -20,9 +20,10 @@ use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses::ListedAddresses;
+use crate::device::dma_buf;
 use crate::device::gpu::{CountedAllocation, VulkanGpu};
 use crate::device::{MemoryType, Source};
-use crate::driver::{self, Handle, descriptor, process};
+use crate::driver::{Handle, descriptor, process};
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
@@ -57,9 +58,22 @@ pub(crate) struct Allocation {
 /// What an allocation consists of. The order of the fields is the order of teardown.
 #[derive(Debug)]
 enum Stages {
-    Imported { device_mapping: DeviceMapping, external: ExternalMemory, memory: DeviceMemory },
+    Imported {
+        device_mapping: DeviceMapping,
+        external: ExternalMemory,
+        memory: DeviceMemory,
+    },
     Registered(RegisteredPages),
-    Cuda { device_memory: DeviceMapping, _counted: CountedAllocation },
+    Cuda {
+        device_memory: DeviceMapping,
+        _counted: CountedAllocation,
+    },
+    CudaMapped {
+        range: ExistingRange,
+        device_memory: DeviceMapping,
+        _counted: CountedAllocation,
+    },
+    /// Of no allocation: memory of others.
     Existing(ExistingRange),
 }
 
@@ -74,7 +88,38 @@ impl Allocation {
             Err(error) if kind == MemoryKind::Host && memory_type.source == Source::Vulkan && is_refusal(&error) => {
                 Self::register_host(owner, len, &error)
             }
+            Err(error @ Error::Allocation { .. })
+                if memory_type.source == Source::Vulkan && kind == MemoryKind::Mapped =>
+            {
+                Self::of_dma_buf(owner, len, kind).map_err(|_| shortage::explain(owner, error))
+            }
             result => result.map_err(|error| shortage::explain(owner, error)),
+        }
+    }
+
+    /// Memory that CUDA allocates and can export as a dma-buf; mapped memory by that.
+    pub(crate) fn of_dma_buf(owner: &Vkgdr, len: usize, kind: MemoryKind) -> Result<Self> {
+        let device = owner.device();
+        let memory_type = match kind {
+            MemoryKind::Mapped => {
+                dma_buf::check_mapping(device)?;
+                dma_buf::memory_type(device, false, owner.flags())?
+            }
+            MemoryKind::Device => {
+                dma_buf::check_export(device)?;
+                dma_buf::device_memory_type(device)?
+            }
+            MemoryKind::Host => return Err(Error::NoDmaBuf { kind }),
+        };
+        Self::make(owner, len, kind, memory_type, None)
+    }
+
+    /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
+    pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
+        match &self.stages {
+            Stages::Existing(range) | Stages::CudaMapped { range, .. } => range.dma_buf(),
+            Stages::Cuda { .. } => existing::export(self.device_ptr, self.len),
+            Stages::Imported { .. } | Stages::Registered(_) => Err(Error::NoDmaBuf { kind: self.kind }),
         }
     }
 
@@ -169,8 +214,13 @@ impl Allocation {
                 let size = usize::try_from(size).unwrap_or(usize::MAX);
                 Stages::Cuda { device_memory: DeviceMapping::allocate(size)?, _counted: counted }
             }
-            // Not allocated: see `of_existing`.
-            Source::DmaBuf => return Err(Error::NoHostView { kind }),
+            Source::DmaBuf => {
+                let counted = count(u32::MAX)?;
+                let size = usize::try_from(size).unwrap_or(usize::MAX);
+                let device_memory = DeviceMapping::allocate(size)?;
+                let range = ExistingRange::map(owner.device(), device_memory.pointer(), size, false)?;
+                Stages::CudaMapped { range, device_memory, _counted: counted }
+            }
         };
         let (host_ptr, device_ptr) = stages.pointers();
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
@@ -185,8 +235,7 @@ impl Allocation {
     pub(crate) fn of_existing(owner: &Vkgdr, address: CUdeviceptr, len: usize, pcie: bool) -> Result<Self> {
         let device = owner.device();
         let range = ExistingRange::map(device, address, len, pcie)?;
-        let size = driver::cuda::cuda()?.device_total_memory(device)?;
-        let memory_type = MemoryType::of_dma_buf(size, existing::is_cached(device, pcie)?, owner.flags());
+        let memory_type = dma_buf::memory_type(device, pcie, owner.flags())?;
         let stages = Stages::Existing(range);
         let (host_ptr, device_ptr) = stages.pointers();
         let host_ptr = Handle(host_ptr.map_or(std::ptr::null_mut(), NonNull::as_ptr));
@@ -208,7 +257,9 @@ impl Allocation {
         match &self.stages {
             Stages::Imported { memory, .. } => memory.export(),
             Stages::Registered(pages) => pages.export(),
-            Stages::Cuda { .. } | Stages::Existing(_) => Err(Error::NoExport { kind: self.kind }),
+            Stages::Cuda { .. } | Stages::CudaMapped { .. } | Stages::Existing(_) => {
+                Err(Error::NoExport { kind: self.kind })
+            }
         }
     }
 
@@ -226,7 +277,7 @@ impl Allocation {
                 external
             }
             Stages::Registered(pages) => pages.release(),
-            Stages::Cuda { device_memory, .. } => device_memory.release(),
+            Stages::Cuda { device_memory, .. } | Stages::CudaMapped { device_memory, .. } => device_memory.release(),
             // Unmapped with the last range of the pages.
             Stages::Existing(_) => Ok(()),
         }
@@ -240,7 +291,7 @@ impl Allocation {
                 external.abandon();
             }
             Stages::Registered(pages) => pages.abandon(),
-            Stages::Cuda { device_memory, .. } => device_memory.abandon(),
+            Stages::Cuda { device_memory, .. } | Stages::CudaMapped { device_memory, .. } => device_memory.abandon(),
             Stages::Existing(_) => {}
         }
     }
@@ -282,7 +333,9 @@ impl Allocation {
         match &self.stages {
             Stages::Imported { memory, .. } => memory.flush(self.atoms(offset, len)),
             // Coherent: only the caller's flags call it otherwise.
-            Stages::Registered(_) | Stages::Cuda { .. } | Stages::Existing(_) => process::check(),
+            Stages::Registered(_) | Stages::Cuda { .. } | Stages::CudaMapped { .. } | Stages::Existing(_) => {
+                process::check()
+            }
         }
     }
 
@@ -291,7 +344,9 @@ impl Allocation {
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         match &self.stages {
             Stages::Imported { memory, .. } => memory.invalidate(self.atoms(offset, len)),
-            Stages::Registered(_) | Stages::Cuda { .. } | Stages::Existing(_) => process::check(),
+            Stages::Registered(_) | Stages::Cuda { .. } | Stages::CudaMapped { .. } | Stages::Existing(_) => {
+                process::check()
+            }
         }
     }
 
@@ -365,7 +420,7 @@ impl Stages {
             Self::Imported { device_mapping, memory, .. } => (memory.host_ptr(), device_mapping.pointer()),
             Self::Registered(pages) => (Some(pages.host_ptr()), pages.device_ptr()),
             Self::Cuda { device_memory, .. } => (None, device_memory.pointer()),
-            Self::Existing(range) => (Some(range.host_ptr()), range.device_ptr()),
+            Self::CudaMapped { range, .. } | Self::Existing(range) => (Some(range.host_ptr()), range.device_ptr()),
         }
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! [`gpu`] holds the state that all handles of a GPU share, including its [`deferred_frees`]; [`startup`] finds its Vulkan
 //! device, and [`crate::diagnosis`] the cause where there is none; [`memory_type`] chooses the memory type of each kind, and
-//! [`trials`] remembers which of them can be allocated; [`facts`] queries the GPU and its driver.
+//! [`trials`] remembers which of them can be allocated; [`dma_buf`] says whether CUDA's own memory can be mapped; [`facts`]
+//! queries the GPU and its driver.
 #![forbid(unsafe_code)]
 
 pub(crate) mod deferred_frees;
+pub(crate) mod dma_buf;
 mod facts;
 pub(crate) mod gpu;
 mod memory_type;
@@ -125,17 +127,22 @@ impl Vkgdr {
         let registered = MemoryType::registered_pages(system_memory::total(), flags);
         let types = match &vulkan {
             Ok(vulkan) => {
-                let [mapped, host, device] = MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags));
-                [mapped, host.or(Some(registered)), device]
+                let [mapped, host, cuda] = MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags));
+                [mapped, host.or(Some(registered)), cuda]
             }
             Err(_) => [None, Some(registered), Some(MemoryType::of_cuda(cuda.device_total_memory(device)?))],
         };
+        let [mapped, others @ ..] = types;
+        // Without Vulkan's mapped memory, CUDA's own, if the CPU can map that.
+        let of_cuda = || dma_buf::check_mapping(device).and_then(|()| dma_buf::memory_type(device, false, flags)).ok();
+        let types = [mapped.or_else(of_cuda), others[0], others[1]];
         if types[MemoryKind::Mapped as usize].is_none() && flags.contains(OpenFlags::REQUIRE_COHERENT) {
             return Err(no_memory_type(&vulkan, MemoryKind::Mapped, flags));
         }
         let primary = primary(device)?;
         if let Err(error) = &vulkan {
-            report!(Info, "{} is opened without Vulkan and has no mapped memory: {error}", gpu.name());
+            let mapped = if types[MemoryKind::Mapped as usize].is_some() { "maps CUDA's" } else { "has no mapped" };
+            report!(Info, "{} is opened without Vulkan and {mapped} memory: {error}", gpu.name());
         }
         let last_context = Lock::default();
         let state = HandleState { gpu, device, vulkan, types, registered, flags, primary, last_context };

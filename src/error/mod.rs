@@ -16,7 +16,7 @@ pub use cuda_code::CudaCode;
 pub use no_mapping::NoMapping;
 pub use refusal::Refusal;
 pub(crate) use text::Uuid;
-use text::{Count, Hint, Room, Shortage, VulkanToken};
+use text::{Count, Hint, MemoryAt, Room, Shortage, VulkanToken};
 
 /// The result of every operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -174,12 +174,18 @@ pub enum Error {
         kind: MemoryKind,
     },
     /// Memory that others allocated has no host view.
-    #[error("no host view of the memory at {address:#x}: {reason}")]
+    #[error("{}{reason}", MemoryAt(*address))]
     NoMapping {
-        /// The device address.
+        /// The device address; 0 where no memory is concerned.
         address: u64,
         /// The reason, and what works instead.
         reason: NoMapping,
+    },
+    /// Memory that no network card can register.
+    #[error("{kind} memory of this allocation has no dma-buf: allocate mapped or device memory with_dma_buf")]
+    NoDmaBuf {
+        /// The kind of memory.
+        kind: MemoryKind,
     },
     /// Memory that no other process can share.
     #[error("{kind} memory that Vulkan did not allocate cannot be exported as a descriptor")]
@@ -316,6 +322,7 @@ impl Error {
     pub(crate) fn concerns_the_kind(&self) -> bool {
         match self {
             Self::Allocation { .. } | Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
+            Self::NoMapping { .. } | Self::NoDmaBuf { .. } => true,
             Self::Cuda { code, .. } if code.value() == CudaCode::OUT_OF_MEMORY => true,
             _ => self.is_refusal() && !self.is_exhaustion(),
         }

@@ -114,6 +114,15 @@ impl fmt::Display for Hint {
     }
 }
 
+/// The memory at a device address, as the beginning of an error's text; nothing for address 0.
+pub(super) struct MemoryAt(pub(super) u64);
+
+impl fmt::Display for MemoryAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, "no host view of the memory at {:#x}: ", self.0) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,15 +3,16 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
 
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::block::Block;
 use super::chunk::{ChunkRef, FreeChunk};
+use super::lookup::memory_of;
 use super::region::Region;
 use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
+use crate::device::{Source, dma_buf};
 use crate::driver::process;
 use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 
@@ -23,9 +24,11 @@ use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
 /// data-centre boards, no GeForce that is known. There, memory of [`Memory`](crate::Memory) is the way.
 ///
+/// Of memory of this crate a mapping is a region, which keeps it alive, on every GPU.
+///
 /// # Lifetime of the memory
 ///
-/// A mapping does not keep the memory alive, and is not told when it is freed. Drop it first. Afterwards the CPU still sees
+/// A mapping of memory of others does not keep the memory alive, and is not told when it is freed. Drop it first. Afterwards the CPU still sees
 /// the old pages: it may use them without a fault, but they may be other memory's by then, and copies by the GPU's copy
 /// engine use the address, whatever is there. [`is_current`](Self::is_current) asks the driver.
 ///
@@ -53,17 +56,6 @@ use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 /// ```
 pub struct Mapping(Region);
 
-/// A descriptor of device memory that a network card can register.
-#[derive(Debug)]
-pub struct DmaBuf {
-    /// The descriptor, a dma-buf. It keeps the pages alive.
-    pub fd: OwnedFd,
-    /// Where the memory begins in the dma-buf, in bytes.
-    pub offset: u64,
-    /// The bytes of the memory.
-    pub len: usize,
-}
-
 impl Mapping {
     /// The granularity of mappings in bytes.
     pub const PAGE: usize = existing::PAGE;
@@ -89,8 +81,34 @@ impl Mapping {
     /// Those of [`of`](Self::of), and [`Error::UnknownFlags`].
     pub fn with_flags(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize, flags: MappingFlags) -> Result<Self> {
         let pcie = flags.checked()?.contains(MappingFlags::FORCE_PCIE);
+        if let Some(ours) = Self::of_ours(owner, device_ptr, len)? {
+            return Ok(ours);
+        }
         let block = Block::dedicated(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
         Ok(Self(Region::new(ChunkRef::new(FreeChunk::dedicated(block), len), len)))
+    }
+
+    /// A view of memory of this crate, which it keeps alive; none for other memory, and for memory without a host view that
+    /// CUDA allocated.
+    fn of_ours(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<Option<Self>> {
+        let refuse = |reason| Err(Error::NoMapping { address: device_ptr, reason });
+        let Some((memory, _)) = memory_of(device_ptr) else { return Ok(None) };
+        // It may have been found by its host address, which is no device address.
+        let offset = device_ptr.checked_sub(memory.device_ptr()).and_then(|offset| usize::try_from(offset).ok());
+        let Some(offset) = offset.filter(|&offset| offset < memory.len()) else { return Ok(None) };
+        let device = memory.owner().device();
+        if device != owner.device() {
+            return refuse(NoMapping::OtherDevice { device, expected: owner.device() });
+        }
+        if len == 0 {
+            return refuse(NoMapping::Empty);
+        }
+        let region = memory.region(offset..offset.saturating_add(len))?;
+        match region.host_ptr() {
+            Some(_) => Ok(Some(Self(region))),
+            None if memory.block().allocation().memory_type().source == Source::Cuda => Ok(None),
+            None => Err(Error::NoHostView { kind: memory.kind() }),
+        }
     }
 
     /// The whole pages around the range that are mapped: their first device address and their bytes. The first host address
@@ -110,22 +128,6 @@ impl Mapping {
     pub fn is_current(&self) -> Result<bool> {
         process::check()?;
         self.existing().map_or(Ok(true), ExistingRange::is_current)
-    }
-
-    /// A descriptor that `ibv_reg_dmabuf_mr` takes, with the place of this memory in it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoMapping`] when the memory was freed, [`Error::Forked`], and the errors of entering the memory's context
-    /// and of `cuMemGetHandleForAddressRange`.
-    pub fn dma_buf(&self) -> Result<DmaBuf> {
-        process::check()?;
-        let (address, len) = (self.0.device_ptr(), self.0.len());
-        let Some(range) = self.existing() else {
-            return Err(Error::NoMapping { address, reason: NoMapping::Unknown });
-        };
-        let (fd, offset) = self.0.block().context().run(|| range.dma_buf())?;
-        Ok(DmaBuf { fd, offset, len })
     }
 
     /// Ends the mapping: as a drop, with the driver's error.
@@ -169,7 +171,7 @@ impl Vkgdr {
     ///
     /// [`Error::Forked`], and the errors of `cuDriverGetVersion` and `cuDeviceGetAttribute`.
     pub fn supports_existing(&self) -> Result<bool> {
-        match existing::check(self.device()) {
+        match dma_buf::check_mapping(self.device()) {
             Ok(()) => Ok(true),
             Err(Error::NoMapping { .. }) => Ok(false),
             Err(error) => Err(error),

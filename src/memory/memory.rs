@@ -98,12 +98,16 @@ impl Memory {
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         // A kind that has no memory type fails with any of the errors of starting Vulkan.
         let concerns_the_kind = |kind, error: &Error| error.concerns_the_kind() || owner.memory_type(kind).is_err();
-        let refusal = match Self::allocate(owner, len, options.kind()) {
+        let allocate = |kind| {
+            let make = if options.has_dma_buf() { Allocation::of_dma_buf } else { Allocation::new };
+            Self::make(owner, || make(owner, len, kind))
+        };
+        let refusal = match allocate(options.kind()) {
             Err(error) if concerns_the_kind(options.kind(), &error) => error,
             result => return result,
         };
         for kind in options.others() {
-            match Self::allocate(owner, len, kind) {
+            match allocate(kind) {
                 Err(error) if concerns_the_kind(kind, &error) => {}
                 result => return result,
             }

@@ -22,6 +22,7 @@ pub struct AllocateOptions {
     kind: MemoryKind,
     /// In the order in which they are tried.
     others: [Option<MemoryKind>; MemoryKind::ALL.len() - 1],
+    dma_buf: bool,
 }
 
 impl Default for AllocateOptions {
@@ -34,7 +35,7 @@ impl Default for AllocateOptions {
 impl AllocateOptions {
     /// Memory of one kind.
     pub const fn new(kind: MemoryKind) -> Self {
-        Self { kind, others: [None; MemoryKind::ALL.len() - 1] }
+        Self { kind, others: [None; MemoryKind::ALL.len() - 1], dma_buf: false }
     }
 
     /// Other kinds, to be tried in this order where the kinds before them are missing or exhausted. Replaces those of an
@@ -50,6 +51,21 @@ impl AllocateOptions {
             }
         }
         self
+    }
+
+    /// Memory that network cards can register, by [`Region::dma_buf`](crate::Region::dma_buf). CUDA allocates it, since a card
+    /// may refuse a dma-buf of Vulkan's memory, and mapped memory is a host view of that ([`Mapping`](super::Mapping)): the
+    /// driver and the GPU must allow it ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). Memory of kind
+    /// `Host` needs no dma-buf, since cards register host memory by its host pointer: it is [`Error::NoDmaBuf`].
+    ///
+    /// [`Error::NoDmaBuf`]: crate::Error::NoDmaBuf
+    pub const fn with_dma_buf(mut self) -> Self {
+        self.dma_buf = true;
+        self
+    }
+
+    pub(super) const fn has_dma_buf(self) -> bool {
+        self.dma_buf
     }
 
     pub(super) const fn kind(self) -> MemoryKind {

@@ -2,7 +2,7 @@
 
 use support::cuda::CudaMemory;
 use support::profile::under;
-use vkgdr::{Mapping, OpenFlags};
+use vkgdr::{AllocateOptions, Mapping, Memory, MemoryKind, OpenFlags};
 
 use crate::Result;
 use crate::place::Place;
@@ -43,5 +43,19 @@ fn a_mapping_that_fails_leaves_nothing_behind() -> Result {
         sweep(&place, 4 * PAGE, &[EXPORT], &[])?;
         // Where all of the allocation cannot be mapped, the pages of the range may be.
         sweep(&place, PAGE, &[], &[EXPORT])
+    })
+}
+
+#[test]
+fn memory_for_cards_that_fails_leaves_nothing_behind() -> Result {
+    under("dma-buf", "existing::memory_for_cards_that_fails_leaves_nothing_behind", || {
+        let place = Place::plain(OpenFlags::empty())?;
+        let options = AllocateOptions::new(MemoryKind::Mapped).with_dma_buf();
+        let named = [&["cuMemAlloc", "cuPointerGetAttributes", EXPORT], &DEVICE[..]].concat();
+        Sweep { what: "allocating memory for cards", named: &named, ..Sweep::default() }.run(
+            || Ok(()),
+            |()| Memory::allocate_with(&place.gpu, PAGE, options),
+            |memory| Ok(memory.free()?),
+        )
     })
 }

@@ -8,7 +8,7 @@ use support::ledger::Calls;
 use support::profile::command;
 use support::resources::Snapshot;
 use support::{Random, Result, assert_says, child, device_read, fork, host_read, host_write, pattern, refused};
-use vkgdr::{CopyPolicy, Error, MapMode, Mapping, MappingFlags, MemoryKind, NoMapping, OpenFlags, Vkgdr};
+use vkgdr::{CopyPolicy, Error, MapMode, Mapping, MappingFlags, Memory, MemoryKind, NoMapping, OpenFlags, Vkgdr};
 
 use crate::under;
 
@@ -387,6 +387,43 @@ fn memory_of_a_card_is_described_by_descriptor_and_offset() -> Result {
         // SAFETY: mapped, and nothing writes to it meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts(first, 1000) };
         assert!(bytes == pattern(1000, 1));
+        Ok(())
+    })
+}
+
+#[test]
+fn memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it() -> Result {
+    const TEST: &str = "existing::memory_of_this_crate_has_a_view_on_every_gpu_which_keeps_it";
+    let check = || {
+        let (_context, gpu) = open()?;
+        let exports = Calls::of("cuMemGetHandleForAddressRange");
+        let memory = Memory::allocate(&gpu, 1000, MemoryKind::Mapped)?;
+        let (host, device) = (memory.host_ptr(), memory.device_ptr());
+        let view = Mapping::of(&gpu, device + 100, 50)?;
+        assert_eq!((view.device_ptr(), view.len()), (device + 100, 50));
+        assert_eq!(view.host_ptr().map(|at| at.addr().get()), host.map(|at| at.addr().get() + 100));
+        for len in [901, usize::MAX] {
+            assert!(matches!(refused(Mapping::of(&gpu, device + 100, len)), Error::OutOfRange { size: 1000, .. }));
+        }
+        drop(memory);
+        host_write(&view, 0, &[7; 50])?;
+        assert!(device_read(device + 100, 50) == [7; 50]);
+        assert!(view.is_current()?);
+        exports.assert(0, "it is mapped already");
+        let device = Memory::allocate(&gpu, 1000, MemoryKind::Device)?;
+        let error = refused(Mapping::of(&gpu, device.device_ptr(), 1000));
+        assert!(matches!(error, Error::NoHostView { kind: MemoryKind::Device }), "{error}");
+        Ok(())
+    };
+    under("rebar", TEST, check)?;
+    under("dma-buf", TEST, check)?;
+    under("dma-buf-no-vulkan", TEST, || {
+        // Device memory is CUDA's here.
+        let (_context, gpu) = open()?;
+        let memory = Memory::allocate(&gpu, 1000, MemoryKind::Device)?;
+        let view = Mapping::of(&gpu, memory.device_ptr(), 1000)?;
+        host_write(&view, 0, &[9; 1000])?;
+        assert!(device_read(memory.device_ptr(), 1000) == [9; 1000]);
         Ok(())
     })
 }

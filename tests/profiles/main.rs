@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "calls Vulkan, and writes through host pointers")]
 
 mod devices;
+mod dma_buf;
 mod existing;
 mod imports;
 mod kinds;

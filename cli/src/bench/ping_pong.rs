@@ -53,7 +53,7 @@ pub(super) fn measure(run: &mut Run<'_>, kinds: &[MemoryKind]) -> Result {
         let times = round_trips(&flag, &reply);
         stream.synchronize()?;
         let times = Times::new(times?, 1);
-        run.add(Point { kind: *kind, operation: "round trip", by: None, threads: 1, bytes: None, times })?;
+        run.add(Point { kind: *kind, operation: "round trip", by: None, threads: 1, bytes: None, times, rate: None })?;
     }
     Ok(())
 }

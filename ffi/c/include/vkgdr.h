@@ -99,6 +99,12 @@ typedef enum vkgdr_memory_flags {
    * The same with device memory, after host memory if both bits are set.
    */
   VKGDR_MEMORY_OR_DEVICE_BIT = 33554432,
+  /**
+   * For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
+   * register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
+   * tells. Host memory needs no such flag, with which it is an error: cards register it by its host pointer.
+   */
+  VKGDR_MEMORY_DMA_BUF_BIT = 67108864,
 } vkgdr_memory_flags;
 
 /**
@@ -136,6 +142,16 @@ typedef enum vkgdr_receive_flags {
 } vkgdr_receive_flags;
 
 /**
+ * Flags for vkgdr_map_existing(), combined by bitwise or.
+ */
+typedef enum vkgdr_map_flags {
+  /**
+   * Map through the PCIe BAR, write-combined, also on platforms where the CPU could cache the memory.
+   */
+  VKGDR_MAP_FORCE_PCIE_BIT = 1,
+} vkgdr_map_flags;
+
+/**
  * The results of the functions that vkgdr 0.1 does not have, as `int32_t`.
  */
 typedef enum vkgdr_status {
@@ -145,7 +161,8 @@ typedef enum vkgdr_status {
   VKGDR_SUCCESS = 0,
   /**
    * A null pointer, unknown flags, a size of 0, a length that is not a multiple of its pattern, a region where whole
-   * memory is required, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
+   * memory is required, a stream that cannot be used, an unknown copy policy, an impossible option of a
+   * pool, or an address at which CUDA has no memory that can be mapped.
    */
   VKGDR_ERROR_INVALID_ARGUMENT = 1,
   /**
@@ -280,6 +297,24 @@ typedef struct vkgdr_copy_stats {
    */
   uint64_t dma_written_bytes;
 } vkgdr_copy_stats;
+
+/**
+ * A descriptor that a network card can register, and the place of memory in it.
+ */
+typedef struct vkgdr_dma_buf {
+  /**
+   * The descriptor, a dma-buf, for close(). It keeps the pages alive.
+   */
+  int fd;
+  /**
+   * Where the memory begins in the dma-buf, in bytes.
+   */
+  uint64_t offset;
+  /**
+   * The bytes of the memory.
+   */
+  size_t size;
+} vkgdr_dma_buf;
 
 /**
  * The amount of memory of a kind, in bytes.
@@ -581,6 +616,65 @@ VKGDR_API char *vkgdr_last_error(void);
  * The pointers must be NULL or good for writing; NULL is skipped.
  */
 VKGDR_API int32_t vkgdr_last_error_codes(int32_t *status, int32_t *cuda, int32_t *vulkan);
+
+/**
+ * Whether vkgdr_map_existing() works on a GPU: the driver supports CUDA 13.3 (R610) and the GPU allows it. Needs no current
+ * context.
+ *
+ * @param g    The GPU.
+ * @param out  Where the answer is written.
+ * @return A `vkgdr_status`.
+ *
+ * `g` must be NULL or a live handle, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
+
+/**
+ * Maps CUDA memory that others allocated for the CPU, such as that of cudaMalloc().
+ *
+ * The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send() and streams, and
+ * vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc().
+ *
+ * It does not keep the memory alive, and is not told when that is freed: end the mapping first. Afterwards the CPU still sees
+ * the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
+ *
+ * @param g           The GPU.
+ * @param device_ptr  The address of the first byte.
+ * @param size        Bytes, more than 0, all in one allocation. Whole pages of 64 KiB around them are mapped.
+ * @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
+ * @param out         Where the result is written; for vkgdr_memory_free().
+ * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED where
+ *         vkgdr_device_supports_existing() says no, VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory, and for
+ *         host and managed memory, which need no view.
+ *
+ * `g` must be NULL or a live handle, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_map_existing(vkgdr_t g, CUdeviceptr device_ptr, size_t size, uint32_t flags, vkgdr_memory_t *out);
+
+/**
+ * Whether existing memory is still the one that was mapped: false once it was freed, also if other memory has its address.
+ * Always true for memory of this library.
+ *
+ * @param mem  The memory. For a region the answer is true.
+ * @param out  Where the answer is written.
+ * @return A `vkgdr_status`.
+ *
+ * `mem` must be NULL or live, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_memory_is_current(vkgdr_memory_t mem, bool *out);
+
+/**
+ * Creates a descriptor of memory that a network card can register: the arguments of ibv_reg_dmabuf_mr().
+ *
+ * For memory of VKGDR_MEMORY_DMA_BUF_BIT and of vkgdr_map_existing(). End the registration before the memory is freed.
+ *
+ * @param mem  The memory, or a region of it.
+ * @param out  Where the descriptor and the place of the memory in it are written.
+ * @return A `vkgdr_status`; sets vkgdr_last_error() as vkgdr_open() does. VKGDR_ERROR_NOT_SUPPORTED for other memory.
+ *
+ * `mem` must be NULL or live, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_memory_get_dma_buf(vkgdr_memory_t mem, struct vkgdr_dma_buf *out);
 
 /**
  * Opens a GPU.

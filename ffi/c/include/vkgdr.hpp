@@ -157,6 +157,13 @@ struct vkgdr {
             return supported;
         }
 
+        /// Whether memory::map_existing() works on this GPU.
+        bool supports_existing() const {
+            bool supported = false;
+            check("vkgdr_device_supports_existing", vkgdr_device_supports_existing(get(), &supported));
+            return supported;
+        }
+
         /// How much memory of a kind there is, in bytes.
         ///
         /// @throw error  VKGDR_ERROR_NOT_SUPPORTED if the GPU has no such memory.
@@ -285,13 +292,48 @@ struct vkgdr {
         /// @param size   Bytes, more than 0.
         /// @param kind   The kind of memory.
         /// @param others Kinds to fall back on, VKGDR_MEMORY_OR_HOST_BIT or VKGDR_MEMORY_OR_DEVICE_BIT or both; kind()
-        ///               tells which it is.
+        ///               tells which it is. With VKGDR_MEMORY_DMA_BUF_BIT network cards can register the memory.
         /// @throw error  See vkgdr_memory_alloc().
         static memory allocate(const device &owner, std::size_t size, memory_kind kind = memory_kind::mapped,
                                std::uint32_t others = 0) {
             memory allocated(vkgdr_memory_alloc(owner.get(), size, static_cast<std::uint32_t>(kind) | others));
             if (!allocated) throw_last_error("vkgdr_memory_alloc");
             return allocated;
+        }
+
+        /// Maps CUDA memory that others allocated for the CPU. The mapping does not keep the memory alive: destroy it
+        /// first. See vkgdr_map_existing().
+        ///
+        /// @param owner       The GPU.
+        /// @param device_ptr  The address of the first byte.
+        /// @param size        Bytes, more than 0, all in one allocation.
+        /// @param flags       Of `enum vkgdr_map_flags`.
+        /// @throw error       See vkgdr_map_existing().
+        static memory map_existing(const device &owner, CUdeviceptr device_ptr, std::size_t size,
+                                   std::uint32_t flags = 0) {
+            vkgdr_memory_t mapped = nullptr;
+            if (vkgdr_map_existing(owner.get(), device_ptr, size, flags, &mapped) != VKGDR_SUCCESS) {
+                throw_last_error("vkgdr_map_existing");
+            }
+            return memory(mapped);
+        }
+
+        /// Whether existing memory is still the one that was mapped, see vkgdr_memory_is_current().
+        bool is_current() const {
+            bool current = false;
+            check("vkgdr_memory_is_current", vkgdr_memory_is_current(get(), &current));
+            return current;
+        }
+
+        /// A descriptor that a network card can register, for the caller to close().
+        ///
+        /// @throw error  VKGDR_ERROR_NOT_SUPPORTED unless the memory is of VKGDR_MEMORY_DMA_BUF_BIT or map_existing().
+        vkgdr_dma_buf dma_buf() const {
+            vkgdr_dma_buf exported{};
+            if (vkgdr_memory_get_dma_buf(get(), &exported) != VKGDR_SUCCESS) {
+                throw_last_error("vkgdr_memory_get_dma_buf");
+            }
+            return exported;
         }
 
         /// The device address, 0 if empty.

@@ -21,15 +21,21 @@ pub enum vkgdr_memory_flags {
     VKGDR_MEMORY_OR_HOST_BIT = 0x0100_0000,
     /// The same with device memory, after host memory if both bits are set.
     VKGDR_MEMORY_OR_DEVICE_BIT = 0x0200_0000,
+    /// For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
+    /// register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
+    /// tells. Host memory needs no such flag, with which it is an error: cards register it by its host pointer.
+    VKGDR_MEMORY_DMA_BUF_BIT = 0x0400_0000,
 }
 
 /// The options that the flags of an allocation stand for.
 pub(crate) fn options(flags: u32) -> Outcome<AllocateOptions> {
     const HOST: u32 = vkgdr_memory_flags::VKGDR_MEMORY_OR_HOST_BIT as u32;
     const DEVICE: u32 = vkgdr_memory_flags::VKGDR_MEMORY_OR_DEVICE_BIT as u32;
+    const DMA_BUF: u32 = vkgdr_memory_flags::VKGDR_MEMORY_DMA_BUF_BIT as u32;
     let others = [(HOST, MemoryKind::Host), (DEVICE, MemoryKind::Device)];
     let asked = others.into_iter().filter(|(bit, _)| flags & bit != 0).map(|(_, kind)| kind);
-    Ok(AllocateOptions::new(kind(flags & !(HOST | DEVICE))?).fallback(asked))
+    let options = AllocateOptions::new(kind(flags & !(HOST | DEVICE | DMA_BUF))?).fallback(asked);
+    Ok(if flags & DMA_BUF == 0 { options } else { options.with_dma_buf() })
 }
 
 /// The kind that the flags stand for.

@@ -8,6 +8,7 @@
 //! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, queries |
 //! | `memory` | `vkgdr_memory_t`: alloc, free, pointers, streams, regions |
+//! | `existing` | host views of memory that others allocated, and memory for network cards |
 //! | `access` | flush, invalidate, write, read, fill |
 //! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
@@ -23,6 +24,7 @@ mod access;
 mod boundary;
 mod copy;
 mod errors;
+mod existing;
 mod failure;
 mod handle;
 mod kind;
@@ -36,6 +38,7 @@ mod status;
 pub use access::*;
 pub use copy::*;
 pub use errors::*;
+pub use existing::*;
 pub use handle::*;
 pub use kind::*;
 pub use lookup::*;

@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
 use std::ptr::{NonNull, null_mut};
 
-use vkgdr_rs::{Error, Memory, PoolMemory, Region};
+use vkgdr_rs::{Error, Mapping, Memory, PoolMemory, Region};
 
 use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
@@ -29,6 +29,7 @@ enum Contents {
     /// Another reference to memory, which was found by its address.
     Found(Memory),
     Part(Region),
+    Existing(Mapping),
 }
 
 /// The lowest bit of a handle of a pool's memory. Such a handle is no [`vkgdr_memory`] but a [`PoolMemory`] as a raw
@@ -57,6 +58,11 @@ fn find_pooled(mem: vkgdr_memory_t) -> Option<*mut c_void> {
     if mem.addr() & POOLED == 0 { None } else { Some(mem.map_addr(|address| address & !POOLED).cast()) }
 }
 
+/// A handle of existing memory.
+pub(crate) fn existing(mapping: Mapping) -> vkgdr_memory_t {
+    Contents::Existing(mapping).into_handle()
+}
+
 /// The handle of a pool's memory that was allocated as such a handle; none for other memory.
 pub(crate) fn handle_of_pooled(memory: &Memory) -> Option<vkgdr_memory_t> {
     let raw = PoolMemory::raw_of(memory)?;
@@ -80,6 +86,7 @@ pub(crate) fn found(memory: Memory) -> vkgdr_memory_t {
 pub(crate) enum Borrowed<'a> {
     Whole(&'a Memory),
     Part(&'a Region),
+    Existing(&'a Mapping),
     /// Never dropped: the caller keeps the handle.
     Pooled(ManuallyDrop<PoolMemory>),
 }
@@ -89,7 +96,7 @@ impl Borrowed<'_> {
     pub(crate) fn memory(&self) -> Outcome<&Memory> {
         match self {
             Self::Whole(memory) => Ok(memory),
-            Self::Part(_) => Err(Failure::Region),
+            Self::Part(_) | Self::Existing(_) => Err(Failure::Region),
             Self::Pooled(memory) => Ok(memory),
         }
     }
@@ -103,6 +110,7 @@ impl Deref for Borrowed<'_> {
         match self {
             Self::Whole(memory) => memory,
             Self::Part(region) => region,
+            Self::Existing(mapping) => mapping,
             Self::Pooled(memory) => memory,
         }
     }
@@ -124,6 +132,7 @@ pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     Ok(match &unsafe { handle(mem) }?.inner {
         Contents::Whole(memory) | Contents::Found(memory) => Borrowed::Whole(memory),
         Contents::Part(region) => Borrowed::Part(region),
+        Contents::Existing(mapping) => Borrowed::Existing(mapping),
     })
 }
 
@@ -164,6 +173,7 @@ unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
     let mem = unsafe { Box::from_raw(mem) };
     match mem.inner {
         Contents::Part(region) => region.free()?,
+        Contents::Existing(mapping) => mapping.unmap()?,
         // Of the owner's memory, for which the device need not have finished.
         Contents::Found(memory) => memory.free()?,
         Contents::Whole(memory) => {

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use vkgdr_rs::Error;
+use vkgdr_rs::{Error, NoMapping};
 
 /// The results of the functions that vkgdr 0.1 does not have, as `int32_t`.
 #[expect(non_camel_case_types, reason = "C's spelling")]
@@ -13,7 +13,8 @@ pub enum vkgdr_status {
     /// Success.
     VKGDR_SUCCESS = 0,
     /// A null pointer, unknown flags, a size of 0, a length that is not a multiple of its pattern, a region where whole
-    /// memory is required, a stream that cannot be used, an unknown copy policy, or an impossible option of a pool.
+    /// memory is required, a stream that cannot be used, an unknown copy policy, an impossible option of a
+    /// pool, or an address at which CUDA has no memory that can be mapped.
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
     /// A range that is not within the memory.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
@@ -60,9 +61,17 @@ impl From<&Error> for Status {
             Error::Vulkan { .. } => Self::VKGDR_ERROR_VULKAN,
             Error::Allocation { .. } => Self::VKGDR_ERROR_OUT_OF_MEMORY,
             Error::NoMatchingDevice { .. } | Error::WrongDevice { .. } => Self::VKGDR_ERROR_NO_DEVICE,
-            Error::NoSuitableMemoryType { .. } | Error::NoHostView { .. } | Error::NoExport { .. } => {
-                Self::VKGDR_ERROR_NOT_SUPPORTED
-            }
+            Error::NoSuitableMemoryType { .. }
+            | Error::NoHostView { .. }
+            | Error::NoExport { .. }
+            | Error::NoDmaBuf { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
+            Error::NoMapping { reason, .. } => match reason {
+                NoMapping::Driver { .. } | NoMapping::NoExport { .. } | NoMapping::NoMmap { .. } => {
+                    Self::VKGDR_ERROR_NOT_SUPPORTED
+                }
+                NoMapping::OtherDevice { .. } => Self::VKGDR_ERROR_NO_DEVICE,
+                _ => Self::VKGDR_ERROR_INVALID_ARGUMENT,
+            },
             Error::OutOfRange { .. } | Error::ReversedRange { .. } => Self::VKGDR_ERROR_OUT_OF_RANGE,
             Error::UnknownFlags { .. }
             | Error::ZeroSize { .. }

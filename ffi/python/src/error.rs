@@ -103,6 +103,8 @@ impl Classes {
             | Error::Pooled { .. }
             | Error::HostToHost
             | Error::NoExport { .. }
+            | Error::NoDmaBuf { .. }
+            | Error::NoMapping { .. }
             | Error::ReadOnly => &self.invalid_argument,
             _ => &self.general,
         }

@@ -138,6 +138,10 @@ impl Handle {
         Ok(py.detach(|| gpu.supports(kind)))
     }
 
+    fn supports_existing(&self) -> Result<bool> {
+        Ok(self.gpu()?.supports_existing()?)
+    }
+
     fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<MemoryInfo> {
         let (gpu, kind) = (self.gpu()?, self::kind(kind)?);
         let info = py.detach(|| gpu.memory_info(kind))?;

@@ -17,6 +17,7 @@ mod heap;
 mod host_buffer;
 mod host_view;
 mod logging;
+mod mapping;
 mod memory_view;
 mod pool;
 mod registry;
@@ -48,6 +49,8 @@ mod _vkgdr {
     use crate::host_buffer::HostBuffer;
     #[pymodule_export]
     use crate::host_view::HostView;
+    #[pymodule_export]
+    use crate::mapping::Mapping;
     #[pymodule_export]
     use crate::memory_view::MemoryView;
     #[pymodule_export]

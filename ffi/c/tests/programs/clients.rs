@@ -20,6 +20,7 @@ const CLIENT: Build<'_> = Build {
         COMMON[1],
         "client/main.c",
         "client/device.c",
+        "client/existing.c",
         "client/lookup.c",
         "client/memory.c",
         "client/copies.c",
@@ -82,6 +83,19 @@ fn a_c_client_runs_on_a_discrete_gpu_whose_copy_engine_makes_large_copies() -> R
         let program = shop.program(compiler, &Build { name: "discrete", flags: &["-DUNCACHED"], ..CLIENT })?;
         let Some(mut command) = shop.profiled("rebar", program)? else { return Ok(()) };
         done(&mut command)?;
+    }
+    Ok(())
+}
+
+/// On a GPU whose memory the CPU can map, whoever allocated it.
+#[test]
+fn the_clients_map_memory_that_cuda_allocated_for_others() -> Result {
+    let Some(shop) = Workshop::open("existing")? else { return Ok(()) };
+    for (compiler, build) in [(GCC, CLIENT), (GXX, LAYER)] {
+        for compiler in installed(&[compiler]) {
+            let Some(mut command) = shop.profiled("dma-buf", shop.program(compiler, &build)?)? else { return Ok(()) };
+            done(&mut command)?;
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ pointer address the same bytes.
 * `Vkgdr` is a handle of a GPU, `Memory` frees itself, `RawMemory` is freed by hand.
 * ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
 * `vkgdr.memory_of` finds the memory in which an array or an address lies, `vkgdr.host_view` the CPU's view of it.
+  Where the driver and the GPU allow it, `host_view` maps other libraries' memory too; `Mapping` does so by address.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
 * `vkgdr.numba`, `vkgdr.torch`, `vkgdr.cuda_core`, `vkgdr.rmm`, `vkgdr.warp` and `vkgdr.cupy` make these libraries
   allocate their arrays in this memory.
@@ -27,7 +28,7 @@ from vkgdr._errors import (
 from vkgdr._memory import Memory, RawMemory
 from vkgdr._object import MemoryObject, Region
 from vkgdr._regions import memory_of
-from vkgdr._vkgdr import HostView, MemoryInfo, MemoryType, __version__
+from vkgdr._vkgdr import HostView, Mapping, MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ __all__ = [
     "HostView",
     "InvalidArgumentError",
     "Map",
+    "Mapping",
     "Memory",
     "MemoryInfo",
     "MemoryObject",

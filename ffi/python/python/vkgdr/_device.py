@@ -144,6 +144,13 @@ class Vkgdr:
         """
         return self._handle.supports(kind)
 
+    def supports_existing(self) -> bool:
+        """Return whether the CPU can map memory that others allocated on this GPU, as `host_view` does.
+
+        The driver must support CUDA 13.3 (R610) and the GPU allow it. Needs no current context.
+        """
+        return self._handle.supports_existing()
+
     def memory_info(self, kind: Kind = "mapped") -> MemoryInfo:
         """Return the free and the total memory of a kind.
 
@@ -276,12 +283,32 @@ def default_owner() -> Vkgdr:
     VkgdrError
         As for `Vkgdr`.
     """
+    return _current_owner() or _primary_owner(0)
+
+
+def owner_of_device(device: int) -> Vkgdr:
+    """Return a handle of the current context if it is of this device, else of the device's primary context.
+
+    Raises
+    ------
+    VkgdrError
+        As for `Vkgdr`.
+    """
+    current = _current_owner()
+    return current if current is not None and current.device == device else _primary_owner(device)
+
+
+def _current_owner() -> Vkgdr | None:
     try:
         return Vkgdr.open_current_context()
     except VkgdrError as error:
         if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
             raise
+    return None
+
+
+def _primary_owner(device: int) -> Vkgdr:
     # Cached: releasing the last handle of a primary context destroys the context.
-    if 0 not in _primary:
-        _primary[0] = Vkgdr.open_primary_context(0)
-    return _primary[0]
+    if device not in _primary:
+        _primary[device] = Vkgdr.open_primary_context(device)
+    return _primary[device]

@@ -50,6 +50,9 @@ class Memory(MemoryObject):
         Whether host and device views are marked read-only. CUDA does not enforce it.
     name : str, optional
         A name that ``repr`` shows.
+    dma_buf : bool, optional
+        Whether network cards shall be able to register the memory, by `dma_buf`: for mapped and device memory. CUDA
+        allocates it, and mapped memory needs what `Vkgdr.supports_existing` tells.
 
     Raises
     ------
@@ -80,8 +83,9 @@ class Memory(MemoryObject):
         stream: StreamLike | None = None,
         readonly: bool = False,
         name: str | None = None,
+        dma_buf: bool = False,
     ) -> None:
-        self._view = MemoryView.allocate(owner, size, kind, alignment, readonly, False)
+        self._view = MemoryView.allocate(owner, size, kind, alignment, readonly, False, dma_buf)
         self.name = name
         if stream is not None:
             self.bind_to_stream(stream)

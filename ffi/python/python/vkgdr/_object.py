@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from vkgdr._map import Map
     from vkgdr._memory import Memory
+    from vkgdr.arrays import DmaBuf
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike
 
@@ -429,6 +430,26 @@ class MemoryObject(_vkgdr.Base):
         return self.map("discard", **arguments)
 
     # Streams and release
+
+    def dma_buf(self) -> DmaBuf:
+        """Export a descriptor that a network card can register: the arguments of ``ibv_reg_dmabuf_mr``.
+
+        For memory allocated with ``dma_buf=True``, and device memory of a GPU that was opened without Vulkan. End the
+        registration before the memory is freed.
+
+        Returns
+        -------
+        DmaBuf
+            Its ``fd`` is the caller's to close; the memory begins at ``offset`` in it, and has ``nbytes``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The memory was allocated in another way.
+        """
+        from vkgdr.arrays import DmaBuf
+
+        return DmaBuf(*self._view.dma_buf())
 
     def bind_to_stream(self, stream: StreamLike) -> None:
         """Bind the memory to a stream.

@@ -7,12 +7,13 @@ an array or of a contiguous part of it; on memory that is not coherent, call its
 from __future__ import annotations
 
 import operator
+from typing import NamedTuple
 
 from vkgdr import _copies, _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import Region
-from vkgdr._regions import memory_of
+from vkgdr._regions import span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from vkgdr._device import Vkgdr
+    from vkgdr._vkgdr import Mapping
     from vkgdr.typing import Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
 
 __all__ = [
+    "DmaBuf",
     "check_order",
     "device_view",
     "fitted",
@@ -39,6 +42,15 @@ __all__ = [
     "shaped",
     "strided_size",
 ]
+
+
+class DmaBuf(NamedTuple):
+    """A descriptor of memory that a network card can register, from `vkgdr.MemoryObject.dma_buf`."""
+
+    fd: int
+    offset: int
+    nbytes: int
+
 
 # The alignment of CUDA's own allocations, which suffices for elements of any size.
 _MOST_ALIGNMENT = 256
@@ -218,51 +230,86 @@ def device_view(array: Any) -> Region:
     return Region._over(view)
 
 
-def host_view(obj: Any) -> np.ndarray[Any, Any]:
-    """Return the host view of a device array that lies in this package's memory, whichever library allocated it.
+def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
+    """Return the host view of a device array, whichever library allocated it.
 
-    On memory that is not coherent, ``vkgdr.memory_of(view)`` has `flush` and `invalidate`.
+    Memory of this package has a host view on every GPU; on memory that is not coherent, ``vkgdr.memory_of(view)`` has
+    `flush` and `invalidate`. Memory of other libraries is mapped where `Vkgdr.supports_existing` is true; CPU writes to
+    such a view are fast, CPU reads are slow, as for `mapped_array`.
 
     Parameters
     ----------
     obj : object
         An object with ``__cuda_array_interface__``, such as an array of pycuda, CuPy, PyTorch or numba, or one in C
         order with DLPack on a CUDA device.
+    owner : Vkgdr, optional
+        The GPU of another library's array. By default in the current context if that is of the GPU, else in the GPU's
+        primary context.
 
     Returns
     -------
     numpy.ndarray
         The same bytes, in the shape, strides and data type of the interface; for DLPack, one dimension of ``uint8``. It
-        keeps the memory alive. Does not wait for the device.
+        keeps `obj` or its memory alive. Does not wait for the device. Memory that another library frees nevertheless,
+        as by ``cudaFree`` or a reset of the device, must not be used through it.
 
     Raises
     ------
     InvalidArgumentError
-        The array does not lie in live memory of this package.
+        The array is not in memory of this package, and cannot be mapped; the message names the reason.
     NoHostViewError
         The kind of memory has no host view.
     """
     interface = getattr(obj, "__cuda_array_interface__", None)
-    if interface is None or interface.get("strides") is None:
-        view, _ = _copies.device_view_of(obj)
-        if view.is_foreign:
-            raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: it has no host view")
-        shape = None if interface is None else tuple(interface["shape"])
-        dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
-        return Region._over(view).get_host_array(shape, dtype)
+    if interface is not None and interface.get("strides") is not None:
+        return _strided(obj, interface, owner)
+    view, _ = _copies.device_view_of(obj)
+    shape = None if interface is None else tuple(interface["shape"])
+    dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
+    region = Region._over(view)
+    if not view.is_foreign:
+        return region.get_host_array(shape, dtype)
     import numpy as np
 
-    region = memory_of(obj)
-    array: np.ndarray[Any, Any] = np.ndarray(
-        tuple(interface["shape"]),
-        _element(interface),
-        memoryview(region),
-        interface["data"][0] - region.device_ptr if len(region) else 0,
-        tuple(interface["strides"]),
-    )
-    if interface["data"][1]:
+    extents, element, size = shaped(region.nbytes if shape is None else shape, dtype)
+    if not size:
+        return np.empty(extents, element)
+    mapping = _map(obj, region.device_ptr, size, owner, readonly=region.readonly)
+    array: np.ndarray[Any, Any] = np.asarray(mapping).view(element).reshape(extents)
+    return array
+
+
+def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.ndarray[Any, Any]:
+    """Return the host view of an array whose interface has strides."""
+    import numpy as np
+
+    first, size = span(interface, "__cuda_array_interface__")
+    extents, element = tuple(interface["shape"]), _element(interface)
+    if not size:
+        return np.empty(extents, element)
+    readonly = bool(interface["data"][1])
+    found = _vkgdr.find_device(first, size)
+    if found is None:
+        memory = memoryview(np.asarray(_map(obj, first, size, owner, readonly=readonly)))
+    else:
+        memory = memoryview(Region._over(found))
+    offset = interface["data"][0] - first
+    array: np.ndarray[Any, Any] = np.ndarray(extents, element, memory, offset, tuple(interface["strides"]))
+    if readonly:
         array.flags.writeable = False
     return array
+
+
+def _map(obj: Any, address: int, size: int, owner: Vkgdr | None, *, readonly: bool) -> Mapping:
+    """Map memory of another library; the result keeps `obj`."""
+    if owner is None:
+        from vkgdr._device import owner_of_device
+
+        owner = owner_of_device(_vkgdr.pointer_device(address) or 0)
+    try:
+        return _vkgdr.Mapping(owner, address, size, keep=obj, readonly=readonly)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
 
 
 def _element(interface: dict[str, Any]) -> np.dtype[Any]:

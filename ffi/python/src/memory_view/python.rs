@@ -23,6 +23,7 @@ impl MemoryView {
     /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory of the
     /// first kind is exhausted, tries once more after a garbage collection, before the other kinds.
     #[staticmethod]
+    #[pyo3(signature = (owner, size, kinds, alignment, readonly, by_hand, dma_buf = false))]
     fn allocate(
         owner: &Bound<'_, PyAny>,
         size: Size,
@@ -30,14 +31,17 @@ impl MemoryView {
         alignment: Size,
         readonly: bool,
         by_hand: bool,
+        dma_buf: bool,
     ) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let ((kind, others), alignment) = (handle::kinds(kinds)?, alignment.0);
         if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::Invalid(format!("alignment must be 0 or a power of two, not {alignment}")));
         }
-        let options = AllocateOptions::new(kind).fallback(others.iter().copied());
-        let memory = match py.detach(|| Memory::allocate(&gpu, size.0, kind)) {
+        let with_dma_buf = |options: AllocateOptions| if dma_buf { options.with_dma_buf() } else { options };
+        let first = with_dma_buf(AllocateOptions::new(kind));
+        let options = first.fallback(others.iter().copied());
+        let memory = match py.detach(|| Memory::allocate_with(&gpu, size.0, first)) {
             Err(vkgdr::Error::Allocation { .. }) => {
                 py.import("gc")?.call_method0("collect")?;
                 py.detach(|| Memory::allocate_with(&gpu, size.0, options))?
@@ -102,6 +106,12 @@ impl MemoryView {
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
         let whole = (0, self.len);
         Ok(self.with_range(py, whole, |memory, _| memory.export_fd())?.into_raw_fd())
+    }
+
+    /// The descriptor of this range for network cards, with the range's offset in it.
+    fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
+        let dma_buf = self.with_range(py, (0, self.len), |memory, range| memory.region(range)?.dma_buf())?;
+        Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
     }
 
     /// Sends the memory over the Unix socket with the number `socket`.

@@ -32,7 +32,7 @@ fn get(out: Out<RawFd>, address: usize, size: usize, kind: u32, flags: u64) -> O
     if !whole(address) || !whole(size) || address.checked_add(size).is_none() {
         return Err(INVALID_VALUE);
     }
-    if !table::overlaps(address, size, |kind| kind == Kind::Device) {
+    if !table::overlaps(address, size, |kind| matches!(kind, Kind::Device | Kind::Pooled { .. })) {
         return Err(INVALID_VALUE);
     }
     let pages = Pages::containing(address, size).ok_or(INVALID_VALUE)?;
