@@ -86,6 +86,34 @@ def torch(session: nox.Session) -> None:
     )
 
 
+@nox.session(python=PYTHON)
+@nox.parametrize("libraries", ["nvidia", "torch", "cupy"])
+def adaptors(session: nox.Session, libraries: str) -> None:
+    """Test the adaptors with the real libraries and numba-cuda's tests with ours, and write the guide's table; 3 GB."""
+    package(session)
+    results = HERE / "adaptors"
+    results.mkdir(parents=True, exist_ok=True)
+    if libraries == "torch":
+        session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
+        session.run_install("python", "scripts/torch_stubs.py", silent=True)
+    elif libraries == "cupy":
+        session.install("--no-deps", "cupy-cuda13x==14.2.0", "cuda-pathfinder==1.9.0", silent=True)
+    else:
+        session.install("--constraint", REQUIREMENTS, "--requirement", "scripts/requirements/adaptors.txt", silent=True)
+    session.run("scripts/sim.sh", external=True)
+    # With the runtime and nvJitLink of the simulator, and nothing else that tests need a layer for.
+    environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
+    command = ["-m", "pytest", "ffi/python/tests/adaptors", f"--junit-xml={results}/{libraries}.xml", *session.posargs]
+    session.run("sim/run", "python", *command, env=environment, external=True)
+    table = "scripts/adaptors_table.py"
+    session.run("python", table, "collect", f"{results}/{libraries}.xml", f"{results}/libraries-{libraries}.json")
+    if libraries == "nvidia" and not session.posargs:
+        environment = {"VKGDR_SIM_PRELOAD": "1", "SIMCUDA_STALE_CONTEXT": "error"}
+        script = "scripts/numba_tests.py"
+        session.run("sim/run", "python", script, f"{results}/numba.json", env=environment, external=True)
+    session.run("python", table, "write", str(results))
+
+
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 def wheel(session: nox.Session) -> None:
     """Run the tests with the wheel of `cargo xtask wheel`; one serves all versions of Python (abi3)."""

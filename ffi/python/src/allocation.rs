@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{Memory, MemoryKind, PoolMemory};
 
+use crate::deferral::defer;
 use crate::error::{Failure, Result};
 use crate::logging;
 use crate::registry::{Addresses, Slots};
@@ -258,7 +259,8 @@ impl Allocation {
         // Before the release: another allocation may get its addresses right after.
         self.forget();
         // If an operation still holds a clone, the memory is released with that clone.
-        let Some(Owned { memory, kept }) = Arc::into_inner(owned) else { return Ok(()) };
+        let Some(owned) = Arc::into_inner(owned) else { return Ok(()) };
+        let Some(Owned { memory, kept }) = defer(owned) else { return Ok(()) };
         let freed = match py {
             Some(py) if !self.goes_at_once(&memory) => py.detach(|| memory.free()),
             _ => memory.free(),

@@ -8,6 +8,7 @@ mod allocation;
 mod base;
 mod buffer;
 mod command;
+mod deferral;
 mod dlpack;
 mod error;
 mod event;
@@ -38,7 +39,9 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::command::command;
     #[pymodule_export]
-    use crate::dlpack::dlpack_import;
+    use crate::deferral::{deferral_begin, deferral_end};
+    #[pymodule_export]
+    use crate::dlpack::{dlpack_export, dlpack_import};
     #[pymodule_export]
     use crate::event::{Event, complete, record, stream_synchronize, stream_wait};
     #[pymodule_export]

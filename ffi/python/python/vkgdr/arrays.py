@@ -1,7 +1,10 @@
-"""NumPy arrays in memory that the GPU can access, the views of one side's array on the other, and checks of shapes.
+"""Arrays in memory that the GPU can access, the views of one side's array on the other, and checks of shapes.
 
-The arrays are ordinary ones whose ``base`` keeps the memory alive. `vkgdr.device_view` returns the device view of such
-an array or of a contiguous part of it; on memory that is not coherent, call its `flush` and `invalidate`.
+`mapped_array` and `host_array` are NumPy's arrays. `device_array` and `to_device` make an `Array`, which has numba's
+interface and lies on the device first, with a host view where its kind of memory has one.
+
+NumPy's arrays are ordinary ones whose ``base`` keeps the memory alive. `vkgdr.device_view` returns the device view of
+such an array or of a contiguous part of it; on memory that is not coherent, call its `flush` and `invalidate`.
 """
 
 from __future__ import annotations
@@ -22,26 +25,69 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from vkgdr._array import Array as Array
     from vkgdr._device import Vkgdr
+    from vkgdr._device_arrays import as_cuda_array as as_cuda_array
+    from vkgdr._device_arrays import defer_cleanup as defer_cleanup
+    from vkgdr._device_arrays import device_array as device_array
+    from vkgdr._device_arrays import device_array_like as device_array_like
+    from vkgdr._device_arrays import from_cuda_array_interface as from_cuda_array_interface
+    from vkgdr._device_arrays import is_cuda_array as is_cuda_array
+    from vkgdr._device_arrays import pinned as pinned
+    from vkgdr._device_arrays import to_device as to_device
     from vkgdr._vkgdr import Mapping
     from vkgdr.typing import Order, Shape, StreamLike
 
     Visible = Literal["mapped", "host"]
 
 __all__ = [
+    "Array",
     "DmaBuf",
+    "as_cuda_array",
     "check_order",
+    "defer_cleanup",
+    "device_array",
+    "device_array_like",
     "device_view",
+    "element_of",
     "fitted",
     "fortran_strides",
+    "from_cuda_array_interface",
     "host_array",
     "host_array_like",
     "host_view",
+    "is_cuda_array",
     "mapped_array",
     "mapped_array_like",
+    "pinned",
     "shaped",
     "strided_size",
+    "to_device",
 ]
+
+# Loaded on first use, since they need NumPy.
+_DEVICE_ARRAYS = frozenset(
+    {
+        "as_cuda_array",
+        "defer_cleanup",
+        "device_array",
+        "device_array_like",
+        "from_cuda_array_interface",
+        "is_cuda_array",
+        "pinned",
+        "to_device",
+    }
+)
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name != "Array" and name not in _DEVICE_ARRAYS:
+        raise AttributeError(f"module 'vkgdr.arrays' has no attribute {name!r}")
+    value: object = getattr(import_module("vkgdr._array" if name == "Array" else "vkgdr._device_arrays"), name)
+    globals()[name] = value
+    return value
 
 
 class DmaBuf(NamedTuple):
@@ -265,7 +311,7 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
         return _strided(obj, interface, owner)
     view, _ = _copies.device_view_of(obj)
     shape = None if interface is None else tuple(interface["shape"])
-    dtype: npt.DTypeLike = "u1" if interface is None else _element(interface)
+    dtype: npt.DTypeLike = "u1" if interface is None else element_of(interface)
     region = Region._over(view)
     if not view.is_foreign:
         return region.get_host_array(shape, dtype)
@@ -284,13 +330,13 @@ def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.nda
     import numpy as np
 
     first, size = span(interface, "__cuda_array_interface__")
-    extents, element = tuple(interface["shape"]), _element(interface)
+    extents, element = tuple(interface["shape"]), element_of(interface)
     if not size:
         return np.empty(extents, element)
     readonly = bool(interface["data"][1])
     found = _vkgdr.find_device(first, size)
     if found is None:
-        memory = memoryview(np.asarray(_map(obj, first, size, owner, readonly=readonly)))
+        memory = np.asarray(_map(obj, first, size, owner, readonly=readonly)).data
     else:
         memory = memoryview(Region._over(found))
     offset = interface["data"][0] - first
@@ -312,7 +358,7 @@ def _map(obj: Any, address: int, size: int, owner: Vkgdr | None, *, readonly: bo
         raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
 
 
-def _element(interface: dict[str, Any]) -> np.dtype[Any]:
+def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
     """Return the data type of an array interface."""
     import numpy as np
 

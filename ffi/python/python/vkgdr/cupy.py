@@ -33,6 +33,11 @@ def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], 
         Lend small memory from a pool, in the order of the stream that is current when an array is allocated, as CuPy's
         own pool does. Without it a free waits for the context, as ``cudaFree`` does.
     """
+    return PythonFunctionAllocator(*_functions(kind, pool=pool)).malloc  # type: ignore[no-any-return]
+
+
+def _functions(kind: Kinds, *, pool: bool) -> tuple[Callable[[int, int], int], Callable[[int, int], None]]:
+    """Return the functions that allocate and free on a device."""
     source = Source(kind, pool=pool)
     # CuPy names no stream when it frees. The objects keep the streams alive.
     streams: dict[int, Any] = {}
@@ -48,4 +53,4 @@ def allocator(kind: Kinds = "mapped", *, pool: bool = False) -> Callable[[int], 
         # Removed first: another thread may get the address as soon as it is free.
         source.free(address, streams.pop(address, None))
 
-    return PythonFunctionAllocator(allocate, free).malloc  # type: ignore[no-any-return]
+    return allocate, free

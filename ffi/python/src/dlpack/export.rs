@@ -36,9 +36,25 @@ enum Owner {
 #[repr(C)]
 struct Exported<T> {
     managed: T,
-    shape: i64,
-    stride: i64,
+    /// The shape, and then the strides.
+    _dims: Vec<i64>,
     _owner: Owner,
+}
+
+/// The data type of a tensor's elements, its shape and its strides in elements, and the offset of its first element.
+struct Layout {
+    dtype: DataType,
+    /// The shape, and then the strides.
+    dims: Vec<i64>,
+    first: usize,
+}
+
+impl Layout {
+    /// One dimension of bytes.
+    fn bytes(len: usize) -> Self {
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        Self { dtype: DataType { code: UINT, bits: 8, lanes: 1 }, dims: vec![len, 1], first: 0 }
+    }
 }
 
 /// The bytes of a tensor to be made.
@@ -68,20 +84,56 @@ impl Base {
         dl_device: Option<(c_int, c_int)>,
         copy: Option<bool>,
     ) -> Result<Bound<'py, PyAny>> {
-        let (py, view) = (slf.py(), view_of(slf)?);
-        let view = view.get();
-        let here = view.live()?.device;
-        let contents = match dl_device.unwrap_or((CUDA, here)) {
-            (CUDA, id) if id == here => on_device(py, view, stream, copy == Some(true))?,
-            (CPU, 0) => on_host(py, view, stream, copy)?,
-            (kind, id) => {
-                let text =
-                    format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
-                return Err(Failure::Buffer(text));
-            }
-        };
-        capsule(py, contents, max_version.is_some_and(|(major, _)| major >= 1))
+        let view = view_of(slf)?;
+        let layout = Layout::bytes(view.get().len());
+        export(slf.py(), view.get(), layout, stream, max_version, dl_device, copy)
     }
+}
+
+/// A view as the capsule of a strided tensor. `dtype` is DLPack's code and the bits of an element, `strides` are in elements,
+/// `first` is the offset of the first element in bytes; the tensor must lie within the view.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "a tensor's layout, and the arguments of `__dlpack__`")]
+pub(crate) fn dlpack_export<'py>(
+    py: Python<'py>,
+    view: &MemoryView,
+    dtype: (u8, u8),
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    first: usize,
+    stream: Option<i64>,
+    max_version: Option<(u32, u32)>,
+    dl_device: Option<(c_int, c_int)>,
+    copy: Option<bool>,
+) -> Result<Bound<'py, PyAny>> {
+    if shape.len() != strides.len() || first > view.len() {
+        return Err(Failure::Invalid(format!("no tensor has the shape {shape:?} and the strides {strides:?}")));
+    }
+    let (code, bits) = dtype;
+    let layout = Layout { dtype: DataType { code, bits, lanes: 1 }, dims: [shape, strides].concat(), first };
+    export(py, view, layout, stream, max_version, dl_device, copy)
+}
+
+fn export<'py>(
+    py: Python<'py>,
+    view: &MemoryView,
+    layout: Layout,
+    stream: Option<i64>,
+    max_version: Option<(u32, u32)>,
+    dl_device: Option<(c_int, c_int)>,
+    copy: Option<bool>,
+) -> Result<Bound<'py, PyAny>> {
+    let here = view.live()?.device;
+    let contents = match dl_device.unwrap_or((CUDA, here)) {
+        (CUDA, id) if id == here => on_device(py, view, stream, copy == Some(true))?,
+        (CPU, 0) => on_host(py, view, stream, copy)?,
+        (kind, id) => {
+            let text =
+                format!("the memory is on DLPack device (2, {here}) or, for the CPU, (1, 0), not ({kind}, {id})");
+            return Err(Failure::Buffer(text));
+        }
+    };
+    capsule(py, contents, layout, max_version.is_some_and(|(major, _)| major >= 1))
 }
 
 #[pymethods]
@@ -107,7 +159,8 @@ impl HostView {
             return Err(Failure::Buffer(text));
         }
         let contents = on_host(py, self.view(), stream, copy)?;
-        capsule(py, contents, max_version.is_some_and(|(major, _)| major >= 1))
+        let layout = Layout::bytes(contents.len);
+        capsule(py, contents, layout, max_version.is_some_and(|(major, _)| major >= 1))
     }
 }
 
@@ -208,7 +261,7 @@ fn copy_to_host(view: &MemoryView, target: usize, len: usize) -> Result<()> {
 }
 
 /// Makes a capsule, versioned or legacy.
-fn capsule(py: Python<'_>, contents: Contents, versioned: bool) -> Result<Bound<'_, PyAny>> {
+fn capsule(py: Python<'_>, contents: Contents, layout: Layout, versioned: bool) -> Result<Bound<'_, PyAny>> {
     let flags = contents.flags;
     if versioned {
         let make = |tensor, context| ManagedVersioned {
@@ -218,51 +271,42 @@ fn capsule(py: Python<'_>, contents: Contents, versioned: bool) -> Result<Bound<
             flags,
             tensor,
         };
-        // SAFETY: `tensor` is a field of the structure.
-        return wrap(py, contents, make, |managed| unsafe { &raw mut (*managed).tensor }, VERSIONED);
+        return wrap(py, contents, layout, make, VERSIONED);
     }
     if flags & READ_ONLY != 0 {
         let text = "the memory is read-only, which needs DLPack 1.0: pass max_version=(1, 0)";
         return Err(Failure::Buffer(text.into()));
     }
     let make = |tensor, context| Managed { tensor, context, deleter: Some(delete::<Managed>) };
-    // SAFETY: as above.
-    wrap(py, contents, make, |managed| unsafe { &raw mut (*managed).tensor }, LEGACY)
+    wrap(py, contents, layout, make, LEGACY)
 }
 
 /// Puts a tensor and the data that it points to on the heap, and wraps it in a capsule.
 fn wrap<'py, T>(
     py: Python<'py>,
     contents: Contents,
+    layout: Layout,
     make: impl FnOnce(Tensor, *mut c_void) -> T,
-    tensor_of: impl FnOnce(*mut T) -> *mut Tensor,
     name: &'static CStr,
 ) -> Result<Bound<'py, PyAny>> {
     let Contents { address, len, device, owner, .. } = contents;
+    let Layout { dtype, mut dims, first } = layout;
+    let ndim = dims.len() / 2;
+    let shape = dims.as_mut_ptr();
     let tensor = Tensor {
         // DLPack requires a null pointer for an empty tensor.
-        data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address) },
+        data: if len == 0 { null_mut() } else { with_exposed_provenance_mut(address + first) },
         device,
-        ndim: 1,
-        dtype: DataType { code: UINT, bits: 8, lanes: 1 },
-        shape: null_mut(),
-        strides: null_mut(),
+        ndim: c_int::try_from(ndim).unwrap_or(c_int::MAX),
+        dtype,
+        shape,
+        strides: shape.wrapping_add(ndim),
         byte_offset: 0,
     };
-    let shape = i64::try_from(len).unwrap_or(i64::MAX);
-    let exported = Box::new(Exported { managed: make(tensor, null_mut()), shape, stride: 1, _owner: owner });
+    let exported = Box::new(Exported { managed: make(tensor, null_mut()), _dims: dims, _owner: owner });
     let exported = Box::into_raw(exported);
     // SAFETY: `exported` was just allocated; its first field is the structure named by the capsule.
     let managed = unsafe { &raw mut (*exported).managed };
-    let tensor = tensor_of(managed);
-    // SAFETY: `exported` was just allocated.
-    let shape = unsafe { &raw mut (*exported).shape };
-    // SAFETY: as above.
-    let stride = unsafe { &raw mut (*exported).stride };
-    // SAFETY: the tensor is a part of `exported`.
-    unsafe { (*tensor).shape = shape };
-    // SAFETY: as above.
-    unsafe { (*tensor).strides = stride };
     // SAFETY: the name is static, and the destructor frees what this function allocated.
     let capsule = unsafe { ffi::PyCapsule_New(managed.cast(), name.as_ptr(), Some(destroy)) };
     if capsule.is_null() {

@@ -1,4 +1,4 @@
-//! DLPack: exports memory as tensors of bytes, and imports tensors of other libraries.
+//! DLPack: exports memory as tensors of bytes or of arrays, and imports tensors of other libraries.
 //!
 //! The constants and structures are those of dlpack.h, version 1.1 (github.com/dmlc/dlpack).
 
@@ -6,4 +6,5 @@ mod abi;
 mod export;
 mod import;
 
+pub(crate) use export::dlpack_export;
 pub(crate) use import::dlpack_import;

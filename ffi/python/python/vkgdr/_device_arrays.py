@@ -1,0 +1,239 @@
+"""The functions of `vkgdr.arrays` that make device arrays, with numba's names and arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+import numpy as np
+
+from vkgdr import _driver, _vkgdr
+from vkgdr._array import Array, as_array
+from vkgdr._device import default_owner
+from vkgdr._memory import Memory
+from vkgdr.arrays import check_order, fortran_strides, shaped, strided_size
+from vkgdr.stream import handle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    import numpy.typing as npt
+
+    from vkgdr._device import Vkgdr
+    from vkgdr.typing import Kind, Order, Shape, StreamLike
+
+    Kinds = Kind | Sequence[Kind]
+
+__all__ = [
+    "as_cuda_array",
+    "defer_cleanup",
+    "device_array",
+    "device_array_like",
+    "from_cuda_array_interface",
+    "is_cuda_array",
+    "pinned",
+    "to_device",
+]
+
+_MOST_ALIGNMENT = 256
+
+
+def device_array(
+    shape: Shape,
+    dtype: npt.DTypeLike = np.float64,
+    strides: tuple[int, ...] | None = None,
+    order: Order = "C",
+    stream: StreamLike = 0,
+    *,
+    kind: Kinds = "device",
+    owner: Vkgdr | None = None,
+) -> Array:
+    """Allocate an array whose contents are undefined.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        The extents, possibly 0.
+    dtype : optional
+        Any data type without Python objects, structured types included.
+    strides : tuple of int, optional
+        The strides in bytes, not negative; by default those of `order`.
+    order : {"C", "F"}, optional
+        The memory layout.
+    stream : object, optional
+        The array's stream; 0 is none.
+    kind : {"mapped", "host", "device"} or sequence of these, optional
+        As for `vkgdr.Memory`.
+    owner : Vkgdr, optional
+        The GPU, as for `mapped_array`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        An argument is invalid.
+    VkgdrError
+        As for `vkgdr.Memory`.
+    """
+    extents, element, size = shaped(shape, dtype)
+    check_order(order)
+    if strides is not None:
+        strides = tuple(map(int, strides)) if isinstance(strides, tuple | list) else (int(strides),)
+        size = strided_size(extents, element.itemsize, strides)
+    elif order == "F":
+        strides = fortran_strides(extents, element.itemsize)
+    if not size:
+        return Array._of(None, extents, strides, element, stream)
+    alignment = min(1 << (element.itemsize - 1).bit_length(), _MOST_ALIGNMENT)
+    memory = Memory(owner or default_owner(), size, kind=kind, alignment=alignment)
+    return Array._of(memory._region(0, size), extents, strides, element, stream)
+
+
+def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device", owner: Vkgdr | None = None) -> Array:
+    """Allocate an array with the shape and the data type of another one.
+
+    It has the other array's order of axes, and is contiguous.
+    """
+    layout = ary._layout if isinstance(ary, Array) else np.asarray(ary)
+    _, element, _ = shaped(layout.shape, layout.dtype)
+    axes = sorted(range(layout.ndim), key=lambda axis: (-abs(layout.strides[axis]), axis))
+    strides, stride = [0] * layout.ndim, element.itemsize
+    for axis in reversed(axes):
+        strides[axis] = stride
+        stride *= max(layout.shape[axis], 1)
+    return device_array(layout.shape, element, tuple(strides), stream=stream, kind=kind, owner=owner)
+
+
+def to_device(
+    obj: Any,
+    stream: StreamLike = 0,
+    copy: bool = True,  # noqa: FBT001, FBT002 - numba's signature
+    to: Any = None,
+    *,
+    kind: Kinds = "mapped",
+    owner: Vkgdr | None = None,
+) -> Any:
+    """Copy a host array to the device, and return the device array.
+
+    Parameters
+    ----------
+    obj : array_like
+        A contiguous array; with `to`, also a device array. A device array is returned as it is.
+    stream : object, optional
+        The stream to come after, and that of a new array.
+    copy : bool, optional
+        False leaves the contents undefined.
+    to : Array, optional
+        The array to copy to, instead of a new one.
+    kind, owner : optional
+        As for `device_array`. The CPU writes mapped memory itself.
+
+    Raises
+    ------
+    ValueError
+        `obj` is not contiguous.
+    """
+    if to is not None:
+        if copy:
+            to.copy_to_device(obj, stream=stream)
+        return to
+    if isinstance(obj, Array):
+        return obj
+    if is_cuda_array(obj) and not isinstance(obj, np.ndarray):
+        return as_cuda_array(obj)
+    host = np.asarray(obj)
+    if not (host.flags.c_contiguous or host.flags.f_contiguous):
+        raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
+    array = device_array_like(host, stream, kind=kind, owner=owner)
+    if copy:
+        array.copy_to_device(host, stream=stream)
+    return array
+
+
+def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002 - numba's signature
+    """Return an array over the device memory of any object with ``__cuda_array_interface__``, without a copy.
+
+    It has a host view if the memory is this package's.
+
+    Parameters
+    ----------
+    obj : object
+        The array of another library; it is kept alive.
+    sync : bool, optional
+        Wait for the interface's stream.
+
+    Raises
+    ------
+    TypeError
+        `obj` has no such interface.
+    NotImplementedError
+        It is masked.
+    InvalidArgumentError
+        It is malformed, or has no CUDA memory.
+    """
+    if not is_cuda_array(obj):
+        raise TypeError("*obj* doesn't implement the cuda array interface.")
+    array = as_array(obj)
+    if sync and array.stream and array.memory is not None:
+        _vkgdr.stream_synchronize(array.memory._view, handle_of(array.stream))
+    return array
+
+
+def from_cuda_array_interface(
+    desc: dict[str, Any],
+    owner: Any = None,
+    sync: bool = True,  # noqa: FBT001, FBT002 - numba's signature
+) -> Array:
+    """Return an array by a dictionary of the CUDA Array Interface; `owner` is kept alive."""
+    return as_cuda_array(_Described(desc, owner), sync)
+
+
+class _Described:
+    """An interface, and the object that keeps its memory."""
+
+    def __init__(self, interface: dict[str, Any], owner: object) -> None:
+        self.__cuda_array_interface__ = interface
+        self._owner = owner
+
+
+def is_cuda_array(obj: object) -> bool:
+    """Return whether an object has ``__cuda_array_interface__``."""
+    return hasattr(obj, "__cuda_array_interface__")
+
+
+@contextlib.contextmanager
+def pinned(*arylist: Any) -> Iterator[None]:
+    """Page-lock host arrays within the block, so that CUDA copies them without staging.
+
+    Parameters
+    ----------
+    *arylist : numpy.ndarray
+        Contiguous, writable arrays.
+
+    Raises
+    ------
+    vkgdr.VkgdrError
+        ``CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`` if pages are page-locked already. No array is page-locked then.
+    """
+    buffers = [buffer for buffer in (_vkgdr.HostBuffer(ary, True, True) for ary in arylist) if buffer.nbytes]
+    with _driver.current_context(), contextlib.ExitStack() as stack:
+        for buffer in buffers:
+            address = ctypes.c_void_p(buffer.address)
+            _driver.call("cuMemHostRegister_v2", address, ctypes.c_size_t(buffer.nbytes), 0)
+            stack.callback(_driver.call, "cuMemHostUnregister", address)
+        yield
+
+
+@contextlib.contextmanager
+def defer_cleanup() -> Iterator[None]:
+    """Keep the memory that is freed within the block, on any thread, and release it at the end.
+
+    The release of memory waits for the device; within the block nothing waits. Blocks may be nested: the end of the
+    last one releases. Memory that runs out within the block is not released earlier.
+    """
+    _vkgdr.deferral_begin()
+    try:
+        yield
+    finally:
+        _vkgdr.deferral_end()

@@ -1,0 +1,227 @@
+"""Streams and events of this package, with numba's interface; `vkgdr.stream` has them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+
+from vkgdr import _driver
+from vkgdr._errors import FreedError
+from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator
+    from typing import Any, Self
+
+    from vkgdr.typing import StreamLike
+
+__all__ = [
+    "Stream",
+    "TimedEvent",
+    "default_stream",
+    "event",
+    "external_stream",
+    "legacy_default_stream",
+    "per_thread_default_stream",
+    "stream",
+]
+
+
+class Stream:
+    """A stream of the current CUDA context, from `stream` and its siblings; every ``stream=`` of this package takes it.
+
+    One that was created here is destroyed with its last reference: CUDA finishes its work first.
+    """
+
+    _owned = False
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    @classmethod
+    def _create(cls) -> Self:
+        handle = ctypes.c_void_p()
+        with _driver.current_context():
+            _driver.call("cuStreamCreate", ctypes.byref(handle), 0)
+        self = cls(handle.value or 0)
+        self._owned = True
+        return self
+
+    def __int__(self) -> int:
+        return self._handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version, 0, and the ``CUstream``."""
+        return 0, self._handle
+
+    @property
+    def _argument(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._handle)
+
+    def synchronize(self) -> None:
+        """Wait for the stream's work."""
+        with _driver.current_context():
+            _driver.call("cuStreamSynchronize", self._argument)
+
+    @contextlib.contextmanager
+    def auto_synchronize(self) -> Iterator[Self]:
+        """Wait for the stream's work at the end of the ``with`` block, also when an exception leaves it."""
+        try:
+            yield self
+        finally:
+            self.synchronize()
+
+    def add_callback(self, callback: Callable[[Stream, int, Any], object], arg: Any = None) -> None:
+        """Call ``callback(stream, status, arg)`` on another thread once the stream's work so far is done.
+
+        The callback may use CUDA, and does not block the stream. `status` is 0, or CUDA's error code.
+        """
+        # Emptied before the callback, which may be what the context waits for before it is destroyed.
+        done = [event(timing=False)]
+        done[0].record(self)
+
+        def wait() -> None:
+            status = 0
+            try:
+                done.pop().synchronize()
+            except _driver.VkgdrError as error:
+                status = error.cu_result or -1
+            callback(self, status, arg)
+
+        threading.Thread(target=wait, name="vkgdr stream callback", daemon=True).start()
+
+    def async_done(self) -> asyncio.Future[Any]:
+        """Return an awaitable of the running event loop, which is done once the stream's work so far is done.
+
+        Its result is the stream.
+        """
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def resolve(status: int) -> None:
+            if future.done():
+                return
+            if status:
+                future.set_exception(_driver.VkgdrError(f"the stream's work failed: CUDA error {status}"))
+            else:
+                future.set_result(self)
+
+        def tell(_stream: Stream, status: int, _arg: object) -> None:
+            # The loop may have been closed meanwhile.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(resolve, status)
+
+        self.add_callback(tell)
+        return future
+
+    def __del__(self) -> None:
+        if self._owned:
+            self._owned = False
+            # A destructor cannot raise, and the context may be gone.
+            with contextlib.suppress(Exception):
+                _driver.call("cuStreamDestroy_v2", self._argument)
+
+    def __repr__(self) -> str:
+        kinds = {NULL_STREAM: "default", LEGACY_STREAM: "legacy default", PER_THREAD_STREAM: "per-thread default"}
+        kind = kinds.get(self._handle, "created" if self._owned else "external")
+        return f"<vkgdr.stream.Stream: {kind}, {self._handle:#x}>"
+
+
+class TimedEvent:
+    """An event that the caller records, from `event`; with `timing`, two of them give the time between."""
+
+    def __init__(self, *, timing: bool = True) -> None:
+        handle = ctypes.c_void_p()
+        # CU_EVENT_DISABLE_TIMING
+        flags = 0 if timing else 2
+        with _driver.current_context():
+            _driver.call("cuEventCreate", ctypes.byref(handle), flags)
+        self._handle: int | None = handle.value
+
+    @property
+    def handle(self) -> int:
+        """The ``CUevent``."""
+        if not self._handle:
+            raise FreedError("the event was destroyed")
+        return self._handle
+
+    @property
+    def _argument(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.handle)
+
+    def record(self, stream: StreamLike = 0) -> None:
+        """Record the event on a stream, after its work so far; by default on the default stream."""
+        with _driver.current_context():
+            _driver.call("cuEventRecord", self._argument, ctypes.c_void_p(handle_of(stream)))
+
+    def query(self) -> bool:
+        """Return whether the work before the event is done; True if it was never recorded."""
+        return _driver.query("cuEventQuery", self.handle)
+
+    def synchronize(self) -> None:
+        """Wait on this thread for the work before the event."""
+        _driver.call("cuEventSynchronize", self._argument)
+
+    def wait(self, stream: StreamLike = 0) -> None:
+        """Make a stream's later work wait for the event."""
+        with _driver.current_context():
+            _driver.call("cuStreamWaitEvent", ctypes.c_void_p(handle_of(stream)), self._argument, 0)
+
+    def elapsed_time(self, end: TimedEvent) -> float:
+        """Return the milliseconds from this event to a later one; both must be complete."""
+        milliseconds = ctypes.c_float()
+        _driver.call("cuEventElapsedTime", ctypes.byref(milliseconds), self._argument, end._argument)
+        return milliseconds.value
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            with contextlib.suppress(Exception):
+                _driver.call("cuEventDestroy_v2", ctypes.c_void_p(handle))
+
+    def __repr__(self) -> str:
+        return f"<vkgdr.stream.TimedEvent: {self.handle:#x}>"
+
+
+# Messages show the public name, not that of the private module.
+Stream.__module__ = TimedEvent.__module__ = "vkgdr.stream"
+
+
+def stream() -> Stream:
+    """Create a stream in the current context, or in the primary context of device 0 if none is current.
+
+    Like numba's, it waits for the legacy default stream's work, and that waits for its.
+    """
+    return Stream._create()
+
+
+def default_stream() -> Stream:
+    """Return the default stream: the legacy default stream, with the handle 0."""
+    return Stream(NULL_STREAM)
+
+
+def legacy_default_stream() -> Stream:
+    """Return the legacy default stream."""
+    return Stream(LEGACY_STREAM)
+
+
+def per_thread_default_stream() -> Stream:
+    """Return the per-thread default stream, to which memory cannot be bound."""
+    return Stream(PER_THREAD_STREAM)
+
+
+def external_stream(ptr: int) -> Stream:
+    """Return a stream of another library by its ``CUstream``; the caller keeps it alive."""
+    if not isinstance(ptr, int) or isinstance(ptr, bool):
+        raise TypeError("ptr for external stream must be an int")
+    return Stream(handle_of(ptr))
+
+
+def event(*, timing: bool = True) -> TimedEvent:
+    """Create an event in the current context, as `stream`; without `timing` it is cheaper, and has no times."""
+    return TimedEvent(timing=timing)

@@ -1,0 +1,58 @@
+//! Scopes in which freed memory is kept, to be released together at their end, as numba's `defer_cleanup` does.
+#![forbid(unsafe_code)]
+
+use std::mem::take;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::storage::Owned;
+
+#[derive(Default)]
+struct Deferral {
+    /// The number of open scopes.
+    scopes: usize,
+    freed: Vec<Owned>,
+}
+
+static DEFERRAL: Mutex<Deferral> = Mutex::new(Deferral { scopes: 0, freed: Vec::new() });
+
+/// Keeps freed memory while a scope is open, and returns it otherwise. Never in a forked child, which may have inherited a
+/// lock that another thread holds.
+pub(crate) fn defer(owned: Owned) -> Option<Owned> {
+    if vkgdr::is_forked() {
+        return Some(owned);
+    }
+    let mut deferral = DEFERRAL.lock().unwrap_or_else(PoisonError::into_inner);
+    if deferral.scopes == 0 {
+        return Some(owned);
+    }
+    deferral.freed.push(owned);
+    None
+}
+
+/// Opens a scope.
+#[pyfunction]
+pub(crate) fn deferral_begin() {
+    if !vkgdr::is_forked() {
+        DEFERRAL.lock().unwrap_or_else(PoisonError::into_inner).scopes += 1;
+    }
+}
+
+/// Closes a scope, and releases what was freed if it was the last one.
+#[pyfunction]
+pub(crate) fn deferral_end(py: Python<'_>) {
+    if vkgdr::is_forked() {
+        return;
+    }
+    let mut deferral = DEFERRAL.lock().unwrap_or_else(PoisonError::into_inner);
+    deferral.scopes = deferral.scopes.saturating_sub(1);
+    let freed = if deferral.scopes == 0 { take(&mut deferral.freed) } else { Vec::new() };
+    drop(deferral);
+    for Owned { memory, kept } in freed {
+        if let Err(error) = py.detach(|| memory.free()) {
+            log::warn!("freeing memory: {error}");
+        }
+        drop(kept);
+    }
+}

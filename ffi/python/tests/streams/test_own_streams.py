@@ -1,0 +1,191 @@
+"""``vkgdr.stream``'s own streams and events, with numba's interface."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+import vkgdr
+from neighbours import wait_at
+from vkgdr import stream as streams
+
+
+@pytest.fixture
+def stream(context):
+    yield streams.stream()
+    # Threads of callbacks keep the stream, whose context must not be destroyed before.
+    for thread in threading.enumerate():
+        if thread.name == "vkgdr stream callback":
+            thread.join(20)
+
+
+def test_a_stream_is_created_and_destroyed(context, simulated):
+    import simulator
+
+    before = simulator.live()["stream"]
+    stream = streams.stream()
+    assert simulator.live()["stream"] == before + 1
+    assert int(stream) > 2
+    assert stream.__cuda_stream__() == (0, int(stream))
+    assert "created" in repr(stream)
+    del stream
+    assert simulator.live()["stream"] == before
+
+
+def test_default_streams_have_cudas_handles():
+    assert int(streams.default_stream()) == 0
+    assert int(streams.legacy_default_stream()) == 1
+    assert int(streams.per_thread_default_stream()) == 2
+    for stream in (streams.default_stream(), streams.legacy_default_stream(), streams.per_thread_default_stream()):
+        assert "default" in repr(stream)
+
+
+def test_external_stream(cuda, context):
+    with cuda.stream() as handle:
+        stream = streams.external_stream(handle)
+        assert int(stream) == handle
+        stream.synchronize()
+        del stream
+        # Still alive.
+        cuda.synchronize_stream(handle)
+    for wrong in (None, "1", 1.0, True):
+        with pytest.raises(TypeError, match="must be an int"):
+            streams.external_stream(wrong)
+    with pytest.raises(vkgdr.InvalidArgumentError):
+        streams.external_stream(-1)
+
+
+def test_every_stream_argument_takes_it(gpu, stream):
+    memory = vkgdr.Memory(gpu, 100, stream=stream)
+    assert memory.stream == int(stream)
+    memory.copy_from_host(b"a" * 100, stream=stream)
+    memory.unbind_stream()
+    assert vkgdr.arrays.device_array(3, stream=stream, owner=gpu).__cuda_array_interface__["stream"] == int(stream)
+
+
+def test_synchronize_waits(cuda, stream, simulated):
+    with cuda.hold(int(stream)) as gate:
+        wait_at(gate, stream.synchronize, cuda.current())
+
+
+def test_auto_synchronize_waits_also_after_an_exception(cuda, stream, simulated):
+    def fail():
+        with contextlib.suppress(KeyError), stream.auto_synchronize():
+            raise KeyError
+
+    with cuda.hold(int(stream)) as gate:
+        wait_at(gate, fail, cuda.current())
+
+
+def test_add_callback_is_called_after_the_streams_work(cuda, stream, simulated):
+    called = threading.Event()
+    seen = []
+
+    def callback(*arguments):
+        seen.append(arguments)
+        called.set()
+
+    with cuda.hold(int(stream)) as gate:
+        stream.add_callback(callback, "argument")
+        assert not called.wait(0.05)
+        gate.open()
+        assert called.wait(20)
+    assert seen == [(stream, 0, "argument")]
+    seen.clear()
+
+
+def test_async_done_is_awaited(cuda, stream, simulated):
+    async def wait(gate):
+        done = stream.async_done()
+        await asyncio.sleep(0.02)
+        assert not done.done()
+        gate.open()
+        assert await asyncio.wait_for(done, 20) is stream
+        assert await stream.async_done() is stream
+        stream.async_done().cancel()
+
+    with cuda.hold(int(stream)) as gate:
+        asyncio.run(wait(gate))
+
+
+def test_async_done_needs_a_loop(stream):
+    with pytest.raises(RuntimeError, match="event loop"):
+        stream.async_done()
+
+
+def test_events_order_streams(cuda, stream, simulated):
+    event = streams.event()
+    other = streams.stream()
+    assert event.query()
+    with cuda.hold(int(stream)) as gate:
+        event.record(stream)
+        assert not event.query()
+        event.wait(other)
+        assert not cuda.is_done(int(other))
+        wait_at(gate, event.synchronize)
+        other.synchronize()
+    assert event.query()
+
+
+def test_elapsed_time_is_in_milliseconds(stream):
+    first, second = streams.event(), streams.event()
+    first.record(stream)
+    second.record(stream)
+    stream.synchronize()
+    assert first.elapsed_time(second) >= 0.0
+    untimed = streams.event(timing=False)
+    untimed.record(stream)
+    untimed.synchronize()
+    with pytest.raises(vkgdr.VkgdrError, match="cuEventElapsedTime"):
+        first.elapsed_time(untimed)
+
+
+def test_events_are_destroyed(context, simulated):
+    import simulator
+
+    before = simulator.live()["event"]
+    event = streams.event()
+    assert simulator.live()["event"] == before + 1
+    assert hex(event.handle) in repr(event)
+    del event
+    assert simulator.live()["event"] == before
+
+
+def test_without_a_context_the_primary_one_is_used(run_python):
+    code = """
+        import vkgdr
+        from vkgdr import stream as streams
+        stream = streams.stream()
+        event = streams.event()
+        event.record(stream)
+        stream.synchronize()
+        assert event.query()
+        streams.default_stream().synchronize()
+        with vkgdr.arrays.pinned(bytearray(100)):
+            pass
+        array = vkgdr.arrays.to_device([1.0, 2.0], stream)
+        assert array.copy_to_host(stream=stream).tolist() == [1.0, 2.0]
+        del stream, event, array
+    """
+    run_python(code)
+
+
+def test_without_a_driver_the_error_says_so(run_python):
+    code = """
+        import ctypes, vkgdr
+        ctypes.CDLL = lambda name: (_ for _ in ()).throw(OSError("no file"))
+        from vkgdr import stream as streams
+        try:
+            streams.stream()
+        except vkgdr.VkgdrError as error:
+            print(error)
+    """
+    assert run_python(code).stdout == "the CUDA driver cannot be loaded: no file\n"
+
+
+def test_a_missing_attribute_is_an_attribute_error():
+    for module in (streams, vkgdr.arrays):
+        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+            _ = module.nothing
+        for name in module.__all__:
+            assert getattr(module, name) is not None
