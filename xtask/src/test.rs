@@ -131,6 +131,7 @@ fn profiles(context: &Context, runner: &Runner<'_>, stages: &mut Stages) {
         ("types-11", "sequences"),
         ("gb10", "copy memory::access memory::map sequences"),
         ("no-vulkan", "sequences"),
+        ("dma-buf-no-vulkan", "sequences"),
         ("needs-dedicated", "memory::memory memory::export failures::allocate sequences"),
         ("no-export-of-imports", "memory::export memory::sharing sequences"),
         ("pointer-type-host", "interop copy::pinned"),

@@ -4,7 +4,7 @@
 use std::sync::PoisonError;
 
 use support::Result;
-use vkgdr::{Error, Memory, MemoryKind, Vkgdr};
+use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, Vkgdr};
 
 use super::World;
 use super::item::{Item, Owner, Site};
@@ -77,7 +77,9 @@ impl World {
         }
         let fd = match (memory.export_fd(), &self.items[index].owner) {
             (Err(Error::Pooled { .. }), Owner::Pooled(_)) => return Ok(true),
-            (Err(Error::NoExport { kind: MemoryKind::Device }), _) if !gpu.supports(MemoryKind::Mapped) => {
+            (Err(Error::NoExport { kind }), _)
+                if kind != MemoryKind::Host && memory.memory_type().index == MemoryTypeInfo::OUTSIDE_VULKAN =>
+            {
                 return Ok(true);
             }
             (fd, _) => fd?,
