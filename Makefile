@@ -1,8 +1,8 @@
 # One target per task; `make` alone lists them. The longer ones are chores of `cargo xtask` and sessions of noxfile.py.
 #
 # Variables: FILE (demo), BUNDLE (gpu-bundle), PREFIX, LIBDIR and DESTDIR (install, uninstall, install-sim and
-# uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench.rs), MINUTES (soak), SECONDS (fuzz,
-# reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment:
+# uninstall-sim), GDRAPI=1 (install, uninstall: also gdrcopy's interface, libgdrapi.so.2), QUICK, STRICT, ALL, ONLY, FROM
+# and TO (bench, see xtask/src/bench.rs), MINUTES (soak), SECONDS (fuzz, reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment:
 # CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
 
 SHELL = bash
@@ -12,7 +12,7 @@ SHELL = bash
     wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
-export FILE BUNDLE PREFIX LIBDIR DESTDIR MINUTES
+export FILE BUNDLE PREFIX LIBDIR DESTDIR GDRAPI MINUTES
 export SECONDS_EACH = $(SECONDS)
 # Where rustup installs programs; a shell that was open before does not know the folder.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -93,7 +93,7 @@ reliability: ## all long runs; write docs/reliability.md
 	@scripts/setup.sh rust vulkan lavapipe validation c python
 	@$(xtask) reliability
 
-install: ## install the C library and vkgdr (PREFIX=/usr/local)
+install: ## install the C library and vkgdr (PREFIX=/usr/local, GDRAPI=1)
 	@$(call install,install)
 
 uninstall: ## remove them
@@ -123,11 +123,11 @@ gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust python
 	@$(xtask) bundle
 
-docs: ## build the documentation
-	@scripts/setup.sh rust
+docs: ## build the guide and the references
+	@scripts/setup.sh rust python
 	@echo '==> documentation (a minute the first time)'
 	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
-	@echo "$(target)/doc/vkgdr/index.html"
+	@$(xtask) guide
 
 sim: ## build the simulated driver and vkgdr-sim
 	@scripts/setup.sh rust vulkan lavapipe

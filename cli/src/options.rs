@@ -37,7 +37,7 @@ vkgdr-sim, which must be installed; `vkgdr sim --help` is its help.";
 #[command(name = "vkgdr", bin_name = "vkgdr", version, after_help = AFTER, max_term_width = 100)]
 pub(crate) struct Options {
     /// Print JSON, with sizes in bytes and times in nanoseconds
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 100)]
     pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Option<Command>,

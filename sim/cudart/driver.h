@@ -48,6 +48,11 @@ typedef struct {
     unsigned reserved[16];
 } ExternalBuffer;
 
+// CUipcMemHandle and cudaIpcMemHandle_t, passed by value.
+typedef struct {
+    char bytes[64];
+} IpcHandle;
+
 // CUlaunchConfig.
 typedef struct {
     Dim3 grid, block;
@@ -156,6 +161,9 @@ typedef void (*StreamCallback)(void *, int, void *);
     X(cuMemsetD8Async, (uint64_t, unsigned char, size_t, void *)) \
     X(cuMemsetD2D8_v2, (uint64_t, size_t, unsigned char, size_t, size_t)) \
     X(cuMemsetD2D8Async, (uint64_t, size_t, unsigned char, size_t, size_t, void *)) \
+    X(cuIpcGetMemHandle, (IpcHandle *, uint64_t)) \
+    X(cuIpcOpenMemHandle_v2, (uint64_t *, IpcHandle, unsigned)) \
+    X(cuIpcCloseMemHandle, (uint64_t)) \
     X(cuImportExternalMemory, (void **, const ExternalHandle *)) \
     X(cuExternalMemoryGetMappedBuffer, (uint64_t *, void *, const ExternalBuffer *)) \
     X(cuDestroyExternalMemory, (void *)) \

@@ -231,3 +231,15 @@ CALL(cudaImportExternalMemory, (void **out, const ExternalHandle *handle), impor
 CALL(cudaExternalMemoryGetMappedBuffer, (void **out, void *memory, const ExternalBuffer *buffer),
      map(out, memory, buffer))
 CALL(cudaDestroyExternalMemory, (void *memory), driver.cuDestroyExternalMemory(memory))
+
+static int open_shared(void **out, IpcHandle handle, unsigned flags) {
+    uint64_t address;
+    if (out == NULL) return INVALID_VALUE;
+    int code = driver.cuIpcOpenMemHandle_v2(&address, handle, flags);
+    if (code == SUCCESS) *out = POINTER(address);
+    return code;
+}
+
+CALL(cudaIpcGetMemHandle, (IpcHandle * out, void *pointer), driver.cuIpcGetMemHandle(out, ADDRESS(pointer)))
+CALL(cudaIpcOpenMemHandle, (void **out, IpcHandle handle, unsigned flags), open_shared(out, handle, flags))
+CALL(cudaIpcCloseMemHandle, (void *pointer), driver.cuIpcCloseMemHandle(ADDRESS(pointer)))

@@ -44,8 +44,8 @@
     X(cudaGraphicsResourceGetMappedPointer) X(cudaGraphicsResourceSetMapFlags) \
     X(cudaGraphicsSubResourceGetMappedArray) X(cudaGraphicsUnmapResources) X(cudaGraphicsUnregisterResource) \
     X(cudaGraphicsVDPAURegisterOutputSurface) X(cudaGraphicsVDPAURegisterVideoSurface) \
-    X(cudaImportExternalSemaphore) X(cudaIpcCloseMemHandle) X(cudaIpcGetEventHandle) X(cudaIpcGetMemHandle) \
-    X(cudaIpcOpenEventHandle) X(cudaIpcOpenMemHandle) X(cudaLibraryGetUnifiedFunction) X(cudaMalloc3DArray) \
+    X(cudaImportExternalSemaphore) X(cudaIpcGetEventHandle) \
+    X(cudaIpcOpenEventHandle) X(cudaLibraryGetUnifiedFunction) X(cudaMalloc3DArray) \
     X(cudaMallocArray) X(cudaMallocMipmappedArray) X(cudaMemPoolExportPointer) X(cudaMemPoolExportToShareableHandle) \
     X(cudaMemPoolImportFromShareableHandle) X(cudaMemPoolImportPointer) X(cudaMemRangeGetAttribute) \
     X(cudaMemRangeGetAttributes) X(cudaMemcpy2DArrayToArray) X(cudaMemcpy2DArrayToArray_ptds) \

@@ -15,6 +15,7 @@ use std::slice;
 use bytemuck::{NoUninit, Pod};
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
+use crate::access::copy::{self, HostAccess};
 use crate::access::range;
 use crate::driver::{Handle, process};
 use crate::{Error, Memory, MemoryKind, Result, memory_of};
@@ -27,7 +28,7 @@ unsafe extern "C" fn find(address: u64, found: *mut Found) -> c_int {
     let Some((memory, offset)) = memory_of(address) else { return -1 };
     let found_here = Found {
         device_ptr: memory.device_ptr(),
-        host_ptr: memory.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64),
+        host_ptr: memory.host_ptr().map_or(0, |pointer| pointer.as_ptr().expose_provenance() as u64),
         len: memory.len() as u64,
         offset: offset as u64,
         atom: memory.non_coherent_atom_size() as u64,
@@ -99,13 +100,19 @@ pub struct OtherMemory {
 #[derive(Debug, Clone, Copy)]
 struct FoundMemory {
     device_ptr: CUdeviceptr,
-    host_ptr: usize,
+    /// Null without a host view.
+    host_ptr: Handle<*mut u8>,
     len: usize,
     device: CUdevice,
     kind: MemoryKind,
     atom: usize,
     is_cached: bool,
+    access: HostAccess,
 }
+
+/// Shorter copies of memory that the CPU does not cache are left to the CPU. Longer ones are the owner's, which knows from where
+/// on its copy engine is faster.
+const SHORT: usize = 4096;
 
 /// The memory of another copy of this crate in the process that contains a device or host address, and the offset of the
 /// address in it: for what [`memory_of`] does not find. None in a forked child.
@@ -126,12 +133,13 @@ pub fn other_memory_of(address: u64) -> Option<(OtherMemory, usize)> {
         let size = |value: u64| usize::try_from(value).unwrap_or(0);
         let memory = FoundMemory {
             device_ptr: found.device_ptr,
-            host_ptr: size(found.host_ptr),
+            host_ptr: Handle(std::ptr::with_exposed_provenance_mut(size(found.host_ptr))),
             len: size(found.len),
             device: found.device,
             kind,
             atom: size(found.atom).max(1),
             is_cached: found.is_cached != 0,
+            access: HostAccess::of(found.host_ptr != 0, found.is_cached != 0),
         };
         let other = OtherMemory { table, reference: Handle(found.reference), found: memory };
         Some((other, size(found.offset)))
@@ -148,7 +156,7 @@ impl OtherMemory {
     /// The host address of the first byte; none for device memory.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
-        NonNull::new(std::ptr::with_exposed_provenance_mut(self.found.host_ptr))
+        NonNull::new(self.found.host_ptr.0)
     }
 
     /// The number of bytes.
@@ -214,8 +222,19 @@ impl OtherMemory {
     /// # Errors
     ///
     /// Those of [`flush`](Self::flush).
+    #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
+        if let Some(to) = self.place(offset, source.len()) {
+            // SAFETY: within the memory, which this reference keeps mapped.
+            unsafe { copy::write(self.found.access, to, source) };
+            return Ok(());
+        }
+        self.write_by_owner(offset, source)
+    }
+
+    #[cold]
+    fn write_by_owner(&self, offset: usize, source: &[u8]) -> Result<()> {
         self.check(offset, source.len())?;
         // SAFETY: live, a range within it, and bytes that are good for reading.
         result("write", unsafe { (self.table.write)(self.reference.0, offset, source.as_ptr(), source.len()) })
@@ -226,11 +245,33 @@ impl OtherMemory {
     /// # Errors
     ///
     /// Those of [`flush`](Self::flush).
+    #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);
+        if let Some(from) = self.place(offset, target.len()) {
+            copy::order_reads(self.found.access);
+            // SAFETY: within the memory, which this reference keeps mapped, and an allocation is whole lines.
+            unsafe { copy::read_unordered(self.found.access, from, target) };
+            return Ok(());
+        }
+        self.read_by_owner(offset, target)
+    }
+
+    #[cold]
+    fn read_by_owner(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         self.check(offset, target.len())?;
         // SAFETY: live, a range within it, and bytes that are good for writing.
         result("read", unsafe { (self.table.read)(self.reference.0, offset, target.as_mut_ptr(), target.len()) })
+    }
+
+    /// The host address of a range of the memory that the CPU copies.
+    #[inline]
+    fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let within = offset <= self.found.len && len <= self.found.len - offset;
+        if !within || !(self.found.is_cached || len < SHORT) {
+            return None;
+        }
+        NonNull::new(self.found.host_ptr.0.wrapping_add(offset)).filter(|_| !self.found.host_ptr.0.is_null())
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {

@@ -138,6 +138,29 @@ fn share_file_sends_its_own_program_without_an_argument() -> Result {
     Ok(())
 }
 
+/// There is no RDMA device, or no rdma-core, on most machines: then the example says so.
+#[test]
+fn register_memory_says_whether_there_is_such_memory_and_a_card() -> Result {
+    if simcuda().is_none() {
+        eprintln!("skipped: profiles are of the simulated driver only");
+        return Ok(());
+    }
+    let simulator = PathBuf::from(std::env::var("VKGDR_SIM_DIR")?).join("vkgdr-sim");
+    let program = example!("register_memory");
+    for (profile, expected) in [
+        ("dma-buf", &["1048576 bytes of mapped memory", "registered"][..]),
+        ("rebar", &["this GPU has no mapped memory that a card can register", "CUDA 13.3"]),
+    ] {
+        let mut command = Command::new(&simulator);
+        command.args(["--profile", profile, "--"]).arg(&program).env_remove("VK_INSTANCE_LAYERS");
+        let output = command.output()?;
+        let report = lines(&output.stdout).join("\n");
+        assert!(output.status.success(), "{report} {}", String::from_utf8_lossy(&output.stderr));
+        assert!(expected.iter().all(|part| report.contains(part)), "{profile}: {report}");
+    }
+    Ok(())
+}
+
 #[test]
 fn the_demo_runs_on_a_gpu_without_vulkan() -> Result {
     if simcuda().is_none() {

@@ -89,7 +89,7 @@ benches() {
     # In full each may take two minutes; on the simulator all take one.
     if [ "$seconds" -lt 400 ]; then export VKGDR_BENCH_QUICK=1; fi
     export VKGDR_BENCH_SECONDS=$((seconds / 4))
-    for name in gpu allocation c_calls pool copies; do
+    for name in gpu allocation c_calls gdr_copies pool copies; do
         # A time limit each, so that one that hangs leaves time for the others.
         left=$(((seconds - SECONDS - 4) * 3 / 5))
         [ "$left" -ge 5 ] || { echo "no time was left for the bench $name" && status=1 && continue; }

@@ -5,6 +5,7 @@
 mod cooperative;
 mod driver;
 mod faults;
+mod heap;
 mod images;
 mod launches;
 mod libraries;

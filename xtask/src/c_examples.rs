@@ -235,6 +235,21 @@ impl Examples<'_> {
                 }
             }
         }
+        self.readme(&flags)
+    }
+
+    /// Builds and runs the C program in README.md.
+    fn readme(&self, flags: &[String]) -> Result {
+        let text = fs::read_to_string(self.context.root.join("README.md"))?;
+        let code = text.split_once("```c\n").and_then(|(_, rest)| rest.split_once("```"));
+        let (code, _) = code.ok_or("README.md has no program in C")?;
+        let (source, program) = (self.work.join("readme.c"), self.work.join("readme"));
+        fs::write(&source, code)?;
+        self.quietly(
+            self.command("cc").args(["-Wall", "-Wextra", "-Werror"]).arg(&source).arg("-o").arg(&program).args(flags),
+        )?;
+        let out = self.command("sim/run").arg(&program).read()?;
+        ensure!(out.starts_with("device pointer for kernels: 0x"), "README.md's program in C prints: {out}");
         Ok(())
     }
 

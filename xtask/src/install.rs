@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `PREFIX` | the prefix; default `/usr/local` |
 //! | `LIBDIR` | the folder of the libraries; default `$PREFIX/lib` |
+//! | `GDRAPI` | 1: also gdrcopy's interface, `libgdrapi.so.2` with its header; in place of gdrcopy's own, if that is there |
 //! | `DESTDIR` | a staging folder, prepended to every path for packagers; it is in no installed file |
 //!
 //! A user builds, and may leave the installation to root, who needs no cargo: this program, not started by cargo,
@@ -149,6 +150,8 @@ struct Library {
     version: String,
     /// The C API's version; the soname ends in its major number.
     so_version: String,
+    /// The version of gdrcopy's interface, if that is installed as well.
+    gdrapi: Option<String>,
 }
 
 impl Library {
@@ -158,6 +161,13 @@ impl Library {
             built: context.target.join(variable("CARGO_BUILD_TARGET").unwrap_or_default()).join("release"),
             version: setting(&read("Cargo.toml")?, "workspace.package", "version")?,
             so_version: setting(&read("ffi/c/Cargo.toml")?, "package.metadata.vkgdr", "library-version")?,
+            gdrapi: match variable("GDRAPI").as_deref() {
+                None | Some("" | "0") => None,
+                Some("1") => {
+                    Some(setting(&read("ffi/gdrapi/Cargo.toml")?, "package.metadata.vkgdr", "library-version")?)
+                }
+                Some(other) => return Err(format!("GDRAPI must be 0 or 1, unlike '{other}'").into()),
+            },
         })
     }
 
@@ -171,6 +181,10 @@ impl Library {
     }
 
     fn build(&self, context: &Context) -> Result {
+        if self.gdrapi.is_some() {
+            say("building libgdrapi");
+            context.cargo("build --quiet --release --package vkgdr-gdrapi").run()?;
+        }
         say("building the C library");
         // rustc prints the note even if nothing has to be built.
         let command = context.cargo("rustc --color never --release --package vkgdr-c -- --print native-static-libs");
@@ -197,9 +211,13 @@ impl Library {
         if !self.libs_file().exists() {
             return Err("the C library is not built: first run this as a user who has cargo, then as root".into());
         }
+        if self.gdrapi.is_some() && !self.built.join("libvkgdr_gdrapi.so").exists() {
+            return Err("libgdrapi is not built: first run this as a user who has cargo, then as root".into());
+        }
         let sources = [
             "src",
             "cli/src",
+            "ffi/gdrapi/src",
             "cli/Cargo.toml",
             "ffi/c/src",
             "ffi/c/build.rs",
@@ -238,6 +256,7 @@ impl Library {
             ("@VERSION_MAJOR@", self.version.split('.').next().unwrap_or_default().into()),
             ("@SO_VERSION@", self.so_version.clone()),
             ("@SO_MAJOR@", self.so_major().into()),
+            ("@GDRAPI_VERSION@", self.gdrapi.clone().unwrap_or_default()),
             ("@STATIC_LIBS@", libs.clone()),
             ("@STATIC_LIBS_LIST@", libs.replace("-l", "").replace(' ', ";")),
             ("@POINTER_BYTES@", (usize::BITS / 8).to_string()),
@@ -254,7 +273,7 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
     let (lib, include) = (&folders.libdir, lexical(&folders.prefix.join("include")));
     let shared = format!("libvkgdr.so.{}", library.so_version);
     let soname = format!("libvkgdr.so.{}", library.so_major());
-    let templates = [
+    let mut templates = vec![
         ("ffi/c/vkgdr.pc.in", lib.join("pkgconfig/vkgdr.pc")),
         ("ffi/c/cmake/vkgdrConfig.cmake.in", lib.join("cmake/vkgdr/vkgdrConfig.cmake")),
         ("ffi/c/cmake/vkgdrConfigVersion.cmake.in", lib.join("cmake/vkgdr/vkgdrConfigVersion.cmake")),
@@ -266,7 +285,15 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
         (context.root.join("ffi/c/include/vkgdr.hpp"), include.join("vkgdr.hpp"), 0o644),
     ];
     copies.extend(command::files(context, &folders, &library.built));
-    let links = [(lib.join(&soname), &shared), (lib.join("libvkgdr.so"), &soname)];
+    let mut links = vec![(lib.join(&soname), shared.clone()), (lib.join("libvkgdr.so"), soname.clone())];
+    if let Some(version) = &library.gdrapi {
+        let shared = format!("libgdrapi.so.{version}");
+        let soname = format!("libgdrapi.so.{}", version.split('.').next().unwrap_or_default());
+        templates.push(("ffi/gdrapi/gdrapi.pc.in", lib.join("pkgconfig/gdrapi.pc")));
+        copies.push((library.built.join("libvkgdr_gdrapi.so"), lib.join(&shared), 0o755));
+        copies.push((context.root.join("ffi/gdrapi/include/gdrapi.h"), include.join("gdrapi.h"), 0o644));
+        links.extend([(lib.join(&soname), shared), (lib.join("libgdrapi.so"), soname)]);
+    }
     let copied = copies.iter().map(|(_, to, _)| to);
     let installed: Vec<PathBuf> =
         copied.chain(links.iter().map(|(to, _)| to)).chain(templates.iter().map(|(_, to)| to)).cloned().collect();

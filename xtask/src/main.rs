@@ -6,7 +6,9 @@ mod bundle;
 mod c_examples;
 mod context;
 mod fuzz;
+mod guide;
 mod install;
+mod links;
 mod mutations;
 mod reliability;
 mod sanitize;
@@ -31,6 +33,7 @@ usage: cargo xtask CHORE [ARGUMENT...]
   reliability [PART...] sweep sequences processes sanitizers fuzz flush soak, all by default; page: only the page
   bench [OPTION...]    --quick --strict --all --only NAMES --from FILE --to FOLDER
   wheel                the manylinux wheel, untested
+  guide                the guide, with rustdoc's pages
   bundle               the tests and benches for a machine with a GPU and without Rust
   install [--uninstall], install-sim [--uninstall]";
 
@@ -56,6 +59,7 @@ fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode>
         "reliability" => reliability::run(context, arguments),
         "bench" => return bench::run(context, arguments),
         "wheel" => wheel::build(context).map(|_| ()),
+        "guide" => guide::build(context),
         "bundle" => bundle::run(context),
         "install" => install::library(context, uninstall(arguments)?),
         "install-sim" => install::simulator(context, uninstall(arguments)?),

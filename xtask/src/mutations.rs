@@ -24,7 +24,7 @@ pub(crate) fn run(context: &Context) -> Result {
     for patch in patches {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         context.fresh(&copy)?;
-        let sources = ".cargo Cargo.toml Cargo.lock README.md src sim tests examples benches ffi xtask";
+        let sources = ".cargo Cargo.toml Cargo.lock README.md src cli sim tests examples benches ffi xtask";
         context.command("cp -a").args(sources.split(' ')).arg(&copy).run()?;
         context
             .command("patch --quiet --strip 1 --directory")

@@ -5,7 +5,7 @@ use std::fs;
 use xshell::Cmd;
 
 use crate::context::{Context, Driver, none_failed, say};
-use crate::{Result, c_examples, mutations};
+use crate::{Result, c_examples, guide, mutations};
 
 /// The stages that failed. A failing stage does not stop the next, so that one run reports all failures.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Runner<'_> {
         if self.nextest {
             self.all().args(["-E", "package(vkgdr)"])
         } else {
-            self.context.cargo("test --workspace --no-fail-fast --exclude vkgdr-c --exclude vkgdr-python --lib --tests")
+            self.context.cargo("test --workspace --no-fail-fast --exclude vkgdr-c --exclude vkgdr-gdrapi --exclude vkgdr-python --lib --tests")
         }
     }
 
@@ -104,6 +104,7 @@ pub(crate) fn run(context: &Context) -> Result {
     if driver == Driver::Simulated {
         profiles(context, &runner, &mut stages);
     }
+    stages.run("guide", || guide::build(context));
     stages.run("Python: pip install", || Ok(context.nox("install").run()?));
     stages.layered("Python: tests", "faults", vec![context.nox("tests")]);
     stages.layered("Python: tests under the validation layer", "validation", vec![context.nox("tests")]);

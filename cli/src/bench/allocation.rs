@@ -22,13 +22,29 @@ pub(super) fn measure(run: &mut Run<'_>, sizes: &[usize], kinds: &[MemoryKind]) 
         for len in sizes {
             run.progress.show(&format!("{kind} memory of {}", size(*len as u64)));
             let times = pairs(|| Memory::allocate(run.gpu, *len, *kind)?.free())?;
-            run.add(Point { kind: *kind, operation: "memory", by: None, threads: 1, bytes: Some(*len), times })?;
+            run.add(Point {
+                kind: *kind,
+                operation: "memory",
+                by: None,
+                threads: 1,
+                bytes: Some(*len),
+                times,
+                rate: None,
+            })?;
         }
         let pool = Pool::new(run.gpu, PoolOptions::new(*kind))?;
         for len in sizes.iter().filter(|len| **len <= pool.block_len()) {
             run.progress.show(&format!("{kind} memory of {} from a pool", size(*len as u64)));
             let times = pairs(|| pool.allocate(*len)?.free())?;
-            run.add(Point { kind: *kind, operation: "pool", by: None, threads: 1, bytes: Some(*len), times })?;
+            run.add(Point {
+                kind: *kind,
+                operation: "pool",
+                by: None,
+                threads: 1,
+                bytes: Some(*len),
+                times,
+                rate: None,
+            })?;
         }
     }
     failures.into_iter().next().map_or(Ok(()), Err)

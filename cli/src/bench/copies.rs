@@ -5,6 +5,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::Instant;
 
 use vkgdr::{CopyPolicy, Memory, MemoryKind, Region};
 
@@ -44,20 +45,36 @@ pub(super) fn measure(run: &mut Run<'_>, options: &CopyBench, sizes: &[usize], k
             for (index, len) in sizes.iter().enumerate() {
                 let count = format!("{} of {}", index + 1, sizes.len());
                 run.progress.show(&format!("{kind} {direction} {}, {count}", size(*len as u64)));
-                let times = measure_size(&parts, &mut private, direction, *len)?;
+                let (times, rate) = measure_size(&parts, &mut private, direction, *len)?;
                 let by = Some(if kind.has_host_view() { "cpu" } else { "engine" });
-                run.add(Point { kind: *kind, operation: direction.name(), by, threads, bytes: Some(*len), times })?;
+                run.add(Point {
+                    kind: *kind,
+                    operation: direction.name(),
+                    by,
+                    threads,
+                    bytes: Some(*len),
+                    times,
+                    rate: Some(rate),
+                })?;
             }
         }
     }
     failures.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// The times of all threads.
-fn measure_size(parts: &[Region], private: &mut [Vec<u8>], direction: Direction, len: usize) -> vkgdr::Result<Times> {
+/// The times of all threads, and bytes per second: by the median time of one thread, or by the time that several took
+/// together, which may have had to share CPUs.
+fn measure_size(
+    parts: &[Region],
+    private: &mut [Vec<u8>],
+    direction: Direction,
+    len: usize,
+) -> vkgdr::Result<(Times, f64)> {
     let copy = |part: &Region, bytes: &mut [u8]| copy(part, bytes, direction);
-    let (Some(first), Some(bytes)) = (parts.first(), private.first_mut()) else { return Ok(Times::new(Vec::new(), 1)) };
-    let batch = timing::batch(|| copy(first, &mut bytes[..len]))?;
+    let batch = match (parts.first(), private.first_mut()) {
+        (Some(first), Some(bytes)) => timing::batch(|| copy(first, &mut bytes[..len]))?,
+        _ => 1,
+    };
     let barrier = Barrier::new(parts.len());
     let results: Vec<_> = thread::scope(|scope| {
         let running: Vec<_> = parts
@@ -66,16 +83,26 @@ fn measure_size(parts: &[Region], private: &mut [Vec<u8>], direction: Direction,
             .map(|(part, bytes)| {
                 scope.spawn(|| {
                     barrier.wait();
-                    timing::measure(batch, || copy(part, &mut bytes[..len]))
+                    let begin = Instant::now();
+                    let times = timing::measure(batch, || copy(part, &mut bytes[..len]));
+                    times.map(|times| (times, begin, Instant::now()))
                 })
             })
             .collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    Ok(Times::joined(results.into_iter().collect::<vkgdr::Result<_>>()?))
+    let results = results.into_iter().collect::<vkgdr::Result<Vec<_>>>()?;
+    let begin = results.iter().map(|(_, begin, _)| *begin).min();
+    let end = results.iter().map(|(.., end)| *end).max();
+    let together = begin.zip(end).map_or(0.0, |(begin, end)| (end - begin).as_secs_f64());
+    let times = Times::joined(results.into_iter().map(|(times, ..)| times).collect());
+    let rate = if parts.len() == 1 {
+        len as f64 / (times.percentile(0.5) * 1e-9)
+    } else {
+        len as f64 * times.operations() / together
+    };
+    Ok((times, rate))
 }
 
 fn copy(part: &Region, bytes: &mut [u8], direction: Direction) -> vkgdr::Result<()> {

@@ -67,7 +67,7 @@ impl Figure {
         let mut curves: Vec<Curve> = Vec::new();
         for point in &report.points {
             let Some(bytes) = point.bytes else { continue };
-            let value = if rates { point.rate(0.5) } else { Some(point.times.percentile(0.5)) };
+            let value = if rates { point.rate } else { Some(point.times.percentile(0.5)) };
             let (name, Some(value)) = (point.series(), value) else { continue };
             let at = (bytes as f64, value);
             match curves.iter_mut().find(|curve| curve.name == name) {
@@ -77,7 +77,7 @@ impl Figure {
         }
         let threads = report.points.first().map_or(1, |point| point.threads);
         let threads = if threads > 1 { format!(", {threads} threads") } else { String::new() };
-        let title = format!("{}{threads}, median", report.title());
+        let title = format!("{}{threads}", report.title());
         Self { title, machine: report.machine(), simulated: report.simulated, rates, curves }
     }
 

@@ -44,6 +44,8 @@ struct Point {
     /// None for a round trip, which has no size.
     bytes: Option<usize>,
     times: Times,
+    /// Bytes per second, if something is copied.
+    rate: Option<f64>,
 }
 
 impl Point {
@@ -51,12 +53,6 @@ impl Point {
     fn series(&self) -> String {
         let by = if self.by == Some("engine") { ", copy engine" } else { "" };
         format!("{} {}{by}", self.kind, self.operation)
-    }
-
-    /// Bytes per second of all threads, at a percentile of the time.
-    fn rate(&self, percentile: f64) -> Option<f64> {
-        let bytes = self.bytes? as f64 * self.threads as f64;
-        self.by.map(|_| bytes / (self.times.percentile(percentile) * 1e-9))
     }
 }
 

@@ -72,7 +72,7 @@ impl Report {
             lines.extend(wrap(SIMULATED, width, "", "  "));
         }
         lines.push(String::new());
-        let rate = if self.copies { "rate at P50" } else { "" };
+        let rate = if self.copies { "rate" } else { "" };
         lines.push(row(["kind", "operation", "size", "P0", "P50", "P99", rate]));
         lines.join("\n")
     }
@@ -81,7 +81,7 @@ impl Report {
     pub(super) fn line(&self, point: &Point) -> String {
         let [p0, p50, p99] = SHOWN.map(|(_, part)| time(point.times.percentile(part)));
         let bytes = point.bytes.map_or_else(|| "-".to_owned(), |bytes| size(bytes as u64));
-        let rate = point.rate(0.5).map_or_else(String::new, rate);
+        let rate = point.rate.map_or_else(String::new, rate);
         let operation = match point.by {
             Some("engine") => format!("{} (engine)", point.operation),
             _ => point.operation.to_owned(),
@@ -103,7 +103,7 @@ impl Report {
             for (name, part) in SHOWN {
                 value[format!("{}_ns", name.to_lowercase())] = rounded(point.times.percentile(part)).into();
             }
-            value["p50_bytes_per_s"] = point.rate(0.5).map(f64::round).into();
+            value["bytes_per_s"] = point.rate.map(f64::round).into();
             value
         };
         json!({

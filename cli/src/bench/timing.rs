@@ -33,6 +33,11 @@ impl Times {
         self.sorted.len()
     }
 
+    /// The number of operations of all samples.
+    pub(super) fn operations(&self) -> f64 {
+        self.sorted.len() as f64 * f64::from(self.batch)
+    }
+
     /// The time that this part of the samples did not exceed: 0 is the shortest, 0.5 the median (nearest rank).
     pub(super) fn percentile(&self, part: f64) -> f64 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank within the samples")]

@@ -56,7 +56,7 @@ fn info_says_which_way_each_kind_is_made() -> Result {
 
 #[test]
 fn info_without_a_driver_says_why_and_names_the_doctor() -> Result {
-    let machine = Machine::bare("info-bare")?.with_broken_library("libcuda.so.1")?;
+    let machine = Machine::bare("info-bare")?;
     let printed = machine.run(&["info"])?;
     assert_eq!(printed.code, Some(1));
     let words = printed.words();

@@ -89,12 +89,15 @@ impl Machine {
         fs::create_dir_all(folder.join("lib"))?;
         let limits = "Max locked memory 8388608 8388608 bytes\nMax open files 1024 524288 files\n";
         fs::write(folder.join("root/proc/self/limits"), limits)?;
-        Ok(Self { folder, simulator: None, variables: Vec::new(), shell: String::new() })
+        let machine = Self { folder, simulator: None, variables: Vec::new(), shell: String::new() };
+        // Where the machine of the test has a real one.
+        machine.with_broken_library("libcuda.so.1")
     }
 
     /// The same with a simulated GPU of a profile.
     pub(crate) fn simulated(name: &str, profile: &'static str) -> Result<Self> {
         let mut machine = Self::bare(name)?;
+        fs::remove_file(machine.folder.join("lib/libcuda.so.1"))?;
         machine.simulator = Some(vec!["--profile", profile]);
         Ok(machine)
     }

@@ -33,7 +33,7 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "graph" => graph::count(),
         "executable" => graph::executables(),
         "host" => table::count(|kind| matches!(kind, Kind::Host { .. } | Kind::Registered { .. })),
-        "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. })),
+        "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. } | Kind::Shared)),
         "external" => external::count(),
         "stream" => stream::table::count(),
         "event" => stream::event::count(),

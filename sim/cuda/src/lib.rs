@@ -17,6 +17,7 @@
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
 //! | `graph` | graphs and captures |
+//! | `ipc` | memory of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
@@ -76,6 +77,10 @@
 //! * Every access of a kernel must lie in live memory. One that does not ends the launch and fails the context, as any
 //!   other fault of a kernel does; kernels of the same context that still run are ended.
 //! * An instruction that is not supported is `CUDA_ERROR_INVALID_PTX` at load, with its line in the log and on stderr.
+//! * `cp.async` copies at once, so that a missing wait does not show. `mbarrier.try_wait` never suspends a thread for long.
+//! * Tensor cores round each sum once, from 53 bits. A GPU may round in between, and differ in the last bits.
+//! * Copies reach memory that a kernel allocated with `malloc`; CUDA's runtime refuses them. Kernels may use more local
+//!   memory than `CU_LIMIT_STACK_SIZE`, 512 KiB a thread.
 //! * Kernels reach the memory of all contexts. A module's variables stay alive for launches that were queued before it
 //!   was unloaded.
 //! * A destroyed context lets its kernels run for two more seconds, then ends them.
@@ -116,6 +121,7 @@ mod handle;
 mod health;
 mod heap;
 mod init;
+mod ipc;
 mod kernel;
 #[path = "../../vulkan/src/label.rs"]
 #[expect(dead_code, reason = "the profile layer writes labels")]

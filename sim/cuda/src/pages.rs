@@ -6,7 +6,8 @@
 //! The file keeps its pages for as long as it is open or mapped, also after the memory was freed.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -84,6 +85,38 @@ impl Pages {
         }
         let exported = files.get(&offset).ok_or(INVALID_VALUE)?;
         exported.file.try_clone().map_err(|_| OPERATING_SYSTEM)
+    }
+}
+
+impl Pages {
+    /// A file of all pages, which every process that can open it can write to: its descriptor, which stays open for as long
+    /// as the pages live, and their length.
+    pub(crate) fn share(&self) -> Result<(RawFd, usize), Code> {
+        drop(self.export(self.start, self.len, true)?);
+        let files = lock(&self.files);
+        let exported = files.get(&0).ok_or(INVALID_VALUE)?;
+        Ok((exported.file.as_raw_fd(), self.len))
+    }
+}
+
+/// Pages of another process, unmapped on drop.
+pub(crate) struct Mapping {
+    pub(crate) start: usize,
+    len: usize,
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file.
+    pub(crate) fn of(file: &File, len: usize) -> Option<Mapping> {
+        // SAFETY: a new mapping at an address that the system chooses.
+        let start = unsafe { libc::mmap(null_mut(), len, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        (start != libc::MAP_FAILED).then(|| Mapping { start: start.expose_provenance(), len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        unmap(self.start, self.len);
     }
 }
 

@@ -38,8 +38,8 @@ stubs! {
     cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams
     cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams
     cuGraphGetId
-    cuGraphInstantiateWithParams
-    cuGraphInstantiateWithParams_ptsz cuGraphKernelNodeCopyAttributes
+
+    cuGraphKernelNodeCopyAttributes
     cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute
 
     cuGraphMemAllocNodeGetParams cuGraphMemFreeNodeGetParams cuGraphMemcpyNodeGetParams
@@ -47,14 +47,14 @@ stubs! {
 
     cuGraphNodeGetLocalId cuGraphNodeGetParams
     cuGraphNodeGetToolsId cuGraphNodeSetParams cuGraphNodeSetParams_v2
-    cuGraphReleaseUserObject cuGraphRetainUserObject
+
     cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz
 
     cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz
 
 
 
-    cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
+
     // Memory pools of other processes, virtual memory, multicast, prefetching
     cuMemAddressFree cuMemAddressReserve
     cuMemCreate cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
@@ -112,8 +112,8 @@ stubs! {
     cuDeviceRegisterAsyncNotification cuDeviceSetGraphMemAttribute cuDeviceUnregisterAsyncNotification
     cuFabricCpyBatchAsync cuFabricCpyBatchAsync_ptsz cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxGetDevResource
     cuGreenCtxGetId cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent cuImportExternalSemaphore
-    cuIpcCloseMemHandle cuIpcGetEventHandle cuIpcGetMemHandle cuIpcOpenEventHandle cuIpcOpenMemHandle
-    cuIpcOpenMemHandle_v2 cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
+    cuIpcGetEventHandle cuIpcOpenEventHandle
+    cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
     cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport cuLogicalEndpointGetLimits
     cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve cuLogicalEndpointImport cuLogicalEndpointQuery
     cuLogicalEndpointUnbind cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuMemAlloc cuMemAllocPitch cuMemFree cuMemGetAddressRange cuMemHostGetDevicePointer

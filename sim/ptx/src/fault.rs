@@ -40,7 +40,7 @@ pub enum FaultKind {
     Assert,
     /// An indirect branch or call to an address that is not one of its targets.
     InvalidPc,
-    /// A barrier number above 15.
+    /// A barrier number above 15, or a wrong use of an mbarrier or of the cluster's barrier.
     InvalidBarrier,
     /// Calls that nest too deeply, or whose local memory does not fit.
     StackOverflow,

@@ -18,6 +18,16 @@ pub trait Memory: Sync {
     /// Orders the accesses before it and those after it, for every thread of every processor.
     fn fence(&self);
 
+    /// Allocates for `malloc` in a kernel: an address that is a multiple of 16, or `None` if the bytes do not fit.
+    fn allocate(&self, _bytes: u64) -> Option<u64> {
+        None
+    }
+
+    /// Frees an address that [`allocate`](Memory::allocate) returned; `None` for any other.
+    fn release(&self, _address: u64) -> Option<()> {
+        None
+    }
+
     /// Polled during the run; `true` ends it with [`FaultKind::Interrupted`](crate::FaultKind::Interrupted).
     fn interrupted(&self) -> bool {
         false

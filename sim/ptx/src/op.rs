@@ -3,8 +3,13 @@
 //! A frame has a thread's registers for one call: first [`CARRY`] and [`LOCAL_BASE`], then registers, constants and
 //! temporaries. All operands are slots; constants are in the frame from the start.
 
+mod matrix;
+
+pub(crate) use matrix::{Matrix, Tile};
+
 use crate::arithmetic::carry::Carry;
 use crate::arithmetic::convert::Convert;
+use crate::arithmetic::mbarrier;
 use crate::arithmetic::{Binary, Quaternary, Ternary, Unary};
 use crate::span::Span;
 use crate::window::Window;
@@ -16,6 +21,8 @@ pub(crate) type Slot = u32;
 pub(crate) const CARRY: Slot = 0;
 /// The offset of the frame's local memory in the thread's.
 pub(crate) const LOCAL_BASE: Slot = 1;
+/// The number of the cluster's barrier, behind those of the block. A cluster has one block.
+pub(crate) const CLUSTER_BARRIER: u32 = 16;
 /// The slots before the first register.
 pub(crate) const FIRST_SLOT: Slot = 2;
 
@@ -103,6 +110,17 @@ pub(crate) enum Op {
     Fence,
     /// The other lanes of the warp come first.
     Yield,
+    /// `tiles[tile]`: the lane's part of a matrix.
+    LoadTile {
+        tile: u32,
+    },
+    StoreTile {
+        tile: u32,
+    },
+    /// `mbarriers[mbarrier]`
+    Mbarrier {
+        mbarrier: u32,
+    },
     /// `barriers[barrier]`
     Barrier {
         barrier: u32,
@@ -112,6 +130,20 @@ pub(crate) enum Op {
         warp: u32,
     },
     Sleep {
+        a: Slot,
+    },
+    /// `alloca`: extends the thread's local memory.
+    Extend {
+        d: Slot,
+        bytes: Slot,
+        align: Slot,
+    },
+    /// `stacksave`: the size of the thread's local memory.
+    StackSave {
+        d: Slot,
+    },
+    /// `stackrestore`: gives back local memory that was allocated since.
+    StackRestore {
         a: Slot,
     },
     /// Whether a generic address lies in one of the module's `.const` variables.
@@ -203,6 +235,20 @@ pub(crate) struct Atomic {
     pub(crate) fence_after: bool,
 }
 
+/// An operation on an mbarrier in shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Mbarrier {
+    pub(crate) what: mbarrier::Operation,
+    pub(crate) d: Option<Slot>,
+    pub(crate) base: Slot,
+    pub(crate) offset: u64,
+    pub(crate) a: Slot,
+    pub(crate) b: Slot,
+    pub(crate) access: Access,
+    /// Whether the other threads come first if the result is false.
+    pub(crate) waits: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     pub(crate) kind: BarrierKind,
@@ -216,6 +262,10 @@ pub(crate) struct Barrier {
 pub(crate) enum BarrierKind {
     Sync,
     Arrive,
+    /// At the cluster's barrier, which has no number.
+    ClusterArrive,
+    /// For the completion of the cluster's barrier since the thread's arrival.
+    ClusterWait,
     /// Every thread gets the reduction of all predicates.
     Reduce {
         how: Reduction,
@@ -249,16 +299,28 @@ pub(crate) struct Warp {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WarpKind {
     Sync,
-    All { negated: bool },
-    Any { negated: bool },
-    Uniform { negated: bool },
-    Ballot { negated: bool },
+    All {
+        negated: bool,
+    },
+    Any {
+        negated: bool,
+    },
+    Uniform {
+        negated: bool,
+    },
+    Ballot {
+        negated: bool,
+    },
     MatchAny,
     MatchAll,
     Shuffle(Shuffle),
     Reduce(Ternary),
     Active,
     Elect,
+    /// `matrices[matrix]`, by all lanes.
+    Matrix {
+        matrix: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,6 +350,15 @@ pub(crate) enum Target {
     Print {
         result: Option<Place>,
         arguments: [Place; 2],
+    },
+    /// `malloc`: the result's location, and the size.
+    Allocate {
+        result: Option<Place>,
+        bytes: Place,
+    },
+    /// `free`
+    Release {
+        address: Place,
     },
     /// Arguments: the message's, the file's, the line and the function's.
     Assert {
@@ -340,7 +411,10 @@ pub(crate) struct Function {
     pub(crate) calls: Vec<Call>,
     pub(crate) atomics: Vec<Atomic>,
     pub(crate) barriers: Vec<Barrier>,
+    pub(crate) mbarriers: Vec<Mbarrier>,
     pub(crate) warps: Vec<Warp>,
+    pub(crate) matrices: Vec<Matrix>,
+    pub(crate) tiles: Vec<Tile>,
     /// The indices of the shared variables that it uses.
     pub(crate) shared: Vec<usize>,
     pub(crate) calls_pointers: bool,

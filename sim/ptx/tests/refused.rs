@@ -26,16 +26,13 @@ fn refused(source: &str) -> LoadError {
 fn instructions_that_are_not_supported_are_named_with_their_line() {
     for text in [
         "tex.2d.v4.f32.s32 {%f0, %f1, %f2, %f0}, [%d0, {%r0, %r1}]",
-        "wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r0}, [%d0], %r1",
-        "mbarrier.init.shared.b64 [%d0], %r1",
         "cp.async.bulk.wait_group 0",
         "frobnicate.u32 %r0, %r1",
         "add.u128 %r0, %r1, %r2",
         "add.f32.fancy %f0, %f1, %f2",
         "ld.global.v8.b32 %r0, [%d0]",
         "ld.global.L2::cache_hint.b32 %r0, [%d0], %d1",
-        "barrier.cluster.arrive",
-        "cvt.rna.tf32.f32 %r0, %f0",
+        "cvt.rn.satfinite.e4m3x2.f32 %r0, %f0, %f1",
         "mul.lo.f32 %f0, %f1, %f2",
         "add.sat.u32 %r0, %r1, %r2",
         "shl.b32.wrap %r0, %r1, %r2",
@@ -103,7 +100,7 @@ fn directives_that_make_no_sense_are_refused() {
         (".alias a, b", ".alias"),
         (".func f(.param .u32 a) { ret; } .entry k(.param .u32 b) { call f, (b); ret; }", "loaded first"),
         (".extern .global .u32 a; .entry k() { .reg .u64 %a; mov.u64 %a, a; ret; }", "not defined"),
-        (".entry k() .maxclusterrank 4 { ret; }", "not supported"),
+        (".entry k() .minnreg 4 { ret; }", "not supported"),
         (".entry k(.param .align 4 .b8 a[40000]) { ret; }", "32764"),
     ] {
         let end = if text.ends_with('}') { "" } else { ";" };
@@ -155,7 +152,9 @@ fn depth_without_bound_is_refused() {
     assert!(refused(&nested).reason.contains("deep"));
 }
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 8] = [
+    include_str!("fixtures/nvcc13-sm_75/tensor.ptx"),
+    include_str!("fixtures/nvcc13-sm_90/tensor.ptx"),
     include_str!("fixtures/nvrtc12-sm_70/control.ptx"),
     include_str!("fixtures/nvcc13-sm_90-debug/data.ptx"),
     include_str!("fixtures/nvrtc13-sm_90-fast/warps.ptx"),

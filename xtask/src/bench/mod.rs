@@ -24,7 +24,7 @@ use crate::context::{Context, none_failed, parts, say};
 
 use summary::Summary;
 
-const BENCHES: [&str; 6] = ["allocation", "pool", "copies", "gpu", "c_calls", "python"];
+const BENCHES: [&str; 7] = ["allocation", "pool", "copies", "gpu", "c_calls", "gdr_copies", "python"];
 
 #[derive(Default)]
 struct Options {

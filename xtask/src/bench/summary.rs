@@ -13,7 +13,7 @@ const SIMULATED: &str = "SIMULATED driver, no GPU: times of drivers and of GPU m
 const QUICK: &str = "QUICK run: too few measurements to judge the goals.";
 
 /// The order of the benches in the table; others follow.
-const ORDER: [&str; 6] = ["pool", "copies", "vkgdr", "vkgdr-c", "python_peer", "gpu"];
+const ORDER: [&str; 7] = ["pool", "copies", "vkgdr", "vkgdr-c", "gdrapi", "python_peer", "gpu"];
 /// The keys of a report that describe the machine and the run.
 const MACHINE: [&str; 8] = ["driver", "simulated", "nvidia_driver", "cpu", "cores", "kernel", "date", "quick"];
 

@@ -62,6 +62,18 @@ array.fill(1)
 assert (view.view("u1") == 1).all()
 assert vkgdr.host_view(array).ctypes.data == view.ctypes.data
 assert not vkgdr.host_view(Array((5,), "|u1", readonly=True)).flags.writeable
+array.fill(0)
+every_second = Array((1,), "<f4")
+every_second.__cuda_array_interface__ = dict(array.__cuda_array_interface__, shape=(10, 15), strides=(240, 8))
+strided = vkgdr.host_view(every_second)
+strided[:] = 3
+assert (view[::2, ::2] == 3).all() and view.sum() == 450
+backwards = Array((1,), "<f4")
+pointer = array.pointer.value + 4 * 599
+backwards.__cuda_array_interface__ = dict(
+    array.__cuda_array_interface__, shape=(600,), strides=(-4,), data=(pointer, True)
+)
+assert (vkgdr.host_view(backwards)[::-1] == view.ravel()).all() and not vkgdr.host_view(backwards).flags.writeable
 scalar = Array((), "<i8")
 assert vkgdr.host_view(scalar).shape == ()
 assert vkgdr.host_view(Array((0, 3), "<i8")).shape == (0, 3)

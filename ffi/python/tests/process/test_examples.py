@@ -32,6 +32,13 @@ def run(name, *arguments, expect=0, **environment):
     return done
 
 
+def test_the_program_of_the_readme_runs(capsys):
+    readme = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
+    code = readme.partition("```python\n")[2].partition("```")[0]
+    exec(compile(code, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("device pointer for kernels: 0x")
+
+
 def test_share_array_shows_both_addresses_and_that_cuda_sees_the_array():
     output = run("share_array", "--elements", "5000").stdout
     host, device = (int(re.search(rf"^{side} +(0x\w+)$", output, re.M)[1], 16) for side in ("host", "device"))

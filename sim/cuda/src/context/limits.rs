@@ -1,28 +1,34 @@
-//! Settings of a context without effect here: limits, cache and shared-memory configuration. They are stored, so that a program reads back the values that it wrote.
+//! Settings of a context: limits, cache and shared-memory configuration. Only the size of the kernels' heap has an effect
+//! here. The others are stored, so that a program reads back the values that it wrote.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{CUfunc_cache, CUlimit, CUsharedconfig};
 
 use crate::code::{Code, INVALID_VALUE, Outcome, UNSUPPORTED_LIMIT};
+use crate::memory::kernel_heap::KernelHeap;
 use crate::sync::lock;
 
 // Supported or not.
 const LIMITS: usize = CUlimit::CU_LIMIT_MAX as usize;
+const HEAP: u32 = CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE as u32;
 const LAST_CACHE: u32 = CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL as u32;
 const LAST_BANK_SIZE: u32 = CUsharedconfig::CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE as u32;
-// Stack, printf buffer, malloc heap, synchronisation depth, pending launches, L2 fetch granularity, persisting L2.
-const DEFAULT_LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
+// Stack, printf buffer, heap (in `KernelHeap`), synchronisation depth, pending launches, L2 fetch granularity, persisting
+// L2.
+const DEFAULT_LIMITS: [usize; 7] = [1024, 1 << 20, 0, 2, 2048, 64, 0];
 
 pub(super) struct Limits {
     values: Mutex<[usize; 7]>,
+    heap: Arc<KernelHeap>,
     cache: Mutex<u32>,
     bank_size: Mutex<u32>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { values: Mutex::new(DEFAULT_LIMITS), cache: Mutex::new(0), bank_size: Mutex::new(1) }
+        let (values, heap) = (Mutex::new(DEFAULT_LIMITS), Arc::default());
+        Limits { values, heap, cache: Mutex::new(0), bank_size: Mutex::new(1) }
     }
 }
 
@@ -36,12 +42,23 @@ fn index(limit: u32) -> Result<usize, Code> {
 
 impl Limits {
     pub(super) fn get(&self, limit: u32) -> Result<usize, Code> {
-        Ok(lock(&self.values)[index(limit)?])
+        match limit {
+            HEAP => Ok(self.heap.limit()),
+            _ => Ok(lock(&self.values)[index(limit)?]),
+        }
     }
 
     pub(super) fn set(&self, limit: u32, value: usize) -> Outcome {
-        lock(&self.values)[index(limit)?] = value;
+        match limit {
+            HEAP => self.heap.set_limit(value),
+            _ => lock(&self.values)[index(limit)?] = value,
+        }
         Ok(())
+    }
+
+    /// The heap of `malloc` in kernels, whose size is one of the limits.
+    pub(super) fn heap(&self) -> &Arc<KernelHeap> {
+        &self.heap
     }
 
     pub(super) fn cache(&self) -> u32 {

@@ -8,6 +8,7 @@ use cudarc::driver::sys::CUctx_flags;
 use super::limits::Limits;
 use crate::code::{INVALID_VALUE, Outcome};
 use crate::health::Health;
+use crate::memory::kernel_heap::KernelHeap;
 use crate::owner::Owner;
 use crate::queue::Streams;
 
@@ -55,6 +56,11 @@ impl Context {
 
     pub(crate) fn set_flags(&self, flags: u32) {
         self.flags.store(flags, Ordering::Relaxed);
+    }
+
+    /// The heap of `malloc` in its kernels.
+    pub(crate) fn kernel_heap(&self) -> Arc<KernelHeap> {
+        Arc::clone(self.limits.heap())
     }
 
     /// Counts one more use.

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use super::capture;
 use super::operation::Operation;
 use super::state::{self, Graph};
+use super::user_object::Held;
 use crate::boundary::exports;
 use crate::code::{Code, GRAPH_EXEC_UPDATE_FAILURE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
@@ -30,6 +31,8 @@ struct Executable {
     steps: Mutex<Vec<Step>>,
     edges: Vec<(usize, usize)>,
     flags: u64,
+    #[expect(dead_code, reason = "held for its drop")]
+    objects: Held,
     // Launches of one graph do not overlap.
     last: Mutex<Option<Marker>>,
 }
@@ -71,9 +74,28 @@ fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Outcome {
     let graph = state::get(graph)?;
     let (steps, edges) = (Mutex::new(steps(&graph)?), places(&graph)?);
     let handle = handle::next();
-    let executable = Executable { steps, edges, flags, last: Mutex::default() };
+    let objects = lock(&graph.objects).clone();
+    let executable = Executable { steps, edges, flags, objects, last: Mutex::default() };
     lock(&EXECUTABLES).insert(handle, Arc::new(executable));
     out.set(handle)
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Parameters {
+    flags: u64,
+    upload: usize,
+    node: usize,
+    result: u32,
+}
+
+/// The result is 0 for success and 1 for any error.
+fn instantiate_with_parameters(out: Out<usize>, graph: usize, parameters: Out<Parameters>) -> Outcome {
+    let given = parameters.as_input().get()?;
+    let outcome = instantiate(out, graph, given.flags);
+    parameters.set(Parameters { node: 0, result: u32::from(outcome.is_err()), ..given })?;
+    outcome
 }
 
 // The form of CUDA 10 and 11, with a node and a text for what is wrong.
@@ -87,7 +109,10 @@ fn instantiate_with_log(out: Out<usize>, graph: usize, node: Out<usize>, log: Ou
 }
 
 fn destroy(executable: usize) -> Outcome {
-    lock(&EXECUTABLES).remove(&executable).map(drop).ok_or(INVALID_VALUE)
+    let executable = lock(&EXECUTABLES).remove(&executable).ok_or(INVALID_VALUE)?;
+    // With nothing locked: it may be the last to hold an object of the program.
+    drop(executable);
+    Ok(())
 }
 
 /// A capture gets the graph as one node.
@@ -110,7 +135,9 @@ fn launch(executable: usize, stream: usize) -> Outcome {
     let before = Vec::from_iter(last.take());
     stream.submit_after(before, Placement::Anywhere, Box::new(|_| ()))?;
     steps.iter().try_for_each(|step| step.operation.submit(&stream))?;
-    *last = Some(stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(|_| ()))?);
+    // The program may destroy the graph before its work is done.
+    let kept = Arc::clone(&executable);
+    *last = Some(stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(move |_| drop(kept)))?);
     Ok(())
 }
 
@@ -205,6 +232,8 @@ exports! {
     cuGraphInstantiateWithFlags => instantiate(out: Out<usize>, graph: usize, flags: u64);
     cuGraphInstantiate, cuGraphInstantiate_v2 =>
         instantiate_with_log(out: Out<usize>, graph: usize, node: Out<usize>, log: Out<u8>, size: usize);
+    cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz =>
+        instantiate_with_parameters(out: Out<usize>, graph: usize, parameters: Out<Parameters>);
     cuGraphExecDestroy => destroy(executable: usize), Release;
     cuGraphLaunch, cuGraphLaunch_ptsz => launch(executable: usize, stream: usize);
     cuGraphUpload, cuGraphUpload_ptsz => upload(executable: usize, stream: usize);

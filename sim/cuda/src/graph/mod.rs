@@ -12,6 +12,7 @@ mod exports;
 mod node_exports;
 mod operation;
 mod state;
+mod user_object;
 
 pub(crate) use executable::count as executables;
 pub(crate) use operation::Operation;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use super::operation::Operation;
+use super::user_object::Held;
 use crate::code::{Code, INVALID_VALUE, Outcome};
 use crate::handle;
 use crate::sync::lock;
@@ -12,6 +13,8 @@ use crate::sync::lock;
 pub(crate) struct Graph {
     pub(super) handle: usize,
     nodes: Mutex<BTreeMap<usize, Node>>,
+    /// The program's objects that it keeps alive.
+    pub(super) objects: Mutex<Held>,
 }
 
 #[derive(Clone)]
@@ -65,7 +68,7 @@ impl Drop for Graph {
 
 impl Graph {
     pub(super) fn new() -> Arc<Graph> {
-        Arc::new(Graph { handle: handle::next(), nodes: Mutex::default() })
+        Arc::new(Graph { handle: handle::next(), nodes: Mutex::default(), objects: Mutex::default() })
     }
 
     /// Adds a node behind others of this graph, each of which is named once.
@@ -188,6 +191,7 @@ impl Graph {
     /// A graph of the same nodes, with handles of their own.
     pub(super) fn copy(&self) -> Result<Arc<Graph>, Code> {
         let copy = Graph::new();
+        *lock(&copy.objects) = lock(&self.objects).clone();
         let mut handles = HashMap::new();
         for node in self.order()? {
             let after = self.before(node)?.iter().filter_map(|before| handles.get(before).copied()).collect();

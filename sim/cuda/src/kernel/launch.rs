@@ -11,6 +11,7 @@ use crate::code::{
     COOPERATIVE_LAUNCH_TOO_LARGE, Code, INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, NOT_SUPPORTED,
     OUT_OF_MEMORY, Outcome,
 };
+use crate::context;
 use crate::control::behind_kernels;
 use crate::device;
 use crate::ffi::In;
@@ -18,6 +19,7 @@ use crate::graph::{Operation, capture};
 use crate::heap::Block;
 use crate::layout::KernelParameters;
 use crate::memory::bytes;
+use crate::memory::kernel_heap::KernelHeap;
 use crate::memory::table::{insert_variables, remove_variables};
 use crate::memory::view::View;
 use crate::memory::window::Window;
@@ -114,6 +116,12 @@ impl Drop for Workspace {
     }
 }
 
+// The heap of the context that a launch runs in. A context that was just destroyed has none, and runs nothing.
+fn kernel_heap(owner: Owner) -> Arc<KernelHeap> {
+    let context = context::table::find(owner.context).filter(|context| context.owner() == owner);
+    context.map(|context| context.kernel_heap()).unwrap_or_default()
+}
+
 /// Queues a launch. `parameters` is called after all other checks.
 pub(super) fn launch(
     function: &Arc<Function>,
@@ -198,7 +206,7 @@ fn submit(
     let launch = ptx::Launch { kernel, grid, block, dynamic_shared, workspace, parameters };
     // The module's variables live until the last launch that may use them, as does memory freed while it is queued.
     let (function, health) = (Arc::clone(function), Arc::clone(&stream.health));
-    let view = View::new(Arc::clone(&health));
+    let view = View::new(Arc::clone(&health), kernel_heap(stream.owner), stream.owner);
     let kernel = behind_kernels::Kernel::new();
     let work = move || {
         let outcome = ptx::run(&launch, &view);

@@ -7,6 +7,7 @@ mod cache;
 mod host;
 mod imported_pages;
 mod info;
+pub(crate) mod kernel_heap;
 pub(crate) mod quiet;
 mod range_handle;
 pub(crate) mod table;

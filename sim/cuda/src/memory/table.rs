@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Pooled {
         pool: usize,
     },
+    /// From another process.
+    Shared,
     Managed,
     Host {
         flags: u32,
@@ -43,7 +45,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether the address is a device address, not to be accessed by host code.
     pub(crate) fn is_device(self) -> bool {
-        matches!(self, Kind::Device | Kind::Pooled { .. } | Kind::Imported { .. } | Kind::Variable)
+        matches!(self, Kind::Device | Kind::Pooled { .. } | Kind::Shared | Kind::Imported { .. } | Kind::Variable)
     }
 }
 

@@ -5,19 +5,23 @@ use std::sync::atomic::{self, Ordering};
 
 use super::bytes;
 use super::cache::Cache;
+use super::kernel_heap::KernelHeap;
 use super::table;
 use crate::health::Health;
+use crate::owner::Owner;
 
 /// The memory of one launch.
 pub(crate) struct View {
     health: Arc<Health>,
     cache: Arc<Cache>,
+    heap: Arc<KernelHeap>,
+    owner: Owner,
 }
 
 impl View {
-    /// A view for a launch in the context with this health.
-    pub(crate) fn new(health: Arc<Health>) -> View {
-        View { health, cache: Cache::new() }
+    /// A view for a launch in the context with this health, heap and owner.
+    pub(crate) fn new(health: Arc<Health>, heap: Arc<KernelHeap>, owner: Owner) -> View {
+        View { health, cache: Cache::new(), heap, owner }
     }
 
     // Runs `access` while the range's window is pinned.
@@ -42,6 +46,15 @@ impl ptx::Memory for View {
 
     fn fence(&self) {
         atomic::fence(Ordering::SeqCst);
+    }
+
+    fn allocate(&self, bytes: u64) -> Option<u64> {
+        let address = self.heap.allocate(usize::try_from(bytes).ok()?, self.owner)?;
+        Some(address as u64)
+    }
+
+    fn release(&self, address: u64) -> Option<()> {
+        self.heap.release(usize::try_from(address).ok()?)
     }
 
     fn interrupted(&self) -> bool {

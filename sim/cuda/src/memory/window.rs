@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::heap::Block;
 use crate::owner::Owner;
+use crate::pages::Mapping;
 use crate::pool::Chunk;
 use crate::vulkan::Import;
 
@@ -12,6 +13,7 @@ use crate::vulkan::Import;
 pub(crate) enum Backing {
     Block(Block),
     Chunk(Chunk),
+    Mapping(Mapping),
     Import(Arc<Import>),
     /// Registered host memory: its pages are the caller's.
     Caller,
@@ -44,6 +46,6 @@ impl Pinned {
 
     /// Whether the driver allocated the pages itself.
     pub(super) fn is_block(&self) -> bool {
-        matches!(*self.0, Backing::Block(_) | Backing::Chunk(_))
+        matches!(*self.0, Backing::Block(_) | Backing::Chunk(_) | Backing::Mapping(_))
     }
 }

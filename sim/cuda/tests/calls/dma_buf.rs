@@ -23,6 +23,8 @@ fn free(address: u64) {
 
 fn fill(address: u64, value: u8, len: usize) {
     good(call!(cuMemsetD8_v2(address => u64, value => u8, len => usize)));
+    // Fills of device memory are asynchronous to the host.
+    good(call!(cuCtxSynchronize()));
 }
 
 fn attribute(number: u32) -> std::result::Result<i32, i32> {

@@ -228,6 +228,34 @@ fn clones_and_children_are_copies() {
 }
 
 #[test]
+fn graphs_keep_objects_of_the_program_alive() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let (graph, ends) = (graph(), AtomicU32::new(0));
+    let destructor: extern "C" fn(*const AtomicU32) = count;
+    let create = |out: *mut usize, count: u32, flags: u32| {
+        call!(cuUserObjectCreate(
+            out => *mut usize, &raw const ends => *const AtomicU32,
+            destructor => extern "C" fn(*const AtomicU32), count => u32, flags => u32
+        ))
+    };
+    let mut unused = 0;
+    assert_eq!((create(&raw mut unused, 0, 1), create(&raw mut unused, 1, 0)), (INVALID_VALUE, INVALID_VALUE));
+    let object: usize = given(|out| create(out, 2, 1));
+    let retain = |count: u32, flags: u32| call!(cuGraphRetainUserObject(graph => usize, object => usize, count => u32, flags => u32));
+    assert_eq!((retain(3, 1), retain(1, 2)), (INVALID_VALUE, INVALID_VALUE), "too many, no such flag");
+    good(retain(1, 1));
+    good(call!(cuUserObjectRelease(object => usize, 1 => u32)));
+    assert_eq!(call!(cuUserObjectRelease(object => usize, 1 => u32)), INVALID_VALUE);
+    let executable = instantiate(graph);
+    destroy(graph);
+    assert_eq!(ends.load(Ordering::Relaxed), 0, "the executable graph has it");
+    launch(executable);
+    good(call!(cuGraphExecDestroy(executable => usize)));
+    good(call!(cuCtxSynchronize()));
+    assert_eq!(ends.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn edges_are_listed_and_changed() {
     let _context = PrimaryContext::retain_and_push(0);
     let graph = graph();

@@ -4,6 +4,7 @@
 mod captures;
 mod dma_buf;
 mod graphs;
+mod ipc;
 mod memory;
 mod missing;
 mod pools;

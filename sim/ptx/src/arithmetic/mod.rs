@@ -14,7 +14,11 @@ pub(crate) mod dot;
 pub(crate) mod float;
 pub(crate) mod half;
 pub(crate) mod integer;
+pub(crate) mod matrix;
+pub(crate) mod mbarrier;
+pub(crate) mod pack;
 pub(crate) mod rounding;
+pub(crate) mod tf32;
 
 pub(crate) type Unary = fn(u64) -> u64;
 pub(crate) type Binary = fn(u64, u64) -> u64;

@@ -2,18 +2,18 @@
 
 use super::thread::{State, Thread};
 use crate::link::Linked;
-use crate::op::{Barrier, BarrierKind, Op, Reduction};
+use crate::op::{Barrier, BarrierKind, CLUSTER_BARRIER, Op, Reduction};
 
 /// Releases the threads of complete barriers; returns whether there were any.
 pub(super) fn resolve(threads: &mut [Thread], program: &Linked) -> bool {
-    let mut waiting = 0u16;
+    let mut waiting = 0u32;
     for thread in threads.iter() {
         if let State::AtBarrier(id) = thread.state {
             waiting |= 1 << id;
         }
     }
     let mut resolved = false;
-    for id in (0..16).filter(|id| waiting >> id & 1 == 1) {
+    for id in (0..=CLUSTER_BARRIER).filter(|id| waiting >> id & 1 == 1) {
         if is_complete(threads, program, id) {
             release(threads, program, id);
             resolved = true;
@@ -63,8 +63,11 @@ fn release(threads: &mut [Thread], program: &Linked, id: u32) {
         }
     }
     for thread in threads.iter_mut() {
+        let has_arrived = thread.arrived >> id & 1 == 1;
         thread.arrived &= !(1 << id);
         if !at(thread, id) {
+            // It waits later, for what is complete now.
+            thread.passed |= id == CLUSTER_BARRIER && has_arrived;
             continue;
         }
         if let Some(Barrier { kind: BarrierKind::Reduce { how, d, .. }, .. }) = instruction(thread, program) {

@@ -72,7 +72,9 @@ impl<'g> Block<'g> {
             let warp = &mut self.threads[first..end];
             let yielded =
                 warp.iter_mut().map(|lane| std::mem::take(&mut lane.yielded)).filter(|yielded| *yielded).count() > 0;
-            if !warp::resolve(warp, self.grid.program) && !yielded {
+            let resolved =
+                warp::resolve(warp, self.grid.program).map_err(|(lane, trouble)| self.fault(first + lane, trouble))?;
+            if !resolved && !yielded {
                 break;
             }
             moved = true;

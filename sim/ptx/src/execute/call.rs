@@ -1,7 +1,7 @@
 //! Calls and returns: pushes and pops frames, and copies arguments and results.
 
 use super::access::{read, write};
-use super::thread::{Frame, Thread};
+use super::thread::{Frame, Thread, Trouble};
 use crate::arithmetic::mask;
 use crate::fault::FaultKind;
 use crate::link::{Linked, function_at};
@@ -34,12 +34,15 @@ pub(super) fn enter(thread: &mut Thread, program: &Linked, call: usize) -> Resul
             }
             index
         }
-        Target::Print { .. } | Target::Assert { .. } => return Err(FaultKind::InvalidPc),
+        Target::Print { .. } | Target::Assert { .. } | Target::Allocate { .. } | Target::Release { .. } => {
+            return Err(FaultKind::InvalidPc);
+        }
     };
     let callee = &program.functions[index];
     let from = Corner { registers: thread.base, local: thread.local_base() };
     let align = callee.function.local_align.max(16);
-    let local = (from.local + caller.local_bytes).next_multiple_of(align);
+    let local_len = thread.local.len();
+    let local = (local_len as u64).next_multiple_of(align);
     let to = Corner { registers: thread.registers.len(), local };
     let local_end = local + callee.function.local_bytes;
     let registers_end = to.registers + callee.frame.len();
@@ -52,8 +55,27 @@ pub(super) fn enter(thread: &mut Thread, program: &Linked, call: usize) -> Resul
     for transfer in &site.arguments {
         carry(thread, *transfer, from, to);
     }
-    thread.callers.push(Frame { function: thread.function, pc: thread.pc, base: thread.base, call });
+    thread.callers.push(Frame { function: thread.function, pc: thread.pc, base: thread.base, call, local_len });
     (thread.function, thread.pc, thread.base) = (index, 0, to.registers);
+    Ok(())
+}
+
+/// Extends the frame's local memory by `alloca`; returns the address of the extension.
+pub(super) fn extend(thread: &mut Thread, bytes: u64, align: u64) -> Result<u64, FaultKind> {
+    let start = (thread.local.len() as u64).next_multiple_of(align);
+    let end = start.checked_add(bytes).filter(|&end| end <= MOST_LOCAL).ok_or(FaultKind::StackOverflow)?;
+    thread.local.resize(usize::try_from(end).unwrap_or(0), 0);
+    Ok(start)
+}
+
+/// Shrinks the frame's local memory to an earlier size by `stackrestore`.
+pub(super) fn restore(thread: &mut Thread, program: &Linked, end: u64) -> Result<(), Trouble> {
+    let fixed = thread.local_base() + program.functions[thread.function].function.local_bytes;
+    if end < fixed || end > thread.local.len() as u64 {
+        let detail = format!("{end:#x} is not a stack pointer of this function");
+        return Err(Trouble { detail, ..FaultKind::StackOverflow.into() });
+    }
+    thread.local.truncate(usize::try_from(end).unwrap_or(0));
     Ok(())
 }
 
@@ -67,7 +89,7 @@ pub(super) fn leave(thread: &mut Thread, program: &Linked) -> bool {
         carry(thread, *transfer, from, to);
     }
     thread.registers.truncate(from.registers);
-    thread.local.truncate(usize::try_from(to.local + function.local_bytes).unwrap_or(0));
+    thread.local.truncate(caller.local_len);
     (thread.function, thread.pc, thread.base) = (caller.function, caller.pc, caller.base);
     true
 }

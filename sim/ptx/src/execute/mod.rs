@@ -9,6 +9,7 @@ mod barrier;
 mod block;
 mod call;
 mod grid;
+mod matrix;
 mod runtime;
 mod special;
 mod step;

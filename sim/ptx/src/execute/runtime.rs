@@ -1,4 +1,4 @@
-//! The device runtime: `vprintf` and `__assertfail`.
+//! The device runtime: `vprintf`, `__assertfail`, `malloc` and `free`.
 
 use super::access::{View, read};
 use super::grid::Grid;
@@ -27,15 +27,38 @@ pub(super) fn print(
     // There is no way to report that the output is closed.
     let _ = output.write_all(printed.as_bytes()).and_then(|()| output.flush());
     let count = format.bytes().filter(|&byte| byte == b'%').count() as u64;
+    give(thread, result, 4, count);
+    Ok(())
+}
+
+/// `malloc`: null where the heap is full, and for no bytes.
+pub(super) fn allocate(thread: &mut Thread, grid: &Grid<'_>, result: Option<Place>, bytes: Place) {
+    let bytes = argument(thread, bytes, 8);
+    let address = if bytes == 0 { 0 } else { grid.memory.allocate(bytes).unwrap_or(0) };
+    give(thread, result, 8, address);
+}
+
+/// `free`, of which null is a legal argument.
+pub(super) fn release(thread: &Thread, grid: &Grid<'_>, address: Place) -> Result<(), Trouble> {
+    let address = argument(thread, address, 8);
+    if address == 0 || grid.memory.release(address).is_some() {
+        return Ok(());
+    }
+    let detail = "no live block of the kernel's heap starts there".to_owned();
+    Err(Trouble { kind: FaultKind::IllegalAddress, address, bytes: 1, detail })
+}
+
+/// Stores a result of so many bytes.
+fn give(thread: &mut Thread, result: Option<Place>, bytes: u32, value: u64) {
     match result {
-        Some(Place::Slot(slot)) => thread.set_slot(slot, count),
+        Some(Place::Slot(slot)) => thread.set_slot(slot, value),
         Some(Place::Local(offset)) => {
             let at = thread.local_base() + offset;
-            let _ = super::access::write(&mut thread.local, at, 4, count);
+            // Lowering has checked that the location exists.
+            let _ = super::access::write(&mut thread.local, at, bytes, value);
         }
         None => {}
     }
-    Ok(())
 }
 
 /// The fault of a failed assertion, with as much of its text as is readable.

@@ -4,10 +4,11 @@ use super::access::View;
 use super::grid::Grid;
 use super::special::special;
 use super::thread::{State, Thread, Trouble};
-use super::{call, runtime};
+use super::{call, matrix, runtime};
 use crate::arithmetic::mask;
+use crate::arithmetic::mbarrier::perform;
 use crate::fault::FaultKind;
-use crate::op::{Atomic, BarrierKind, CARRY, Op, Slot, Target};
+use crate::op::{Atomic, BarrierKind, CARRY, CLUSTER_BARRIER, Mbarrier, Op, Slot, Target};
 use crate::window::Window;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ enum Leave {
     Barrier(usize),
     Warp(usize),
     Sleep(u64),
+    Extend { d: Slot, bytes: u64, align: u64 },
+    StackRestore(u64),
 }
 
 /// Runs a thread for one turn. After a fault, its program counter is at the faulting operation.
@@ -54,6 +57,13 @@ pub(super) fn run(thread: &mut Thread, grid: &Grid<'_>, block: [u32; 3], shared:
                 thread.state = State::AtWarp(warp.mask.map(|mask| low(thread.slot(mask))));
                 return Ok(());
             }
+            Leave::Extend { d, bytes, align } => {
+                let address = call::extend(thread, bytes, align).inspect_err(|_| thread.pc -= 1)?;
+                thread.set_slot(d, address);
+            }
+            Leave::StackRestore(end) => {
+                call::restore(thread, grid.program, end).inspect_err(|_| thread.pc -= 1)?;
+            }
             Leave::Sleep(nanoseconds) => {
                 // `nanosleep` sleeps a millisecond at most.
                 let time = Duration::from_nanos(nanoseconds.min(1_000_000));
@@ -72,6 +82,11 @@ fn enter(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], index: usize) 
     match &grid.program.functions[thread.function].function.calls[index].target {
         Target::Function(_) | Target::Pointer(..) => Ok(call::enter(thread, grid.program, index)?),
         Target::Print { result, arguments } => runtime::print(thread, grid, shared, *result, *arguments),
+        Target::Allocate { result, bytes } => {
+            runtime::allocate(thread, grid, *result, *bytes);
+            Ok(())
+        }
+        Target::Release { address } => runtime::release(thread, grid, *address),
         Target::Assert { arguments } => Err(runtime::assertion(thread, grid, shared, *arguments)),
     }
 }
@@ -80,17 +95,24 @@ fn enter(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], index: usize) 
 fn arrive(thread: &mut Thread, grid: &Grid<'_>, index: usize) -> Result<(), Trouble> {
     let barrier = grid.program.functions[thread.function].function.barriers[index];
     let id = low(thread.slot(barrier.id));
-    if id > 15 {
-        let detail = format!("there is no barrier {id}");
-        return Err(Trouble { detail, ..FaultKind::InvalidBarrier.into() });
-    }
-    if let BarrierKind::Arrive = barrier.kind {
-        thread.arrived |= 1 << id;
-    } else {
-        thread.pc -= 1;
-        thread.state = State::AtBarrier(id);
+    let has_arrived = thread.arrived >> CLUSTER_BARRIER & 1 == 1;
+    let wrong = |detail: String| Err(Trouble { detail, ..FaultKind::InvalidBarrier.into() });
+    match barrier.kind {
+        BarrierKind::ClusterArrive => thread.arrived |= 1 << CLUSTER_BARRIER,
+        BarrierKind::ClusterWait if std::mem::take(&mut thread.passed) => {}
+        BarrierKind::ClusterWait if has_arrived => wait(thread, CLUSTER_BARRIER),
+        BarrierKind::ClusterWait => return wrong("the thread has not arrived at the cluster's barrier".to_owned()),
+        _ if id > 15 => return wrong(format!("there is no barrier {id}")),
+        BarrierKind::Arrive => thread.arrived |= 1 << id,
+        BarrierKind::Sync | BarrierKind::Reduce { .. } => wait(thread, id),
     }
     Ok(())
+}
+
+/// Waits at a barrier's instruction.
+fn wait(thread: &mut Thread, id: u32) {
+    thread.pc -= 1;
+    thread.state = State::AtBarrier(id);
 }
 
 /// Runs operations of the current frame.
@@ -215,11 +237,72 @@ fn frame(
             Op::Trap => fault!(FaultKind::Trap),
             Op::Barrier { barrier } => break Leave::Barrier(*barrier as usize),
             Op::Warp { warp } => break Leave::Warp(*warp as usize),
+            Op::StackSave { d } => get!(d) = view.local.len() as u64,
+            Op::Extend { d, bytes, align } => break Leave::Extend { d: *d, bytes: get!(bytes), align: get!(align) },
+            Op::StackRestore { a } => break Leave::StackRestore(get!(a)),
+            Op::LoadTile { tile } => {
+                let loaded = matrix::load(&view, slots, number % 32, &function.tiles[*tile as usize]);
+                if let Err((kind, address, access)) = loaded {
+                    fault!(kind, address, access);
+                }
+            }
+            Op::StoreTile { tile } => {
+                let stored = matrix::store(&mut view, slots, number % 32, &function.tiles[*tile as usize]);
+                if let Err((kind, address, access)) = stored {
+                    fault!(kind, address, access);
+                }
+            }
+            Op::Mbarrier { mbarrier } => {
+                let mbarrier = &function.mbarriers[*mbarrier as usize];
+                let address = get!(&mbarrier.base).wrapping_add(mbarrier.offset);
+                match operate(&mut view, slots, mbarrier, address) {
+                    Ok(false) if mbarrier.waits => {
+                        thread.yielded = true;
+                        break Leave::TurnOver;
+                    }
+                    Ok(_) => {}
+                    Err((kind, "")) => fault!(kind, address, mbarrier.access),
+                    Err((kind, detail)) => {
+                        thread.pc = pc - 1;
+                        return Err(Trouble { kind, address, bytes: 8, detail: detail.to_owned() });
+                    }
+                }
+            }
             Op::Sleep { a } => break Leave::Sleep(get!(a) & mask(32)),
         }
     };
     thread.pc = pc;
     Ok(leave)
+}
+
+/// Performs an operation on an mbarrier; returns whether its result is not 0.
+fn operate(
+    view: &mut View<'_>,
+    slots: &mut [u64],
+    mbarrier: &Mbarrier,
+    address: u64,
+) -> Result<bool, (FaultKind, &'static str)> {
+    let (a, b) = (slots[mbarrier.a as usize], slots[mbarrier.b as usize]);
+    if mbarrier.access.window == Window::Generic && Window::of(address).0 != Window::Shared {
+        return Err((FaultKind::InvalidBarrier, "an mbarrier is in shared memory"));
+    }
+    let mut outcome = Ok(0);
+    let change = |word| match perform(mbarrier.what, word, a, b) {
+        Ok((word, result)) => {
+            outcome = Ok(result);
+            word
+        }
+        Err(wrong) => {
+            outcome = Err((FaultKind::InvalidBarrier, wrong));
+            word
+        }
+    };
+    view.update(address, mbarrier.access, change).map_err(|kind| (kind, ""))?;
+    let result = outcome?;
+    if let Some(d) = mbarrier.d {
+        slots[d as usize] = result;
+    }
+    Ok(result != 0)
 }
 
 fn update(view: &mut View<'_>, slots: &mut [u64], atomic: &Atomic, address: u64) -> Result<(), FaultKind> {

@@ -43,6 +43,8 @@ pub(super) struct Frame {
     pub(super) base: usize,
     /// The index of the call in the caller.
     pub(super) call: usize,
+    /// The size of the thread's local memory at the call.
+    pub(super) local_len: usize,
 }
 
 #[derive(Debug)]
@@ -62,7 +64,9 @@ pub(super) struct Thread {
     pub(super) local: Vec<u8>,
     pub(super) callers: Vec<Frame>,
     /// A bit for each barrier at which it arrived without waiting.
-    pub(super) arrived: u16,
+    pub(super) arrived: u32,
+    /// Whether the cluster's barrier was complete after it arrived there, before it waits.
+    pub(super) passed: bool,
     /// The number of turns spent waiting for its warp in vain.
     pub(super) patience: u32,
     /// Whether it yielded the rest of its turn to the other lanes of its warp.
@@ -88,6 +92,7 @@ impl Thread {
             local: Vec::new(),
             callers: Vec::new(),
             arrived: 0,
+            passed: false,
             patience: 0,
             yielded: false,
         }

@@ -1,8 +1,10 @@
 //! The collective operations of a warp, performed when all participating lanes have arrived.
 
-use super::thread::{State, Thread};
+use super::matrix;
+use super::thread::{State, Thread, Trouble};
+use crate::fault::FaultKind;
 use crate::link::Linked;
-use crate::op::{Shuffle, Warp, WarpKind};
+use crate::op::{Matrix, Shuffle, Warp, WarpKind};
 use std::mem::discriminant;
 
 /// The number of turns that a lane waits for others when the participants are unspecified and may never arrive.
@@ -11,8 +13,8 @@ const PATIENCE: u32 = 64;
 /// Values by lane.
 type Lanes<T> = [T; 32];
 
-/// Performs every operation that is ready; returns whether there was one.
-pub(super) fn resolve(lanes: &mut [Thread], program: &Linked) -> bool {
+/// Performs every operation that is ready; returns whether there was one, or the lane of an operation that cannot be.
+pub(super) fn resolve(lanes: &mut [Thread], program: &Linked) -> Result<bool, (usize, Trouble)> {
     let mut resolved = false;
     for first in 0..lanes.len() {
         let group = match lanes[first].state {
@@ -20,12 +22,36 @@ pub(super) fn resolve(lanes: &mut [Thread], program: &Linked) -> bool {
             State::AtWarp(None) => present_group(lanes, first),
             _ => 0,
         };
-        if group != 0 {
-            perform(lanes, program, group);
-            resolved = true;
+        if group == 0 {
+            continue;
         }
+        if let Some(matrix) = matrix_of(&lanes[first], program) {
+            if group != u32::MAX {
+                let detail = "an operation on matrices needs all 32 lanes of the warp".to_owned();
+                return Err((first, Trouble { detail, ..FaultKind::Deadlock.into() }));
+            }
+            matrix::perform(lanes, matrix);
+            lanes.iter_mut().for_each(release);
+        } else {
+            perform(lanes, program, group);
+        }
+        resolved = true;
     }
-    resolved
+    Ok(resolved)
+}
+
+/// The operation on matrices at which a lane waits.
+fn matrix_of<'p>(thread: &Thread, program: &'p Linked) -> Option<&'p Matrix> {
+    match waiting(thread, program)?.kind {
+        WarpKind::Matrix { matrix } => program.functions[thread.function].function.matrices.get(matrix as usize),
+        _ => None,
+    }
+}
+
+fn release(thread: &mut Thread) {
+    thread.pc += 1;
+    thread.patience = 0;
+    thread.state = State::Ready;
 }
 
 /// The instruction at which a lane waits.
@@ -37,13 +63,17 @@ fn waiting<'p>(thread: &Thread, program: &'p Linked) -> Option<&'p Warp> {
     }
 }
 
-/// The lanes at the same kind of instruction with the same mask, if all live lanes of the mask have arrived.
+/// The lanes at the same kind of instruction with the same mask, if all live lanes of the mask have arrived. For matrices
+/// it is the same instruction.
 fn masked_group(lanes: &[Thread], program: &Linked, first: usize, mask: u32) -> u32 {
     let kind = waiting(&lanes[first], program).map(|warp| discriminant(&warp.kind));
+    let place = |thread: &Thread| (thread.function, thread.pc);
+    let anywhere = matrix_of(&lanes[first], program).is_none();
     let mut group = 0;
     for (lane, thread) in lanes.iter().enumerate() {
         let here = thread.state == State::AtWarp(Some(mask))
-            && waiting(thread, program).map(|warp| discriminant(&warp.kind)) == kind;
+            && waiting(thread, program).map(|warp| discriminant(&warp.kind)) == kind
+            && (anywhere || place(thread) == place(&lanes[first]));
         if here {
             group |= 1 << lane;
         } else if mask >> lane & 1 == 1 && thread.state != State::Exited {
@@ -81,9 +111,7 @@ fn perform(lanes: &mut [Thread], program: &Linked, group: u32) {
                 thread.set_slot(p, u64::from(flag));
             }
         }
-        thread.pc += 1;
-        thread.patience = 0;
-        thread.state = State::Ready;
+        release(thread);
     }
 }
 
@@ -98,7 +126,8 @@ fn result(warp: &Warp, thread: &Thread, group: u32, a: &Lanes<u64>) -> (u64, boo
         members(group).filter(|&lane| (a[lane] != 0) != negated).fold(0u32, |votes, lane| votes | 1 << lane)
     };
     match warp.kind {
-        WarpKind::Sync => (0, false),
+        // Matrices are handled as a whole.
+        WarpKind::Sync | WarpKind::Matrix { .. } => (0, false),
         WarpKind::All { negated } => (u64::from(votes(negated) == group), false),
         WarpKind::Any { negated } => (u64::from(votes(negated) != 0), false),
         WarpKind::Uniform { negated } => {

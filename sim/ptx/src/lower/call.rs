@@ -1,4 +1,4 @@
-//! Lowers calls: of functions, through pointers, and of the two functions of the device runtime.
+//! Lowers calls: of functions, through pointers, and of the functions of the device runtime.
 
 use super::scope::Entity;
 use super::symbols::Symbol;
@@ -114,7 +114,7 @@ impl<'a> Lower<'_, 'a> {
         Ok(Place::Slot(self.wide_source(operand, type_)?))
     }
 
-    /// The functions that a module may call without defining them: `vprintf` and `__assertfail`.
+    /// The functions that a module may call without defining them: `vprintf`, `__assertfail`, `malloc` and `free`.
     fn call_of_runtime(&mut self, name: &str, results: &[Operand<'a>], arguments: &[Operand<'a>]) -> Lowered<Call> {
         let bytes = |bytes| Formal { place: Place::Local(0), bytes };
         let target = match (name, arguments) {
@@ -126,6 +126,15 @@ impl<'a> Lower<'_, 'a> {
                 };
                 Target::Print { result, arguments }
             }
+            ("malloc", [size]) => {
+                let bytes = self.actual(size, bytes(8))?;
+                let result = match results {
+                    [] => None,
+                    [result, ..] => Some(self.actual_result(result, Formal { place: Place::Local(0), bytes: 8 })?),
+                };
+                Target::Allocate { result, bytes }
+            }
+            ("free", [address]) => Target::Release { address: self.actual(address, bytes(8))? },
             ("__assertfail", [message, file, line, function, _]) => Target::Assert {
                 arguments: [
                     self.actual(message, bytes(8))?,

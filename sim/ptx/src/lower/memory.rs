@@ -111,7 +111,11 @@ impl<'a> Lower<'_, 'a> {
         if !m.take("async") {
             return Err(UNSUPPORTED.to_owned());
         }
-        match m.take_any(&["commit_group", "wait_group", "wait_all", "ca", "cg"]) {
+        if m.take("mbarrier") {
+            return self.copies_arrive(i, m);
+        }
+        let cache = m.take_any(&["commit_group", "wait_group", "wait_all", "ca", "cg"]);
+        match cache {
             Some("commit_group" | "wait_all") => return operands::<0>(i).map(|_| ()),
             Some("wait_group") => {
                 let [count] = operands(i)?;
@@ -125,11 +129,20 @@ impl<'a> Lower<'_, 'a> {
         if !to_shared || !m.take("global") {
             return Err(UNSUPPORTED.to_owned());
         }
-        let [target, source, size] = operands(i)?;
-        let size = match number(size)? {
-            size @ (4 | 8 | 16) => size,
+        let ([target, source, size], limit) = match i.operands.as_slice() {
+            [target, source, size] => ([target, source, size], None),
+            [target, source, size, limit] => ([target, source, size], Some(limit)),
+            _ => return Err("3 or 4 operands were expected".to_owned()),
+        };
+        let size = match (number(size)?, cache) {
+            (16, _) => 16,
+            (size @ (4 | 8), Some("ca")) => size,
+            (4 | 8, _) => return Err("cp.async.cg copies 16 bytes".to_owned()),
             _ => return Err("cp.async copies 4, 8 or 16 bytes".to_owned()),
         };
+        if let Some(limit) = limit {
+            return self.partial_copy([target, source], size, limit);
+        }
         let to = self.address(target, Window::Shared)?;
         let from = self.address(source, Window::Global)?;
         let step = size.min(8);
@@ -141,6 +154,42 @@ impl<'a> Lower<'_, 'a> {
             let d = self.temporary();
             self.emit(Op::Load { d, base: from.base, offset: from.offset.wrapping_add(at), access });
             let access = Access { window: Window::Shared, wraps: to.wraps, ..access };
+            self.emit(Op::Store { a: d, base: to.base, offset: to.offset.wrapping_add(at), access });
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Lower<'_, 'a> {
+    /// A copy of the first bytes only, or of none if the operand is a predicate that is true; zeros follow.
+    fn partial_copy(&mut self, [to, from]: [&Operand<'a>; 2], size: u64, limit: &Operand<'a>) -> Lowered<()> {
+        let is_predicate =
+            matches!(limit, Operand::Name(name) if matches!(self.find_register(name), Some((_, Type::Pred))));
+        let limit = if is_predicate {
+            let p = self.source(limit, Type::Pred)?;
+            let whole = self.value(size);
+            self.applied(|p, whole| if p == 0 { whole } else { 0 }, p, whole)
+        } else {
+            self.source(limit, Type::U32)?
+        };
+        let (to, from) = (self.address(to, Window::Shared)?, self.address(from, Window::Global)?);
+        let d = self.temporary();
+        // The whole size aligns both addresses, although only a part may be read.
+        let align = u8::try_from(size).unwrap_or(16);
+        let access = Access { window: Window::Shared, bytes: 1, align, extend: 0, wraps: to.wraps };
+        let zero = self.value(0);
+        self.emit(Op::Store { a: zero, base: to.base, offset: to.offset, access });
+        for at in 0..size {
+            let after = self.new_label();
+            let index = self.value(at);
+            let inside = self.applied(|at, limit| u64::from(at < limit), index, limit);
+            self.emit(Op::Move { d, a: zero });
+            self.emit(Op::BranchIf { p: inside, negated: true, target: after });
+            let align = if at == 0 { align } else { 1 };
+            let access = Access { window: Window::Global, bytes: 1, align, extend: 0, wraps: false };
+            self.emit(Op::Load { d, base: from.base, offset: from.offset.wrapping_add(at), access });
+            self.place(after);
+            let access = Access { window: Window::Shared, bytes: 1, align: 1, extend: 0, wraps: to.wraps };
             self.emit(Op::Store { a: d, base: to.base, offset: to.offset.wrapping_add(at), access });
         }
         Ok(())

@@ -9,10 +9,13 @@ mod control;
 mod data;
 mod float;
 mod logic;
+mod matrix;
+mod mbarrier;
 mod memory;
 mod modifiers;
 mod operand;
 mod scope;
+mod stack;
 mod symbols;
 mod synchronise;
 mod warp;
@@ -225,6 +228,10 @@ impl<'a> Lower<'_, 'a> {
             Group::Warp => self.warp(i, m)?,
             Group::Control => self.control(i, m)?,
             Group::Call => self.call(i, m)?,
+            Group::Matrix => self.matrix(i, m)?,
+            Group::Mbarrier => self.mbarrier(i, m)?,
+            Group::Cluster => self.cluster(i, m)?,
+            Group::Stack => self.stack(i, m)?,
         }
         match m.first() {
             Some(left) => Err(format!("modifier .{left} is not supported with this instruction")),
@@ -276,6 +283,10 @@ enum Group {
     Warp,
     Control,
     Call,
+    Stack,
+    Mbarrier,
+    Cluster,
+    Matrix,
 }
 
 impl Group {
@@ -289,10 +300,14 @@ impl Group {
             "setp" | "set" | "selp" | "slct" | "mov" | "cvt" | "cvta" | "isspacep" => Group::Data,
             "ld" | "ldu" | "st" | "prefetch" | "prefetchu" | "cp" => Group::Memory,
             "atom" | "red" => Group::Atomic,
+            "mma" | "wmma" | "ldmatrix" | "movmatrix" => Group::Matrix,
+            "mbarrier" => Group::Mbarrier,
+            "mapa" | "getctarank" => Group::Cluster,
             "bar" | "barrier" | "membar" | "fence" | "nanosleep" | "griddepcontrol" => Group::Synchronise,
             "vote" | "match" | "shfl" | "redux" | "activemask" | "elect" => Group::Warp,
             "bra" | "brx" | "ret" | "exit" | "trap" | "brkpt" => Group::Control,
             "call" => Group::Call,
+            "alloca" | "stacksave" | "stackrestore" => Group::Stack,
             _ => return None,
         })
     }

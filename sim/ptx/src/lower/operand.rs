@@ -313,7 +313,7 @@ fn special(name: &str, member: Option<&str>) -> Option<Special> {
         "%warpid" => Special::Warp,
         "%nwarpid" => Special::WarpCount,
         // One multiprocessor, one grid, no clusters.
-        "%smid" | "%gridid" | "%cluster_ctarank" => Special::Zero,
+        "%smid" | "%gridid" | "%cluster_ctarank" | "%is_explicit_cluster" => Special::Zero,
         "%nsmid" | "%cluster_nctarank" => Special::One,
         "%clock" | "%clock64" => Special::Clock,
         "%clock_hi" => Special::ClockHigh,

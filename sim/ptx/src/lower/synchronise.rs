@@ -38,7 +38,7 @@ impl<'a> Lower<'_, 'a> {
             return self.warp_barrier(i, m);
         }
         if m.take("cluster") {
-            return Err(UNSUPPORTED.to_owned());
+            return self.cluster_barrier(i, m);
         }
         m.take("cta");
         let what = m.take_any(&["sync", "arrive", "red"]).ok_or(UNSUPPORTED)?;
@@ -63,6 +63,46 @@ impl<'a> Lower<'_, 'a> {
         };
         let barrier = append(&mut self.function.barriers, Barrier { kind, id, count });
         self.emit(Op::Barrier { barrier });
+        Ok(())
+    }
+
+    /// The barrier of a cluster of one block, whose arrivals and waits are apart.
+    fn cluster_barrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let kind = match m.take_any(&["arrive", "wait"]).ok_or(UNSUPPORTED)? {
+            "arrive" => {
+                m.take_any(&["release", "relaxed"]);
+                BarrierKind::ClusterArrive
+            }
+            _ => {
+                m.take("acquire");
+                BarrierKind::ClusterWait
+            }
+        };
+        m.take("aligned");
+        operands::<0>(i)?;
+        let id = self.value(0);
+        let barrier = append(&mut self.function.barriers, Barrier { kind, id, count: None });
+        self.emit(Op::Barrier { barrier });
+        Ok(())
+    }
+
+    /// In a cluster of one block, each address is already that block's, and its rank is 0.
+    pub(super) fn cluster(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        m.take("shared::cluster");
+        let type_ = type_of(m)?;
+        if !matches!(type_, Type::U32 | Type::U64) {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let (d, a) = if i.opcode == "mapa" {
+            let [d, a, rank] = operands(i)?;
+            self.source(rank, Type::U32)?;
+            (self.destination(d, type_)?, self.source(a, type_)?)
+        } else {
+            let [d, a] = operands(i)?;
+            self.source(a, type_)?;
+            (self.destination(d, Type::U32)?, self.value(0))
+        };
+        self.emit(Op::Move { d, a });
         Ok(())
     }
 
@@ -110,6 +150,7 @@ fn fence(opcode: &str, m: &mut Modifiers<'_>) -> Lowered<()> {
         m.take_any(&["global", "shared::cta"]);
         return Ok(());
     }
+    m.take("mbarrier_init");
     m.take_any(&["sc", "acq_rel", "acquire", "release"]);
     m.take_any(&SCOPES).map(|_| ()).ok_or_else(|| UNSUPPORTED.to_owned())
 }

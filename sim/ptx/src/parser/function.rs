@@ -57,7 +57,17 @@ impl<'a> Parser<'a> {
                     self.next();
                     self.integer(start)?;
                 }
-                "noreturn" => {
+                "maxclusterrank" => {
+                    self.next();
+                    self.integer(start)?;
+                }
+                "reqnctapercluster" => {
+                    self.next();
+                    if self.shape(start)? != [1; 3] {
+                        return Err(self.error(start, "clusters of more than one block are not supported"));
+                    }
+                }
+                "explicitcluster" | "noreturn" => {
                     self.next();
                 }
                 "pragma" => self.skip_statement()?,

@@ -15,6 +15,7 @@ mod integers;
 mod library;
 mod math;
 mod output;
+mod tensor;
 mod tiles;
 mod waiting;
 mod warps;

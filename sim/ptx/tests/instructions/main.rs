@@ -11,6 +11,7 @@ mod convert;
 mod float;
 mod integer;
 mod narrow;
+mod pack;
 mod state;
 
 use common::{Argument, Bench};

@@ -1,0 +1,99 @@
+//! What a copy by `gdr_copy_to_mapping` and `gdr_copy_from_mapping` costs beside the same copy of a `Region`.
+//!
+//! The library is loaded as a program would load it, and the memory is this program's, so that each copy goes through both copies
+//! of the crate. The two sides take turns in one run; the table is also written to `gdrapi.json` (see `benches/report`).
+#![expect(unsafe_code, reason = "calls C functions")]
+
+#[path = "../../../benches/pairs/mod.rs"]
+mod pairs;
+#[path = "../../../benches/report/mod.rs"]
+mod report;
+
+use std::error::Error;
+use std::ffi::{c_int, c_ulong, c_void};
+use std::hint::black_box;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use libloading::Library;
+use pairs::Effort;
+use report::{Goal, Report};
+use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+const LEN: usize = 1 << 20;
+/// Lengths with their goals: 5 ns below 4 KiB, 5 % from there on.
+const LENGTHS: [(usize, &str); 7] = [
+    (8, "8 B"),
+    (64, "64 B"),
+    (512, "512 B"),
+    (4096, "4 KiB"),
+    (16 << 10, "16 KiB"),
+    (128 << 10, "128 KiB"),
+    (LEN, "1 MiB"),
+];
+
+fn main() -> Result {
+    // `cargo test --benches` and `--list` only want to know whether it runs.
+    let arguments: Vec<_> = std::env::args().collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    if !has("--bench") || has("--test") || has("--list") {
+        return Ok(());
+    }
+    let path = std::env::current_exe()?.with_file_name("libvkgdr_gdrapi.so");
+    // SAFETY: loading this library runs no code of its own.
+    let library = unsafe { Library::new(path) }?;
+    macro_rules! find {
+        ($name:literal, $type:ty) => {
+            // SAFETY: the type is that of the function in gdrapi.h.
+            *unsafe { library.get::<$type>($name) }?
+        };
+    }
+    let open = find!(b"gdr_open", unsafe extern "C" fn() -> gdr_t);
+    let pin = find!(b"gdr_pin_buffer", unsafe extern "C" fn(gdr_t, c_ulong, usize, u64, u32, *mut gdr_mh_t) -> c_int);
+    let info = find!(b"gdr_get_info_v2", unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut gdr_info_v2_t) -> c_int);
+    let map = find!(b"gdr_map", unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize) -> c_int);
+    let close = find!(b"gdr_close", unsafe extern "C" fn(gdr_t) -> c_int);
+    let to = find!(b"gdr_copy_to_mapping", unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int);
+    let from =
+        find!(b"gdr_copy_from_mapping", unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int);
+
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    let (mut handle, mut va, mut known) = (gdr_mh_t { h: 0 }, null_mut(), gdr_info_v2_t::default());
+    // SAFETY: no arguments.
+    let g = unsafe { open() };
+    // SAFETY: places for the results, here and below.
+    let pinned = unsafe { pin(g, memory.device_ptr(), LEN, 0, 0, &raw mut handle) };
+    // SAFETY: as above.
+    let asked = unsafe { info(g, handle, &raw mut known) };
+    // SAFETY: as above.
+    let mapped = unsafe { map(g, handle, &raw mut va, LEN) };
+    assert_eq!((pinned, asked, mapped), (0, 0, 0));
+    let bytes = va.wrapping_byte_add(usize::try_from(memory.device_ptr() - known.va)?);
+
+    let mut report = Report::default();
+    for (len, name) in LENGTHS {
+        let (goal, effort) = if len < 4096 {
+            (Goal::Nanoseconds(5.0), Effort { batch: 5000, rounds: 300, at_most: Duration::from_secs(1) })
+        } else {
+            let batch = u32::try_from((64 << 20) / len / 64)?.max(1);
+            (Goal::Ratio(1.05), Effort { batch, rounds: 300, at_most: Duration::from_secs(2) })
+        };
+        let (source, mut target, mut other) = (vec![7_u8; len], vec![0_u8; len], vec![0_u8; len]);
+        // SAFETY: private memory of `len` bytes.
+        let ours = || unsafe { to(black_box(handle), bytes, source.as_ptr().cast(), black_box(len)) };
+        let theirs = || memory.write(black_box(0), black_box(&source[..])).unwrap_or_else(|error| panic!("{error}"));
+        report.add(format!("gdr_copy_to_mapping, {name}"), "Region::write", effort.measure(ours, theirs), goal);
+        // SAFETY: private memory of `len` bytes.
+        let ours = || unsafe { from(black_box(handle), target.as_mut_ptr().cast(), bytes, black_box(len)) };
+        let theirs = || memory.read(black_box(0), black_box(&mut other[..])).unwrap_or_else(|error| panic!("{error}"));
+        report.add(format!("gdr_copy_from_mapping, {name}"), "Region::read", effort.measure(ours, theirs), goal);
+    }
+    report.publish("gdrapi", gpu.name());
+    // SAFETY: nothing uses the handle any more.
+    assert_eq!(unsafe { close(g) }, 0);
+    Ok(())
+}

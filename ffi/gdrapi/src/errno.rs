@@ -1,0 +1,36 @@
+//! Failures as error numbers, which are all that gdrcopy's interface returns.
+#![forbid(unsafe_code)]
+
+use vkgdr_rs::{Error, NoMapping};
+
+/// Values of `CUresult`.
+const INVALID_VALUE: i32 = 1;
+const OUT_OF_MEMORY: i32 = 2;
+const NO_DEVICE: i32 = 100;
+
+/// The error number of a failure, which is also printed on standard error if `GDRCOPY_ENABLE_LOGGING` is set.
+#[cold]
+pub(crate) fn of(error: &Error) -> i32 {
+    if std::env::var_os("GDRCOPY_ENABLE_LOGGING").is_some() {
+        eprintln!("ERR:  libgdrapi of vkgdr: {error}");
+    }
+    number(error)
+}
+
+fn number(error: &Error) -> i32 {
+    match error {
+        Error::System { code, .. } => *code,
+        Error::Library { .. } | Error::Symbol { .. } | Error::Forked => libc::ENODEV,
+        Error::NoMapping {
+            reason: NoMapping::Unknown | NoMapping::Host | NoMapping::Managed | NoMapping::Freed | NoMapping::Empty,
+            ..
+        } => libc::EINVAL,
+        Error::NoMapping { .. } | Error::NoHostView { .. } => libc::EOPNOTSUPP,
+        Error::Allocation { .. } => libc::ENOMEM,
+        Error::Cuda { code, .. } if code.value() == INVALID_VALUE => libc::EINVAL,
+        Error::Cuda { code, .. } if code.value() == NO_DEVICE => libc::ENODEV,
+        Error::Cuda { code, .. } if code.value() == OUT_OF_MEMORY => libc::ENOMEM,
+        Error::Cuda { .. } | Error::Vulkan { .. } | Error::OtherCopy { .. } => libc::EIO,
+        _ => libc::EINVAL,
+    }
+}

@@ -1,0 +1,203 @@
+//! Handles of pinned memory, and the `gdr_t` that each belongs to.
+//!
+//! A handle is a number, never an address, so that one that is not valid any more is noticed. Slots live as long as the process:
+//! a copy reads its slot without a lock. As in gdrcopy, memory must not be unpinned while another thread copies.
+#![expect(unsafe_code, reason = "reads slots without a lock")]
+
+use std::collections::BTreeSet;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::pin::Pin;
+
+/// Slots of a page, and pages. 4 Mi handles at a time.
+const SLOTS: usize = 1 << 12;
+const PAGES: usize = 1 << 10;
+/// The low bits of a handle are the slot's index, the others a number that no other handle of the process has.
+const INDEX_BITS: u32 = 22;
+const _: () = assert!(SLOTS * PAGES == 1 << INDEX_BITS);
+
+/// One pinned range.
+#[derive(Debug)]
+struct Slot {
+    /// The handle; 0 while there is none.
+    handle: AtomicU64,
+    pin: AtomicPtr<Pin>,
+    /// A `gdr_mapping_type_t`, 0 while it is not mapped.
+    mapping: AtomicU8,
+}
+
+static TABLE: [AtomicPtr<Slot>; PAGES] = [const { AtomicPtr::new(ptr::null_mut()) }; PAGES];
+static STATE: Mutex<State> =
+    Mutex::new(State { next: 1, vacant: Vec::new(), used: 0, open: BTreeSet::new(), pins: BTreeSet::new() });
+
+/// What needs the lock.
+#[derive(Debug)]
+struct State {
+    /// The next number of a handle or of a `gdr_t`.
+    next: u64,
+    vacant: Vec<usize>,
+    /// Slots that were ever used.
+    used: usize,
+    open: BTreeSet<u64>,
+    /// The handles of each `gdr_t`.
+    pins: BTreeSet<(u64, u64)>,
+}
+
+/// Locks a mutex; none in a forked child while a thread of the parent holds it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    if vkgdr_rs::is_forked() {
+        mutex.try_lock().ok()
+    } else {
+        Some(mutex.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn state() -> Result<MutexGuard<'static, State>, i32> {
+    lock(&STATE).ok_or(libc::EAGAIN)
+}
+
+/// The slot at an index, if it was ever used.
+#[inline]
+fn slot_at(index: usize) -> Option<&'static Slot> {
+    let page = TABLE[index / SLOTS].load(Ordering::Acquire);
+    // SAFETY: null, or a page of slots that is never freed.
+    let slots = unsafe { page.cast::<[Slot; SLOTS]>().as_ref() }?;
+    slots.get(index % SLOTS)
+}
+
+/// The slot of a handle, if it has one.
+#[inline]
+fn slot(handle: u64) -> Option<&'static Slot> {
+    let index = usize::try_from(handle).ok()? & ((1 << INDEX_BITS) - 1);
+    let slot = slot_at(index)?;
+    (handle != 0 && slot.handle.load(Ordering::Acquire) == handle).then_some(slot)
+}
+
+/// A handle's pinned memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pinned {
+    pin: NonNull<Pin>,
+    slot: &'static Slot,
+}
+
+impl Pinned {
+    #[inline]
+    pub(crate) fn pin(&self) -> &Pin {
+        // SAFETY: live until the handle is unpinned, which no other thread does meanwhile, as the interface demands.
+        unsafe { self.pin.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn mapping(&self) -> u8 {
+        self.slot.mapping.load(Ordering::Relaxed)
+    }
+
+    /// Changes the mapping from one type to another; false if it is not `from`.
+    pub(crate) fn change_mapping(&self, from: u8, to: u8) -> bool {
+        self.slot.mapping.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// The pinned memory of a handle.
+#[inline]
+pub(crate) fn pinned(handle: u64) -> Result<Pinned, i32> {
+    let slot = slot(handle).ok_or(libc::EINVAL)?;
+    let pin = NonNull::new(slot.pin.load(Ordering::Acquire)).ok_or(libc::EINVAL)?;
+    Ok(Pinned { pin, slot })
+}
+
+/// The pinned memory of a handle of this `gdr_t`.
+pub(crate) fn pinned_of(g: u64, handle: u64) -> Result<Pinned, i32> {
+    let state = state()?;
+    state.check(g)?;
+    if state.pins.contains(&(g, handle)) { pinned(handle) } else { Err(libc::EINVAL) }
+}
+
+impl State {
+    /// Fails unless `g` is open.
+    fn check(&self, g: u64) -> Result<(), i32> {
+        if self.open.contains(&g) { Ok(()) } else { Err(libc::EINVAL) }
+    }
+
+    /// The index of a free slot.
+    fn take_slot(&mut self) -> Result<usize, i32> {
+        if let Some(index) = self.vacant.pop() {
+            return Ok(index);
+        }
+        let index = self.used;
+        let page = TABLE.get(index / SLOTS).ok_or(libc::ENOMEM)?;
+        if page.load(Ordering::Relaxed).is_null() {
+            let empty = || Slot { handle: AtomicU64::new(0), pin: AtomicPtr::default(), mapping: AtomicU8::new(0) };
+            let slots: Box<[Slot]> = (0..SLOTS).map(|_| empty()).collect();
+            page.store(Box::leak(slots).as_mut_ptr(), Ordering::Release);
+        }
+        self.used += 1;
+        Ok(index)
+    }
+}
+
+/// Opens a `gdr_t`.
+pub(crate) fn open() -> Result<u64, i32> {
+    let mut state = state()?;
+    let g = state.next;
+    state.next += 1;
+    state.open.insert(g);
+    Ok(g)
+}
+
+/// Fails unless `g` is open.
+pub(crate) fn check(g: u64) -> Result<(), i32> {
+    state()?.check(g)
+}
+
+/// Closes a `gdr_t`, and unpins what it still has pinned.
+pub(crate) fn close(g: u64) -> Result<(), i32> {
+    let mut state = state()?;
+    state.check(g)?;
+    state.open.remove(&g);
+    let handles: Vec<u64> = state.pins.range((g, 0)..=(g, u64::MAX)).map(|&(_, handle)| handle).collect();
+    drop(state);
+    handles.into_iter().try_for_each(|handle| remove(g, handle))
+}
+
+/// Makes a handle of pinned memory.
+pub(crate) fn add(g: u64, pin: Pin) -> Result<u64, i32> {
+    let mut state = state()?;
+    state.check(g)?;
+    let index = state.take_slot()?;
+    let slot = slot_at(index).ok_or(libc::ENOMEM)?;
+    let handle = state.next << INDEX_BITS | index as u64;
+    state.next += 1;
+    state.pins.insert((g, handle));
+    slot.mapping.store(0, Ordering::Relaxed);
+    slot.pin.store(Box::into_raw(Box::new(pin)), Ordering::Release);
+    slot.handle.store(handle, Ordering::Release);
+    Ok(handle)
+}
+
+/// Unpins memory.
+pub(crate) fn unpin(g: u64, handle: u64) -> Result<(), i32> {
+    check(g)?;
+    remove(g, handle)
+}
+
+fn remove(g: u64, handle: u64) -> Result<(), i32> {
+    let mut state = state()?;
+    if !state.pins.remove(&(g, handle)) {
+        return Err(libc::EINVAL);
+    }
+    let pin = slot(handle).map(|slot| {
+        slot.handle.store(0, Ordering::Release);
+        slot.pin.swap(ptr::null_mut(), Ordering::AcqRel)
+    });
+    state.vacant.push(usize::try_from(handle).unwrap_or(0) & ((1 << INDEX_BITS) - 1));
+    // Without the lock: a drop may call the drivers.
+    drop(state);
+    if let Some(pin) = pin.and_then(NonNull::new) {
+        // SAFETY: made from a box by `add`, and removed from its slot by this thread alone.
+        drop(unsafe { Box::from_raw(pin.as_ptr()) });
+    }
+    Ok(())
+}

@@ -1,0 +1,412 @@
+//! `libgdrapi.so.2`: the interface of gdrcopy 2.6, for programs that were written for it.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `pin` | the memory that is pinned, and copies of it |
+//! | `handles` | handles and the `gdr_t` that they belong to |
+//! | `errno` | failures as error numbers |
+//!
+//! Memory of vkgdr is found in whichever copy of the library the program has it from; other CUDA memory is mapped where the
+//! driver can ([`vkgdr_rs::Mapping`]). No kernel module is needed. `include/gdrapi.h` declares the functions.
+#![expect(unsafe_code, reason = "exports C symbols")]
+#![expect(non_camel_case_types, reason = "C's spelling")]
+
+#[cfg(not(panic = "unwind"))]
+compile_error!("a panic must become an error: build with panic = \"unwind\"");
+
+mod errno;
+mod handles;
+mod pin;
+
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::slice;
+
+use handles::lock;
+use pin::PAGE;
+
+/// The version of gdrcopy whose interface this is.
+const VERSION: (c_int, c_int) = (2, 6);
+/// `gdr_pin_flags_t`: by the PCIe BAR, also where the CPU could cache the memory.
+const FORCE_PCIE: u32 = 1;
+/// `gdr_mapping_type_t`.
+const NONE: u8 = 0;
+const WC: u8 = 1;
+const CACHING: u8 = 2;
+
+/// A connection, as a number: never an address.
+pub type gdr_t = *mut c_void;
+
+/// A handle of pinned memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct gdr_mh_t {
+    /// A number; 0 is no handle.
+    pub h: c_ulong,
+}
+
+/// What is known of pinned memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct gdr_info_v2_t {
+    /// The first device address of the pages.
+    pub va: u64,
+    /// The bytes of the pages.
+    pub mapped_size: u64,
+    /// The size of a page in bytes.
+    pub page_size: u32,
+    /// 0: deprecated by gdrcopy.
+    pub tm_cycles: u64,
+    /// 0: deprecated by gdrcopy.
+    pub cycles_per_ms: u32,
+    /// Bit 0: mapped. Bit 1: mapped, and the CPU's stores are write-combined.
+    pub bits: c_uint,
+    /// A `gdr_mapping_type_t`.
+    pub mapping_type: c_uint,
+}
+
+/// Runs the body of an export: 0, or an error number. A panic is `EIO`.
+#[inline]
+fn status(body: impl FnOnce() -> Result<(), i32>) -> c_int {
+    // Unwind-safe: locks are released, and nothing half done is used afterwards.
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(libc::EIO));
+    result.err().unwrap_or(0)
+}
+
+/// Writes a result.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for writing.
+unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), i32> {
+    if pointer.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by this function's contract.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// Opens a connection. Loads the CUDA driver, which tells forked children apart.
+///
+/// NULL, and an error number in `errno`, where there is no CUDA driver.
+#[unsafe(no_mangle)]
+pub extern "C" fn gdr_open() -> gdr_t {
+    let mut g = 0;
+    let code = status(|| {
+        vkgdr_rs::device_count().map_err(|error| errno::of(&error))?;
+        g = handles::open()?;
+        Ok(())
+    });
+    if code != 0 {
+        // SAFETY: always succeeds.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: this thread's variable.
+        unsafe { errno.write(code) };
+        return ptr::null_mut();
+    }
+    ptr::without_provenance_mut(usize::try_from(g).unwrap_or(0))
+}
+
+fn number(g: gdr_t) -> u64 {
+    g.addr() as u64
+}
+
+/// Closes a connection and unpins what it still has pinned.
+#[unsafe(no_mangle)]
+pub extern "C" fn gdr_close(g: gdr_t) -> c_int {
+    status(|| handles::close(number(g)))
+}
+
+/// Pins `size` bytes at a device address, as whole pages. The token and the address space are ignored, as gdrcopy's own
+/// programs pass 0.
+///
+/// # Safety
+///
+/// `handle` must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_pin_buffer(
+    g: gdr_t,
+    addr: c_ulong,
+    size: usize,
+    _p2p_token: u64,
+    _va_space: u32,
+    handle: *mut gdr_mh_t,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    status(|| unsafe { pin_buffer(g, addr, size, 0, handle) })
+}
+
+/// As [`gdr_pin_buffer`], with flags.
+///
+/// # Safety
+///
+/// As of [`gdr_pin_buffer`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_pin_buffer_v2(
+    g: gdr_t,
+    addr: c_ulong,
+    size: usize,
+    flags: u32,
+    handle: *mut gdr_mh_t,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    status(|| unsafe { pin_buffer(g, addr, size, flags, handle) })
+}
+
+/// # Safety
+///
+/// As of [`gdr_pin_buffer`].
+unsafe fn pin_buffer(g: gdr_t, addr: c_ulong, size: usize, flags: u32, handle: *mut gdr_mh_t) -> Result<(), i32> {
+    handles::check(number(g))?;
+    if handle.is_null() || flags & !FORCE_PCIE != 0 {
+        return Err(libc::EINVAL);
+    }
+    let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0).map_err(|error| errno::of(&error))?;
+    let h = handles::add(number(g), pin)?;
+    // SAFETY: by this function's contract.
+    unsafe { put(handle, gdr_mh_t { h }) }
+}
+
+/// Unpins memory, and ends its mapping if there is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn gdr_unpin_buffer(g: gdr_t, handle: gdr_mh_t) -> c_int {
+    status(|| handles::unpin(number(g), handle.h))
+}
+
+/// Whether the memory was freed while it is pinned. Never that of vkgdr, which is kept alive.
+///
+/// # Safety
+///
+/// `flag` must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_get_callback_flag(g: gdr_t, handle: gdr_mh_t, flag: *mut c_int) -> c_int {
+    status(|| {
+        let pinned = handles::pinned_of(number(g), handle.h)?;
+        let freed = pinned.pin().is_freed().map_err(|error| errno::of(&error))?;
+        // SAFETY: by this function's contract.
+        unsafe { put(flag, freed.into()) }
+    })
+}
+
+/// What is known of pinned memory.
+///
+/// # Safety
+///
+/// `info` must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_get_info_v2(g: gdr_t, handle: gdr_mh_t, info: *mut gdr_info_v2_t) -> c_int {
+    status(|| {
+        let pinned = handles::pinned_of(number(g), handle.h)?;
+        let (pin, mapping) = (pinned.pin(), pinned.mapping());
+        let known = gdr_info_v2_t {
+            va: pin.va,
+            mapped_size: pin.mapped_size,
+            #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
+            page_size: PAGE as u32,
+            bits: c_uint::from(mapping != NONE) | c_uint::from(mapping == WC) << 1,
+            mapping_type: mapping.into(),
+            ..Default::default()
+        };
+        // SAFETY: by this function's contract.
+        unsafe { put(info, known) }
+    })
+}
+
+/// Gives the host address of the first page of pinned memory, which `gdr_info_v2_t::va` is the device address of.
+///
+/// # Safety
+///
+/// `va` must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize) -> c_int {
+    // SAFETY: by this function's contract.
+    status(|| unsafe { map(g, handle, va, size, 0) })
+}
+
+/// As [`gdr_map`], with the required type of mapping, of which pinned memory has one: `EINVAL` for any other.
+///
+/// # Safety
+///
+/// As of [`gdr_map`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_map_v2(
+    g: gdr_t,
+    handle: gdr_mh_t,
+    va: *mut *mut c_void,
+    size: usize,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: by this function's contract.
+    status(|| unsafe { map(g, handle, va, size, flags) })
+}
+
+/// # Safety
+///
+/// As of [`gdr_map`].
+unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, flags: c_int) -> Result<(), i32> {
+    let pinned = handles::pinned_of(number(g), handle.h)?;
+    let pin = pinned.pin();
+    let mapping = if pin.cached { CACHING } else { WC };
+    if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(mapping)) {
+        // gdrcopy reports that it is mapped already before anything else.
+        return Err(if pinned.mapping() == NONE { libc::EINVAL } else { libc::EAGAIN });
+    }
+    if !pinned.change_mapping(NONE, mapping) {
+        return Err(libc::EAGAIN);
+    }
+    // SAFETY: by this function's contract.
+    unsafe { put(va, ptr::with_exposed_provenance_mut(pin.map)) }
+}
+
+/// Ends a mapping. The host addresses stay valid until the memory is unpinned or freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: usize) -> c_int {
+    status(|| {
+        let pinned = handles::pinned_of(number(g), handle.h)?;
+        let mapping = pinned.mapping();
+        let known = mapping != NONE && va.addr() == pinned.pin().map && size != 0;
+        if known && pinned.change_mapping(mapping, NONE) { Ok(()) } else { Err(libc::EINVAL) }
+    })
+}
+
+/// Copies from private memory to a mapping.
+///
+/// # Safety
+///
+/// `h_ptr` must be good for reading `size` bytes, and no other thread unpin the memory meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_copy_to_mapping(
+    handle: gdr_mh_t,
+    map_d_ptr: *mut c_void,
+    h_ptr: *const c_void,
+    size: usize,
+) -> c_int {
+    status(|| {
+        let pinned = mapped(handle, h_ptr, size)?;
+        // SAFETY: by this function's contract; not null.
+        let source = unsafe { bytes(h_ptr, size) };
+        pinned.pin().write(map_d_ptr.addr(), source).map_err(|error| errno::of(&error))
+    })
+}
+
+/// Copies from a mapping to private memory.
+///
+/// # Safety
+///
+/// `h_ptr` must be good for writing `size` bytes, and no other thread unpin the memory meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_copy_from_mapping(
+    handle: gdr_mh_t,
+    h_ptr: *mut c_void,
+    map_d_ptr: *const c_void,
+    size: usize,
+) -> c_int {
+    status(|| {
+        let pinned = mapped(handle, h_ptr, size)?;
+        // SAFETY: by this function's contract; not null.
+        let target = unsafe { bytes_mut(h_ptr, size) };
+        pinned.pin().read(map_d_ptr.addr(), target).map_err(|error| errno::of(&error))
+    })
+}
+
+/// The mapped memory of a handle, for a copy of `size` bytes from or to `private`.
+#[inline]
+fn mapped(handle: gdr_mh_t, private: *const c_void, size: usize) -> Result<handles::Pinned, i32> {
+    let pinned = handles::pinned(handle.h)?;
+    // A slice has at most `isize::MAX` bytes.
+    let valid = (!private.is_null() || size == 0) && isize::try_from(size).is_ok() && pinned.mapping() != NONE;
+    if valid { Ok(pinned) } else { Err(libc::EINVAL) }
+}
+
+/// # Safety
+///
+/// `pointer` must be good for reading `len` bytes.
+unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> &'a [u8] {
+    // SAFETY: by this function's contract.
+    if len == 0 { &[] } else { unsafe { slice::from_raw_parts(pointer.cast(), len) } }
+}
+
+/// # Safety
+///
+/// `pointer` must be good for writing `len` bytes.
+unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> &'a mut [u8] {
+    // SAFETY: by this function's contract.
+    if len == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(pointer.cast(), len) } }
+}
+
+/// The version of gdrcopy whose interface this is.
+///
+/// # Safety
+///
+/// Both pointers must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_runtime_get_version(major: *mut c_int, minor: *mut c_int) {
+    // SAFETY: by this function's contract.
+    let _ = unsafe { put(major, VERSION.0) };
+    // SAFETY: by this function's contract.
+    let _ = unsafe { put(minor, VERSION.1) };
+}
+
+/// The version of the kernel module that would have the same interface: there is none.
+///
+/// # Safety
+///
+/// Both pointers must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, minor: *mut c_int) -> c_int {
+    status(|| {
+        handles::check(number(g))?;
+        if major.is_null() || minor.is_null() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: by this function's contract.
+        unsafe { put(major, VERSION.0) }?;
+        // SAFETY: by this function's contract.
+        unsafe { put(minor, VERSION.1) }
+    })
+}
+
+/// An attribute: 1, mappings outlive the memory; 2, pinning by PCIe can be asked for; 3, existing memory is mapped by a
+/// dma-buf, as opposed to memory of vkgdr alone.
+///
+/// # Safety
+///
+/// `v` must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_get_attribute(g: gdr_t, attr: c_int, v: *mut c_int) -> c_int {
+    status(|| {
+        handles::check(number(g))?;
+        let value = match attr {
+            1 | 2 => true,
+            3 if v.is_null() => false,
+            3 => pin::gpus()
+                .and_then(|gpus| gpus.iter().try_fold(false, |any, gpu| Ok(any | gpu.supports_existing()?)))
+                .map_err(|error| errno::of(&error))?,
+            _ => return Err(libc::EINVAL),
+        };
+        // SAFETY: by this function's contract.
+        unsafe { put(v, value.into()) }
+    })
+}
+
+/// The name of a type of mapping: a static string.
+///
+/// # Safety
+///
+/// `text` must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_get_mapping_type_string(mapping_type: c_int, text: *mut *const c_char) -> c_int {
+    status(|| {
+        let name = match mapping_type {
+            0 => c"None",
+            1 => c"Write Combining",
+            2 => c"Caching",
+            3 => c"Device",
+            _ => return Err(libc::EINVAL),
+        };
+        // SAFETY: by this function's contract.
+        unsafe { put(text, name.as_ptr()) }
+    })
+}

@@ -1,0 +1,178 @@
+//! What `gdr_pin_buffer` pins: memory of vkgdr, that of another copy of it in the process, or existing CUDA memory.
+#![forbid(unsafe_code)]
+
+use std::sync::Mutex;
+
+use vkgdr_rs::{
+    Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, memory_of, other_memory_of,
+};
+
+use crate::lock;
+
+/// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
+pub(crate) const PAGE: u64 = 65536;
+
+/// Whose memory it is. All are kept alive, but existing memory.
+#[derive(Debug)]
+enum Source {
+    Ours(Memory),
+    Other(OtherMemory),
+    Existing(Mapping),
+}
+
+/// A pinned range, as whole pages.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    source: Source,
+    /// The first host address of the memory, and its bytes.
+    host: usize,
+    len: usize,
+    coherent: bool,
+    pub(crate) cached: bool,
+    /// The first device address of the pages, the host address that corresponds to it, and their bytes.
+    pub(crate) va: u64,
+    pub(crate) map: usize,
+    pub(crate) mapped_size: u64,
+}
+
+/// Pins `size` bytes at a device address. `pcie` refuses memory that the CPU reaches in another way.
+pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
+    let end = address.checked_add(size).and_then(|end| end.checked_next_multiple_of(PAGE));
+    let Some(end) = end.filter(|_| size > 0 && address > 0) else {
+        return Err(Error::NoMapping { address, reason: NoMapping::Empty });
+    };
+    let found = find(address, size, pcie)?;
+    let Some((source, device_ptr, host, len, coherent, cached)) = found else {
+        return Err(Error::NoMapping { address, reason: NoMapping::Unknown });
+    };
+    // Programs round sizes up to whole pages, beyond the end of the memory; also where it does not start at a page's.
+    let whole = (len as u64).checked_next_multiple_of(PAGE);
+    let last = whole.and_then(|whole| device_ptr.checked_add(whole)?.checked_next_multiple_of(PAGE));
+    if last.is_none_or(|last| end > last) {
+        let offset = usize::try_from(address - device_ptr).unwrap_or(usize::MAX);
+        return Err(Error::OutOfRange { offset, len: usize::try_from(size).unwrap_or(usize::MAX), size: len });
+    }
+    if pcie && cached {
+        return Err(Error::NoMapping { address, reason: NoMapping::Host });
+    }
+    let va = address - address % PAGE;
+    // Before the memory's first byte if that is not at the start of a page: nobody uses the bytes before it.
+    let distance = usize::try_from(device_ptr.abs_diff(va)).unwrap_or(0);
+    let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
+    Ok(Pin { source, host, len, coherent, cached, va, map, mapped_size: end - va })
+}
+
+/// The memory, its device and host addresses, its bytes, and whether it is coherent and cached.
+type Found = (Source, u64, usize, usize, bool, bool);
+
+fn find(address: u64, size: u64, pcie: bool) -> Result<Option<Found>> {
+    if let Some((memory, _)) = memory_of(address) {
+        let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
+        let (device_ptr, len) = (memory.device_ptr(), memory.len());
+        let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
+        return Ok(Some((Source::Ours(memory), device_ptr, host, len, coherent, cached)));
+    }
+    if let Some((memory, _)) = other_memory_of(address) {
+        let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
+        let (device_ptr, len) = (memory.device_ptr(), memory.len());
+        let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
+        return Ok(Some((Source::Other(memory), device_ptr, host, len, coherent, cached)));
+    }
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    let mapping = match map(address, size, pcie) {
+        Err(Error::OutOfRange { offset, size, .. }) if offset < size => map(address, size - offset, pcie),
+        result => result,
+    }?;
+    let host = mapping.host_ptr().map_or(0, |pointer| pointer.addr().get());
+    let (len, coherent, cached) = (mapping.len(), mapping.is_coherent(), mapping.is_cached());
+    Ok(Some((Source::Existing(mapping), address, host, len, coherent, cached)))
+}
+
+/// Maps existing memory, in the current context if it is one of the memory's device, else in the device's primary one.
+fn map(address: u64, size: usize, pcie: bool) -> Result<Mapping> {
+    let flags = if pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
+    let mut refusal = Error::NoMapping { address, reason: NoMapping::Unknown };
+    for gpu in gpus()? {
+        match Mapping::with_flags(&gpu, address, size, flags) {
+            Err(error @ Error::NoMapping { reason: NoMapping::OtherDevice { .. }, .. }) => refusal = error,
+            result => return result,
+        }
+    }
+    Err(refusal)
+}
+
+/// A handle of each device, which retains the primary context: programs need not have a current one.
+pub(crate) fn gpus() -> Result<Vec<Vkgdr>> {
+    static GPUS: Mutex<Vec<Vkgdr>> = Mutex::new(Vec::new());
+    let mut gpus = lock(&GPUS).ok_or(Error::Forked)?;
+    for device in i32::try_from(gpus.len()).unwrap_or(0)..vkgdr_rs::device_count()? {
+        gpus.push(Vkgdr::open_primary_context(device, OpenFlags::empty())?);
+    }
+    Ok(gpus.clone())
+}
+
+impl Pin {
+    /// The offset in the memory of bytes at a host address, if all of them are in it.
+    #[inline]
+    fn offset(&self, address: usize, len: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.host);
+        (offset <= self.len && len <= self.len - offset).then_some(offset)
+    }
+
+    /// Copies to a host address of the mapping.
+    #[inline]
+    pub(crate) fn write(&self, to: usize, source: &[u8]) -> Result<()> {
+        let Some(offset) = self.offset(to, source.len()) else { return Err(self.outside(to, source.len())) };
+        match &self.source {
+            Source::Ours(memory) => memory.write(offset, source),
+            Source::Other(memory) => memory.write(offset, source),
+            Source::Existing(mapping) => mapping.write(offset, source),
+        }?;
+        if self.coherent { Ok(()) } else { self.flush(offset, source.len()) }
+    }
+
+    /// Copies from a host address of the mapping.
+    #[inline]
+    pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Result<()> {
+        let Some(offset) = self.offset(from, target.len()) else { return Err(self.outside(from, target.len())) };
+        if !self.coherent {
+            self.invalidate(offset, target.len())?;
+        }
+        match &self.source {
+            Source::Ours(memory) => memory.read(offset, target),
+            Source::Other(memory) => memory.read(offset, target),
+            Source::Existing(mapping) => mapping.read(offset, target),
+        }
+    }
+
+    #[cold]
+    fn flush(&self, offset: usize, len: usize) -> Result<()> {
+        match &self.source {
+            Source::Ours(memory) => memory.flush(offset..offset + len),
+            Source::Other(memory) => memory.flush(offset, len),
+            Source::Existing(mapping) => mapping.flush(offset..offset + len),
+        }
+    }
+
+    #[cold]
+    fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
+        match &self.source {
+            Source::Ours(memory) => memory.invalidate(offset..offset + len),
+            Source::Other(memory) => memory.invalidate(offset, len),
+            Source::Existing(mapping) => mapping.invalidate(offset..offset + len),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, address: usize, len: usize) -> Error {
+        Error::OutOfRange { offset: address.wrapping_sub(self.host), len, size: self.len }
+    }
+
+    /// Whether the memory was freed while it is pinned, which only existing memory can be.
+    pub(crate) fn is_freed(&self) -> Result<bool> {
+        match &self.source {
+            Source::Ours(_) | Source::Other(_) => Ok(false),
+            Source::Existing(mapping) => mapping.is_current().map(|current| !current),
+        }
+    }
+}

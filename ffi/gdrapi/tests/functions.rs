@@ -1,0 +1,480 @@
+//! Each of gdrcopy's sixteen functions, its error numbers included, on memory of this program, which is another copy of the
+//! crate than the library's.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+use std::thread;
+
+use libloading::Library;
+use support::cuda::PrimaryContext;
+use support::fork::in_quiet_child;
+use support::{Result, device_read, pattern};
+use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
+
+const PAGE: usize = 65536;
+const LEN: usize = 3 * PAGE + 100;
+const EINVAL: c_int = 22;
+const EAGAIN: c_int = 11;
+const ENODEV: c_int = 19;
+const EOPNOTSUPP: c_int = 95;
+const NO_HANDLE: gdr_mh_t = gdr_mh_t { h: 0 };
+
+type Map = unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize) -> c_int;
+
+/// The functions, with the prototypes of `gdrapi.h`.
+struct Api {
+    open: unsafe extern "C" fn() -> gdr_t,
+    close: unsafe extern "C" fn(gdr_t) -> c_int,
+    pin: unsafe extern "C" fn(gdr_t, c_ulong, usize, u64, u32, *mut gdr_mh_t) -> c_int,
+    pin_v2: unsafe extern "C" fn(gdr_t, c_ulong, usize, u32, *mut gdr_mh_t) -> c_int,
+    unpin: unsafe extern "C" fn(gdr_t, gdr_mh_t) -> c_int,
+    map: Map,
+    map_v2: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize, c_int) -> c_int,
+    unmap: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut c_void, usize) -> c_int,
+    info: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut gdr_info_v2_t) -> c_int,
+    callback_flag: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut c_int) -> c_int,
+    copy_to: unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int,
+    copy_from: unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int,
+    runtime_version: unsafe extern "C" fn(*mut c_int, *mut c_int),
+    driver_version: unsafe extern "C" fn(gdr_t, *mut c_int, *mut c_int) -> c_int,
+    attribute: unsafe extern "C" fn(gdr_t, c_int, *mut c_int) -> c_int,
+    type_string: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
+}
+
+fn load() -> Result<Api> {
+    let path = std::env::current_exe()?.with_file_name("libvkgdr_gdrapi.so");
+    // SAFETY: the library may be loaded at any time.
+    let library = unsafe { Library::new(path) }?;
+    macro_rules! function {
+        ($name:literal) => {
+            // SAFETY: the function's prototype in gdrapi.h.
+            *unsafe { library.get($name) }?
+        };
+    }
+    Ok(Api {
+        open: function!(b"gdr_open"),
+        close: function!(b"gdr_close"),
+        pin: function!(b"gdr_pin_buffer"),
+        pin_v2: function!(b"gdr_pin_buffer_v2"),
+        unpin: function!(b"gdr_unpin_buffer"),
+        map: function!(b"gdr_map"),
+        map_v2: function!(b"gdr_map_v2"),
+        unmap: function!(b"gdr_unmap"),
+        info: function!(b"gdr_get_info_v2"),
+        callback_flag: function!(b"gdr_get_callback_flag"),
+        copy_to: function!(b"gdr_copy_to_mapping"),
+        copy_from: function!(b"gdr_copy_from_mapping"),
+        runtime_version: function!(b"gdr_runtime_get_version"),
+        driver_version: function!(b"gdr_driver_get_version"),
+        attribute: function!(b"gdr_get_attribute"),
+        type_string: function!(b"gdr_get_mapping_type_string"),
+    })
+}
+
+fn api() -> Result<&'static Api> {
+    static API: OnceLock<Api> = OnceLock::new();
+    if API.get().is_none() {
+        let _ = API.set(load()?);
+    }
+    API.get().ok_or_else(|| "not loaded".into())
+}
+
+/// Calls a function that accepts any arguments, or with pointers that are good.
+macro_rules! call {
+    ($function:ident($($argument:expr),*)) => {
+        // SAFETY: the functions accept any handle; the pointers are null or good.
+        unsafe { (api()?.$function)($($argument),*) }
+    };
+}
+
+/// A connection, memory and its handle.
+struct Fixture {
+    g: gdr_t,
+    memory: Memory,
+    handle: gdr_mh_t,
+    _context: PrimaryContext,
+}
+
+impl Fixture {
+    fn of(memory: Memory, context: PrimaryContext) -> Result<Self> {
+        let g = call!(open());
+        assert!(!g.is_null());
+        let mut handle = NO_HANDLE;
+        assert_eq!(call!(pin(g, memory.device_ptr(), memory.len(), 0, 0, &raw mut handle)), 0);
+        assert_ne!(handle, NO_HANDLE);
+        Ok(Self { g, memory, handle, _context: context })
+    }
+
+    fn new() -> Result<Self> {
+        let (context, gpu) = support::open(OpenFlags::empty())?;
+        Self::of(Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?, context)
+    }
+
+    fn info(&self) -> Result<gdr_info_v2_t> {
+        let mut info = gdr_info_v2_t::default();
+        assert_eq!(call!(info(self.g, self.handle, &raw mut info)), 0);
+        Ok(info)
+    }
+
+    /// Maps all, and gives the host addresses of the mapping and of the memory in it.
+    fn map(&self) -> Result<(*mut c_void, *mut c_void)> {
+        let (info, mut va) = (self.info()?, null_mut());
+        assert_eq!(call!(map(self.g, self.handle, &raw mut va, usize::try_from(info.mapped_size)?)), 0);
+        Ok((va, va.wrapping_byte_add(usize::try_from(self.memory.device_ptr() - info.va)?)))
+    }
+
+    fn close(self) -> Result {
+        assert_eq!(call!(close(self.g)), 0);
+        Ok(())
+    }
+}
+
+#[test]
+fn gdr_open() -> Result {
+    let (one, other) = (call!(open()), call!(open()));
+    assert!(!one.is_null() && !other.is_null() && one != other);
+    assert_eq!((call!(close(one)), call!(close(other))), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn gdr_close() -> Result {
+    let fixture = Fixture::new()?;
+    let (_, bytes) = fixture.map()?;
+    let (g, handle) = (fixture.g, fixture.handle);
+    assert_eq!(call!(close(g)), 0, "with memory that is pinned and mapped");
+    assert_eq!(call!(close(g)), EINVAL, "twice");
+    assert_eq!(call!(close(null_mut())), EINVAL);
+    assert_eq!(call!(unpin(g, handle)), EINVAL);
+    assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), EINVAL);
+    Ok(())
+}
+
+#[test]
+fn gdr_pin_buffer() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, address) = (fixture.g, fixture.memory.device_ptr());
+    let mut handle = NO_HANDLE;
+    let mut pin = |g, address, size| -> Result<c_int> { Ok(call!(pin(g, address, size, 0, 0, &raw mut handle))) };
+    assert_eq!(pin(g, address + 3, 1)?, 0, "unaligned");
+    assert_eq!(pin(g, address, 4 * PAGE)?, 0, "rounded up to pages");
+    let local = 0_u8;
+    for (g, address, size) in [
+        (null_mut(), address, 1),
+        (g.wrapping_byte_add(1000), address, 1),
+        (g, 0, 1),
+        (g, address, 0),
+        (g, address, 5 * PAGE),
+        (g, address, usize::MAX),
+        (g, u64::MAX, 2),
+    ] {
+        assert_eq!(pin(g, address, size)?, EINVAL, "{address:#x}, {size} bytes");
+    }
+    assert_ne!(pin(g, std::ptr::from_ref(&local).addr() as u64, 1)?, 0, "private memory");
+    assert_eq!(call!(pin(g, address, 1, 0, 0, null_mut())), EINVAL);
+    fixture.close()
+}
+
+#[test]
+fn gdr_pin_buffer_v2() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, address) = (fixture.g, fixture.memory.device_ptr());
+    let mut handle = NO_HANDLE;
+    assert_eq!(call!(pin_v2(g, address, LEN, 0, &raw mut handle)), 0);
+    assert_ne!(handle, fixture.handle);
+    assert_eq!(call!(pin_v2(g, address, LEN, 2, &raw mut handle)), EINVAL, "an unknown flag");
+    let forced = call!(pin_v2(g, address, LEN, 1, &raw mut handle));
+    assert_eq!(forced == 0, !fixture.memory.is_cached(), "by PCIe");
+    let gpu = fixture.memory.owner().clone();
+    let device = Memory::allocate(&gpu, LEN, MemoryKind::Device)?;
+    assert_eq!(call!(pin_v2(g, device.device_ptr(), LEN, 0, &raw mut handle)), EOPNOTSUPP, "no host view");
+    assert_eq!(call!(pin_v2(g, address, LEN, 0, null_mut())), EINVAL);
+    fixture.close()
+}
+
+#[test]
+fn gdr_unpin_buffer() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, handle) = (fixture.g, fixture.handle);
+    let other = call!(open());
+    assert_eq!(call!(unpin(other, handle)), EINVAL, "another connection's");
+    assert_eq!(call!(unpin(g, NO_HANDLE)), EINVAL);
+    assert_eq!(call!(unpin(g, gdr_mh_t { h: c_ulong::MAX })), EINVAL);
+    assert_eq!(call!(unpin(null_mut(), handle)), EINVAL);
+    fixture.map()?;
+    assert_eq!(call!(unpin(g, handle)), 0, "mapped");
+    assert_eq!(call!(unpin(g, handle)), EINVAL, "twice");
+    assert_eq!(call!(close(other)), 0);
+    fixture.close()
+}
+
+#[test]
+fn gdr_map() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, handle) = (fixture.g, fixture.handle);
+    let mut va = null_mut();
+    for (g, handle, size) in [(null_mut(), handle, 1), (g, NO_HANDLE, 1), (g, handle, 0), (g, handle, 5 * PAGE)] {
+        assert_eq!(call!(map(g, handle, &raw mut va, size)), EINVAL, "{size} bytes");
+    }
+    assert_eq!(call!(map(g, handle, null_mut(), PAGE)), EINVAL);
+    assert!(va.is_null(), "a failure writes nothing");
+    let (_, bytes) = fixture.map()?;
+    let host = fixture.memory.host_ptr().ok_or("no host view")?;
+    assert_eq!(bytes.addr(), host.addr().get());
+    assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), EAGAIN, "twice");
+    fixture.close()
+}
+
+#[test]
+fn gdr_map_v2() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, handle) = (fixture.g, fixture.handle);
+    let (mut va, real) = (null_mut(), if fixture.memory.is_cached() { 2 } else { 1 });
+    for flags in [-1, 3 - real, 3, 4] {
+        assert_eq!(call!(map_v2(g, handle, &raw mut va, PAGE, flags)), EINVAL, "{flags}");
+    }
+    for flags in [0, real] {
+        assert_eq!(call!(map_v2(g, handle, &raw mut va, PAGE, flags)), 0, "{flags}");
+        assert_eq!(call!(map_v2(g, handle, &raw mut va, PAGE, flags)), EAGAIN);
+        assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
+    }
+    fixture.close()
+}
+
+#[test]
+fn gdr_unmap() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, handle) = (fixture.g, fixture.handle);
+    assert_eq!(call!(unmap(g, handle, null_mut(), PAGE)), EINVAL, "not mapped");
+    let (va, bytes) = fixture.map()?;
+    for (g, handle, va) in [(null_mut(), handle, va), (g, NO_HANDLE, va), (g, handle, null_mut())] {
+        assert_eq!(call!(unmap(g, handle, va, PAGE)), EINVAL);
+    }
+    assert_eq!(call!(unmap(g, handle, va, 0)), EINVAL);
+    assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
+    assert_eq!(call!(unmap(g, handle, va, PAGE)), EINVAL, "twice");
+    assert_eq!(call!(copy_to(handle, bytes, [1_u8].as_ptr().cast(), 1)), EINVAL, "not mapped any more");
+    fixture.map()?;
+    fixture.close()
+}
+
+#[test]
+fn gdr_get_info_v2() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, handle, address) = (fixture.g, fixture.handle, fixture.memory.device_ptr());
+    let before = fixture.info()?;
+    assert_eq!((before.va, before.page_size), (address - address % 65536, 65536));
+    assert!(before.mapped_size.is_multiple_of(65536) && before.va + before.mapped_size >= address + LEN as u64);
+    assert_eq!((before.tm_cycles, before.cycles_per_ms, before.bits, before.mapping_type), (0, 0, 0, 0));
+    fixture.map()?;
+    let cached = fixture.memory.is_cached();
+    let expected = if cached { (1, 2) } else { (3, 1) };
+    let after = fixture.info()?;
+    assert_eq!((after.bits, after.mapping_type), expected);
+    assert_eq!(call!(info(g, handle, null_mut())), EINVAL);
+    let mut info = after;
+    assert_eq!(call!(info(g, NO_HANDLE, &raw mut info)), EINVAL);
+    assert_eq!(call!(info(null_mut(), handle, &raw mut info)), EINVAL);
+    assert_eq!(info, after, "a failure writes nothing");
+    fixture.close()
+}
+
+#[test]
+fn gdr_get_callback_flag() -> Result {
+    let fixture = Fixture::new()?;
+    let mut flag = 7;
+    assert_eq!(call!(callback_flag(fixture.g, fixture.handle, &raw mut flag)), 0);
+    assert_eq!(flag, 0);
+    assert_eq!(call!(callback_flag(fixture.g, fixture.handle, null_mut())), EINVAL);
+    assert_eq!(call!(callback_flag(fixture.g, NO_HANDLE, &raw mut flag)), EINVAL);
+    let (g, handle) = (fixture.g, fixture.handle);
+    drop(fixture.memory);
+    assert_eq!(call!(callback_flag(g, handle, &raw mut flag)), 0);
+    assert_eq!(flag, 0, "what is pinned is kept alive");
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn gdr_copy_to_mapping() -> Result {
+    let fixture = Fixture::new()?;
+    let (_, bytes) = fixture.map()?;
+    let expected = pattern(LEN, 1);
+    let source = expected.as_ptr().cast::<c_void>();
+    assert_eq!(call!(copy_to(fixture.handle, bytes, source, LEN)), 0);
+    assert!(device_read(fixture.memory.device_ptr(), LEN) == expected);
+    for (offset, len) in [(1, 3), (LEN - 1, 1), (63, 130), (PAGE, PAGE)] {
+        let new = pattern(len, offset as u64);
+        assert_eq!(call!(copy_to(fixture.handle, bytes.wrapping_byte_add(offset), new.as_ptr().cast(), len)), 0);
+        assert!(device_read(fixture.memory.device_ptr() + offset as u64, len) == new);
+    }
+    assert_eq!(call!(copy_to(fixture.handle, bytes, null(), 0)), 0, "no bytes");
+    let beyond = bytes.wrapping_byte_add(LEN - 1);
+    for (handle, to, from, len) in [
+        (NO_HANDLE, bytes, source, 1),
+        (fixture.handle, bytes, null(), 1),
+        (fixture.handle, null_mut(), source, 1),
+        (fixture.handle, beyond, source, 2),
+        (fixture.handle, bytes.wrapping_byte_sub(1), source, 1),
+        (fixture.handle, bytes, source, usize::MAX),
+    ] {
+        assert_eq!(call!(copy_to(handle, to, from, len)), EINVAL, "{len} bytes to {to:?}");
+    }
+    fixture.close()
+}
+
+#[test]
+fn gdr_copy_from_mapping() -> Result {
+    let fixture = Fixture::new()?;
+    let (_, bytes) = fixture.map()?;
+    let expected = pattern(LEN, 2);
+    support::cuda::memcpy_htod(fixture.memory.device_ptr(), &expected);
+    let mut found = vec![0_u8; LEN];
+    let target = found.as_mut_ptr().cast::<c_void>();
+    assert_eq!(call!(copy_from(fixture.handle, target, bytes, LEN)), 0);
+    assert!(found == expected);
+    let (mut few, part) = ([0_u8; 3], bytes.wrapping_byte_add(PAGE + 1));
+    assert_eq!(call!(copy_from(fixture.handle, few.as_mut_ptr().cast(), part, 3)), 0);
+    assert_eq!(few[..], expected[PAGE + 1..PAGE + 4]);
+    assert_eq!(call!(copy_from(fixture.handle, null_mut(), bytes, 0)), 0, "no bytes");
+    for (handle, to, from, len) in [
+        (NO_HANDLE, target, bytes, 1),
+        (fixture.handle, null_mut(), bytes, 1),
+        (fixture.handle, target, null_mut(), 1),
+        (fixture.handle, target, bytes, LEN + 1),
+        (fixture.handle, target, bytes, usize::MAX),
+    ] {
+        assert_eq!(call!(copy_from(handle, to, from, len)), EINVAL, "{len} bytes from {from:?}");
+    }
+    fixture.close()
+}
+
+#[test]
+fn gdr_runtime_get_version() -> Result {
+    let (mut major, mut minor) = (0, 0);
+    call!(runtime_version(&raw mut major, &raw mut minor));
+    assert_eq!((major, minor), (2, 6));
+    call!(runtime_version(null_mut(), null_mut()));
+    Ok(())
+}
+
+#[test]
+fn gdr_driver_get_version() -> Result {
+    let (g, mut major, mut minor) = (call!(open()), 0, 0);
+    assert_eq!(call!(driver_version(g, &raw mut major, &raw mut minor)), 0);
+    assert_eq!((major, minor), (2, 6));
+    assert_eq!(call!(driver_version(g, null_mut(), &raw mut minor)), EINVAL);
+    assert_eq!(call!(close(g)), 0);
+    assert_eq!(call!(driver_version(g, &raw mut major, &raw mut minor)), EINVAL);
+    Ok(())
+}
+
+#[test]
+fn gdr_get_attribute() -> Result {
+    let (g, mut value) = (call!(open()), 7);
+    for (attribute, expected) in [(1, 1), (2, 1), (3, 0)] {
+        assert_eq!(call!(attribute(g, attribute, &raw mut value)), 0);
+        assert_eq!(value, expected, "attribute {attribute}");
+        assert_eq!(call!(attribute(g, attribute, null_mut())), EINVAL);
+        assert_eq!(call!(attribute(null_mut(), attribute, &raw mut value)), EINVAL);
+    }
+    for attribute in [-1, 0, 4] {
+        assert_eq!(call!(attribute(g, attribute, &raw mut value)), EINVAL, "attribute {attribute}");
+    }
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn gdr_get_mapping_type_string() -> Result {
+    let mut texts = Vec::new();
+    for mapping_type in 0..4 {
+        let mut text = null();
+        assert_eq!(call!(type_string(mapping_type, &raw mut text)), 0);
+        // SAFETY: a static string.
+        texts.push(unsafe { CStr::from_ptr(text) }.to_str()?);
+        assert_eq!(call!(type_string(mapping_type, null_mut())), EINVAL);
+    }
+    assert_eq!(texts, ["None", "Write Combining", "Caching", "Device"]);
+    let mut text = null();
+    assert_eq!(call!(type_string(4, &raw mut text)), EINVAL);
+    assert_eq!(call!(type_string(-1, &raw mut text)), EINVAL);
+    assert!(text.is_null());
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_pool_is_pinned_and_kept_from_reuse() -> Result {
+    let (context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let fixture = Fixture::of(pool.allocate(1000)?.into(), context)?;
+    let (_, bytes) = fixture.map()?;
+    assert_eq!(call!(copy_to(fixture.handle, bytes, pattern(1000, 5).as_ptr().cast(), 1000)), 0);
+    let (g, handle) = (fixture.g, fixture.handle);
+    drop(fixture.memory);
+    for _ in 0..100 {
+        pool.allocate(1000)?.write(0, &[0_u8; 1000])?;
+    }
+    let mut found = [0_u8; 1000];
+    assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, 1000)), 0);
+    assert!(found[..] == pattern(1000, 5));
+    assert_eq!(call!(close(g)), 0);
+    assert_eq!(pool.used_chunks(), 0);
+    Ok(())
+}
+
+#[test]
+fn threads_pin_map_copy_and_unpin_at_once() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, 8 * PAGE, MemoryKind::Mapped)?;
+    let g = call!(open()).addr();
+    let work = |thread: usize| -> Result {
+        let g = std::ptr::without_provenance_mut(g);
+        let address = memory.device_ptr() + (thread * PAGE) as u64;
+        for round in 0..200 {
+            let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
+            assert_eq!(call!(pin(g, address, PAGE, 0, 0, &raw mut handle)), 0);
+            assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), 0);
+            assert_eq!(call!(info(g, handle, &raw mut info)), 0);
+            let bytes = va.wrapping_byte_add(usize::try_from(address - info.va)?);
+            let (expected, mut found) = (pattern(500, (thread * 1000 + round) as u64), [0_u8; 500]);
+            assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), 500)), 0);
+            assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, 500)), 0);
+            assert!(found[..] == expected);
+            assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
+            assert_eq!(call!(unpin(g, handle)), 0);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..8).map(|thread| scope.spawn(move || work(thread).map_err(|e| e.to_string()))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?)
+    })?;
+    assert_eq!(call!(close(std::ptr::without_provenance_mut(g))), 0);
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_can_release_what_it_inherited_and_nothing_else() -> Result {
+    let fixture = Fixture::new()?;
+    let (va, bytes) = fixture.map()?;
+    let (g, handle, address) = (fixture.g, fixture.handle, fixture.memory.device_ptr());
+    assert_eq!(call!(copy_to(handle, bytes, pattern(100, 9).as_ptr().cast(), 100)), 0);
+    in_quiet_child(|| {
+        let mut new = NO_HANDLE;
+        assert!(call!(open()).is_null());
+        assert_eq!(call!(pin(g, address, 1, 0, 0, &raw mut new)), ENODEV);
+        assert_eq!(call!(unmap(g, handle, va, PAGE)), 0);
+        assert_eq!(call!(unpin(g, handle)), 0);
+        assert_eq!(call!(close(g)), 0);
+        Ok(())
+    })?;
+    let mut found = [0_u8; 100];
+    assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, 100)), 0);
+    assert!(found[..] == pattern(100, 9));
+    fixture.close()
+}

@@ -1,0 +1,119 @@
+//! Lowers the operations on mbarriers.
+
+use super::memory::SCOPES;
+use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
+use crate::arithmetic::mbarrier::{Operation, pending_count};
+use crate::ast::Operand;
+use crate::op::{Access, Mbarrier, Op, Slot};
+use crate::types::Type;
+use crate::window::Window;
+
+const WHAT: [&str; 9] =
+    ["init", "inval", "expect_tx", "complete_tx", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count"];
+
+impl<'a> Lower<'_, 'a> {
+    pub(super) fn mbarrier(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        let what = m.take_any(&WHAT).ok_or(UNSUPPORTED)?;
+        if what == "pending_count" {
+            let [d, state] = operands(i)?;
+            let a = self.source(state, Type::B64)?;
+            let d = self.destination(d, Type::B32)?;
+            self.emit(Op::Unary { f: pending_count, d, a });
+            return expect_b64(m);
+        }
+        let arrives = matches!(what, "arrive" | "arrive_drop");
+        let (expects, incomplete) = (arrives && m.take("expect_tx"), arrives && m.take("noComplete"));
+        let parity = matches!(what, "test_wait" | "try_wait") && m.take("parity");
+        m.take_any(&["acquire", "release", "relaxed"]);
+        m.take_any(&SCOPES);
+        let window = self.mbarrier_window(m)?;
+        expect_b64(m)?;
+        match (what, i.operands.as_slice()) {
+            ("init", [at, count]) => {
+                let a = self.source(count, Type::U32)?;
+                self.operate(Operation::Initialise, at, window, a)
+            }
+            ("inval", [at]) => {
+                let none = self.value(0);
+                self.operate(Operation::Invalidate, at, window, none)
+            }
+            ("expect_tx" | "complete_tx", [at, bytes]) => {
+                let a = self.source(bytes, Type::U32)?;
+                let what = if what == "expect_tx" { Operation::Expect } else { Operation::Complete };
+                self.operate(what, at, window, a)
+            }
+            ("arrive" | "arrive_drop", [state, at, rest @ ..]) if rest.len() <= 1 => {
+                let count = match rest.first() {
+                    Some(count) => self.source(count, Type::U32)?,
+                    None if expects || incomplete => return Err("the number of operands is wrong".to_owned()),
+                    None => self.value(1),
+                };
+                let (one, none) = (self.value(1), self.value(0));
+                let (a, b) = if expects { (one, count) } else { (count, none) };
+                let d = Some(self.destination(state, Type::B64)?);
+                let what = Operation::Arrive { drop: what == "arrive_drop", incomplete };
+                self.emit_mbarrier(what, d, at, window, [a, b], false)
+            }
+            // The time is a limit; a wait may end before.
+            ("test_wait", [p, at, state]) | ("try_wait", [p, at, state] | [p, at, state, _]) => {
+                let a = self.source(state, if parity { Type::B32 } else { Type::B64 })?;
+                if let [_, _, _, time] = i.operands.as_slice() {
+                    self.source(time, Type::U32)?;
+                }
+                let d = Some(self.destination(p, Type::Pred)?);
+                let test = if parity { Operation::TestParity } else { Operation::Test };
+                let none = self.value(0);
+                self.emit_mbarrier(test, d, at, window, [a, none], what == "try_wait")
+            }
+            _ => Err("the number of operands is wrong".to_owned()),
+        }
+    }
+
+    /// `cp.async.mbarrier.arrive`: the copies are complete, so that it is an arrival, if its count includes that one.
+    pub(super) fn copies_arrive(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
+        if !m.take("arrive") {
+            return Err(UNSUPPORTED.to_owned());
+        }
+        let counted = m.take("noinc");
+        let window = self.mbarrier_window(m)?;
+        expect_b64(m)?;
+        let [at] = operands(i)?;
+        let one = self.value(1);
+        let arrival = Operation::Arrive { drop: false, incomplete: false };
+        self.operate(if counted { arrival } else { Operation::Check }, at, window, one)
+    }
+
+    fn mbarrier_window(&mut self, m: &mut Modifiers<'a>) -> Lowered<Window> {
+        match self.take_window(m).unwrap_or(Window::Generic) {
+            window @ (Window::Generic | Window::Shared) => Ok(window),
+            _ => Err(UNSUPPORTED.to_owned()),
+        }
+    }
+
+    fn operate(&mut self, what: Operation, at: &Operand<'a>, window: Window, a: Slot) -> Lowered<()> {
+        let none = self.value(0);
+        self.emit_mbarrier(what, None, at, window, [a, none], false)
+    }
+
+    fn emit_mbarrier(
+        &mut self,
+        what: Operation,
+        d: Option<Slot>,
+        at: &Operand<'a>,
+        window: Window,
+        [a, b]: [Slot; 2],
+        waits: bool,
+    ) -> Lowered<()> {
+        let address = self.address(at, window)?;
+        let access = Access { window: address.window, bytes: 8, align: 8, extend: 0, wraps: address.wraps };
+        let (base, offset) = (address.base, address.offset);
+        let mbarrier = Mbarrier { what, d, base, offset, a, b, access, waits };
+        let mbarrier = append(&mut self.function.mbarriers, mbarrier);
+        self.emit(Op::Mbarrier { mbarrier });
+        Ok(())
+    }
+}
+
+fn expect_b64(m: &mut Modifiers<'_>) -> Lowered<()> {
+    if m.take("b64") { Ok(()) } else { Err(UNSUPPORTED.to_owned()) }
+}
