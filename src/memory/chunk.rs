@@ -7,8 +7,9 @@
 //! whether it is free or allocated, and read nothing of it but the reference count before they have a reference.
 #![expect(unsafe_code, reason = "counts references to chunks on the heap")]
 
+mod chunk_ref;
+
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -24,9 +25,9 @@ use crate::access::copy::HostAccess;
 use crate::addresses;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
-use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
+pub(crate) use chunk_ref::ChunkRef;
 
 /// Part of a block, allocated and freed many times.
 ///
@@ -346,164 +347,7 @@ pub(crate) struct LastUse {
     pub(crate) binding: Binding,
 }
 
-/// A reference to an allocated chunk. The last one returns the chunk.
-///
-/// A raw pointer, so that `Option<Memory>` does not use this field as its niche: the value would be copied in pieces, and
-/// the processor's store forwarding fail.
-pub(crate) struct ChunkRef(*mut Chunk);
-
-// SAFETY: a pointer to a chunk that is counted atomically, and chunks may be sent and shared.
-unsafe impl Send for ChunkRef {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for ChunkRef {}
-
 const _: () = {
     const fn is_send_and_sync<T: Send + Sync>() {}
     is_send_and_sync::<Chunk>();
 };
-
-impl ChunkRef {
-    /// Allocates a free chunk for `len` bytes, or 0 if that is not known yet. Returns its only reference.
-    pub(crate) fn new(chunk: FreeChunk, len: usize) -> Self {
-        chunk.len.store(len, Ordering::Relaxed);
-        chunk.refs.start();
-        Self(ManuallyDrop::new(chunk).0.as_ptr())
-    }
-
-    /// A new reference to the chunk that contains a device or host address, if it can be looked up, and the offset of the
-    /// address in it. The chunk's length is recorded. Not to be called in a forked child.
-    pub(super) fn find(address: u64) -> Option<(Self, usize)> {
-        let (chunk, offset) = addresses::find_chunk(address, |chunk, offset| {
-            let chunk = chunk.cast::<Chunk>();
-            // SAFETY: listed, and so not dropped before this returns.
-            let refs = unsafe { &(*chunk).refs };
-            refs.try_add().then(|| (Self(chunk), offset))
-        })?;
-        // Without the lock: this may be the last reference by now, whose drop calls the drivers.
-        let offset =
-            usize::try_from(offset).ok()?.checked_sub(chunk.offset()).filter(|&offset| offset < chunk.len())?;
-        Some((chunk, offset))
-    }
-
-    /// Lets lookups find the chunk, whose length is recorded.
-    #[inline]
-    pub(crate) fn publish(&self) {
-        if self.marks.load(Ordering::Relaxed) & LISTED == 0 {
-            self.list();
-        }
-        self.refs.publish();
-    }
-
-    #[cold]
-    fn list(&self) {
-        // In a forked child a thread that does not exist there may hold the lock; nothing is looked up there either. Memory
-        // of others is not in the table, and may be part of an allocation that is.
-        if !process::is_forked() && self.allocation().existing().is_none() {
-            addresses::add_chunk(self.block.base(), self.offset() as u64, self.0.cast());
-            self.marks.fetch_or(LISTED, Ordering::Relaxed);
-        }
-    }
-
-    /// The pointer of [`into_raw`](Self::into_raw).
-    pub(crate) const fn as_ptr(&self) -> *mut Chunk {
-        self.0
-    }
-
-    /// Turns the reference into a pointer.
-    #[inline]
-    pub(crate) fn into_raw(self) -> *mut Chunk {
-        ManuallyDrop::new(self).0
-    }
-
-    /// The reference of a pointer; none if the chunk is free, which its length tells.
-    ///
-    /// # Safety
-    ///
-    /// The pointer must come from [`into_raw`](Self::into_raw), and one of the references made of it at most be dropped.
-    #[inline]
-    pub(crate) unsafe fn from_raw(chunk: *mut Chunk) -> Option<Self> {
-        // SAFETY: the chunk has the reference that the pointer stands for, by this function's contract.
-        let len = unsafe { &*chunk }.len();
-        (len != 0).then(|| Self(chunk))
-    }
-
-    /// Whether only the CPU has used the chunk since its allocation, and this is the only reference, which it then stays:
-    /// lookups do not find the chunk any more.
-    #[inline]
-    pub(crate) fn withdraw(&self) -> bool {
-        self.is_cpu_only() && self.refs.withdraw()
-    }
-
-    /// Whether this is the only reference.
-    pub(crate) fn is_only(&self) -> bool {
-        self.refs.is_one()
-    }
-
-    /// Removes this reference; gives the chunk with the last one. In a forked child, nothing: the chunk is the parent's.
-    #[inline]
-    pub(crate) fn release(self) -> Option<FreeChunk> {
-        let chunk = self.into_raw();
-        // SAFETY: the reference keeps the chunk, up to the removal.
-        let refs = unsafe { &(*chunk).refs };
-        if process::is_forked() || !refs.remove() {
-            return None;
-        }
-        // This was the last reference.
-        NonNull::new(chunk).map(FreeChunk)
-    }
-
-    /// Removes this reference. Returns the error of the release if it was the last.
-    pub(crate) fn free(self) -> Result<()> {
-        self.release().map_or(Ok(()), FreeChunk::give_back)
-    }
-
-    /// As [`free`](Self::free), for a holder who knows that the device has finished with the bytes.
-    #[inline]
-    pub(crate) fn free_idle(self) -> Result<()> {
-        self.release_idle().map_or(Ok(()), FreeChunk::give_back)
-    }
-
-    /// As [`release`](Self::release), for a holder who knows that the device has finished with the bytes: the chunk is
-    /// returned as one that only the CPU has used.
-    #[inline]
-    pub(crate) fn release_idle(self) -> Option<FreeChunk> {
-        if !self.refs.is_one() {
-            // Others may still use it, but they need not wait for the device either.
-            self.release_immediately();
-            return self.release();
-        }
-        let mut chunk = self.release()?;
-        if !chunk.is_cpu_only() {
-            chunk.mark_cpu_only();
-        }
-        Some(chunk)
-    }
-}
-
-impl Deref for ChunkRef {
-    type Target = Chunk;
-
-    #[inline]
-    fn deref(&self) -> &Chunk {
-        // SAFETY: the reference keeps the chunk alive, and all changes to it are atomic.
-        unsafe { &*self.0 }
-    }
-}
-
-impl Clone for ChunkRef {
-    fn clone(&self) -> Self {
-        self.refs.add();
-        Self(self.0)
-    }
-}
-
-impl Drop for ChunkRef {
-    fn drop(&mut self) {
-        // `release` takes the reference by value: this one has the same pointer, and `self` is not used again.
-        if let Some(chunk) = Self(self.0).release()
-            && let Err(error) = chunk.give_back()
-        {
-            report!(Warn, "releasing memory: {error}");
-        }
-    }
-}
