@@ -124,7 +124,7 @@ fn found_memory_of_a_pool_is_not_allocated_again() -> Result {
     let chunk = pool.allocate(1000)?;
     assert_eq!((host_address(&chunk), found(address)), (address, Some((1000, 0))), "the cache of the thread");
     let (kept, _) = memory_of(address).ok_or("not found")?;
-    kept.write(0, &[7_u8; 1000])?;
+    host_write(&kept, 0, &[7_u8; 1000])?;
     drop(chunk);
     assert_eq!(pool.used_chunks(), 1);
     let others: Vec<_> = (0..200).map(|_| pool.allocate(1024)).collect::<std::result::Result<_, _>>()?;
