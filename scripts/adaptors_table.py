@@ -28,6 +28,10 @@ def collect(report: str, output: str) -> None:
     """Count the tests of each library that is installed here."""
     found = {}
     for library, (package, _) in LIBRARIES.items():
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
         short = library.split(".")[0]
         tests = [
             case
@@ -41,7 +45,7 @@ def collect(report: str, output: str) -> None:
             if case.find("skipped") is None
         ]
         if states:
-            found[library] = [importlib.metadata.version(package), sum(states), len(states)]
+            found[library] = [version, sum(states), len(states)]
     Path(output).write_text(json.dumps(found))
 
 
