@@ -1,8 +1,8 @@
 # One target per task; `make` alone lists them. The longer ones are chores of `cargo xtask` and sessions of noxfile.py.
 #
-# Variables: FILE (demo), BUNDLE (gpu-bundle), PREFIX, LIBDIR and DESTDIR (install, uninstall, install-sim and
-# uninstall-sim), GDRAPI=1 (install, uninstall: also gdrcopy's interface, libgdrapi.so.2), QUICK, STRICT, ALL, ONLY, FROM
-# and TO (bench, see xtask/src/bench.rs), MINUTES (soak), SECONDS (fuzz, reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment:
+# Variables: FILE (demo), BUNDLE (gpu-bundle), PREFIX, LIBDIR, DESTDIR and GDRAPI (install, uninstall, install-sim and
+# uninstall-sim), QUICK, STRICT, ALL, ONLY, FROM and TO (bench, see xtask/src/bench.rs), MINUTES (soak), SECONDS (fuzz,
+# reliability), INTO (python: another environment's interpreter, which gets pycuda). From the environment:
 # CARGO_TARGET_DIR, VKGDR_CUDA_DRIVER (auto, real or sim, see sim/run), PYTHON, the interpreter, and INSTALL_RUST=1.
 
 SHELL = bash
