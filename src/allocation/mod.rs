@@ -11,6 +11,7 @@ mod registered;
 #[cfg(test)]
 mod shared_fd_tests;
 mod shortage;
+mod size;
 mod vulkan;
 
 use std::os::fd::OwnedFd;
@@ -29,15 +30,10 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
 use existing::ExistingRange;
 use registered::RegisteredPages;
+use shortage::{shortage, with_sizes};
+pub(crate) use size::{LINE, padded_size};
 pub(crate) use vulkan::Exported;
 use vulkan::{DeviceMemory, Request};
-
-/// The granularity of allocations in bytes: a cache line, which is also the size of the CPU's write-combining buffers.
-/// Mapped memory starts at a line, since Vulkan's `minMemoryMapAlignment` is at least 64 (specification, "Required
-/// Limits").
-///
-/// So no line holds bytes of two allocations, and a copy may load whole lines.
-pub(crate) const LINE: usize = 64;
 
 /// One allocation with all its stages.
 #[derive(Debug)]
@@ -421,85 +417,6 @@ impl Stages {
             Self::Registered(pages) => (Some(pages.host_ptr()), pages.device_ptr()),
             Self::Cuda { device_memory, .. } => (None, device_memory.pointer()),
             Self::CudaMapped { range, .. } | Self::Existing(range) => (Some(range.host_ptr()), range.device_ptr()),
-        }
-    }
-}
-
-/// The bytes that are requested: whole atoms, so that a flush that is rounded outwards stays within the
-/// memory, and whole lines. Both are powers of two.
-pub(crate) fn padded_size(len: usize, kind: MemoryKind, memory_type: MemoryType) -> Result<u64> {
-    if len == 0 {
-        return Err(Error::ZeroSize { kind });
-    }
-    let last = memory_type.granularity.max(LINE) as u64 - 1;
-    let size = (len as u64).checked_add(last).map(|end| end & !last);
-    // Vulkan does not define a size beyond the heap (VUID-vkAllocateMemory-pAllocateInfo-01713), and a slice
-    // cannot be longer than `isize::MAX`.
-    match size {
-        Some(size) if size <= memory_type.info.heap_size && isize::try_from(size).is_ok() => Ok(size),
-        _ => Err(shortage(None, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, kind, len, memory_type)),
-    }
-}
-
-/// The error for a shortage: of the Vulkan call `operation`, or without a call.
-#[cold]
-fn shortage(
-    operation: Option<&'static str>,
-    code: vk::Result,
-    kind: MemoryKind,
-    len: usize,
-    memory_type: MemoryType,
-) -> Error {
-    let (asked, heap) = (len as u64, memory_type.info.heap_size);
-    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new() }
-}
-
-/// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors.
-#[cold]
-fn with_sizes(error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
-    match error {
-        Error::Vulkan { operation, code } if operation != "vkGetMemoryFdKHR" && error.is_exhaustion() => {
-            shortage(Some(operation), code, kind, len, memory_type)
-        }
-        other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MemoryTypeInfo;
-
-    fn memory_type(granularity: usize) -> MemoryType {
-        let flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
-        let info = MemoryTypeInfo { index: 0, heap: 0, heap_size: 1 << 30, flags };
-        MemoryType { source: Source::Vulkan, info, coherent: true, cached: false, atom: 1, granularity }
-    }
-
-    #[test]
-    fn sizes_are_padded_to_whole_atoms_and_lines() {
-        for (len, atom, size) in [
-            (1, 1, 64),
-            (1, 64, 64),
-            (64, 64, 64),
-            (65, 1, 128),
-            (4097, 64, 4160),
-            (1, 256, 256),
-            (1 << 30, 64, 1 << 30),
-        ] {
-            let padded = padded_size(len, MemoryKind::Mapped, memory_type(atom));
-            assert!(matches!(padded, Ok(s) if s == size), "{len} bytes, atom {atom}: {padded:?}");
-        }
-    }
-
-    #[test]
-    fn impossible_sizes_are_refused_before_the_driver_is_called() {
-        let refuse = |len| padded_size(len, MemoryKind::Mapped, memory_type(64));
-        assert!(matches!(refuse(0), Err(Error::ZeroSize { .. })));
-        for len in [(1 << 30) + 1, 1_000_000_000_000_000, isize::MAX as usize, usize::MAX] {
-            let error = refuse(len).map_err(|e| e.to_string());
-            assert!(error.as_ref().is_err_and(|e| e.contains("VK_ERROR_OUT_OF_DEVICE_MEMORY")), "{len}: {error:?}");
-            assert!(error.is_err_and(|e| !e.contains("vkAllocateMemory")), "{len}: names a call that was not made");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Errors of mapped memory that the driver refuses although its budget shows room.
+//! Errors for a shortage of memory: their sizes, and what the budget shows of mapped memory that a driver refuses.
 #![forbid(unsafe_code)]
 
 use ash::vk;
 
+use crate::device::MemoryType;
 use crate::driver::descriptor;
 use crate::{Error, MemoryKind, Vkgdr};
 
@@ -33,4 +34,28 @@ pub(super) fn explain(owner: &Vkgdr, mut error: Error) -> Error {
 fn may_work(owner: &Vkgdr, kind: MemoryKind) -> bool {
     let refused = |memory_type| owner.gpu().trials().result(kind, &memory_type).is_some_and(|result| result.is_err());
     owner.memory_type(kind).is_ok_and(|memory_type| !refused(memory_type))
+}
+
+/// The error for a shortage: of the Vulkan call `operation`, or without a call.
+#[cold]
+pub(super) fn shortage(
+    operation: Option<&'static str>,
+    code: vk::Result,
+    kind: MemoryKind,
+    len: usize,
+    memory_type: MemoryType,
+) -> Error {
+    let (asked, heap) = (len as u64, memory_type.info.heap_size);
+    Error::Allocation { operation, code, kind, asked, heap, free: None, others: Vec::new() }
+}
+
+/// Adds the sizes to a Vulkan error that means a shortage of memory or address space, not of descriptors.
+#[cold]
+pub(super) fn with_sizes(error: Error, kind: MemoryKind, len: usize, memory_type: MemoryType) -> Error {
+    match error {
+        Error::Vulkan { operation, code } if operation != "vkGetMemoryFdKHR" && error.is_exhaustion() => {
+            shortage(Some(operation), code, kind, len, memory_type)
+        }
+        other => other,
+    }
 }
