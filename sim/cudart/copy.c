@@ -3,17 +3,10 @@
 
 #include <string.h>
 
-// cudaPos, cudaPitchedPtr, cudaExtent.
+// cudaPos.
 typedef struct {
     size_t x, y, z;
 } Position;
-typedef struct {
-    void *pointer;
-    size_t pitch, width, height;
-} Pitched;
-typedef struct {
-    size_t width, height, depth;
-} Extent;
 
 // cudaMemcpy3DParms.
 typedef struct {

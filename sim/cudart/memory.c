@@ -3,15 +3,6 @@
 
 #include <string.h>
 
-// cudaPitchedPtr and cudaExtent.
-typedef struct {
-    void *pointer;
-    size_t pitch, width, height;
-} Pitched;
-typedef struct {
-    size_t width, height, depth;
-} Extent;
-
 // cudaPointerAttributes.
 typedef struct {
     int type, device;

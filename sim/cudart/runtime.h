@@ -1,4 +1,4 @@
-// What the files of the runtime share: entering a function, and its errors.
+// Shared by all files of the runtime: the entry of a function, its errors, and structures of pitched memory.
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
@@ -30,6 +30,15 @@ enum {
 
 // cudaMemcpyKind.
 enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, ANY_TO_ANY };
+
+// cudaPitchedPtr and cudaExtent.
+typedef struct {
+    void *pointer;
+    size_t pitch, width, height;
+} Pitched;
+typedef struct {
+    size_t width, height, depth;
+} Extent;
 
 // cudaStreamPerThread.
 #define PER_THREAD ((void *)2)

@@ -28,14 +28,8 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
         probe();
         return Ok(());
     }
-    let said = |quiet: &str| -> Result<Vec<String>> {
-        let output = child::command(TEST, "probe")?.env("SIMCUDA_QUIET", quiet).output()?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        Ok(errors.lines().filter(|line| line.starts_with("simcuda:")).map(str::to_owned).collect())
-    };
     let line = |name| format!("simcuda: {name} is not simulated: CUDA_ERROR_NOT_SUPPORTED");
-    assert_eq!(said("0")?, [line("cuTexRefCreate"), line("cuTexRefDestroy")]);
-    assert_eq!(said("1")?, [""; 0]);
+    assert_eq!(child::simulator_lines(TEST, "probe", "0")?, [line("cuTexRefCreate"), line("cuTexRefDestroy")]);
+    assert_eq!(child::simulator_lines(TEST, "probe", "1")?, [""; 0]);
     Ok(())
 }

@@ -76,16 +76,10 @@ fn a_function_that_is_not_simulated_is_named_once() -> Result {
         probe();
         return Ok(());
     }
-    let said = |quiet: &str| -> Result<Vec<String>> {
-        let output = child::command(TEST, "probe")?.env("SIMCUDA_QUIET", quiet).output()?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{errors}");
-        Ok(errors.lines().filter(|line| line.starts_with("simcuda:")).map(str::to_owned).collect())
-    };
     let line = "simcuda: cudaMallocArray is not simulated: cudaErrorNotSupported";
     // Once for each of the two libraries.
-    assert_eq!(said("0")?, [line, line]);
-    assert_eq!(said("1")?, [""; 0]);
+    assert_eq!(child::simulator_lines(TEST, "probe", "0")?, [line, line]);
+    assert_eq!(child::simulator_lines(TEST, "probe", "1")?, [""; 0]);
     Ok(())
 }
 
