@@ -11,20 +11,19 @@ from vkgdr import _driver, _vkgdr
 from vkgdr._array import Array, as_array
 from vkgdr._device import default_owner
 from vkgdr._memory import Memory
-from vkgdr.arrays import check_order, fortran_strides, shaped, strided_size
+from vkgdr.arrays import check_order, element_alignment, fortran_strides, shaped, strided_size
 from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from typing import Any
 
     import numpy.typing as npt
 
     from vkgdr._device import Vkgdr
-    from vkgdr.typing import Kind, Order, Shape, StreamLike
-
-    Kinds = Kind | Sequence[Kind]
+    from vkgdr._source import Kinds
+    from vkgdr.typing import Order, Shape, StreamLike
 
 __all__ = [
     "as_cuda_array",
@@ -36,8 +35,6 @@ __all__ = [
     "pinned",
     "to_device",
 ]
-
-_MOST_ALIGNMENT = 256
 
 
 def device_array(
@@ -85,7 +82,7 @@ def device_array(
         strides = fortran_strides(extents, element.itemsize)
     if not size:
         return Array._of(None, extents, strides, element, stream)
-    alignment = min(1 << (element.itemsize - 1).bit_length(), _MOST_ALIGNMENT)
+    alignment = element_alignment(element)
     memory = Memory(owner or default_owner(), size, kind=kind, alignment=alignment)
     return Array._of(memory._region(0, size), extents, strides, element, stream)
 

@@ -98,10 +98,6 @@ class DmaBuf(NamedTuple):
     nbytes: int
 
 
-# The alignment of CUDA's own allocations, which suffices for elements of any size.
-_MOST_ALIGNMENT = 256
-
-
 def mapped_array(
     shape: Shape,
     dtype: npt.DTypeLike = "f8",
@@ -220,7 +216,7 @@ def _array(
     extents, element, size = shaped(shape, dtype)
     check_order(order)
     if alignment is None:
-        alignment = min(1 << (element.itemsize - 1).bit_length(), _MOST_ALIGNMENT)
+        alignment = element_alignment(element)
     if owner is None:
         from vkgdr._device import default_owner
 
@@ -369,6 +365,11 @@ def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
 
 
 # Shapes, data types and strides, and the sizes that result
+
+
+def element_alignment(element: np.dtype[Any]) -> int:
+    """Return the alignment of an array's first element in bytes, at most that of CUDA's own allocations: 256."""
+    return min(1 << (element.itemsize - 1).bit_length(), 256)
 
 
 def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
