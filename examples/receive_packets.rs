@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Bytes of a packet of `--send`.
 const SENT: usize = 1440;
 
-/// What all threads have done.
+/// Totals over all threads.
 #[derive(Default)]
 struct Totals {
     received: AtomicU64,

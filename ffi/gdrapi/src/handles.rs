@@ -21,7 +21,7 @@ const _: () = assert!(SLOTS * PAGES == 1 << INDEX_BITS);
 /// One pinned range.
 #[derive(Debug)]
 struct Slot {
-    /// The handle; 0 while there is none.
+    /// The handle, or 0 while the slot is vacant.
     handle: AtomicU64,
     pin: AtomicPtr<Pin>,
     /// A `gdr_mapping_type_t`, 0 while it is not mapped.
@@ -152,7 +152,7 @@ pub(crate) fn check(g: u64) -> Result<(), i32> {
     state()?.check(g)
 }
 
-/// Closes a `gdr_t`, and unpins what it still has pinned.
+/// Closes a `gdr_t` and unpins all memory that is still pinned through it.
 pub(crate) fn close(g: u64) -> Result<(), i32> {
     let mut state = state()?;
     state.check(g)?;

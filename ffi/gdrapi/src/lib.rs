@@ -113,7 +113,7 @@ fn number(g: gdr_t) -> u64 {
     g.addr() as u64
 }
 
-/// Closes a connection and unpins what it still has pinned.
+/// Closes a connection and unpins all memory that is still pinned through it.
 #[unsafe(no_mangle)]
 pub extern "C" fn gdr_close(g: gdr_t) -> c_int {
     status(|| handles::close(number(g)))
@@ -349,7 +349,7 @@ pub unsafe extern "C" fn gdr_runtime_get_version(major: *mut c_int, minor: *mut 
     let _ = unsafe { put(minor, VERSION.1) };
 }
 
-/// The version of the kernel module that would have the same interface: there is none.
+/// The version of gdrcopy's kernel module with this interface. This library needs no kernel module.
 ///
 /// # Safety
 ///

@@ -12,7 +12,7 @@ use crate::lock;
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;
 
-/// Whose memory it is. All are kept alive, but existing memory.
+/// The owner of the memory. Memory of vkgdr is kept alive; existing memory is not.
 #[derive(Debug)]
 enum Source {
     Ours(Memory),

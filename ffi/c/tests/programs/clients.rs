@@ -87,7 +87,7 @@ fn a_c_client_runs_on_a_discrete_gpu_whose_copy_engine_makes_large_copies() -> R
     Ok(())
 }
 
-/// On a GPU whose memory the CPU can map, whoever allocated it.
+/// On a GPU that lets the CPU map memory of other allocators.
 #[test]
 fn the_clients_map_memory_that_cuda_allocated_for_others() -> Result {
     let Some(shop) = Workshop::open("existing")? else { return Ok(()) };
