@@ -10,7 +10,8 @@ pub(crate) use matrix::{Matrix, Tile};
 use crate::arithmetic::carry::Carry;
 use crate::arithmetic::convert::Convert;
 use crate::arithmetic::mbarrier;
-use crate::arithmetic::{Binary, Quaternary, Ternary, Unary};
+use crate::arithmetic::lanewise::{WideBinary, WideTernary, WideUnary};
+use crate::arithmetic::{Quaternary, Ternary};
 use crate::span::Span;
 use crate::window::Window;
 
@@ -34,18 +35,18 @@ pub(crate) enum Op {
         a: Slot,
     },
     Unary {
-        f: Unary,
+        f: WideUnary,
         d: Slot,
         a: Slot,
     },
     Binary {
-        f: Binary,
+        f: WideBinary,
         d: Slot,
         a: Slot,
         b: Slot,
     },
     Ternary {
-        f: Ternary,
+        f: WideTernary,
         d: Slot,
         a: Slot,
         b: Slot,

@@ -5,7 +5,8 @@
 use super::float::{NAN_F32, f32_of, f64_of};
 use super::half::to_f64;
 use super::rounding::{self, DOWN, NEAREST, UP, ZERO};
-use super::{Unary, mask, sign_extend};
+use super::lanewise::{WideUnary, lanewise};
+use super::{mask, sign_extend};
 use crate::types::Type;
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 
@@ -157,7 +158,7 @@ fn clamp(value: i128, type_: Type) -> i128 {
 }
 
 /// Conversions between integers, the common cases in one step; [`Convert`] does the others.
-pub(crate) fn extend(from: Type, to: Type, width: u32) -> Option<Unary> {
+pub(crate) fn extend(from: Type, to: Type, width: u32) -> Option<WideUnary> {
     let (signed, bits, width) = if to.bits() <= from.bits() {
         (to.is_signed(), to.bits(), width)
     } else if width == to.bits() {
@@ -166,16 +167,16 @@ pub(crate) fn extend(from: Type, to: Type, width: u32) -> Option<Unary> {
         return None;
     };
     Some(match (signed, bits, width) {
-        (false, 8, _) | (true, 8, 8) => |a| a & 0xff,
-        (false, 16, _) | (true, 16, 16) => |a| a & 0xffff,
-        (false, 32, _) | (true, 32, 32) => |a| a & 0xffff_ffff,
-        (_, 64, _) => |a| a,
-        (true, 8, 16) => |a| sign_extend(a, 8) & 0xffff,
-        (true, 8, 32) => |a| sign_extend(a, 8) & 0xffff_ffff,
-        (true, 8, 64) => |a| sign_extend(a, 8),
-        (true, 16, 32) => |a| sign_extend(a, 16) & 0xffff_ffff,
-        (true, 16, 64) => |a| sign_extend(a, 16),
-        (true, 32, 64) => |a| sign_extend(a, 32),
+        (false, 8, _) | (true, 8, 8) => lanewise!(|a| a & 0xff),
+        (false, 16, _) | (true, 16, 16) => lanewise!(|a| a & 0xffff),
+        (false, 32, _) | (true, 32, 32) => lanewise!(|a| a & 0xffff_ffff),
+        (_, 64, _) => lanewise!(|a| a),
+        (true, 8, 16) => lanewise!(|a| sign_extend(a, 8) & 0xffff),
+        (true, 8, 32) => lanewise!(|a| sign_extend(a, 8) & 0xffff_ffff),
+        (true, 8, 64) => lanewise!(|a| sign_extend(a, 8)),
+        (true, 16, 32) => lanewise!(|a| sign_extend(a, 16) & 0xffff_ffff),
+        (true, 16, 64) => lanewise!(|a| sign_extend(a, 16)),
+        (true, 32, 64) => lanewise!(|a| sign_extend(a, 32)),
         _ => return None,
     })
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
 
 use super::rounding::{self, NEAREST};
+use super::lanewise::{WideBinary, WideTernary, WideUnary, lanewise};
 use super::{Binary, Ternary, Unary};
 use crate::types::Type;
 use rustc_apfloat::ieee::{Double, Single};
@@ -45,37 +46,40 @@ pub(crate) fn result<const FLUSH: bool, const SATURATE: bool>(value: f32) -> u64
     u64::from(value.to_bits())
 }
 
-/// Chooses an f32 function by rounding, flushing and saturation.
+/// Chooses an f32 function of so many operands by rounding, flushing and saturation.
 macro_rules! f32_styles {
-    ($style:expr, $function:ident) => {
+    ($style:expr, $operands:tt, $function:ident) => {
         match ($style.round, $style.flush, $style.saturate) {
-            (0, false, false) => $function::<0, false, false>,
-            (0, false, true) => $function::<0, false, true>,
-            (0, true, false) => $function::<0, true, false>,
-            (0, true, true) => $function::<0, true, true>,
-            (1, false, false) => $function::<1, false, false>,
-            (1, false, true) => $function::<1, false, true>,
-            (1, true, false) => $function::<1, true, false>,
-            (1, true, true) => $function::<1, true, true>,
-            (2, false, false) => $function::<2, false, false>,
-            (2, false, true) => $function::<2, false, true>,
-            (2, true, false) => $function::<2, true, false>,
-            (2, true, true) => $function::<2, true, true>,
-            (_, false, false) => $function::<3, false, false>,
-            (_, false, true) => $function::<3, false, true>,
-            (_, true, false) => $function::<3, true, false>,
-            (_, true, true) => $function::<3, true, true>,
+            (0, false, false) => lanewise!($operands, $function::<0, false, false>),
+            (0, false, true) => lanewise!($operands, $function::<0, false, true>),
+            (0, true, false) => lanewise!($operands, $function::<0, true, false>),
+            (0, true, true) => lanewise!($operands, $function::<0, true, true>),
+            (1, false, false) => f32_styles!(@one $operands $function::<1, false, false>),
+            (1, false, true) => f32_styles!(@one $operands $function::<1, false, true>),
+            (1, true, false) => f32_styles!(@one $operands $function::<1, true, false>),
+            (1, true, true) => f32_styles!(@one $operands $function::<1, true, true>),
+            (2, false, false) => f32_styles!(@one $operands $function::<2, false, false>),
+            (2, false, true) => f32_styles!(@one $operands $function::<2, false, true>),
+            (2, true, false) => f32_styles!(@one $operands $function::<2, true, false>),
+            (2, true, true) => f32_styles!(@one $operands $function::<2, true, true>),
+            (_, false, false) => f32_styles!(@one $operands $function::<3, false, false>),
+            (_, false, true) => f32_styles!(@one $operands $function::<3, false, true>),
+            (_, true, false) => f32_styles!(@one $operands $function::<3, true, false>),
+            (_, true, true) => f32_styles!(@one $operands $function::<3, true, true>),
         }
     };
+    (@one 1 $function:expr) => { WideUnary::from($function as Unary) };
+    (@one 2 $function:expr) => { WideBinary::from($function as Binary) };
+    (@one 3 $function:expr) => { WideTernary::from($function as Ternary) };
 }
 
 macro_rules! f64_styles {
-    ($style:expr, $function:ident) => {
+    ($style:expr, $operands:tt, $function:ident) => {
         match $style.round {
-            0 => $function::<0>,
-            1 => $function::<1>,
-            2 => $function::<2>,
-            _ => $function::<3>,
+            0 => lanewise!($operands, $function::<0>),
+            1 => f32_styles!(@one $operands $function::<1>),
+            2 => f32_styles!(@one $operands $function::<2>),
+            _ => f32_styles!(@one $operands $function::<3>),
         }
     };
 }
@@ -98,10 +102,10 @@ macro_rules! binary {
             rounding::$name::<Double>(a, b, ROUND)
         }
 
-        pub(crate) fn $name(type_: Type, style: Style) -> Option<Binary> {
+        pub(crate) fn $name(type_: Type, style: Style) -> Option<WideBinary> {
             match type_ {
-                Type::F32 => Some(f32_styles!(style, $f32)),
-                Type::F64 => Some(f64_styles!(style, $f64)),
+                Type::F32 => Some(f32_styles!(style, 2, $f32)),
+                Type::F64 => Some(f64_styles!(style, 2, $f64)),
                 _ => None,
             }
         }
@@ -131,10 +135,10 @@ fn fma_f64<const ROUND: u8>(a: u64, b: u64, c: u64) -> u64 {
     rounding::fma::<Double>(a, b, c, ROUND)
 }
 
-pub(crate) fn fma(type_: Type, style: Style) -> Option<Ternary> {
+pub(crate) fn fma(type_: Type, style: Style) -> Option<WideTernary> {
     match type_ {
-        Type::F32 => Some(f32_styles!(style, fma_f32)),
-        Type::F64 => Some(f64_styles!(style, fma_f64)),
+        Type::F32 => Some(f32_styles!(style, 3, fma_f32)),
+        Type::F64 => Some(f64_styles!(style, 3, fma_f64)),
         _ => None,
     }
 }
@@ -147,10 +151,10 @@ fn rcp_f64<const ROUND: u8>(a: u64) -> u64 {
     div_f64::<ROUND>(1f64.to_bits(), a)
 }
 
-pub(crate) fn rcp(type_: Type, style: Style) -> Option<Unary> {
+pub(crate) fn rcp(type_: Type, style: Style) -> Option<WideUnary> {
     match type_ {
-        Type::F32 => Some(f32_styles!(style, rcp_f32)),
-        Type::F64 => Some(f64_styles!(style, rcp_f64)),
+        Type::F32 => Some(f32_styles!(style, 1, rcp_f32)),
+        Type::F64 => Some(f64_styles!(style, 1, rcp_f64)),
         _ => None,
     }
 }
@@ -163,29 +167,29 @@ fn sqrt_f64<const ROUND: u8>(a: u64) -> u64 {
     rounding::sqrt_f64(f64_of(a), ROUND).to_bits()
 }
 
-pub(crate) fn sqrt(type_: Type, style: Style) -> Option<Unary> {
+pub(crate) fn sqrt(type_: Type, style: Style) -> Option<WideUnary> {
     match type_ {
-        Type::F32 => Some(f32_styles!(style, sqrt_f32)),
-        Type::F64 => Some(f64_styles!(style, sqrt_f64)),
+        Type::F32 => Some(f32_styles!(style, 1, sqrt_f32)),
+        Type::F64 => Some(f64_styles!(style, 1, sqrt_f64)),
         _ => None,
     }
 }
 
 /// Only the sign changes; NaNs stay as they are.
-pub(crate) fn neg(type_: Type, flush: bool) -> Option<Unary> {
+pub(crate) fn neg(type_: Type, flush: bool) -> Option<WideUnary> {
     Some(match (type_, flush) {
-        (Type::F32, false) => |a| a ^ 1 << 31,
-        (Type::F32, true) => |a| u64::from((-operand::<true>(a)).to_bits()),
-        (Type::F64, _) => |a| a ^ 1 << 63,
+        (Type::F32, false) => lanewise!(|a| a ^ 1 << 31),
+        (Type::F32, true) => lanewise!(|a| u64::from((-operand::<true>(a)).to_bits())),
+        (Type::F64, _) => lanewise!(|a| a ^ 1 << 63),
         _ => return None,
     })
 }
 
-pub(crate) fn abs(type_: Type, flush: bool) -> Option<Unary> {
+pub(crate) fn abs(type_: Type, flush: bool) -> Option<WideUnary> {
     Some(match (type_, flush) {
-        (Type::F32, false) => |a| a & 0x7fff_ffff,
-        (Type::F32, true) => |a| u64::from(operand::<true>(a).abs().to_bits()),
-        (Type::F64, _) => |a| a & !(1 << 63),
+        (Type::F32, false) => lanewise!(|a| a & 0x7fff_ffff),
+        (Type::F32, true) => lanewise!(|a| u64::from(operand::<true>(a).abs().to_bits())),
+        (Type::F64, _) => lanewise!(|a| a & !(1 << 63)),
         _ => return None,
     })
 }
@@ -216,14 +220,14 @@ fn xor_sign<const LARGER: bool, const FLUSH: bool, const NAN: bool>(a: u64, b: u
 macro_rules! extremes {
     ($function:ident, $larger:expr, $flush:expr, $nan:expr) => {
         match ($larger, $flush, $nan) {
-            (false, false, false) => $function::<false, false, false>,
-            (false, false, true) => $function::<false, false, true>,
-            (false, true, false) => $function::<false, true, false>,
-            (false, true, true) => $function::<false, true, true>,
-            (true, false, false) => $function::<true, false, false>,
-            (true, false, true) => $function::<true, false, true>,
-            (true, true, false) => $function::<true, true, false>,
-            (true, true, true) => $function::<true, true, true>,
+            (false, false, false) => lanewise!(2, $function::<false, false, false>),
+            (false, false, true) => lanewise!(2, $function::<false, false, true>),
+            (false, true, false) => lanewise!(2, $function::<false, true, false>),
+            (false, true, true) => lanewise!(2, $function::<false, true, true>),
+            (true, false, false) => lanewise!(2, $function::<true, false, false>),
+            (true, false, true) => lanewise!(2, $function::<true, false, true>),
+            (true, true, false) => lanewise!(2, $function::<true, true, false>),
+            (true, true, true) => lanewise!(2, $function::<true, true, true>),
         }
     };
 }
@@ -237,21 +241,21 @@ pub(crate) struct Extreme {
     pub(crate) xor_sign: bool,
 }
 
-pub(crate) fn extreme(type_: Type, how: Extreme) -> Option<Binary> {
+pub(crate) fn extreme(type_: Type, how: Extreme) -> Option<WideBinary> {
     Some(match (type_, how.larger) {
         (Type::F32, larger) if how.xor_sign => extremes!(xor_sign, larger, how.flush, how.nan),
         (Type::F32, larger) => extremes!(extreme_f32, larger, how.flush, how.nan),
-        (Type::F64, false) => extreme_f64::<false>,
-        (Type::F64, true) => extreme_f64::<true>,
+        (Type::F64, false) => lanewise!(2, extreme_f64::<false>),
+        (Type::F64, true) => lanewise!(2, extreme_f64::<true>),
         _ => return None,
     })
 }
 
 /// The value of `b` with the sign of `a`.
-pub(crate) fn copysign(type_: Type) -> Option<Binary> {
+pub(crate) fn copysign(type_: Type) -> Option<WideBinary> {
     Some(match type_ {
-        Type::F32 => |a, b| a & 1 << 31 | b & 0x7fff_ffff,
-        Type::F64 => |a, b| a & 1 << 63 | b & !(1 << 63),
+        Type::F32 => lanewise!(|a, b| a & 1 << 31 | b & 0x7fff_ffff),
+        Type::F64 => lanewise!(|a, b| a & 1 << 63 | b & !(1 << 63)),
         _ => return None,
     })
 }

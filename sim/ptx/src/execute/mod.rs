@@ -5,15 +5,19 @@
 //! another block or the CPU writes. Blocks beyond [`RESIDENT`] start when others end, as on a GPU.
 
 mod access;
+mod active;
+mod arrive;
 mod barrier;
 mod block;
 mod call;
+mod collective;
 mod grid;
 mod matrix;
+mod queue;
 mod runtime;
 mod special;
 mod step;
-mod thread;
+mod update;
 mod warp;
 
 use crate::fault::{Fault, FaultKind};
@@ -24,7 +28,7 @@ use grid::Grid;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use thread::Frames;
+use warp::Frames;
 
 /// The maximum number of blocks of a launch that run concurrently.
 pub const RESIDENT: usize = 32;
