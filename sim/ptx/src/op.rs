@@ -204,6 +204,13 @@ pub(crate) enum Special {
     One,
 }
 
+impl Special {
+    /// The number of bits that its value may have.
+    pub(crate) fn bits(self) -> u32 {
+        if matches!(self, Special::Clock | Special::GlobalTimer) { 64 } else { 32 }
+    }
+}
+
 /// The initial value of a frame's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Constant {

@@ -29,6 +29,15 @@ impl View {
         let (address, len) = (usize::try_from(address).ok()?, usize::try_from(bytes).ok()?);
         self.cache.access(address, len, table::pin_window, || access(address, len))
     }
+
+    // Runs `access` if one window contains the ranges at all addresses, while it is pinned. Tells whether they are one.
+    fn access_all<T>(&self, addresses: &[u64; 32], bytes: u32, access: impl FnOnce(bool) -> T) -> Option<T> {
+        let (first, last) =
+            addresses.iter().fold((u64::MAX, 0), |(first, last), &address| (first.min(address), last.max(address)));
+        let len = (last - first).checked_add(bytes.into())?;
+        let (start, len) = (usize::try_from(first).ok()?, usize::try_from(len).ok()?);
+        self.cache.access(start, len, table::pin_window, || access(first == last))
+    }
 }
 
 impl ptx::Memory for View {
@@ -38,6 +47,42 @@ impl ptx::Memory for View {
 
     fn store(&self, address: u64, bytes: u32, value: u64) -> Option<()> {
         self.access(address, bytes, |address, len| bytes::store(address, len, value))
+    }
+
+    fn load_lanes(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        values: &mut [u64; 32],
+    ) -> Result<(), usize> {
+        let load = |same: bool| match same {
+            true => *values = [bytes::load(addresses[0] as usize, bytes as usize); 32],
+            false => bytes::load_lanes(addresses, bytes, values),
+        };
+        if self.access_all(addresses, bytes, load).is_some() {
+            return Ok(());
+        }
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
+        }
+        Ok(())
+    }
+
+    fn store_lanes(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        values: &[u64; 32],
+    ) -> Result<(), usize> {
+        if self.access_all(addresses, bytes, |_| bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
+            return Ok(());
+        }
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            self.store(addresses[lane], bytes, values[lane]).ok_or(lane)?;
+        }
+        Ok(())
     }
 
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64> {

@@ -37,6 +37,36 @@ impl Convert {
         }
     }
 
+    /// The conversion as one function, for the most frequent ones.
+    pub(crate) fn common(&self) -> Option<WideUnary> {
+        let whole = u32::from(self.width) == self.to.bits();
+        if self.flush || self.saturate || self.relu || !whole {
+            return None;
+        }
+        Some(match (self.from, self.to, self.round, self.integral) {
+            (Type::S32, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a as i32 as f32).to_bits())),
+            (Type::U32, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a as u32 as f32).to_bits())),
+            (Type::S64, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a.cast_signed() as f32).to_bits())),
+            (Type::U64, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a as f32).to_bits())),
+            (Type::S32, Type::F64, NEAREST, _) => lanewise!(|a| f64::from(a as i32).to_bits()),
+            (Type::U32, Type::F64, NEAREST, _) => lanewise!(|a| f64::from(a as u32).to_bits()),
+            (Type::S64, Type::F64, NEAREST, _) => lanewise!(|a| (a.cast_signed() as f64).to_bits()),
+            (Type::U64, Type::F64, NEAREST, _) => lanewise!(|a| (a as f64).to_bits()),
+            (Type::F32, Type::F64, ..) => lanewise!(|a| {
+                let a = f64::from(f32_of(a));
+                if a.is_nan() { nan(Type::F64) } else { a.to_bits() }
+            }),
+            (Type::F64, Type::F32, NEAREST, _) => lanewise!(|a| {
+                let a = f64_of(a) as f32;
+                if a.is_nan() { NAN_F32 } else { u64::from(a.to_bits()) }
+            }),
+            // The casts saturate, and make zero of NaN.
+            (Type::F32, Type::S32, ZERO, _) => lanewise!(|a| u64::from((f32_of(a) as i32).cast_unsigned())),
+            (Type::F32, Type::U32, ZERO, _) => lanewise!(|a| u64::from(f32_of(a) as u32)),
+            _ => return None,
+        })
+    }
+
     fn integer(&self, value: u64) -> i128 {
         let bits = self.from.bits();
         if self.from.is_signed() {

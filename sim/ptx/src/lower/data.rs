@@ -41,9 +41,15 @@ impl<'a> Lower<'_, 'a> {
             [Operand::Vector(parts), a] => self.unpack(parts, a, type_),
             [d, Operand::Vector(parts)] => self.pack(d, parts, type_),
             [d, a] => {
+                let slots = self.function.constants.len();
                 let a = self.source(a, type_)?;
+                let is_temporary = a as usize >= slots;
                 let d = self.destination(d, type_)?;
-                self.emit(Op::Move { d, a });
+                match self.function.code.last_mut() {
+                    // A special register needs no detour.
+                    Some(Op::Special { d: last, .. }) if is_temporary && *last == a => *last = d,
+                    _ => self.emit(Op::Move { d, a }),
+                }
                 Ok(())
             }
         }
@@ -120,8 +126,13 @@ impl<'a> Lower<'_, 'a> {
         let how = m.take_any(&["and", "or", "xor"]);
         let (f, type_) = comparison(m)?;
         let (a, b) = self.compared(&i.operands, type_)?;
-        let p = self.applied(f, a, b);
         let of_halves = matches!(type_, Type::F16x2 | Type::BF16x2);
+        if let ([d @ Operand::Name(_), _, _], None, false) = (i.operands.as_slice(), how, of_halves) {
+            let d = self.destination(d, Type::Pred)?;
+            self.emit(Op::Binary { f, d, a, b });
+            return Ok(());
+        }
+        let p = self.applied(f, a, b);
         let first = self.combined(how, p, &i.operands)?;
         match &i.operands[0] {
             Operand::Pair(d, q) => {
@@ -238,7 +249,11 @@ impl<'a> Lower<'_, 'a> {
         }
         let width = u8::try_from(width).unwrap_or(64);
         let (flush, saturate, integral) = (style.flush, style.saturate, integral.is_some());
-        self.emit(Op::Convert { d, a, how: Convert { from, to, round, integral, flush, saturate, relu, width } });
+        let how = Convert { from, to, round, integral, flush, saturate, relu, width };
+        self.emit(match how.common() {
+            Some(f) => Op::Unary { f, d, a },
+            None => Op::Convert { d, a, how },
+        });
         Ok(())
     }
 

@@ -118,7 +118,7 @@ impl<'a> Lower<'_, 'a> {
                 let what = special(name, member).ok_or_else(|| format!("{name} is not declared"))?;
                 let d = self.temporary();
                 self.emit(Op::Special { d, what });
-                if type_.bits() < 64 { Ok(self.cut(d, type_)) } else { Ok(d) }
+                if type_.bits() < what.bits() { Ok(self.cut(d, type_)) } else { Ok(d) }
             }
             Operand::Name(name) => self.symbol_address(name, 0, type_),
             Operand::Sum(name, addend) => self.symbol_address(name, addend, type_),
