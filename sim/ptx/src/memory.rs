@@ -43,7 +43,8 @@ pub trait Memory: Sync {
         values: &[u64; 32],
     ) -> Result<(), usize> {
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
-            self.store(addresses[lane], bytes, values[lane]).ok_or(lane)?;
+            let low = if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
+            self.store(addresses[lane], bytes, values[lane] & low).ok_or(lane)?;
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Pattern {
 
 /// An address of a kernel as one of this process.
 #[allow(clippy::cast_possible_truncation, reason = "the simulator is for 64-bit CPUs")]
-fn host(address: u64) -> usize {
+pub(crate) fn host(address: u64) -> usize {
     address as usize
 }
 

@@ -30,13 +30,9 @@ impl View {
         self.cache.access(address, len, table::pin_window, || access(address, len))
     }
 
-    // Runs `access` if one window contains the ranges at all addresses, while it is pinned. Tells whether they are one.
-    fn access_all<T>(&self, addresses: &[u64; 32], bytes: u32, access: impl FnOnce(bool) -> T) -> Option<T> {
-        let (first, last) =
-            addresses.iter().fold((u64::MAX, 0), |(first, last), &address| (first.min(address), last.max(address)));
-        let len = (last - first).checked_add(bytes.into())?;
-        let (start, len) = (usize::try_from(first).ok()?, usize::try_from(len).ok()?);
-        self.cache.access(start, len, table::pin_window, || access(first == last))
+    // Runs `access` if one window contains the ranges at all addresses, while it is pinned.
+    fn access_all(&self, addresses: &[u64; 32], bytes: u32, access: impl FnOnce()) -> Option<()> {
+        self.cache.access_all(&addresses.map(bytes::host), usize::try_from(bytes).ok()?, table::pin_window, access)
     }
 }
 
@@ -56,11 +52,12 @@ impl ptx::Memory for View {
         bytes: u32,
         values: &mut [u64; 32],
     ) -> Result<(), usize> {
-        let load = |same: bool| match same {
-            true => *values = [bytes::load(addresses[0] as usize, bytes as usize); 32],
-            false => bytes::load_lanes(addresses, bytes, values),
-        };
-        if self.access_all(addresses, bytes, load).is_some() {
+        let same = addresses.iter().fold(0, |differs, address| differs | (address ^ addresses[0])) == 0;
+        if same {
+            *values = [self.load(addresses[0], bytes).ok_or(lanes.trailing_zeros() as usize)?; 32];
+            return Ok(());
+        }
+        if self.access_all(addresses, bytes, || bytes::load_lanes(addresses, bytes, values)).is_some() {
             return Ok(());
         }
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
@@ -76,7 +73,7 @@ impl ptx::Memory for View {
         bytes: u32,
         values: &[u64; 32],
     ) -> Result<(), usize> {
-        if self.access_all(addresses, bytes, |_| bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
+        if self.access_all(addresses, bytes, || bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
             return Ok(());
         }
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {

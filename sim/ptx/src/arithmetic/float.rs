@@ -117,11 +117,30 @@ binary!(sub, sub_f32, sub_f64, -);
 binary!(mul, mul_f32, mul_f64, *);
 binary!(div, div_f32, div_f64, /);
 
+/// `a * b + c`, rounded once: what `f32::mul_add` gives, by instructions that every processor has for several lanes.
+///
+/// The product is exact in f64. The sum is rounded to odd, that is, if it is inexact its last bit is made a 1. Of a number
+/// with at least two bits more than f32 the final rounding is then that of the exact sum: S. Boldo and G. Melquiond,
+/// "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Transactions on Computers 57.
+pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    // Knuth's TwoSum: the exact error of the sum; NaN if it is not finite.
+    let part = sum - product;
+    let error = (product - (sum - part)) + (c - part);
+    let bits = sum.to_bits();
+    let inexact = error > 0.0 || error < 0.0;
+    // Away from zero if the error has the sum's sign, otherwise towards it.
+    let step = if (error.to_bits() ^ bits) >> 63 == 0 { 1 } else { u64::MAX };
+    let odd = if inexact && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
+    f64::from_bits(odd) as f32
+}
+
 fn fma_f32<const ROUND: u8, const FLUSH: bool, const SATURATE: bool>(a: u64, b: u64, c: u64) -> u64 {
-    let [a, b, c] = [a, b, c].map(operand::<FLUSH>);
+    let (a, b, c) = (operand::<FLUSH>(a), operand::<FLUSH>(b), operand::<FLUSH>(c));
     let bits = |value: f32| u64::from(value.to_bits());
     let value = if ROUND == NEAREST {
-        a.mul_add(b, c)
+        fused(a, b, c)
     } else {
         f32_of(rounding::fma::<Single>(bits(a), bits(b), bits(c), ROUND))
     };
@@ -277,4 +296,32 @@ pub(crate) fn test(type_: Type, property: &str) -> Option<Unary> {
         (Type::F64, "subnormal") => |a| u64::from(f64_of(a).is_subnormal()),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fused;
+    use proptest::prelude::*;
+
+    /// Any bits, and values around the places where rounding is hard.
+    fn value() -> impl Strategy<Value = f32> {
+        let near = (0u32..256, 0u32..16, any::<bool>()).prop_map(|(exponent, low, negative)| {
+            f32::from_bits(u32::from(negative) << 31 | (exponent << 23).wrapping_add(low.wrapping_sub(8)) & 0x7fff_ffff)
+        });
+        prop_oneof![any::<u32>().prop_map(f32::from_bits), near]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100_000))]
+
+        #[test]
+        fn a_fused_sum_is_rounded_once(a in value(), b in value(), c in value()) {
+            let (sum, expected) = (fused(a, b, c), a.mul_add(b, c));
+            prop_assert!(sum.to_bits() == expected.to_bits() || sum.is_nan() && expected.is_nan(), "{a:e} {b:e} {c:e}");
+            // Products that nearly cancel.
+            let c = -a * b;
+            let (sum, expected) = (fused(a, b, c), a.mul_add(b, c));
+            prop_assert!(sum.to_bits() == expected.to_bits() || sum.is_nan() && expected.is_nan(), "{a:e} {b:e} {c:e}");
+        }
+    }
 }

@@ -51,6 +51,25 @@ macro_rules! lanewise {
     (|$a:ident, $b:ident, $c:ident| $body:expr) => {
         $crate::arithmetic::lanewise::lanewise!(3, |$a: u64, $b: u64, $c: u64| -> u64 { $body })
     };
+    // Shifts: processors shift several lanes by one count.
+    (shift |$a:ident, $b:ident| $body:expr) => {
+        $crate::arithmetic::lanewise::WideBinary {
+            one: |$a: u64, $b: u64| -> u64 { $body },
+            all: Some(|a, b, out| {
+                let f = |$a: u64, $b: u64| -> u64 { $body };
+                let first = b[0];
+                if b.iter().fold(0, |differs, b| differs | (b ^ first)) == 0 {
+                    for (out, &a) in out.iter_mut().zip(a) {
+                        *out = f(a, first);
+                    }
+                } else {
+                    for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+                        *out = f(a, b);
+                    }
+                }
+            }),
+        }
+    };
     (1, $f:expr) => {
         $crate::arithmetic::lanewise::WideUnary {
             one: $f,

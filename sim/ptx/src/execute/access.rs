@@ -51,22 +51,22 @@ impl View<'_> {
         stored.ok_or(FaultKind::IllegalAddress)
     }
 
-    /// Loads for every active lane.
+    /// Loads for every active lane. Other lanes' addresses and values may change.
     pub(super) fn load_all(
         &self,
         active: &Active,
-        addresses: &Lanes,
+        addresses: &mut Lanes,
         access: Access,
         values: &mut Lanes,
     ) -> Result<(), Failed> {
         let bytes = u32::from(access.bytes);
         match located(active, addresses, access) {
-            Some((Window::Global | Window::Generic, at)) => {
-                let done = self.memory.load_lanes(&at, active.set(), bytes, values);
+            Some((Window::Global | Window::Generic, _)) => {
+                let done = self.memory.load_lanes(addresses, active.set(), bytes, values);
                 done.map_err(|lane| (lane, FaultKind::IllegalAddress))?;
             }
-            Some((Window::Shared, at)) if gather(self.shared, active, &at, bytes, values) => {}
-            Some((Window::Param, at)) if gather(self.parameters, active, &at, bytes, values) => {}
+            Some((Window::Shared, start)) if gather(self.shared, addresses, start, bytes, values) => {}
+            Some((Window::Param, start)) if gather(self.parameters, addresses, start, bytes, values) => {}
             _ => {
                 for lane in members(active.set()) {
                     values[lane] = self.load(lane, addresses[lane], access).map_err(|kind| (lane, kind))?;
@@ -80,23 +80,21 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Stores for every active lane, in order.
+    /// Stores for every active lane, in order. Other lanes' addresses may change.
     pub(super) fn store_all(
         &mut self,
         active: &Active,
-        addresses: &Lanes,
+        addresses: &mut Lanes,
         access: Access,
         values: &Lanes,
     ) -> Result<(), Failed> {
         let bytes = u32::from(access.bytes);
         match located(active, addresses, access) {
-            Some((Window::Global | Window::Generic, at)) => {
-                let low = mask(8 * bytes);
-                let values = values.map(|value| value & low);
-                let done = self.memory.store_lanes(&at, active.set(), bytes, &values);
+            Some((Window::Global | Window::Generic, _)) => {
+                let done = self.memory.store_lanes(addresses, active.set(), bytes, values);
                 done.map_err(|lane| (lane, FaultKind::IllegalAddress))
             }
-            Some((Window::Shared, at)) if scatter(self.shared, active, &at, bytes, values) => Ok(()),
+            Some((Window::Shared, start)) if scatter(self.shared, active, addresses, start, bytes, values) => Ok(()),
             _ => {
                 for lane in members(active.set()) {
                     self.store(lane, addresses[lane], access, values[lane]).map_err(|kind| (lane, kind))?;
@@ -161,56 +159,57 @@ fn locate(address: u64, access: Access) -> (Window, u64) {
     }
 }
 
-/// The state space of all active lanes' addresses, and the addresses in it; `None` if an address is misaligned or in
-/// another space.
-fn located(active: &Active, addresses: &Lanes, access: Access) -> Option<(Window, Lanes)> {
+/// The state space of all active lanes' addresses, and its start; `None` if an address is misaligned or in another space.
+/// Lanes that are not active get the address of one that is.
+fn located(active: &Active, addresses: &mut Lanes, access: Access) -> Option<(Window, u64)> {
     let first = addresses[active.set().trailing_zeros() as usize % LANES];
-    // Lanes that are not active get the address of the first one that is.
-    let mut at = [first; LANES];
-    active.write(&mut at, addresses);
-    let misaligned = at.iter().fold(0, |bits, address| bits | address) & (u64::from(access.align) - 1);
+    if !active.are_all() {
+        let mut all = [first; LANES];
+        active.write(&mut all, addresses);
+        *addresses = all;
+    }
+    let misaligned = addresses.iter().fold(0, |bits, address| bits | address) & (u64::from(access.align) - 1);
     if misaligned != 0 {
         return None;
     }
     let (window, inside) = locate(first, access);
-    let start = match access.window {
-        Window::Generic => first - inside,
-        Window::Shared if access.wraps => {
-            at.iter_mut().for_each(|address| *address &= 0xffff_ffff);
-            return Some((window, at));
+    match access.window {
+        Window::Generic => {
+            let others = addresses.iter().fold(0, |differs, &address| differs | u64::from(Window::of(address).0 != window));
+            (others == 0).then_some((window, first - inside))
         }
-        _ => return Some((window, at)),
-    };
-    if at.iter().fold(0, |differs, &address| differs | u64::from(Window::of(address).0 != window)) != 0 {
-        return None;
+        Window::Shared if access.wraps => {
+            addresses.iter_mut().for_each(|address| *address &= 0xffff_ffff);
+            Some((window, 0))
+        }
+        _ => Some((window, 0)),
     }
-    at.iter_mut().for_each(|address| *address = address.wrapping_sub(start));
-    Some((window, at))
 }
 
-/// Whether all accesses of so many bytes are within a length. Inactive lanes have the address of an active one.
-fn are_inside(at: &Lanes, bytes: u32, len: usize) -> bool {
+/// Whether all accesses of so many bytes are within a length.
+fn are_inside(addresses: &Lanes, start: u64, bytes: u32, len: usize) -> bool {
     let Some(last) = (len as u64).checked_sub(u64::from(bytes)) else { return false };
-    at.iter().fold(0, |outside, &at| outside | u64::from(at > last)) == 0
+    !addresses.iter().fold(false, |outside, &address| outside | (address.wrapping_sub(start) > last))
 }
 
 /// Reads for all lanes, unless one of the addresses is outside.
-fn gather(memory: &[u8], active: &Active, at: &Lanes, bytes: u32, values: &mut Lanes) -> bool {
-    if !are_inside(at, bytes, memory.len()) {
-        return false;
-    }
-    if at.iter().fold(0, |differs, &other| differs | (other ^ at[0])) == 0 {
-        *values = [read(memory, at[0], bytes).unwrap_or(0); LANES];
+fn gather(memory: &[u8], addresses: &Lanes, start: u64, bytes: u32, values: &mut Lanes) -> bool {
+    if addresses.iter().fold(0, |differs, &other| differs | (other ^ addresses[0])) == 0 {
+        let Some(value) = read(memory, addresses[0].wrapping_sub(start), bytes) else { return false };
+        *values = [value; LANES];
         return true;
+    }
+    if !are_inside(addresses, start, bytes, memory.len()) {
+        return false;
     }
     macro_rules! of {
         ($int:ty) => {
-            for lane in members(active.set()) {
-                // The address is inside, and so fits.
-                #[allow(clippy::cast_possible_truncation, reason = "it is less than the length")]
-                let at = at[lane] as usize;
-                let bytes = memory[at..].first_chunk().copied().unwrap_or_default();
-                values[lane] = u64::from(<$int>::from_le_bytes(bytes));
+            for (value, address) in values.iter_mut().zip(addresses) {
+                // It is less than the length, and so fits.
+                #[allow(clippy::cast_possible_truncation, reason = "the address is inside")]
+                let at = address.wrapping_sub(start) as usize;
+                let bytes = memory.get(at..).and_then(|rest| rest.first_chunk().copied()).unwrap_or_default();
+                *value = u64::from(<$int>::from_le_bytes(bytes));
             }
         };
     }
@@ -224,19 +223,19 @@ fn gather(memory: &[u8], active: &Active, at: &Lanes, bytes: u32, values: &mut L
 }
 
 /// Writes for all active lanes in order, unless one of the addresses is outside.
-fn scatter(memory: &mut [u8], active: &Active, at: &Lanes, bytes: u32, values: &Lanes) -> bool {
-    if !are_inside(at, bytes, memory.len()) {
+fn scatter(memory: &mut [u8], active: &Active, addresses: &Lanes, start: u64, bytes: u32, values: &Lanes) -> bool {
+    if !are_inside(addresses, start, bytes, memory.len()) {
         return false;
     }
     macro_rules! of {
         ($int:ty) => {
-            for lane in members(active.set()) {
-                #[allow(clippy::cast_possible_truncation, reason = "the address is less than the length, the value is cut")]
-                let (at, value) = (at[lane] as usize, values[lane] as $int);
-                if let Some(place) = memory[at..].first_chunk_mut() {
+            members(active.set()).for_each(|lane| {
+                #[allow(clippy::cast_possible_truncation, reason = "the address is inside, and the value is cut")]
+                let (at, value) = (addresses[lane].wrapping_sub(start) as usize, values[lane] as $int);
+                if let Some(place) = memory.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
                     *place = value.to_le_bytes();
                 }
-            }
+            })
         };
     }
     match bytes {

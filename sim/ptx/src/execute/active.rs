@@ -70,6 +70,11 @@ impl Active {
         let (d, a) = (d as usize, a as usize);
         match f.all.filter(|_| !self.are_few()) {
             Some(all) => {
+                if self.are_all()
+                    && let Ok([d, a]) = registers.get_disjoint_mut([d, a])
+                {
+                    return all(a, d);
+                }
                 let mut values = [0; LANES];
                 all(&registers[a], &mut values);
                 self.write(&mut registers[d], &values);
@@ -82,6 +87,11 @@ impl Active {
         let [d, a, b] = [d, operands[0], operands[1]].map(|slot| slot as usize);
         match f.all.filter(|_| !self.are_few()) {
             Some(all) => {
+                if self.are_all()
+                    && let Ok([d, a, b]) = registers.get_disjoint_mut([d, a, b])
+                {
+                    return all(a, b, d);
+                }
                 let mut values = [0; LANES];
                 all(&registers[a], &registers[b], &mut values);
                 self.write(&mut registers[d], &values);
@@ -96,6 +106,11 @@ impl Active {
         let [d, a, b, c] = [d, operands[0], operands[1], operands[2]].map(|slot| slot as usize);
         match f.all.filter(|_| !self.are_few()) {
             Some(all) => {
+                if self.are_all()
+                    && let Ok([d, a, b, c]) = registers.get_disjoint_mut([d, a, b, c])
+                {
+                    return all(a, b, c, d);
+                }
                 let mut values = [0; LANES];
                 all(&registers[a], &registers[b], &registers[c], &mut values);
                 self.write(&mut registers[d], &values);

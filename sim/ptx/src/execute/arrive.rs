@@ -2,6 +2,7 @@
 
 use super::active::members;
 use super::warp::{LaneTrouble, Trouble, Warp};
+use crate::arithmetic::lanewise::LANES;
 use crate::fault::FaultKind;
 use crate::link::Linked;
 use crate::op::{BarrierKind, CLUSTER_BARRIER};
@@ -13,6 +14,14 @@ pub(super) fn low(value: u64) -> u32 {
 
 /// Lanes whose program counters are after a barrier arrive there; they wait unless it is a `bar.arrive`.
 pub(super) fn arrive(warp: &mut Warp, set: u32, program: &Linked, index: usize) -> Result<(), LaneTrouble> {
+    let leader = set.trailing_zeros() as usize % LANES;
+    let barrier = warp.function_of(program, leader).function.barriers[index];
+    let ids = &warp.registers[(warp.base[leader] + barrier.id) as usize];
+    let id = ids[leader];
+    if matches!(barrier.kind, BarrierKind::Sync) && id <= 15 && members(set).all(|lane| ids[lane] == id) {
+        wait_together(warp, set, low(id));
+        return Ok(());
+    }
     for lane in members(set) {
         let barrier = warp.function_of(program, lane).function.barriers[index];
         let id = low(warp.slot(lane, barrier.id));
@@ -38,8 +47,13 @@ pub(super) fn arrive(warp: &mut Warp, set: u32, program: &Linked, index: usize) 
                 warp.arrived[lane] |= 1 << id;
                 continue;
             }
-            BarrierKind::Sync | BarrierKind::Reduce { .. } => {
+            BarrierKind::Sync => {
                 wait(warp, lane, id);
+                continue;
+            }
+            BarrierKind::Reduce { .. } => {
+                wait(warp, lane, id);
+                warp.reducing |= bit;
                 continue;
             }
         };
@@ -51,9 +65,18 @@ pub(super) fn arrive(warp: &mut Warp, set: u32, program: &Linked, index: usize) 
 
 /// Waits at a barrier's instruction.
 fn wait(warp: &mut Warp, lane: usize, id: u32) {
-    warp.pc[lane] -= 1;
+    wait_together(warp, 1 << lane, id);
+}
+
+fn wait_together(warp: &mut Warp, set: u32, id: u32) {
     // There are 17 barriers.
-    warp.barrier[lane] = u8::try_from(id).unwrap_or(u8::MAX);
-    warp.states.ready &= !(1 << lane);
-    warp.states.at_barrier |= 1 << lane;
+    let number = u8::try_from(id).unwrap_or(u8::MAX);
+    for ((barrier, pc), lane) in warp.barrier.iter_mut().zip(&mut warp.pc).zip(0..) {
+        if set >> lane & 1 == 1 {
+            (*barrier, *pc) = (number, *pc - 1);
+        }
+    }
+    warp.barriers |= 1 << id;
+    warp.states.ready &= !set;
+    warp.states.at_barrier |= set;
 }

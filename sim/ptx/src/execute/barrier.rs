@@ -8,10 +8,7 @@ use crate::op::{Barrier, BarrierKind, CLUSTER_BARRIER, Op, Reduction};
 
 /// Releases the threads of complete barriers; returns whether there were any.
 pub(super) fn resolve(warps: &mut [Warp], program: &Linked) -> bool {
-    let mut waiting = 0u32;
-    for warp in warps.iter() {
-        members(warp.states.at_barrier).for_each(|lane| waiting |= 1 << warp.barrier[lane]);
-    }
+    let waiting = warps.iter().fold(0, |waiting, warp| waiting | warp.barriers);
     let mut resolved = false;
     for id in (0..=CLUSTER_BARRIER).filter(|id| waiting >> id & 1 == 1) {
         if is_complete(warps, program, id) {
@@ -24,8 +21,11 @@ pub(super) fn resolve(warps: &mut [Warp], program: &Linked) -> bool {
 
 /// The lanes that wait at a barrier.
 fn at(warp: &Warp, id: u32) -> u32 {
-    let here = |lane: usize| u32::from(u32::from(warp.barrier[lane]) == id);
-    (0..LANES).fold(0, |set, lane| set | here(lane) << lane) & warp.states.at_barrier
+    if warp.barriers == 1 << id {
+        return warp.states.at_barrier;
+    }
+    let here = |lane: &usize| u32::from(warp.barrier[*lane]) == id;
+    members(warp.states.at_barrier).filter(here).fold(0, |set, lane| set | 1 << lane)
 }
 
 /// The lanes that arrived at a barrier without waiting.
@@ -70,7 +70,7 @@ fn release(warps: &mut [Warp], program: &Linked, id: u32) {
     };
     let (mut count, mut voters) = (0u64, 0u64);
     for warp in warps.iter() {
-        for lane in members(at(warp, id)) {
+        for lane in members(at(warp, id) & warp.reducing) {
             if let Some((_, _, p, negated)) = reduction(warp, lane) {
                 voters += 1;
                 count += u64::from((warp.slot(lane, p) != 0) != negated);
@@ -84,7 +84,7 @@ fn release(warps: &mut [Warp], program: &Linked, id: u32) {
             warp.passed |= arrived(warp, id) & !here;
         }
         warp.arrived.iter_mut().for_each(|arrived| *arrived &= !(1 << id));
-        for lane in members(here) {
+        for lane in members(here & warp.reducing) {
             if let Some((how, d, ..)) = reduction(warp, lane) {
                 let value = match how {
                     Reduction::Count => count,
@@ -93,8 +93,10 @@ fn release(warps: &mut [Warp], program: &Linked, id: u32) {
                 };
                 warp.set_slot(lane, d, value);
             }
-            warp.pc[lane] += 1;
         }
+        warp.pc.iter_mut().zip(0..).for_each(|(pc, lane)| *pc += here >> lane & 1);
+        warp.barriers &= !(1 << id);
+        warp.reducing &= !here;
         warp.states.at_barrier &= !here;
         warp.states.ready |= here;
     }

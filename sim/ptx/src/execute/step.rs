@@ -115,6 +115,14 @@ fn enter(warp: &mut Warp, set: u32, place: &mut Place<'_>, index: usize) -> Resu
     Ok(())
 }
 
+fn sums(bases: &Lanes, offset: u64) -> Lanes {
+    let mut sums = [0; LANES];
+    for (sum, base) in sums.iter_mut().zip(bases) {
+        *sum = base.wrapping_add(offset);
+    }
+    sums
+}
+
 /// Runs operations of lanes that are in one frame, until a group of them leaves it; returns the reason and the group. Takes
 /// the lanes whose turn is over out of `pending`.
 #[expect(clippy::too_many_lines, reason = "the loop over the operations")]
@@ -126,8 +134,11 @@ fn frame(warp: &mut Warp, place: &mut Place<'_>, set: u32, pending: &mut u32) ->
     let base = warp.base[leader] as usize;
     let live = warp.states.live();
     let mut queue = Queue::default();
-    for lane in members(set) {
-        queue.add(Group { pc: warp.pc[lane], set: 1 << lane, fuel: warp.fuel[lane] });
+    let is_one = members(set).all(|lane| warp.pc[lane] == warp.pc[leader] && warp.fuel[lane] == warp.fuel[leader]);
+    if is_one {
+        queue.add(Group { pc: warp.pc[leader], set, fuel: warp.fuel[leader] });
+    } else {
+        members(set).for_each(|lane| queue.add(Group { pc: warp.pc[lane], set: 1 << lane, fuel: warp.fuel[lane] }));
     }
     let Some(Group { mut pc, set, mut fuel }) = queue.next() else { return Ok((Leave::TurnOver, 0)) };
     let mut limit = queue.limit();
@@ -145,9 +156,12 @@ fn frame(warp: &mut Warp, place: &mut Place<'_>, set: u32, pending: &mut u32) ->
     macro_rules! suspend {
         ($group:expr) => {{
             let group: Group = $group;
-            for lane in members(group.set) {
-                warp.pc[lane] = group.pc;
-                warp.fuel[lane] = group.fuel;
+            if group.set == u32::MAX {
+                (warp.pc, warp.fuel) = ([group.pc; LANES], [group.fuel; LANES]);
+            } else {
+                for lane in members(group.set) {
+                    (warp.pc[lane], warp.fuel[lane]) = (group.pc, group.fuel);
+                }
             }
         }};
     }
@@ -255,12 +269,15 @@ fn frame(warp: &mut Warp, place: &mut Place<'_>, set: u32, pending: &mut u32) ->
                         }
                     }
                 } else {
-                    let addresses = get!(base).map(|base| base.wrapping_add(*offset));
-                    let mut values = [0; LANES];
-                    if let Err((lane, kind)) = view.load_all(&active, &addresses, *access, &mut values) {
-                        fault!(lane, kind, addresses[lane], *access);
+                    let mut addresses = sums(&get!(base), *offset);
+                    let mut others = [0; LANES];
+                    let values = if active.are_all() { &mut get!(d) } else { &mut others };
+                    if let Err((lane, kind)) = view.load_all(&active, &mut addresses, *access, values) {
+                        fault!(lane, kind, get!(base)[lane].wrapping_add(*offset), *access);
                     }
-                    active.write(&mut get!(d), &values);
+                    if !active.are_all() {
+                        active.write(&mut get!(d), &others);
+                    }
                 }
             }
             Op::Store { a, base, offset, access } => {
@@ -272,9 +289,9 @@ fn frame(warp: &mut Warp, place: &mut Place<'_>, set: u32, pending: &mut u32) ->
                         }
                     }
                 } else {
-                    let addresses = get!(base).map(|base| base.wrapping_add(*offset));
-                    if let Err((lane, kind)) = view.store_all(&active, &addresses, *access, &get!(a)) {
-                        fault!(lane, kind, addresses[lane], *access);
+                    let mut addresses = sums(&get!(base), *offset);
+                    if let Err((lane, kind)) = view.store_all(&active, &mut addresses, *access, &get!(a)) {
+                        fault!(lane, kind, get!(base)[lane].wrapping_add(*offset), *access);
                     }
                 }
             }

@@ -82,6 +82,10 @@ pub(super) struct Warp {
     pub(super) wakes: PerLane<Option<Instant>>,
     /// The barrier at which a lane waits.
     pub(super) barrier: PerLane<u8>,
+    /// A bit for each barrier at which lanes wait.
+    pub(super) barriers: u32,
+    /// The lanes that wait at a `bar.red`.
+    pub(super) reducing: u32,
     /// A bit for each barrier at which a lane arrived without waiting.
     pub(super) arrived: PerLane<u32>,
     /// The lanes for which the cluster's barrier was complete after they arrived there, before they wait.
@@ -126,6 +130,8 @@ impl Warp {
             callers: Default::default(),
             wakes: [None; LANES],
             barrier: [0; LANES],
+            barriers: 0,
+            reducing: 0,
             arrived: [0; LANES],
             passed: 0,
             meets: [None; LANES],
@@ -189,11 +195,13 @@ impl Warp {
 
     /// Those of some lanes that are in the same frame of the same function: the frame of the deepest call.
     pub(super) fn together(&self, set: u32) -> u32 {
-        let first = set.trailing_zeros() as usize;
+        let first = set.trailing_zeros() as usize % LANES;
+        let frame = |lane: usize| u64::from(self.function[lane]) << 32 | u64::from(self.base[lane]);
+        if (0..LANES).fold(0, |differs, lane| differs | (frame(lane) ^ frame(first))) == 0 {
+            return set;
+        }
         let same = |leader: usize| {
-            let (function, base) = (self.function[leader], self.base[leader]);
-            let here = |lane: usize| self.function[lane] == function && self.base[lane] == base;
-            (0..LANES).fold(0, |found, lane| found | u32::from(here(lane)) << lane) & set
+            members(set).filter(|&lane| frame(lane) == frame(leader)).fold(0, |found, lane| found | 1 << lane)
         };
         let found = same(first);
         if found == set {
