@@ -1,15 +1,16 @@
 //! Counts of live objects, taken from the object tables themselves.
 
 use crate::memory::table::{self, Kind};
-use crate::{external, graph, lifecycle, module, pool, stream};
+use crate::{external, graph, lifecycle, module, pool, semaphore, stream};
 
-const NOUNS: [&str; 14] = [
+const NOUNS: [&str; 15] = [
     "memory",
     "pool",
     "graph",
     "executable",
     "host",
     "external",
+    "semaphore",
     "mapped",
     "stream",
     "event",
@@ -35,6 +36,7 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "host" => table::count(|kind| matches!(kind, Kind::Host { .. } | Kind::Registered { .. })),
         "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. } | Kind::Shared)),
         "external" => external::count(),
+        "semaphore" => semaphore::count(),
         "stream" => stream::table::count(),
         "event" => stream::event::count(),
         "module" => module::table::count(),

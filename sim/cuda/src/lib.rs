@@ -14,6 +14,7 @@
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
 //! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
+//! | `semaphore`, `payload` | imported semaphores |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
 //! | `graph` | graphs and captures |
@@ -43,7 +44,7 @@
 //!
 //! ```c
 //! // Live objects: of all nouns together, or of one of "memory", "pool", "graph", "executable", "host" (allocated and registered), "external",
-//! // "mapped", "stream", "event", "module" (without those of libraries), "library", "linker", "context" (of
+//! // "semaphore", "mapped", "stream", "event", "module" (without those of libraries), "library", "linker", "context" (of
 //! // cuCtxCreate) and "primary" (retains).
 //! size_t simcuda_live_objects(void);
 //! size_t simcuda_live_objects_of(const char *noun);           // SIZE_MAX: no such noun
@@ -134,12 +135,15 @@ mod memset;
 mod module;
 mod owner;
 mod pages;
+#[path = "../../vulkan/src/payload.rs"]
+mod payload;
 mod pointer;
 mod pool;
 mod proc_address;
 mod profile;
 mod profiler;
 mod queue;
+mod semaphore;
 mod stream;
 mod stubs;
 mod sync;

@@ -9,7 +9,9 @@ mod memory;
 mod missing;
 mod pools;
 mod profiler;
+mod semaphores;
 mod streams;
+mod vulkan;
 
 use cudarc::driver::sys;
 
