@@ -119,12 +119,12 @@ pub(crate) fn run(context: &Context) -> Result {
     stages.run("guide", || guide::build(context));
     stages.run("Python: pip install", || Ok(context.nox("install").run()?));
     stages.layered("Python: tests", "faults", vec![context.nox("tests")]);
-    stages.layered("Python: tests under the validation layer", "validation", vec![context.nox("tests")]);
+    // Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
+    // interpreters, and their copies are covered by other tests.
+    let again = || context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
+    stages.layered("Python: tests under the validation layer", "validation", vec![again()]);
     if driver == Driver::Simulated {
-        // Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
-        // interpreters, and their copies are covered by other tests.
-        let tests = context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
-        let tests = tests.env("VKGDR_TEST_PROFILE", "non-coherent");
+        let tests = again().env("VKGDR_TEST_PROFILE", "non-coherent");
         stages.layered("Python: tests under the profile non-coherent", "faults", vec![tests]);
     }
     stages.tell_times();
