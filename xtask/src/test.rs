@@ -1,24 +1,36 @@
 //! Every test: plain, under the Khronos validation layer, and some of them under device profiles.
 
 use std::fs;
+use std::time::Instant;
 
 use xshell::Cmd;
 
 use crate::context::{Context, Driver, none_failed, say};
 use crate::{Result, c_examples, code, guide, mutations};
 
-/// The stages that failed. A failing stage does not stop the next, so that one run reports all failures.
+/// The stages that were run. A failing stage does not stop the next, so that one run reports all failures.
 #[derive(Default)]
 struct Stages {
     failed: Vec<String>,
+    seconds: Vec<(u64, String)>,
 }
 
 impl Stages {
     fn run(&mut self, name: &str, stage: impl FnOnce() -> Result) {
         say(name);
+        let start = Instant::now();
         if let Err(error) = stage() {
             eprintln!("{name}: {error}");
             self.failed.push(name.to_owned());
+        }
+        self.seconds.push((start.elapsed().as_secs(), name.to_owned()));
+    }
+
+    /// Prints how long each stage took, in seconds.
+    fn tell_times(&self) {
+        say("seconds of each stage");
+        for (seconds, name) in &self.seconds {
+            println!("{seconds:>5}  {name}");
         }
     }
 
@@ -116,6 +128,7 @@ pub(crate) fn run(context: &Context) -> Result {
         let tests = tests.env("VKGDR_TEST_PROFILE", "non-coherent");
         stages.layered("Python: tests under the profile non-coherent", "faults", vec![tests]);
     }
+    stages.tell_times();
     none_failed(&stages.failed)?;
     say("all passed, in Rust, C, C++ and Python: doctests, examples, tests, tests under validation");
     Ok(())
