@@ -6,7 +6,7 @@ use std::time::Instant;
 use xshell::Cmd;
 
 use crate::context::{Context, Driver, none_failed, say};
-use crate::{Result, c_examples, guide, mutations};
+use crate::{Result, c_examples, code, guide, mutations};
 
 /// The stages that were run. A failing stage does not stop the next, so that one run reports all failures.
 #[derive(Default)]
@@ -116,6 +116,7 @@ pub(crate) fn run(context: &Context) -> Result {
     if driver == Driver::Simulated {
         profiles(context, &runner, &mut stages);
     }
+    stages.run("code of the guide's pages", || code::run(context));
     stages.run("guide", || guide::build(context));
     stages.run("Python: pip install", || Ok(context.nox("install").run()?));
     stages.layered("Python: tests", "faults", vec![context.nox("tests")]);
