@@ -183,6 +183,29 @@ pub(crate) struct Access {
     pub(crate) flags: u32,
 }
 
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct AllocationProperties {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: Location,
+    _metadata: usize,
+    pub(crate) compression: u8,
+    /// Whether network cards shall reach the memory.
+    pub(crate) rdma: u8,
+    pub(crate) usage: u16,
+    _reserved: [u8; 4],
+}
+
+impl AllocationProperties {
+    /// Without any of the optional flags.
+    pub(crate) fn pinned(kind: u32, handle_types: u32, location: Location) -> AllocationProperties {
+        let (compression, rdma, usage) = (0, 0, 0);
+        AllocationProperties { kind, handle_types, location, _metadata: 0, compression, rdma, usage, _reserved: [0; 4] }
+    }
+}
+
 /// `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -304,6 +327,8 @@ const _: () = {
     assert!(size_of::<DeviceProperties>() == size_of::<sys::CUdevprop>());
     assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
     assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
+    assert!(size_of::<AllocationProperties>() == size_of::<sys::CUmemAllocationProp>());
+    assert!(offset_of!(AllocationProperties, compression) == offset_of!(sys::CUmemAllocationProp, allocFlags));
     assert!(size_of::<PoolProperties>() == size_of::<sys::CUmemPoolProps>());
     assert!(size_of::<KernelParameters>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v2>());
     assert!(size_of::<KernelParametersV1>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v1>());

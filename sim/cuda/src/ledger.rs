@@ -1,9 +1,9 @@
 //! Counts of live objects, taken from the object tables themselves.
 
 use crate::memory::table::{self, Kind};
-use crate::{external, graph, lifecycle, module, pool, semaphore, stream};
+use crate::{external, graph, lifecycle, module, pool, semaphore, stream, virtual_memory};
 
-const NOUNS: [&str; 15] = [
+const NOUNS: [&str; 17] = [
     "memory",
     "pool",
     "graph",
@@ -11,6 +11,8 @@ const NOUNS: [&str; 15] = [
     "host",
     "external",
     "semaphore",
+    "allocation",
+    "reservation",
     "mapped",
     "stream",
     "event",
@@ -37,6 +39,8 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. } | Kind::Shared)),
         "external" => external::count(),
         "semaphore" => semaphore::count(),
+        "allocation" => virtual_memory::allocations(),
+        "reservation" => virtual_memory::reservations(),
         "stream" => stream::table::count(),
         "event" => stream::event::count(),
         "module" => module::table::count(),

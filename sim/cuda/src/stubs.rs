@@ -43,16 +43,13 @@ stubs! {
     cuGraphNodeGetToolsId cuGraphNodeSetParams cuGraphNodeSetParams_v2
     cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz
     cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz
-    // Memory pools of other processes, virtual memory, multicast, prefetching
-    cuMemAddressFree cuMemAddressReserve
-    cuMemCreate cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
-    cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz cuMemExportToShareableHandle
-    cuMemGetAccess cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle
-    cuMemGetLocationInfo cuMemImportFromShareableHandle cuMemMap
+    // Memory pools of other processes, multicast, prefetching
+    cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
+    cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz
+    cuMemGetLocationInfo
     cuMemPoolExportPointer cuMemPoolExportToShareableHandle
     cuMemPoolImportFromShareableHandle cuMemPoolImportPointer
-    cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz cuMemRangeGetAttribute cuMemRangeGetAttributes cuMemRelease
-    cuMemRetainAllocationHandle cuMemSetAccess cuMemUnmap
+    cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz cuMemRangeGetAttribute cuMemRangeGetAttributes
     // Arrays
     cuArray3DCreate cuArray3DCreate_v2 cuArray3DGetDescriptor cuArray3DGetDescriptor_v2 cuArrayCreate cuArrayCreate_v2
     cuArrayDestroy cuArrayGetDescriptor cuArrayGetDescriptor_v2 cuArrayGetMemoryRequirements cuArrayGetPlane

@@ -11,6 +11,7 @@ mod pools;
 mod profiler;
 mod semaphores;
 mod streams;
+mod virtual_memory;
 mod vulkan;
 
 use cudarc::driver::sys;
