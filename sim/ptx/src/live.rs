@@ -31,12 +31,14 @@ pub(crate) fn live_at_start(function: &Function) -> Vec<Slot> {
     while changed {
         changed = false;
         for (index, block) in blocks.iter().enumerate().rev() {
-            for word in 0..words {
-                let out = block.next.iter().fold(0, |out, &next| out | live[next][word]);
-                let value = block.read[word] | out & !block.written[word];
-                changed |= value != live[index][word];
-                live[index][word] = value;
+            let mut now = block.read.clone();
+            for &next in &block.next {
+                for ((now, next), written) in now.iter_mut().zip(&live[next]).zip(&block.written) {
+                    *now |= next & !written;
+                }
             }
+            changed |= now != live[index];
+            live[index] = now;
         }
     }
     let is_live = |slot: &Slot| live.first().is_some_and(|live| live[*slot as usize / 64] >> (slot % 64) & 1 == 1);

@@ -17,13 +17,7 @@ pub trait Memory: Sync {
     /// # Errors
     ///
     /// The first lane whose bytes are not all in one live allocation.
-    fn load_lanes(
-        &self,
-        addresses: &[u64; 32],
-        lanes: u32,
-        bytes: u32,
-        values: &mut [u64; 32],
-    ) -> Result<(), usize> {
+    fn load_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &mut [u64; 32]) -> Result<(), usize> {
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
             values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
         }
@@ -35,13 +29,7 @@ pub trait Memory: Sync {
     /// # Errors
     ///
     /// The first lane whose bytes are not all in one live allocation. Lanes before it have written.
-    fn store_lanes(
-        &self,
-        addresses: &[u64; 32],
-        lanes: u32,
-        bytes: u32,
-        values: &[u64; 32],
-    ) -> Result<(), usize> {
+    fn store_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) -> Result<(), usize> {
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
             let low = if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
             self.store(addresses[lane], bytes, values[lane] & low).ok_or(lane)?;

@@ -9,8 +9,8 @@ pub(crate) use matrix::{Matrix, Tile};
 
 use crate::arithmetic::carry::Carry;
 use crate::arithmetic::convert::Convert;
-use crate::arithmetic::mbarrier;
 use crate::arithmetic::lanewise::{WideBinary, WideTernary, WideUnary};
+use crate::arithmetic::mbarrier;
 use crate::arithmetic::{Quaternary, Ternary};
 use crate::span::Span;
 use crate::window::Window;

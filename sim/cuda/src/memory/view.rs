@@ -45,13 +45,7 @@ impl ptx::Memory for View {
         self.access(address, bytes, |address, len| bytes::store(address, len, value))
     }
 
-    fn load_lanes(
-        &self,
-        addresses: &[u64; 32],
-        lanes: u32,
-        bytes: u32,
-        values: &mut [u64; 32],
-    ) -> Result<(), usize> {
+    fn load_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &mut [u64; 32]) -> Result<(), usize> {
         let same = addresses.iter().fold(0, |differs, address| differs | (address ^ addresses[0])) == 0;
         if same {
             *values = [self.load(addresses[0], bytes).ok_or(lanes.trailing_zeros() as usize)?; 32];
@@ -66,13 +60,7 @@ impl ptx::Memory for View {
         Ok(())
     }
 
-    fn store_lanes(
-        &self,
-        addresses: &[u64; 32],
-        lanes: u32,
-        bytes: u32,
-        values: &[u64; 32],
-    ) -> Result<(), usize> {
+    fn store_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) -> Result<(), usize> {
         if self.access_all(addresses, bytes, || bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
             return Ok(());
         }

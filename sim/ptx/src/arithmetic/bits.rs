@@ -33,19 +33,19 @@ pub(crate) fn cnot(_: Type) -> Option<WideUnary> {
 /// Shifts by the width or more give 0.
 pub(crate) fn shl(type_: Type) -> Option<WideBinary> {
     Some(match type_.bits() {
-        16 => lanewise!(shift |a, b| if b > 15 { 0 } else { (a << b) & 0xffff }),
-        32 => lanewise!(shift |a, b| if b > 31 { 0 } else { (a << b) & 0xffff_ffff }),
-        _ => lanewise!(shift |a, b| if b > 63 { 0 } else { a << b }),
+        16 => lanewise!(shift | a, b | if b > 15 { 0 } else { (a << b) & 0xffff }),
+        32 => lanewise!(shift | a, b | if b > 31 { 0 } else { (a << b) & 0xffff_ffff }),
+        _ => lanewise!(shift | a, b | if b > 63 { 0 } else { a << b }),
     })
 }
 
 /// Shifts by the width or more give 0, or the sign in every bit.
 pub(crate) fn shr(type_: Type) -> Option<WideBinary> {
     Some(match type_ {
-        Type::S16 => lanewise!(shift |a, b| u64::from((a as i16 >> b.min(15)) as u16)),
-        Type::S32 => lanewise!(shift |a, b| u64::from((a as i32 >> b.min(31)) as u32)),
-        Type::S64 => lanewise!(shift |a, b| (a as i64 >> b.min(63)).cast_unsigned()),
-        _ => lanewise!(shift |a, b| if b > 63 { 0 } else { a >> b }),
+        Type::S16 => lanewise!(shift | a, b | u64::from((a as i16 >> b.min(15)) as u16)),
+        Type::S32 => lanewise!(shift | a, b | u64::from((a as i32 >> b.min(31)) as u32)),
+        Type::S64 => lanewise!(shift | a, b | (a as i64 >> b.min(63)).cast_unsigned()),
+        _ => lanewise!(shift | a, b | if b > 63 { 0 } else { a >> b }),
     })
 }
 

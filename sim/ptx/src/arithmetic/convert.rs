@@ -4,8 +4,8 @@
 
 use super::float::{NAN_F32, f32_of, f64_of};
 use super::half::to_f64;
-use super::rounding::{self, DOWN, NEAREST, UP, ZERO};
 use super::lanewise::{WideUnary, lanewise};
+use super::rounding::{self, DOWN, NEAREST, UP, ZERO};
 use super::{mask, sign_extend};
 use crate::types::Type;
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};

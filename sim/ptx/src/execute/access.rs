@@ -175,7 +175,8 @@ fn located(active: &Active, addresses: &mut Lanes, access: Access) -> Option<(Wi
     let (window, inside) = locate(first, access);
     match access.window {
         Window::Generic => {
-            let others = addresses.iter().fold(0, |differs, &address| differs | u64::from(Window::of(address).0 != window));
+            let others =
+                addresses.iter().fold(0, |differs, &address| differs | u64::from(Window::of(address).0 != window));
             (others == 0).then_some((window, first - inside))
         }
         Window::Shared if access.wraps => {

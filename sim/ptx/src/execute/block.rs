@@ -2,7 +2,8 @@
 
 use super::active::members;
 use super::grid::Grid;
-use super::step::{Place, turn};
+use super::step::Place;
+use super::turn::turn;
 use super::warp::{Frames, LaneTrouble, Trouble, Warp};
 use super::{barrier, collective};
 use crate::fault::{Fault, FaultKind};

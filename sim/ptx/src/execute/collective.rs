@@ -53,13 +53,7 @@ fn incomplete_matrix() -> Trouble {
 }
 
 /// Performs an operation at once of lanes that reach it together, if no other lane takes part; returns whether it did.
-pub(super) fn at_once(
-    registers: &mut [Lanes],
-    program: &op::Function,
-    warp: &op::Warp,
-    set: u32,
-    others: u32,
-) -> bool {
+pub(super) fn at_once(registers: &mut [Lanes], program: &op::Function, warp: &op::Warp, set: u32, others: u32) -> bool {
     match warp.mask {
         Some(mask) => {
             let masks = &registers[mask as usize];

@@ -57,7 +57,8 @@ mod tests {
             queue.add(Group { pc, set, fuel });
         }
         assert_eq!(queue.limit(), 3);
-        let order: Vec<_> = std::iter::from_fn(|| queue.next()).map(|group| (group.pc, group.set, group.fuel)).collect();
+        let order: Vec<_> =
+            std::iter::from_fn(|| queue.next()).map(|group| (group.pc, group.set, group.fuel)).collect();
         assert_eq!(order, [(3, 2, 8), (5, 16, 5), (7, 9, 6), (9, 4, 7)]);
         assert_eq!(queue.limit(), u32::MAX);
     }

@@ -63,7 +63,13 @@ fn give(warp: &mut Warp, lane: usize, result: Option<Place>, bytes: u32, value: 
 }
 
 /// The fault of a failed assertion, with as much of its text as is readable.
-pub(super) fn assertion(warp: &mut Warp, lane: usize, grid: &Grid<'_>, shared: &mut [u8], arguments: [Place; 4]) -> Trouble {
+pub(super) fn assertion(
+    warp: &mut Warp,
+    lane: usize,
+    grid: &Grid<'_>,
+    shared: &mut [u8],
+    arguments: [Place; 4],
+) -> Trouble {
     let [message, file, _, function] = arguments.map(|place| argument(warp, lane, place, 8));
     let line = argument(warp, lane, arguments[2], 4);
     let view = View { memory: grid.memory, shared, local: &mut warp.local, parameters: &grid.parameters };
@@ -116,7 +122,8 @@ fn formatted(view: &View<'_>, lane: usize, format: &str, buffer: u64) -> Result<
         let wide = b"sfFeEgGaAp".contains(&letter) || flags.contains(['l', 'j', 'z', 't']);
         let bytes = if wide { 8 } else { 4 };
         at = at.next_multiple_of(u64::from(bytes));
-        let value = view.load(lane, at, Access { window: Window::Generic, bytes, align: 1, extend: 0, wraps: false })?;
+        let value =
+            view.load(lane, at, Access { window: Window::Generic, bytes, align: 1, extend: 0, wraps: false })?;
         at = at.wrapping_add(u64::from(bytes));
         let field = field(view, lane, flags, letter, value, wide)?;
         printed.push_str(&padded(flags, &field));

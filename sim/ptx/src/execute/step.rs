@@ -1,4 +1,4 @@
-//! The inner loop: runs the ready lanes of a warp until each waits, ends, faults or has had its turn.
+//! The inner loop: executes operations of lanes that are in one frame.
 //!
 //! Lanes at one instruction execute it together. Where they part at a branch, the group that is behind runs first, see
 //! [`queue`](super::queue).
@@ -8,17 +8,14 @@ use super::active::{Active, members, set_of};
 use super::grid::Grid;
 use super::queue::{Group, Queue};
 use super::special::special;
-use super::warp::{Frames, LaneTrouble, Trouble, Warp};
-use super::{arrive, call, collective, matrix, runtime, update};
+use super::warp::{LaneTrouble, Trouble, Warp};
+use super::{call, collective, matrix, update};
 use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::arithmetic::mask;
 use crate::fault::FaultKind;
-use crate::op::{CARRY, Op, Target};
+use crate::op::{CARRY, LOCAL_BASE, Op};
 use crate::window::Window;
 use std::time::{Duration, Instant};
-
-/// The maximum number of backward jumps and calls of a lane in one turn.
-const TURN: u32 = 256;
 
 /// What a warp executes in.
 pub(super) struct Place<'p> {
@@ -28,7 +25,7 @@ pub(super) struct Place<'p> {
 }
 
 /// The reason why the loop over one frame's operations ended for a group.
-enum Leave {
+pub(super) enum Leave {
     TurnOver,
     Call(usize),
     Return,
@@ -38,83 +35,7 @@ enum Leave {
     Sleep,
 }
 
-/// Gives each ready lane one turn. After a fault, its lane's program counter is at the faulting operation.
-pub(super) fn turn(warp: &mut Warp, mut place: Place<'_>, frames: &mut Frames) -> Result<(), LaneTrouble> {
-    let program = place.grid.program;
-    warp.fuel = [TURN; LANES];
-    // The lanes whose turn is not over.
-    let mut pending = warp.states.ready;
-    while pending != 0 {
-        let set = warp.together(pending);
-        let (leave, set) = frame(warp, &mut place, set, &mut pending)?;
-        match leave {
-            Leave::TurnOver => {}
-            Leave::Exit => {
-                warp.exit(set, frames);
-                pending &= !set;
-            }
-            Leave::Return => {
-                let ended = call::leave(warp, set, program);
-                if ended != 0 {
-                    warp.exit(ended, frames);
-                    pending &= !ended;
-                }
-            }
-            Leave::Call(index) => enter(warp, set, &mut place, index)?,
-            Leave::Barrier(index) => {
-                arrive::arrive(warp, set, program, index)?;
-                pending &= warp.states.ready;
-            }
-            Leave::Warp(index) => {
-                for lane in members(set) {
-                    warp.pc[lane] -= 1;
-                    let instruction = &warp.function_of(program, lane).function.warps[index];
-                    warp.meets[lane] = instruction.mask.map(|mask| arrive::low(warp.slot(lane, mask)));
-                }
-                warp.states.ready &= !set;
-                warp.states.at_warp |= set;
-                pending &= !set;
-            }
-            Leave::Sleep => {
-                warp.states.ready &= !set;
-                warp.states.sleeping |= set;
-                pending &= !set;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn enter(warp: &mut Warp, set: u32, place: &mut Place<'_>, index: usize) -> Result<(), LaneTrouble> {
-    let program = place.grid.program;
-    let leader = set.trailing_zeros() as usize % LANES;
-    let target = &warp.function_of(program, leader).function.calls[index].target;
-    if let Target::Function(_) | Target::Pointer(..) = target {
-        return call::enter(warp, set, program, index).map_err(|(lane, kind)| {
-            warp.pc[lane] -= 1;
-            (lane, kind.into())
-        });
-    }
-    for lane in members(set) {
-        let (grid, shared) = (place.grid, &mut *place.shared);
-        let done = match target {
-            Target::Print { result, arguments } => runtime::print(warp, lane, grid, shared, *result, *arguments),
-            Target::Allocate { result, bytes } => {
-                runtime::allocate(warp, lane, grid, *result, *bytes);
-                Ok(())
-            }
-            Target::Release { address } => runtime::release(warp, lane, grid, *address),
-            Target::Assert { arguments } => Err(runtime::assertion(warp, lane, grid, shared, *arguments)),
-            Target::Function(_) | Target::Pointer(..) => Ok(()),
-        };
-        done.map_err(|trouble| {
-            warp.pc[lane] -= 1;
-            (lane, trouble)
-        })?;
-    }
-    Ok(())
-}
-
+/// The sums of the lanes' bases and an offset.
 fn sums(bases: &Lanes, offset: u64) -> Lanes {
     let mut sums = [0; LANES];
     for (sum, base) in sums.iter_mut().zip(bases) {
@@ -126,7 +47,12 @@ fn sums(bases: &Lanes, offset: u64) -> Lanes {
 /// Runs operations of lanes that are in one frame, until a group of them leaves it; returns the reason and the group. Takes
 /// the lanes whose turn is over out of `pending`.
 #[expect(clippy::too_many_lines, reason = "the loop over the operations")]
-fn frame(warp: &mut Warp, place: &mut Place<'_>, set: u32, pending: &mut u32) -> Result<(Leave, u32), LaneTrouble> {
+pub(super) fn frame(
+    warp: &mut Warp,
+    place: &mut Place<'_>,
+    set: u32,
+    pending: &mut u32,
+) -> Result<(Leave, u32), LaneTrouble> {
     let grid = place.grid;
     let leader = set.trailing_zeros() as usize % LANES;
     let function = &warp.function_of(grid.program, leader).function;
@@ -146,7 +72,8 @@ fn frame(warp: &mut Warp, place: &mut Place<'_>, set: u32, pending: &mut u32) ->
     // Whether the group may be waiting for another one: it made an atomic access or a fence since the last jump backwards.
     let mut waits = false;
     let registers = &mut warp.registers[base..];
-    let mut view = View { memory: grid.memory, shared: place.shared, local: &mut warp.local, parameters: &grid.parameters };
+    let mut view =
+        View { memory: grid.memory, shared: place.shared, local: &mut warp.local, parameters: &grid.parameters };
     macro_rules! get {
         ($slot:expr) => {
             registers[*$slot as usize]
@@ -403,7 +330,7 @@ fn frame(warp: &mut Warp, place: &mut Place<'_>, set: u32, pending: &mut u32) ->
             }
             Op::StackRestore { a } => {
                 for lane in members(active.set()) {
-                    let fixed = get!(&crate::op::LOCAL_BASE)[lane] + function.local_bytes;
+                    let fixed = get!(&LOCAL_BASE)[lane] + function.local_bytes;
                     if let Err(trouble) = call::restore(&mut view.local[lane], fixed, get!(a)[lane]) {
                         fault!(lane, trouble);
                     }

@@ -134,7 +134,12 @@ impl<'a> Lower<'_, 'a> {
     }
 
     /// Types of the result and the operand.
-    pub(super) fn unary_as(&mut self, i: &Instruction<'a>, types: [Type; 2], f: Option<impl Into<WideUnary>>) -> Lowered<()> {
+    pub(super) fn unary_as(
+        &mut self,
+        i: &Instruction<'a>,
+        types: [Type; 2],
+        f: Option<impl Into<WideUnary>>,
+    ) -> Lowered<()> {
         let f = f.ok_or(UNSUPPORTED)?.into();
         let [d, a] = operands(i)?;
         let a = self.source(a, types[1])?;
@@ -147,7 +152,12 @@ impl<'a> Lower<'_, 'a> {
         self.binary_as(i, [type_; 3], f)
     }
 
-    pub(super) fn binary_as(&mut self, i: &Instruction<'a>, types: [Type; 3], f: Option<impl Into<WideBinary>>) -> Lowered<()> {
+    pub(super) fn binary_as(
+        &mut self,
+        i: &Instruction<'a>,
+        types: [Type; 3],
+        f: Option<impl Into<WideBinary>>,
+    ) -> Lowered<()> {
         let f = f.ok_or(UNSUPPORTED)?.into();
         let [d, a, b] = operands(i)?;
         let (a, b) = (self.source(a, types[1])?, self.source(b, types[2])?);
@@ -156,7 +166,12 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    pub(super) fn ternary(&mut self, i: &Instruction<'a>, types: [Type; 4], f: Option<impl Into<WideTernary>>) -> Lowered<()> {
+    pub(super) fn ternary(
+        &mut self,
+        i: &Instruction<'a>,
+        types: [Type; 4],
+        f: Option<impl Into<WideTernary>>,
+    ) -> Lowered<()> {
         let f = f.ok_or(UNSUPPORTED)?.into();
         let [d, a, b, c] = operands(i)?;
         let (a, b, c) = (self.source(a, types[1])?, self.source(b, types[2])?, self.source(c, types[3])?);

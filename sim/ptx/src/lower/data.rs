@@ -5,8 +5,8 @@ use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::arithmetic::compare::compare;
 use crate::arithmetic::comparison::Comparison;
 use crate::arithmetic::convert::{Convert, extend};
-use crate::arithmetic::pack::pack;
 use crate::arithmetic::lanewise::{WideBinary, lanewise};
+use crate::arithmetic::pack::pack;
 use crate::arithmetic::{Ternary, Unary, rounding, tf32};
 use crate::ast::Operand;
 use crate::op::{Op, Slot};
@@ -191,7 +191,9 @@ impl<'a> Lower<'_, 'a> {
         let flush = m.take("ftz");
         let (t, by) = (type_of(m)?, type_of(m)?);
         match by {
-            Type::S32 if !flush => self.ternary(i, [t, t, t, by], Some(lanewise!(|a, b, c| if c >> 31 == 0 { a } else { b }))),
+            Type::S32 if !flush => {
+                self.ternary(i, [t, t, t, by], Some(lanewise!(|a, b, c| if c >> 31 == 0 { a } else { b })))
+            }
             // Negative zero counts as zero, NaN selects b. With .ftz, subnormal numbers count as zero.
             Type::F32 if flush => {
                 let f = lanewise!(|a, b, c| if c & 0x7fff_ffff < 0x80_0000 || c <= 0x7f80_0000 { a } else { b });
