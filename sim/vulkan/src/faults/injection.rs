@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The intercepted functions that return a `VkResult`.
-const FALLIBLE: [&str; 13] = [
+const FALLIBLE: [&str; 18] = [
     "vkCreateInstance",
     "vkEnumeratePhysicalDevices",
     "vkEnumerateDeviceExtensionProperties",
@@ -19,6 +19,11 @@ const FALLIBLE: [&str; 13] = [
     "vkFlushMappedMemoryRanges",
     "vkInvalidateMappedMemoryRanges",
     "vkGetMemoryFdKHR",
+    "vkCreateSemaphore",
+    "vkGetSemaphoreFdKHR",
+    "vkImportSemaphoreFdKHR",
+    "vkSignalSemaphore",
+    "vkWaitSemaphores",
 ];
 /// Any of [`FALLIBLE`].
 const ANY: &str = "*";

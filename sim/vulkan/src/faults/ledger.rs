@@ -19,6 +19,8 @@ pub(crate) enum Noun {
     Memory,
     /// A mapped `VkDeviceMemory`.
     Mapping,
+    /// A `VkSemaphore`.
+    Semaphore,
 }
 
 impl Noun {
@@ -31,6 +33,7 @@ impl Noun {
             "image" => Some(Self::Image),
             "memory" => Some(Self::Memory),
             "mapping" => Some(Self::Mapping),
+            "semaphore" => Some(Self::Semaphore),
             _ => None,
         }
     }
