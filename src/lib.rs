@@ -16,6 +16,7 @@
 //! * [`memory_of`] finds the memory that contains an address, [`other_memory_of`] that of another copy of this library in the
 //!   process.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
+//! * [`ring`] passes messages to a kernel that keeps running, and back.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
 //! * [`diagnosis`] tells what keeps a system from mapping GPU memory.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
@@ -42,6 +43,7 @@ mod memory;
 mod other_copies;
 mod pool;
 mod report;
+pub mod ring;
 mod stream;
 mod sync;
 
