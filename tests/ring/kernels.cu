@@ -19,8 +19,8 @@ static __device__ unsigned char byte_of(u64 number, u64 size, u64 at)
 }
 
 // Reads messages until the ring ends, and answers the number of those that were wrong, of all, and of their bytes. Stops
-// after `most` messages without closing. Spends `time` nanoseconds with each.
-extern "C" __global__ void check(u64 address, u64 most, u64 time)
+// after `most` messages without closing. Spends `time` nanoseconds with each, or less if the next one comes `early`.
+static __device__ void check_all(u64 address, u64 most, u64 time, bool early)
 {
     struct vkgdr_ring ring;
     u64 size, wrong = 0, count = 0, bytes = 0;
@@ -38,7 +38,8 @@ extern "C" __global__ void check(u64 address, u64 most, u64 time)
         bytes += size;
         count++;
         for (u64 begin = now(); time && now() - begin < time;)
-            ;
+            if (early && (vkgdr_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
+                break;
     }
     u64 *answer = (u64 *)vkgdr_ring_reserve(&ring, 24);
     if (answer) {
@@ -50,6 +51,16 @@ extern "C" __global__ void check(u64 address, u64 most, u64 time)
         vkgdr_ring_close(&ring);
     else
         vkgdr_ring_release(&ring);
+}
+
+extern "C" __global__ void check(u64 address, u64 most, u64 time)
+{
+    check_all(address, most, time, false);
+}
+
+extern "C" __global__ void linger(u64 address, u64 most, u64 time)
+{
+    check_all(address, most, time, true);
 }
 
 // Sends answers of 0 to `longest` bytes until it has sent `most` or the CPU aborts the ring.

@@ -4,6 +4,7 @@
 mod ends;
 mod messages;
 mod pressure;
+mod weak;
 
 use std::sync::Arc;
 use std::time::Duration;
