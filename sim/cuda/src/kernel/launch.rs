@@ -211,7 +211,7 @@ fn submit(
     let work = move || {
         let outcome = ptx::run(&launch, &view);
         drop((function, view, barrier, kernel));
-        outcome.map_err(|fault| fault::report(&fault, &health))
+        outcome.or_else(|fault| fault::report(&fault, &health))
     };
     stream.submit(Placement::Launch, work)?;
     Ok(())
