@@ -114,6 +114,7 @@ pub(crate) fn run(context: &Context) -> Result {
         let tests = context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
         let tests = tests.env("VKGDR_TEST_PROFILE", "non-coherent");
         stages.layered("Python: tests under the profile non-coherent", "faults", vec![tests]);
+        stages.run("Python: vkgdr-sim's package", || Ok(context.nox("sim_package").run()?));
     }
     none_failed(&stages.failed)?;
     say("all passed, in Rust, C, C++ and Python: doctests, examples, tests, tests under validation");
