@@ -66,7 +66,7 @@ shared() { # NAME MAJOR SYMBOLS FOLDER
 }
 for major in 12 13; do
     shared libnvJitLink "$major" '*nvJitLink*;' sim/nvjitlink
-    shared libcudart "$major" 'cuda*; __cuda*;' sim/cudart
+    shared libcudart "$major" 'cuda*; __cuda*; simcudart_not_simulated;' sim/cudart
 done
 place sim/cli/nvcc "$sim/bin/nvcc"
 place "$built/libvklayer.so" "$sim/vklayers/libvklayer.so"

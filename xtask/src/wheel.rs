@@ -3,11 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use xshell::Cmd;
+
 use crate::Result;
 use crate::context::{Context, say};
 
-/// The command line of uv with the tools of `wheel.txt`.
-const TOOLS: &str = "run --no-project --python-preference system --with-requirements scripts/requirements/wheel.txt";
+/// A program of those in `wheel.txt`, by uv.
+fn tool<'a>(context: &'a Context, program: &str) -> Cmd<'a> {
+    let uv = context.tool("uv").args("run --no-project --python-preference system --with-requirements".split(' '));
+    uv.arg(context.root.join("scripts/requirements/wheel.txt")).args(program.split(' '))
+}
 
 /// Builds the wheel into `python/wheel` in cargo's target folder. maturin links with zig for an older glibc than this
 /// machine's, and checks that with its auditwheel.
@@ -17,8 +22,7 @@ pub(crate) fn build(context: &Context) -> Result<PathBuf> {
     say("building the wheel (manylinux2014; a minute the first time)");
     let options = "build --quiet --release --zig --auditwheel check --compatibility manylinux2014 \
         --manifest-path ffi/python/Cargo.toml --out";
-    let maturin =
-        context.tool("uv").args(TOOLS.split(' ')).arg("maturin").args(options.split_whitespace()).arg(&folder);
+    let maturin = tool(context, "maturin").args(options.split_whitespace()).arg(&folder);
     maturin.env("RUSTFLAGS", unwinder(context)?).env("CARGO_TARGET_DIR", objects(context)).run()?;
     let wheel = only_wheel(context, &folder, "-cp311-abi3-manylinux2014_")?;
     let unpacked = context.sh.create_temp_dir()?;
@@ -39,24 +43,23 @@ pub(crate) fn build_simulator(context: &Context) -> Result<PathBuf> {
     context.fresh(&folder)?;
     let built = context.target.join("python/sim");
     say(format!("building the wheel of vkgdr-sim (glibc {GLIBC}; a minute the first time)"));
-    let sim = context.tool("uv").args(TOOLS.split(' ')).args(["scripts/sim.sh", "bundle"]);
+    let sim = tool(context, "scripts/sim.sh bundle");
     sim.env("RUSTFLAGS", unwinder(context)?)
         .env("CARGO_TARGET_DIR", objects(context))
         .env("VKGDR_SIM_DIR", &built)
         .env("GLIBC", GLIBC)
         .run()?;
     let platform = format!("manylinux_{}_{}", GLIBC.replace('.', "_"), std::env::consts::ARCH);
-    let hatchling =
-        context.tool("uv").args(TOOLS.split(' ')).args("hatchling build --target wheel --directory".split(' '));
+    let hatchling = tool(context, "hatchling build --target wheel --directory");
     let sources = context.sh.push_dir("sim/python");
     let hatchling = hatchling.arg(&folder).env("VKGDR_SIM_DIR", &built).env("VKGDR_SIM_PLATFORM", &platform);
     hatchling.ignore_stdout().run()?;
     drop(sources);
     let wheel = only_wheel(context, &folder, &format!("-py3-none-{platform}"))?;
-    let shown = context.tool("uv").args(TOOLS.split(' ')).args(["auditwheel", "show"]).arg(&wheel).read()?;
-    // auditwheel breaks lines anywhere.
+    let shown = tool(context, "auditwheel show").arg(&wheel).read()?;
+    // auditwheel breaks lines anywhere, and takes the wheel's own libcuda.so.1, which libcuda.so loads, for a stranger.
     let said = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    if !said.contains(&format!("consistent with the following platform tag: \"{platform}\"")) {
+    if !said.contains(&format!("constrains the platform tag to \"{platform}\"")) {
         return Err(format!("the wheel of vkgdr-sim needs another glibc than {GLIBC}: {said}").into());
     }
     report(&wheel)?;
@@ -90,7 +93,7 @@ fn only_wheel(context: &Context, folder: &Path, tags: &str) -> Result<PathBuf> {
     if !name.contains(tags) {
         return Err(format!("the wheel's tags are wrong: {name}").into());
     }
-    context.tool("uv").args(TOOLS.split(' ')).args(["twine", "check", "--strict"]).arg(wheel).run()?;
+    tool(context, "twine check --strict").arg(wheel).run()?;
     Ok(wheel.clone())
 }
 

@@ -44,7 +44,7 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
             env=environment | variables,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             check=False,
             stdin=subprocess.DEVNULL,
         )

@@ -16,9 +16,8 @@ def project(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).with_name("numba_project"), tmp_path, dirs_exist_ok=True)
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
-def test_the_project_passes(session: Run, workers: list[str]):
-    done = session("--vkgdr-sim", *workers)
+def test_the_project_passes(session: Run):
+    done = session("--vkgdr-sim")
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
