@@ -10,6 +10,7 @@ mod instance;
 pub(crate) mod ledger;
 mod memory;
 mod passing;
+mod semaphore;
 mod trace;
 
 use std::ffi::CStr;
@@ -23,6 +24,9 @@ use instance::{Instance, enumerate_device_extension_properties, enumerate_physic
 use memory::{
     allocate_memory, create_buffer, destroy_buffer, flush_mapped_memory_ranges, free_memory, get_memory_fd,
     invalidate_mapped_memory_ranges, map_memory, unmap_memory,
+};
+use semaphore::{
+    create_semaphore, destroy_semaphore, get_semaphore_fd, import_semaphore_fd, signal_semaphore, wait_semaphores,
 };
 
 /// The layer.
@@ -58,6 +62,12 @@ impl DeviceLayer for Faults {
             PFN_vkFlushMappedMemoryRanges => flush_mapped_memory_ranges,
             PFN_vkInvalidateMappedMemoryRanges => invalidate_mapped_memory_ranges,
             PFN_vkGetMemoryFdKHR => get_memory_fd,
+            PFN_vkCreateSemaphore => create_semaphore,
+            PFN_vkDestroySemaphore => destroy_semaphore,
+            PFN_vkGetSemaphoreFdKHR => get_semaphore_fd,
+            PFN_vkImportSemaphoreFdKHR => import_semaphore_fd,
+            PFN_vkSignalSemaphore => signal_semaphore,
+            PFN_vkWaitSemaphores => wait_semaphores,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The intercepted functions that return a `VkResult`.
-const FALLIBLE: [&str; 10] = [
+const FALLIBLE: [&str; 15] = [
     "vkCreateInstance",
     "vkEnumeratePhysicalDevices",
     "vkEnumerateDeviceExtensionProperties",
@@ -16,6 +16,11 @@ const FALLIBLE: [&str; 10] = [
     "vkFlushMappedMemoryRanges",
     "vkInvalidateMappedMemoryRanges",
     "vkGetMemoryFdKHR",
+    "vkCreateSemaphore",
+    "vkGetSemaphoreFdKHR",
+    "vkImportSemaphoreFdKHR",
+    "vkSignalSemaphore",
+    "vkWaitSemaphores",
 ];
 /// Any of [`FALLIBLE`].
 const ANY: &str = "*";

@@ -17,6 +17,8 @@ pub(crate) enum Noun {
     Memory,
     /// A mapped `VkDeviceMemory`.
     Mapping,
+    /// A `VkSemaphore`.
+    Semaphore,
 }
 
 impl Noun {
@@ -28,6 +30,7 @@ impl Noun {
             "buffer" => Some(Self::Buffer),
             "memory" => Some(Self::Memory),
             "mapping" => Some(Self::Mapping),
+            "semaphore" => Some(Self::Semaphore),
             _ => None,
         }
     }
