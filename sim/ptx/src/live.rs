@@ -194,7 +194,7 @@ fn slots(op: &Op, function: &Function, mut visit: impl FnMut(Slot, bool)) {
         Op::Return => {
             function.shape.results.iter().filter_map(|result| slot_of(result.place)).for_each(|slot| io(&[slot], &[]));
         }
-        Op::Branch { .. } | Op::Exit | Op::Trap | Op::Fence | Op::Yield => {}
+        Op::Branch { .. } | Op::Exit | Op::Trap | Op::Fence { .. } | Op::Yield => {}
     }
 }
 

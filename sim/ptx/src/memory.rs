@@ -1,9 +1,18 @@
 //! The interface of a kernel to global memory.
 
+/// The threads for which a fence orders accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of the device, or of a part of it.
+    Device,
+    /// Also those of the CPU and of other devices.
+    System,
+}
+
 /// The memory behind global, const and generic addresses, except for the windows of shared, local and parameter memory.
 ///
 /// Each access is naturally aligned and 1, 2, 4 or 8 bytes long; values are little-endian, in the low bits. The accesses of
-/// a thread are made in program order; nothing is cached. The lanes of a warp that execute one instruction together access
+/// a thread are made in program order. The lanes of a warp that execute one instruction together access
 /// memory in one call, in the order of the lanes.
 pub trait Memory: Sync {
     /// Reads; `None` if the bytes are not all in one live allocation.
@@ -20,6 +29,24 @@ pub trait Memory: Sync {
     fn load_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &mut [u64; 32]) -> Result<(), usize> {
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
             values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
+        }
+        Ok(())
+    }
+
+    /// [`load_lanes`](Memory::load_lanes) by a weak instruction, see [`load_weak`](Memory::load_weak).
+    ///
+    /// # Errors
+    ///
+    /// As [`load_lanes`](Memory::load_lanes).
+    fn load_lanes_weak(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        values: &mut [u64; 32],
+    ) -> Result<(), usize> {
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            values[lane] = self.load_weak(addresses[lane], bytes).ok_or(lane)?;
         }
         Ok(())
     }
@@ -41,8 +68,14 @@ pub trait Memory: Sync {
     /// than once.
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64>;
 
-    /// Orders the accesses before it and those after it, for every thread of every processor.
-    fn fence(&self);
+    /// [`load`](Memory::load) by an instruction that is neither volatile nor relaxed: until the next fence it may see a value
+    /// that was there before.
+    fn load_weak(&self, address: u64, bytes: u32) -> Option<u64> {
+        self.load(address, bytes)
+    }
+
+    /// Orders the accesses before it and those after it, for every thread in the scope.
+    fn fence(&self, scope: Scope);
 
     /// Allocates for `malloc` in a kernel: an address that is a multiple of 16, or `None` if the bytes do not fit.
     fn allocate(&self, _bytes: u64) -> Option<u64> {

@@ -12,6 +12,7 @@ use crate::arithmetic::convert::Convert;
 use crate::arithmetic::lanewise::{WideBinary, WideTernary, WideUnary};
 use crate::arithmetic::mbarrier;
 use crate::arithmetic::{Quaternary, Ternary};
+use crate::memory::Scope;
 use crate::span::Span;
 use crate::window::Window;
 
@@ -108,7 +109,9 @@ pub(crate) enum Op {
     Atomic {
         atomic: u32,
     },
-    Fence,
+    Fence {
+        scope: Scope,
+    },
     /// The other lanes of the warp come first.
     Yield,
     /// `tiles[tile]`: the lane's part of a matrix.
@@ -171,6 +174,8 @@ pub(crate) struct Access {
     pub(crate) extend: u8,
     /// Whether an address in shared memory is modulo 2^32.
     pub(crate) wraps: bool,
+    /// Whether it is a load that may see old values of global memory until the next fence.
+    pub(crate) weak: bool,
 }
 
 /// A readable property of a thread.
@@ -239,8 +244,8 @@ pub(crate) struct Atomic {
     pub(crate) b: Slot,
     pub(crate) c: Slot,
     pub(crate) access: Access,
-    pub(crate) fence_before: bool,
-    pub(crate) fence_after: bool,
+    pub(crate) fence_before: Option<Scope>,
+    pub(crate) fence_after: Option<Scope>,
 }
 
 /// An operation on an mbarrier in shared memory.

@@ -60,6 +60,16 @@ impl ptx::Memory for View {
         Ok(())
     }
 
+    fn load_lanes_weak(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        values: &mut [u64; 32],
+    ) -> Result<(), usize> {
+        self.load_lanes(addresses, lanes, bytes, values)
+    }
+
     fn store_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) -> Result<(), usize> {
         if self.access_all(addresses, bytes, || bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
             return Ok(());
@@ -74,7 +84,7 @@ impl ptx::Memory for View {
         self.access(address, bytes, |address, len| bytes::update(address, len, change))
     }
 
-    fn fence(&self) {
+    fn fence(&self, _: ptx::Scope) {
         atomic::fence(Ordering::SeqCst);
     }
 

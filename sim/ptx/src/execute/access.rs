@@ -29,6 +29,7 @@ impl View<'_> {
         let (window, at) = locate(address, access);
         let bytes = u32::from(access.bytes);
         let value = match window {
+            Window::Global | Window::Generic if access.weak => self.memory.load_weak(at, bytes),
             Window::Global | Window::Generic => self.memory.load(at, bytes),
             Window::Shared => read(self.shared, at, bytes),
             Window::Local => read(&self.local[lane], at, bytes),
@@ -62,7 +63,11 @@ impl View<'_> {
         let bytes = u32::from(access.bytes);
         match located(active, addresses, access) {
             Some((Window::Global | Window::Generic, _)) => {
-                let done = self.memory.load_lanes(addresses, active.set(), bytes, values);
+                let done = if access.weak {
+                    self.memory.load_lanes_weak(addresses, active.set(), bytes, values)
+                } else {
+                    self.memory.load_lanes(addresses, active.set(), bytes, values)
+                };
                 done.map_err(|lane| (lane, FaultKind::IllegalAddress))?;
             }
             Some((Window::Shared, start)) if gather(self.shared, addresses, start, bytes, values) => {}

@@ -261,9 +261,9 @@ pub(super) fn frame(
                 let values: Lanes = get!(a).map(|a| u64::from(grid.program.is_constant(a)));
                 active.write(&mut get!(d), &values);
             }
-            Op::Fence => {
+            Op::Fence { scope } => {
                 waits = true;
-                grid.memory.fence();
+                grid.memory.fence(*scope);
             }
             Op::Yield => {
                 if *pending != active.set() {

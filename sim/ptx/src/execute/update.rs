@@ -15,12 +15,12 @@ pub(super) fn atomic(
     address: u64,
 ) -> Result<(), FaultKind> {
     let (b, c) = (registers[atomic.b as usize][lane], registers[atomic.c as usize][lane]);
-    if atomic.fence_before {
-        view.memory.fence();
+    if let Some(scope) = atomic.fence_before {
+        view.memory.fence(scope);
     }
     let old = view.update(lane, address, atomic.access, |old| (atomic.f)(old, b, c))?;
-    if atomic.fence_after {
-        view.memory.fence();
+    if let Some(scope) = atomic.fence_after {
+        view.memory.fence(scope);
     }
     if let Some(d) = atomic.d {
         registers[d as usize][lane] = old;
