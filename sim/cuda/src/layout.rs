@@ -169,7 +169,7 @@ pub(crate) struct DeviceProperties {
 
 /// `CUmemLocation`. Passed by value, type and number share a register.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Location {
     pub(crate) kind: u32,
     pub(crate) id: i32,
