@@ -23,24 +23,17 @@ stubs! {
     cuModuleGetTexRef cuParamSetTexRef
     // Graphs and captures
     cuGraphAddBatchMemOpNode
-    cuGraphAddExternalSemaphoresSignalNode
-    cuGraphAddExternalSemaphoresWaitNode
-    cuGraphAddMemAllocNode cuGraphAddMemFreeNode cuGraphAddNode
-    cuGraphAddNode_v2 cuGraphAddNode_v3 cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams
-    cuGraphChildGraphNodeGetGraph cuGraphConditionalHandleCreate cuGraphDebugDotPrint
+    cuGraphAddMemAllocNode cuGraphAddMemFreeNode
+    cuGraphAddNode_v3 cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams
+    cuGraphConditionalHandleCreate cuGraphDebugDotPrint
     cuGraphExecBatchMemOpNodeSetParams
-    cuGraphExecChildGraphNodeSetParams
-    cuGraphExecExternalSemaphoresSignalNodeSetParams
-    cuGraphExecExternalSemaphoresWaitNodeSetParams cuGraphExecGetId
-    cuGraphExecNodeSetParams
-    cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams
-    cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams
+    cuGraphExecGetId
     cuGraphGetId
     cuGraphKernelNodeCopyAttributes
     cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute
     cuGraphMemAllocNodeGetParams cuGraphMemFreeNodeGetParams cuGraphMemcpyNodeGetParams
     cuGraphNodeGetLocalId cuGraphNodeGetParams
-    cuGraphNodeGetToolsId cuGraphNodeSetParams cuGraphNodeSetParams_v2
+    cuGraphNodeGetToolsId cuGraphNodeSetParams_v2
     cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz
     cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz
     // Memory pools of other processes, multicast, prefetching
