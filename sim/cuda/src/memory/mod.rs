@@ -13,4 +13,5 @@ mod range_handle;
 mod ranges;
 pub(crate) mod table;
 pub(crate) mod view;
+pub(crate) mod weak;
 pub(crate) mod window;
