@@ -80,7 +80,7 @@ impl Event {
 
 impl Elsewhere {
     fn wait(&self, health: &Health) {
-        while !self.payload.wait_for_record(self.number, PAUSE) && !health.closing() {}
+        while !self.payload.wait_for_record(self.number, PAUSE) && !health.ends_waits() {}
     }
 }
 
