@@ -159,7 +159,7 @@ fn raise(point: &Point) {
 }
 
 fn await_value(point: &Point, health: &Health) {
-    while !point.payload.wait(point.value, PAUSE) && !health.closing() {}
+    while !point.payload.wait(point.value, PAUSE) && !health.ends_waits() {}
 }
 
 fn signal(semaphores: In<usize>, parameters: In<SignalParameters>, count: u32, stream: usize) -> Outcome {

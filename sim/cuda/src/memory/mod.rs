@@ -12,4 +12,5 @@ pub(crate) mod quiet;
 mod range_handle;
 pub(crate) mod table;
 pub(crate) mod view;
+pub(crate) mod weak;
 pub(crate) mod window;
