@@ -133,7 +133,10 @@ impl Examples<'_> {
     fn is_head(&self, out: &str) -> Result {
         let shape = |line: &str| {
             let line = line.split_once("  ").filter(|(word, _)| *word == "GPU").map_or(line, |(word, _)| word);
-            line.split_whitespace().filter(|word| word.len() < 6 || !word.starts_with("0x")).collect::<Vec<_>>().join(" ")
+            line.split_whitespace()
+                .filter(|word| word.len() < 6 || !word.starts_with("0x"))
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         for (file, comment) in [("c/share.c", " *     "), ("cpp/share.cpp", "//     ")] {
             let source = fs::read_to_string(self.context.root.join("examples").join(file))?;
