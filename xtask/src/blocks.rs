@@ -98,12 +98,12 @@ fn of(page: &Path, text: &str) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// A page without the comments that begin a line, whose blocks of code no reader shall see.
+/// A page without the comments that begin lines, whose blocks of code no reader shall see.
 pub(crate) fn without_comments(text: &str) -> String {
     let mut kept = String::new();
     let mut comment = false;
     for line in text.split_inclusive('\n') {
-        comment |= line.starts_with("<!--");
+        comment |= line.trim_start().starts_with("<!--");
         if !comment {
             kept += line;
         }
