@@ -1,5 +1,5 @@
 //! `Ring`: messages to a running kernel, and answers from it.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use vkgdr::Error;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::host_buffer::HostBuffer;
+use crate::memory_view::raw_stream;
 
 /// The longest time between two looks at Python's signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -86,6 +87,12 @@ impl Ring {
     #[getter]
     fn max_message(&self) -> usize {
         self.ring.max_message()
+    }
+
+    /// Binds the ring to its kernel's stream, a `CUstream` as a number: then its end waits for no other kernel.
+    fn bind_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
+        // SAFETY: the caller keeps the stream alive, as the documentation asks.
+        py.detach(|| Ok(unsafe { self.ring.bind_raw_stream(raw_stream(stream)) }?))
     }
 
     /// Pushes the bytes of an object with the buffer protocol; whether there was room.

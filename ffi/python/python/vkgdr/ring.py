@@ -8,6 +8,9 @@ to a file that nvcc includes. The page "A queue into a running kernel" of the gu
     ring.push(packet, timeout=1)
     answer = ring.pop(timeout=1)
     ring.close()
+
+A ring that is collected ends its kernel, and waits for the context: also for other kernels that keep running, unless
+``ring.bind_stream(stream.handle)`` bound it to its kernel's stream, which must outlive it.
 """
 
 from __future__ import annotations

@@ -111,6 +111,20 @@ def test_an_abort_ends_the_kernel_and_the_waits_of_other_threads(gpu, echo):
     assert "messages of up to 64 bytes" in repr(ring)
 
 
+def test_a_bound_ring_ends_while_another_kernel_runs(gpu, echo):
+    rings = [Ring(gpu, 64, 64), Ring(gpu, 64, 64)]
+    streams = [echo(ring) for ring in rings]
+    for ring, stream in zip(rings, streams, strict=True):
+        ring.bind_stream(stream.handle)
+    del ring
+    del rings[0]
+    streams[0].synchronize()
+    rings[0].push(b"still", timeout=20)
+    assert rings[0].pop(timeout=20) == b"still"
+    rings[0].abort()
+    streams[1].synchronize()
+
+
 def test_a_ring_that_is_collected_ends_its_kernel(gpu, echo):
     stream = echo(Ring(gpu, 64, 64))
     stream.synchronize()
