@@ -94,6 +94,26 @@ pub enum Error {
         /// In this case the other kinds of memory that the GPU has.
         others: Vec<MemoryKind>,
     },
+    /// A Vulkan device that the program made cannot be used.
+    #[error("the program's Vulkan device ({device}) cannot be used: {reason}")]
+    UnsuitableDevice {
+        /// The device's name.
+        device: String,
+        /// The reason and its remedy.
+        reason: &'static str,
+    },
+    /// No CUDA device has the UUID of a Vulkan device that the program made.
+    #[error(
+        "the program's Vulkan device ({device}) is no CUDA device: none of CUDA's {devices} has its UUID {}", Uuid(*uuid)
+    )]
+    NoCudaDevice {
+        /// The Vulkan device's name.
+        device: String,
+        /// Its UUID.
+        uuid: [u8; 16],
+        /// The number of CUDA devices.
+        devices: i32,
+    },
     /// No Vulkan device has the CUDA device's UUID.
     #[error("no Vulkan device matching the CUDA device found: CUDA device {device} has UUID {}, {found}", Uuid(*uuid))]
     NoMatchingDevice {
@@ -225,6 +245,12 @@ pub enum Error {
     Pooled {
         /// The operation.
         operation: &'static str,
+    },
+    /// gpu-allocator, which places Vulkan's buffers and images, failed without calling a driver.
+    #[error("gpu-allocator: {reason}")]
+    Suballocation {
+        /// Its error.
+        reason: String,
     },
     /// A failure in another copy of this library in the process, to which the memory belongs.
     #[error("{operation} failed in the copy of vkgdr in this process that the memory belongs to")]

@@ -16,7 +16,7 @@
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `semaphore`, `payload` | imported semaphores |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
-//! | `queue`, `stream` | the order of work: streams and events |
+//! | `queue`, `stream`, `interrupt` | the order of work: streams and events; signals during a wait for it |
 //! | `graph` | graphs and captures |
 //! | `ipc` | memory of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
@@ -87,6 +87,8 @@
 //! * Kernels reach the memory of all contexts. A module's variables stay alive for launches that were queued before it
 //!   was unloaded.
 //! * A destroyed context lets its kernels run for two more seconds, then ends them.
+//! * A signal handler of Python's that raises an exception while the main thread waits (Ctrl-C, a time-out of pytest) ends the
+//!   kernels of the context that run or are queued before the awaited point, without an error. On a GPU the wait goes on.
 //! * A cooperative launch of more than 32 blocks, the number that run concurrently, is `CUDA_ERROR_NOT_SUPPORTED`.
 //! * The nodes of a graph run one after the other, on the stream of the launch. Copies of pageable memory can be captured.
 //! * `cuMemFreeAsync` ends memory at once for work that is submitted later. An allocation from a full pool waits, in the
@@ -126,6 +128,7 @@ mod handle;
 mod health;
 mod heap;
 mod init;
+mod interrupt;
 mod ipc;
 mod kernel;
 #[path = "../../vulkan/src/label.rs"]

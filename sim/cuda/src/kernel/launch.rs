@@ -212,7 +212,7 @@ fn submit(
     let work = move || {
         let outcome = weak::run(&launch, &view);
         drop((function, view, barrier, kernel));
-        outcome.map_err(|fault| fault::report(&fault, &health))
+        outcome.or_else(|fault| fault::report(&fault, &health))
     };
     stream.submit(Placement::Launch, work)?;
     Ok(())
