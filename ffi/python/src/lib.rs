@@ -17,14 +17,15 @@ mod handle;
 mod heap;
 mod host_buffer;
 mod host_view;
+mod listed;
 mod logging;
 mod mapping;
 mod memory_view;
 mod pool;
-mod registry;
 mod source;
 mod storage;
 mod torch;
+mod totals;
 mod transfer;
 
 use pyo3::prelude::*;
