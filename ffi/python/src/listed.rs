@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -29,8 +30,10 @@ impl<T> Listed<T> {
     /// Removes an entry, unless another one has its number by now.
     pub(crate) fn remove(&self, number: u64, entry: &T) {
         let Some(mut table) = self.lock() else { return };
-        if table.get(&number).is_some_and(|found| std::ptr::eq(found.as_ptr(), entry)) {
-            table.remove(&number);
+        if let Entry::Occupied(found) = table.entry(number)
+            && std::ptr::eq(found.get().as_ptr(), entry)
+        {
+            found.remove();
         }
     }
 
