@@ -103,6 +103,9 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     session.run("scripts/sim.sh", external=True)
     # With the runtime and nvJitLink of the simulator, and nothing else that tests need a layer for.
     environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
+    if libraries == "nvidia":
+        session.run("cargo", "build", "--quiet", "--locked", "--package", "vkgdr-c", external=True)
+        environment["VKGDR_C_LIBRARY"] = str(TARGET / "debug/libvkgdr_c.so")
     command = ["-m", "pytest", "ffi/python/tests/adaptors", f"--junit-xml={results}/{libraries}.xml", *session.posargs]
     session.run("sim/run", "python", *command, env=environment, external=True)
     table = "scripts/adaptors_table.py"
