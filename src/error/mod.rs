@@ -1,6 +1,7 @@
 //! The error type: the operation that failed, the driver's code, the numbers involved and, where known, the remedy.
 #![forbid(unsafe_code)]
 
+mod class;
 mod cuda_code;
 mod hint;
 mod no_mapping;
@@ -92,6 +93,26 @@ pub enum Error {
         free: Option<u64>,
         /// In this case the other kinds of memory that the GPU has.
         others: Vec<MemoryKind>,
+    },
+    /// A Vulkan device that the program made cannot be used.
+    #[error("the program's Vulkan device ({device}) cannot be used: {reason}")]
+    UnsuitableDevice {
+        /// The device's name.
+        device: String,
+        /// The reason and its remedy.
+        reason: &'static str,
+    },
+    /// No CUDA device has the UUID of a Vulkan device that the program made.
+    #[error(
+        "the program's Vulkan device ({device}) is no CUDA device: none of CUDA's {devices} has its UUID {}", Uuid(*uuid)
+    )]
+    NoCudaDevice {
+        /// The Vulkan device's name.
+        device: String,
+        /// Its UUID.
+        uuid: [u8; 16],
+        /// The number of CUDA devices.
+        devices: i32,
     },
     /// No Vulkan device has the CUDA device's UUID.
     #[error("no Vulkan device matching the CUDA device found: CUDA device {device} has UUID {}, {found}", Uuid(*uuid))]
@@ -225,6 +246,12 @@ pub enum Error {
         /// The operation.
         operation: &'static str,
     },
+    /// gpu-allocator, which places Vulkan's buffers and images, failed without calling a driver.
+    #[error("gpu-allocator: {reason}")]
+    Suballocation {
+        /// Its error.
+        reason: String,
+    },
     /// A failure in another copy of this library in the process, to which the memory belongs.
     #[error("{operation} failed in the copy of vkgdr in this process that the memory belongs to")]
     OtherCopy {
@@ -291,75 +318,6 @@ impl Error {
     pub(crate) fn last_system(operation: &'static str) -> Self {
         Self::System { operation, code: std::io::Error::last_os_error().raw_os_error().unwrap_or_default() }
     }
-
-    /// Whether this is a sticky error, after which the CUDA context never does any work again
-    /// ("the context must be destroyed", CUDA driver API, CUresult).
-    pub(crate) fn is_fatal_to_context(&self) -> bool {
-        self.cuda_code().is_some_and(|code| CudaCode::STICKY.contains(&code))
-    }
-
-    /// Whether the CUDA context does no work any more and never will: it is broken or destroyed.
-    pub(crate) fn ends_all_work(&self) -> bool {
-        let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
-        self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
-    }
-
-    /// Whether a driver refuses to share Vulkan's memory with CUDA: a stage of an allocation fails for another reason than
-    /// a shortage of memory or the state of the context. A refusal that is an exhaustion as well may be either.
-    pub(crate) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Vulkan { operation: "vkGetMemoryFdKHR", code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE } => true,
-            Self::Vulkan { operation: "vkAllocateMemory" | "vkGetMemoryFdKHR", .. } => !self.is_exhaustion(),
-            Self::Cuda { operation: "cuImportExternalMemory" | "cuExternalMemoryGetMappedBuffer", code } => {
-                code.value() != CudaCode::OUT_OF_MEMORY && !self.ends_all_work()
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
-    /// without descriptors has no memory of any kind.
-    pub(crate) fn concerns_the_kind(&self) -> bool {
-        match self {
-            Self::Allocation { .. } | Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
-            Self::NoMapping { .. } | Self::NoDmaBuf { .. } => true,
-            Self::Cuda { code, .. } if code.value() == CudaCode::OUT_OF_MEMORY => true,
-            _ => self.is_refusal() && !self.is_exhaustion(),
-        }
-    }
-
-    /// Whether Vulkan refuses the kind of import, or the descriptor.
-    pub(crate) fn is_refused_import(&self) -> bool {
-        let code = vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
-        self.is_refusal() || matches!(self, Self::Vulkan { code: found, .. } if *found == code)
-    }
-
-    /// Whether CUDA refuses an import as it would if the memory had to be a dedicated allocation.
-    pub(crate) fn asks_for_dedicated(&self) -> bool {
-        let codes = [CudaCode::INVALID_VALUE, CudaCode::NOT_SUPPORTED];
-        matches!(self, Self::Cuda { operation: "cuImportExternalMemory", code } if codes.contains(&code.value()))
-    }
-
-    /// Whether a resource is exhausted that freeing memory may return.
-    pub(crate) fn is_exhaustion(&self) -> bool {
-        match self {
-            Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
-                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
-                vk::Result::ERROR_OUT_OF_HOST_MEMORY,
-                vk::Result::ERROR_MEMORY_MAP_FAILED,
-                vk::Result::ERROR_TOO_MANY_OBJECTS,
-                vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
-            ]
-            .contains(code),
-            // An import without a free descriptor fails with this code.
-            Self::Cuda { operation: "cuImportExternalMemory", code } if code.value() == CudaCode::OPERATING_SYSTEM => {
-                true
-            }
-            Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
-            Self::System { code, .. } => *code == libc::EMFILE,
-            _ => false,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -415,22 +373,6 @@ mod tests {
         let large = error(8 << 30, &[MemoryKind::Host]).to_string();
         assert!(large.ends_with("200 MiB of 8 GiB free by the budget; host memory would work"), "{large}");
         assert!(error(8 << 30, &[]).to_string().ends_with("free by the budget"));
-    }
-
-    #[test]
-    fn running_out_of_descriptors_is_an_exhaustion() {
-        assert!(Error::System { operation: "dup", code: libc::EMFILE }.is_exhaustion());
-        assert!(!Error::System { operation: "dup", code: libc::EBADF }.is_exhaustion());
-    }
-
-    #[test]
-    fn the_sticky_errors_end_a_context_and_no_other_does() {
-        let is_fatal =
-            |code| Error::Cuda { operation: "cuCtxSynchronize", code: CudaCode::new(code, None) }.is_fatal_to_context();
-        // The numbers in cuda.h.
-        let sticky = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
-        let found: Vec<_> = (0..5000).filter(|code| is_fatal(*code)).collect();
-        assert_eq!(found, sticky);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Failures of opening a GPU that the process has opened before, and of closing it.
 
 use support::cuda::Context;
-use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{Memory, OpenFlags, Vkgdr};
 
 use crate::Result;
+use crate::place::SomeMemory;
 use crate::sweep::Sweep;
 
 const NOTHING: OpenFlags = OpenFlags::empty();
@@ -52,7 +53,7 @@ fn driver_queries_name_the_call_that_failed() -> Result {
     ask("device_count", &["cuInit", "cuDeviceGetCount"], &|| vkgdr::device_count().map(drop))?;
     ask("driver_version", &["cuDriverGetVersion"], &|| vkgdr::driver_version().map(drop))?;
     let _context = Context::create(0);
-    let memory = Memory::allocate(&gpu, 64, MemoryKind::Mapped)?;
+    let memory = Memory::allocate(&gpu, 64, SomeMemory::of(&gpu).kind)?;
     ask("pointer_device of our memory", &["cuInit"], &|| vkgdr::pointer_device(memory.device_ptr()).map(drop))?;
     let (foreign, named) = (0_u64, &["cuInit", "cuPointerGetAttributes"]);
     ask("pointer_device", named, &|| vkgdr::pointer_device((&raw const foreign).addr() as u64).map(drop))

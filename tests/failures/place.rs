@@ -1,7 +1,7 @@
 //! The two places of an allocation: a plain context that is current, and the primary context retained by the handle.
 
 use support::cuda::Context;
-use vkgdr::{OpenFlags, Vkgdr};
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
 use crate::Result;
 
@@ -38,6 +38,55 @@ impl Place {
         check(&Self::plain(flags)?)?;
         check(&Self::primary(flags)?)
     }
+}
+
+/// A kind of memory for a test that sweeps some memory of the device, and the drivers' calls for it.
+pub(crate) struct SomeMemory {
+    pub(crate) kind: MemoryKind,
+    /// The calls that make it.
+    pub(crate) stages: &'static [&'static str],
+    /// The calls of CUDA that release it. Those of Vulkan return no result.
+    pub(crate) release: &'static [&'static str],
+}
+
+impl SomeMemory {
+    /// Imported memory where the GPU has some, mapped rather than device memory; otherwise registered pages. Not imported host
+    /// memory: after a refusal, registered pages replace it.
+    pub(crate) fn of(gpu: &Vkgdr) -> Self {
+        let imported =
+            [MemoryKind::Mapped, MemoryKind::Device].into_iter().find(|&kind| support::is_imported(gpu, kind));
+        match imported {
+            Some(kind) => Self {
+                kind,
+                stages: &[
+                    "vkAllocateMemory",
+                    "vkGetMemoryFdKHR",
+                    "cuImportExternalMemory",
+                    "cuExternalMemoryGetMappedBuffer",
+                ],
+                release: &["cuMemFree", "cuDestroyExternalMemory"],
+            },
+            None => Self {
+                kind: MemoryKind::Host,
+                stages: &["cuMemHostRegister", "cuMemHostGetDevicePointer"],
+                release: &["cuMemHostUnregister"],
+            },
+        }
+    }
+}
+
+/// A kind with a host view that CUDA imports from Vulkan, mapped rather than host memory.
+pub(crate) fn imported_kind(gpu: &Vkgdr) -> Option<MemoryKind> {
+    [MemoryKind::Mapped, MemoryKind::Host].into_iter().find(|&kind| support::is_imported(gpu, kind))
+}
+
+/// Whether mapped memory is imported from Vulkan. Prints a skip where it is not.
+pub(crate) fn imports_mapped(gpu: &Vkgdr) -> bool {
+    let imports = support::is_imported(gpu, MemoryKind::Mapped);
+    if !imports {
+        eprintln!("skipped: needs mapped memory that CUDA imports from Vulkan");
+    }
+    imports
 }
 
 /// Whether the GPU is that of a device profile.

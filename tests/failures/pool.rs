@@ -6,23 +6,19 @@ use support::codes;
 use support::cuda::Stream;
 use support::simcuda;
 use vkgdr::cudarc::driver::CudaContext;
-use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
+use vkgdr::{OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
 
 use crate::Result;
-use crate::place::Place;
+use crate::place::{Place, SomeMemory};
 use crate::sweep::Sweep;
 
 const LEN: usize = 4097;
 const BLOCK: usize = 64 << 10;
-const STAGES: [&str; 4] =
-    ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
-/// The calls of a release, whose errors a drop can only log.
-const RELEASE: [&str; 2] = ["cuMemFree", "cuDestroyExternalMemory"];
 /// The calls of entering and leaving a context, whose results may not be needed.
 const VISIT: [&str; 5] = ["cuCtxPushCurrent", "cuCtxGetId", "cuCtxPopCurrent", "cuCtxGetCurrent", "cuCtxSetCurrent"];
 
 fn pool(place: &Place) -> Result<Pool> {
-    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(BLOCK);
+    let options = PoolOptions::new(SomeMemory::of(&place.gpu).kind).block_len(BLOCK).largest_piece(BLOCK);
     Ok(Pool::new(&place.gpu, options)?)
 }
 
@@ -41,16 +37,17 @@ fn all(lists: &[&[&'static str]]) -> Vec<&'static str> {
 #[test]
 fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result {
     Place::each(OpenFlags::empty(), |place| {
+        let some = SomeMemory::of(&place.gpu);
         for len in [LEN, 2 * BLOCK] {
             let what = format!("Pool::allocate of {len} bytes, {}", place.name);
             // Out of memory is survived by a smaller block. Buffers are made for dedicated allocations.
-            let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "vkCreateBuffer"]]);
+            let incidental = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer"]]);
             let settle = || {
                 place.gpu.collect();
             };
             let sweep = Sweep {
                 what: &what,
-                named: &STAGES,
+                named: some.stages,
                 incidental: &incidental,
                 settle: Some(&settle),
                 ..Sweep::default()
@@ -72,6 +69,7 @@ fn a_pool_that_cannot_make_a_block_names_the_call_and_leaves_nothing() -> Result
 #[test]
 fn dropping_a_pool_survives_every_failure() -> Result {
     Place::each(OpenFlags::empty(), |place| {
+        let some = SomeMemory::of(&place.gpu);
         let what = format!("drop of a pool, {}", place.name);
         let settle = || {
             place.gpu.collect();
@@ -79,7 +77,7 @@ fn dropping_a_pool_survives_every_failure() -> Result {
         let incidental = all(&[&VISIT, &["cuCtxSynchronize"]]);
         let sweep = Sweep {
             what: &what,
-            survived: &RELEASE,
+            survived: some.release,
             incidental: &incidental,
             settle: Some(&settle),
             ..Sweep::default()
@@ -95,6 +93,7 @@ fn dropping_a_pool_survives_every_failure() -> Result {
 #[test]
 fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
+    let some = SomeMemory::of(&place.gpu);
     let stream = Stream::create();
     let settle = || {
         stream.synchronize();
@@ -102,8 +101,8 @@ fn freeing_a_chunk_and_allocating_another_survives_every_failure() -> Result {
     };
     let incidental = all(&[
         &VISIT,
-        &STAGES,
-        &RELEASE,
+        some.stages,
+        some.release,
         &["vkMapMemory", "cuCtxSynchronize", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy"],
         &["cuStreamGetCtx"],
     ]);
@@ -175,10 +174,11 @@ fn an_event_that_cannot_be_queried_is_replaced_by_a_wait_for_the_context() -> Re
 #[test]
 fn a_pool_that_cannot_be_made_names_the_call() -> Result {
     let plain = Place::plain(OpenFlags::empty())?;
+    let kind = SomeMemory::of(&plain.gpu).kind;
     // A fresh handle, which queries the current context; a used one caches the context of its last use.
     let make = |()| {
         let gpu = Vkgdr::open(0, OpenFlags::empty())?;
-        Pool::new(&gpu, PoolOptions::default())
+        Pool::new(&gpu, PoolOptions::new(kind))
     };
     let named = &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"];
     let incidental = &["cuInit", "cuDeviceGetUuid"];
@@ -187,18 +187,19 @@ fn a_pool_that_cannot_be_made_names_the_call() -> Result {
     drop(plain);
     let primary = Place::primary(OpenFlags::empty())?;
     let sweep = Sweep { what: "Pool::new, primary context", ..Sweep::default() };
-    sweep.run(|| Ok(()), |()| Pool::new(&primary.gpu, PoolOptions::default()), |_| Ok(()))
+    sweep.run(|| Ok(()), |()| Pool::new(&primary.gpu, PoolOptions::new(kind)), |_| Ok(()))
 }
 
 #[test]
 fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> Result {
     let place = Place::plain(OpenFlags::empty())?;
+    let some = SomeMemory::of(&place.gpu);
     let stream = Stream::create();
     let settle = || {
         stream.synchronize();
         place.gpu.collect();
     };
-    let stages = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
+    let stages = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
     let events = ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventDestroy", "cuStreamWaitEvent"];
     // Without free chunks, and with chunks that were bound to the stream.
     for earlier in [0, 3] {
@@ -233,13 +234,14 @@ fn an_allocation_on_a_stream_names_the_call_that_failed_and_leaves_nothing() -> 
 fn an_allocation_on_cudarcs_stream_names_the_call_that_failed_and_leaves_nothing() -> Result {
     let cudarc_stream = CudaContext::new(0)?.new_stream()?;
     let place = Place::primary(OpenFlags::empty())?;
+    let some = SomeMemory::of(&place.gpu);
     let settle = || {
         place.gpu.collect();
     };
-    let incidental = all(&[&STAGES, &VISIT, &RELEASE, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
+    let incidental = all(&[some.stages, &VISIT, some.release, &["vkMapMemory", "vkCreateBuffer", "cuCtxSynchronize"]]);
     let sweep = Sweep {
         what: "Pool::allocate_on",
-        named: &STAGES,
+        named: some.stages,
         incidental: &incidental,
         settle: Some(&settle),
         ..Sweep::default()
@@ -261,6 +263,7 @@ type Way = fn(&Pool);
 #[test]
 fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
     Place::each(OpenFlags::empty(), |place| {
+        let some = SomeMemory::of(&place.gpu);
         let settle = || {
             place.gpu.collect();
         };
@@ -270,7 +273,7 @@ fn trimming_freeing_and_no_longer_holding_survive_every_failure() -> Result {
         let ways = [("trim", trim), ("free_held", Pool::free_held), ("stop_holding", Pool::stop_holding)];
         for (name, way) in ways {
             let what = format!("Pool::{name}, {}", place.name);
-            let incidental = all(&[&VISIT, &RELEASE, &["cuCtxSynchronize", "cuEventQuery", "cuEventDestroy"]]);
+            let incidental = all(&[&VISIT, some.release, &["cuCtxSynchronize", "cuEventQuery", "cuEventDestroy"]]);
             let sweep = Sweep { what: &what, incidental: &incidental, settle: Some(&settle), ..Sweep::default() };
             let prepare = || {
                 let (pool, chunks) = with_chunks(place, 3)?;

@@ -8,7 +8,7 @@ use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Region, Vkgdr, cudarc};
 
 use crate::Result;
 use crate::gate::open_during;
-use crate::place::Place;
+use crate::place::{Place, SomeMemory};
 use crate::sweep::Sweep;
 
 const LEN: usize = 4097;
@@ -128,7 +128,7 @@ fn dropping_the_last_region_survives_every_failure() -> Result {
 
 /// Memory bound to a stream that outlives it.
 fn bound(place: &Place, stream: &Stream) -> Result<Memory> {
-    let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped))?;
+    let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, SomeMemory::of(&place.gpu).kind))?;
     // SAFETY: every caller drops the memory before the stream.
     unsafe { memory.bind_raw_stream(stream.raw()) }?;
     Ok(memory)
@@ -183,11 +183,12 @@ fn dropping_memory_that_a_stream_still_uses_survives_every_failure() -> Result {
 fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
     let cudarc_context = CudaContext::new(0)?;
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let some = SomeMemory::of(&gpu);
     // A context other than the stream's is current, and must be current afterwards.
     let current = Context::create(0);
     let bound = || {
         let stream = cudarc_context.new_stream()?;
-        let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+        let memory = Memory::allocate(&gpu, LEN, some.kind)?;
         memory.bind_stream(&stream)?;
         drop(stream);
         // SAFETY: a live context.
@@ -199,7 +200,7 @@ fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
         // cudarc returns the error of destroying a stream from its next call.
         let _ = cudarc_context.check_err();
     };
-    let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuEventCreate", "cuEventRecord", "cuStreamDestroy"]]);
+    let survived = all(&[some.release, &ENTER_AND_LEAVE, &["cuEventCreate", "cuEventRecord", "cuStreamDestroy"]]);
     let incidental = &[KEEP_CURRENT[0], KEEP_CURRENT[1], "cuEventQuery", "cuEventDestroy"];
     let what = "drop of memory with its stream";
     let sweep = Sweep { what, survived: &survived, incidental, settle: Some(&settle), ..Sweep::default() };
@@ -217,7 +218,8 @@ fn collecting_survives_every_failure() -> Result {
             place.inside(|| stream.synchronize());
             Ok(())
         };
-        let survived = all(&[&STAGES, &ENTER_AND_LEAVE, &["cuEventQuery", "cuEventDestroy"]]);
+        let release = SomeMemory::of(&place.gpu).release;
+        let survived = all(&[release, &ENTER_AND_LEAVE, &["cuEventQuery", "cuEventDestroy"]]);
         let sweep = Sweep { what: "collect", survived: &survived, ..sweep };
         let collect = |()| Ok(place.gpu.collect());
         sweep.run(dropped, collect, |_| Ok(()))
@@ -229,7 +231,7 @@ fn binding_to_a_raw_stream_names_the_call_that_failed() -> Result {
     let named = all(&[&ENTER_AND_LEAVE, &["cuStreamGetCtx"]]);
     with_stream(|place, stream, sweep| {
         let sweep = Sweep { what: "bind_raw_stream", named: &named, ..sweep };
-        let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, MemoryKind::Mapped))?;
+        let memory = place.inside(|| Memory::allocate(&place.gpu, LEN, SomeMemory::of(&place.gpu).kind))?;
         // SAFETY: the memory is dropped before the stream.
         let bind = |()| unsafe { memory.bind_raw_stream(stream.raw()) };
         sweep.run(|| Ok(()), bind, |()| Ok(()))
@@ -240,7 +242,7 @@ fn binding_to_a_raw_stream_names_the_call_that_failed() -> Result {
 fn binding_to_cudarcs_stream_calls_no_driver() -> Result {
     let stream = CudaContext::new(0)?.new_stream()?;
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
-    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    let memory = Memory::allocate(&gpu, LEN, SomeMemory::of(&gpu).kind)?;
     let sweep = Sweep { what: "bind_stream", incidental: &KEEP_CURRENT, ..Sweep::default() };
     sweep.run(|| Ok(()), |()| memory.bind_stream(&stream), |()| Ok(()))
 }

@@ -4,9 +4,10 @@
 use std::ptr::null_mut;
 
 use support::cuda::{Context, Stream};
-use vkgdr::{CopyExtent, CopySide, Memory, MemoryKind, OpenFlags, Place, StreamRef, Vkgdr};
+use vkgdr::{CopyExtent, CopySide, Memory, OpenFlags, Place, StreamRef, Vkgdr};
 
 use crate::Result;
+use crate::place::SomeMemory;
 use crate::sweep::Sweep;
 
 const LEN: usize = 4096;
@@ -26,12 +27,13 @@ impl Streams {
     fn create() -> Result<Self> {
         let first = Context::create(0);
         let gpu = Vkgdr::open(0, OpenFlags::empty())?;
-        let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+        let kind = SomeMemory::of(&gpu).kind;
+        let memory = Memory::allocate(&gpu, LEN, kind)?;
         let raw = Stream::create();
         // SAFETY: the stream is kept in the same struct.
         let stream = unsafe { memory.stream(raw.raw()) }?;
         let second = Context::create(0);
-        let other = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+        let other = Memory::allocate(&gpu, LEN, kind)?;
         Ok(Self { stream, memory, other, raw, _contexts: [first, second] })
     }
 

@@ -14,9 +14,16 @@ const VULKAN_CODES: [i32; 3] =
     [codes::vulkan::OUT_OF_HOST_MEMORY, codes::vulkan::OUT_OF_DEVICE_MEMORY, codes::vulkan::INITIALIZATION_FAILED];
 /// Vulkan's loader calls the first of each pair within the second, and returns its failure as the second's.
 const INSIDE: [(&str, &str); 1] = [("vkEnumerateDeviceExtensionProperties", "vkCreateDevice")];
-/// The calls that ask whether a context exists, where it is not current or is new: without an answer it counts as alive.
-const QUESTIONS: [&str; 4] =
-    ["cuPointerGetAttributes", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease"];
+/// The calls that ask whether a context exists, where it is not current or is new: without an answer it counts as alive. And
+/// those that ask whether memory of CUDA can be mapped, where Vulkan's cannot: without an answer it cannot.
+const QUESTIONS: [&str; 6] = [
+    "cuPointerGetAttributes",
+    "cuDevicePrimaryCtxGetState",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease",
+    "cuDriverGetVersion",
+    "cuDeviceGetAttribute",
+];
 /// An upper bound of the calls of any operation.
 const ENDLESS: u64 = 200;
 

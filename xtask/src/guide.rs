@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::context::{Context, say};
-use crate::links;
+use crate::{blocks, links};
 
 /// The public classes and functions of the Python package, by module.
 const PYTHON: [&str; 6] = ["vkgdr", "vkgdr.arrays", "vkgdr.ipc", "vkgdr.pool", "vkgdr.pycuda", "vkgdr.stream"];
@@ -21,7 +21,8 @@ pub(crate) fn build(context: &Context) -> Result {
         let text = fs::read_to_string(&page)?;
         let copied = copy(context, &page, &pages)?;
         // Markdown knows languages, and not the words that rustdoc adds to them.
-        fs::write(copied, text.replace("```rust,no_run\n", "```rust\n"))?;
+        let shown = blocks::without_comments(&text).replace("```rust,no_run\n", "```rust\n");
+        fs::write(copied, shown)?;
         let targets =
             links::links(&text).into_iter().map(|link| page.with_file_name(link.split('#').next().unwrap_or_default()));
         for target in

@@ -11,127 +11,17 @@
 //! installs the user's build.
 
 mod command;
+mod folders;
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use xshell::cmd;
 
 use crate::Result;
 use crate::context::{Context, say, variable};
-
-/// The folders of an installation.
-struct Folders {
-    prefix: PathBuf,
-    libdir: PathBuf,
-    destdir: PathBuf,
-}
-
-impl Folders {
-    fn new() -> Result<Self> {
-        let prefix = variable("PREFIX").unwrap_or_else(|| "/usr/local".into());
-        let libdir = variable("LIBDIR").unwrap_or_else(|| format!("{}/lib", prefix.trim_end_matches('/')));
-        let destdir = variable("DESTDIR").unwrap_or_default();
-        for (name, value) in [("PREFIX", &prefix), ("LIBDIR", &libdir), ("DESTDIR", &destdir)] {
-            let absent = name == "DESTDIR" && value.is_empty();
-            if !(absent || value.starts_with('/')) {
-                return Err(format!("{name} must begin with a slash, unlike '{value}'").into());
-            }
-            if value.contains(['\n', '"', '\\', '$']) {
-                return Err(format!("{name} contains a newline, quote, backslash or dollar sign").into());
-            }
-        }
-        Ok(Self { prefix: lexical(prefix.as_ref()), libdir: lexical(libdir.as_ref()), destdir: destdir.into() })
-    }
-
-    /// The staged path of an installed file.
-    fn staged(&self, path: &Path) -> PathBuf {
-        if self.destdir.as_os_str().is_empty() {
-            path.into()
-        } else {
-            self.destdir.join(path.strip_prefix("/").unwrap_or(path))
-        }
-    }
-
-    /// Creates the folders of files.
-    fn create(&self, files: &[PathBuf]) -> Result {
-        for folder in files.iter().filter_map(|file| file.parent()).collect::<BTreeSet<_>>() {
-            let folder = self.staged(folder);
-            let writable =
-                fs::create_dir_all(&folder).is_ok() && fs::metadata(&folder).is_ok_and(|_| is_writable(&folder));
-            if !writable {
-                let remedy = "choose another PREFIX, or run this again as root (sudo make ...)";
-                return Err(format!("{} is not writable: {remedy}", folder.display()).into());
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes a file anew, since a running program may have the old one mapped.
-    fn put(&self, path: &Path, content: impl AsRef<[u8]>, mode: u32) -> Result {
-        let path = self.staged(path);
-        let _ = fs::remove_file(&path);
-        fs::write(&path, content)?;
-        Ok(fs::set_permissions(&path, fs::Permissions::from_mode(mode))?)
-    }
-
-    fn put_link(&self, path: &Path, target: &Path) -> Result {
-        let path = self.staged(path);
-        let _ = fs::remove_file(&path);
-        Ok(symlink(target, path)?)
-    }
-
-    fn remove(&self, files: &[PathBuf]) -> Result {
-        let mut count = 0;
-        for file in files.iter().map(|file| self.staged(file)).filter(|file| file.symlink_metadata().is_ok()) {
-            fs::remove_file(&file)
-                .map_err(|_| format!("{} cannot be removed: run this again as root (sudo make ...)", file.display()))?;
-            count += 1;
-        }
-        say(format!("{count} files removed from {}", self.staged(&self.prefix).display()));
-        Ok(())
-    }
-
-    fn list(&self, files: &[PathBuf]) {
-        files.iter().for_each(|file| println!("{}", self.staged(file).display()));
-    }
-
-    /// Whether the dynamic linker's cache is this installation's to update.
-    fn is_staged(&self) -> bool {
-        !self.destdir.as_os_str().is_empty()
-    }
-}
-
-/// Whether a file can be created in a folder.
-fn is_writable(folder: &Path) -> bool {
-    let probe = folder.join(format!(".vkgdr-{}", std::process::id()));
-    fs::write(&probe, "").and_then(|()| fs::remove_file(probe)).is_ok()
-}
-
-/// Removes `.` and `..` from an absolute path, without following links.
-fn lexical(path: &Path) -> PathBuf {
-    let mut result = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => drop(result.pop()),
-            Component::CurDir => {}
-            other => result.push(other),
-        }
-    }
-    result
-}
-
-/// A path relative to a folder.
-fn relative(path: &Path, folder: &Path) -> PathBuf {
-    let (mut to, mut from) = (path.components().peekable(), folder.components().peekable());
-    while to.peek().is_some() && to.peek() == from.peek() {
-        to.next();
-        from.next();
-    }
-    from.map(|_| Component::ParentDir).chain(to).collect()
-}
+use folders::{Folders, is_searched, lexical, relative};
 
 /// The value of a key in a table of a manifest.
 fn setting(manifest: &str, table: &str, key: &str) -> Result<String> {
@@ -404,11 +294,6 @@ fn explain_path(folders: &Folders, bin: &Path) {
     }
 }
 
-/// Whether a shell with this `PATH` finds the programs of a folder.
-fn is_searched(folder: &Path, path: &str) -> bool {
-    std::env::split_paths(path).any(|searched| lexical(&searched) == folder)
-}
-
 /// The files and links below a folder, relative to it, without the tests' cache.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
@@ -430,19 +315,6 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_are_normalised_and_made_relative_without_the_file_system() {
-        assert_eq!(lexical("/usr/./local//lib/../lib64/".as_ref()), Path::new("/usr/local/lib64"));
-        assert_eq!(relative("/usr/local".as_ref(), "/usr/local/lib/pkgconfig".as_ref()), Path::new("../.."));
-        assert_eq!(relative("/usr/lib/vkgdr-sim".as_ref(), "/usr/bin".as_ref()), Path::new("../lib/vkgdr-sim"));
-    }
-
-    #[test]
-    fn a_folder_is_searched_if_path_lists_it() {
-        assert!(is_searched("/usr/local/bin".as_ref(), "/home/ada/bin:/usr/local/bin/:/bin"));
-        assert!(!is_searched("/home/ada/.local/bin".as_ref(), "/usr/local/bin:/bin"));
-    }
 
     #[test]
     fn a_setting_is_read_from_its_own_table() {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::Result;
 
 /// The folders with pages, and the pages beside them.
-const FOLDERS: [&str; 6] = [".", "docs", "examples", "ffi/python", "sim", "benches/results"];
+const FOLDERS: [&str; 7] =
+    [".", "docs", "examples", "ffi/python", "sim", "benches/results", "benches/results/simulated"];
 
 /// All pages.
 pub(crate) fn pages(root: &Path) -> Result<Vec<PathBuf>> {

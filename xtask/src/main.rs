@@ -2,8 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod blocks;
 mod bundle;
 mod c_examples;
+mod code;
+mod container;
 mod context;
 mod fuzz;
 mod guide;
@@ -27,6 +30,8 @@ usage: cargo xtask CHORE [ARGUMENT...]
 
   test                 all tests, plain and under validation, in Rust, C, C++ and Python
   c-examples           installs the C library, builds the C and C++ examples against it, and runs them
+  code                 runs the C, C++, CMake and shell code of the guide's pages
+  container            builds the guide's container image with buildah and runs it on the simulated GPU, as root
   mutations            breaks flush in copies of the sources: tests must detect it
   sanitize [PART...]   loom miri address thread c python; all by default
   fuzz [TARGET...]     the targets of fuzz/, SECONDS_EACH (60) seconds each
@@ -53,6 +58,8 @@ fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode>
     match chore {
         "test" => test::run(context),
         "c-examples" => c_examples::run(context),
+        "code" => code::run(context),
+        "container" => container::run(context),
         "mutations" => mutations::run(context),
         "sanitize" => sanitize::run(context, arguments),
         "fuzz" => fuzz::run(context, arguments),

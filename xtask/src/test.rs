@@ -1,24 +1,36 @@
 //! Every test: plain, under the Khronos validation layer, and some of them under device profiles.
 
 use std::fs;
+use std::time::Instant;
 
 use xshell::Cmd;
 
 use crate::context::{Context, Driver, none_failed, say};
-use crate::{Result, c_examples, guide, mutations};
+use crate::{Result, c_examples, code, guide, mutations};
 
-/// The stages that failed. A failing stage does not stop the next, so that one run reports all failures.
+/// The stages that were run. A failing stage does not stop the next, so that one run reports all failures.
 #[derive(Default)]
 struct Stages {
     failed: Vec<String>,
+    seconds: Vec<(u64, String)>,
 }
 
 impl Stages {
     fn run(&mut self, name: &str, stage: impl FnOnce() -> Result) {
         say(name);
+        let start = Instant::now();
         if let Err(error) = stage() {
             eprintln!("{name}: {error}");
             self.failed.push(name.to_owned());
+        }
+        self.seconds.push((start.elapsed().as_secs(), name.to_owned()));
+    }
+
+    /// Prints how long each stage took, in seconds.
+    fn tell_times(&self) {
+        say("seconds of each stage");
+        for (seconds, name) in &self.seconds {
+            println!("{seconds:>5}  {name}");
         }
     }
 
@@ -104,17 +116,19 @@ pub(crate) fn run(context: &Context) -> Result {
     if driver == Driver::Simulated {
         profiles(context, &runner, &mut stages);
     }
+    stages.run("code of the guide's pages", || code::run(context));
     stages.run("guide", || guide::build(context));
     stages.run("Python: pip install", || Ok(context.nox("install").run()?));
     stages.layered("Python: tests", "faults", vec![context.nox("tests")]);
-    stages.layered("Python: tests under the validation layer", "validation", vec![context.nox("tests")]);
+    // Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
+    // interpreters, and their copies are covered by other tests.
+    let again = || context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
+    stages.layered("Python: tests under the validation layer", "validation", vec![again()]);
     if driver == Driver::Simulated {
-        // Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
-        // interpreters, and their copies are covered by other tests.
-        let tests = context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
-        let tests = tests.env("VKGDR_TEST_PROFILE", "non-coherent");
+        let tests = again().env("VKGDR_TEST_PROFILE", "non-coherent");
         stages.layered("Python: tests under the profile non-coherent", "faults", vec![tests]);
     }
+    stages.tell_times();
     none_failed(&stages.failed)?;
     say("all passed, in Rust, C, C++ and Python: doctests, examples, tests, tests under validation");
     Ok(())
@@ -130,7 +144,8 @@ fn profiles(context: &Context, runner: &Runner<'_>, stages: &mut Stages) {
         ("two-gpus-swapped", "device stream interop memory::contexts copy::engine pool::pool"),
         ("types-11", "sequences"),
         ("gb10", "copy memory::access memory::map sequences"),
-        ("no-vulkan", "sequences"),
+        ("no-bar", "failures"),
+        ("no-vulkan", "sequences failures"),
         ("dma-buf-no-vulkan", "sequences"),
         ("needs-dedicated", "memory::memory memory::export failures::allocate sequences"),
         ("no-export-of-imports", "memory::export memory::sharing sequences"),

@@ -8,6 +8,7 @@ use crate::driver::Driver;
 use crate::fault::Fault;
 use crate::installation::Installation;
 use crate::options::Options;
+use crate::profile::Profile;
 
 /// Libraries that stand in for NVIDIA's, of both versions of CUDA. The newer runtime is first, for programs that look its
 /// functions up in no library in particular.
@@ -47,8 +48,7 @@ impl Environment {
             variables.push(("VKLAYER_PROFILE", profile.name.into()));
             variables.push(("SIMCUDA_DEVICES", profile.gpus.to_string().into()));
         }
-        let profiled = options.profile.is_some_and(|profile| profile.vulkan);
-        variables.extend(Layer::variables(!vulkan.is_empty(), profiled, installation, set));
+        variables.extend(Layer::variables(!vulkan.is_empty(), options.profile, installation, set));
         Self(variables)
     }
 
@@ -86,36 +86,40 @@ struct Layer {
 
 impl Layer {
     const FAULTS: Self = Self { name: "VK_LAYER_VKGDR_faults", folder: "faults" };
+    const SEMAPHORES: Self = Self { name: "VK_LAYER_VKGDR_semaphores", folder: "semaphores" };
     const PROFILE: Self = Self { name: "VK_LAYER_VKGDR_profile", folder: "profile" };
 
     /// The faults layer goes before the layers that are set, so that a validation layer's own calls do not consume the
-    /// faults; the profile layer goes last, nearest the driver, so that all others see the profile.
+    /// faults; the profile layer goes last, nearest the driver, so that all others see the profile, and the semaphores
+    /// layer, which every Vulkan program gets, before it.
     ///
     /// Newer loaders order layers as listed, older ones (1.3.239) as found. Hence each of our layers has its own folder,
     /// before or after the system's. `VK_LAYER_PATH` is not used: it would replace the loader's own search.
     fn variables(
         faults: bool,
-        profile: bool,
+        profile: Option<&Profile>,
         installation: &Installation,
         set: &dyn Fn(&'static str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
         let mut names = entries_of(set("VK_INSTANCE_LAYERS"));
         let mut folders = entries_of(set("VK_ADD_LAYER_PATH"));
         let has = |layer: &Self| names.iter().any(|set| set == layer.name);
-        let faults = Some(Self::FAULTS).filter(|layer| faults && !has(layer));
-        let profile = Some(Self::PROFILE).filter(|layer| profile && !has(layer));
-        if faults.is_none() && profile.is_none() {
+        let first = Some(Self::FAULTS).filter(|layer| faults && !has(layer));
+        let semaphores = profile.is_none_or(|profile| profile.vulkan);
+        let last = [(Self::SEMAPHORES, semaphores), (Self::PROFILE, semaphores && profile.is_some())];
+        let last: Vec<_> = last.into_iter().filter(|(layer, wanted)| *wanted && !has(layer)).collect();
+        if first.is_none() && last.is_empty() {
             return Vec::new();
         }
         let system = installation.layers.iter().map(|folder| folder.as_os_str().to_owned());
         let missing: Vec<_> = system.filter(|folder| !folders.contains(folder)).collect();
         folders.extend(missing);
         let folder = |layer: &Self| installation.folder.join("vklayers").join(layer.folder).into_os_string();
-        if let Some(layer) = faults {
+        if let Some(layer) = first {
             names.insert(0, layer.name.into());
             folders.insert(0, folder(&layer));
         }
-        if let Some(layer) = profile {
+        for (layer, _) in last {
             names.push(layer.name.into());
             folders.push(folder(&layer));
         }
@@ -179,11 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_run_sets_the_search_paths_and_no_layer() {
+    fn a_plain_run_sets_the_search_paths_and_the_layer_of_semaphores() {
         let plain = variables("", &[]);
         let mut names: Vec<_> = plain.keys().copied().collect();
         names.sort_unstable();
-        assert_eq!(names, ["LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "VK_DRIVER_FILES"]);
+        let set = ["NODEVICE_SELECT", "VK_ADD_LAYER_PATH", "VK_DRIVER_FILES", "VK_INSTANCE_LAYERS"];
+        assert_eq!(names, [&["LD_LIBRARY_PATH", "LD_PRELOAD"], &set[..1], &["PATH"], &set[1..]].concat());
+        assert_eq!(get(&plain, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_semaphores"));
+        assert_eq!(get(&plain, "VK_ADD_LAYER_PATH"), Some("/system:/sim/vklayers/semaphores"));
         assert_eq!(get(&plain, "LD_LIBRARY_PATH"), Some("/sim"));
         assert_eq!(get(&plain, "VK_DRIVER_FILES"), Some("/icd/lvp_icd.x86_64.json"));
     }
@@ -194,7 +201,7 @@ mod tests {
         let some = variables("-p rebar", &set);
         assert_eq!(get(&some, "LD_LIBRARY_PATH"), Some("/sim:/mine:/yours"));
         assert_eq!(get(&some, "PATH"), Some("/sim/bin:/usr/bin"));
-        assert_eq!(get(&some, "VK_INSTANCE_LAYERS"), Some("A:B:VK_LAYER_VKGDR_profile"));
+        assert_eq!(get(&some, "VK_INSTANCE_LAYERS"), Some("A:B:VK_LAYER_VKGDR_semaphores:VK_LAYER_VKGDR_profile"));
         assert_eq!(get(&variables("", &[("LD_LIBRARY_PATH", "")]), "LD_LIBRARY_PATH"), Some("/sim"));
     }
 
@@ -210,16 +217,19 @@ mod tests {
 
     #[test]
     fn faults_go_to_their_drivers() {
+        let last = "VK_LAYER_VKGDR_semaphores:VK_LAYER_VKGDR_profile";
         let both = variables("-f cuInit:100 -f vkMapMemory:-5 -f cuMemAlloc:2:2 -p bar256", &[]);
         assert_eq!(get(&both, "SIMCUDA_FAIL"), Some("cuInit:1:100,cuMemAlloc:2:2"));
         assert_eq!(get(&both, "VKLAYER_FAIL"), Some("vkMapMemory:1:-5"));
-        assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_profile"));
-        assert_eq!(get(&both, "VK_ADD_LAYER_PATH"), Some("/sim/vklayers/faults:/system:/sim/vklayers/profile"));
-        assert_eq!(get(&variables("-f cuInit:100", &[]), "VK_INSTANCE_LAYERS"), None);
+        assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some(format!("VK_LAYER_VKGDR_faults:{last}").as_str()));
+        let folders = "/sim/vklayers/faults:/system:/sim/vklayers/semaphores:/sim/vklayers/profile";
+        assert_eq!(get(&both, "VK_ADD_LAYER_PATH"), Some(folders));
+        assert_eq!(get(&variables("-f cuInit:100", &[]), "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_semaphores"));
         let both = variables("-f vkMapMemory:-5 -p rebar", &[("VK_INSTANCE_LAYERS", "A:B")]);
-        assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_faults:A:B:VK_LAYER_VKGDR_profile"));
-        // A faults layer that is already listed is not listed again, nor is its folder.
-        let set = [("VK_INSTANCE_LAYERS", "VK_LAYER_VKGDR_faults"), ("VK_ADD_LAYER_PATH", "/a:/system:/b")];
+        assert_eq!(get(&both, "VK_INSTANCE_LAYERS"), Some(format!("VK_LAYER_VKGDR_faults:A:B:{last}").as_str()));
+        // Layers that are already listed are not listed again, nor are their folders.
+        let listed = "VK_LAYER_VKGDR_faults:VK_LAYER_VKGDR_semaphores";
+        let set = [("VK_INSTANCE_LAYERS", listed), ("VK_ADD_LAYER_PATH", "/a:/system:/b")];
         assert_eq!(get(&variables("-f vkMapMemory:-5", &set), "VK_INSTANCE_LAYERS"), None);
         let more = variables("-f vkMapMemory:-5 -p rebar", &set);
         assert_eq!(get(&more, "VK_ADD_LAYER_PATH"), Some("/a:/system:/b:/sim/vklayers/profile"));

@@ -48,8 +48,31 @@ fn host_memory() -> usize {
 pub(crate) struct Block {
     #[expect(dead_code, reason = "held for its drop")]
     storage: Storage,
-    charged: usize,
+    #[expect(dead_code, reason = "held for its drop")]
+    charge: Option<Charge>,
     pub(crate) address: usize,
+}
+
+/// Bytes that count against the device's capacity, until they are dropped.
+pub(crate) struct Charge(usize);
+
+impl Charge {
+    /// Takes bytes of the capacity; `None` if so many are not left.
+    pub(crate) fn new(size: usize) -> Option<Charge> {
+        if size == 0 || size > *HOST_MEMORY {
+            return None;
+        }
+        let charge = |used: usize| used.checked_add(size).filter(|&total| total <= capacity());
+        #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
+        let charged = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge);
+        charged.ok().map(|_| Charge(size))
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        USED.fetch_sub(self.0, Ordering::Relaxed);
+    }
 }
 
 #[expect(dead_code, reason = "the values are held, not read")]
@@ -79,30 +102,14 @@ impl Block {
     }
 
     fn charged(size: usize, allocate: impl FnOnce() -> Option<(usize, Storage)>) -> Option<Block> {
-        if size == 0 || size > *HOST_MEMORY {
-            return None;
-        }
-        let charge = |used: usize| used.checked_add(size).filter(|&total| total <= capacity());
-        #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
-        let charged = USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge);
-        charged.ok()?;
-        let block = allocate().map(|(address, storage)| Block { storage, charged: size, address });
-        if block.is_none() {
-            USED.fetch_sub(size, Ordering::Relaxed);
-        }
-        block
+        let charge = Charge::new(size)?;
+        allocate().map(|(address, storage)| Block { storage, charge: Some(charge), address })
     }
 
     /// A block of page-locked host memory, limited by the host's memory.
     pub(crate) fn host(size: usize) -> Option<Block> {
         let block = HostBlock::new(size, ALIGNMENT)?;
-        Some(Block { address: block.address, storage: Storage::Host(block), charged: 0 })
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        USED.fetch_sub(self.charged, Ordering::Relaxed);
+        Some(Block { address: block.address, storage: Storage::Host(block), charge: None })
     }
 }
 

@@ -22,9 +22,14 @@ pub(crate) struct ExternalHandle {
 impl ExternalHandle {
     /// The union's file descriptor.
     pub(crate) fn fd(&self) -> i32 {
-        let [a, b, c, d, ..] = self.handle[0].to_ne_bytes();
-        i32::from_ne_bytes([a, b, c, d])
+        first_int(self.handle[0])
     }
+}
+
+/// The `int` at the start of a union.
+fn first_int(word: u64) -> i32 {
+    let [a, b, c, d, ..] = word.to_ne_bytes();
+    i32::from_ne_bytes([a, b, c, d])
 }
 
 /// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
@@ -33,6 +38,46 @@ impl ExternalHandle {
 pub(crate) struct ExternalBuffer {
     pub(crate) offset: u64,
     pub(crate) size: u64,
+    pub(crate) flags: u32,
+    _reserved: [u32; 16],
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct SemaphoreHandle {
+    pub(crate) kind: u32,
+    // The union, as in `ExternalHandle`.
+    handle: [u64; 2],
+    pub(crate) flags: u32,
+    _reserved: [u32; 16],
+}
+
+impl SemaphoreHandle {
+    /// The union's file descriptor.
+    pub(crate) fn fd(&self) -> i32 {
+        first_int(self.handle[0])
+    }
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct SignalParameters {
+    /// Of a fence, that is a timeline semaphore.
+    pub(crate) value: u64,
+    _other_types: [u64; 8],
+    pub(crate) flags: u32,
+    _reserved: [u32; 16],
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct WaitParameters {
+    /// Of a fence, that is a timeline semaphore.
+    pub(crate) value: u64,
+    _other_types: [u64; 8],
     pub(crate) flags: u32,
     _reserved: [u32; 16],
 }
@@ -136,6 +181,29 @@ pub(crate) struct Location {
 pub(crate) struct Access {
     pub(crate) location: Location,
     pub(crate) flags: u32,
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct AllocationProperties {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: Location,
+    _metadata: usize,
+    pub(crate) compression: u8,
+    /// Whether network cards shall reach the memory.
+    pub(crate) rdma: u8,
+    pub(crate) usage: u16,
+    _reserved: [u8; 4],
+}
+
+impl AllocationProperties {
+    /// Without any of the optional flags.
+    pub(crate) fn pinned(kind: u32, handle_types: u32, location: Location) -> AllocationProperties {
+        let (compression, rdma, usage) = (0, 0, 0);
+        AllocationProperties { kind, handle_types, location, _metadata: 0, compression, rdma, usage, _reserved: [0; 4] }
+    }
 }
 
 /// `CUmemPoolProps`.
@@ -248,12 +316,19 @@ impl LaunchAttribute {
 const _: () = {
     assert!(size_of::<ExternalHandle>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
     assert!(size_of::<ExternalBuffer>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>());
+    assert!(size_of::<SemaphoreHandle>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>());
+    assert!(size_of::<SignalParameters>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>());
+    assert!(offset_of!(SignalParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, flags));
+    assert!(size_of::<WaitParameters>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>());
+    assert!(offset_of!(WaitParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, flags));
     assert!(size_of::<Copy2D>() == size_of::<sys::CUDA_MEMCPY2D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());
     assert!(size_of::<DeviceProperties>() == size_of::<sys::CUdevprop>());
     assert!(size_of::<Location>() == size_of::<sys::CUmemLocation>());
     assert!(size_of::<Access>() == size_of::<sys::CUmemAccessDesc>());
+    assert!(size_of::<AllocationProperties>() == size_of::<sys::CUmemAllocationProp>());
+    assert!(offset_of!(AllocationProperties, compression) == offset_of!(sys::CUmemAllocationProp, allocFlags));
     assert!(size_of::<PoolProperties>() == size_of::<sys::CUmemPoolProps>());
     assert!(size_of::<KernelParameters>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v2>());
     assert!(size_of::<KernelParametersV1>() == size_of::<sys::CUDA_KERNEL_NODE_PARAMS_v1>());

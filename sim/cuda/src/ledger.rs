@@ -1,15 +1,18 @@
 //! Counts of live objects, taken from the object tables themselves.
 
 use crate::memory::table::{self, Kind};
-use crate::{external, graph, lifecycle, module, pool, stream};
+use crate::{external, graph, lifecycle, module, pool, semaphore, stream, virtual_memory};
 
-const NOUNS: [&str; 14] = [
+const NOUNS: [&str; 17] = [
     "memory",
     "pool",
     "graph",
     "executable",
     "host",
     "external",
+    "semaphore",
+    "allocation",
+    "reservation",
     "mapped",
     "stream",
     "event",
@@ -35,6 +38,9 @@ pub(crate) fn of(noun: &str) -> Option<usize> {
         "host" => table::count(|kind| matches!(kind, Kind::Host { .. } | Kind::Registered { .. })),
         "mapped" => table::count(|kind| matches!(kind, Kind::Imported { .. } | Kind::Shared)),
         "external" => external::count(),
+        "semaphore" => semaphore::count(),
+        "allocation" => virtual_memory::allocations(),
+        "reservation" => virtual_memory::reservations(),
         "stream" => stream::table::count(),
         "event" => stream::event::count(),
         "module" => module::table::count(),

@@ -14,11 +14,13 @@
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
 //! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
+//! | `semaphore`, `payload` | imported semaphores |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
 //! | `queue`, `stream` | the order of work: streams and events |
 //! | `graph` | graphs and captures |
 //! | `ipc` | memory of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
+//! | `virtual_memory` | allocations without an address, reserved addresses, mappings |
 //! | `module`, `kernel` | PTX that was loaded, and launches of its kernels |
 //!
 //! # Environment
@@ -43,7 +45,7 @@
 //!
 //! ```c
 //! // Live objects: of all nouns together, or of one of "memory", "pool", "graph", "executable", "host" (allocated and registered), "external",
-//! // "mapped", "stream", "event", "module" (without those of libraries), "library", "linker", "context" (of
+//! // "semaphore", "allocation" (handles of cuMemCreate), "reservation" (of addresses), "mapped", "stream", "event", "module" (without those of libraries), "library", "linker", "context" (of
 //! // cuCtxCreate) and "primary" (retains).
 //! size_t simcuda_live_objects(void);
 //! size_t simcuda_live_objects_of(const char *noun);           // SIZE_MAX: no such noun
@@ -99,6 +101,8 @@
 //!   profile layer gives the host pages of its own (memory that is not coherent).
 //! * Device memory is exported (`cuMemGetHandleForAddressRange`) as a memfd, and under the profiles `dma-buf` only. Ranges
 //!   that overlap and start at different pages are `CUDA_ERROR_NOT_SUPPORTED`, with a line on stderr.
+//! * `cuMemUnmap` waits for copies and kernels' accesses that are under way. Queued work that comes later fails. Mapped memory
+//!   is exported as a dma-buf by ranges that start with an allocation and lie in it.
 //! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.
@@ -134,14 +138,18 @@ mod memset;
 mod module;
 mod owner;
 mod pages;
+#[path = "../../vulkan/src/payload.rs"]
+mod payload;
 mod pointer;
 mod pool;
 mod proc_address;
 mod profile;
 mod profiler;
 mod queue;
+mod semaphore;
 mod stream;
 mod stubs;
 mod sync;
 mod test_controls;
+mod virtual_memory;
 mod vulkan;

@@ -10,6 +10,7 @@ use crate::context;
 use crate::ffi::{In, Out};
 use crate::memory::table::{self, Found, Kind};
 use crate::profile::profile;
+use crate::virtual_memory;
 
 const MEMORY_TYPE_HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
 const MEMORY_TYPE_DEVICE: u32 = CUmemorytype::CU_MEMORYTYPE_DEVICE as u32;
@@ -75,8 +76,8 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
     let window = &found.window;
     let device_side = found.kind.is_device();
     Ok(match attribute {
-        // A pool is a device's, not a context's.
-        CONTEXT if matches!(found.kind, Kind::Pooled { .. }) => Value::Pointer(0),
+        // Pools and mapped memory are a device's, not a context's.
+        CONTEXT if matches!(found.kind, Kind::Pooled { .. } | Kind::Virtual) => Value::Pointer(0),
         CONTEXT => Value::Pointer(window.owner.context),
         MEMORY_TYPE if found.kind == (Kind::Imported { system: true }) && profile().imports_are_host => {
             Value::Uint(MEMORY_TYPE_HOST)
@@ -96,7 +97,7 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
         RANGE_START_ADDR | MAPPING_BASE_ADDR => Value::Pointer(window.address),
         RANGE_SIZE | MAPPING_SIZE => Value::Pointer(window.size),
         MAPPED => Value::Bool(true),
-        ALLOWED_HANDLE_TYPES => Value::Wide(0),
+        ALLOWED_HANDLE_TYPES => Value::Wide(virtual_memory::handle_types(address).into()),
         ACCESS_FLAGS => Value::Uint(READ_WRITE),
         MEMPOOL_HANDLE => match found.kind {
             Kind::Pooled { pool } => Value::Pointer(pool),

@@ -28,43 +28,28 @@ stubs! {
     cuGraphAddMemAllocNode cuGraphAddMemFreeNode cuGraphAddNode
     cuGraphAddNode_v2 cuGraphAddNode_v3 cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams
     cuGraphChildGraphNodeGetGraph cuGraphConditionalHandleCreate cuGraphDebugDotPrint
-
     cuGraphExecBatchMemOpNodeSetParams
     cuGraphExecChildGraphNodeSetParams
     cuGraphExecExternalSemaphoresSignalNodeSetParams
     cuGraphExecExternalSemaphoresWaitNodeSetParams cuGraphExecGetId
-
     cuGraphExecNodeSetParams
     cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams
     cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams
     cuGraphGetId
-
     cuGraphKernelNodeCopyAttributes
     cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute
-
     cuGraphMemAllocNodeGetParams cuGraphMemFreeNodeGetParams cuGraphMemcpyNodeGetParams
-
-
     cuGraphNodeGetLocalId cuGraphNodeGetParams
     cuGraphNodeGetToolsId cuGraphNodeSetParams cuGraphNodeSetParams_v2
-
     cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz
-
     cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz
-
-
-
-
-    // Memory pools of other processes, virtual memory, multicast, prefetching
-    cuMemAddressFree cuMemAddressReserve
-    cuMemCreate cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
-    cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz cuMemExportToShareableHandle
-    cuMemGetAccess cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle
-    cuMemGetLocationInfo cuMemImportFromShareableHandle cuMemMap
+    // Memory pools of other processes, multicast, prefetching
+    cuMemDiscardAndPrefetchBatchAsync cuMemDiscardAndPrefetchBatchAsync_ptsz
+    cuMemDiscardBatchAsync cuMemDiscardBatchAsync_ptsz
+    cuMemGetLocationInfo
     cuMemPoolExportPointer cuMemPoolExportToShareableHandle
     cuMemPoolImportFromShareableHandle cuMemPoolImportPointer
-    cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz cuMemRangeGetAttribute cuMemRangeGetAttributes cuMemRelease
-    cuMemRetainAllocationHandle cuMemSetAccess cuMemUnmap
+    cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz cuMemRangeGetAttribute cuMemRangeGetAttributes
     // Arrays
     cuArray3DCreate cuArray3DCreate_v2 cuArray3DGetDescriptor cuArray3DGetDescriptor_v2 cuArrayCreate cuArrayCreate_v2
     cuArrayDestroy cuArrayGetDescriptor cuArrayGetDescriptor_v2 cuArrayGetMemoryRequirements cuArrayGetPlane
@@ -105,13 +90,13 @@ stubs! {
     cuCoredumpDeregisterCompleteCallback cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute
     cuCoredumpGetAttributeGlobal cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback
     cuCoredumpSetAttribute cuCoredumpSetAttributeGlobal cuCtxDisablePeerAccess cuCtxEnablePeerAccess cuCtxFromGreenCtx
-    cuCtxGetDevResource cuCtxGetExecAffinity cuCtxRecordEvent cuCtxWaitEvent cuDestroyExternalSemaphore
+    cuCtxGetDevResource cuCtxGetExecAffinity cuCtxRecordEvent cuCtxWaitEvent
     cuDevResourceGenerateDesc cuDevSmResourceSplit cuDevSmResourceSplitByCount cuDeviceGetDevResource
     cuDeviceGetExecAffinitySupport cuDeviceGetGraphMemAttribute cuDeviceGetHostAtomicCapabilities
     cuDeviceGetP2PAtomicCapabilities cuDeviceGetP2PAttribute cuDeviceGetTexture1DLinearMaxWidth cuDeviceGraphMemTrim
     cuDeviceRegisterAsyncNotification cuDeviceSetGraphMemAttribute cuDeviceUnregisterAsyncNotification
     cuFabricCpyBatchAsync cuFabricCpyBatchAsync_ptsz cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxGetDevResource
-    cuGreenCtxGetId cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent cuImportExternalSemaphore
+    cuGreenCtxGetId cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent
     cuIpcGetEventHandle cuIpcOpenEventHandle
     cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
     cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport cuLogicalEndpointGetLimits
@@ -122,12 +107,12 @@ stubs! {
     cuMemcpy3DWithAttributesAsync_ptsz cuMemcpyBatchAsync cuMemcpyBatchAsync_ptsz cuMemcpyBatchAsync_v2
     cuMemcpyBatchAsync_v2_ptsz cuMemcpyDtoD cuMemcpyDtoDAsync cuMemcpyDtoH cuMemcpyDtoHAsync cuMemcpyHtoD
     cuMemcpyHtoDAsync cuMemcpyWithAttributesAsync cuMemcpyWithAttributesAsync_ptsz cuMemsetD16 cuMemsetD2D16
-    cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuProfilerInitialize cuSignalExternalSemaphoresAsync
-    cuSignalExternalSemaphoresAsync_ptsz cuStreamBatchMemOp cuStreamBatchMemOp_ptsz cuStreamBatchMemOp_v2
+    cuMemsetD2D32 cuMemsetD2D8 cuMemsetD32 cuMemsetD8 cuProfilerInitialize
+    cuStreamBatchMemOp cuStreamBatchMemOp_ptsz cuStreamBatchMemOp_v2
     cuStreamBatchMemOp_v2_ptsz cuStreamBeginRecaptureToGraph cuStreamBeginRecaptureToGraph_ptsz cuStreamCopyAttributes
     cuStreamCopyAttributes_ptsz cuStreamGetAttribute cuStreamGetAttribute_ptsz cuStreamGetDevResource
     cuStreamGetDevResource_ptsz cuStreamGetGreenCtx cuStreamSetAttribute cuStreamSetAttribute_ptsz
-    cuWaitExternalSemaphoresAsync cuWaitExternalSemaphoresAsync_ptsz
+
 }
 
 // Depends on hardware that many GPUs lack, or on another operating system; PyTorch asks for the driver's log when it starts.

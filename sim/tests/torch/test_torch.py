@@ -4,6 +4,9 @@
 """
 
 import ctypes
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -206,3 +209,20 @@ def test_a_pool_takes_its_memory_from_a_pluggable_allocator(compiled) -> None:
     del there, pool
     torch.cuda.empty_cache()
     assert (counts.live_blocks(), counts.all_blocks()) == (0, 1)
+
+
+def test_expandable_segments_grow_in_place() -> None:
+    program = (
+        "import torch\n"
+        "parts = [torch.full((8 << 20,), value, dtype=torch.uint8).cuda() for value in range(20)]\n"
+        "assert all(part.cpu().eq(value).all() for value, part in enumerate(parts))\n"
+        "segments = torch.cuda.memory_snapshot()\n"
+        "assert all(segment['is_expandable'] for segment in segments), segments\n"
+        "large = torch.ones(300 << 20, dtype=torch.uint8, pin_memory=True).cuda()\n"
+        "assert large[-1].item() == 1\n"
+        "del parts, large\n"
+        "torch.cuda.empty_cache()\n"
+        "assert torch.cuda.memory_reserved() == 0\n"
+    )
+    environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=300)

@@ -52,6 +52,11 @@ pub(crate) trait DeviceState: Sized + 'static {
     /// The device as the next layer knows it.
     fn next(&self) -> &NextDevice;
 
+    /// Whether the application has enabled the extension that the layer adds.
+    fn has_added_functions(&self) -> bool {
+        false
+    }
+
     /// Whether the layer leaves it alone: a device of the simulated CUDA driver's instance.
     fn is_passive(&self) -> bool;
 }
@@ -62,6 +67,11 @@ pub(crate) trait Layer: 'static {
 
     /// The layer's versions of functions that are asked of an instance: its own, its physical devices', its devices'.
     fn instance_function(_name: &CStr) -> vk::PFN_vkVoidFunction {
+        None
+    }
+
+    /// The layer's own functions that the next layer lacks: those of an extension that the layer adds.
+    fn added_function(_name: &CStr) -> vk::PFN_vkVoidFunction {
         None
     }
 
@@ -127,9 +137,12 @@ pub(crate) unsafe extern "system" fn get_instance_proc_addr<L: Layer>(
     life.or_else(|| L::device_life(name)).or_else(|| {
         // SAFETY: null or a live instance of the caller's.
         let kept = unsafe { L::Instance::all().get(instance) }?;
-        let own = if kept.is_passive() { None } else { L::instance_function(name) };
-        // SAFETY: a live instance of the caller's.
-        unsafe { kept.next().answer(name, own) }
+        if kept.is_passive() {
+            // SAFETY: a live instance of the caller's.
+            return unsafe { kept.next().answer(name, None) };
+        }
+        // SAFETY: as above.
+        L::added_function(name).or_else(|| unsafe { kept.next().answer(name, L::instance_function(name)) })
     })
 }
 
@@ -143,8 +156,9 @@ pub(crate) unsafe extern "system" fn get_device_proc_addr<L: DeviceLayer>(
     // SAFETY: a live device of the caller's.
     let kept = unsafe { L::Device::all().get(device) }?;
     let own = if kept.is_passive() { None } else { L::device_function(name) };
+    let added = if kept.has_added_functions() { L::added_function(name) } else { None };
     // SAFETY: as above.
-    unsafe { kept.next().answer(name, device_life::<L>(name).or(own)) }
+    added.or_else(|| unsafe { kept.next().answer(name, device_life::<L>(name).or(own)) })
 }
 
 unsafe extern "system" fn create_instance<L: Layer>(

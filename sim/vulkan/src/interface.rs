@@ -196,6 +196,28 @@ pub(crate) unsafe fn extension_names(names: *const *const c_char, count: u32) ->
     unsafe { std::slice::from_raw_parts(names, count as usize) }.to_vec()
 }
 
+/// Writes a list of extensions as Vulkan's functions do: without an array, its length.
+///
+/// # Safety
+/// `count` is writable, and `properties` null or writable for that many.
+pub(crate) unsafe fn list_extensions(
+    extensions: &[vk::ExtensionProperties],
+    count: *mut u32,
+    properties: *mut vk::ExtensionProperties,
+) -> vk::Result {
+    // SAFETY: the caller's promise.
+    let count = unsafe { &mut *count };
+    if properties.is_null() {
+        *count = u32::try_from(extensions.len()).unwrap_or_default();
+        return vk::Result::SUCCESS;
+    }
+    let room = (*count as usize).min(extensions.len());
+    // SAFETY: the caller's array has room for `*count` of them.
+    unsafe { properties.copy_from_nonoverlapping(extensions.as_ptr(), room) };
+    *count = u32::try_from(room).unwrap_or_default();
+    if room < extensions.len() { vk::Result::INCOMPLETE } else { vk::Result::SUCCESS }
+}
+
 /// Whether an instance is the simulated CUDA driver's own.
 ///
 /// # Safety

@@ -1,14 +1,15 @@
-//! Three Vulkan layers for tests, in one shared object.
+//! Four Vulkan layers, in one shared object.
 //!
 //! * `VK_LAYER_VKGDR_messenger` turns validation messages into failures (`messenger.rs`). It goes first, nearest the
 //!   application and above `VK_LAYER_KHRONOS_validation`.
 //! * `VK_LAYER_VKGDR_faults` makes chosen calls fail and keeps a ledger of live objects (`faults.rs`). It also goes
 //!   above the validation layer, whose own calls would otherwise consume the application's faults.
+//! * `VK_LAYER_VKGDR_semaphores` exports and imports semaphores (`semaphores.rs`). `vkgdr-sim` always loads it.
 //! * `VK_LAYER_VKGDR_profile` makes a CPU's device look like a GPU (`profile.rs`). It goes last, nearest the driver.
 //!
 //! ```text
 //! VK_ADD_LAYER_PATH=<folders of the manifests, in the order of the layers>
-//! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_VKGDR_faults:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_profile
+//! VK_INSTANCE_LAYERS=VK_LAYER_VKGDR_messenger:VK_LAYER_VKGDR_faults:VK_LAYER_KHRONOS_validation:VK_LAYER_VKGDR_semaphores:VK_LAYER_VKGDR_profile
 //! ```
 //!
 //! | variable | meaning |
@@ -43,5 +44,8 @@ mod label;
 mod messages;
 mod messenger;
 mod next;
+mod payload;
 mod profile;
+mod rules;
+mod semaphores;
 mod tables;

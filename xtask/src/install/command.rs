@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Folders, lexical};
+use super::folders::{Folders, lexical};
 use crate::Result;
 use crate::context::{Context, say};
 

@@ -8,6 +8,7 @@ use crate::copy::Transfer;
 use crate::kernel::Prepared;
 use crate::memset::Filling;
 use crate::queue::Stream;
+use crate::semaphore::Points;
 use crate::stream::{HostCall, event};
 
 /// Work that can be submitted more than once.
@@ -22,6 +23,9 @@ pub(crate) enum Operation {
     /// Handles of events.
     Wait(usize),
     Record(usize),
+    /// Of external semaphores.
+    Signal(Points),
+    Await(Points),
 }
 
 impl Operation {
@@ -36,6 +40,8 @@ impl Operation {
             Operation::Empty => 5,
             Operation::Wait(_) => 6,
             Operation::Record(_) => 7,
+            Operation::Signal(_) => 8,
+            Operation::Await(_) => 9,
         }
     }
 
@@ -50,6 +56,8 @@ impl Operation {
             Operation::Empty => Ok(()),
             Operation::Wait(event) => event::wait_on(*event, stream),
             Operation::Record(event) => event::record_on(*event, stream),
+            Operation::Signal(points) => points.signal(stream),
+            Operation::Await(points) => points.wait(stream),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::external;
 use crate::graph;
 use crate::memory;
 use crate::module;
+use crate::semaphore;
 use crate::stream;
 
 /// Removes a context from the table, lets its queued work finish, then releases everything that it owns. It stays on
@@ -24,6 +25,7 @@ pub(super) fn destroy(context: usize) -> Outcome {
     module::table::release_all_of(owner);
     memory::table::release_all_of(owner);
     external::release_all_of(owner);
+    semaphore::release_all_of(owner);
     stale::release(owner.context);
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::context;
 use crate::ffi::Out;
 use crate::pages::{PAGE, Pages};
 use crate::profile::profile;
+use crate::virtual_memory;
 
 const DMA_BUF_FD: u32 = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD as u32;
 const PCIE: u64 = CUmemRangeFlags_enum::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE as u64;
@@ -31,6 +32,9 @@ fn get(out: Out<RawFd>, address: usize, size: usize, kind: u32, flags: u64) -> O
     let whole = |value: usize| value > 0 && value.is_multiple_of(PAGE);
     if !whole(address) || !whole(size) || address.checked_add(size).is_none() {
         return Err(INVALID_VALUE);
+    }
+    if let Some(file) = virtual_memory::dma_buf(address, size, profile.dma_buf_mmap)? {
+        return out.set(file.into_raw_fd());
     }
     if !table::overlaps(address, size, |kind| matches!(kind, Kind::Device | Kind::Pooled { .. })) {
         return Err(INVALID_VALUE);

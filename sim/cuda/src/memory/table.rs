@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     },
     /// From another process.
     Shared,
+    /// Mapped at reserved addresses, with access for the device.
+    Virtual,
     Managed,
     Host {
         flags: u32,
@@ -45,7 +47,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether the address is a device address, not to be accessed by host code.
     pub(crate) fn is_device(self) -> bool {
-        matches!(self, Kind::Device | Kind::Pooled { .. } | Kind::Shared | Kind::Imported { .. } | Kind::Variable)
+        !matches!(self, Kind::Managed | Kind::Host { .. } | Kind::Registered { .. })
     }
 }
 
@@ -63,11 +65,13 @@ pub(crate) struct Found {
     pub(crate) window: Window,
 }
 
-/// A checked range inside one window.
+/// A checked range inside one window, or in several windows of virtual memory that lie side by side.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) address: usize,
+    len: usize,
     pub(crate) kind: Kind,
+    /// The first one.
     window: u64,
 }
 
@@ -203,18 +207,44 @@ pub(super) fn overlaps(address: usize, len: usize, wanted: impl Fn(Kind) -> bool
     })
 }
 
-/// The range as a span, if one window contains all of it.
+/// The range as a span, if one window contains all of it, or mappings of virtual memory without a gap.
 pub(crate) fn span(address: usize, len: usize) -> Option<Span> {
-    let found = find_range(address, len)?;
-    Some(Span { address, kind: found.kind, window: found.window.id })
+    let regions = lock(&REGIONS);
+    let (kind, window) = match look_up(&regions, address, len) {
+        Some((region, window)) => (region.kind, window),
+        None => {
+            let first = *side_by_side(&regions, address, len)?.first()?;
+            (first.kind, *first.windows.first()?)
+        }
+    };
+    Some(Span { address, len, kind, window: window.id })
+}
+
+/// The regions of virtual memory that have all of a range, without a gap.
+fn side_by_side(regions: &BTreeMap<usize, Region>, address: usize, len: usize) -> Option<Vec<&Region>> {
+    let end = address.checked_add(len)?;
+    let (mut found, mut at) = (Vec::new(), address);
+    while at < end {
+        let (start, region) = regions.range(..=at).next_back()?;
+        if region.kind != Kind::Virtual || start + region.size <= at {
+            return None;
+        }
+        found.push(region);
+        at = start + region.size;
+    }
+    Some(found)
 }
 
 /// Pins the span's pages while the result lives; `None` when its window is gone.
 pub(crate) fn pin(span: &Span) -> Option<Pinned> {
     let regions = lock(&REGIONS);
     let (_, region) = regions.range(..=span.address).next_back()?;
-    let live = region.windows.iter().any(|window| window.id == span.window);
-    live.then(|| Pinned::new(&region.backing))
+    let window = region.windows.iter().find(|window| window.id == span.window)?;
+    if window.contains(span.address, span.len) {
+        return Some(Pinned::new(&region.backing));
+    }
+    let all = side_by_side(&regions, span.address, span.len)?;
+    Some(Pinned::of_all(all.iter().map(|region| &region.backing)))
 }
 
 /// A span of queued work. The pages stay alive for it if the driver allocated them; see [`remove`].

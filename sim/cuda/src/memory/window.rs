@@ -1,12 +1,18 @@
 //! Windows, and the pages behind them.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use crate::heap::Block;
 use crate::owner::Owner;
 use crate::pages::Mapping;
 use crate::pool::Chunk;
+use crate::virtual_memory::Physical;
 use crate::vulkan::Import;
+
+/// Between two looks at the pages that copies under way keep.
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// The owner of a region's pages.
 #[expect(dead_code, reason = "the values are held, not read")]
@@ -15,6 +21,9 @@ pub(crate) enum Backing {
     Chunk(Chunk),
     Mapping(Mapping),
     Import(Arc<Import>),
+    Physical(Arc<Physical>),
+    /// Of several regions that lie side by side.
+    Several(Vec<Arc<Backing>>),
     /// Registered host memory: its pages are the caller's.
     Caller,
 }
@@ -42,6 +51,18 @@ pub(crate) struct Pinned(Arc<Backing>);
 impl Pinned {
     pub(super) fn new(pages: &Arc<Backing>) -> Pinned {
         Pinned(Arc::clone(pages))
+    }
+
+    /// The pages of several regions.
+    pub(super) fn of_all<'a>(pages: impl Iterator<Item = &'a Arc<Backing>>) -> Pinned {
+        Pinned(Arc::new(Backing::Several(pages.cloned().collect())))
+    }
+
+    /// Waits until nothing else keeps the pages. They must be out of the table, so that nothing new does.
+    pub(crate) fn wait_for_others(&self) {
+        while Arc::strong_count(&self.0) > 1 {
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Whether the driver allocated the pages itself.

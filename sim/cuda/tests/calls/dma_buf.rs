@@ -94,7 +94,7 @@ fn must<T>(value: Option<T>, what: &str) -> T {
 }
 
 /// Runs `check` in a child under a profile of the driver alone.
-fn under(profile: &str, test: &str, check: fn()) -> Result {
+pub(crate) fn under(profile: &str, test: &str, check: fn()) -> Result {
     if simcuda().is_none() {
         eprintln!("skipped: a real driver has one profile");
         return Ok(());

@@ -9,7 +9,10 @@ mod memory;
 mod missing;
 mod pools;
 mod profiler;
+mod semaphores;
 mod streams;
+mod virtual_memory;
+mod vulkan;
 
 use cudarc::driver::sys;
 

@@ -1,7 +1,7 @@
 //! Devices.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
-use ash::khr::external_memory_fd;
+use ash::khr::{external_memory_fd, external_semaphore_fd};
 use ash::vk;
 
 use super::identity::Identity;
@@ -20,6 +20,7 @@ pub(super) struct Device {
     pub(super) identity: Identity,
     pub(super) next: NextDevice,
     pub(super) external_memory_fd: external_memory_fd::DeviceFn,
+    pub(super) external_semaphore_fd: external_semaphore_fd::DeviceFn,
 }
 
 impl DeviceState for Device {
@@ -40,7 +41,9 @@ impl DeviceState for Device {
         identity.born(Noun::Device, next.handle);
         // SAFETY: a live device: it was just created.
         let external_memory_fd = external_memory_fd::DeviceFn::load(|name| unsafe { next.find(name) });
-        Ok(Self { identity, next, external_memory_fd })
+        // SAFETY: as above.
+        let external_semaphore_fd = external_semaphore_fd::DeviceFn::load(|name| unsafe { next.find(name) });
+        Ok(Self { identity, next, external_memory_fd, external_semaphore_fd })
     }
 
     fn before_destroying(&self) {

@@ -5,17 +5,25 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The intercepted functions that return a `VkResult`.
-const FALLIBLE: [&str; 10] = [
+const FALLIBLE: [&str; 18] = [
     "vkCreateInstance",
     "vkEnumeratePhysicalDevices",
     "vkEnumerateDeviceExtensionProperties",
     "vkCreateDevice",
     "vkCreateBuffer",
+    "vkCreateImage",
+    "vkBindBufferMemory",
+    "vkBindImageMemory",
     "vkAllocateMemory",
     "vkMapMemory",
     "vkFlushMappedMemoryRanges",
     "vkInvalidateMappedMemoryRanges",
     "vkGetMemoryFdKHR",
+    "vkCreateSemaphore",
+    "vkGetSemaphoreFdKHR",
+    "vkImportSemaphoreFdKHR",
+    "vkSignalSemaphore",
+    "vkWaitSemaphores",
 ];
 /// Any of [`FALLIBLE`].
 const ANY: &str = "*";

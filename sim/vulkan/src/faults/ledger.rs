@@ -13,10 +13,14 @@ pub(crate) enum Noun {
     Device,
     /// A `VkBuffer`.
     Buffer,
+    /// A `VkImage`.
+    Image,
     /// A `VkDeviceMemory`.
     Memory,
     /// A mapped `VkDeviceMemory`.
     Mapping,
+    /// A `VkSemaphore`.
+    Semaphore,
 }
 
 impl Noun {
@@ -26,8 +30,10 @@ impl Noun {
             "instance" => Some(Self::Instance),
             "device" => Some(Self::Device),
             "buffer" => Some(Self::Buffer),
+            "image" => Some(Self::Image),
             "memory" => Some(Self::Memory),
             "mapping" => Some(Self::Mapping),
+            "semaphore" => Some(Self::Semaphore),
             _ => None,
         }
     }

@@ -9,9 +9,9 @@ use super::books::Taken;
 use super::catalog::profile;
 use super::device::{DEVICES, Device};
 use super::memory::Memory;
-use super::memory_functions::broken;
 use crate::interface::chain;
 use crate::label::Label;
+use crate::rules::broken;
 
 /// The parts of an allocation that are in its chain.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use ash::vk::{self, ExternalMemoryFeatureFlags as Features};
 use super::catalog::profile;
 use super::device::DEVICES;
 use super::instance::INSTANCES;
-use super::memory_functions::broken;
+use crate::rules::broken;
 
 pub(super) unsafe extern "system" fn get_memory_fd(
     device: vk::Device,

@@ -10,6 +10,7 @@ use super::device::DEVICES;
 use super::memory::{Mapping, shadow_of};
 use super::range::Mapped;
 use super::shadow::Shadow;
+use crate::rules::broken;
 
 pub(super) unsafe extern "system" fn map_memory(
     device: vk::Device,
@@ -108,10 +109,4 @@ unsafe fn carry(
         }
     }
     vk::Result::SUCCESS
-}
-
-/// Ends the process with the rule that a call violates.
-pub(super) fn broken(function: &str, rule: &str) -> ! {
-    eprintln!("vklayer: {function}: {rule}");
-    std::process::abort();
 }

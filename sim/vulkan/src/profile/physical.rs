@@ -10,7 +10,7 @@ use ash::vk::{self, UUID_SIZE};
 use super::books;
 use super::catalog::{Identity, profile};
 use super::instance::{INSTANCES, Instance};
-use crate::interface::chain;
+use crate::interface::{chain, list_extensions};
 
 /// The newest Vulkan version that this layer supports: 1.4 has another function to map memory.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
@@ -144,16 +144,7 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
         Err(result) => return result,
     };
     // SAFETY: the caller's output.
-    let count = unsafe { &mut *count };
-    if properties.is_null() {
-        *count = u32::try_from(extensions.len()).unwrap_or_default();
-        return vk::Result::SUCCESS;
-    }
-    let room = (*count as usize).min(extensions.len());
-    // SAFETY: the caller's array has room for `*count` of them.
-    unsafe { properties.copy_from_nonoverlapping(extensions.as_ptr(), room) };
-    *count = u32::try_from(room).unwrap_or_default();
-    if room < extensions.len() { vk::Result::INCOMPLETE } else { vk::Result::SUCCESS }
+    unsafe { list_extensions(&extensions, count, properties) }
 }
 
 /// The driver's extensions without those that the profile hides, and with `VK_EXT_memory_budget`.

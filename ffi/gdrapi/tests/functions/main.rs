@@ -2,12 +2,13 @@
 //! crate than the library's.
 #![expect(unsafe_code, reason = "calls C functions")]
 
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+mod api;
+
+use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
 use std::thread;
 
-use libloading::Library;
+use api::api;
 use support::cuda::PrimaryContext;
 use support::fork::in_quiet_child;
 use support::{Result, device_read, pattern};
@@ -21,66 +22,6 @@ const EAGAIN: c_int = 11;
 const ENODEV: c_int = 19;
 const EOPNOTSUPP: c_int = 95;
 const NO_HANDLE: gdr_mh_t = gdr_mh_t { h: 0 };
-
-type Map = unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize) -> c_int;
-
-/// The functions, with the prototypes of `gdrapi.h`.
-struct Api {
-    open: unsafe extern "C" fn() -> gdr_t,
-    close: unsafe extern "C" fn(gdr_t) -> c_int,
-    pin: unsafe extern "C" fn(gdr_t, c_ulong, usize, u64, u32, *mut gdr_mh_t) -> c_int,
-    pin_v2: unsafe extern "C" fn(gdr_t, c_ulong, usize, u32, *mut gdr_mh_t) -> c_int,
-    unpin: unsafe extern "C" fn(gdr_t, gdr_mh_t) -> c_int,
-    map: Map,
-    map_v2: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize, c_int) -> c_int,
-    unmap: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut c_void, usize) -> c_int,
-    info: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut gdr_info_v2_t) -> c_int,
-    callback_flag: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut c_int) -> c_int,
-    copy_to: unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int,
-    copy_from: unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int,
-    runtime_version: unsafe extern "C" fn(*mut c_int, *mut c_int),
-    driver_version: unsafe extern "C" fn(gdr_t, *mut c_int, *mut c_int) -> c_int,
-    attribute: unsafe extern "C" fn(gdr_t, c_int, *mut c_int) -> c_int,
-    type_string: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
-}
-
-fn load() -> Result<Api> {
-    let path = std::env::current_exe()?.with_file_name("libvkgdr_gdrapi.so");
-    // SAFETY: the library may be loaded at any time.
-    let library = unsafe { Library::new(path) }?;
-    macro_rules! function {
-        ($name:literal) => {
-            // SAFETY: the function's prototype in gdrapi.h.
-            *unsafe { library.get($name) }?
-        };
-    }
-    Ok(Api {
-        open: function!(b"gdr_open"),
-        close: function!(b"gdr_close"),
-        pin: function!(b"gdr_pin_buffer"),
-        pin_v2: function!(b"gdr_pin_buffer_v2"),
-        unpin: function!(b"gdr_unpin_buffer"),
-        map: function!(b"gdr_map"),
-        map_v2: function!(b"gdr_map_v2"),
-        unmap: function!(b"gdr_unmap"),
-        info: function!(b"gdr_get_info_v2"),
-        callback_flag: function!(b"gdr_get_callback_flag"),
-        copy_to: function!(b"gdr_copy_to_mapping"),
-        copy_from: function!(b"gdr_copy_from_mapping"),
-        runtime_version: function!(b"gdr_runtime_get_version"),
-        driver_version: function!(b"gdr_driver_get_version"),
-        attribute: function!(b"gdr_get_attribute"),
-        type_string: function!(b"gdr_get_mapping_type_string"),
-    })
-}
-
-fn api() -> Result<&'static Api> {
-    static API: OnceLock<Api> = OnceLock::new();
-    if API.get().is_none() {
-        let _ = API.set(load()?);
-    }
-    API.get().ok_or_else(|| "not loaded".into())
-}
 
 /// Calls a function that accepts any arguments, or with pointers that are good.
 macro_rules! call {

@@ -1,0 +1,190 @@
+//! External semaphores: those that Vulkan exported, signalled and waited for in a stream's order.
+//!
+//! The payload behind the descriptor is that of the layer `VK_LAYER_VKGDR_semaphores` (`payload.rs`), so that a Vulkan
+//! device, this driver and other processes have the same semaphore.
+
+use std::collections::HashMap;
+use std::io::{self, Write as _};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use cudarc::driver::sys::CUexternalSemaphoreHandleType;
+
+use crate::boundary::exports;
+use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
+use crate::context;
+use crate::ffi::{In, Out};
+use crate::graph::{Operation, capture};
+use crate::health::Health;
+use crate::layout::{SemaphoreHandle, SignalParameters, WaitParameters};
+use crate::owner::Owner;
+use crate::payload::{Kind, Payload};
+use crate::queue::{Placement, Stream};
+use crate::stream::table as streams;
+use crate::sync::lock;
+use crate::{fd, handle};
+
+const OPAQUE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD as u32;
+const TIMELINE_FD: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD as u32;
+const LAST: u32 = CUexternalSemaphoreHandleType::CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_WIN32 as u32;
+
+/// The longest wait in the kernel, after which a wait looks whether its context is being destroyed.
+const PAUSE: Duration = Duration::from_millis(10);
+
+struct Semaphore {
+    payload: Arc<Payload>,
+    owner: Owner,
+}
+
+static SEMAPHORES: LazyLock<Mutex<HashMap<usize, Semaphore>>> = LazyLock::new(Mutex::default);
+
+/// The number of live external semaphores.
+pub(crate) fn count() -> usize {
+    lock(&SEMAPHORES).len()
+}
+
+/// Releases the external semaphores of a destroyed context.
+pub(crate) fn release_all_of(owner: Owner) {
+    let released: Vec<Semaphore> =
+        lock(&SEMAPHORES).extract_if(|_, semaphore| semaphore.owner == owner).map(|(_, semaphore)| semaphore).collect();
+    drop(released);
+}
+
+fn import(out: Out<usize>, description: In<SemaphoreHandle>) -> Outcome {
+    out.required()?;
+    let description = description.get()?;
+    let context = context::usable()?;
+    let kind = match description.kind {
+        OPAQUE_FD => Kind::Binary,
+        TIMELINE_FD => Kind::Timeline,
+        kind if (OPAQUE_FD..=LAST).contains(&kind) => return Err(NOT_SUPPORTED),
+        _ => return Err(INVALID_VALUE),
+    };
+    if description.flags != 0 {
+        return Err(INVALID_VALUE);
+    }
+    let fd = fd::borrow(description.fd()).map_err(|_| INVALID_HANDLE)?;
+    let payload = Payload::import(fd).map_err(|_| OPERATING_SYSTEM)?;
+    let payload = payload.filter(|payload| payload.kind() == Some(kind)).ok_or(INVALID_HANDLE)?;
+    // CUDA takes ownership of the descriptor, on success only.
+    drop(fd::take(fd));
+    let handle = handle::next();
+    let semaphore = Semaphore { payload: Arc::new(payload), owner: context.owner() };
+    lock(&SEMAPHORES).insert(handle, semaphore);
+    out.set(handle)
+}
+
+/// Work that is queued keeps the payload.
+fn destroy(semaphore: usize) -> Outcome {
+    let semaphore = lock(&SEMAPHORES).remove(&semaphore).ok_or(INVALID_HANDLE)?;
+    drop(semaphore);
+    Ok(())
+}
+
+/// A semaphore, and its value as the caller gave it, which matters for timelines only.
+#[derive(Clone)]
+struct Point {
+    payload: Arc<Payload>,
+    value: u64,
+}
+
+/// Signals of semaphores, or waits for them, in one piece of work.
+#[derive(Clone)]
+pub(crate) struct Points(Vec<Point>);
+
+impl Points {
+    /// `parameters` gives the flags and the value of a semaphore by its index.
+    fn new(
+        semaphores: In<usize>,
+        count: u32,
+        parameters: impl Fn(usize) -> Result<(u32, u64), Code>,
+    ) -> Result<Points, Code> {
+        let table = lock(&SEMAPHORES);
+        let point = |index| {
+            let (flags, value) = parameters(index)?;
+            // The one flag is for NvSciSync.
+            if flags != 0 {
+                return Err(INVALID_VALUE);
+            }
+            let semaphore = table.get(&semaphores.element(index)?).ok_or(INVALID_HANDLE)?;
+            Ok(Point { payload: Arc::clone(&semaphore.payload), value })
+        };
+        let count = usize::try_from(count).map_err(|_| INVALID_VALUE)?;
+        Ok(Points((0..count).map(point).collect::<Result<_, _>>()?))
+    }
+
+    /// The points for one submission: each wait of a binary semaphore has its own signal.
+    fn numbered(&self, number: fn(&Payload) -> u64) -> Vec<Point> {
+        let numbered = |point: &Point| match point.payload.kind() {
+            Some(Kind::Binary) => Point { payload: Arc::clone(&point.payload), value: number(&point.payload) },
+            _ => point.clone(),
+        };
+        self.0.iter().map(numbered).collect()
+    }
+
+    /// Queues the signals. They start at once where `SIMCUDA_LATE=1` holds work back, since others may wait for them.
+    pub(crate) fn signal(&self, stream: &Arc<Stream>) -> Outcome {
+        let points = self.numbered(Payload::next_signal);
+        let work = move || {
+            points.iter().for_each(raise);
+            Ok(())
+        };
+        stream.submit(Placement::Anywhere, work)?.ask();
+        Ok(())
+    }
+
+    /// Queues the waits.
+    pub(crate) fn wait(&self, stream: &Arc<Stream>) -> Outcome {
+        let points = self.numbered(Payload::next_wait);
+        let health = Arc::clone(&stream.health);
+        let work = move || {
+            points.iter().for_each(|point| await_value(point, &health));
+            Ok(())
+        };
+        stream.submit(Placement::Worker, work)?;
+        Ok(())
+    }
+}
+
+fn raise(point: &Point) {
+    let before = point.payload.advance(point.value);
+    if before >= point.value {
+        let value = point.value;
+        // A closed stderr is no reason to panic.
+        let _ = writeln!(
+            io::stderr(),
+            "simcuda: an external semaphore at {before} is signalled with {value}, which is undefined on a GPU"
+        );
+    }
+}
+
+fn await_value(point: &Point, health: &Health) {
+    while !point.payload.wait(point.value, PAUSE) && !health.closing() {}
+}
+
+fn signal(semaphores: In<usize>, parameters: In<SignalParameters>, count: u32, stream: usize) -> Outcome {
+    let stream = streams::capturable(stream)?;
+    let points = Points::new(semaphores, count, |index| parameters.element(index).map(|one| (one.flags, one.value)))?;
+    if capture::add(&stream, || Operation::Signal(points.clone()))? {
+        return Ok(());
+    }
+    points.signal(&stream)
+}
+
+fn wait(semaphores: In<usize>, parameters: In<WaitParameters>, count: u32, stream: usize) -> Outcome {
+    let stream = streams::capturable(stream)?;
+    let points = Points::new(semaphores, count, |index| parameters.element(index).map(|one| (one.flags, one.value)))?;
+    if capture::add(&stream, || Operation::Await(points.clone()))? {
+        return Ok(());
+    }
+    points.wait(&stream)
+}
+
+exports! {
+    cuImportExternalSemaphore => import(out: Out<usize>, description: In<SemaphoreHandle>);
+    cuDestroyExternalSemaphore => destroy(semaphore: usize), Release;
+    cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync_ptsz =>
+        signal(semaphores: In<usize>, parameters: In<SignalParameters>, count: u32, stream: usize);
+    cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync_ptsz =>
+        wait(semaphores: In<usize>, parameters: In<WaitParameters>, count: u32, stream: usize);
+}

@@ -1,0 +1,127 @@
+#![expect(unsafe_code, reason = "makes a file in memory, and asks about others")]
+//! Allocations without an address, by handle.
+//!
+//! A handle counts its uses: `cuMemCreate`, imports and `cuMemRetainAllocationHandle` add one, `cuMemRelease` takes one.
+//! The memory goes with the last use and the last mapping.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use super::GRANULARITY;
+use super::properties::{POSIX_FD, Properties};
+use crate::code::{Code, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, Outcome};
+use crate::device;
+use crate::handle;
+use crate::heap::Charge;
+use crate::sync::lock;
+
+/// The name of the files, which the system prefixes, and after which comes the device's number.
+const NAME: &str = "simcuda-memory-";
+/// No process can shrink the file from under the others.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// An allocation's memory.
+pub(crate) struct Physical {
+    handle: usize,
+    pub(super) file: OwnedFd,
+    /// In bytes.
+    pub(super) size: usize,
+    pub(super) properties: Properties,
+    /// None for memory of another process, which counts there.
+    _charge: Option<Charge>,
+}
+
+struct Entry {
+    physical: Arc<Physical>,
+    uses: usize,
+}
+
+static HANDLES: LazyLock<Mutex<HashMap<usize, Entry>>> = LazyLock::new(Mutex::default);
+
+/// The number of allocations with a handle in use.
+pub(crate) fn count() -> usize {
+    lock(&HANDLES).len()
+}
+
+/// The allocation of a handle.
+pub(super) fn get(handle: usize) -> Result<Arc<Physical>, Code> {
+    lock(&HANDLES).get(&handle).map(|entry| Arc::clone(&entry.physical)).ok_or(INVALID_VALUE)
+}
+
+/// Adds a use of an allocation, and returns its handle.
+pub(super) fn retain(physical: &Arc<Physical>) -> usize {
+    let mut handles = lock(&HANDLES);
+    let new = || Entry { physical: Arc::clone(physical), uses: 0 };
+    handles.entry(physical.handle).or_insert_with(new).uses += 1;
+    physical.handle
+}
+
+/// Ends a use.
+pub(super) fn release(handle: usize) -> Outcome {
+    let mut handles = lock(&HANDLES);
+    let entry = handles.get_mut(&handle).ok_or(INVALID_VALUE)?;
+    entry.uses -= 1;
+    let gone = if entry.uses == 0 { handles.remove(&handle) } else { None };
+    drop(handles);
+    drop(gone);
+    Ok(())
+}
+
+impl Physical {
+    /// New memory, zeroed. The size is a multiple of the granularity.
+    pub(super) fn create(size: usize, properties: Properties) -> Result<Arc<Physical>, Code> {
+        let charge = Charge::new(size).ok_or(OUT_OF_MEMORY)?;
+        let name = CString::new(format!("{NAME}{}", properties.device)).map_err(|_| INVALID_VALUE)?;
+        // SAFETY: the name is terminated.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        if fd < 0 {
+            return Err(OPERATING_SYSTEM);
+        }
+        // SAFETY: a new descriptor, without another owner.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        let len = libc::off_t::try_from(size).map_err(|_| OUT_OF_MEMORY)?;
+        // SAFETY: the file is open.
+        let sized = unsafe { libc::ftruncate(file.as_raw_fd(), len) };
+        // SAFETY: as above.
+        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) };
+        if sized != 0 || sealed != 0 {
+            return Err(OUT_OF_MEMORY);
+        }
+        Ok(Arc::new(Physical { handle: handle::next(), file, size, properties, _charge: Some(charge) }))
+    }
+
+    /// The memory behind a descriptor, which stays the caller's. One that is no exported allocation is refused.
+    pub(super) fn import(fd: BorrowedFd<'_>) -> Result<Arc<Physical>, Code> {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let target = fs::read_link(&path).map_err(|_| INVALID_VALUE)?;
+        let name = target.to_str().and_then(|name| name.strip_prefix("/memfd:")).ok_or(INVALID_VALUE)?;
+        let number = name.strip_prefix(NAME).and_then(|rest| rest.split(' ').next()).ok_or(INVALID_VALUE)?;
+        let device = number.parse().map_err(|_| INVALID_VALUE)?;
+        device::check(device)?;
+        // SAFETY: the descriptor is open.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        let len = fs::metadata(&path).map_err(|_| INVALID_VALUE)?.len();
+        let size = usize::try_from(len).map_err(|_| INVALID_VALUE)?;
+        if seals & SEALS != SEALS || size == 0 || !size.is_multiple_of(GRANULARITY) {
+            return Err(INVALID_VALUE);
+        }
+        let file = fd.try_clone_to_owned().map_err(|_| OPERATING_SYSTEM)?;
+        let properties = Properties { device, handle_types: POSIX_FD };
+        Ok(Arc::new(Physical { handle: handle::next(), file, size, properties, _charge: None }))
+    }
+
+    /// A descriptor for another process.
+    pub(super) fn export(&self) -> Result<OwnedFd, Code> {
+        self.file.try_clone().map_err(|_| OPERATING_SYSTEM)
+    }
+
+    /// A descriptor that can be mapped, to write only if it is `writable`.
+    pub(super) fn reopened(&self, writable: bool) -> Result<OwnedFd, Code> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file: File = OpenOptions::new().read(true).write(writable).open(path).map_err(|_| OPERATING_SYSTEM)?;
+        Ok(file.into())
+    }
+}

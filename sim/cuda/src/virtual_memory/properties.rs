@@ -1,0 +1,52 @@
+//! The properties that an allocation is created with.
+
+use cudarc::driver::sys::{CUmemAllocationType, CUmemLocationType};
+
+use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED};
+use crate::device;
+use crate::layout::{AllocationProperties, Location};
+
+const PINNED: u32 = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED as u32;
+const MANAGED: u32 = 2;
+const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
+const LAST_LOCATION: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT as u32;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(super) const POSIX_FD: u32 = 1;
+/// All bits of `CUmemAllocationHandleType`: Win32, its older form, fabric.
+const HANDLE_TYPES: u32 = 0xf;
+
+/// Checked properties: pinned memory of a device.
+#[derive(Clone, Copy)]
+pub(super) struct Properties {
+    pub(super) device: i32,
+    /// [`POSIX_FD`] or none.
+    pub(super) handle_types: u32,
+}
+
+impl Properties {
+    pub(super) fn new(given: &AllocationProperties) -> Result<Properties, Code> {
+        let AllocationProperties { kind, handle_types, location, compression, rdma, usage, .. } = *given;
+        if !matches!(kind, PINNED | MANAGED)
+            || handle_types & !HANDLE_TYPES != 0
+            || !(ON_DEVICE..=LAST_LOCATION).contains(&location.kind)
+            || compression > 1
+            || rdma > 1
+            || usage > 1
+        {
+            return Err(INVALID_VALUE);
+        }
+        // The device's attributes say that it has none of these. Compression is a wish.
+        if kind == MANAGED || handle_types & !POSIX_FD != 0 || location.kind != ON_DEVICE || rdma != 0 || usage != 0 {
+            return Err(NOT_SUPPORTED);
+        }
+        device::check(location.id)?;
+        Ok(Properties { device: location.id, handle_types })
+    }
+
+    /// As the caller gave them, without compression.
+    pub(super) fn given(self) -> AllocationProperties {
+        let location = Location { kind: ON_DEVICE, id: self.device };
+        AllocationProperties::pinned(PINNED, self.handle_types, location)
+    }
+}

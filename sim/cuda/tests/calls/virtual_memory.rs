@@ -1,0 +1,497 @@
+//! Virtual memory management: allocations, addresses, mappings, access, descriptors.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+
+use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
+use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
+use support::{Result, child, simcuda, skip};
+
+use crate::{call, given, good};
+
+const GRAIN: usize = 2 << 20;
+const INVALID_DEVICE: i32 = 101;
+const ILLEGAL_ADDRESS: i32 = 700;
+const DESCRIPTOR: &str = "SIMCUDA_TEST_DESCRIPTOR";
+const NONE: u32 = 0;
+const READ_WRITE: u32 = 3;
+const POSIX_FD: u32 = 1;
+
+const PTX: &CStr = c"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry put(.param .u64 out, .param .u32 value)
+{
+    .reg .b64 %rd;
+    .reg .b32 %r;
+    ld.param.u64 %rd, [out];
+    ld.param.u32 %r, [value];
+    st.global.u32 [%rd], %r;
+    ret;
+}
+";
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Properties {
+    kind: u32,
+    handle_types: u32,
+    place: u32,
+    device: i32,
+    metadata: usize,
+    compression: u8,
+    rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+const PLAIN: Properties = Properties {
+    kind: 1,
+    handle_types: 0,
+    place: 1,
+    device: 0,
+    metadata: 0,
+    compression: 0,
+    rdma: 0,
+    usage: 0,
+    reserved: [0; 4],
+};
+const SHARED: Properties = Properties { handle_types: POSIX_FD, ..PLAIN };
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Access {
+    place: u32,
+    device: i32,
+    flags: u32,
+}
+
+fn try_create(size: usize, properties: Properties) -> std::result::Result<usize, i32> {
+    let mut handle = 0;
+    let code = call!(cuMemCreate(
+        &raw mut handle => *mut usize, size => usize, &raw const properties => *const Properties, 0 => u64
+    ));
+    if code == 0 { Ok(handle) } else { Err(code) }
+}
+
+fn create(size: usize) -> usize {
+    try_create(size, SHARED).unwrap_or_else(|code| panic!("{code}"))
+}
+
+fn release(handle: usize) -> i32 {
+    call!(cuMemRelease(handle => usize))
+}
+
+fn reserve(size: usize) -> u64 {
+    given(|out| call!(cuMemAddressReserve(out => *mut u64, size => usize, 0 => usize, 0 => u64, 0 => u64)))
+}
+
+fn free(address: u64, size: usize) -> i32 {
+    call!(cuMemAddressFree(address => u64, size => usize))
+}
+
+fn map(address: u64, size: usize, handle: usize) -> i32 {
+    call!(cuMemMap(address => u64, size => usize, 0 => usize, handle => usize, 0 => u64))
+}
+
+fn unmap(address: u64, size: usize) -> i32 {
+    call!(cuMemUnmap(address => u64, size => usize))
+}
+
+fn set(address: u64, size: usize, flags: u32) -> i32 {
+    let access = Access { place: 1, device: 0, flags };
+    call!(cuMemSetAccess(address => u64, size => usize, &raw const access => *const Access, 1 => usize))
+}
+
+fn access(address: u64) -> std::result::Result<u64, i32> {
+    let (mut flags, place) = (9, [1_i32, 0]);
+    match call!(cuMemGetAccess(&raw mut flags => *mut u64, place.as_ptr() => *const i32, address => u64)) {
+        0 => Ok(flags),
+        code => Err(code),
+    }
+}
+
+fn fill(address: u64, byte: u8, len: usize) -> i32 {
+    match call!(cuMemsetD8_v2(address => u64, byte => u8, len => usize)) {
+        0 => call!(cuCtxSynchronize()),
+        code => code,
+    }
+}
+
+fn byte(address: u64) -> u8 {
+    let mut bytes = [0];
+    memcpy_dtoh(&mut bytes, address);
+    bytes[0]
+}
+
+/// Runs the kernel on the legacy stream and waits.
+fn put(address: u64) -> i32 {
+    let module: usize =
+        given(|out| call!(cuModuleLoadData(out => *mut usize, PTX.as_ptr() => *const std::ffi::c_char)));
+    let name = c"put".as_ptr();
+    let function: usize =
+        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, name => *const std::ffi::c_char)));
+    let (address, value) = (address, 0x0707_0707_u32);
+    let arguments = [(&raw const address).cast::<u8>(), (&raw const value).cast()];
+    good(call!(cuLaunchKernel(
+        function => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, 0 => usize,
+        arguments.as_ptr() => *const *const u8, 0 => usize
+    )));
+    let code = call!(cuCtxSynchronize());
+    call!(cuModuleUnload(module => usize));
+    code
+}
+
+/// A mapping of a new allocation, with access.
+fn mapped(size: usize) -> (u64, usize) {
+    let (address, handle) = (reserve(size), create(size));
+    good(map(address, size, handle));
+    good(set(address, size, READ_WRITE));
+    (address, handle)
+}
+
+fn discard(address: u64, size: usize) {
+    good(unmap(address, size));
+    good(free(address, size));
+}
+
+#[test]
+fn mapped_memory_is_used_as_any_other() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let plain = PLAIN;
+    let granularity = |option: u32| -> usize {
+        given(|out| {
+            call!(cuMemGetAllocationGranularity(
+                out => *mut usize, &raw const plain => *const Properties, option => u32
+            ))
+        })
+    };
+    assert_eq!([granularity(0), granularity(1)], [GRAIN; 2]);
+    let attribute =
+        |number: u32| -> i32 { given(|out| call!(cuDeviceGetAttribute(out => *mut i32, number => u32, 0 => i32))) };
+    assert_eq!([102, 103].map(attribute), [1, 1]);
+    let size = 2 * GRAIN;
+    let (address, handle) = mapped(size);
+    assert!(address.is_multiple_of(GRAIN as u64));
+    assert_eq!(byte(address), 0, "new memory is zero");
+    good(put(address + 8));
+    assert_eq!(byte(address + 8), 7);
+    good(fill(address, 3, size));
+    assert_eq!((byte(address), byte(address + size as u64 - 1)), (3, 3));
+    let properties: [u64; 4] = given(|out| {
+        call!(cuMemGetAllocationPropertiesFromHandle(
+            out => *mut [u64; 4], handle => usize
+        ))
+    });
+    assert_eq!(properties, [1 | u64::from(POSIX_FD) << 32, 1, 0, 0]);
+    // The handle may go first.
+    good(release(handle));
+    assert_eq!(release(handle), INVALID_VALUE);
+    assert_eq!(byte(address), 3);
+    let again: usize = given(|out| call!(cuMemRetainAllocationHandle(out => *mut usize, address + 77 => u64)));
+    assert_eq!(again, handle);
+    // The same memory at a second place.
+    let second = reserve(size);
+    good(map(second, size, again));
+    good(set(second, size, READ_WRITE));
+    good(fill(second, 9, 1));
+    assert_eq!(byte(address), 9);
+    good(release(again));
+    // Its attributes: memory type, context, device, managed.
+    let ask = |number: u32, address: u64| -> (i32, u64) {
+        let mut value = 0_u64;
+        (call!(cuPointerGetAttribute(&raw mut value => *mut u64, number => u32, address => u64)), value)
+    };
+    assert_eq!([2, 1, 9, 8].map(|number| ask(number, address)), [(0, 2), (0, 0), (0, 0), (0, 0)]);
+    assert_eq!(ask(14, address + 5), (0, POSIX_FD.into()), "handle types");
+    discard(address, size);
+    assert_eq!(byte(second), 9);
+    discard(second, size);
+}
+
+#[test]
+fn neighbouring_mappings_are_one_range() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    let size = 4 * GRAIN;
+    let address = reserve(size);
+    let part = |index: usize| address + (index * GRAIN) as u64;
+    // The first three, the last of them with access later.
+    let handles: Vec<usize> = (0..3).map(|_| create(GRAIN)).collect();
+    for (index, handle) in handles.iter().enumerate() {
+        good(map(part(index), GRAIN, *handle));
+    }
+    good(set(address, 2 * GRAIN, READ_WRITE));
+    good(fill(part(1) - 5, 4, 10));
+    assert_eq!(fill(part(2) - 5, 4, 10), INVALID_VALUE, "beyond what is accessible");
+    // Work that is queued keeps its range while another one grows beside it.
+    let gate = stream.hold();
+    let other: u64 = given(|out| call!(cuMemAlloc_v2(out => *mut u64, 10 => usize)));
+    good(call!(cuMemcpyDtoDAsync_v2(other => u64, part(1) - 5 => u64, 10 => usize, raw => usize)));
+    good(set(part(2), GRAIN, READ_WRITE));
+    drop(gate);
+    stream.synchronize();
+    assert_eq!([byte(other), byte(other + 9)], [4, 4]);
+    good(fill(address, 6, 3 * GRAIN));
+    let mut bytes = vec![0; 3 * GRAIN];
+    memcpy_dtoh(&mut bytes, address);
+    assert!(bytes.iter().all(|byte| *byte == 6));
+    assert_eq!(fill(part(3), 1, 1), INVALID_VALUE, "reserved only");
+    // The middle goes: the copy would have a gap.
+    good(unmap(part(1), GRAIN));
+    assert_eq!(fill(part(1) - 5, 1, 10), INVALID_VALUE);
+    good(fill(part(1) - 5, 1, 5));
+    good(map(part(1), GRAIN, handles[1]));
+    good(set(part(1), GRAIN, READ_WRITE));
+    assert_eq!(byte(part(1)), 6, "the bytes are the allocation's");
+    good(unmap(address, 3 * GRAIN));
+    good(free(address, size));
+    handles.into_iter().for_each(|handle| good(release(handle)));
+    good(call!(cuMemFree_v2(other => u64)));
+}
+
+#[test]
+fn without_access_copies_are_refused_and_kernels_fault() {
+    if simcuda().is_none() {
+        skip!("a fault leaves a real context unusable");
+    }
+    let context = Context::create(0);
+    let (address, handle) = (reserve(GRAIN), create(GRAIN));
+    assert_eq!(fill(address, 1, 4), INVALID_VALUE, "reserved only");
+    good(map(address, GRAIN, handle));
+    assert_eq!((access(address), fill(address, 1, 4)), (Ok(NONE.into()), INVALID_VALUE));
+    good(set(address, GRAIN, READ_WRITE));
+    assert_eq!((access(address + 5), put(address)), (Ok(READ_WRITE.into()), 0));
+    good(set(address, GRAIN, NONE));
+    assert_eq!((access(address), fill(address, 1, 4)), (Ok(NONE.into()), INVALID_VALUE));
+    assert_eq!(put(address), ILLEGAL_ADDRESS);
+    context.destroy();
+    // Queued work that comes after the end of the mapping faults, too.
+    let context = Context::create(0);
+    good(set(address, GRAIN, READ_WRITE));
+    // It goes with its context.
+    let stream = ManuallyDrop::new(Stream::create());
+    let raw = stream.raw().expose_provenance();
+    let gate = stream.hold();
+    good(call!(cuMemsetD8Async(address => u64, 1 => u8, 4 => usize, raw => usize)));
+    good(unmap(address, GRAIN));
+    drop(gate);
+    assert_eq!(call!(cuStreamSynchronize(raw => usize)), ILLEGAL_ADDRESS);
+    context.destroy();
+    good(release(handle));
+    good(free(address, GRAIN));
+}
+
+#[test]
+fn bad_calls_are_refused() {
+    let Some(sim) = simcuda() else { skip!("a real driver's own codes are not known") };
+    let _context = PrimaryContext::retain_and_push(0);
+    let live = || ["allocation", "reservation"].map(|noun| sim.live_objects_of(noun));
+    let before = live();
+    for (properties, code) in [
+        (Properties { kind: 0, ..PLAIN }, INVALID_VALUE),
+        (Properties { kind: 3, ..PLAIN }, INVALID_VALUE),
+        (Properties { kind: 2, ..PLAIN }, NOT_SUPPORTED),
+        (Properties { handle_types: 2, ..PLAIN }, NOT_SUPPORTED),
+        (Properties { handle_types: 8 | 1, ..PLAIN }, NOT_SUPPORTED),
+        (Properties { handle_types: 16, ..PLAIN }, INVALID_VALUE),
+        (Properties { place: 0, ..PLAIN }, INVALID_VALUE),
+        (Properties { place: 3, ..PLAIN }, NOT_SUPPORTED),
+        (Properties { place: 9, ..PLAIN }, INVALID_VALUE),
+        (Properties { device: 99, ..PLAIN }, INVALID_DEVICE),
+        (Properties { device: -1, ..PLAIN }, INVALID_DEVICE),
+        (Properties { rdma: 1, ..PLAIN }, NOT_SUPPORTED),
+        (Properties { usage: 1, ..PLAIN }, NOT_SUPPORTED),
+    ] {
+        assert_eq!(try_create(GRAIN, properties), Err(code), "{properties:?}");
+        let mut size = 0_usize;
+        let asked = call!(cuMemGetAllocationGranularity(
+            &raw mut size => *mut usize, &raw const properties => *const Properties, 0 => u32
+        ));
+        assert_eq!(asked, code, "{properties:?}");
+    }
+    assert_eq!([0, 1, GRAIN - 1, GRAIN + 4096].map(|size| try_create(size, PLAIN)), [Err(INVALID_VALUE); 4]);
+    assert_eq!(try_create(usize::MAX / GRAIN * GRAIN, PLAIN), Err(2), "out of memory");
+    assert_eq!(call!(cuMemCreate(0 => usize, GRAIN => usize, 0 => usize, 0 => u64)), INVALID_VALUE);
+    // Sizes, alignments, flags.
+    for (size, alignment, flags) in [(0, 0, 0), (100, 0, 0), (GRAIN, 3, 0), (GRAIN, 0, 1)] {
+        let mut address = 0_u64;
+        let code = call!(cuMemAddressReserve(
+            &raw mut address => *mut u64, size => usize, alignment => usize, 0 => u64, flags => u64
+        ));
+        assert_eq!(code, INVALID_VALUE, "{size} {alignment} {flags}");
+    }
+    let size = 3 * GRAIN;
+    let (address, handle) = (reserve(size), create(2 * GRAIN));
+    let (end, inside) = (address + size as u64, address + GRAIN as u64);
+    assert_eq!(map(address, size, handle), INVALID_VALUE, "more than there is");
+    assert_eq!(map(inside + GRAIN as u64, 2 * GRAIN, handle), INVALID_VALUE, "beyond the reservation");
+    assert_eq!(map(end, GRAIN, handle), INVALID_VALUE, "nothing reserved");
+    assert_eq!(map(address + 4096, GRAIN, handle), INVALID_VALUE, "not aligned");
+    assert_eq!(map(address, 4096, handle), INVALID_VALUE, "not a whole page");
+    assert_eq!(map(address, GRAIN, 77), INVALID_VALUE, "no handle");
+    let offset = call!(cuMemMap(address => u64, GRAIN => usize, GRAIN => usize, handle => usize, 0 => u64));
+    assert_eq!(offset, INVALID_VALUE);
+    assert_eq!((unmap(address, GRAIN), set(address, GRAIN, READ_WRITE)), (INVALID_VALUE, INVALID_VALUE));
+    assert_eq!(access(address), Err(INVALID_VALUE));
+    good(map(address, 2 * GRAIN, handle));
+    assert_eq!(map(inside, GRAIN, handle), INVALID_VALUE, "mapped already");
+    assert_eq!(unmap(address, GRAIN), INVALID_VALUE, "a part");
+    assert_eq!(unmap(address, size), INVALID_VALUE, "with what is not mapped");
+    assert_eq!(set(address, GRAIN, READ_WRITE), INVALID_VALUE, "a part");
+    assert_eq!((set(address, 2 * GRAIN, 2), set(address, 2 * GRAIN, 1)), (INVALID_VALUE, NOT_SUPPORTED));
+    let elsewhere = Access { place: 1, device: 99, flags: 3 };
+    let code =
+        call!(cuMemSetAccess(address => u64, 2 * GRAIN => usize, &raw const elsewhere => *const Access, 1 => usize));
+    assert_eq!(code, INVALID_DEVICE);
+    assert_eq!(call!(cuMemSetAccess(address => u64, 2 * GRAIN => usize, 0 => usize, 1 => usize)), INVALID_VALUE);
+    assert_eq!(free(address, size), INVALID_VALUE, "mapped");
+    good(set(address, 2 * GRAIN, READ_WRITE));
+    assert_eq!(call!(cuMemFree_v2(address => u64)), INVALID_VALUE, "not of cuMemAlloc");
+    good(unmap(address, 2 * GRAIN));
+    assert_eq!((free(address, GRAIN), free(inside, GRAIN)), (INVALID_VALUE, INVALID_VALUE), "a part");
+    good(free(address, size));
+    assert_eq!(free(address, size), INVALID_VALUE, "twice");
+    let mut other = 0_usize;
+    assert_eq!(call!(cuMemRetainAllocationHandle(&raw mut other => *mut usize, address => u64)), INVALID_VALUE);
+    good(release(handle));
+    assert_eq!((release(handle), release(0)), (INVALID_VALUE, INVALID_VALUE));
+    assert_eq!(live(), before);
+    // No context is needed.
+    no_context(|| {
+        let (address, handle) = mapped(GRAIN);
+        discard(address, GRAIN);
+        good(release(handle));
+    });
+}
+
+#[test]
+fn a_wish_for_an_address_is_granted_where_it_is_free() {
+    if simcuda().is_none() {
+        skip!("a wish is not binding");
+    }
+    let _context = PrimaryContext::retain_and_push(0);
+    let first = reserve(GRAIN);
+    good(free(first, GRAIN));
+    let wish = |at: u64, alignment: usize| -> u64 {
+        given(|out| {
+            call!(cuMemAddressReserve(
+                out => *mut u64, GRAIN => usize, alignment => usize, at => u64, 0 => u64
+            ))
+        })
+    };
+    assert_eq!(wish(first, 0), first);
+    let other = wish(first, 0);
+    assert_ne!(other, first, "it is taken");
+    let aligned = wish(0, 1 << 26);
+    assert!(aligned.is_multiple_of(1 << 26));
+    [first, other, aligned].into_iter().for_each(|address| good(free(address, GRAIN)));
+}
+
+fn export_with(handle: usize, kind: u32, flags: u64) -> std::result::Result<OwnedFd, i32> {
+    let mut fd: RawFd = -1;
+    match call!(cuMemExportToShareableHandle(
+        &raw mut fd => *mut RawFd, handle => usize, kind => u32, flags => u64
+    )) {
+        // SAFETY: a new descriptor, without another owner.
+        0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        code => Err(code),
+    }
+}
+
+fn import_with(fd: RawFd, kind: u32) -> std::result::Result<usize, i32> {
+    let (mut handle, fd) = (0, usize::try_from(fd).unwrap_or(usize::MAX));
+    match call!(cuMemImportFromShareableHandle(&raw mut handle => *mut usize, fd => usize, kind => u32)) {
+        0 => Ok(handle),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn processes_share_allocations_by_descriptors() -> Result {
+    const TEST: &str = "virtual_memory::processes_share_allocations_by_descriptors";
+    let _context = PrimaryContext::retain_and_push(0);
+    if child::role().is_some() {
+        let fd = std::env::var(DESCRIPTOR)?.parse()?;
+        let handle = import_with(fd, POSIX_FD).map_err(|code| format!("{code}"))?;
+        let address = reserve(GRAIN);
+        good(map(address, GRAIN, handle));
+        good(set(address, GRAIN, READ_WRITE));
+        assert_eq!(byte(address), 5);
+        good(fill(address, 6, 1));
+        discard(address, GRAIN);
+        good(release(handle));
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: the simulator's own codes");
+        return Ok(());
+    }
+    let (address, handle) = mapped(GRAIN);
+    good(fill(address, 5, GRAIN));
+    let fd = export_with(handle, POSIX_FD, 0).map_err(|code| format!("{code}"))?;
+    // In this process: another handle of the same memory.
+    let own = import_with(fd.as_raw_fd(), POSIX_FD).map_err(|code| format!("{code}"))?;
+    good(release(own));
+    let mut command = child::command(TEST, "import")?;
+    // SAFETY: any number may be asked about.
+    let inherited = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD, 0) };
+    let output = command.env(DESCRIPTOR, inherited.to_string()).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // SAFETY: a new descriptor, without another owner.
+    drop(unsafe { OwnedFd::from_raw_fd(inherited) });
+    assert_eq!((byte(address), byte(address + 1)), (6, 5));
+
+    assert_eq!(export_with(handle, 0, 0).err(), Some(INVALID_VALUE));
+    assert_eq!(export_with(handle, 8, 0).err(), Some(NOT_SUPPORTED), "fabric");
+    assert_eq!(export_with(handle, POSIX_FD, 1).err(), Some(INVALID_VALUE), "flags");
+    assert_eq!(export_with(77, POSIX_FD, 0).err(), Some(INVALID_VALUE));
+    let private = try_create(GRAIN, PLAIN).unwrap_or_default();
+    assert_eq!(export_with(private, POSIX_FD, 0).err(), Some(INVALID_VALUE), "not created for it");
+    good(release(private));
+    let file = File::open("/proc/self/exe")?;
+    assert_eq!(import_with(file.as_raw_fd(), POSIX_FD), Err(INVALID_VALUE), "another file");
+    assert_eq!(import_with(-1, POSIX_FD), Err(INVALID_VALUE));
+    assert_eq!(import_with(fd.as_raw_fd(), 2), Err(NOT_SUPPORTED));
+    drop(fd);
+    discard(address, GRAIN);
+    good(release(handle));
+    Ok(())
+}
+
+fn check_dma_buf() {
+    let size = 2 * GRAIN;
+    let (address, handle) = mapped(size);
+    let export = |address: u64, len: usize| -> std::result::Result<File, i32> {
+        let mut fd: RawFd = -1;
+        match call!(cuMemGetHandleForAddressRange(
+            &raw mut fd => *mut RawFd, address => u64, len => usize, 1 => u32, 0 => u64
+        )) {
+            // SAFETY: a new descriptor, without another owner.
+            0 => Ok(unsafe { File::from_raw_fd(fd) }),
+            code => Err(code),
+        }
+    };
+    good(fill(address, 8, size));
+    let file = export(address, size).unwrap_or_else(|code| panic!("{code}"));
+    let mut bytes = [0; 2];
+    let read = std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, (size - 2) as u64);
+    assert!(read.is_ok() && bytes == [8; 2]);
+    assert!(export(address, 64 << 10).is_ok(), "a part from the start");
+    assert_eq!(export(address + (64 << 10), 64 << 10).err(), Some(NOT_SUPPORTED), "a file begins with its range");
+    assert_eq!(export(address, size + (64 << 10)).err(), Some(INVALID_VALUE), "beyond the end");
+    discard(address, size);
+    good(release(handle));
+}
+
+#[test]
+fn mapped_memory_is_exported_as_a_dma_buf() -> Result {
+    let name = "virtual_memory::mapped_memory_is_exported_as_a_dma_buf";
+    crate::dma_buf::under("dma-buf", name, check_dma_buf)
+}

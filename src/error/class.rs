@@ -1,0 +1,98 @@
+//! What an error means for what comes next: whether the context is lost, and whether another kind or way may work.
+#![forbid(unsafe_code)]
+
+use ash::vk;
+
+use super::{CudaCode, Error};
+
+impl Error {
+    /// Whether this is a sticky error, after which the CUDA context never does any work again
+    /// ("the context must be destroyed", CUDA driver API, CUresult).
+    pub(crate) fn is_fatal_to_context(&self) -> bool {
+        self.cuda_code().is_some_and(|code| CudaCode::STICKY.contains(&code))
+    }
+
+    /// Whether the CUDA context does no work any more and never will: it is broken or destroyed.
+    pub(crate) fn ends_all_work(&self) -> bool {
+        let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
+        self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
+    }
+
+    /// Whether a driver refuses to share Vulkan's memory with CUDA: a stage of an allocation fails for another reason than
+    /// a shortage of memory or the state of the context. A refusal that is an exhaustion as well may be either.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Vulkan { operation: "vkGetMemoryFdKHR", code: vk::Result::ERROR_INVALID_EXTERNAL_HANDLE } => true,
+            Self::Vulkan { operation: "vkAllocateMemory" | "vkGetMemoryFdKHR", .. } => !self.is_exhaustion(),
+            Self::Cuda { operation: "cuImportExternalMemory" | "cuExternalMemoryGetMappedBuffer", code } => {
+                code.value() != CudaCode::OUT_OF_MEMORY && !self.ends_all_work()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether memory of a kind is exhausted, or a driver refuses it, so that there may be memory of another kind. A process
+    /// without descriptors has no memory of any kind.
+    pub(crate) fn concerns_the_kind(&self) -> bool {
+        match self {
+            Self::Allocation { .. } | Self::NoSuitableMemoryType { .. } | Self::NoVulkan { .. } => true,
+            Self::NoMapping { .. } | Self::NoDmaBuf { .. } => true,
+            Self::Cuda { code, .. } if code.value() == CudaCode::OUT_OF_MEMORY => true,
+            _ => self.is_refusal() && !self.is_exhaustion(),
+        }
+    }
+
+    /// Whether Vulkan refuses the kind of import, or the descriptor.
+    pub(crate) fn is_refused_import(&self) -> bool {
+        let code = vk::Result::ERROR_INVALID_EXTERNAL_HANDLE;
+        self.is_refusal() || matches!(self, Self::Vulkan { code: found, .. } if *found == code)
+    }
+
+    /// Whether CUDA refuses an import as it would if the memory had to be a dedicated allocation.
+    pub(crate) fn asks_for_dedicated(&self) -> bool {
+        let codes = [CudaCode::INVALID_VALUE, CudaCode::NOT_SUPPORTED];
+        matches!(self, Self::Cuda { operation: "cuImportExternalMemory", code } if codes.contains(&code.value()))
+    }
+
+    /// Whether a resource is exhausted that freeing memory may return.
+    pub(crate) fn is_exhaustion(&self) -> bool {
+        match self {
+            Self::Vulkan { code, .. } | Self::Allocation { code, .. } => [
+                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+                vk::Result::ERROR_OUT_OF_HOST_MEMORY,
+                vk::Result::ERROR_MEMORY_MAP_FAILED,
+                vk::Result::ERROR_TOO_MANY_OBJECTS,
+                vk::Result::ERROR_INVALID_EXTERNAL_HANDLE,
+            ]
+            .contains(code),
+            // An import without a free descriptor fails with this code.
+            Self::Cuda { operation: "cuImportExternalMemory", code } if code.value() == CudaCode::OPERATING_SYSTEM => {
+                true
+            }
+            Self::Cuda { code, .. } => code.value() == CudaCode::OUT_OF_MEMORY,
+            Self::System { code, .. } => *code == libc::EMFILE,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_out_of_descriptors_is_an_exhaustion() {
+        assert!(Error::System { operation: "dup", code: libc::EMFILE }.is_exhaustion());
+        assert!(!Error::System { operation: "dup", code: libc::EBADF }.is_exhaustion());
+    }
+
+    #[test]
+    fn the_sticky_errors_end_a_context_and_no_other_does() {
+        let is_fatal =
+            |code| Error::Cuda { operation: "cuCtxSynchronize", code: CudaCode::new(code, None) }.is_fatal_to_context();
+        // The numbers in cuda.h.
+        let sticky = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+        let found: Vec<_> = (0..5000).filter(|code| is_fatal(*code)).collect();
+        assert_eq!(found, sticky);
+    }
+}
