@@ -17,15 +17,16 @@ mod handle;
 mod heap;
 mod host_buffer;
 mod host_view;
+mod listed;
 mod logging;
 mod mapping;
 mod memory_view;
 mod pool;
-mod registry;
 mod ring;
 mod source;
 mod storage;
 mod torch;
+mod totals;
 mod transfer;
 
 use pyo3::prelude::*;
