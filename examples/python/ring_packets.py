@@ -3,6 +3,13 @@
 The program receives packets and pushes them into a ring in GPU memory, where the kernel of ring_echo.cu reads them. Its
 answers come back through the ring's other half and are compared with the packets. With ``--send`` it sends itself
 packets over the loopback device, which shows it without another machine.
+
+    $ python examples/python/ring_packets.py --send
+    GPU       Simulated CUDA device (llvmpipe (LLVM 15.0.6, 256 bits))
+    socket    127.0.0.1:43344
+    received  5000 packets, 5120000 bytes, in 5000 batches; every answer is right
+    rate      116 packets/s, 0.12 MB/s (simulated: this says nothing of a GPU)
+    latency   53117.3 us at the median, 996149.8 us at 99 of 100 (simulated: this says nothing of a GPU)
 """
 
 from __future__ import annotations
