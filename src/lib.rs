@@ -15,10 +15,14 @@
 //! * [`Pool`] allocates small memory in nanoseconds, as [`PoolMemory`].
 //! * [`memory_of`] finds the memory that contains an address, [`other_memory_of`] that of another copy of this library in the
 //!   process.
+//! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
+//! * [`ring`] passes messages to a kernel that keeps running, and back.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
 //! * [`diagnosis`] tells what keeps a system from mapping GPU memory.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
+
+#![cfg_attr(not(feature = "vulkan"), allow(dead_code, reason = "what the module `vulkan` alone uses"))]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file descriptor");
@@ -42,8 +46,11 @@ mod memory;
 mod other_copies;
 mod pool;
 mod report;
+pub mod ring;
 mod stream;
 mod sync;
+#[cfg(feature = "vulkan")]
+pub mod vulkan;
 
 pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};

@@ -8,6 +8,8 @@
 mod cuda;
 pub(crate) mod existing;
 mod registered;
+#[cfg(feature = "vulkan")]
+mod resources;
 #[cfg(test)]
 mod shared_fd_tests;
 mod shortage;
@@ -30,10 +32,12 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 use cuda::{DeviceMapping, ExternalMemory};
 use existing::ExistingRange;
 use registered::RegisteredPages;
+#[cfg(feature = "vulkan")]
+pub(crate) use resources::ResourceBlock;
 use shortage::{shortage, with_sizes};
 pub(crate) use size::{LINE, padded_size};
 pub(crate) use vulkan::Exported;
-use vulkan::{DeviceMemory, Request};
+use vulkan::{Dedication, DeviceMemory, Request};
 
 /// One allocation with all its stages.
 #[derive(Debug)]
@@ -184,7 +188,9 @@ impl Allocation {
                 let gpu = owner.vulkan()?;
                 let share = |dedicated| {
                     let counted = count(gpu.device().physical.max_allocations)?;
-                    let request = Request { gpu, memory_type: &memory_type, size, dedicated };
+                    let dedication = if dedicated { Dedication::Own } else { Dedication::None };
+                    let flags = vk::MemoryAllocateFlags::empty();
+                    let request = Request { gpu, memory_type: &memory_type, size, dedication, flags };
                     Stages::share(counted, request, kind, exported)
                 };
                 // Asked once: another thread may find it out meanwhile.
@@ -218,13 +224,18 @@ impl Allocation {
                 Stages::CudaMapped { range, device_memory, _counted: counted }
             }
         };
+        Ok(Self::with_stages(owner, len, kind, memory_type, stages))
+    }
+
+    /// An allocation that has all its stages.
+    fn with_stages(owner: &Vkgdr, len: usize, kind: MemoryKind, memory_type: MemoryType, stages: Stages) -> Self {
         let (host_ptr, device_ptr) = stages.pointers();
         debug_assert!(host_ptr.is_none_or(|pointer| pointer.addr().get().is_multiple_of(LINE)));
         let host_ptr = Handle(host_ptr.map_or(std::ptr::null_mut(), NonNull::as_ptr));
         let is_registered = memory_type.source == Source::RegisteredPages;
         let addresses = ListedAddresses::new((device_ptr, owner.device()), (host_ptr.0, is_registered), len);
         let addresses = Some(addresses);
-        Ok(Self { addresses, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() })
+        Self { addresses, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() }
     }
 
     /// A host view of memory that others allocated on the owner's device, in the current context.
@@ -405,7 +416,7 @@ impl Stages {
         }
         // A driver need not export imported memory: its descriptor is duplicated.
         let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
-        let external = ExternalMemory::import(fd, memory.size(), request.dedicated)?;
+        let external = ExternalMemory::import(fd, memory.size(), request.dedication != Dedication::None)?;
         let device_mapping = DeviceMapping::map(&external, memory.size())?;
         Ok(Self::Imported { device_mapping, external, memory })
     }

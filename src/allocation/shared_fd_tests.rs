@@ -8,7 +8,9 @@ use std::error::Error;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::vulkan::{DeviceMemory, Request};
+use ash::vk;
+
+use super::vulkan::{Dedication, DeviceMemory, Request};
 use crate::{MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -62,7 +64,8 @@ fn a_forked_child_shares_memory_through_the_descriptor_alone() -> Result {
     }
     let memory_type = gpu.memory_type(MemoryKind::Mapped)?;
     let counted = gpu.gpu().count_allocation(u32::MAX).ok_or("too many allocations")?;
-    let request = Request { gpu: vulkan, memory_type: &memory_type, size: LEN as u64, dedicated: false };
+    let (dedication, flags) = (Dedication::None, vk::MemoryAllocateFlags::empty());
+    let request = Request { gpu: vulkan, memory_type: &memory_type, size: LEN as u64, dedication, flags };
     let mut memory = DeviceMemory::allocate(counted, request)?;
     memory.map()?;
     let host_ptr = memory.host_ptr().ok_or("the memory is not mapped")?;

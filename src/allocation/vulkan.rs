@@ -7,8 +7,8 @@ use std::ptr::{self, NonNull};
 use ash::vk;
 
 use crate::device::MemoryType;
-use crate::device::gpu::{CountedAllocation, VulkanGpu};
-use crate::driver::vulkan::{BufferRequirements, Device};
+use crate::device::gpu::{CountedAllocation, VulkanRef};
+use crate::driver::vulkan::{BufferRequirements, DedicatedTo};
 use crate::driver::{Handle, descriptor, memfd};
 use crate::report::report;
 use crate::{Error, Result};
@@ -46,12 +46,22 @@ impl Exported {
 /// Which of a device's memory is allocated.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
-    pub(super) gpu: &'static VulkanGpu,
+    pub(super) gpu: &'a VulkanRef,
     pub(super) memory_type: &'a MemoryType,
     /// In bytes: more than 0 and at most the heap's size.
     pub(super) size: u64,
-    /// Whether the allocation is dedicated to a buffer of its own.
-    pub(super) dedicated: bool,
+    pub(super) dedication: Dedication,
+    pub(super) flags: vk::MemoryAllocateFlags,
+}
+
+/// What an allocation is dedicated to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dedication {
+    None,
+    /// A buffer that is made for it.
+    Own,
+    /// The caller's buffer or image, which requires the size of the request.
+    To(DedicatedTo),
 }
 
 /// Exportable device memory, and the host's mapping of all of it.
@@ -66,17 +76,18 @@ pub(super) struct DeviceMemory {
     buffer: Option<DedicatedBuffer>,
     /// The descriptor of imported memory that the driver does not export.
     imported: Option<OwnedFd>,
-    device: &'static Device,
+    gpu: VulkanRef,
     _counted: CountedAllocation,
 }
 
 impl DeviceMemory {
     /// Allocates memory.
     pub(super) fn allocate(counted: CountedAllocation, request: Request<'_>) -> Result<Self> {
-        Self::acquire(counted, request, |device, index, size, buffer| {
+        Self::acquire(counted, request, |size, dedicated| {
+            let (device, index) = (request.gpu.device(), request.memory_type.info.index);
             // SAFETY: the type is this GPU's, `Allocation` has checked the size, the allocation was counted, and a buffer
-            // requires this type and size.
-            let handle = unsafe { device.allocate_memory(index, size, buffer) }?;
+            // or image requires this type and size; the caller of `Allocation::of_resources` promised the flags' features.
+            let handle = unsafe { device.allocate_memory(index, size, dedicated, request.flags) }?;
             Ok((handle, None))
         })
     }
@@ -84,10 +95,11 @@ impl DeviceMemory {
     /// Imports exported memory as another memory object, which can be exported again. Where the driver does not do that, a
     /// duplicate of the descriptor is kept.
     pub(super) fn import(counted: CountedAllocation, request: Request<'_>, exported: &Exported) -> Result<Self> {
-        Self::acquire(counted, request, |device, index, size, buffer| {
+        Self::acquire(counted, request, |size, dedicated| {
+            let (device, index) = (request.gpu.device(), request.memory_type.info.index);
             let fd = exported.fd.as_fd();
             // SAFETY: as in `allocate`, and the descriptor fits by the contract of `Exported::new`.
-            let import = |export| unsafe { device.import_memory(index, size, fd, buffer, export) };
+            let import = |export| unsafe { device.import_memory(index, size, fd, dedicated, export) };
             if device.sharing().exports_imports {
                 match import(true) {
                     Err(error) if error.is_refused_import() => report!(Debug, "imported memory to export: {error}"),
@@ -101,16 +113,27 @@ impl DeviceMemory {
 
     fn acquire(
         counted: CountedAllocation,
-        Request { gpu, memory_type, size, dedicated }: Request<'_>,
-        acquire: impl FnOnce(&'static Device, u32, u64, Option<vk::Buffer>) -> Result<(vk::DeviceMemory, Option<OwnedFd>)>,
+        Request { gpu, memory_type, size, dedication, .. }: Request<'_>,
+        acquire: impl FnOnce(u64, Option<DedicatedTo>) -> Result<(vk::DeviceMemory, Option<OwnedFd>)>,
     ) -> Result<Self> {
         debug_assert!((1..=memory_type.info.heap_size).contains(&size));
-        let (device, index) = (gpu.device(), memory_type.info.index);
-        let buffer = if dedicated { Some(DedicatedBuffer::create(device, index, size)?) } else { None };
+        let buffer = match dedication {
+            Dedication::Own => Some(DedicatedBuffer::create(gpu, memory_type.info.index, size)?),
+            Dedication::None | Dedication::To(_) => None,
+        };
         let size = buffer.as_ref().map_or(size, |buffer| buffer.size);
-        let (handle, imported) = acquire(device, index, size, buffer.as_ref().map(|buffer| buffer.handle))?;
+        let dedicated = match (dedication, &buffer) {
+            (Dedication::To(resource), _) => Some(resource),
+            (_, buffer) => buffer.as_ref().map(|buffer| DedicatedTo::Buffer(buffer.handle)),
+        };
+        let (handle, imported) = acquire(size, dedicated)?;
         let host_ptr = Handle(ptr::null_mut());
-        Ok(Self { handle, host_ptr, size, buffer, imported, device, _counted: counted })
+        Ok(Self { handle, host_ptr, size, buffer, imported, gpu: gpu.clone(), _counted: counted })
+    }
+
+    /// The driver's handle.
+    pub(super) const fn handle(&self) -> vk::DeviceMemory {
+        self.handle
     }
 
     /// The size of the memory object in bytes: that of the request, or more if it is dedicated.
@@ -123,7 +146,7 @@ impl DeviceMemory {
         match &self.imported {
             Some(fd) => descriptor::duplicate(fd.as_fd()),
             // SAFETY: the handle is live until this value is dropped, and can be exported.
-            None => unsafe { self.device.export_memory(self.handle) },
+            None => unsafe { self.gpu.device().export_memory(self.handle) },
         }
     }
 
@@ -131,7 +154,7 @@ impl DeviceMemory {
     pub(super) fn map(&mut self) -> Result<()> {
         debug_assert!(self.host_ptr.0.is_null());
         // SAFETY: the memory is live and of a host-visible type, and `Allocation::acquire` maps it only once.
-        self.host_ptr = Handle(unsafe { self.device.map_memory(self.handle) }?.as_ptr());
+        self.host_ptr = Handle(unsafe { self.gpu.device().map_memory(self.handle) }?.as_ptr());
         Ok(())
     }
 
@@ -141,13 +164,13 @@ impl DeviceMemory {
         NonNull::new(self.host_ptr.0)
     }
 
-    /// Flushes `(offset, size)`, which must be whole atoms within the memory. Does nothing where it is not mapped.
+    /// Flushes `(offset, size)`, whole atoms that begin within the memory. Does nothing where it is not mapped.
     pub(super) fn flush(&self, range: (u64, u64)) -> Result<()> {
         if self.host_ptr.0.is_null() {
             return Ok(());
         }
         // SAFETY: the memory is mapped until it is freed, and `Allocation` passes whole atoms.
-        unsafe { self.device.flush(&self.range(range)) }
+        unsafe { self.gpu.device().flush(&self.range(range)) }
     }
 
     /// Invalidates `(offset, size)`, as [`flush`](Self::flush) flushes them.
@@ -156,7 +179,7 @@ impl DeviceMemory {
             return Ok(());
         }
         // SAFETY: as in `flush`.
-        unsafe { self.device.invalidate(&self.range(range)) }
+        unsafe { self.gpu.device().invalidate(&self.range(range)) }
     }
 
     /// Frees the memory, which unmaps it (Vulkan specification, vkFreeMemory).
@@ -165,13 +188,15 @@ impl DeviceMemory {
         let handle = std::mem::take(&mut self.handle);
         if handle != vk::DeviceMemory::null() {
             // SAFETY: the handle is live, and this value was its only owner.
-            unsafe { self.device.free_memory(handle) };
+            unsafe { self.gpu.device().free_memory(handle) };
             self.buffer = None;
         }
     }
 
+    /// A range of whole atoms; the last may be cut off by the end of memory that is dedicated to a buffer or image of a
+    /// program, which is allowed (VUID-VkMappedMemoryRange-size-01390).
     fn range(&self, (offset, size): (u64, u64)) -> vk::MappedMemoryRange<'static> {
-        vk::MappedMemoryRange::default().memory(self.handle).offset(offset).size(size)
+        vk::MappedMemoryRange::default().memory(self.handle).offset(offset).size(size.min(self.size - offset))
     }
 }
 
@@ -188,13 +213,13 @@ struct DedicatedBuffer {
     handle: vk::Buffer,
     /// The size of the allocation in bytes.
     size: u64,
-    device: &'static Device,
+    gpu: VulkanRef,
 }
 
 impl DedicatedBuffer {
-    fn create(device: &'static Device, type_index: u32, size: u64) -> Result<Self> {
-        let BufferRequirements { buffer, size, memory_types } = device.create_buffer(size)?;
-        let created = Self { handle: buffer, size, device };
+    fn create(gpu: &VulkanRef, type_index: u32, size: u64) -> Result<Self> {
+        let BufferRequirements { buffer, size, memory_types } = gpu.device().create_buffer(size)?;
+        let created = Self { handle: buffer, size, gpu: gpu.clone() };
         if memory_types & (1 << type_index) == 0 {
             let code = vk::Result::ERROR_FEATURE_NOT_PRESENT;
             return Err(Error::Vulkan { operation: "vkGetBufferMemoryRequirements", code });
@@ -206,6 +231,6 @@ impl DedicatedBuffer {
 impl Drop for DedicatedBuffer {
     fn drop(&mut self) {
         // SAFETY: created with this value, which is its only owner, and the memory that is dedicated to it is gone.
-        unsafe { self.device.destroy_buffer(self.handle) };
+        unsafe { self.gpu.device().destroy_buffer(self.handle) };
     }
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
 use super::Vkgdr;
-use super::gpu::VulkanGpu;
 use super::memory_type::{MemoryType, MemoryTypeInfo, Source};
 use crate::addresses;
 use crate::driver::cuda::cuda;
@@ -106,7 +105,7 @@ impl Vkgdr {
     /// Every memory type of the GPU, in Vulkan's order. None without Vulkan.
     #[must_use]
     pub fn memory_types(&self) -> Vec<MemoryTypeInfo> {
-        self.vulkan().map(VulkanGpu::memory_types).unwrap_or_default()
+        self.vulkan().map(|vulkan| vulkan.memory_types()).unwrap_or_default()
     }
 
     /// The memory type that this handle allocates a kind of memory from. That of host memory changes when a driver first

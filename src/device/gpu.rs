@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use ash::vk;
 
@@ -42,6 +43,31 @@ pub(crate) struct VulkanGpu {
     memory: vk::PhysicalDeviceMemoryProperties,
     /// One bit for each memory type that CUDA imports only as dedicated allocations, as far as a refusal has shown it.
     dedicated_types: AtomicU32,
+    /// One bit for each memory type of which CUDA imports nothing, as far as a refusal has shown it.
+    refused_types: AtomicU32,
+    /// Held by the part of the program that uses the device's queue.
+    pub(crate) queue: Lock<()>,
+}
+
+/// A reference to a GPU's Vulkan device, which keeps it.
+#[derive(Debug, Clone)]
+pub(crate) enum VulkanRef {
+    /// The one that handles of the GPU share, never freed.
+    Shared(&'static VulkanGpu),
+    /// One that the program made.
+    Program(Arc<VulkanGpu>),
+}
+
+impl Deref for VulkanRef {
+    type Target = VulkanGpu;
+
+    #[inline]
+    fn deref(&self) -> &VulkanGpu {
+        match self {
+            Self::Shared(gpu) => gpu,
+            Self::Program(gpu) => gpu,
+        }
+    }
 }
 
 /// A pool, as its GPU knows it.
@@ -66,8 +92,18 @@ impl VulkanGpu {
     fn create(device: CUdevice, uuid: [u8; 16], name: &str) -> Result<(Self, Option<String>)> {
         let Found { instance, physical, note } = startup::find(device, uuid, name)?;
         let device = instance.create_device(physical)?;
-        let memory = instance.memory_properties(&device.physical);
-        Ok((Self { device, memory, dedicated_types: AtomicU32::new(0) }, note))
+        Ok((Self::new(device), note))
+    }
+
+    pub(crate) fn new(device: Device) -> Self {
+        let memory = device.instance.memory_properties(&device.physical);
+        Self {
+            device,
+            memory,
+            dedicated_types: AtomicU32::new(0),
+            refused_types: AtomicU32::new(0),
+            queue: Lock::new(()),
+        }
     }
 
     #[inline]
@@ -91,6 +127,27 @@ impl VulkanGpu {
         self.dedicated_types.fetch_or(1 << type_index, Ordering::Relaxed);
     }
 
+    /// Whether memory of any type is dedicated allocations.
+    pub(crate) fn dedicates(&self) -> bool {
+        self.dedicated_types.load(Ordering::Relaxed) != 0
+    }
+
+    /// One bit for each memory type of which CUDA imports nothing.
+    pub(crate) fn refused_types(&self) -> u32 {
+        self.refused_types.load(Ordering::Relaxed)
+    }
+
+    /// Adds memory types of which CUDA imports nothing. Returns those that are new.
+    pub(crate) fn refuse_types(&self, types: u32) -> u32 {
+        types & !self.refused_types.fetch_or(types, Ordering::Relaxed)
+    }
+
+    /// The kind of memory that a type of Vulkan's list is, and its properties for a handle with these flags; none for types
+    /// that CUDA and the CPU cannot share.
+    pub(crate) fn type_at(&self, index: u32, flags: OpenFlags) -> Option<(MemoryKind, MemoryType)> {
+        memory_type::at(&self.memory, self.device.physical.atom, index, flags)
+    }
+
     pub(super) fn memory_type(&self, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {
         memory_type::choose(&self.memory, self.device.physical.atom, kind, flags)
     }
@@ -108,24 +165,19 @@ impl VulkanGpu {
     }
 }
 
+/// Every GPU that was opened.
+static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());
+
 impl Gpu {
     /// The GPU with this UUID, and its Vulkan device, or the error of finding that.
     ///
     /// The first call for a GPU creates its Vulkan device. A call that finds no Vulkan device does not keep later ones from
     /// trying again. A failure that may pass, such as a shortage of memory, is this call's error.
-    pub(super) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<(&'static Self, Result<&'static VulkanGpu>)> {
-        static GPUS: Lock<Vec<&'static Gpu>> = Lock::new(Vec::new());
+    pub(super) fn find(device: CUdevice, uuid: [u8; 16]) -> Result<(&'static Self, Result<VulkanRef>)> {
         let mut gpus = GPUS.lock();
-        let gpu = match gpus.iter().find(|gpu| gpu.uuid == uuid) {
-            Some(gpu) => gpu,
-            None => {
-                let gpu: &'static Self = Box::leak(Box::new(Self::create(device, uuid)?));
-                gpus.push(gpu);
-                gpu
-            }
-        };
+        let gpu = Self::known(&mut gpus, device, uuid)?;
         if let Some(vulkan) = gpu.vulkan.get() {
-            return Ok((gpu, Ok(vulkan)));
+            return Ok((gpu, Ok(VulkanRef::Shared(vulkan))));
         }
         match VulkanGpu::create(device, uuid, &gpu.name) {
             Ok((vulkan, note)) => {
@@ -134,11 +186,25 @@ impl Gpu {
                 if let Some(note) = note {
                     report!(Info, "{note}");
                 }
-                Ok((gpu, Ok(vulkan)))
+                Ok((gpu, Ok(VulkanRef::Shared(vulkan))))
             }
             Err(error) if error.is_exhaustion() || matches!(error, Error::Forked) => Err(error),
             Err(error) => Ok((gpu, Err(error))),
         }
+    }
+
+    /// The GPU with this UUID, without looking for its Vulkan device.
+    pub(crate) fn without_vulkan(device: CUdevice, uuid: [u8; 16]) -> Result<&'static Self> {
+        Self::known(&mut GPUS.lock(), device, uuid)
+    }
+
+    fn known(gpus: &mut Vec<&'static Self>, device: CUdevice, uuid: [u8; 16]) -> Result<&'static Self> {
+        if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid == uuid) {
+            return Ok(gpu);
+        }
+        let gpu: &'static Self = Box::leak(Box::new(Self::create(device, uuid)?));
+        gpus.push(gpu);
+        Ok(gpu)
     }
 
     fn create(device: CUdevice, uuid: [u8; 16]) -> Result<Self> {
@@ -212,6 +278,12 @@ impl Gpu {
     #[inline]
     pub(crate) const fn copy_engines(&self) -> &CopyEngines {
         &self.copy_engines
+    }
+}
+
+impl fmt::Debug for VulkanGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)
     }
 }
 

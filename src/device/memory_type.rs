@@ -144,6 +144,27 @@ pub(super) fn list(memory: &vk::PhysicalDeviceMemoryProperties) -> impl Iterator
     })
 }
 
+/// The kind of memory that a type is, and the type as a handle uses it. None for types that CUDA and the CPU cannot share, and
+/// for those that a handle with `REQUIRE_COHERENT` does not use.
+pub(super) fn at(
+    memory: &vk::PhysicalDeviceMemoryProperties,
+    atom: u64,
+    index: u32,
+    flags: OpenFlags,
+) -> Option<(MemoryKind, MemoryType)> {
+    // AMD's types need a feature of the device (VUID-vkAllocateMemory-deviceCoherentMemory-02790).
+    let unusable = UNUSABLE | Property::DEVICE_COHERENT_AMD | Property::DEVICE_UNCACHED_AMD;
+    let info = list(memory).find(|info| info.index == index && !info.flags.intersects(unusable))?;
+    let kind = match (info.flags.contains(Property::HOST_VISIBLE), info.flags.contains(Property::DEVICE_LOCAL)) {
+        (true, true) => MemoryKind::Mapped,
+        (true, false) => MemoryKind::Host,
+        (false, true) => MemoryKind::Device,
+        (false, false) => return None,
+    };
+    let is_missing = flags.contains(OpenFlags::REQUIRE_COHERENT) && !info.flags.contains(Property::HOST_COHERENT);
+    if kind.has_host_view() && is_missing { None } else { Some((kind, describe(info, atom, kind, flags)?)) }
+}
+
 /// The best memory type for a kind, the first among equals: Vulkan orders types by preference
 /// (specification, "Device Memory").
 pub(super) fn choose(
@@ -155,6 +176,11 @@ pub(super) fn choose(
     let required = required(kind, flags);
     let fits = |p: Property| p.contains(required) && !p.intersects(UNUSABLE);
     let info = list(memory).filter(|t| fits(t.flags)).min_by_key(|t| shortcomings(kind, t.flags))?;
+    describe(info, atom, kind, flags)
+}
+
+/// A type of Vulkan's list as a handle uses it for a kind.
+fn describe(info: MemoryTypeInfo, atom: u64, kind: MemoryKind, flags: OpenFlags) -> Option<MemoryType> {
     let coherent = match kind {
         // Without a host view there is no second view to be incoherent with.
         MemoryKind::Device => true,
@@ -256,6 +282,21 @@ mod tests {
         assert_eq!(listed.len(), 5);
         assert_eq!(listed[1], (1, 0, 24 << 30, LOCAL));
         assert_eq!(listed[4], (4, 2, 256 << 20, LOCAL | VISIBLE | COHERENT));
+    }
+
+    #[test]
+    fn a_type_of_the_list_is_of_the_kind_that_its_properties_say() {
+        let kinds = |memory: &_, flags| {
+            (0..6).map(|index| at(memory, 64, index, flags).map(|(kind, _)| kind)).collect::<Vec<_>>()
+        };
+        let (mapped, host, device) = (Some(MemoryKind::Mapped), Some(MemoryKind::Host), Some(MemoryKind::Device));
+        assert_eq!(kinds(&discrete(), OpenFlags::empty()), [None, device, host, host, mapped, None]);
+        let incoherent = memory(&[(LOCAL | VISIBLE, 0), (LOCAL, 0), (LOCAL | Property::PROTECTED, 0)]);
+        assert_eq!(kinds(&incoherent, OpenFlags::empty())[..3], [mapped, device, None]);
+        assert_eq!(kinds(&incoherent, OpenFlags::REQUIRE_COHERENT)[..3], [None, device, None]);
+        let forced =
+            at(&discrete(), 64, 4, OpenFlags::FORCE_NON_COHERENT).map(|(_, found)| (found.coherent, found.atom));
+        assert_eq!(forced, Some((false, 64)));
     }
 
     #[test]

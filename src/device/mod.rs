@@ -27,7 +27,7 @@ use crate::report::report;
 use crate::{Error, MemoryKind, OpenFlags, Result};
 pub use facts::{MemoryInfo, MemoryInfoSource, device_count, driver_version, pointer_device};
 pub(crate) use gpu::Collect;
-use gpu::{Gpu, VulkanGpu};
+use gpu::{Gpu, VulkanRef};
 pub use memory_type::MemoryTypeInfo;
 pub(crate) use memory_type::{MemoryType, Source};
 
@@ -55,7 +55,7 @@ struct HandleState {
     gpu: &'static Gpu,
     device: CUdevice,
     /// The Vulkan device, or the error of finding it.
-    vulkan: Result<&'static VulkanGpu>,
+    vulkan: Result<VulkanRef>,
     types: [Option<MemoryType>; MemoryKind::ALL.len()],
     /// The type of host memory that is registered pages.
     registered: MemoryType,
@@ -124,13 +124,24 @@ impl Vkgdr {
         let device = if flags.contains(OpenFlags::CURRENT_CONTEXT) { cuda.context_device()? } else { device };
         let uuid = cuda.device_uuid(device)?;
         let (gpu, vulkan) = Gpu::find(device, uuid)?;
+        Self::with_vulkan(gpu, device, vulkan, flags, primary)
+    }
+
+    /// A handle of a GPU with this Vulkan device, or the error of finding one.
+    pub(crate) fn with_vulkan(
+        gpu: &'static Gpu,
+        device: CUdevice,
+        vulkan: Result<VulkanRef>,
+        flags: OpenFlags,
+        primary: impl FnOnce(CUdevice) -> Result<Option<PrimaryContext>>,
+    ) -> Result<Self> {
         let registered = MemoryType::registered_pages(system_memory::total(), flags);
         let types = match &vulkan {
             Ok(vulkan) => {
                 let [mapped, host, cuda] = MemoryKind::ALL.map(|kind| vulkan.memory_type(kind, flags));
                 [mapped, host.or(Some(registered)), cuda]
             }
-            Err(_) => [None, Some(registered), Some(MemoryType::of_cuda(cuda.device_total_memory(device)?))],
+            Err(_) => [None, Some(registered), Some(MemoryType::of_cuda(cuda()?.device_total_memory(device)?))],
         };
         let [mapped, others @ ..] = types;
         // Without Vulkan's mapped memory, CUDA's own, if the CPU can map that.
@@ -198,8 +209,8 @@ impl Vkgdr {
 
     /// The Vulkan device; an error that says what is missing if the handle was opened without one.
     #[inline]
-    pub(crate) fn vulkan(&self) -> Result<&'static VulkanGpu> {
-        self.handle.vulkan.clone()
+    pub(crate) fn vulkan(&self) -> Result<&VulkanRef> {
+        self.handle.vulkan.as_ref().map_err(Error::clone)
     }
 
     /// The memory type that a kind is allocated from.
@@ -272,7 +283,7 @@ impl fmt::Debug for Vkgdr {
 
 /// The error for a kind of memory that a handle does not have.
 #[cold]
-fn no_memory_type(vulkan: &Result<&'static VulkanGpu>, kind: MemoryKind, flags: OpenFlags) -> Error {
+fn no_memory_type(vulkan: &Result<VulkanRef>, kind: MemoryKind, flags: OpenFlags) -> Error {
     match vulkan {
         Ok(vulkan) => vulkan.no_memory_type(kind, flags),
         Err(error) => error.clone(),

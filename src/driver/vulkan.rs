@@ -1,9 +1,14 @@
 //! Vulkan: the process's instances, their devices, and the memory calls of a device.
 //!
 //! The loader's instance is the first choice; [`icd`] is the way to NVIDIA's driver where the loader does not find it.
+//! [`handles`] has the handles that programs are lent, [`resources`] the calls for buffers and images.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
+#[cfg(feature = "vulkan")]
+pub(crate) mod handles;
 pub(crate) mod icd;
+#[cfg(feature = "vulkan")]
+pub(crate) mod resources;
 
 use std::ffi::CStr;
 use std::fmt;
@@ -34,12 +39,13 @@ impl<T> Named<T> for std::result::Result<T, vk::Result> {
     }
 }
 
-/// A process-wide Vulkan instance. It is never destroyed: NVIDIA's libraries exhaust static TLS space when they are
+/// A Vulkan instance. The process's are never destroyed: NVIDIA's libraries exhaust static TLS space when they are
 /// loaded and unloaded repeatedly.
+#[derive(Clone)]
 pub(crate) struct Instance {
     raw: ash::Instance,
     /// Keeps the library open.
-    _entry: ash::Entry,
+    entry: ash::Entry,
 }
 
 /// A physical device and what identifies it.
@@ -71,6 +77,13 @@ pub(crate) struct BufferRequirements {
     pub(crate) size: u64,
     /// One bit for each memory type that the allocation may be of.
     pub(crate) memory_types: u32,
+}
+
+/// The buffer or image that an allocation is dedicated to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DedicatedTo {
+    Buffer(vk::Buffer),
+    Image(vk::Image),
 }
 
 /// What can be shared of a buffer's memory.
@@ -119,7 +132,7 @@ impl Instance {
         let info = vk::InstanceCreateInfo::default().application_info(&application);
         // SAFETY: `info` and what it points at live until the call returns.
         let raw = unsafe { entry.create_instance(&info, None) }.named("vkCreateInstance")?;
-        Ok(Self { raw, _entry: entry })
+        Ok(Self { raw, entry })
     }
 
     /// Every physical device that supports Vulkan 1.1.
@@ -162,26 +175,39 @@ impl Instance {
     }
 
     /// Creates the logical device, with `VK_KHR_external_memory_fd` and, if supported, `VK_EXT_memory_budget`.
-    pub(crate) fn create_device(&'static self, physical: PhysicalDevice) -> Result<Device> {
-        // SAFETY: the handle comes from this instance.
-        let extensions = unsafe { self.raw.enumerate_device_extension_properties(physical.handle) }
-            .named("vkEnumerateDeviceExtensionProperties")?;
-        let has = |name: &CStr| extensions.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
-        if !has(khr::external_memory_fd::NAME) {
+    pub(crate) fn create_device(&self, physical: PhysicalDevice) -> Result<Device> {
+        let extensions = self.extensions(&physical)?;
+        if !extensions.has(khr::external_memory_fd::NAME) {
             return Err(Error::Extension { device: physical.name, extension: "VK_KHR_external_memory_fd" });
         }
-        let has_budget = has(ash::ext::memory_budget::NAME);
+        let has_budget = extensions.has(ash::ext::memory_budget::NAME);
         let mut enabled = vec![khr::external_memory_fd::NAME.as_ptr()];
         if has_budget {
             enabled.push(ash::ext::memory_budget::NAME.as_ptr());
         }
-        // A device must be created with a queue, though nothing is ever submitted to it.
-        let queue = [vk::DeviceQueueCreateInfo::default().queue_family_index(0).queue_priorities(&[1.0])];
+        // A device must be created with a queue. This crate submits nothing to it; programs that are lent the device do.
+        let queue_family = self.queue_family(&physical);
+        let queue = [vk::DeviceQueueCreateInfo::default().queue_family_index(queue_family).queue_priorities(&[1.0])];
         let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&enabled);
         // SAFETY: `info` and what it points at live until the call returns; the extensions exist.
         let raw = unsafe { self.raw.create_device(physical.handle, &info, None) }.named("vkCreateDevice")?;
         let external_fd = khr::external_memory_fd::Device::new(&self.raw, &raw);
-        Ok(Device { raw, external_fd, has_budget, sharing: OnceLock::new(), physical, instance: self })
+        let instance = self.clone();
+        Ok(Device { raw, external_fd, has_budget, sharing: OnceLock::new(), physical, queue_family, instance })
+    }
+
+    fn extensions(&self, device: &PhysicalDevice) -> Result<Extensions> {
+        // SAFETY: the handle comes from this instance.
+        let found = unsafe { self.raw.enumerate_device_extension_properties(device.handle) };
+        found.named("vkEnumerateDeviceExtensionProperties").map(Extensions)
+    }
+
+    /// The first queue family that draws and computes, otherwise the first.
+    fn queue_family(&self, device: &PhysicalDevice) -> u32 {
+        // SAFETY: the handle comes from this instance.
+        let families = unsafe { self.raw.get_physical_device_queue_family_properties(device.handle) };
+        let wanted = vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE;
+        (0..).zip(families).find(|(_, family)| family.queue_flags.contains(wanted)).map_or(0, |(index, _)| index)
     }
 
     fn sharing(&self, device: &PhysicalDevice) -> Sharing {
@@ -197,15 +223,26 @@ impl Instance {
     }
 }
 
-/// A logical device. Like the instance it is shared by all handles and never destroyed. In a forked child its functions
-/// fail, and those that release do nothing.
+/// The extensions of a physical device.
+struct Extensions(Vec<vk::ExtensionProperties>);
+
+impl Extensions {
+    fn has(&self, name: &CStr) -> bool {
+        self.0.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
+    }
+}
+
+/// A logical device: one that all handles of a GPU share and that is never destroyed, or a program's. In a forked child
+/// its functions fail, and those that release do nothing.
 pub(crate) struct Device {
     raw: ash::Device,
     external_fd: khr::external_memory_fd::Device,
     has_budget: bool,
     sharing: OnceLock<Sharing>,
     pub(crate) physical: PhysicalDevice,
-    pub(crate) instance: &'static Instance,
+    /// The family of its queue.
+    queue_family: u32,
+    pub(crate) instance: Instance,
 }
 
 impl fmt::Debug for Device {
@@ -225,21 +262,27 @@ impl Device {
         *self.sharing.get_or_init(|| self.instance.sharing(&self.physical))
     }
 
-    /// Allocates memory that can be exported as an opaque file descriptor, dedicated to a buffer if one is given.
+    /// Allocates memory that can be exported as an opaque file descriptor, dedicated to a buffer or image if one is given.
     ///
     /// # Safety
     ///
     /// `type_index` must be one of this device's memory types, `size` neither zero nor beyond its heap, and fewer
-    /// than `max_allocations` allocations be live. A buffer must be live, and require this type and size.
+    /// than `max_allocations` allocations be live. A buffer or image must be live, and require this type and size. The
+    /// device must have the features that the flags need.
     pub(crate) unsafe fn allocate_memory(
         &self,
         type_index: u32,
         size: u64,
-        buffer: Option<vk::Buffer>,
+        dedicated: Option<DedicatedTo>,
+        flags: vk::MemoryAllocateFlags,
     ) -> Result<vk::DeviceMemory> {
-        let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(type_index);
+        let mut flags_info = vk::MemoryAllocateFlagsInfo::default().flags(flags);
+        let mut info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(type_index);
+        if !flags.is_empty() {
+            info = info.push_next(&mut flags_info);
+        }
         // SAFETY: by this method's contract.
-        unsafe { self.allocate(info, buffer, true) }
+        unsafe { self.allocate(info, dedicated, true) }
     }
 
     /// Imports the memory behind an opaque file descriptor, which stays the caller's, as another memory object. It can be
@@ -254,7 +297,7 @@ impl Device {
         type_index: u32,
         size: u64,
         fd: BorrowedFd<'_>,
-        buffer: Option<vk::Buffer>,
+        dedicated: Option<DedicatedTo>,
         export: bool,
     ) -> Result<vk::DeviceMemory> {
         let lent = DriverFd::new(fd)?;
@@ -264,7 +307,7 @@ impl Device {
             .memory_type_index(type_index)
             .push_next(&mut import);
         // SAFETY: by this method's contract; the driver may take ownership of the duplicate.
-        unsafe { self.allocate(info, buffer, export) }.inspect_err(|_| lent.take_back())
+        unsafe { self.allocate(info, dedicated, export) }.inspect_err(|_| lent.take_back())
     }
 
     /// # Safety
@@ -273,15 +316,20 @@ impl Device {
     unsafe fn allocate(
         &self,
         info: vk::MemoryAllocateInfo<'_>,
-        buffer: Option<vk::Buffer>,
+        dedicated: Option<DedicatedTo>,
         export: bool,
     ) -> Result<vk::DeviceMemory> {
         process::check()?;
-        let mut dedicated = vk::MemoryDedicatedAllocateInfo::default().buffer(buffer.unwrap_or_default());
+        let to = vk::MemoryDedicatedAllocateInfo::default();
+        let mut to = match dedicated {
+            None => to,
+            Some(DedicatedTo::Buffer(buffer)) => to.buffer(buffer),
+            Some(DedicatedTo::Image(image)) => to.image(image),
+        };
         let mut exported = vk::ExportMemoryAllocateInfo::default().handle_types(OPAQUE_FD);
         let mut info = info;
-        if buffer.is_some() {
-            info = info.push_next(&mut dedicated);
+        if dedicated.is_some() {
+            info = info.push_next(&mut to);
         }
         if export {
             info = info.push_next(&mut exported);
@@ -304,7 +352,7 @@ impl Device {
 
     /// # Safety
     ///
-    /// `buffer` must come from [`Self::create_buffer`] and not be used afterwards.
+    /// `buffer` must be a live buffer of this device and not be used afterwards.
     pub(crate) unsafe fn destroy_buffer(&self, buffer: vk::Buffer) {
         if process::is_forked() {
             return;

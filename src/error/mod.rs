@@ -94,6 +94,26 @@ pub enum Error {
         /// In this case the other kinds of memory that the GPU has.
         others: Vec<MemoryKind>,
     },
+    /// A Vulkan device that the program made cannot be used.
+    #[error("the program's Vulkan device ({device}) cannot be used: {reason}")]
+    UnsuitableDevice {
+        /// The device's name.
+        device: String,
+        /// The reason and its remedy.
+        reason: &'static str,
+    },
+    /// No CUDA device has the UUID of a Vulkan device that the program made.
+    #[error(
+        "the program's Vulkan device ({device}) is no CUDA device: none of CUDA's {devices} has its UUID {}", Uuid(*uuid)
+    )]
+    NoCudaDevice {
+        /// The Vulkan device's name.
+        device: String,
+        /// Its UUID.
+        uuid: [u8; 16],
+        /// The number of CUDA devices.
+        devices: i32,
+    },
     /// No Vulkan device has the CUDA device's UUID.
     #[error("no Vulkan device matching the CUDA device found: CUDA device {device} has UUID {}, {found}", Uuid(*uuid))]
     NoMatchingDevice {
@@ -226,6 +246,12 @@ pub enum Error {
         /// The operation.
         operation: &'static str,
     },
+    /// gpu-allocator, which places Vulkan's buffers and images, failed without calling a driver.
+    #[error("gpu-allocator: {reason}")]
+    Suballocation {
+        /// Its error.
+        reason: String,
+    },
     /// A failure in another copy of this library in the process, to which the memory belongs.
     #[error("{operation} failed in the copy of vkgdr in this process that the memory belongs to")]
     OtherCopy {
@@ -241,6 +267,31 @@ pub enum Error {
         value: usize,
         /// The values that are allowed.
         allowed: &'static str,
+    },
+    /// The ring was closed or aborted: nothing can be pushed, or everything was popped.
+    #[error("the ring is closed")]
+    RingClosed,
+    /// The kernel at the other end of a ring left no room, or sent nothing, in the time that was given.
+    #[error("{operation} timed out: the kernel at the other end of the ring is slow, or does not run")]
+    RingTimeout {
+        /// The operation.
+        operation: &'static str,
+    },
+    /// A message that is longer than the ring, or than the buffer for it.
+    #[error("a message of {} does not fit: there is room for {}", Count(*len), Count(*most))]
+    MessageTooLong {
+        /// The bytes of the message.
+        len: usize,
+        /// The bytes of the longest message that fits.
+        most: usize,
+    },
+    /// A word in a ring's memory that no correct kernel writes.
+    #[error("the ring is corrupt: {what} {value:#x} is impossible; is it used by two kernels, or as other memory?")]
+    RingCorrupt {
+        /// The word's name.
+        what: &'static str,
+        /// Its value.
+        value: u64,
     },
     /// The current context belongs to a different GPU than the handle.
     #[error("the current CUDA context is on device {current}, the handle is on device {expected}")]

@@ -12,9 +12,12 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::chunk::FreeChunk;
+use super::pending::{Awaited, Pending};
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::allocation::Allocation;
+#[cfg(feature = "vulkan")]
+use crate::allocation::ResourceBlock;
 use crate::copy_engine::CopyEngines;
 use crate::device::deferred_frees::Deferred;
 use crate::driver::context::{Context, ContextGuard, Entered};
@@ -77,6 +80,17 @@ impl Block {
         pool: Option<Arc<dyn ChunkPool>>,
     ) -> Result<Self> {
         context.run(|| Ok(Self::new(Allocation::new(owner, len, kind)?, context, pool)))
+    }
+
+    /// Memory for buffers and images of `pool`, made in `context`, which need not be current.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn of_resources(
+        owner: &Vkgdr,
+        block: &ResourceBlock,
+        context: Context,
+        pool: Arc<dyn ChunkPool>,
+    ) -> Result<Self> {
+        context.run(|| Ok(Self::new(Allocation::of_resources(owner, block)?, context, Some(pool))))
     }
 
     #[inline]
@@ -191,6 +205,33 @@ impl Block {
         self.allocation.release()
     }
 
+    /// Waits as the binding of a chunk says, in the block's context. Also returns what the chunk's release must wait for, if
+    /// that could not be waited for here.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn finish_chunk(&self, binding: &Binding) -> (Option<Pending>, Result<()>) {
+        let context = self.context;
+        let pending = |awaited| Some(Pending { awaited, context });
+        let contexts = || pending(Awaited::Contexts(binding.readers()));
+        match context.try_enter() {
+            Ok(Entered::Current(guard)) => {
+                let (pending, finished) = match Self::finish(binding) {
+                    Ok(event) => (event.and_then(|event| pending(Awaited::Event(event))), Ok(())),
+                    Err(error) if error.is_fatal_to_context() => (None, Err(error)),
+                    Err(error) => (contexts(), Err(error)),
+                };
+                let left = guard.leave();
+                (pending, finished.and(left))
+            }
+            // The context's work has ended with it.
+            Ok(Entered::Destroyed(_)) => {
+                binding.readers().iter().for_each(|reader| drop(reader.finish()));
+                (None, Ok(()))
+            }
+            Ok(Entered::ShutDown(_)) => (None, Ok(())),
+            Err(error) => (contexts(), Err(error)),
+        }
+    }
+
     /// Waits as the policy says, or gives the event to wait for.
     #[inline]
     fn finish(binding: &Binding) -> Result<Option<Event>> {
@@ -217,7 +258,8 @@ impl Block {
         let allocation = self.take();
         let owner = allocation.owner().clone();
         let (context, witness) = (self.context, self.witness.take());
-        owner.gpu().deferred_frees().push(Box::new(DeferredFree { awaited, allocation, context, witness }));
+        let pending = Pending { awaited, context };
+        owner.gpu().deferred_frees().push(Box::new(DeferredFree { pending, allocation, witness }));
         owner
     }
 
@@ -282,63 +324,14 @@ fn leave_to_the_system(allocation: Allocation) {
     let _ = ManuallyDrop::new(allocation);
 }
 
-/// What a deferred free waits for.
-enum Awaited {
-    Event(Event),
-    /// All work of the context and of these others: waiting for it failed for a reason that may pass, such as a stream
-    /// capture.
-    Contexts(Vec<Context>),
-}
-
-impl Awaited {
-    fn has_passed(&self) -> Result<bool> {
-        match self {
-            Self::Event(event) => event.has_passed(),
-            Self::Contexts(_) => self.synchronize().map(|()| true),
-        }
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        match self {
-            Self::Event(event) => event.synchronize(),
-            Self::Contexts(others) => {
-                others.iter().try_for_each(|other| other.finish())?;
-                cuda()?.context_synchronize()
-            }
-        }
-    }
-
-    /// Forgets what CUDA destroyed with the context.
-    fn abandon(&mut self) {
-        if let Self::Event(event) = self {
-            event.abandon();
-        }
-    }
-}
-
 /// An allocation that the device may still use.
 struct DeferredFree {
-    awaited: Awaited,
+    pending: Pending,
     allocation: Allocation,
-    context: Context,
     witness: Option<Witness>,
 }
 
 impl DeferredFree {
-    /// Asks `question` within the context. An error that ends the context ends its work as well; any other
-    /// leaves the answer open.
-    fn ask(&self, question: impl FnOnce(&Awaited) -> Result<bool>) -> bool {
-        let answer = match self.context.try_enter() {
-            Ok(Entered::Current(_guard)) => question(&self.awaited),
-            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => Ok(true),
-            Err(error) => Err(error),
-        };
-        answer.unwrap_or_else(|error| {
-            report!(Debug, "deferred free: {error}");
-            error.is_fatal_to_context()
-        })
-    }
-
     /// Releases the memory in the current context.
     fn release_now(awaited: Awaited, mut allocation: Allocation) {
         drop(awaited);
@@ -350,15 +343,15 @@ impl DeferredFree {
 
 impl Deferred for DeferredFree {
     fn is_ready(&self) -> bool {
-        self.ask(Awaited::has_passed)
+        self.pending.is_finished()
     }
 
     fn wait(&self) -> bool {
-        self.ask(|awaited| awaited.synchronize().map(|()| true))
+        self.pending.wait()
     }
 
     fn release(self: Box<Self>) {
-        let Self { mut awaited, allocation, context, witness } = *self;
+        let Self { pending: Pending { mut awaited, context }, allocation, witness } = *self;
         // Kept until the context was left: the handle may be the last owner of that context.
         let _owner = allocation.owner().clone();
         let entry = ContextEntry::enter(context, allocation);

@@ -12,6 +12,7 @@ mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
 mod options;
+pub(crate) mod pending;
 mod raw;
 mod region;
 mod region_copy;

@@ -164,7 +164,7 @@ impl Region {
     }
 
     /// The offset in the allocation, in bytes.
-    fn offset(&self) -> usize {
+    pub(crate) fn offset(&self) -> usize {
         // An allocation fits the address space.
         usize::try_from(self.device_ptr - self.block().allocation().device_ptr()).unwrap_or(usize::MAX)
     }

@@ -24,6 +24,8 @@ use crate::driver::process;
 use crate::{MemoryKind, Result, Vkgdr};
 pub use memory::PoolMemory;
 pub use options::PoolOptions;
+#[cfg(feature = "vulkan")]
+pub(crate) use thread_cache::NO_CACHE;
 
 /// Allocates small memory in nanoseconds, as chunks of blocks that it allocated before, without a driver or system
 /// call.

@@ -26,7 +26,7 @@ const MAX_BYTES: usize = 512 << 10;
 const MAX_CHUNKS: usize = 64;
 
 /// The id of a pool whose threads have no caches.
-pub(super) const NO_CACHE: u32 = u32::MAX - 1;
+pub(crate) const NO_CACHE: u32 = u32::MAX - 1;
 
 // Memory of no pool counts as exposed to the device; memory of a pool without caches does not.
 const _: () = assert!(NO_CACHE < Block::NO_POOL);

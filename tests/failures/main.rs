@@ -20,5 +20,6 @@ mod stream;
 mod sweep;
 mod teardown;
 mod transfer;
+mod vulkan;
 
 use support::Result;

@@ -5,6 +5,7 @@
 
 mod device;
 mod identity;
+mod image;
 pub(crate) mod injection;
 mod instance;
 pub(crate) mod ledger;
@@ -20,10 +21,11 @@ use ash::vk;
 use crate::dispatch::{DeviceLayer, Layer, device_life, function_named, get_device_proc_addr, get_instance_proc_addr};
 use crate::interface::{NegotiateInterface, negotiate};
 use device::Device;
+use image::{bind_image_memory, create_image, destroy_image};
 use instance::{Instance, enumerate_device_extension_properties, enumerate_physical_devices};
 use memory::{
-    allocate_memory, create_buffer, destroy_buffer, flush_mapped_memory_ranges, free_memory, get_memory_fd,
-    invalidate_mapped_memory_ranges, map_memory, unmap_memory,
+    allocate_memory, bind_buffer_memory, create_buffer, destroy_buffer, flush_mapped_memory_ranges, free_memory,
+    get_memory_fd, invalidate_mapped_memory_ranges, map_memory, unmap_memory,
 };
 use semaphore::{
     create_semaphore, destroy_semaphore, get_semaphore_fd, import_semaphore_fd, signal_semaphore, wait_semaphores,
@@ -55,6 +57,10 @@ impl DeviceLayer for Faults {
         function_named! { name;
             PFN_vkCreateBuffer => create_buffer,
             PFN_vkDestroyBuffer => destroy_buffer,
+            PFN_vkBindBufferMemory => bind_buffer_memory,
+            PFN_vkCreateImage => create_image,
+            PFN_vkDestroyImage => destroy_image,
+            PFN_vkBindImageMemory => bind_image_memory,
             PFN_vkAllocateMemory => allocate_memory,
             PFN_vkFreeMemory => free_memory,
             PFN_vkMapMemory => map_memory,

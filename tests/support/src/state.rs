@@ -7,7 +7,7 @@ use crate::{cuda, simcuda, vklayer};
 
 const CUDA_NOUNS: [&str; 11] =
     ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
-const VULKAN_NOUNS: [&str; 5] = ["instance", "device", "buffer", "memory", "mapping"];
+const VULKAN_NOUNS: [&str; 6] = ["instance", "device", "buffer", "image", "memory", "mapping"];
 
 /// Live objects of the drivers with a ledger, the current context, descriptors and mappings.
 #[derive(Debug)]

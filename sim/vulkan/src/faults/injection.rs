@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The intercepted functions that return a `VkResult`.
-const FALLIBLE: [&str; 15] = [
+const FALLIBLE: [&str; 18] = [
     "vkCreateInstance",
     "vkEnumeratePhysicalDevices",
     "vkEnumerateDeviceExtensionProperties",
     "vkCreateDevice",
     "vkCreateBuffer",
+    "vkCreateImage",
+    "vkBindBufferMemory",
+    "vkBindImageMemory",
     "vkAllocateMemory",
     "vkMapMemory",
     "vkFlushMappedMemoryRanges",

@@ -13,6 +13,8 @@ pub(crate) enum Noun {
     Device,
     /// A `VkBuffer`.
     Buffer,
+    /// A `VkImage`.
+    Image,
     /// A `VkDeviceMemory`.
     Memory,
     /// A mapped `VkDeviceMemory`.
@@ -28,6 +30,7 @@ impl Noun {
             "instance" => Some(Self::Instance),
             "device" => Some(Self::Device),
             "buffer" => Some(Self::Buffer),
+            "image" => Some(Self::Image),
             "memory" => Some(Self::Memory),
             "mapping" => Some(Self::Mapping),
             "semaphore" => Some(Self::Semaphore),

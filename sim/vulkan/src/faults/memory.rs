@@ -15,7 +15,7 @@ use super::trace;
 ///
 /// # Safety
 /// `device` is a live device.
-unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<Device>, vk::Result> {
+pub(super) unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<Device>, vk::Result> {
     // SAFETY: the caller's promise.
     let kept = unsafe { DEVICES.get(device) }.ok_or(vk::Result::ERROR_DEVICE_LOST)?;
     kept.identity.enter(function)?;
@@ -146,6 +146,9 @@ pub(super) unsafe extern "system" fn get_memory_fd(
 }
 
 passed_on! {
+    bind_buffer_memory = "vkBindBufferMemory"(
+        device: vk::Device, buffer: vk::Buffer, memory: vk::DeviceMemory, offset: vk::DeviceSize
+    ) of DEVICES else ERROR_DEVICE_LOST => |kept| kept.next.fp_v1_0().bind_buffer_memory;
     flush_mapped_memory_ranges = "vkFlushMappedMemoryRanges"(
         device: vk::Device, count: u32, ranges: *const vk::MappedMemoryRange<'_>
     ) of DEVICES else ERROR_DEVICE_LOST => |kept| kept.next.fp_v1_0().flush_mapped_memory_ranges;

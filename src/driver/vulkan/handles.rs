@@ -1,0 +1,96 @@
+//! [`Handles`]: a Vulkan device as programs call it.
+#![expect(unsafe_code, reason = "foreign function calls")]
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use ash::{khr, vk};
+
+use super::{Device, Instance};
+use crate::driver::process;
+use crate::{Error, Result};
+
+/// A Vulkan device, with the objects that it was made from, as [ash](crate::ash) has them.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Handles {
+    /// The loader, or the driver where it is called without one.
+    pub entry: ash::Entry,
+    /// The instance.
+    pub instance: ash::Instance,
+    /// The physical device.
+    pub physical_device: vk::PhysicalDevice,
+    /// The logical device.
+    pub device: ash::Device,
+    /// The family of its queue, of which it has the one with index 0.
+    pub queue_family: u32,
+}
+
+impl Handles {
+    /// The handles of a device that the program made, with a queue of the family.
+    #[must_use]
+    pub const fn new(
+        entry: ash::Entry,
+        instance: ash::Instance,
+        physical_device: vk::PhysicalDevice,
+        device: ash::Device,
+        queue_family: u32,
+    ) -> Self {
+        Self { entry, instance, physical_device, device, queue_family }
+    }
+}
+
+impl fmt::Debug for Handles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handles")
+            .field("instance", &self.instance.handle())
+            .field("physical_device", &self.physical_device)
+            .field("device", &self.device.handle())
+            .field("queue_family", &self.queue_family)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// A device that the program made. It is not destroyed with this value.
+    ///
+    /// # Safety
+    ///
+    /// The handles must be live, belong together, and stay alive for as long as this value and what is allocated on it are used.
+    pub(crate) unsafe fn of_program(handles: &Handles) -> Result<Self> {
+        process::check()?;
+        let Handles { entry, instance, physical_device, device, queue_family } = handles.clone();
+        // SAFETY: a live physical device of the instance, by this function's contract.
+        let properties = unsafe { instance.get_physical_device_properties(physical_device) };
+        let unsuitable = |reason| {
+            let device = properties.device_name_as_c_str().unwrap_or(c"?").to_string_lossy().into_owned();
+            Err(Error::UnsuitableDevice { device, reason })
+        };
+        let of_instance = entry.static_fn().get_instance_proc_addr;
+        // SAFETY: a live instance, and a terminated name.
+        if unsafe { of_instance(instance.handle(), c"vkGetPhysicalDeviceProperties2".as_ptr()) }.is_none() {
+            return unsuitable("its instance is for Vulkan 1.0; ask for 1.1 in VkApplicationInfo::apiVersion");
+        }
+        let of_device = instance.fp_v1_0().get_device_proc_addr;
+        // SAFETY: a live device, and a terminated name.
+        if unsafe { of_device(device.handle(), c"vkGetMemoryFdKHR".as_ptr()) }.is_none() {
+            return unsuitable("it was created without VK_KHR_external_memory_fd; enable that extension");
+        }
+        let external_fd = khr::external_memory_fd::Device::new(&instance, &device);
+        let instance = Instance { raw: instance, entry };
+        let Some(physical) = instance.describe(physical_device) else {
+            return unsuitable("its driver has Vulkan 1.0 only; 1.1 is needed");
+        };
+        // Asked of the physical device, and so not to be enabled (specification, "Extending Physical Device Core
+        // Functionality").
+        let has_budget = instance.extensions(&physical)?.has(ash::ext::memory_budget::NAME);
+        let sharing = OnceLock::new();
+        Ok(Self { raw: device, external_fd, has_budget, sharing, physical, queue_family, instance })
+    }
+
+    /// The handles of the device.
+    pub(crate) fn handles(&self) -> Handles {
+        let (entry, instance) = (self.instance.entry.clone(), self.instance.raw.clone());
+        Handles::new(entry, instance, self.physical.handle, self.raw.clone(), self.queue_family)
+    }
+}

@@ -1,0 +1,85 @@
+//! [`Pending`]: the device work that a release waits for, where it cannot wait at once.
+#![forbid(unsafe_code)]
+
+use crate::Result;
+use crate::driver::context::{Context, Entered};
+use crate::driver::cuda::cuda;
+use crate::driver::event::Event;
+use crate::report::report;
+
+/// What a release waits for.
+pub(super) enum Awaited {
+    Event(Event),
+    /// All work of the context and of these others: waiting for it failed for a reason that may pass, such as a stream
+    /// capture.
+    Contexts(Vec<Context>),
+}
+
+impl Awaited {
+    fn has_passed(&self) -> Result<bool> {
+        match self {
+            Self::Event(event) => event.has_passed(),
+            Self::Contexts(_) => self.synchronize().map(|()| true),
+        }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        match self {
+            Self::Event(event) => event.synchronize(),
+            Self::Contexts(others) => {
+                others.iter().try_for_each(|other| other.finish())?;
+                cuda()?.context_synchronize()
+            }
+        }
+    }
+
+    /// Forgets what CUDA destroyed with the context.
+    pub(super) fn abandon(&mut self) {
+        if let Self::Event(event) = self {
+            event.abandon();
+        }
+    }
+}
+
+/// Work of a context that the device may not have finished.
+pub(crate) struct Pending {
+    pub(super) awaited: Awaited,
+    pub(super) context: Context,
+}
+
+impl Pending {
+    /// Whether the device has finished. Does not wait, unless the work is that of a context.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.ask(Awaited::has_passed)
+    }
+
+    /// Waits for the device. False when that fails for a reason that may pass.
+    pub(crate) fn wait(&self) -> bool {
+        self.ask(|awaited| awaited.synchronize().map(|()| true))
+    }
+
+    /// Asks `question` within the context. An error that ends the context ends its work as well; any other
+    /// leaves the answer open.
+    fn ask(&self, question: impl FnOnce(&Awaited) -> Result<bool>) -> bool {
+        let answer = match self.context.try_enter() {
+            Ok(Entered::Current(_guard)) => question(&self.awaited),
+            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => Ok(true),
+            Err(error) => Err(error),
+        };
+        answer.unwrap_or_else(|error| {
+            report!(Debug, "deferred free: {error}");
+            error.is_fatal_to_context()
+        })
+    }
+
+    /// Releases what the wait needed, in the context.
+    #[cfg(feature = "vulkan")]
+    pub(crate) fn end(mut self) {
+        match self.context.try_enter() {
+            Ok(Entered::Current(_guard)) => drop(self.awaited),
+            Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => self.awaited.abandon(),
+            // The device has finished, so that this is safe in whatever context is current.
+            Err(_) => drop(self.awaited),
+        }
+    }
+}

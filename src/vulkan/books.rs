@@ -1,0 +1,101 @@
+//! [`Books`]: what gpu-allocator knows, and the blocks that it divides.
+#![expect(unsafe_code, reason = "asks gpu-allocator for the handle of a block")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ash::vk;
+use gpu_allocator::AllocationError;
+use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator as Suballocator};
+
+use super::hooks::{Offer, Scope, Wanted};
+use super::slots::Slots;
+use crate::memory::block::Block;
+
+/// The books of an allocator. None of its methods calls a driver.
+#[derive(Default)]
+pub(super) struct Books {
+    /// None once the allocator was dropped, and with it everything that it lent.
+    pub(super) suballocator: Option<Suballocator>,
+    pub(super) blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
+    /// What gpu-allocator knows of each chunk, by the chunk's span.
+    pub(super) allocations: Slots<Allocation>,
+    pub(super) is_closed: bool,
+}
+
+/// A part of a block.
+pub(super) struct Place {
+    pub(super) block: Arc<Block>,
+    pub(super) slot: u32,
+    /// In bytes.
+    pub(super) offset: u64,
+}
+
+/// The result of one call of gpu-allocator.
+pub(super) struct Attempt {
+    pub(super) place: std::result::Result<Place, AllocationError>,
+    pub(super) wanted: Option<Wanted>,
+    /// Blocks that are not in the books any more.
+    pub(super) freed: Vec<Arc<Block>>,
+}
+
+impl Books {
+    /// Calls gpu-allocator, which may have the offered block.
+    pub(super) fn attempt(
+        &mut self,
+        desc: &AllocationCreateDesc<'_>,
+        offer: Option<&(Offer, Arc<Block>)>,
+        failed: &[Wanted],
+    ) -> Attempt {
+        let mut scope = Scope { offer: offer.map(|(offer, _)| *offer), failed: failed.to_vec(), ..Scope::default() };
+        let Self { suballocator: Some(suballocator), blocks, allocations, .. } = self else {
+            let closed = AllocationError::Internal("the allocator was dropped".to_owned());
+            return Attempt { place: Err(closed), wanted: None, freed: Vec::new() };
+        };
+        let mut allocated = scope.run(|| suballocator.allocate(desc));
+        if let Some((offer, block)) = offer.filter(|_| scope.taken) {
+            blocks.insert(offer.memory, block.clone());
+        }
+        // It took another memory type than it wanted first, only because no block of that had been made.
+        if scope.wanted.is_some()
+            && let Ok(allocation) = allocated
+        {
+            let freed = scope.run(|| suballocator.free(allocation));
+            allocated = Err(freed.err().unwrap_or(AllocationError::OutOfMemory));
+        }
+        let place = allocated.and_then(|allocation| {
+            // SAFETY: the handle is only looked up.
+            let block = blocks.get(&unsafe { allocation.memory() }).cloned();
+            let offset = allocation.offset();
+            let block = block.ok_or_else(|| AllocationError::Internal("an unknown block".to_owned()))?;
+            let slot = allocations.insert(allocation);
+            let slot = slot.map_err(|_| AllocationError::Internal("too many allocations".to_owned()))?;
+            Ok(Place { block, slot, offset })
+        });
+        let freed = scope.freed.iter().filter_map(|memory| blocks.remove(memory)).collect();
+        Attempt { place, wanted: scope.wanted, freed }
+    }
+
+    /// Ends an allocation. Returns the blocks that gpu-allocator gives back by that.
+    pub(super) fn forget(&mut self, slot: u32) -> (Vec<Arc<Block>>, std::result::Result<(), AllocationError>) {
+        let mut scope = Scope::default();
+        let freed = match (self.allocations.remove(slot), &mut self.suballocator) {
+            (Some(allocation), Some(suballocator)) => scope.run(|| suballocator.free(allocation)),
+            _ => Ok(()),
+        };
+        let mut blocks: Vec<_> = scope.freed.iter().filter_map(|memory| self.blocks.remove(memory)).collect();
+        blocks.extend(self.take_idle());
+        (blocks, freed)
+    }
+
+    /// Once the allocator was dropped and everything that it lent, the blocks that gpu-allocator still keeps.
+    pub(super) fn take_idle(&mut self) -> Vec<Arc<Block>> {
+        if !self.is_closed || !self.allocations.is_empty() {
+            return Vec::new();
+        }
+        let suballocator = self.suballocator.take();
+        // It reports no leaks: nothing is allocated.
+        Scope::default().run(|| drop(suballocator));
+        std::mem::take(&mut self.blocks).into_values().collect()
+    }
+}

@@ -1,0 +1,136 @@
+//! [`Image`]: a `VkImage` with its memory.
+#![expect(unsafe_code, reason = "hands its live handle to the driver")]
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use ash::vk;
+
+use super::inner::AllocatorInner;
+use crate::device::gpu::VulkanRef;
+use crate::driver::vulkan::resources::Requirements;
+use crate::{Error, Memory, Result};
+
+/// A `VkImage`. Destroyed when dropped.
+#[derive(Debug)]
+pub(super) struct OwnedImage {
+    handle: vk::Image,
+    tiling: vk::ImageTiling,
+    mip_levels: u32,
+    array_layers: u32,
+    gpu: VulkanRef,
+}
+
+impl OwnedImage {
+    /// # Safety
+    ///
+    /// As of [`Allocator::image`](super::Allocator::image), and the memory of such images must be shareable.
+    pub(super) unsafe fn create(gpu: &VulkanRef, info: &vk::ImageCreateInfo<'_>) -> Result<Self> {
+        // SAFETY: by this function's contract.
+        let handle = unsafe { gpu.device().create_exported_image(info) }?;
+        let vk::ImageCreateInfo { tiling, mip_levels, array_layers, .. } = *info;
+        Ok(Self { handle, tiling, mip_levels, array_layers, gpu: gpu.clone() })
+    }
+
+    pub(super) const fn handle(&self) -> vk::Image {
+        self.handle
+    }
+
+    pub(super) fn is_linear(&self) -> bool {
+        self.tiling == vk::ImageTiling::LINEAR
+    }
+
+    pub(super) fn requirements(&self) -> Requirements {
+        // SAFETY: live as long as this value.
+        unsafe { self.gpu.device().image_requirements(self.handle) }
+    }
+
+    /// Binds memory that was allocated by the requirements. The first call only.
+    pub(super) fn bind(&self, memory: &Memory) -> Result<()> {
+        let place = memory.vulkan_memory().ok_or(Error::NoExport { kind: memory.kind() })?;
+        // SAFETY: live as long as this value, and without memory, which the requirements suit.
+        unsafe { self.gpu.device().bind_image(self.handle, place.memory, place.offset) }
+    }
+}
+
+impl Drop for OwnedImage {
+    fn drop(&mut self) {
+        // SAFETY: created with this value, which is its only owner.
+        unsafe { self.gpu.device().destroy_image(self.handle) };
+    }
+}
+
+/// A Vulkan image whose bytes CUDA and the CPU share. Made by [`Allocator::image`](super::Allocator::image).
+///
+/// It dereferences to [`Memory`], and so to [`Region`](crate::Region), which is all of its memory: with linear tiling rows of
+/// pixels, as [`layout`](Self::layout) says; with optimal tiling bytes in an order of the driver's own. What
+/// [`Buffer`](super::Buffer) says of its lifetime holds here, too.
+pub struct Image {
+    // Destroyed before its memory is freed.
+    image: OwnedImage,
+    memory: Memory,
+    allocator: Arc<AllocatorInner>,
+}
+
+impl Image {
+    pub(super) const fn new(image: OwnedImage, memory: Memory, allocator: Arc<AllocatorInner>) -> Self {
+        Self { image, memory, allocator }
+    }
+
+    /// Vulkan's handle, valid while this value lives.
+    #[must_use]
+    pub const fn handle(&self) -> vk::Image {
+        self.image.handle
+    }
+
+    /// Where the pixels of a mipmap level and an array layer lie in the memory, by the image's aspect for colours; none for
+    /// optimal tiling, and for levels and layers that the image does not have.
+    #[must_use]
+    pub fn layout(&self, mip_level: u32, array_layer: u32) -> Option<vk::SubresourceLayout> {
+        let image = &self.image;
+        if !image.is_linear() || mip_level >= image.mip_levels || array_layer >= image.array_layers {
+            return None;
+        }
+        let of = vk::ImageSubresource { aspect_mask: vk::ImageAspectFlags::COLOR, mip_level, array_layer };
+        // SAFETY: a live image with linear tiling, and one of its subresources.
+        Some(unsafe { image.gpu.device().image_layout(image.handle, of) })
+    }
+
+    /// Gives the image a name in the allocator's [`report`](super::Allocator::report).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn rename(&self, name: &str) -> Result<()> {
+        self.allocator.rename(&self.memory, name)
+    }
+
+    /// Frees the image as a drop does, but returns errors instead of logging them, see [`Memory::free`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Memory::free`].
+    pub fn free(self) -> Result<()> {
+        let Self { image, memory, .. } = self;
+        drop(image);
+        memory.free()
+    }
+}
+
+impl Deref for Image {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image")
+            .field("handle", &self.image.handle)
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,364 @@
+//! [`AllocatorInner`], which the clones of an allocator, its blocks and its deferred frees share: gpu-allocator's books, the
+//! blocks in them, and the return of chunks.
+//!
+//! The lock of the books is held over no call of a driver: see [`super::hooks`].
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use ash::vk;
+use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, Allocator as Suballocator, AllocatorCreateDesc};
+use gpu_allocator::{AllocationError, AllocatorDebugSettings, AllocatorReport, MemoryLocation};
+
+use super::books::{Attempt, Books, Place};
+use super::hooks::{self, Offer, Wanted};
+use super::options::AllocatorOptions;
+use crate::allocation::{LINE, ResourceBlock};
+use crate::device::deferred_frees::Deferred;
+use crate::device::gpu::VulkanRef;
+use crate::driver::context::Context;
+use crate::driver::process;
+use crate::lock::Lock;
+use crate::memory::block::{Block, ChunkPool};
+use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
+use crate::memory::pending::Pending;
+use crate::pool::NO_CACHE;
+use crate::report::report;
+use crate::stream::binding::Binding;
+use crate::sync::SingleFlight;
+use crate::{DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
+
+pub(super) struct AllocatorInner {
+    pub(super) owner: Vkgdr,
+    pub(super) gpu: VulkanRef,
+    context: Context,
+    /// One bit for each memory type that CUDA and the CPU can share.
+    pub(super) types: u32,
+    /// Taken by the thread that makes a block, while others that want one wait for it.
+    growth: SingleFlight,
+    books: Lock<Books>,
+}
+
+/// What an allocation has learned by trying.
+#[derive(Default)]
+struct Refusals {
+    failed: Vec<Wanted>,
+    /// One bit for each memory type that CUDA refused.
+    types: u32,
+    /// The first refusal or shortage.
+    error: Option<Error>,
+}
+
+impl AllocatorInner {
+    pub(super) fn new(owner: &Vkgdr, options: AllocatorOptions) -> Result<Self> {
+        process::check()?;
+        let gpu = owner.vulkan()?.clone();
+        let context = owner.allocation_context()?;
+        let handles = gpu.device().handles();
+        let mut debug_settings = AllocatorDebugSettings::default();
+        // What outlives the allocator stays valid, and is logged when the allocator is dropped.
+        debug_settings.log_leaks_on_shutdown = false;
+        let suballocator = Suballocator::new(&AllocatorCreateDesc {
+            instance: handles.instance,
+            device: hooks::device(&handles.device),
+            physical_device: handles.physical_device,
+            debug_settings,
+            buffer_device_address: options.device_address,
+            allocation_sizes: options.sizes,
+        });
+        let suballocator = Some(suballocator.map_err(|error| suballocation(&error))?);
+        let is_shared = |index: &u32| gpu.type_at(*index, owner.flags()).is_some();
+        let types = (0..u32::BITS).filter(is_shared).fold(0, |types, index| types | 1 << index);
+        let books = Lock::new(Books { suballocator, ..Books::default() });
+        Ok(Self { owner: owner.clone(), gpu, context, types, growth: SingleFlight::default(), books })
+    }
+
+    /// Memory of `len` bytes with these requirements. Where CUDA refuses memory in a way that may mean that it wants a dedicated
+    /// allocation, and one `can_be_dedicated`, that refusal is returned at once.
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        desc: &AllocationCreateDesc<'_>,
+        len: usize,
+        can_be_dedicated: bool,
+    ) -> Result<Memory> {
+        process::check()?;
+        let mut desc = self.adapted(desc);
+        let mut types = desc.requirements.memory_type_bits;
+        let mut refusals = Refusals::default();
+        let (mut offer, mut turn) = (None, None);
+        loop {
+            desc.requirements.memory_type_bits = types & !refusals.types;
+            let Attempt { place, wanted, freed } = self.books.lock().attempt(&desc, offer.as_ref(), &refusals.failed);
+            // A block that another thread made unnecessary is released here, since the books do not have it.
+            offer = None;
+            release(freed)?;
+            let error = match place {
+                Ok(place) => return Ok(self.allocated(place, len, refusals.types)),
+                Err(error) => error,
+            };
+            let Some(wanted) = wanted else {
+                if refusals.error.is_none() && self.try_incoherent(&mut desc, &error) {
+                    types = desc.requirements.memory_type_bits;
+                    continue;
+                }
+                return Err(refusals.error.unwrap_or_else(|| self.explain(&desc, &error)));
+            };
+            if turn.is_none() {
+                // Another thread may have made a block that serves this one, too.
+                turn = Some(self.growth.begin());
+                continue;
+            }
+            match self.make_block(wanted) {
+                Ok(made) => offer = Some(made),
+                Err(error) if can_be_dedicated && self.may_want_dedicated(&error) => return Err(error),
+                Err(error) => refusals.add(wanted, error)?,
+            }
+        }
+    }
+
+    /// Requirements that this crate can meet: types that are shared, and whole atoms and lines, unless the memory is that of one
+    /// buffer or image.
+    fn adapted<'a>(&self, desc: &AllocationCreateDesc<'a>) -> AllocationCreateDesc<'a> {
+        let mut desc = desc.clone();
+        let requirements = &mut desc.requirements;
+        requirements.memory_type_bits &= self.types & !self.gpu.refused_types();
+        // gpu-allocator refuses other alignments.
+        let is_valid = requirements.alignment.is_power_of_two();
+        if is_valid && desc.allocation_scheme == AllocationScheme::GpuAllocatorManaged {
+            let unit = self.gpu.device().physical.atom.max(LINE as u64);
+            requirements.alignment = requirements.alignment.max(unit);
+            requirements.size = requirements.size.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        }
+        desc
+    }
+
+    /// Lets gpu-allocator, which wants coherent memory for the CPU, take this crate's choice where there is none. Whether it was
+    /// that.
+    fn try_incoherent(&self, desc: &mut AllocationCreateDesc<'_>, error: &AllocationError) -> bool {
+        let kind = kind_of(desc.location);
+        let chosen = self.owner.vulkan_memory_type(kind).map(|chosen| chosen.info.index);
+        let bits = chosen.map_or(0, |index| desc.requirements.memory_type_bits & 1 << index);
+        let is_missing = matches!(error, AllocationError::NoCompatibleMemoryTypeFound) && kind.has_host_view();
+        if is_missing && bits != 0 {
+            (desc.location, desc.requirements.memory_type_bits) = (MemoryLocation::Unknown, bits);
+        }
+        is_missing && bits != 0
+    }
+
+    fn make_block(self: &Arc<Self>, wanted: Wanted) -> Result<(Offer, Arc<Block>)> {
+        let Wanted { type_index, size, dedicated_to, flags } = wanted;
+        let found = self.gpu.type_at(type_index, self.owner.flags());
+        let (kind, memory_type) = found.ok_or_else(|| internal(format!("there is no memory type {type_index}")))?;
+        let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
+        let block = Block::of_resources(&self.owner, &resources, self.context, self.clone())?;
+        let memory = block.allocation().device_memory();
+        let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
+        let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);
+        Ok((Offer { wanted, memory, host_ptr }, Arc::new(block)))
+    }
+
+    /// Memory at a place in the books. `refused` are the types that CUDA refused before.
+    fn allocated(&self, place: Place, len: usize, refused: u32) -> Memory {
+        let new = self.gpu.refuse_types(refused);
+        if new != 0 {
+            report!(Info, "CUDA refuses to share Vulkan's memory of types {new:#b}: others are used from now on");
+        }
+        let Place { block, slot, offset } = place;
+        let host_access = block.host_access();
+        // An allocation fits the address space.
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let chunk = FreeChunk::new(block, offset, host_access, slot, CLASS);
+        Memory::allocated(ChunkRef::new(chunk, len))
+    }
+
+    /// Whether CUDA's refusal may mean that it wants dedicated allocations.
+    pub(super) fn may_want_dedicated(&self, error: &Error) -> bool {
+        error.asks_for_dedicated() || (error.is_refusal() && self.gpu.device().sharing().dedicated_only)
+    }
+
+    /// gpu-allocator's error, where no driver was called.
+    fn explain(&self, desc: &AllocationCreateDesc<'_>, error: &AllocationError) -> Error {
+        let kind = kind_of(desc.location);
+        match error {
+            AllocationError::NoCompatibleMemoryTypeFound => Error::NoSuitableMemoryType {
+                device: self.gpu.device().physical.name.clone(),
+                kind,
+                wanted: format!("{:?} of types {:#b}", desc.location, desc.requirements.memory_type_bits),
+            },
+            AllocationError::OutOfMemory => {
+                let types = (0..u32::BITS).filter(|index| desc.requirements.memory_type_bits & (1 << index) != 0);
+                let heaps = types.filter_map(|index| self.gpu.type_at(index, self.owner.flags()));
+                Error::Allocation {
+                    operation: None,
+                    code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY,
+                    kind,
+                    asked: desc.requirements.size,
+                    heap: heaps.map(|(_, found)| found.info.heap_size).max().unwrap_or(0),
+                    free: None,
+                    others: Vec::new(),
+                }
+            }
+            error => suballocation(error),
+        }
+    }
+
+    pub(super) const fn context(&self) -> Context {
+        self.context
+    }
+
+    pub(super) fn rename(&self, memory: &Memory, name: &str) -> Result<()> {
+        process::check()?;
+        let slot = memory.chunk().span();
+        let mut books = self.books.lock();
+        let Books { suballocator: Some(suballocator), allocations, .. } = &mut *books else { return Ok(()) };
+        let Some(allocation) = allocations.get_mut(slot) else { return Ok(()) };
+        suballocator.rename_allocation(allocation, name).map_err(|error| suballocation(&error))
+    }
+
+    /// gpu-allocator's report; an empty one in a forked child.
+    pub(super) fn report(&self) -> AllocatorReport {
+        // In a forked child, a thread of the parent may hold the lock for ever.
+        let report = || self.books.lock().suballocator.as_ref().map(Suballocator::generate_report);
+        let report = if process::is_forked() { None } else { report() };
+        report.unwrap_or_else(|| AllocatorReport {
+            allocations: Vec::new(),
+            blocks: Vec::new(),
+            total_allocated_bytes: 0,
+            total_capacity_bytes: 0,
+        })
+    }
+
+    /// Gives every block back that is not in use, now and from now on.
+    pub(super) fn close(&self) {
+        let idle = {
+            let mut books = self.books.lock();
+            books.is_closed = true;
+            books.take_idle()
+        };
+        if let Err(error) = release(idle) {
+            report!(Warn, "releasing memory: {error}");
+        }
+        let AllocatorReport { allocations, total_allocated_bytes, .. } = self.report();
+        if !allocations.is_empty() {
+            let names: Vec<_> = allocations.iter().map(|allocation| format!("{allocation:?}")).collect();
+            let count = allocations.len();
+            report!(
+                Info,
+                "{count} allocations with {total_allocated_bytes} bytes outlive their vulkan::Allocator: {}",
+                names.join(", ")
+            );
+        }
+    }
+
+    /// Ends a chunk that the device has finished with.
+    fn release_chunk(&self, chunk: FreeChunk) -> Result<()> {
+        let (blocks, freed) = self.books.lock().forget(chunk.span());
+        drop(chunk);
+        release(blocks).and(freed.map_err(|error| suballocation(&error)))
+    }
+}
+
+impl ChunkPool for AllocatorInner {
+    fn id(&self) -> u32 {
+        NO_CACHE
+    }
+
+    fn take_back(self: Arc<Self>, mut chunk: FreeChunk) -> Result<()> {
+        let LastUse { exposed, binding } = chunk.reset();
+        if !exposed || binding.policy() == DropPolicy::Immediate {
+            return self.release_chunk(chunk);
+        }
+        let (pending, finished) = chunk.block().finish_chunk(&binding);
+        // Without the binding: it may be what keeps a stream alive.
+        drop(binding);
+        let deferred_frees = self.owner.gpu().deferred_frees();
+        let released = match pending {
+            None => self.release_chunk(chunk),
+            Some(pending) => {
+                deferred_frees.push(Box::new(DeferredChunk { pending, chunk, allocator: self.clone() }));
+                Ok(())
+            }
+        };
+        deferred_frees.poll();
+        finished.and(released)
+    }
+}
+
+/// A chunk that the device may still use.
+struct DeferredChunk {
+    pending: Pending,
+    chunk: FreeChunk,
+    allocator: Arc<AllocatorInner>,
+}
+
+impl Deferred for DeferredChunk {
+    fn is_ready(&self) -> bool {
+        self.pending.is_finished()
+    }
+
+    fn wait(&self) -> bool {
+        self.pending.wait()
+    }
+
+    fn release(self: Box<Self>) {
+        let Self { pending, chunk, allocator } = *self;
+        pending.end();
+        if let Err(error) = allocator.release_chunk(chunk) {
+            report!(Warn, "releasing memory: {error}");
+        }
+    }
+}
+
+impl Refusals {
+    /// Records that a block cannot be made. An error that other memory types would meet as well is returned.
+    fn add(&mut self, wanted: Wanted, error: Error) -> Result<()> {
+        if !error.concerns_the_kind() && !error.is_exhaustion() {
+            return Err(error);
+        }
+        if error.is_refusal() && !error.is_exhaustion() {
+            self.types |= 1 << wanted.type_index;
+        }
+        self.failed.push(wanted);
+        self.error.get_or_insert(error);
+        Ok(())
+    }
+}
+
+/// The class of chunks that gpu-allocator places.
+const CLASS: u16 = 0;
+const _: () = assert!(CLASS != Chunk::DEDICATED);
+
+/// Releases blocks whose chunks the device has all finished with. Returns the first error.
+fn release(blocks: Vec<Arc<Block>>) -> Result<()> {
+    let mut first = Ok(());
+    for block in blocks {
+        // Another thread may still drop a chunk of it, and then release it.
+        let released = Arc::into_inner(block).map_or(Ok(()), |block| block.release(&Binding::immediate()));
+        first = first.and(released);
+    }
+    first
+}
+
+/// The kind of memory that a location asks for.
+const fn kind_of(location: MemoryLocation) -> MemoryKind {
+    match location {
+        MemoryLocation::CpuToGpu => MemoryKind::Mapped,
+        MemoryLocation::GpuToCpu => MemoryKind::Host,
+        MemoryLocation::GpuOnly | MemoryLocation::Unknown => MemoryKind::Device,
+    }
+}
+
+fn suballocation(error: &AllocationError) -> Error {
+    internal(error.to_string())
+}
+
+fn internal(reason: String) -> Error {
+    Error::Suballocation { reason }
+}
+
+impl fmt::Debug for AllocatorInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllocatorInner").field("gpu", &self.gpu).finish_non_exhaustive()
+    }
+}

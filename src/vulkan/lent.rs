@@ -1,0 +1,64 @@
+//! What programs are lent of Vulkan: the handles of the device, its queue, and the memory objects of regions.
+#![expect(unsafe_code, reason = "asks the device for its queue")]
+
+use ash::vk;
+
+use super::Handles;
+use crate::driver::process;
+use crate::{Region, Result, Vkgdr};
+
+/// The bytes of a region in Vulkan's memory object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VulkanMemory {
+    /// The memory object. It can be exported as an opaque file descriptor, and all of it is mapped if the CPU sees it.
+    pub memory: vk::DeviceMemory,
+    /// Where the region begins in it, in bytes.
+    pub offset: vk::DeviceSize,
+}
+
+impl Region {
+    /// The Vulkan memory object of the region, and its place there: for buffers and images of the program's own, on the device
+    /// of [`Vkgdr::vulkan_handles`]. None for memory that Vulkan did not allocate.
+    ///
+    /// The memory object is valid while the region's memory lives. A buffer that is bound to it must be created for export as
+    /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`; whether its requirements suit the memory's type and offset is the
+    /// program's to check. On a driver that shares only dedicated allocations, the memory is dedicated to a buffer of this
+    /// crate, and no other can be bound: use an [`Allocator`](super::Allocator).
+    #[must_use]
+    pub fn vulkan_memory(&self) -> Option<VulkanMemory> {
+        let memory = self.block().allocation().device_memory()?;
+        Some(VulkanMemory { memory, offset: self.offset() as vk::DeviceSize })
+    }
+}
+
+impl Vkgdr {
+    /// The Vulkan device on which this handle allocates. Both stay alive until the process ends, unless the program made them
+    /// itself.
+    ///
+    /// The device of this crate has Vulkan 1.1 without optional features, the extension `VK_KHR_external_memory_fd`, and one
+    /// queue, for which [`with_vulkan_queue`](Self::with_vulkan_queue) takes turns. Destroy what is made of it, but not the
+    /// device and the instance.
+    ///
+    /// # Errors
+    ///
+    /// On a handle without Vulkan the error that says what is missing; [`Error::Forked`](crate::Error::Forked).
+    pub fn vulkan_handles(&self) -> Result<Handles> {
+        process::check()?;
+        Ok(self.vulkan()?.device().handles())
+    }
+
+    /// Runs `work` with the first queue of the family in [`vulkan_handles`](Self::vulkan_handles), while no other thread is in
+    /// a call of this method for the same device. A call within `work` would never return.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`vulkan_handles`](Self::vulkan_handles).
+    pub fn with_vulkan_queue<T>(&self, work: impl FnOnce(vk::Queue) -> T) -> Result<T> {
+        let vulkan = self.vulkan()?;
+        let Handles { device, queue_family, .. } = self.vulkan_handles()?;
+        let _turn = vulkan.queue.lock_across_waits();
+        // SAFETY: the device has a queue of this family.
+        let queue = unsafe { device.get_device_queue(queue_family, 0) };
+        Ok(work(queue))
+    }
+}

@@ -1,0 +1,34 @@
+//! Vulkan's side of this crate's memory: buffers and images whose bytes CUDA and the CPU see, and the Vulkan device that
+//! programs are lent or bring.
+//!
+//! * [`Allocator`] is [gpu-allocator](https://docs.rs/gpu-allocator), of whose blocks CUDA imports each: a [`Buffer`] or
+//!   [`Image`] made by it has a host pointer, a CUDA pointer and a Vulkan handle of the same bytes.
+//! * [`Vkgdr::vulkan_handles`](crate::Vkgdr::vulkan_handles) lends the Vulkan device on which this crate allocates.
+//! * [`Vkgdr::open_on`](crate::Vkgdr::open_on) allocates on a Vulkan device that the program made.
+//! * [`Region::vulkan_memory`](crate::Region::vulkan_memory) gives the `VkDeviceMemory` of any memory that Vulkan allocated.
+//!
+//! Neither driver orders the work of the other: between work of a Vulkan queue and work of a CUDA stream, wait for the first
+//! on the CPU. The CPU's own accesses need the flush and invalidate of [`Region`](crate::Region), as with CUDA.
+//!
+//! This module needs the crate's feature `vulkan`, which is on by default.
+
+mod allocator;
+mod books;
+mod buffer;
+mod hooks;
+mod image;
+mod inner;
+mod lent;
+mod options;
+mod program;
+mod slots;
+
+pub use allocator::Allocator;
+pub use buffer::Buffer;
+pub use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme};
+pub use gpu_allocator::{AllocationReport, AllocationSizes, AllocatorReport, MemoryBlockReport, MemoryLocation};
+pub use image::Image;
+pub use lent::VulkanMemory;
+pub use options::AllocatorOptions;
+
+pub use crate::driver::vulkan::handles::Handles;

@@ -1,0 +1,27 @@
+//! [`AllocatorOptions`]: the settings of an allocator.
+#![forbid(unsafe_code)]
+
+use gpu_allocator::AllocationSizes;
+
+/// Options of [`Allocator::with_options`](super::Allocator::with_options): gpu-allocator's own.
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use]
+pub struct AllocatorOptions {
+    pub(super) sizes: AllocationSizes,
+    pub(super) device_address: bool,
+}
+
+impl AllocatorOptions {
+    /// The sizes of the blocks that buffers and images share: 256 MiB, and 64 MiB of memory that the CPU sees, by default.
+    pub const fn sizes(mut self, sizes: AllocationSizes) -> Self {
+        self.sizes = sizes;
+        self
+    }
+
+    /// Whether buffers may have device addresses in shaders (`VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT`). Only for a device
+    /// that was made with the feature `bufferDeviceAddress`, which that of this crate is not.
+    pub const fn buffer_device_address(mut self, enabled: bool) -> Self {
+        self.device_address = enabled;
+        self
+    }
+}

@@ -1,0 +1,241 @@
+//! What gpu-allocator's users see: locations, dedicated allocations, block sizes, names and reports, shortages.
+
+use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused, skip};
+use vkgdr::ash::vk;
+use vkgdr::vulkan::{
+    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, MemoryLocation,
+};
+use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, Region, Vkgdr, memory_of};
+
+use crate::{VISIBLE, buffer, open};
+
+const LEN: usize = 10_001;
+/// Room in the blocks of these tests.
+const BLOCK: u64 = 4 << 20;
+
+fn allocator(gpu: &Vkgdr) -> vkgdr::Result<Allocator> {
+    Allocator::with_options(gpu, AllocatorOptions::default().sizes(AllocationSizes::new(BLOCK, BLOCK)))
+}
+
+#[test]
+fn the_cpu_and_cuda_see_the_bytes_of_a_buffer_of_each_visible_location() -> Result {
+    let (Some(gpu), _context) = (open()?, support::cuda::PrimaryContext::retain_and_push(0)) else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    for location in VISIBLE {
+        let [first, second] = [buffer(&allocator, LEN, location)?, buffer(&allocator, LEN, location)?];
+        assert_ne!(first.handle(), second.handle());
+        for (seed, buffer) in [(1, &first), (2, &second)] {
+            host_write(buffer, 0, &pattern(LEN, seed))?;
+        }
+        for (seed, buffer) in [(1, &first), (2, &second)] {
+            assert!(device_read(buffer.device_ptr(), LEN) == pattern(LEN, seed), "{location:?}, {seed}");
+            assert!(host_read(buffer, 0, LEN)? == pattern(LEN, seed), "{location:?}, {seed}");
+        }
+        support::cuda::memcpy_htod(first.device_ptr(), &pattern(LEN, 3));
+        support::cuda::synchronize();
+        assert!(host_read(&first, 0, LEN)? == pattern(LEN, 3), "{location:?}");
+        assert!(host_read(&second, 0, LEN)? == pattern(LEN, 2), "a neighbour changed");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_location_has_the_memory_that_gpu_allocator_promises() -> Result {
+    use vk::MemoryPropertyFlags as Property;
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let has = |location| -> vkgdr::Result<Property> { Ok(buffer(&allocator, LEN, location)?.memory_type().flags) };
+    assert!(has(MemoryLocation::GpuOnly)?.contains(Property::DEVICE_LOCAL));
+    assert!(has(MemoryLocation::CpuToGpu)?.contains(Property::HOST_VISIBLE));
+    assert!(has(MemoryLocation::GpuToCpu)?.contains(Property::HOST_VISIBLE));
+    let preferred = Property::HOST_VISIBLE | Property::HOST_COHERENT | Property::HOST_CACHED;
+    let is_preferred = |found: &MemoryTypeInfo| found.flags.contains(preferred);
+    if support::is_imported(&gpu, MemoryKind::Host) && gpu.memory_types().iter().any(is_preferred) {
+        assert!(has(MemoryLocation::GpuToCpu)?.contains(Property::HOST_CACHED));
+    }
+    // The host's view is there if and only if the type has one.
+    for location in [MemoryLocation::GpuOnly, MemoryLocation::CpuToGpu, MemoryLocation::GpuToCpu] {
+        let found = buffer(&allocator, LEN, location)?;
+        assert_eq!(found.host_ptr().is_some(), found.memory_type().flags.contains(Property::HOST_VISIBLE));
+        assert_eq!(found.kind().has_host_view(), found.host_ptr().is_some());
+    }
+    Ok(())
+}
+
+#[test]
+fn buffers_share_a_block_and_large_and_dedicated_ones_have_their_own() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let location = MemoryLocation::CpuToGpu;
+    let shared = [buffer(&allocator, LEN, location)?, buffer(&allocator, LEN, location)?];
+    if shared[0].vulkan_memory().map(|place| place.memory) != shared[1].vulkan_memory().map(|place| place.memory) {
+        return skip("the driver shares dedicated allocations only");
+    }
+    assert_eq!((allocator.report().blocks.len(), allocator.capacity()), (1, BLOCK));
+    let large = buffer(&allocator, 5 << 20, location)?;
+    assert_eq!(allocator.report().blocks.len(), 2);
+    assert_eq!(large.vulkan_memory().map(|place| place.offset), Some(0));
+    let requirements = vk::MemoryRequirements { size: 300, alignment: 4, memory_type_bits: !0 };
+    let allocation_scheme = AllocationScheme::GpuAllocatorManaged;
+    let desc = AllocationCreateDesc { name: "mine", requirements, location, linear: true, allocation_scheme };
+    // SAFETY: nothing is bound to it.
+    let mine = unsafe { allocator.allocate(&desc) }?;
+    assert_eq!((mine.len(), mine.device_ptr() % 64), (300, 0));
+    drop(large);
+    assert_eq!(allocator.report().blocks.len(), 1, "the large one's block is kept");
+    Ok(())
+}
+
+#[test]
+fn a_dedicated_allocation_is_for_the_callers_own_buffer() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let device = gpu.vulkan_handles()?.device;
+    let mut external =
+        vk::ExternalMemoryBufferCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+    let usage = vk::BufferUsageFlags::STORAGE_BUFFER;
+    let info = vk::BufferCreateInfo::default().size(LEN as u64).usage(usage).push_next(&mut external);
+    // SAFETY: a valid description.
+    let own = unsafe { device.create_buffer(&info, None) }?;
+    // SAFETY: a live buffer.
+    let requirements = unsafe { device.get_buffer_memory_requirements(own) };
+    let desc = AllocationCreateDesc {
+        name: "dedicated",
+        requirements,
+        location: MemoryLocation::CpuToGpu,
+        linear: true,
+        allocation_scheme: AllocationScheme::DedicatedBuffer(own),
+    };
+    // SAFETY: the scheme's buffer is live, requires this, and was created for export.
+    let memory = unsafe { allocator.allocate(&desc) }?;
+    let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
+    assert_eq!(place.offset, 0);
+    // SAFETY: a buffer without memory, and memory that is dedicated to it.
+    unsafe { device.bind_buffer_memory(own, place.memory, place.offset) }?;
+    host_write(&memory, 0, &pattern(memory.len(), 4))?;
+    // The last atom may end with the memory.
+    memory.flush(memory.len() - 1..)?;
+    memory.invalidate(memory.len() - 1..)?;
+    assert_eq!(allocator.report().allocations[0].name, "dedicated");
+    memory.free()?;
+    assert_eq!(allocator.capacity(), 0);
+    // SAFETY: nothing uses it.
+    unsafe { device.destroy_buffer(own, None) };
+    Ok(())
+}
+
+#[test]
+fn reports_list_names_and_sizes_and_what_outlives_the_allocator_is_logged() -> Result {
+    support::logs::capture();
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let [vertices, other] = [1000, 2000].map(|len| buffer(&allocator, len, MemoryLocation::CpuToGpu));
+    let (vertices, other) = (vertices?, other?);
+    vertices.rename("vertices")?;
+    let report = allocator.report();
+    let mut names: Vec<_> = report.allocations.iter().map(|found| found.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["buffer", "vertices"]);
+    assert!(report.total_allocated_bytes >= 3000, "{report:?}");
+    assert!(format!("{report:?}").contains("vertices"));
+    let again = allocator.clone();
+    drop(allocator);
+    drop(other);
+    assert!(!support::logs::captured().iter().any(|line| line.contains("outlive")));
+    drop(again);
+    let lines = support::logs::captured();
+    let line = lines.iter().find(|line| line.contains("outlive")).ok_or("not logged")?;
+    assert!(line.contains("1 allocations") && line.contains("vertices") && !line.contains("\"buffer\""), "{line}");
+    host_write(&vertices, 0, &pattern(1000, 1))?;
+    let live = gpu.live_allocations();
+    drop(vertices);
+    assert_eq!(gpu.live_allocations(), live - 1, "the block stays");
+    Ok(())
+}
+
+#[test]
+fn an_impossible_request_says_what_is_wrong() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    assert!(matches!(refused(buffer(&allocator, 0, MemoryLocation::CpuToGpu)), Error::ZeroSize { .. }));
+    let allocate = |size, alignment, memory_type_bits| {
+        let requirements = vk::MemoryRequirements { size, alignment, memory_type_bits };
+        let allocation_scheme = AllocationScheme::GpuAllocatorManaged;
+        let location = MemoryLocation::CpuToGpu;
+        let desc = AllocationCreateDesc { name: "", requirements, location, linear: true, allocation_scheme };
+        // SAFETY: nothing is bound to it.
+        unsafe { allocator.allocate(&desc) }
+    };
+    assert_says(&refused(allocate(64, 3, !0)), &["gpu-allocator", "Invalid"]);
+    assert_says(&refused(allocate(1 << 62, 64, !0)), &["VK_ERROR_OUT_OF_DEVICE_MEMORY"]);
+    assert_says(&refused(allocate(u64::MAX, 64, !0)), &["VK_ERROR_OUT_OF_DEVICE_MEMORY"]);
+    assert_says(&refused(allocate(64, 64, 0)), &["suitable memory type", "CpuToGpu"]);
+    assert!(allocator.report().blocks.is_empty());
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_buffer_is_found_by_its_addresses_and_is_not_exported() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let shared = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
+    let (found, offset) = memory_of(shared.device_ptr() + 100).ok_or("not found")?;
+    assert_eq!((found.len(), offset), (LEN, 100));
+    assert_says(&refused(shared.export_fd()), &["export_fd", "dedicated"]);
+    let part: Region = shared.region(100..200)?;
+    let whole = shared.vulkan_memory().ok_or("not Vulkan's")?;
+    assert_eq!(part.vulkan_memory().map(|place| place.offset), Some(whole.offset + 100));
+    Ok(())
+}
+
+#[test]
+fn threads_allocate_and_free_at_the_same_time() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8_u64)
+            .map(|seed| {
+                let allocator = &allocator;
+                scope.spawn(move || -> std::result::Result<(), String> {
+                    let mut random = support::Random::new(seed);
+                    let mut kept: Vec<(vkgdr::vulkan::Buffer, Vec<u8>)> = Vec::new();
+                    for _ in 0..60 {
+                        let len = 1 + random.below(400_000);
+                        let bytes = random.bytes(len);
+                        let made = buffer(allocator, bytes.len(), VISIBLE[random.below(2)]).map_err(text)?;
+                        host_write(&made, 0, &bytes).map_err(text)?;
+                        kept.push((made, bytes));
+                        if kept.len() > 6 {
+                            let (oldest, bytes) = kept.remove(random.below(6));
+                            if host_read(&oldest, 0, bytes.len()).map_err(text)? != bytes {
+                                return Err("bytes changed".to_owned());
+                            }
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "panicked".to_owned())?)
+    })?;
+    assert_eq!(allocator.report().total_allocated_bytes, 0);
+    drop(allocator);
+    assert_eq!(gpu.live_allocations(), 0);
+    Ok(())
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[test]
+fn memory_of_this_crate_has_its_place_in_vulkan() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    for kind in support::imported(&gpu, &MemoryKind::ALL) {
+        let memory = Memory::allocate(&gpu, LEN, kind)?;
+        let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
+        assert!(place.memory != vk::DeviceMemory::null() && place.offset == 0);
+        assert_eq!(memory.region(64..)?.vulkan_memory().map(|part| part.offset), Some(64));
+    }
+    Ok(())
+}

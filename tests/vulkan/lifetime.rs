@@ -1,0 +1,131 @@
+//! When buffers are freed: drop policies, contexts, and what is left behind.
+
+use support::cuda::{Context, PrimaryContext, Stream, no_context};
+use support::ledger::Live;
+use support::state::State;
+use support::{Result, host_write, pattern};
+use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, MemoryLocation};
+use vkgdr::{DropPolicy, OpenFlags, Vkgdr};
+
+use crate::{buffer, open};
+
+const LEN: usize = 4097;
+
+fn allocator(gpu: &Vkgdr) -> vkgdr::Result<Allocator> {
+    Allocator::with_options(gpu, AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20)))
+}
+
+#[test]
+fn a_bound_buffer_is_freed_once_its_stream_has_finished() -> Result {
+    let (Some(gpu), _context) = (open()?, PrimaryContext::retain_and_push(0)) else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    for len in [LEN, 5 << 20] {
+        let stream = Stream::create();
+        let bound = buffer(&allocator, len, MemoryLocation::CpuToGpu)?;
+        // SAFETY: the stream outlives the buffer.
+        unsafe { bound.bind_raw_stream(stream.raw()) }?;
+        assert_eq!(bound.drop_policy(), DropPolicy::WaitForStream);
+        let _ = bound.device_ptr();
+        let gate = stream.hold();
+        drop(bound);
+        assert!(allocator.report().total_allocated_bytes >= len as u64, "freed before its stream has finished");
+        assert_eq!(gpu.collect(), 0);
+        gate.open();
+        stream.synchronize();
+        assert_eq!(gpu.collect(), 1);
+        assert_eq!(allocator.report().total_allocated_bytes, 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn buffers_and_their_blocks_leave_nothing_behind() -> Result {
+    let (Some(gpu), _context) = (open()?, PrimaryContext::retain_and_push(0)) else { return Ok(()) };
+    let cycle = || -> Result {
+        let allocator = allocator(&gpu)?;
+        let kept = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
+        for len in [1, LEN, 1 << 20, 6 << 20] {
+            let made = buffer(&allocator, len, MemoryLocation::GpuToCpu)?;
+            let _ = made.device_ptr();
+            made.free()?;
+        }
+        drop(allocator);
+        // The block lives as long as what is in it.
+        host_write(&kept, 0, &pattern(LEN, 1))?;
+        Ok(())
+    };
+    cycle()?;
+    let before = State::take();
+    for _ in 0..3 {
+        cycle()?;
+    }
+    State::assert_unchanged(&before, "allocators");
+    Ok(())
+}
+
+#[test]
+fn blocks_are_of_the_allocators_context_whichever_is_current() -> Result {
+    let Some(_) = open()? else { return Ok(()) };
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let allocator = allocator(&gpu)?;
+    assert_eq!(allocator.context(), context.raw());
+    let made = no_context(|| buffer(&allocator, LEN, MemoryLocation::CpuToGpu))?;
+    assert_eq!(made.context(), context.raw());
+    let other = Context::create(0);
+    let address = made.device_ptr();
+    other.with_current(|| made.free())?;
+    assert_ne!(address, 0);
+    drop(other);
+    Ok(())
+}
+
+#[test]
+fn buffers_of_a_destroyed_context_are_freed_without_cuda() -> Result {
+    let Some(_) = open()? else { return Ok(()) };
+    let before = Live::now();
+    let context = Context::create(0);
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let allocator = allocator(&gpu)?;
+    let made = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
+    let _ = made.device_ptr();
+    context.destroy();
+    drop(made);
+    drop(allocator);
+    assert_eq!(Live::now(), before);
+    Ok(())
+}
+
+#[test]
+fn regions_keep_the_bytes_after_the_buffer_is_gone() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let made = buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?;
+    host_write(&made, 0, &pattern(LEN, 9))?;
+    let part = made.region(1..100)?;
+    made.free()?;
+    drop(allocator);
+    assert!(support::host_read(&part, 0, 99)? == pattern(LEN, 9)[1..100]);
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_gets_errors_and_leaves_its_parents_buffers_alone() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let mut mine = Some((buffer(&allocator, LEN, MemoryLocation::CpuToGpu)?, allocator));
+    let before = Live::now();
+    support::fork::in_quiet_child(|| {
+        let (made, allocator) = mine.take().ok_or("nothing")?;
+        support::fork::assert_forked(buffer(&allocator, LEN, MemoryLocation::CpuToGpu), "a buffer");
+        support::fork::assert_forked(Allocator::new(&gpu), "an allocator");
+        support::fork::assert_forked(gpu.vulkan_handles(), "the handles");
+        support::fork::assert_forked(gpu.with_vulkan_queue(|_| ()), "the queue");
+        support::fork::assert_forked(made.rename("child"), "a name");
+        assert!(allocator.report().blocks.is_empty());
+        drop((made, allocator));
+        Ok(())
+    })?;
+    assert_eq!(Live::now(), before);
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Vulkan devices that the program made itself.
+
+use std::ffi::CStr;
+
+use support::cuda::{Context, Stream, no_context};
+use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
+use vkgdr::ash::{self, khr, vk};
+use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Handles, MemoryLocation};
+use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr};
+
+use crate::compute::Compute;
+use crate::{buffer, open};
+
+const LEN: usize = 10_001;
+const SHARED: &CStr = khr::external_memory_fd::NAME;
+
+/// An instance and a device of the test's own, destroyed on drop.
+struct Program(Handles);
+
+impl Program {
+    /// On the physical device of `gpu`.
+    fn new(gpu: &Vkgdr, version: u32, extensions: &[&CStr]) -> Result<Self> {
+        // SAFETY: the loader's initialisers may run.
+        let entry = unsafe { ash::Entry::load() }?;
+        let application = vk::ApplicationInfo::default().application_name(c"program").api_version(version);
+        let info = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: a valid description.
+        let instance = unsafe { entry.create_instance(&info, None) }?;
+        // SAFETY: a live instance.
+        let devices = unsafe { instance.enumerate_physical_devices() }?;
+        let has_uuid = |device: &vk::PhysicalDevice| {
+            let mut id = vk::PhysicalDeviceIDProperties::default();
+            let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut id);
+            // SAFETY: a device of this instance.
+            unsafe { instance.get_physical_device_properties2(*device, &mut properties) };
+            id.device_uuid == gpu.uuid()
+        };
+        let is_1_0 = version < vk::API_VERSION_1_1;
+        let physical = devices.into_iter().find(|device| is_1_0 || has_uuid(device)).ok_or("no such device")?;
+        let queue = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
+        let names: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&names);
+        // SAFETY: a valid description.
+        let device = unsafe { instance.create_device(physical, &info, None) }?;
+        Ok(Self(Handles::new(entry, instance, physical, device, 0)))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: tests free everything on it before. The validation layer checks that.
+        unsafe { self.0.device.destroy_device(None) };
+        // SAFETY: as above.
+        unsafe { self.0.instance.destroy_instance(None) };
+    }
+}
+
+fn open_on(program: &Program, flags: OpenFlags) -> vkgdr::Result<Vkgdr> {
+    // SAFETY: tests drop the handle and its memory before the program.
+    unsafe { Vkgdr::open_on(&program.0, flags) }
+}
+
+#[test]
+fn a_programs_own_device_has_memory_buffers_and_shaders() -> Result {
+    let Some(shared) = open()? else { return Ok(()) };
+    let program = Program::new(&shared, vk::API_VERSION_1_2, &[SHARED])?;
+    for flags in [OpenFlags::empty(), OpenFlags::FORCE_NON_COHERENT] {
+        let gpu = open_on(&program, flags)?;
+        assert_eq!((gpu.uuid(), gpu.device()), (shared.uuid(), shared.device()));
+        assert_eq!(gpu.vulkan_handles()?.device.handle(), program.0.device.handle());
+        assert_ne!(gpu.vulkan_handles()?.device.handle(), shared.vulkan_handles()?.device.handle());
+        for kind in support::supported(&gpu, &support::HOST_VIEWS) {
+            let memory = Memory::allocate(&gpu, LEN, kind)?;
+            host_write(&memory, 0, &pattern(LEN, 1))?;
+            let bytes = in_primary(|| device_read(memory.device_ptr(), LEN));
+            assert!(bytes == pattern(LEN, 1));
+        }
+        let options = AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20));
+        let allocator = Allocator::with_options(&gpu, options)?;
+        let made = buffer(&allocator, 4000, MemoryLocation::CpuToGpu)?;
+        made.fill(.., 1_u32)?;
+        made.flush(..)?;
+        let compute = Compute::new(&program.0)?;
+        compute.step(made.handle(), 1000, 2)?;
+        assert!(host_read(&made, 0, 4000)? == 5_u32.to_ne_bytes().repeat(1000));
+        made.free()?;
+    }
+    Ok(())
+}
+
+fn in_primary<T>(work: impl FnOnce() -> T) -> T {
+    let _context = support::cuda::PrimaryContext::retain_and_push(0);
+    work()
+}
+
+#[test]
+fn memory_of_both_devices_of_a_gpu_lives_side_by_side() -> Result {
+    let Some(shared) = open()? else { return Ok(()) };
+    let program = Program::new(&shared, vk::API_VERSION_1_1, &[SHARED])?;
+    let gpu = open_on(&program, OpenFlags::empty())?;
+    let ours = Memory::allocate(&shared, LEN, MemoryKind::Mapped)?;
+    let theirs = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    host_write(&ours, 0, &pattern(LEN, 1))?;
+    host_write(&theirs, 0, &pattern(LEN, 2))?;
+    assert!(host_read(&ours, 0, LEN)? == pattern(LEN, 1));
+    // Sharing by descriptor goes across the devices of a GPU.
+    if support::is_imported(&gpu, MemoryKind::Mapped) {
+        let fd = theirs.export_fd()?;
+        // SAFETY: exported from memory of this GPU, kind and length.
+        let imported = unsafe { Memory::import_fd(&shared, fd, LEN, MemoryKind::Mapped) }?;
+        assert!(host_read(&imported, 0, LEN)? == pattern(LEN, 2));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_current_context_is_used_on_request_and_must_be_of_the_device() -> Result {
+    let Some(shared) = open()? else { return Ok(()) };
+    let program = Program::new(&shared, vk::API_VERSION_1_1, &[SHARED])?;
+    let none = no_context(|| open_on(&program, OpenFlags::CURRENT_CONTEXT));
+    assert_says(&refused(none), &["cuCtxGetDevice", "CUDA_ERROR_INVALID_CONTEXT"]);
+    let context = Context::create(0);
+    let gpu = open_on(&program, OpenFlags::CURRENT_CONTEXT)?;
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    assert_eq!(memory.context(), context.raw());
+    assert!(no_context(|| Memory::allocate(&gpu, LEN, MemoryKind::Mapped)).is_err());
+    assert!(matches!(refused(open_on(&program, OpenFlags::from_bits_retain(1 << 20))), Error::UnknownFlags { .. }));
+    drop(memory);
+    Ok(())
+}
+
+#[test]
+fn a_device_without_the_extension_or_of_an_old_version_is_refused_with_the_remedy() -> Result {
+    let Some(shared) = open()? else { return Ok(()) };
+    let without = Program::new(&shared, vk::API_VERSION_1_1, &[])?;
+    assert_says(&refused(open_on(&without, OpenFlags::empty())), &["VK_KHR_external_memory_fd", "enable"]);
+    drop(without);
+    let old = Program::new(&shared, vk::API_VERSION_1_0, &[])?;
+    assert!(matches!(refused(open_on(&old, OpenFlags::empty())), Error::UnsuitableDevice { .. }));
+    Ok(())
+}
+
+#[test]
+fn frees_that_wait_for_a_stream_are_finished_before_the_device_goes() -> Result {
+    let Some(shared) = open()? else { return Ok(()) };
+    let _context = support::cuda::PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let program = Program::new(&shared, vk::API_VERSION_1_1, &[SHARED])?;
+    let gpu = open_on(&program, OpenFlags::empty())?;
+    let live = gpu.live_allocations();
+    let memory = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
+    // SAFETY: the stream outlives the memory.
+    unsafe { memory.bind_raw_stream(stream.raw()) }?;
+    let gate = stream.hold();
+    drop(memory);
+    assert_eq!(gpu.live_allocations(), live + 1);
+    gate.open();
+    gpu.finish_frees();
+    assert_eq!(gpu.live_allocations(), live);
+    Ok(())
+}
