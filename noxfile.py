@@ -96,7 +96,7 @@ def pass_rates(session: nox.Session, suite: str) -> None:
     run_suite = [str(SIM / "vkgdr-sim"), "--", "python", "scripts/pass_rates.py"]
     output = str(results / f"{suite}.json")
     if suite == "numba":
-        requirements = ["--requirement", "scripts/requirements/numba.txt", "cffi", "filecheck", "psutil"]
+        requirements = ["--requirement", "scripts/requirements/numba.txt", *NUMBA_TESTS]
         session.install("--constraint", REQUIREMENTS, *requirements, silent=True)
         session.run(*run_suite, "numba", output, external=True)
     else:
@@ -150,6 +150,8 @@ def wheel(session: nox.Session) -> None:
     run(session, "-m", "pytest", "--quiet", "-r", "fE", "ffi/python/tests")
 
 
+# What numba-cuda's own tests import, and the headers of the kernels that they compile.
+NUMBA_TESTS = ["cffi", "filecheck", "ml_dtypes", "nvidia-cuda-cccl", "psutil", "pytest"]
 SIM_TESTS = ["-m", "pytest", "--config-file", "sim/python/pyproject.toml", "sim/python/tests"]
 
 

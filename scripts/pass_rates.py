@@ -35,7 +35,7 @@ States = dict[str, tuple[str, str]]
 
 # The first that matches an error's text is the cause.
 CAUSES = (
-    ("time-out", r"^time-out$"),
+    ("time-out", r"^time-out$|^TimeoutError"),
     ("crash", r"^crash"),
     ("function not simulated", r"NOT_SUPPORTED|operation not supported|\b801\b"),
     ("PTX not supported", r"INVALID_PTX|a PTX JIT compilation failed|instruction is not supported|\b218\b"),
@@ -45,7 +45,7 @@ CAUSES = (
     ),
     (
         "library or tool missing",
-        r"ImportError|ModuleNotFound|No module named|FileNotFound|nvdisasm|cuobjdump",
+        r"ImportError|ModuleNotFound|No module named|FileNotFound|cannot open source|NVRTC_ERROR",
     ),
     ("fault of a kernel", r"ILLEGAL_ADDRESS|LAUNCH_FAILED|MISALIGNED|LAUNCH_TIMEOUT"),
     ("other error of the driver", r"CUDA_ERROR|CudaAPIError|CUDAError|cuda\w+ failed"),
@@ -75,7 +75,9 @@ class Results(unittest.TextTestResult):
 
     def addError(self, test, err):  # noqa: D102, N802
         super().addError(test, err)
-        self._print("fail", test, f"{err[0].__name__}: {err[1]}")
+        # unittest takes pytest's skips for errors.
+        state = "skip" if err[0].__name__ == "Skipped" else "fail"
+        self._print(state, test, f"{err[0].__name__}: {err[1]}")
 
     def addSkip(self, test, reason):  # noqa: D102, N802
         super().addSkip(test, reason)
