@@ -27,6 +27,7 @@ const CLIENT: Build<'_> = Build {
         "client/pool.c",
         "client/sharing.c",
         "client/streams.c",
+        "client/vulkan.c",
     ],
     flags: &[],
     linkage: Linkage::Shared,
