@@ -111,13 +111,16 @@ python: ## make a virtual environment with the package
 	@scripts/sim.sh
 	@$(nox) -s python $(if $(INTO),-- "$(INTO)")
 
-wheel: ## build and test a manylinux wheel
+wheel: ## build and test the manylinux wheels, vkgdr-sim's too
 	@sim/run --driver >/dev/null
 	@scripts/setup.sh rust $(vulkan) python
 	@scripts/sim.sh
 	@$(xtask) wheel
+	@$(xtask) sim-wheel
 	@$(nox) -s wheel
-	@mkdir -p dist && rm -f dist/vkgdr-*.whl && cp -v $(target)/python/wheel/*.whl dist/
+	@case $$(sim/run --driver) in sim) $(nox) -s sim_wheel ;; esac
+	@mkdir -p dist && rm -f dist/vkgdr-*.whl dist/vkgdr_sim-*.whl
+	@cp -v $(target)/python/wheel/*.whl $(target)/python/sim-wheel/*.whl dist/
 
 gpu-bundle: ## pack the tests for a GPU machine
 	@scripts/setup.sh rust python

@@ -122,6 +122,27 @@ def wheel(session: nox.Session) -> None:
     run(session, "-m", "pytest", "--quiet", "-r", "fE", "ffi/python/tests")
 
 
+SIM_TESTS = ["-m", "pytest", "--config-file", "sim/python/pyproject.toml", "sim/python/tests"]
+
+
+@nox.session(python=PYTHON)
+def sim_package(session: nox.Session) -> None:
+    """Test vkgdr-sim's package, with the simulator that `make sim` built."""
+    session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
+    session.install("--no-deps", "./sim/python", env={"VKGDR_SIM_DIR": str(SIM)}, silent=True)
+    session.run("python", *SIM_TESTS, "--numprocesses=auto", *session.posargs)
+
+
+@nox.session(python=PYTHON)
+def sim_wheel(session: nox.Session) -> None:
+    """Test the wheels of `make wheel` with a small numba project; 300 MB."""
+    session.install("--constraint", REQUIREMENTS, "--requirement", "scripts/requirements/numba.txt", silent=True)
+    session.install("--constraint", REQUIREMENTS, "pytest", "pytest-timeout", "pytest-xdist", silent=True)
+    wheels = [str(path) for folder in ("wheel", "sim-wheel") for path in (HERE / folder).glob("*.whl")]
+    session.install("--no-deps", "--reinstall", *wheels, silent=True)
+    session.run("python", *SIM_TESTS, "--numprocesses=auto", *session.posargs)
+
+
 @nox.session(venv_backend="venv", reuse_venv=False)
 def install(session: nox.Session) -> None:
     """Run `pip install ./ffi/python` as a user would: pip fetches maturin, and NumPy is absent."""
@@ -134,7 +155,7 @@ def types(session: nox.Session) -> None:
     """Check the types, and the stubs against the built extension module."""
     package(session)
     config = "ffi/python/pyproject.toml"
-    for checked in (["--package", "vkgdr"], ["examples/python"]):
+    for checked in (["--package", "vkgdr"], ["examples/python"], ["sim/python/src"]):
         session.run("mypy", "--config-file", config, "--no-error-summary", *checked)
     options = ["--concise", "--ignore-unused-allowlist", "--allowlist", "ffi/python/stubtest-allowlist.txt"]
     session.run("python", "-m", "mypy.stubtest", "--mypy-config-file", config, *options, "vkgdr._vkgdr")

@@ -14,6 +14,9 @@ struct MemoryKinds;
 #[doc = include_str!("../docs/pools.md")]
 struct Pools;
 
+#[doc = include_str!("../docs/ring.md")]
+struct Ring;
+
 #[doc = include_str!("../docs/sharing.md")]
 struct Sharing;
 

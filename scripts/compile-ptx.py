@@ -5,6 +5,8 @@ NVRTC 12.0 writes PTX 8.0 for drivers from release 525 on; compute_60 (Pascal) r
 
     uv run --no-project --with nvidia-cuda-nvrtc-cu12==12.0.140 scripts/compile-ptx.py examples/vector_add.cu
 
+Those that include vkgdr_ring.cuh need --option=-Isrc/ring.
+
 The kernels of sim/ptx/tests/fixtures are compiled in four ways, one folder each, and those of its folder nvcc in two:
 
     old="--with nvidia-cuda-nvrtc-cu12==12.9.86 --with nvidia-cuda-runtime-cu12==12.9.79"

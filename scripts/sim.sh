@@ -12,7 +12,8 @@
 #     $VKGDR_SIM_DIR/vklayers/{faults,…}/           their manifests, one folder each
 #
 # VKGDR_SIM_DIR is "sim" in cargo's target folder by default, PROFILE is "release". The other arguments name targets
-# that the same cargo command builds, in parallel.
+# that the same cargo command builds, in parallel. GLIBC=2.28 links with zig (PyPI's ziglang and cargo-zigbuild) for that
+# glibc or a newer one, and leaves no links, which wheels cannot have: then libcuda.so is a library that loads libcuda.so.1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 profile=${1:-release}
@@ -26,7 +27,16 @@ if [ -e "$sim/libcuda.so.1" ]; then
 else
     echo '==> building the simulated GPU (half a minute or more, once)'
 fi
-cargo build "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer --package vkgdr-sim \
+build=(build) cc=("${CC:-cc}")
+if [ -n "${GLIBC:-}" ]; then
+    export CARGO_BUILD_TARGET
+    CARGO_BUILD_TARGET=$(uname -m)-unknown-linux-gnu
+    build=(zigbuild --target "$CARGO_BUILD_TARGET.$GLIBC")
+    # With zigbuild, cargo starts build scripts through its runner, too, which is to start them as they are.
+    export VKGDR_CUDA_DRIVER=real
+    cc=(python3 -m ziglang cc -target "$(uname -m)-linux-gnu.$GLIBC" -s)
+fi
+cargo "${build[@]}" "${quiet[@]}" --locked --profile "$profile" --package simcuda --package vklayer --package vkgdr-sim \
     --lib --bins "${@:2}"
 
 # Renamed into place: a running program may have the old file mapped.
@@ -38,21 +48,25 @@ place() { # FILE DESTINATION
 mkdir -p "$sim"/{bin,vklayers}
 built=$target/${CARGO_BUILD_TARGET:+$CARGO_BUILD_TARGET/}${profile/#dev/debug}
 place "$built/libsimcuda.so" "$sim/libcuda.so.1"
-ln -sfn libcuda.so.1 "$sim/libcuda.so"
+if [ -z "${GLIBC:-}" ]; then
+    ln -sfn libcuda.so.1 "$sim/libcuda.so"
+else
+    "${cc[@]}" -shared -Wl,-soname,libcuda.so -Wl,--no-as-needed -o "$sim/libcuda.so" -x c /dev/null -x none "$sim/libcuda.so.1"
+fi
 place "$built/vkgdr-sim" "$sim/vkgdr-sim"
 # Their symbols have versions, as those of NVIDIA's have, or libraries that are linked against them would not load.
 shared() { # NAME MAJOR SYMBOLS FOLDER
     local library=$1.so.$2 newer
     [ -e "$sim/$library" ] && newer=$(find "$4" scripts/sim.sh -newer "$sim/$library") && [ -z "$newer" ] && return
     printf '%s { global: %s local: *; };\n' "$library" "$3" >"$sim/$library.map"
-    "${CC:-cc}" -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -DMAJOR="$2" -Wl,-soname,"$library" \
+    "${cc[@]}" -O2 -Wall -Wextra -shared -fPIC -fvisibility=hidden -DMAJOR="$2" -Wl,-soname,"$library" \
         -Wl,--version-script="$sim/$library.map" -o "$sim/$library.$$" "$4"/*.c -ldl -lpthread
     mv -f "$sim/$library.$$" "$sim/$library"
     rm "$sim/$library.map"
 }
 for major in 12 13; do
     shared libnvJitLink "$major" '*nvJitLink*;' sim/nvjitlink
-    shared libcudart "$major" 'cuda*; __cuda*;' sim/cudart
+    shared libcudart "$major" 'cuda*; __cuda*; simcudart_not_simulated;' sim/cudart
 done
 place sim/cli/nvcc "$sim/bin/nvcc"
 place "$built/libvklayer.so" "$sim/vklayers/libvklayer.so"

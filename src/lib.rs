@@ -17,6 +17,7 @@
 //!   process.
 //! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
+//! * [`ring`] passes messages to a kernel that keeps running, and back.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
 //! * [`diagnosis`] tells what keeps a system from mapping GPU memory.
 //! * [`Error`] names the driver call that failed and, where known, the remedy.
@@ -45,6 +46,7 @@ mod memory;
 mod other_copies;
 mod pool;
 mod report;
+pub mod ring;
 mod stream;
 mod sync;
 #[cfg(feature = "vulkan")]

@@ -2,6 +2,13 @@
  *
  *     cc share.c -o share $(pkg-config --cflags --libs vkgdr) -ldl && ./share [TEXT]
  *
+ *     $ ./share "a text for the GPU"
+ *     GPU         Simulated CUDA device (llvmpipe (LLVM 15.0.6, 256 bits))
+ *     CPU's view  0x7f3b2c324000
+ *     GPU's view  0x7f3b2c322000
+ *     GPU reads   a text for the GPU
+ *     CPU reads   18 bytes of 0xa5
+ *
  * The CPU writes the text through the host pointer, and CUDA reads it through the device pointer; then CUDA fills the
  * memory, and the CPU reads it. On failure it prints one line and exits with 1.
  */

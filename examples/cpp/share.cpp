@@ -2,6 +2,13 @@
 //
 //     c++ -std=c++17 share.cpp -o share $(pkg-config --cflags --libs vkgdr) -ldl && ./share [TEXT]
 //
+//     $ ./share "a text for the GPU"
+//     GPU         Simulated CUDA device (llvmpipe (LLVM 15.0.6, 256 bits))
+//     CPU's view  0x7f40b3d8d000
+//     GPU's view  0x7f40b3d8b000
+//     GPU reads   a text for the GPU
+//     CPU reads   18 bytes of 0xa5
+//
 // The CPU writes the text through the host pointer, and CUDA reads it through the device pointer; then CUDA fills a
 // second buffer, a std::unique_ptr, and the CPU reads it. On failure it prints one line and exits with 1.
 

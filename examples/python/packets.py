@@ -3,6 +3,12 @@
 Mapped memory is divided into slots, like a network receiver's ring. Each thread stores packets of a simulated network
 into its slots through NumPy arrays. A full slot is flushed and copied by the stream; once the event after that copy is
 complete, the slot is written again. Checksums verify every byte copied by the stream.
+
+    $ python examples/python/packets.py
+    GPU       Simulated CUDA device (llvmpipe (LLVM 15.0.6, 256 bits))
+    packets   20000 of 8192 bytes, 4 threads
+    received  20000 in 0.37 s, 0.44 GB/s (simulated: this says nothing of a GPU)
+    checked   all are right
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 Each vector is a `vkgdr.pycuda.MappedArray`: an ndarray and a GPUArray over the same bytes, so that nothing is copied.
 The kernel is PTX, which every NVIDIA driver compiles, and the simulated one runs: no CUDA toolkit is needed.
+
+    $ python examples/python/pycuda_kernel.py
+    GPU       Simulated CUDA device (llvmpipe (LLVM 15.0.6, 256 bits))
+    NumPy     wrote 100000 pairs
+    pycuda    sees the same bytes
+    kernel    all sums are right, the last is 2542.5
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Send memory over a Unix socket to another process, such as the Rust example receive_memory, which doubles numbers.
 
-cargo run --example receive_memory PATH
-python examples/python/send_memory.py PATH
+Start `cargo run --example receive_memory PATH` first.
+
+    $ python examples/python/send_memory.py PATH
+    the other process doubled the numbers
 """
 
 from __future__ import annotations

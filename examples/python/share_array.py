@@ -2,6 +2,15 @@
 
 What the GPU sees is checked by a copy that CUDA makes from the device's address. CuPy and PyTorch look at the array
 too where they are installed and have a GPU.
+
+    $ python examples/python/share_array.py
+    GPU       Simulated CUDA device (llvmpipe (LLVM 15.0.6, 256 bits))
+    host      0x7effbc42c000
+    device    0x7effbc05a000
+    NumPy     wrote 1000000 numbers, sum 499500000.0
+    CUDA      sees the same bytes
+    CuPy      not installed
+    PyTorch   not installed
 """
 
 from __future__ import annotations

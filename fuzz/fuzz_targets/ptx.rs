@@ -89,7 +89,7 @@ impl Memory for Little {
         })
     }
 
-    fn fence(&self) {}
+    fn fence(&self, _: ptx::Scope) {}
 
     fn interrupted(&self) -> bool {
         // Each poll counts, so that kernels without accesses end too.

@@ -268,6 +268,31 @@ pub enum Error {
         /// The values that are allowed.
         allowed: &'static str,
     },
+    /// The ring was closed or aborted: nothing can be pushed, or everything was popped.
+    #[error("the ring is closed")]
+    RingClosed,
+    /// The kernel at the other end of a ring left no room, or sent nothing, in the time that was given.
+    #[error("{operation} timed out: the kernel at the other end of the ring is slow, or does not run")]
+    RingTimeout {
+        /// The operation.
+        operation: &'static str,
+    },
+    /// A message that is longer than the ring, or than the buffer for it.
+    #[error("a message of {} does not fit: there is room for {}", Count(*len), Count(*most))]
+    MessageTooLong {
+        /// The bytes of the message.
+        len: usize,
+        /// The bytes of the longest message that fits.
+        most: usize,
+    },
+    /// A word in a ring's memory that no correct kernel writes.
+    #[error("the ring is corrupt: {what} {value:#x} is impossible; is it used by two kernels, or as other memory?")]
+    RingCorrupt {
+        /// The word's name.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
     /// The current context belongs to a different GPU than the handle.
     #[error("the current CUDA context is on device {current}, the handle is on device {expected}")]
     WrongDevice {

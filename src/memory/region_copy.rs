@@ -70,6 +70,12 @@ impl Region {
         Writer::new(self.view())
     }
 
+    /// Copies `source` to `offset` by the CPU, without a fence: [`flush`](Self::flush) must follow.
+    #[inline]
+    pub(crate) fn write_unfenced(&self, offset: usize, source: &[u8]) -> Result<()> {
+        self.view().write_unordered(offset, source)
+    }
+
     /// Copies the bytes at `offset`, which need not be aligned, to `target`. Does not invalidate.
     ///
     /// The CPU reads mapped memory slowly through the PCIe BAR, and memory of kind `Host` at full speed. Reads of

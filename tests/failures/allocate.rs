@@ -4,11 +4,11 @@
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
 use crate::Result;
-use crate::place::{Place, imported_kind, is_of};
+use crate::place::{Place, imported_kind, is_of, only_imports_mapped};
 use crate::sweep::Sweep;
 
 const LEN: usize = 4097;
-/// The kinds that have only one way.
+/// The kinds that Vulkan allocates, and CUDA where Vulkan refuses mapped memory and the driver allows that.
 const KINDS: [MemoryKind; 2] = [MemoryKind::Mapped, MemoryKind::Device];
 const STAGES: [&str; 4] =
     ["vkAllocateMemory", "vkGetMemoryFdKHR", "cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"];
@@ -28,7 +28,8 @@ fn sweep_kinds<M>(
     free: impl Fn(M) -> Result,
 ) -> Result {
     Place::each(OpenFlags::empty(), |place| {
-        for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind)) {
+        let has_one_way = |kind| kind == MemoryKind::Device || only_imports_mapped(&place.gpu).is_ok_and(|only| only);
+        for kind in KINDS.into_iter().filter(|&kind| support::is_imported(&place.gpu, kind) && has_one_way(kind)) {
             let context = if place.name.starts_with("plain") { in_plain_context } else { &ENTER_AND_LEAVE };
             let (what, named) = (format!("{what} of {kind} memory, {}", place.name), calls(kind, context));
             let sweep = Sweep { what: &what, named: &named, ..Sweep::default() };

@@ -9,7 +9,7 @@ use support::cuda::Context;
 use support::state::State;
 use vkgdr::{Memory, MemoryKind, OpenFlags, RawMemory, Vkgdr};
 
-use crate::place::imports_mapped;
+use crate::place::only_imports_mapped;
 use crate::sweep::{Seen, Sweep, Victim, judge, victims};
 use crate::{Result, child};
 
@@ -26,7 +26,7 @@ fn sweep(name: &str, cuda: &[&str], in_context: bool, open: Open) -> Result {
     if let Some(role) = child::role() {
         return play(&role, in_context, open);
     }
-    if !imports_mapped(&Vkgdr::open(0, FLAGS)?) {
+    if !only_imports_mapped(&Vkgdr::open(0, FLAGS)?)? {
         return Ok(());
     }
     let named: Vec<_> = VULKAN.iter().chain(cuda).copied().collect();

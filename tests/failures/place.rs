@@ -89,6 +89,15 @@ pub(crate) fn imports_mapped(gpu: &Vkgdr) -> bool {
     imports
 }
 
+/// Whether mapped memory is imported from Vulkan and made in no other way if Vulkan refuses it. Prints a skip where it is not.
+pub(crate) fn only_imports_mapped(gpu: &Vkgdr) -> vkgdr::Result<bool> {
+    let has_second_way = gpu.supports_existing()?;
+    if has_second_way {
+        eprintln!("skipped: where Vulkan refuses mapped memory, CUDA allocates it");
+    }
+    Ok(!has_second_way && imports_mapped(gpu))
+}
+
 /// Whether the GPU is that of a device profile.
 pub(crate) fn is_of(profile: &str) -> bool {
     std::env::var("VKGDR_TEST_PROFILE").is_ok_and(|name| name == profile)

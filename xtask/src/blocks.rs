@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::Result;
 
 /// The languages of blocks. `text` is output, a drawing or a pattern of a command line; nothing checks it.
-const LANGUAGES: [&str; 9] = ["c", "cmake", "cpp", "dockerfile", "python", "rust", "sh", "text", "yaml"];
+const LANGUAGES: [&str; 10] = ["c", "cmake", "cpp", "cuda", "dockerfile", "python", "rust", "sh", "text", "yaml"];
 
 /// A fenced block.
 #[derive(Debug)]

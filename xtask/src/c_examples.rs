@@ -11,7 +11,7 @@ use crate::Result;
 use crate::context::{Context, Driver, has, say};
 
 /// What `make install` installs.
-const FILES: &str = "bin/vkgdr include/vkgdr.h include/vkgdr.hpp lib/cmake/vkgdr/vkgdrConfig.cmake \
+const FILES: &str = "bin/vkgdr include/vkgdr.h include/vkgdr.hpp include/vkgdr_ring.cuh lib/cmake/vkgdr/vkgdrConfig.cmake \
     lib/cmake/vkgdr/vkgdrConfigVersion.cmake lib/libvkgdr.a lib/libvkgdr.so lib/libvkgdr.so.1 lib/libvkgdr.so.1.0.0 \
     lib/pkgconfig/vkgdr.pc share/bash-completion/completions/vkgdr share/fish/vendor_completions.d/vkgdr.fish \
     share/man/man1/vkgdr-bench-alloc.1 share/man/man1/vkgdr-bench-bw.1 share/man/man1/vkgdr-bench-latency.1 \
@@ -115,6 +115,7 @@ impl Examples<'_> {
         for line in [format!("GPU reads   {text}"), format!("CPU reads   {} bytes of 0xa5", text.len())] {
             ensure!(out.contains(&line), "{name} did not say '{line}' but: {out}");
         }
+        self.is_head(&out)?;
         let address = |view: &str| out.split(view).nth(1).is_some_and(|rest| rest.trim_start().starts_with("0x"));
         ensure!(address("CPU's view ") && address("GPU's view "), "{name} prints no addresses: {out}");
         let output = self.command("sim/run").arg(program).arg("").ignore_status().output()?;
@@ -125,6 +126,25 @@ impl Examples<'_> {
             out.is_empty() && one_line && error.trim_end().ends_with("cannot allocate 0 bytes of mapped memory"),
             "{name} fails for an empty text with: {out} {error}"
         );
+        Ok(())
+    }
+
+    /// Fails unless both examples show this output in their heads, numbers and the GPU's name aside.
+    fn is_head(&self, out: &str) -> Result {
+        let shape = |line: &str| {
+            let line = line.split_once("  ").filter(|(word, _)| *word == "GPU").map_or(line, |(word, _)| word);
+            line.split_whitespace()
+                .filter(|word| word.len() < 6 || !word.starts_with("0x"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        for (file, comment) in [("c/share.c", " *     "), ("cpp/share.cpp", "//     ")] {
+            let source = fs::read_to_string(self.context.root.join("examples").join(file))?;
+            let lines = source.lines().skip_while(|line| !line.contains("$ ./share"));
+            let shown: Vec<_> = lines.skip(1).map_while(|line| line.strip_prefix(comment)).map(shape).collect();
+            let printed: Vec<_> = out.lines().map(shape).collect();
+            ensure!(shown == printed, "the head of {file} shows {shown:?}, the program prints {printed:?}");
+        }
         Ok(())
     }
 

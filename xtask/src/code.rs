@@ -1,5 +1,6 @@
-//! Runs the C, C++, CMake and shell code of the guide's pages, as a reader would: with the library and the simulator
-//! installed into a home folder. The doctests run the pages' Rust (`examples/pages.rs`), pytest their Python.
+//! Runs the C, C++, CMake and shell code of the guide's pages, and compiles their CUDA code, as a reader would: with the
+//! library and the simulator installed into a home folder. The doctests run the pages' Rust (`examples/pages.rs`), pytest
+//! their Python.
 
 use std::fs;
 use std::path::PathBuf;
@@ -64,6 +65,7 @@ impl Reader<'_> {
             "c" => self.program(block, "cc -std=gnu11", "c", run),
             "cpp" => self.program(block, "c++ -std=c++17", "cpp", run),
             "cmake" => self.project(&block.code),
+            "cuda" => self.kernel(&block.code),
             "sh" if run => quietly(self.shell(&block.code)),
             "sh" => self.parses(&block.code),
             _ => Ok(()),
@@ -106,6 +108,18 @@ impl Reader<'_> {
         let options = STRICT.join(" ");
         quietly(self.shell(&format!("{compiler} {options} {name}.{extension} {kind} $(pkg-config {flags} vkgdr)\n")))?;
         if whole && run { quietly(self.shell("./program\n")) } else { Ok(()) }
+    }
+
+    /// Kernels are checked by clang, which needs no toolkit for those without includes.
+    fn kernel(&self, code: &str) -> Result {
+        fs::write(self.work.join("kernel.cu"), code)?;
+        let options =
+            "-x cuda --cuda-device-only --cuda-gpu-arch=sm_60 -nocudainc -nocudalib -fsyntax-only -Wall -Werror";
+        let words =
+            ["global", "device", "shared"].map(|word| format!("-D__{word}__='__attribute__(({word}))'")).join(" ");
+        quietly(
+            self.shell(&format!("clang {options} {words} -D__forceinline__=inline -I$HOME/.local/include kernel.cu\n")),
+        )
     }
 
     /// The end of a project whose program is the last one in C.

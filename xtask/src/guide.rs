@@ -31,6 +31,7 @@ pub(crate) fn build(context: &Context) -> Result {
             copy(context, &target.canonicalize()?, &pages)?;
         }
     }
+    copy(context, &context.root.join("docs/guide.css"), &pages)?;
     let reference = pages.join("reference");
     fs::create_dir_all(&reference)?;
     let header = fs::read_to_string(context.root.join("ffi/c/include/vkgdr.h"))?;

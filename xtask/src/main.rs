@@ -37,7 +37,7 @@ usage: cargo xtask CHORE [ARGUMENT...]
   fuzz [TARGET...]     the targets of fuzz/, SECONDS_EACH (60) seconds each
   reliability [PART...] sweep sequences processes sanitizers fuzz flush soak, all by default; page: only the page
   bench [OPTION...]    --quick --strict --all --only NAMES --from FILE --to FOLDER
-  wheel                the manylinux wheel, untested
+  wheel, sim-wheel     the manylinux wheels of the package and of vkgdr-sim, untested
   guide                the guide, with rustdoc's pages
   bundle               the tests and benches for a machine with a GPU and without Rust
   install [--uninstall], install-sim [--uninstall]";
@@ -66,6 +66,7 @@ fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode>
         "reliability" => reliability::run(context, arguments),
         "bench" => return bench::run(context, arguments),
         "wheel" => wheel::build(context).map(|_| ()),
+        "sim-wheel" => wheel::build_simulator(context).map(|_| ()),
         "guide" => guide::build(context),
         "bundle" => bundle::run(context),
         "install" => install::library(context, uninstall(arguments)?),

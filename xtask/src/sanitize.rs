@@ -196,7 +196,7 @@ fn miri(context: &Context) -> Result {
         .run()?)
 }
 
-/// The models of `src/sync.rs`, in every interleaving and with every value that a load may give.
+/// The models of `src/sync.rs` and `src/ring`, in every interleaving and with every value that a load may give.
 fn loom(context: &Context) -> Result {
     let tests = context.cargo("test --quiet --package vkgdr --release --lib --target-dir");
     Ok(tests.arg(context.target.join("loom")).arg("loom_tests").env("RUSTFLAGS", "--cfg loom").run()?)

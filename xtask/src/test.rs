@@ -127,6 +127,7 @@ pub(crate) fn run(context: &Context) -> Result {
     if driver == Driver::Simulated {
         let tests = again().env("VKGDR_TEST_PROFILE", "non-coherent");
         stages.layered("Python: tests under the profile non-coherent", "faults", vec![tests]);
+        stages.run("Python: vkgdr-sim's package", || Ok(context.nox("sim_package").run()?));
     }
     stages.tell_times();
     none_failed(&stages.failed)?;

@@ -23,8 +23,14 @@ fn files(system: &System) -> Option<Check> {
     if soft >= FILES {
         return Some(found);
     }
-    let most = limit.hard.map_or_else(|| "unlimited".to_owned(), |hard| hard.to_string());
-    Some(found.at(Level::Limited, format!("`ulimit -n {most}`, or take small memory from a pool")))
+    let raise = match limit.hard {
+        // A process raises its limit up to the hard one.
+        Some(hard) if hard <= soft => {
+            "let root raise it (`LimitNOFILE=` of systemd, `--ulimit nofile=65536` of a container)".to_owned()
+        }
+        hard => format!("`ulimit -n {}`", hard.map_or_else(|| "unlimited".to_owned(), |hard| hard.to_string())),
+    };
+    Some(found.at(Level::Limited, format!("{raise}, or take small memory from a pool")))
 }
 
 /// Memory that is registered with CUDA, and the copy engine's, is page-locked.

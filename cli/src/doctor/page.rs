@@ -29,7 +29,9 @@ pub(super) fn text(findings: &Findings, screen: &Screen) -> String {
     let verdict = match findings.verdict {
         Verdict::Usable => "Usable: the CPU can map GPU memory.",
         Verdict::Limited => "Usable with limits, see above.",
-        Verdict::Unusable => "Not usable: there is no GPU that CUDA can use.",
+        Verdict::Unusable => {
+            "Not usable: there is no GPU that CUDA can use. `vkgdr sim -- PROGRAM` runs programs on a simulated one."
+        }
     };
     lines.push(String::new());
     lines.extend(wrap(verdict, width, "", "  "));

@@ -283,6 +283,8 @@ fn low_limits_of_the_process_are_named() -> Result {
     report.exits(1, "limited");
     report.says("open-files", "limited", &["256, of which", "`ulimit -n 4096`"]);
     report.says("locked-memory", "note", &["64 KiB", "memlock"]);
+    let machine = Machine::simulated("hard", "rebar")?.with("/proc/self/limits", "Max open files 256 256 files\n")?;
+    Report::of(&machine)?.says("open-files", "limited", &["let root raise it", "nofile=65536"]);
     // The real file, through the shell's limit.
     let machine = Machine::simulated("ulimit", "rebar")?.after("ulimit -n 100; unset VKGDR_SYSTEM_ROOT");
     let report = machine.run(&["doctor", "--json"])?.json()?;

@@ -166,7 +166,7 @@ typedef enum vkgdr_status {
    */
   VKGDR_ERROR_INVALID_ARGUMENT = 1,
   /**
-   * A range that is not within the memory.
+   * A range that is not within the memory, or a message that is longer than its ring or than the buffer for it.
    */
   VKGDR_ERROR_OUT_OF_RANGE = 2,
   /**
@@ -195,7 +195,7 @@ typedef enum vkgdr_status {
    */
   VKGDR_ERROR_VULKAN = 8,
   /**
-   * A bug in this library.
+   * A bug in this library, or a ring whose words no correct kernel has written.
    */
   VKGDR_ERROR_INTERNAL = 9,
   /**
@@ -214,6 +214,14 @@ typedef enum vkgdr_status {
    * No memory of this library contains the address.
    */
   VKGDR_ERROR_NOT_FOUND = 13,
+  /**
+   * A ring was closed or aborted.
+   */
+  VKGDR_ERROR_CLOSED = 14,
+  /**
+   * A ring had no room, or no answer, in time.
+   */
+  VKGDR_ERROR_TIMEOUT = 15,
 } vkgdr_status;
 
 /**
@@ -230,6 +238,11 @@ struct vkgdr_memory;
  * Allocates small memory in nanoseconds, without a driver call.
  */
 struct vkgdr_pool;
+
+/**
+ * Messages to a kernel that keeps running, and its answers. The kernel's end is in `vkgdr_ring.cuh`.
+ */
+typedef struct vkgdr_ring vkgdr_ring;
 
 /**
  * Memory, or a region of it.
@@ -395,6 +408,53 @@ typedef struct vkgdr_pool_stats {
    */
   size_t active_bytes;
 } vkgdr_pool_stats;
+
+/**
+ * A handle of a ring.
+ */
+typedef struct vkgdr_ring *vkgdr_ring_t;
+
+/**
+ * What has passed through a ring.
+ */
+typedef struct vkgdr_ring_stats {
+  /**
+   * Messages that were pushed.
+   */
+  uint64_t pushed;
+  /**
+   * Their bytes.
+   */
+  uint64_t pushed_bytes;
+  /**
+   * Batches in which they were pushed: each has one fence.
+   */
+  uint64_t publications;
+  /**
+   * Pushes that found too little room, each try of a waiting one included.
+   */
+  uint64_t full;
+  /**
+   * Bytes that the kernel has not returned: unread messages with their headers.
+   */
+  uint64_t unread_bytes;
+  /**
+   * Answers that were popped.
+   */
+  uint64_t popped;
+  /**
+   * Their bytes.
+   */
+  uint64_t popped_bytes;
+  /**
+   * Stores that returned the room of answers to the kernel.
+   */
+  uint64_t returns;
+  /**
+   * Pops that found no answer, each try of a waiting one included.
+   */
+  uint64_t empty;
+} vkgdr_ring_stats;
 
 /**
  * A Vulkan device: Vulkan's own handles, whose types are pointers.
@@ -1108,6 +1168,119 @@ VKGDR_API int32_t vkgdr_pool_stop_holding(vkgdr_pool_t pool);
  * `pool` must be NULL or live, `out` NULL or good for writing.
  */
 VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stats *out);
+
+/**
+ * Allocates a ring. The memory belongs to the context of vkgdr_memory_alloc(); afterwards any context may be current, on any
+ * thread.
+ *
+ * Messages are in mapped memory, or in host memory where the GPU has none. Allocate before a kernel runs that waits for the
+ * CPU: an allocation may wait for it.
+ *
+ * @param g         The GPU. It may be closed before the ring.
+ * @param messages  The bytes of the longest message, more than 0, and of all messages that are on their way, each of which
+ *                  takes 16 bytes more and a multiple of 16.
+ * @param answers   The same for answers.
+ * @param out       Where the ring is written; for vkgdr_ring_free().
+ * @return A `vkgdr_status`; vkgdr_last_error() says more.
+ *
+ * `g` must be NULL or a live handle, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, vkgdr_ring_t *out);
+
+/**
+ * Aborts the kernel as vkgdr_ring_abort(), waits until the context has ended its work, and frees the ring. NULL is allowed.
+ *
+ * @param ring  The ring, which must not be used afterwards.
+ *
+ * `ring` must be NULL or a ring that is not used afterwards.
+ */
+VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
+
+/**
+ * The kernel's argument: the device address of a ring, for vkgdr_ring_open() in `vkgdr_ring.cuh`.
+ *
+ * @param ring  The ring.
+ * @return The address; 0 for NULL.
+ *
+ * `ring` must be NULL or live.
+ */
+VKGDR_API CUdeviceptr vkgdr_ring_get_device_ptr(vkgdr_ring_t ring);
+
+/**
+ * Pushes a message, and waits for room. The wait keeps the CPU busy.
+ *
+ * @param ring     The ring.
+ * @param message  The bytes; may be NULL if `size` is 0.
+ * @param size     Bytes.
+ * @param timeout  The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
+ * @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no room, VKGDR_ERROR_CLOSED after vkgdr_ring_close() and
+ *         vkgdr_ring_abort(), VKGDR_ERROR_OUT_OF_RANGE for a message that is longer than the ring.
+ *
+ * `ring` must be NULL or live, `message` good for reading `size` bytes that are not written meanwhile.
+ */
+VKGDR_API int32_t vkgdr_ring_push(vkgdr_ring_t ring, const void *message, size_t size, uint64_t timeout);
+
+/**
+ * Pushes messages while there is room, all under one fence. Does not wait.
+ *
+ * @param ring      The ring.
+ * @param messages  The address of each message.
+ * @param sizes     The bytes of each message.
+ * @param count     Messages; `messages` and `sizes` may be NULL if it is 0.
+ * @param pushed    Where the number of messages that were pushed is written; the first ones.
+ * @return A `vkgdr_status`, as of vkgdr_ring_push() for the first message. One that is too long ends the messages before it.
+ *
+ * `ring` must be NULL or live, `messages` and `sizes` good for reading `count` elements, each message for reading its bytes,
+ * `pushed` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_ring_push_all(vkgdr_ring_t ring, const void *const *messages, const size_t *sizes, size_t count, size_t *pushed);
+
+/**
+ * Pops an answer, and waits for one. The wait keeps the CPU busy.
+ *
+ * @param ring      The ring.
+ * @param buffer    Where the answer goes; may be NULL if `capacity` is 0.
+ * @param capacity  Bytes of the buffer.
+ * @param size      Where the answer's length in bytes is written.
+ * @param timeout   The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
+ * @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no answer, VKGDR_ERROR_CLOSED if there will be none, because the
+ *         kernel has closed its end or the ring was aborted, VKGDR_ERROR_OUT_OF_RANGE if the buffer is too short: then the
+ *         answer stays in the ring.
+ *
+ * `ring` must be NULL or live, `buffer` good for writing `capacity` bytes, `size` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_ring_pop(vkgdr_ring_t ring, void *buffer, size_t capacity, size_t *size, uint64_t timeout);
+
+/**
+ * Ends the messages: the kernel's pops return NULL once it has read all of them.
+ *
+ * @param ring  The ring.
+ * @return A `vkgdr_status`.
+ *
+ * `ring` must be NULL or live.
+ */
+VKGDR_API int32_t vkgdr_ring_close(vkgdr_ring_t ring);
+
+/**
+ * Ends the kernel's waits and its reading at once, and all pushes and pops. What is on its way is lost.
+ *
+ * @param ring  The ring.
+ * @return A `vkgdr_status`.
+ *
+ * `ring` must be NULL or live.
+ */
+VKGDR_API int32_t vkgdr_ring_abort(vkgdr_ring_t ring);
+
+/**
+ * What has passed through a ring.
+ *
+ * @param ring  The ring.
+ * @param out   Where the numbers are written.
+ * @return A `vkgdr_status`.
+ *
+ * `ring` must be NULL or live, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_ring_get_stats(vkgdr_ring_t ring, struct vkgdr_ring_stats *out);
 
 /**
  * Sends memory to the process at the other end of a Unix socket, which receives it with vkgdr_memory_receive(), or in

@@ -13,6 +13,7 @@
 //! | `access` | flush, invalidate, write, read, fill |
 //! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
+//! | `ring` | `vkgdr_ring_t`: messages to a running kernel, and answers |
 //! | `lookup` | memory found and freed by an address |
 //! | `sharing` | memory sent to other processes and received from them |
 //!
@@ -33,6 +34,7 @@ mod last_error;
 mod lookup;
 mod memory;
 mod pool;
+mod ring;
 mod sharing;
 mod status;
 mod vulkan;
@@ -46,6 +48,7 @@ pub use kind::*;
 pub use lookup::*;
 pub use memory::*;
 pub use pool::*;
+pub use ring::*;
 pub use sharing::*;
 pub use status::*;
 pub use vulkan::*;

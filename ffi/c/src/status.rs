@@ -16,7 +16,7 @@ pub enum vkgdr_status {
     /// memory is required, a stream that cannot be used, an unknown copy policy, an impossible option of a
     /// pool, or an address at which CUDA has no memory that can be mapped.
     VKGDR_ERROR_INVALID_ARGUMENT = 1,
-    /// A range that is not within the memory.
+    /// A range that is not within the memory, or a message that is longer than its ring or than the buffer for it.
     VKGDR_ERROR_OUT_OF_RANGE = 2,
     /// The GPU has no such memory, the memory does not support the operation, such as host access to device memory, or
     /// this process is a child that was forked after the GPU was opened.
@@ -31,7 +31,7 @@ pub enum vkgdr_status {
     VKGDR_ERROR_CUDA = 7,
     /// A Vulkan call failed.
     VKGDR_ERROR_VULKAN = 8,
-    /// A bug in this library.
+    /// A bug in this library, or a ring whose words no correct kernel has written.
     VKGDR_ERROR_INTERNAL = 9,
     /// A system call failed. Functions that set vkgdr_last_error() leave the reason in `errno`.
     VKGDR_ERROR_SYSTEM = 10,
@@ -41,6 +41,10 @@ pub enum vkgdr_status {
     VKGDR_ERROR_REFUSED = 12,
     /// No memory of this library contains the address.
     VKGDR_ERROR_NOT_FOUND = 13,
+    /// A ring was closed or aborted.
+    VKGDR_ERROR_CLOSED = 14,
+    /// A ring had no room, or no answer, in time.
+    VKGDR_ERROR_TIMEOUT = 15,
 }
 
 use vkgdr_status as Status;
@@ -75,7 +79,11 @@ impl From<&Error> for Status {
                 NoMapping::OtherDevice { .. } => Self::VKGDR_ERROR_NO_DEVICE,
                 _ => Self::VKGDR_ERROR_INVALID_ARGUMENT,
             },
-            Error::OutOfRange { .. } | Error::ReversedRange { .. } => Self::VKGDR_ERROR_OUT_OF_RANGE,
+            Error::OutOfRange { .. } | Error::ReversedRange { .. } | Error::MessageTooLong { .. } => {
+                Self::VKGDR_ERROR_OUT_OF_RANGE
+            }
+            Error::RingClosed => Self::VKGDR_ERROR_CLOSED,
+            Error::RingTimeout { .. } => Self::VKGDR_ERROR_TIMEOUT,
             Error::UnknownFlags { .. }
             | Error::ZeroSize { .. }
             | Error::Misaligned { .. }
@@ -94,7 +102,7 @@ impl From<&Error> for Status {
     }
 }
 
-const TEXTS: [&CStr; 14] = [
+const TEXTS: [&CStr; 16] = [
     c"success",
     c"invalid argument",
     c"out of range",
@@ -109,6 +117,8 @@ const TEXTS: [&CStr; 14] = [
     c"the other process closed the connection",
     c"received memory was refused",
     c"no memory of vkgdr contains the address",
+    c"the ring is closed",
+    c"the ring timed out",
 ];
 
 /// A short description of a status.

@@ -45,7 +45,11 @@ impl Environment {
             variables.push(("VKLAYER_FAIL", entries(&vulkan)));
         }
         if let Some(profile) = options.profile {
-            variables.push(("VKLAYER_PROFILE", profile.name.into()));
+            variables.push(if profile.late {
+                ("SIMCUDA_LATE", "1".into())
+            } else {
+                ("VKLAYER_PROFILE", profile.name.into())
+            });
             variables.push(("SIMCUDA_DEVICES", profile.gpus.to_string().into()));
         }
         variables.extend(Layer::variables(!vulkan.is_empty(), options.profile, installation, set));
@@ -106,7 +110,7 @@ impl Layer {
         let has = |layer: &Self| names.iter().any(|set| set == layer.name);
         let first = Some(Self::FAULTS).filter(|layer| faults && !has(layer));
         let semaphores = profile.is_none_or(|profile| profile.vulkan);
-        let last = [(Self::SEMAPHORES, semaphores), (Self::PROFILE, semaphores && profile.is_some())];
+        let last = [(Self::SEMAPHORES, semaphores), (Self::PROFILE, profile.is_some_and(Profile::has_layer))];
         let last: Vec<_> = last.into_iter().filter(|(layer, wanted)| *wanted && !has(layer)).collect();
         if first.is_none() && last.is_empty() {
             return Vec::new();
@@ -241,6 +245,14 @@ mod tests {
         assert_eq!(get(&none, "VK_DRIVER_FILES"), Some("/sim/no-driver.json"));
         assert_eq!(get(&none, "VK_INSTANCE_LAYERS"), None);
         assert_eq!(get(&none, "VKLAYER_PROFILE"), Some("no-vulkan"));
+    }
+
+    #[test]
+    fn the_profile_late_is_the_drivers_alone() {
+        let late = variables("-p late", &[]);
+        assert_eq!(get(&late, "SIMCUDA_LATE"), Some("1"));
+        assert_eq!(get(&late, "VKLAYER_PROFILE"), None);
+        assert_eq!(get(&late, "VK_INSTANCE_LAYERS"), Some("VK_LAYER_VKGDR_semaphores"));
     }
 
     #[test]

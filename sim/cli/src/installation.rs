@@ -25,16 +25,20 @@ impl Installation {
         let missing = ["libcuda.so.1", "vklayers/profile"].iter().find(|file| !folder.join(file).exists());
         if let Some(file) = missing {
             return Err(format!(
-                "{file} is not in {}: run 'make sim' in vkgdr's source tree, or 'make install-sim' again",
+                "{file} is not in {}: run 'make sim' in vkgdr's source tree, or install vkgdr-sim again",
                 folder.display()
             ));
         }
         let manifests = || MANIFESTS.iter().find_map(|folder| lavapipe(&Path::new(folder).join("icd.d")));
         let lavapipe = if vulkan { manifests() } else { None };
         if vulkan && lavapipe.is_none() {
-            return Err("the simulated GPU needs lavapipe, Mesa's Vulkan driver for the CPU, and the Vulkan loader: \
-                        install the packages mesa-vulkan-drivers and libvulkan1 (Debian's names)"
-                .to_owned());
+            return Err(
+                "the simulated GPU needs lavapipe, Mesa's Vulkan driver for the CPU, and the Vulkan loader:\n  \
+                        apt-get install mesa-vulkan-drivers libvulkan1   (Debian, Ubuntu)\n  \
+                        dnf install mesa-vulkan-drivers vulkan-loader    (Fedora)\n\
+                        A program that uses CUDA and not Vulkan needs neither with --profile no-vulkan."
+                    .to_owned(),
+            );
         }
         let sdk = std::env::var_os("VULKAN_SDK").map(|sdk| Path::new(&sdk).join("share/vulkan"));
         let folders = MANIFESTS.iter().map(PathBuf::from).chain(sdk).map(|folder| folder.join("explicit_layer.d"));

@@ -2,7 +2,7 @@
 //!
 //! The simulated CUDA driver (`sim/cuda`) and the Vulkan layers (`sim/vulkan`) do the work. This program sets the
 //! environment variables by which programs find them, then replaces itself by the program. [`options`] parses the
-//! command line, [`installation`] locates the files, [`environment`] computes the variables.
+//! command line, [`installation`] locates the files, [`environment`] computes the variables, [`supported`] lists what there is.
 #![forbid(unsafe_code)]
 
 mod driver;
@@ -11,6 +11,7 @@ mod fault;
 mod installation;
 mod options;
 mod profile;
+mod supported;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -32,6 +33,10 @@ fn main() -> ExitCode {
         Ok(Request::Help) => print(options::HELP),
         Ok(Request::Version) => print(concat!("vkgdr-sim ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Request::Profiles) => print(&profile::list()),
+        Ok(Request::Supported) => match Installation::find(false).and_then(|found| supported::page(&found.folder)) {
+            Ok(page) => print(&page),
+            Err(complaint) => fail(FAILED, &complaint),
+        },
         Ok(Request::Run(options)) => run(&options),
         Err(complaint) => fail(FAILED, &format!("{complaint}\nTry 'vkgdr-sim --help'.")),
     }

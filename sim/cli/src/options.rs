@@ -25,6 +25,8 @@ Options:
                        Vulkan (vk...), with a code by number or by name; may
                        be repeated
       --profiles       list the profiles and exit
+      --supported      list the functions and PTX instructions that the
+                       simulator has, in Markdown, and exit
   -h, --help           print this help and exit
   -V, --version        print the version and exit
 
@@ -48,6 +50,7 @@ pub(crate) enum Request {
     Help,
     Version,
     Profiles,
+    Supported,
     Run(Options),
 }
 
@@ -69,6 +72,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Request, String> {
             Short('h') | Long("help") => return Ok(Request::Help),
             Short('V') | Long("version") => return Ok(Request::Version),
             Long("profiles") => return Ok(Request::Profiles),
+            Long("supported") => return Ok(Request::Supported),
             Short('p') | Long("profile") => profile = Some(Profile::find(&string(&mut parser)?)?),
             Short('f') | Long("fail") => faults.push(Fault::parse(&string(&mut parser)?)?),
             Value(program) => {

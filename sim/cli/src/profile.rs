@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// A kind of GPU to simulate, implemented by the layer `VK_LAYER_VKGDR_profile`.
+/// A kind of GPU to simulate, implemented by the layer `VK_LAYER_VKGDR_profile` and the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) name: &'static str,
@@ -11,19 +11,30 @@ pub(crate) struct Profile {
     pub(crate) gpus: usize,
     /// Whether Vulkan has them.
     pub(crate) vulkan: bool,
+    /// Whether the driver does no work before it has to. Vulkan is then lavapipe's own.
+    pub(crate) late: bool,
 }
 
 impl Profile {
     const fn new(name: &'static str, summary: &'static str) -> Self {
-        Self { name, summary, gpus: 1, vulkan: true }
+        Self { name, summary, gpus: 1, vulkan: true, late: false }
     }
 
     const fn of_two(name: &'static str, summary: &'static str) -> Self {
-        Self { name, summary, gpus: 2, vulkan: true }
+        Self { name, summary, gpus: 2, vulkan: true, late: false }
     }
 
     const fn without_vulkan(name: &'static str, summary: &'static str) -> Self {
-        Self { name, summary, gpus: 1, vulkan: false }
+        Self { name, summary, gpus: 1, vulkan: false, late: false }
+    }
+
+    const fn late(name: &'static str, summary: &'static str) -> Self {
+        Self { name, summary, gpus: 1, vulkan: true, late: true }
+    }
+
+    /// Whether the layer has a part in it.
+    pub(crate) fn has_layer(&self) -> bool {
+        self.vulkan && !self.late
     }
 
     /// The profile of that name.
@@ -60,6 +71,7 @@ const PROFILES: &[Profile] = &[
     Profile::new("dma-buf-cached", "as dma-buf, and the CPU caches what it maps"),
     Profile::new("dma-buf-bar256", "as dma-buf and bar256"),
     Profile::without_vulkan("dma-buf-no-vulkan", "as dma-buf and no-vulkan"),
+    Profile::late("late", "no work is done before the program waits or asks"),
 ];
 
 /// The text of `--profiles`.

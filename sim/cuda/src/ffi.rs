@@ -120,6 +120,13 @@ impl<T> In<T> {
     }
 }
 
+impl<T> In<T> {
+    /// What lies this many bytes behind the pointer; null for null.
+    pub(crate) fn behind<U>(self, bytes: usize) -> In<U> {
+        if self.0.is_null() { In::NULL } else { In(self.0.wrapping_byte_add(bytes).cast()) }
+    }
+}
+
 impl In<u8> {
     /// The next `len` bytes; a null pointer is `CUDA_ERROR_INVALID_VALUE`.
     pub(crate) fn bytes(self, len: usize) -> Result<Vec<u8>, Code> {

@@ -1,7 +1,7 @@
 //! The health of a context: its error, and whether it is being destroyed.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::code::{Code, Outcome, SUCCESS};
@@ -14,6 +14,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Health {
     error: AtomicI32,
     closing: OnceLock<Instant>,
+    /// The number of waits that end the work.
+    ending: AtomicU32,
+}
+
+/// A wait that ends the context's work, until it is dropped.
+pub(crate) struct Ending<'a>(&'a Health);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.ending.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Health {
@@ -35,14 +46,25 @@ impl Health {
         self.closing.get_or_init(Instant::now);
     }
 
-    /// Whether the context is being destroyed, so that waits for values must end.
-    pub(crate) fn closing(&self) -> bool {
-        self.closing.get().is_some()
+    /// Ends kernels and waits for values, without an error: those that run, and those whose turn it is next.
+    pub(crate) fn end_work(&self) -> Ending<'_> {
+        self.ending.fetch_add(1, Ordering::AcqRel);
+        Ending(self)
     }
 
-    /// Whether running kernels must end: at once after an error, as on a GPU; after [`PATIENCE`] when the context is
-    /// destroyed.
+    /// Whether the program's wait ends the work.
+    pub(crate) fn ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether waits for values must end.
+    pub(crate) fn ends_waits(&self) -> bool {
+        self.closing.get().is_some() || self.ending()
+    }
+
+    /// Whether running kernels must end: at once after an error, as on a GPU, and when the program is interrupted; after
+    /// [`PATIENCE`] when the context is destroyed.
     pub(crate) fn ends_kernels(&self) -> bool {
-        self.check().is_err() || self.closing.get().is_some_and(|since| since.elapsed() > PATIENCE)
+        self.check().is_err() || self.ending() || self.closing.get().is_some_and(|since| since.elapsed() > PATIENCE)
     }
 }

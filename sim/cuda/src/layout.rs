@@ -60,10 +60,10 @@ impl SemaphoreHandle {
     }
 }
 
-/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS`.
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS` and `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct SignalParameters {
+pub(crate) struct SemaphoreParameters {
     /// Of a fence, that is a timeline semaphore.
     pub(crate) value: u64,
     _other_types: [u64; 8],
@@ -71,15 +71,24 @@ pub(crate) struct SignalParameters {
     _reserved: [u32; 16],
 }
 
-/// `CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS`.
+/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS` and `CUDA_EXT_SEM_WAIT_NODE_PARAMS`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct WaitParameters {
-    /// Of a fence, that is a timeline semaphore.
-    pub(crate) value: u64,
-    _other_types: [u64; 8],
-    pub(crate) flags: u32,
-    _reserved: [u32; 16],
+pub(crate) struct SemaphoreNode {
+    pub(crate) semaphores: In<usize>,
+    pub(crate) parameters: In<SemaphoreParameters>,
+    pub(crate) count: u32,
+}
+
+/// `CUgraphNodeParams` up to its union.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct NodeParameters {
+    /// `CUgraphNodeType`.
+    pub(crate) kind: u32,
+    _reserved: [u32; 3],
+    pub(crate) union: [u64; 29],
+    _reserved_too: u64,
 }
 
 /// One side of a `CUDA_MEMCPY2D`.
@@ -169,7 +178,7 @@ pub(crate) struct DeviceProperties {
 
 /// `CUmemLocation`. Passed by value, type and number share a register.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Location {
     pub(crate) kind: u32,
     pub(crate) id: i32,
@@ -317,10 +326,12 @@ const _: () = {
     assert!(size_of::<ExternalHandle>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_HANDLE_DESC>());
     assert!(size_of::<ExternalBuffer>() == size_of::<sys::CUDA_EXTERNAL_MEMORY_BUFFER_DESC>());
     assert!(size_of::<SemaphoreHandle>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC>());
-    assert!(size_of::<SignalParameters>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>());
-    assert!(offset_of!(SignalParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, flags));
-    assert!(size_of::<WaitParameters>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>());
-    assert!(offset_of!(WaitParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, flags));
+    assert!(size_of::<SemaphoreParameters>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>());
+    assert!(offset_of!(SemaphoreParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, flags));
+    assert!(size_of::<SemaphoreParameters>() == size_of::<sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>());
+    assert!(offset_of!(SemaphoreParameters, flags) == offset_of!(sys::CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, flags));
+    assert!(size_of::<SemaphoreNode>() == size_of::<sys::CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v1>());
+    assert!(size_of::<NodeParameters>() == size_of::<sys::CUgraphNodeParams>());
     assert!(size_of::<Copy2D>() == size_of::<sys::CUDA_MEMCPY2D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D>());
     assert!(size_of::<Copy3D>() == size_of::<sys::CUDA_MEMCPY3D_PEER>());

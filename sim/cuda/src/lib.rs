@@ -16,7 +16,7 @@
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `semaphore`, `payload` | imported semaphores |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
-//! | `queue`, `stream` | the order of work: streams and events |
+//! | `queue`, `stream`, `interrupt` | the order of work: streams and events; signals during a wait for it |
 //! | `graph` | graphs and captures |
 //! | `ipc` | memory of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
@@ -28,6 +28,7 @@
 //! |---|---|
 //! | `SIMCUDA_ASYNC=1` | no work runs in the calling thread: all of it goes to the streams' worker threads |
 //! | `SIMCUDA_LATE=1` | as `SIMCUDA_ASYNC=1`, and work starts only when the program waits for it or asks about it |
+//! | `SIMCUDA_WEAK=SEED` | global memory is as late and in as many orders as PTX allows towards the CPU: `memory/weak.rs` |
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
@@ -86,6 +87,8 @@
 //! * Kernels reach the memory of all contexts. A module's variables stay alive for launches that were queued before it
 //!   was unloaded.
 //! * A destroyed context lets its kernels run for two more seconds, then ends them.
+//! * A signal handler of Python's that raises an exception while the main thread waits (Ctrl-C, a time-out of pytest) ends the
+//!   kernels of the context that run or are queued before the awaited point, without an error. On a GPU the wait goes on.
 //! * A cooperative launch of more than 32 blocks, the number that run concurrently, is `CUDA_ERROR_NOT_SUPPORTED`.
 //! * The nodes of a graph run one after the other, on the stream of the launch. Copies of pageable memory can be captured.
 //! * `cuMemFreeAsync` ends memory at once for work that is submitted later. An allocation from a full pool waits, in the
@@ -125,6 +128,7 @@ mod handle;
 mod health;
 mod heap;
 mod init;
+mod interrupt;
 mod ipc;
 mod kernel;
 #[path = "../../vulkan/src/label.rs"]

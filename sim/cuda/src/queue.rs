@@ -7,17 +7,18 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUstream_flags;
 
 use crate::code::{Code, OPERATING_SYSTEM, Outcome, UNKNOWN};
 use crate::handle;
 use crate::health::Health;
+use crate::interrupt;
 use crate::owner::Owner;
-use crate::sync::{lock, wait};
+use crate::sync::{Condition, Wake, lock};
 
 type Work = Box<dyn FnOnce(&Health) + Send>;
 
@@ -70,7 +71,7 @@ pub(crate) struct Stream {
     siblings: Weak<Streams>,
     legacy: bool,
     state: Mutex<State>,
-    changed: Condvar,
+    changed: Condition,
 }
 
 /// A point in a stream: all the work that was submitted before it.
@@ -92,18 +93,33 @@ impl Marker {
         state.completed >= self.ticket
     }
 
+    /// Ends the context's work up to here if a signal handler of Python's raises an exception meanwhile.
     pub(crate) fn wait(&self) {
-        let mut state = lock(&self.stream.state);
-        self.stream.demand(&mut state, self.ticket);
+        let stream = &*self.stream;
+        let mut ending = None;
+        let mut state = lock(&stream.state);
+        stream.demand(&mut state, self.ticket);
         while state.completed < self.ticket {
-            state = wait(&self.stream.changed, state);
+            let wake;
+            (state, wake) = stream.changed.wait(&stream.state, state, None);
+            if wake == Wake::Signal {
+                drop(state);
+                if interrupt::handler_raised() {
+                    ending.get_or_insert_with(|| stream.health.end_work());
+                }
+                state = lock(&stream.state);
+            }
         }
     }
 
     fn wait_for(&self, time: Duration) {
-        let waits = |state: &mut State| state.completed < self.ticket;
-        let state = lock(&self.stream.state);
-        drop(self.stream.changed.wait_timeout_while(state, time, waits).unwrap_or_else(PoisonError::into_inner));
+        let start = Instant::now();
+        let mut state = lock(&self.stream.state);
+        while state.completed < self.ticket
+            && let Some(left) = time.checked_sub(start.elapsed())
+        {
+            (state, _) = self.stream.changed.wait(&self.stream.state, state, Some(left));
+        }
     }
 }
 
@@ -113,7 +129,7 @@ pub(crate) const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u
 
 impl Stream {
     fn new(siblings: Weak<Streams>, owner: Owner, health: Arc<Health>) -> Stream {
-        let (state, changed) = (Mutex::default(), Condvar::new());
+        let (state, changed) = (Mutex::default(), Condition::default());
         let (id, flags, priority, legacy) = (handle::next_id(), 0, 0, false);
         Stream { id, flags, priority, owner, health, siblings, legacy, state, changed }
     }
@@ -261,7 +277,7 @@ impl Stream {
                 state.has_worker = false;
                 return None;
             }
-            state = wait(&self.changed, state);
+            (state, _) = self.changed.wait(&self.state, state, None);
         }
     }
 

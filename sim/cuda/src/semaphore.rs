@@ -16,7 +16,7 @@ use crate::context;
 use crate::ffi::{In, Out};
 use crate::graph::{Operation, capture};
 use crate::health::Health;
-use crate::layout::{SemaphoreHandle, SignalParameters, WaitParameters};
+use crate::layout::{SemaphoreHandle, SemaphoreNode, SemaphoreParameters};
 use crate::owner::Owner;
 use crate::payload::{Kind, Payload};
 use crate::queue::{Placement, Stream};
@@ -90,27 +90,40 @@ struct Point {
 
 /// Signals of semaphores, or waits for them, in one piece of work.
 #[derive(Clone)]
-pub(crate) struct Points(Vec<Point>);
+pub(crate) struct Points {
+    points: Vec<Point>,
+    /// As the caller gave them, for those who ask a graph's node.
+    given: Arc<(Vec<usize>, Vec<SemaphoreParameters>)>,
+}
 
 impl Points {
-    /// `parameters` gives the flags and the value of a semaphore by its index.
-    fn new(
-        semaphores: In<usize>,
-        count: u32,
-        parameters: impl Fn(usize) -> Result<(u32, u64), Code>,
-    ) -> Result<Points, Code> {
+    /// Reads and checks a caller's arrays.
+    pub(crate) fn new(node: SemaphoreNode) -> Result<Points, Code> {
+        let SemaphoreNode { semaphores, parameters, count } = node;
+        let (mut handles, mut values, mut points) = (Vec::new(), Vec::new(), Vec::new());
         let table = lock(&SEMAPHORES);
-        let point = |index| {
-            let (flags, value) = parameters(index)?;
+        for index in 0..usize::try_from(count).map_err(|_| INVALID_VALUE)? {
+            let (handle, parameters) = (semaphores.element(index)?, parameters.element(index)?);
             // The one flag is for NvSciSync.
-            if flags != 0 {
+            if parameters.flags != 0 {
                 return Err(INVALID_VALUE);
             }
-            let semaphore = table.get(&semaphores.element(index)?).ok_or(INVALID_HANDLE)?;
-            Ok(Point { payload: Arc::clone(&semaphore.payload), value })
-        };
-        let count = usize::try_from(count).map_err(|_| INVALID_VALUE)?;
-        Ok(Points((0..count).map(point).collect::<Result<_, _>>()?))
+            let semaphore = table.get(&handle).ok_or(INVALID_HANDLE)?;
+            points.push(Point { payload: Arc::clone(&semaphore.payload), value: parameters.value });
+            handles.push(handle);
+            values.push(parameters);
+        }
+        Ok(Points { points, given: Arc::new((handles, values)) })
+    }
+
+    /// The arrays, which live as long as this value or a clone of it.
+    pub(crate) fn parameters(&self) -> SemaphoreNode {
+        let (handles, values) = &*self.given;
+        SemaphoreNode {
+            semaphores: handles.first().map_or(In::NULL, In::from_ref),
+            parameters: values.first().map_or(In::NULL, In::from_ref),
+            count: u32::try_from(handles.len()).unwrap_or_default(),
+        }
     }
 
     /// The points for one submission: each wait of a binary semaphore has its own signal.
@@ -119,7 +132,7 @@ impl Points {
             Some(Kind::Binary) => Point { payload: Arc::clone(&point.payload), value: number(&point.payload) },
             _ => point.clone(),
         };
-        self.0.iter().map(numbered).collect()
+        self.points.iter().map(numbered).collect()
     }
 
     /// Queues the signals. They start at once where `SIMCUDA_LATE=1` holds work back, since others may wait for them.
@@ -159,21 +172,21 @@ fn raise(point: &Point) {
 }
 
 fn await_value(point: &Point, health: &Health) {
-    while !point.payload.wait(point.value, PAUSE) && !health.closing() {}
+    while !point.payload.wait(point.value, PAUSE) && !health.ends_waits() {}
 }
 
-fn signal(semaphores: In<usize>, parameters: In<SignalParameters>, count: u32, stream: usize) -> Outcome {
+fn signal(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
-    let points = Points::new(semaphores, count, |index| parameters.element(index).map(|one| (one.flags, one.value)))?;
+    let points = Points::new(SemaphoreNode { semaphores, parameters, count })?;
     if capture::add(&stream, || Operation::Signal(points.clone()))? {
         return Ok(());
     }
     points.signal(&stream)
 }
 
-fn wait(semaphores: In<usize>, parameters: In<WaitParameters>, count: u32, stream: usize) -> Outcome {
+fn wait(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
-    let points = Points::new(semaphores, count, |index| parameters.element(index).map(|one| (one.flags, one.value)))?;
+    let points = Points::new(SemaphoreNode { semaphores, parameters, count })?;
     if capture::add(&stream, || Operation::Await(points.clone()))? {
         return Ok(());
     }
@@ -184,7 +197,7 @@ exports! {
     cuImportExternalSemaphore => import(out: Out<usize>, description: In<SemaphoreHandle>);
     cuDestroyExternalSemaphore => destroy(semaphore: usize), Release;
     cuSignalExternalSemaphoresAsync, cuSignalExternalSemaphoresAsync_ptsz =>
-        signal(semaphores: In<usize>, parameters: In<SignalParameters>, count: u32, stream: usize);
+        signal(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize);
     cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync_ptsz =>
-        wait(semaphores: In<usize>, parameters: In<WaitParameters>, count: u32, stream: usize);
+        wait(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize);
 }

@@ -1,3 +1,4 @@
+#![expect(unsafe_code, reason = "exports a list as a C symbol")]
 //! The functions that are not simulated. Their symbols exist, so that a program that binds all symbols can start, and
 //! each returns `CUDA_ERROR_NOT_SUPPORTED`. Its first call says so on stderr, unless that is the documented answer of
 //! GPUs, drivers or systems without the feature.
@@ -11,11 +12,31 @@ fn not_supported() -> Outcome {
 
 // Declared without parameters, since none is used: in the C calling convention the caller cleans up.
 macro_rules! stubs {
-    ($($name:ident)+) => { exports! { $($name => not_supported(), Missing;)+ } };
+    ($($name:ident)+) => {
+        exports! { $($name => not_supported(), Missing;)+ }
+        const STUBS: &str = concat!($(stringify!($name), " "),+);
+    };
 }
 macro_rules! absent {
-    ($($name:ident)+) => { exports! { $($name => not_supported();)+ } };
+    ($($name:ident)+) => {
+        exports! { $($name => not_supported();)+ }
+        const ABSENT: &str = concat!($(stringify!($name), " "),+);
+    };
 }
+
+/// Their names, separated by spaces: `vkgdr-sim --supported` reads them from the library's file.
+#[unsafe(export_name = "simcuda_not_simulated")]
+#[used]
+static NOT_SIMULATED: [u8; STUBS.len() + ABSENT.len()] = {
+    let (stubs, absent) = (STUBS.as_bytes(), ABSENT.as_bytes());
+    let mut names = [0; STUBS.len() + ABSENT.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = if at < stubs.len() { stubs[at] } else { absent[at - stubs.len()] };
+        at += 1;
+    }
+    names
+};
 
 stubs! {
     // Modules and launches
@@ -23,24 +44,17 @@ stubs! {
     cuModuleGetTexRef cuParamSetTexRef
     // Graphs and captures
     cuGraphAddBatchMemOpNode
-    cuGraphAddExternalSemaphoresSignalNode
-    cuGraphAddExternalSemaphoresWaitNode
-    cuGraphAddMemAllocNode cuGraphAddMemFreeNode cuGraphAddNode
-    cuGraphAddNode_v2 cuGraphAddNode_v3 cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams
-    cuGraphChildGraphNodeGetGraph cuGraphConditionalHandleCreate cuGraphDebugDotPrint
+    cuGraphAddMemAllocNode cuGraphAddMemFreeNode
+    cuGraphAddNode_v3 cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams
+    cuGraphConditionalHandleCreate cuGraphDebugDotPrint
     cuGraphExecBatchMemOpNodeSetParams
-    cuGraphExecChildGraphNodeSetParams
-    cuGraphExecExternalSemaphoresSignalNodeSetParams
-    cuGraphExecExternalSemaphoresWaitNodeSetParams cuGraphExecGetId
-    cuGraphExecNodeSetParams
-    cuGraphExternalSemaphoresSignalNodeGetParams cuGraphExternalSemaphoresSignalNodeSetParams
-    cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams
+    cuGraphExecGetId
     cuGraphGetId
     cuGraphKernelNodeCopyAttributes
     cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute
     cuGraphMemAllocNodeGetParams cuGraphMemFreeNodeGetParams cuGraphMemcpyNodeGetParams
     cuGraphNodeGetLocalId cuGraphNodeGetParams
-    cuGraphNodeGetToolsId cuGraphNodeSetParams cuGraphNodeSetParams_v2
+    cuGraphNodeGetToolsId cuGraphNodeSetParams_v2
     cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz
     cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz
     // Memory pools of other processes, multicast, prefetching
@@ -49,7 +63,7 @@ stubs! {
     cuMemGetLocationInfo
     cuMemPoolExportPointer cuMemPoolExportToShareableHandle
     cuMemPoolImportFromShareableHandle cuMemPoolImportPointer
-    cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz cuMemRangeGetAttribute cuMemRangeGetAttributes
+    cuMemPrefetchBatchAsync cuMemPrefetchBatchAsync_ptsz
     // Arrays
     cuArray3DCreate cuArray3DCreate_v2 cuArray3DGetDescriptor cuArray3DGetDescriptor_v2 cuArrayCreate cuArrayCreate_v2
     cuArrayDestroy cuArrayGetDescriptor cuArrayGetDescriptor_v2 cuArrayGetMemoryRequirements cuArrayGetPlane
@@ -97,7 +111,6 @@ stubs! {
     cuDeviceRegisterAsyncNotification cuDeviceSetGraphMemAttribute cuDeviceUnregisterAsyncNotification
     cuFabricCpyBatchAsync cuFabricCpyBatchAsync_ptsz cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxGetDevResource
     cuGreenCtxGetId cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent
-    cuIpcGetEventHandle cuIpcOpenEventHandle
     cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
     cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport cuLogicalEndpointGetLimits
     cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve cuLogicalEndpointImport cuLogicalEndpointQuery

@@ -34,6 +34,6 @@ mod window;
 pub use error::LoadError;
 pub use execute::{RESIDENT, run};
 pub use fault::{Fault, FaultKind};
-pub use memory::Memory;
+pub use memory::{Memory, Scope};
 pub use module::{Module, Parameter, Space, Variable};
 pub use program::{Kernel, Launch, Program};

@@ -1,9 +1,18 @@
 //! The interface of a kernel to global memory.
 
+/// The threads for which a fence orders accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of the device, or of a part of it.
+    Device,
+    /// Also those of the CPU and of other devices.
+    System,
+}
+
 /// The memory behind global, const and generic addresses, except for the windows of shared, local and parameter memory.
 ///
 /// Each access is naturally aligned and 1, 2, 4 or 8 bytes long; values are little-endian, in the low bits. Each
-/// access of the kernel is one call, made in program order; nothing is cached.
+/// access of the kernel is one call, made in program order.
 pub trait Memory: Sync {
     /// Reads; `None` if the bytes are not all in one live allocation.
     fn load(&self, address: u64, bytes: u32) -> Option<u64>;
@@ -15,8 +24,14 @@ pub trait Memory: Sync {
     /// than once.
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64>;
 
-    /// Orders the accesses before it and those after it, for every thread of every processor.
-    fn fence(&self);
+    /// [`load`](Memory::load) by an instruction that is neither volatile nor relaxed: until the next fence it may see a value
+    /// that was there before.
+    fn load_weak(&self, address: u64, bytes: u32) -> Option<u64> {
+        self.load(address, bytes)
+    }
+
+    /// Orders the accesses before it and those after it, for every thread in the scope.
+    fn fence(&self, scope: Scope);
 
     /// Allocates for `malloc` in a kernel: an address that is a multiple of 16, or `None` if the bytes do not fit.
     fn allocate(&self, _bytes: u64) -> Option<u64> {

@@ -11,6 +11,7 @@ use crate::arithmetic::carry::Carry;
 use crate::arithmetic::convert::Convert;
 use crate::arithmetic::mbarrier;
 use crate::arithmetic::{Binary, Quaternary, Ternary, Unary};
+use crate::memory::Scope;
 use crate::span::Span;
 use crate::window::Window;
 
@@ -107,7 +108,9 @@ pub(crate) enum Op {
     Atomic {
         atomic: u32,
     },
-    Fence,
+    Fence {
+        scope: Scope,
+    },
     /// The other lanes of the warp come first.
     Yield,
     /// `tiles[tile]`: the lane's part of a matrix.
@@ -170,6 +173,8 @@ pub(crate) struct Access {
     pub(crate) extend: u8,
     /// Whether an address in shared memory is modulo 2^32.
     pub(crate) wraps: bool,
+    /// Whether it is a load that may see old values of global memory until the next fence.
+    pub(crate) weak: bool,
 }
 
 /// A readable property of a thread.
@@ -231,8 +236,8 @@ pub(crate) struct Atomic {
     pub(crate) b: Slot,
     pub(crate) c: Slot,
     pub(crate) access: Access,
-    pub(crate) fence_before: bool,
-    pub(crate) fence_after: bool,
+    pub(crate) fence_before: Option<Scope>,
+    pub(crate) fence_after: Option<Scope>,
 }
 
 /// An operation on an mbarrier in shared memory.

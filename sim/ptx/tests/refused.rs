@@ -220,7 +220,7 @@ impl ptx::Memory for Impatient {
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
         self.ram.update(address, bytes, change)
     }
-    fn fence(&self) {}
+    fn fence(&self, _: ptx::Scope) {}
     fn interrupted(&self) -> bool {
         self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 3
     }

@@ -1,12 +1,13 @@
 #![expect(unsafe_code, reason = "maps shared memory, and waits in the kernel")]
-//! The payload of a semaphore that can be exported: a page of shared memory behind a descriptor.
+//! The payload of a semaphore or event that other processes share: a page of shared memory behind a descriptor.
 //!
 //! A GPU's driver keeps a semaphore in memory that every importer maps. Here that memory is a sealed memfd. The layer
 //! `VK_LAYER_VKGDR_semaphores` makes it, and the simulated CUDA driver, which includes this file, imports it. A binary
-//! semaphore is a timeline: the nth wait that is submitted waits for the nth signal.
+//! semaphore is a timeline: the nth wait that is submitted waits for the nth signal. The driver has events of its own, whose
+//! signals are records, which may complete in any order.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,11 +17,13 @@ const SIZE: usize = 4096;
 /// No importer can shrink the page from under the others.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// The type of a semaphore.
+/// The type of a semaphore, or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Binary,
     Timeline,
+    #[allow(dead_code, reason = "the layer has no events")]
+    Event,
 }
 
 impl Kind {
@@ -28,6 +31,7 @@ impl Kind {
         match self {
             Kind::Binary => 1,
             Kind::Timeline => 2,
+            Kind::Event => 3,
         }
     }
 }
@@ -39,10 +43,15 @@ struct Page {
     /// Counts the changes of the value, for waits in the kernel.
     changes: AtomicU32,
     value: AtomicU64,
-    /// Signals and waits of a binary semaphore that were submitted.
+    /// Signals and waits of a binary semaphore that were submitted, and an event's records.
     signals: AtomicU64,
     waits: AtomicU64,
+    /// The last of an event's completed records with this number modulo [`RECORDS`].
+    completed: [AtomicU64; RECORDS],
 }
+
+/// The most records of an event that wait at the same time for others to tell them apart.
+const RECORDS: usize = 256;
 
 const _: () = assert!(size_of::<Page>() <= SIZE);
 
@@ -59,7 +68,6 @@ unsafe impl Sync for Payload {}
 
 impl Payload {
     /// A new payload.
-    #[allow(dead_code, reason = "the CUDA driver only imports")]
     pub(crate) fn create(kind: Kind, value: u64) -> io::Result<Payload> {
         // SAFETY: the name is terminated.
         let fd =
@@ -112,7 +120,7 @@ impl Payload {
     /// The type; `None` where another program has overwritten it.
     pub(crate) fn kind(&self) -> Option<Kind> {
         let number = self.page().kind.load(Ordering::Relaxed);
-        [Kind::Binary, Kind::Timeline].into_iter().find(|kind| kind.number() == number)
+        [Kind::Binary, Kind::Timeline, Kind::Event].into_iter().find(|kind| kind.number() == number)
     }
 
     /// The counter of a timeline; the number of signals that a binary semaphore has had.
@@ -140,9 +148,14 @@ impl Payload {
 
     /// Whether the value is reached, after a wait for at most `most` that may end early.
     pub(crate) fn wait(&self, value: u64, most: Duration) -> bool {
+        self.wait_until(|| self.value() >= value, most)
+    }
+
+    // Waits for a change unless the condition holds, and returns whether it does then.
+    fn wait_until(&self, holds: impl Fn() -> bool, most: Duration) -> bool {
         let changes = &self.page().changes;
         let before = changes.load(Ordering::Acquire);
-        if self.value() >= value {
+        if holds() {
             return true;
         }
         let time = libc::timespec {
@@ -151,7 +164,7 @@ impl Payload {
         };
         // SAFETY: waits at this mapped word, and reads the time during the call.
         unsafe { libc::syscall(libc::SYS_futex, changes.as_ptr(), libc::FUTEX_WAIT, before, &raw const time) };
-        self.value() >= value
+        holds()
     }
 
     /// The value that a signal which is submitted now raises a binary semaphore to.
@@ -162,6 +175,42 @@ impl Payload {
     /// The value that a wait which is submitted now needs of a binary semaphore.
     pub(crate) fn next_wait(&self) -> u64 {
         self.page().waits.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
+
+    /// The number of an event's last record; 0 before the first.
+    #[allow(dead_code, reason = "the layer has no events")]
+    pub(crate) fn last_record(&self) -> u64 {
+        self.page().signals.load(Ordering::Acquire)
+    }
+
+    fn slot(&self, record: u64) -> &AtomicU64 {
+        let index = usize::try_from(record % RECORDS as u64).unwrap_or_default();
+        &self.page().completed[index]
+    }
+
+    /// Completes a record of an event.
+    #[allow(dead_code, reason = "the layer has no events")]
+    pub(crate) fn complete(&self, record: u64) {
+        self.slot(record).fetch_max(record, Ordering::AcqRel);
+        self.wake();
+    }
+
+    /// Whether a record of an event is complete.
+    #[allow(dead_code, reason = "the layer has no events")]
+    pub(crate) fn is_complete(&self, record: u64) -> bool {
+        self.slot(record).load(Ordering::Acquire) >= record
+    }
+
+    /// Whether a record is complete, after a wait for at most `most` that may end early.
+    #[allow(dead_code, reason = "the layer has no events")]
+    pub(crate) fn wait_for_record(&self, record: u64, most: Duration) -> bool {
+        self.wait_until(|| self.is_complete(record), most)
+    }
+
+    /// The number of the descriptor, which stays open as long as this value.
+    #[allow(dead_code, reason = "the layer gives descriptors away")]
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 
     /// Another descriptor, for an importer.

@@ -25,6 +25,7 @@ const CLIENT: Build<'_> = Build {
         "client/memory.c",
         "client/copies.c",
         "client/pool.c",
+        "client/ring.c",
         "client/sharing.c",
         "client/streams.c",
         "client/vulkan.c",

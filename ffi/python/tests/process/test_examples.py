@@ -49,6 +49,28 @@ def test_share_array_shows_both_addresses_and_that_cuda_sees_the_array():
     assert re.search(r"^PyTorch   \S", output, re.M)
 
 
+def shape(line):
+    """Return a line without numbers, addresses, and answers of libraries that may be missing."""
+    line = re.sub(r"^(CuPy|PyTorch) .*", r"\1", line.strip())
+    return re.sub(r"0x[0-9a-f]+|[0-9][0-9.]*", "#", line)
+
+
+@pytest.mark.parametrize("name", ["share_array", "packets", "pycuda_kernel"])
+def test_the_head_of_an_example_shows_what_it_prints(name, simulated):
+    if name == "pycuda_kernel":
+        pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    if os.environ.get("VKGDR_TEST_PROFILE", "none") != "none":
+        pytest.skip("the output shown is that of the simulated GPU without a profile")
+    head = (FOLDER / f"{name}.py").read_text(encoding="utf-8").split('"""')[1]
+    shown = head.partition(f"    $ python examples/python/{name}.py\n")[2]
+    assert [shape(line) for line in run(name).stdout.splitlines()] == [shape(line) for line in shown.splitlines()]
+
+
+def test_the_head_of_send_memory_shows_what_it_prints():
+    text = (FOLDER / "send_memory.py").read_text(encoding="utf-8")
+    assert "send_memory.py PATH\n    the other process doubled the numbers\n" in text
+
+
 @pytest.mark.parametrize(
     ("threads", "packets", "size"), [(1, 1, 8), (1, 300, 9000), (3, 1000, 1500), (7, 100, 1 << 20), (5, 3, 64)]
 )

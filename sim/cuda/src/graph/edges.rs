@@ -17,7 +17,7 @@ fn remove(graph: usize, from: In<usize>, to: In<usize>, count: usize) -> Outcome
 }
 
 /// `CUgraphEdgeData` has 8 bytes.
-fn plain(data: In<u64>, count: usize) -> Outcome {
+pub(super) fn plain(data: In<u64>, count: usize) -> Outcome {
     let zero = data.is_null() || (0..count).all(|index| data.element(index) == Ok(0));
     if zero { Ok(()) } else { Err(NOT_SUPPORTED) }
 }

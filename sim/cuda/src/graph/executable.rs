@@ -49,7 +49,7 @@ fn get(handle: usize) -> Result<Arc<Executable>, Code> {
 }
 
 fn steps(graph: &Graph) -> Result<Vec<Step>, Code> {
-    let step = |node| Ok(Step { node, operation: graph.operation(node)?, enabled: true });
+    let step = |node| Ok(Step { node, operation: graph.operation(node)?.copied()?, enabled: true });
     graph.order()?.into_iter().map(step).collect()
 }
 

@@ -79,6 +79,13 @@ fn add_child(out: Out<usize>, graph: usize, after: In<usize>, count: usize, chil
     add(out, graph, after, count, Operation::Graph(state::get(child)?.copy()?))
 }
 
+/// The graph in a node, which the program may change, and which the node destroys.
+fn child_of(node: usize, out: Out<usize>) -> Outcome {
+    out.required()?;
+    let Operation::Graph(graph) = state::of_node(node)?.operation(node)? else { return Err(INVALID_VALUE) };
+    out.set(state::child(&graph))
+}
+
 use state::remove as destroy;
 
 exports! {
@@ -92,5 +99,6 @@ exports! {
     cuGraphNodeGetContainingGraph => containing(node: usize, out: Out<usize>);
     cuGraphDestroyNode => destroy_node(node: usize), Release;
     cuGraphAddEmptyNode => add_empty(out: Out<usize>, graph: usize, after: In<usize>, count: usize);
+    cuGraphChildGraphNodeGetGraph => child_of(node: usize, out: Out<usize>);
     cuGraphAddChildGraphNode => add_child(out: Out<usize>, graph: usize, after: In<usize>, count: usize, child: usize);
 }

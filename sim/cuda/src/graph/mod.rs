@@ -4,6 +4,7 @@
 //! that its dependencies allow, and a launch submits them to one stream in that order. The operations of a launch never run
 //! concurrently, as the dependencies of a graph permit but do not demand.
 
+mod any_node;
 pub(crate) mod capture;
 mod capture_exports;
 mod edges;

@@ -14,7 +14,7 @@ use crate::layout::{Copy3D, FillParameters, HostParameters, KernelParameters, Ke
 use crate::memset::Filling;
 use crate::stream::{HostCall, event};
 
-fn kernel(parameters: In<KernelParameters>) -> Result<Operation, Code> {
+pub(super) fn kernel(parameters: In<KernelParameters>) -> Result<Operation, Code> {
     context::usable()?;
     Ok(Operation::Kernel(Prepared::from_parameters(&parameters.get()?)?))
 }
@@ -24,17 +24,17 @@ fn kernel_v1(parameters: In<KernelParametersV1>) -> Result<Operation, Code> {
     Ok(Operation::Kernel(Prepared::from_parameters(&parameters.get()?.widened())?))
 }
 
-fn transfer(parameters: In<Copy3D>) -> Result<Operation, Code> {
+pub(super) fn transfer(parameters: In<Copy3D>) -> Result<Operation, Code> {
     context::usable()?;
     Ok(Operation::Copy(copy::transfer(&parameters.get()?)?))
 }
 
-fn fill(parameters: In<FillParameters>) -> Result<Operation, Code> {
+pub(super) fn fill(parameters: In<FillParameters>) -> Result<Operation, Code> {
     context::usable()?;
     Ok(Operation::Fill(Filling::from_parameters(&parameters.get()?)?))
 }
 
-fn host(parameters: In<HostParameters>) -> Result<Operation, Code> {
+pub(super) fn host(parameters: In<HostParameters>) -> Result<Operation, Code> {
     let HostParameters { function, argument } = parameters.get()?;
     Ok(Operation::Host(HostCall::new(function, argument)?))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::Graph;
-use crate::code::Outcome;
+use crate::code::{Code, Outcome};
 use crate::copy::Transfer;
 use crate::kernel::Prepared;
 use crate::memset::Filling;
@@ -42,6 +42,14 @@ impl Operation {
             Operation::Record(_) => 7,
             Operation::Signal(_) => 8,
             Operation::Await(_) => 9,
+        }
+    }
+
+    /// The same work, without a graph that the program may still change.
+    pub(super) fn copied(&self) -> Result<Operation, Code> {
+        match self {
+            Operation::Graph(graph) => Ok(Operation::Graph(graph.copy()?)),
+            other => Ok(other.clone()),
         }
     }
 

@@ -27,6 +27,8 @@ struct Node {
 }
 
 static GRAPHS: LazyLock<Mutex<HashMap<usize, Arc<Graph>>>> = LazyLock::new(Mutex::default);
+/// The graphs in nodes, which go with them.
+static CHILDREN: LazyLock<Mutex<HashMap<usize, Weak<Graph>>>> = LazyLock::new(Mutex::default);
 static OWNERS: LazyLock<Mutex<HashMap<usize, Weak<Graph>>>> = LazyLock::new(Mutex::default);
 
 /// The number of live graphs.
@@ -34,9 +36,20 @@ pub(crate) fn count() -> usize {
     lock(&GRAPHS).len()
 }
 
-/// The graph of that handle.
+/// The graph of that handle, which may be that of a node.
 pub(super) fn get(handle: usize) -> Result<Arc<Graph>, Code> {
-    lock(&GRAPHS).get(&handle).cloned().ok_or(INVALID_VALUE)
+    if let Some(graph) = lock(&GRAPHS).get(&handle) {
+        return Ok(Arc::clone(graph));
+    }
+    lock(&CHILDREN).get(&handle).and_then(Weak::upgrade).ok_or(INVALID_VALUE)
+}
+
+/// The handle of a node's graph.
+pub(super) fn child(graph: &Arc<Graph>) -> usize {
+    let mut children = lock(&CHILDREN);
+    children.retain(|_, graph| graph.strong_count() > 0);
+    children.insert(graph.handle, Arc::downgrade(graph));
+    graph.handle
 }
 
 /// The graph of a node.
@@ -195,7 +208,7 @@ impl Graph {
         let mut handles = HashMap::new();
         for node in self.order()? {
             let after = self.before(node)?.iter().filter_map(|before| handles.get(before).copied()).collect();
-            let new = copy.add(self.operation(node)?, after)?;
+            let new = copy.add(self.operation(node)?.copied()?, after)?;
             if let Some(new) = lock(&copy.nodes).get_mut(&new) {
                 new.original = node;
             }

@@ -6,6 +6,7 @@ use ptx::{Fault, FaultKind};
 
 use crate::code::{
     ASSERT, Code, HARDWARE_STACK_ERROR, ILLEGAL_ADDRESS, INVALID_PC, LAUNCH_FAILED, LAUNCH_TIMEOUT, MISALIGNED_ADDRESS,
+    Outcome,
 };
 use crate::health::Health;
 use crate::memory::table::{self, Near};
@@ -24,23 +25,26 @@ pub(crate) fn forget() {
     *lock(&LAST) = None;
 }
 
-/// Reports the fault and returns the code that the context fails with.
-pub(super) fn report(fault: &Fault, health: &Health) -> Code {
-    // A consequence of an error that was already reported.
-    if fault.kind == FaultKind::Interrupted
-        && let Err(code) = health.check()
-    {
-        return code;
+/// Reports the fault and returns the code that the context fails with, if it does.
+pub(super) fn report(fault: &Fault, health: &Health) -> Outcome {
+    let interrupted = fault.kind == FaultKind::Interrupted;
+    if interrupted {
+        // A consequence of an error that was already reported.
+        health.check()?;
+        if health.ending() {
+            eprintln!("simcuda: {fault}: the program was interrupted while it waited for it");
+            return Ok(());
+        }
     }
     let text = match fault.kind {
         // A block's or thread's own memory has nothing to do with allocations.
         FaultKind::IllegalAddress if fault.detail.is_empty() => format!("{fault}: {}", place(fault.address)),
-        FaultKind::Interrupted => format!("{fault}: its context was destroyed while it ran"),
+        _ if interrupted => format!("{fault}: its context was destroyed while it ran"),
         _ => fault.to_string(),
     };
     eprintln!("simcuda: {text}");
     *lock(&LAST) = Some(text);
-    code(fault.kind)
+    Err(code(fault.kind))
 }
 
 fn code(kind: FaultKind) -> Code {

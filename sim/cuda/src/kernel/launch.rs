@@ -22,6 +22,7 @@ use crate::memory::bytes;
 use crate::memory::kernel_heap::KernelHeap;
 use crate::memory::table::{insert_variables, remove_variables};
 use crate::memory::view::View;
+use crate::memory::weak;
 use crate::memory::window::Window;
 use crate::module::function::{Function, MAX_THREADS, most_threads, usual_dynamic_shared};
 use crate::module::library;
@@ -209,9 +210,9 @@ fn submit(
     let view = View::new(Arc::clone(&health), kernel_heap(stream.owner), stream.owner);
     let kernel = behind_kernels::Kernel::new();
     let work = move || {
-        let outcome = ptx::run(&launch, &view);
+        let outcome = weak::run(&launch, &view);
         drop((function, view, barrier, kernel));
-        outcome.map_err(|fault| fault::report(&fault, &health))
+        outcome.or_else(|fault| fault::report(&fault, &health))
     };
     stream.submit(Placement::Launch, work)?;
     Ok(())

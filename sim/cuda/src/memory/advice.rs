@@ -1,8 +1,9 @@
 //! Advice on managed memory: prefetches, usage and streams. Host and device share one memory here, so that nothing moves:
-//! the arguments are checked, and the work is done.
+//! the arguments are checked, and kept for those who ask (`ranges`).
 
 use cudarc::driver::sys::{CUmem_advise, CUmemAttach_flags, CUmemLocationType, CUstream_flags};
 
+use super::ranges;
 use super::table::{self, Found, Kind};
 
 use crate::boundary::exports;
@@ -13,10 +14,10 @@ use crate::layout::Location;
 use crate::stream::table as streams;
 
 /// `CU_DEVICE_CPU` in cuda.h: the host, where a device is expected.
-const HOST: i32 = -1;
+pub(super) const HOST: i32 = -1;
 
-const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
-const ON_HOST: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST as u32;
+pub(super) const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
+pub(super) const ON_HOST: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST as u32;
 const ON_NUMA_NODE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA as u32;
 const ON_NEAREST_NODE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT as u32;
 
@@ -24,6 +25,11 @@ impl Location {
     /// The location that the functions of CUDA 8 mean by a device's number.
     fn of_device(device: i32) -> Location {
         Location { kind: if device == HOST { ON_HOST } else { ON_DEVICE }, id: device }
+    }
+
+    /// The device's number, for a device or the host.
+    fn device(self) -> i32 {
+        if self.kind == ON_HOST { HOST } else { self.id }
     }
 
     fn check(self, nodes: bool) -> Outcome {
@@ -38,7 +44,7 @@ impl Location {
 }
 
 // The allocation of managed memory that contains all of the range.
-fn managed(address: usize, len: usize) -> Result<Found, Code> {
+pub(super) fn managed(address: usize, len: usize) -> Result<Found, Code> {
     let found = table::find(address).filter(|found| found.kind == Kind::Managed).ok_or(INVALID_VALUE)?;
     if len > 0 && found.window.contains(address, len) { Ok(found) } else { Err(INVALID_VALUE) }
 }
@@ -49,7 +55,7 @@ fn prefetch(address: usize, len: usize, location: Location, flags: u32, stream: 
         return Err(INVALID_VALUE);
     }
     location.check(true)?;
-    managed(address, len).map(drop)
+    ranges::change(address, len, |advice| advice.prefetched = Some(location))
 }
 
 fn prefetch_to_device(address: usize, len: usize, device: i32, stream: usize) -> Outcome {
@@ -71,7 +77,17 @@ fn advise(address: usize, len: usize, advice: u32, location: Location) -> Outcom
         SET_ACCESSED | UNSET_ACCESSED => location.check(false)?,
         _ => return Err(INVALID_VALUE),
     }
-    managed(address, len).map(drop)
+    ranges::change(address, len, |page| match advice {
+        SET_READ_MOSTLY | UNSET_READ_MOSTLY => page.read_mostly = advice == SET_READ_MOSTLY,
+        SET_PREFERRED => page.preferred = Some(location),
+        UNSET_PREFERRED => page.preferred = None,
+        SET_ACCESSED => {
+            page.accessed_by.insert(location.device());
+        }
+        _ => {
+            page.accessed_by.remove(&location.device());
+        }
+    })
 }
 
 fn advise_device(address: usize, len: usize, advice: u32, device: i32) -> Outcome {

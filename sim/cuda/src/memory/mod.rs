@@ -10,6 +10,8 @@ mod info;
 pub(crate) mod kernel_heap;
 pub(crate) mod quiet;
 mod range_handle;
+mod ranges;
 pub(crate) mod table;
 pub(crate) mod view;
+pub(crate) mod weak;
 pub(crate) mod window;

@@ -44,7 +44,7 @@ impl ptx::Memory for View {
         self.access(address, bytes, |address, len| bytes::update(address, len, change))
     }
 
-    fn fence(&self) {
+    fn fence(&self, _: ptx::Scope) {
         atomic::fence(Ordering::SeqCst);
     }
 

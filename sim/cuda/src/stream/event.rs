@@ -2,20 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUevent_flags;
 
 use super::table as streams;
 use crate::boundary::exports;
-use crate::code::{CAPTURED_EVENT, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, NOT_SUPPORTED, Outcome};
-use crate::context::{self, stale};
+use crate::code::{CAPTURED_EVENT, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, OUT_OF_MEMORY, Outcome};
+use crate::context::{self, Context, stale};
 use crate::ffi::Out;
 use crate::graph::Operation;
 use crate::graph::capture::{self, Point};
 use crate::handle;
 use crate::health::Health;
 use crate::owner::Owner;
+use crate::payload::{Kind, Payload};
 use crate::pool;
 use crate::queue::{Marker, Placement, Stream};
 use crate::sync::lock;
@@ -30,6 +31,8 @@ enum Record {
     Live {
         marker: Marker,
         time: Arc<OnceLock<Instant>>,
+        /// The number in the payload; 0 without one.
+        number: u64,
     },
     /// In a stream that captured.
     Captured(Point),
@@ -50,6 +53,53 @@ struct Event {
     owner: Owner,
     health: Arc<Health>,
     last: Mutex<Option<Record>>,
+    /// Of an event that other processes may have.
+    payload: Option<Arc<Payload>>,
+}
+
+/// The longest wait in the kernel for another process, after which a wait looks whether its context is being destroyed.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The last record of an event, where another process made it.
+struct Elsewhere {
+    payload: Arc<Payload>,
+    number: u64,
+}
+
+impl Event {
+    fn elsewhere(&self) -> Option<Elsewhere> {
+        let payload = self.payload.as_ref()?;
+        let number = payload.last_record();
+        let own = match &*lock(&self.last) {
+            Some(Record::Live { number, .. }) => *number,
+            _ => 0,
+        };
+        (number > own).then(|| Elsewhere { payload: Arc::clone(payload), number })
+    }
+}
+
+impl Elsewhere {
+    fn wait(&self, health: &Health) {
+        while !self.payload.wait_for_record(self.number, PAUSE) && !health.ends_waits() {}
+    }
+}
+
+/// The payload of an event that was created for other processes.
+pub(crate) fn payload(event: usize) -> Result<Arc<Payload>, Code> {
+    get(event)?.payload.clone().ok_or(INVALID_HANDLE)
+}
+
+/// An event of another process: its handle.
+pub(crate) fn open(context: &Context, payload: Payload) -> usize {
+    insert(context, INTERPROCESS | DISABLE_TIMING, Some(Arc::new(payload)))
+}
+
+fn insert(context: &Context, flags: u32, payload: Option<Arc<Payload>>) -> usize {
+    let health = Arc::clone(&context.health);
+    let event = Event { flags, owner: context.owner(), health, last: Mutex::new(None), payload };
+    let handle = handle::next();
+    lock(&EVENTS).insert(handle, Arc::new(event));
+    handle
 }
 
 static EVENTS: LazyLock<Mutex<HashMap<usize, Arc<Event>>>> = LazyLock::new(Mutex::default);
@@ -87,17 +137,12 @@ pub(crate) fn release_all_of(owner: Owner) {
 fn create(out: Out<usize>, flags: u32) -> Outcome {
     out.required()?;
     let context = context::usable()?;
-    if flags & INTERPROCESS != 0 {
-        return Err(NOT_SUPPORTED);
-    }
-    if flags & !(BLOCKING_SYNC | DISABLE_TIMING) != 0 {
+    let shared = flags & INTERPROCESS != 0;
+    if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || shared && flags & DISABLE_TIMING == 0 {
         return Err(INVALID_VALUE);
     }
-    let health = Arc::clone(&context.health);
-    let event = Event { flags, owner: context.owner(), health, last: Mutex::new(None) };
-    let handle = handle::next();
-    lock(&EVENTS).insert(handle, Arc::new(event));
-    out.set(handle)
+    let payload = if shared { Some(Payload::create(Kind::Event, 0).map_err(|_| OUT_OF_MEMORY)?) } else { None };
+    out.set(insert(&context, flags, payload.map(Arc::new)))
 }
 
 fn record(event: usize, stream: usize) -> Outcome {
@@ -118,11 +163,30 @@ pub(crate) fn record_on(event: usize, stream: &Arc<Stream>) -> Outcome {
     let event = get(event)?;
     let time = Arc::new(OnceLock::new());
     let clock = Arc::clone(&time);
+    let shared = event.payload.as_ref().map(|payload| (Arc::clone(payload), payload.next_signal()));
+    let number = shared.as_ref().map_or(0, |(_, number)| *number);
+    let record = shared.clone();
     let work = move |_: &Health| {
         clock.get_or_init(Instant::now);
+        if let Some((payload, number)) = record {
+            payload.complete(number);
+        }
     };
-    let marker = stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(work))?;
-    *lock(&event.last) = Some(Record::Live { marker, time });
+    let marker = match stream.submit_after(Vec::new(), Placement::Anywhere, Box::new(work)) {
+        Ok(marker) => marker,
+        Err(code) => {
+            // Or others would wait for it.
+            if let Some((payload, number)) = shared {
+                payload.complete(number);
+            }
+            return Err(code);
+        }
+    };
+    if shared.is_some() {
+        // Other processes may wait for it, of which `SIMCUDA_LATE=1` does not know.
+        marker.ask();
+    }
+    *lock(&event.last) = Some(Record::Live { marker, time, number });
     Ok(())
 }
 
@@ -158,6 +222,11 @@ pub(super) fn wait(event: usize, stream: &Arc<Stream>, external: bool) -> Outcom
 
 /// As [`wait`], outside of captures.
 pub(crate) fn wait_on(event: usize, stream: &Arc<Stream>) -> Outcome {
+    if let Some(elsewhere) = get(event)?.elsewhere() {
+        let work = move |health: &Health| elsewhere.wait(health);
+        stream.submit_after(Vec::new(), Placement::Worker, Box::new(work))?;
+        return Ok(());
+    }
     let after = match last(event)? {
         Some(record) => vec![record.marker()?.clone()],
         None => Vec::new(),
@@ -167,7 +236,11 @@ pub(crate) fn wait_on(event: usize, stream: &Arc<Stream>) -> Outcome {
 }
 
 fn query(handle: usize) -> Outcome {
-    get(handle)?.health.check()?;
+    let event = get(handle)?;
+    event.health.check()?;
+    if let Some(elsewhere) = event.elsewhere() {
+        return if elsewhere.payload.is_complete(elsewhere.number) { Ok(()) } else { Err(NOT_READY) };
+    }
     match last(handle)? {
         Some(record) if !record.marker()?.ask() => Err(NOT_READY),
         _ => Ok(()),
@@ -177,7 +250,9 @@ fn query(handle: usize) -> Outcome {
 /// Needs no current context.
 fn synchronize(handle: usize) -> Outcome {
     let event = get(handle)?;
-    if let Some(record) = last(handle)? {
+    if let Some(elsewhere) = event.elsewhere() {
+        elsewhere.wait(&event.health);
+    } else if let Some(record) = last(handle)? {
         record.marker()?.wait();
     }
     pool::release_unused();
@@ -196,7 +271,7 @@ fn time_of(event: &Event) -> Result<Instant, Code> {
     }
     let last = lock(&event.last);
     match last.as_ref().ok_or(INVALID_HANDLE)? {
-        Record::Live { marker, time } => time.get().filter(|_| marker.ask()).copied().ok_or(NOT_READY),
+        Record::Live { marker, time, .. } => time.get().filter(|_| marker.ask()).copied().ok_or(NOT_READY),
         Record::Captured(_) => Err(CAPTURED_EVENT),
     }
 }

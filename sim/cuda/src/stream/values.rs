@@ -81,7 +81,7 @@ fn wait(stream: usize, address: usize, value: u64, width: usize, flags: u32) -> 
     let health = Arc::clone(&stream.health);
     let work = move || {
         // Pinned anew each time, so that memory that is freed in the meantime is an error and not an endless wait.
-        while !condition.holds(read(&word, width)?, value, width) && !health.closing() {
+        while !condition.holds(read(&word, width)?, value, width) && !health.ends_waits() {
             std::thread::sleep(PAUSE);
         }
         Ok(())

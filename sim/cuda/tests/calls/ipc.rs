@@ -1,7 +1,10 @@
-//! Memory that processes share by handles.
+//! Memory and events that processes share by handles.
 
-use support::codes::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE};
-use support::cuda::{PrimaryContext, memcpy_dtoh};
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use support::codes::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use support::cuda::{PrimaryContext, Stream, memcpy_dtoh};
 use support::{Result, child, simcuda};
 
 use crate::{call, given, good};
@@ -132,5 +135,108 @@ fn a_handle_of_memory_that_was_freed_is_refused() -> Result {
     good(call!(cuMemFree_v2(address => u64)));
     let output = child::command(TEST, "import")?.env(HANDLE, text(handle)).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// `cuEventCreate` for other processes, which needs the flag against timing.
+const SHARED_EVENT: u32 = 4 | 2;
+
+fn create_event(flags: u32) -> std::result::Result<usize, i32> {
+    let mut event = 0;
+    match call!(cuEventCreate(&raw mut event => *mut usize, flags => u32)) {
+        0 => Ok(event),
+        code => Err(code),
+    }
+}
+
+fn get_event(event: usize) -> (i32, Handle) {
+    let mut handle = Handle([0; 8]);
+    let code = call!(cuIpcGetEventHandle(&raw mut handle => *mut Handle, event => usize));
+    (code, handle)
+}
+
+fn open_event(handle: Handle) -> (i32, usize) {
+    let mut event = 0;
+    let code = call!(cuIpcOpenEventHandle(&raw mut event => *mut usize, handle => Handle));
+    (code, event)
+}
+
+fn record(event: usize, stream: usize) {
+    good(call!(cuEventRecord(event => usize, stream => usize)));
+}
+
+/// The other process: waits for an event of the parent's, and records another one.
+fn follow() -> Result {
+    let _context = PrimaryContext::retain_and_push(0);
+    let handles = std::env::var(HANDLE)?.split(';').map(parsed).collect::<Result<Vec<_>>>()?;
+    let [(_, before), (_, behind)] = [open_event(handles[0]), open_event(handles[1])];
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    assert_eq!(call!(cuEventQuery(before => usize)), NOT_READY, "the parent holds it back");
+    good(call!(cuEventQuery(behind => usize)));
+    good(call!(cuStreamWaitEvent(raw => usize, before => usize, 0 => u32)));
+    record(behind, raw);
+    assert_eq!((call!(cuEventQuery(behind => usize)), call!(cuStreamQuery(raw => usize))), (NOT_READY, NOT_READY));
+    child::say("waits");
+    good(call!(cuEventSynchronize(before => usize)));
+    good(call!(cuEventSynchronize(behind => usize)));
+    let mut time = 0_f32;
+    let elapsed = call!(cuEventElapsedTime(&raw mut time => *mut f32, before => usize, behind => usize));
+    assert_eq!(elapsed, INVALID_HANDLE, "they have no time");
+    // The parent waits for the second record.
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    record(behind, raw);
+    good(call!(cuEventDestroy_v2(before => usize)));
+    good(call!(cuEventDestroy_v2(behind => usize)));
+    Ok(())
+}
+
+#[test]
+fn processes_wait_for_each_others_events() -> Result {
+    const TEST: &str = "ipc::processes_wait_for_each_others_events";
+    if child::role().is_some() {
+        return follow();
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: the simulator's own codes");
+        return Ok(());
+    }
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    let events = [create_event(SHARED_EVENT), create_event(SHARED_EVENT)].map(|event| event.unwrap_or(0));
+    let gate = stream.hold();
+    record(events[0], raw);
+    let handles = events.map(|event| text(get_event(event).1)).join(";");
+    let mut command = child::command(TEST, "follow")?;
+    let mut other = command.env(HANDLE, handles).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(other.stderr.take().ok_or("no output")?).lines().map_while(std::result::Result::ok);
+    assert!(lines.any(|line| line.contains("waits")), "the other process failed");
+    assert_eq!(call!(cuEventQuery(events[1] => usize)), NOT_READY, "recorded elsewhere");
+    let second = Stream::create();
+    let after = second.raw().expose_provenance();
+    good(call!(cuStreamWaitEvent(after => usize, events[1] => usize, 0 => u32)));
+    assert_eq!(call!(cuStreamQuery(after => usize)), NOT_READY);
+    drop(gate);
+    second.synchronize();
+    good(call!(cuEventSynchronize(events[1] => usize)));
+    drop(other.stdin.take());
+    let said: Vec<String> = lines.collect();
+    assert!(other.wait()?.success(), "{said:?}");
+    good(call!(cuEventQuery(events[1] => usize)));
+
+    assert_eq!(create_event(4), Err(INVALID_VALUE), "with timing");
+    let plain = create_event(2).unwrap_or(0);
+    assert_eq!(get_event(plain).0, INVALID_HANDLE, "not for other processes");
+    assert_eq!(get_event(77).0, INVALID_HANDLE);
+    let (code, own) = get_event(events[0]);
+    good(code);
+    assert_eq!(open_event(own), (INVALID_CONTEXT, 0), "its own event");
+    assert_eq!(open_event(Handle([3; 8])), (INVALID_HANDLE, 0), "no handle");
+    assert_eq!(call!(cuIpcGetEventHandle(0 => usize, events[0] => usize)), INVALID_VALUE);
+    for event in [events[0], events[1], plain] {
+        good(call!(cuEventDestroy_v2(event => usize)));
+    }
     Ok(())
 }

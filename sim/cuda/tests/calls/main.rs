@@ -1,6 +1,7 @@
 //! Single functions of the driver: their order with others, their memory, and what they say when they are refused.
 #![expect(unsafe_code, reason = "calls the driver's functions")]
 
+mod any_nodes;
 mod captures;
 mod dma_buf;
 mod graphs;

@@ -111,3 +111,73 @@ fn managed_memory_can_be_attached_to_a_stream() {
     free(managed);
     free(plain);
 }
+
+#[test]
+fn ranges_of_managed_memory_remember_advice() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let len = 4 * LEN;
+    let memory: u64 = given(|out| call!(cuMemAllocManaged(out => *mut u64, len => usize, 1 => u32)));
+    let ask = |attribute: u32, size: usize, start: usize, count: usize| {
+        let mut value = [7_i32; 4];
+        let code = call!(cuMemRangeGetAttribute(
+            value.as_mut_ptr() => *mut i32, size => usize, attribute => u32, memory + start as u64 => u64,
+            count => usize
+        ));
+        (code, value)
+    };
+    let one = |attribute: u32, start: usize, count: usize| match ask(attribute, 4, start, count) {
+        (0, value) => Ok(value[0]),
+        (code, _) => Err(code),
+    };
+    let advise = |advice: u32, start: usize, count: usize, device: i32| {
+        good(call!(cuMemAdvise(memory + start as u64 => u64, count => usize, advice => u32, device => i32)));
+    };
+    const NONE: i32 = -2;
+    assert_eq!([1, 2, 4].map(|attribute| one(attribute, 0, len)), [Ok(0), Ok(NONE), Ok(NONE)]);
+    assert_eq!(ask(3, 8, 0, len), (0, [NONE, NONE, 7, 7]));
+    // Read mostly: the second and third page, by parts of them.
+    advise(1, LEN + 5, LEN, 0);
+    assert_eq!(one(1, LEN, 2 * LEN), Ok(1));
+    assert_eq!([one(1, 0, len), one(1, LEN - 1, 2), one(1, 3 * LEN - 1, 2)], [Ok(0); 3]);
+    advise(2, LEN, LEN, 0);
+    assert_eq!((one(1, LEN, 1), one(1, 2 * LEN, LEN)), (Ok(0), Ok(1)));
+    // Preferred locations, in both forms.
+    advise(3, 0, len, 0);
+    assert_eq!([2, 5, 6].map(|attribute| one(attribute, 0, len)), [Ok(0), Ok(1), Ok(0)]);
+    advise(3, 0, LEN, HOST);
+    assert_eq!([one(2, 0, LEN), one(5, 0, LEN), one(2, 0, len), one(5, 0, len)], [Ok(HOST), Ok(2), Ok(NONE), Ok(0)]);
+    advise(4, 0, len, 0);
+    assert_eq!(one(2, 0, len), Ok(NONE));
+    advise(5, 0, len, 0);
+    advise(5, 0, LEN, HOST);
+    assert_eq!(ask(3, 12, 0, LEN), (0, [HOST, 0, NONE, 7]));
+    assert_eq!(ask(3, 8, 0, len), (0, [0, NONE, 7, 7]));
+    advise(6, 0, len, 0);
+    assert_eq!(ask(3, 4, LEN, LEN), (0, [NONE, 7, 7, 7]));
+    good(call!(cuMemPrefetchAsync(memory => u64, len => usize, 0 => i32, 0 => usize)));
+    assert_eq!([4, 7, 8].map(|attribute| one(attribute, 0, len)), [Ok(0), Ok(1), Ok(0)]);
+    // Several at once.
+    let (mut first, mut second) = (9_i32, 9_i32);
+    let outs = [&raw mut first, &raw mut second];
+    let many = |sizes: &[usize; 2], attributes: &[u32; 2], count: usize| {
+        call!(cuMemRangeGetAttributes(
+            outs.as_ptr() => *const *mut i32, sizes.as_ptr() => *const usize, attributes.as_ptr() => *const u32,
+            count => usize, memory => u64, len => usize
+        ))
+    };
+    good(many(&[4, 4], &[4, 2], 2));
+    assert_eq!((first, second), (0, NONE));
+    assert_eq!([many(&[4, 4], &[4, 99], 2), many(&[4, 8], &[4, 2], 2), many(&[4, 4], &[4, 2], 0)], [INVALID_VALUE; 3]);
+
+    assert_eq!([one(0, 0, len), one(99, 0, len), one(1, 0, len + 1), one(1, 0, 0)], [Err(INVALID_VALUE); 4]);
+    assert_eq!([ask(1, 8, 0, len).0, ask(3, 0, 0, len).0, ask(3, 6, 0, len).0], [INVALID_VALUE; 3], "sizes");
+    let plain = allocate(LEN);
+    let mut value = 0_i32;
+    let code = call!(cuMemRangeGetAttribute(
+        &raw mut value => *mut i32, 4 => usize, 1 => u32, plain => u64, LEN => usize
+    ));
+    assert_eq!(code, INVALID_VALUE, "not managed");
+    assert_eq!(no_context(|| one(1, 0, len)), Err(INVALID_CONTEXT));
+    free(memory);
+    free(plain);
+}

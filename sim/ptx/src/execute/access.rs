@@ -20,6 +20,7 @@ impl View<'_> {
         let (window, at) = locate(address, access);
         let bytes = u32::from(access.bytes);
         let value = match window {
+            Window::Global | Window::Generic if access.weak => self.memory.load_weak(at, bytes),
             Window::Global | Window::Generic => self.memory.load(at, bytes),
             Window::Shared => read(self.shared, at, bytes),
             Window::Local => read(self.local, at, bytes),

@@ -80,7 +80,7 @@ fn argument(thread: &Thread, place: Place, bytes: u32) -> u64 {
 
 /// The text at a generic address, up to its zero byte.
 fn text(view: &View<'_>, address: u64) -> Option<String> {
-    let byte = Access { window: Window::Generic, bytes: 1, align: 1, extend: 0, wraps: false };
+    let byte = Access { window: Window::Generic, bytes: 1, align: 1, extend: 0, weak: false, wraps: false };
     let mut bytes = Vec::new();
     for at in 0..LONGEST_TEXT {
         match view.load(address.wrapping_add(at), byte).ok()? {
@@ -115,7 +115,8 @@ fn formatted(view: &View<'_>, format: &str, buffer: u64) -> Result<String, Fault
         let wide = b"sfFeEgGaAp".contains(&letter) || flags.contains(['l', 'j', 'z', 't']);
         let bytes = if wide { 8 } else { 4 };
         at = at.next_multiple_of(u64::from(bytes));
-        let value = view.load(at, Access { window: Window::Generic, bytes, align: 1, extend: 0, wraps: false })?;
+        let value =
+            view.load(at, Access { window: Window::Generic, bytes, align: 1, extend: 0, weak: false, wraps: false })?;
         at = at.wrapping_add(u64::from(bytes));
         let field = field(view, flags, letter, value, wide)?;
         printed.push_str(&padded(flags, &field));

@@ -211,7 +211,7 @@ fn frame(
                 get!(d) = u64::from(inside && !grid.program.is_constant(get!(a)));
             }
             Op::InConst { d, a } => get!(d) = u64::from(grid.program.is_constant(get!(a))),
-            Op::Fence => grid.memory.fence(),
+            Op::Fence { scope } => grid.memory.fence(*scope),
             Op::Yield => {
                 thread.yielded = true;
                 break Leave::TurnOver;
@@ -308,12 +308,12 @@ fn operate(
 fn update(view: &mut View<'_>, slots: &mut [u64], atomic: &Atomic, address: u64) -> Result<(), FaultKind> {
     let value = |slot: Slot| slots[slot as usize];
     let (b, c) = (value(atomic.b), value(atomic.c));
-    if atomic.fence_before {
-        view.memory.fence();
+    if let Some(scope) = atomic.fence_before {
+        view.memory.fence(scope);
     }
     let old = view.update(address, atomic.access, |old| (atomic.f)(old, b, c))?;
-    if atomic.fence_after {
-        view.memory.fence();
+    if let Some(scope) = atomic.fence_after {
+        view.memory.fence(scope);
     }
     if let Some(d) = atomic.d {
         slots[d as usize] = old;

@@ -1,9 +1,10 @@
 //! Lowers atomic operations on memory.
 
 use super::arithmetic::type_of;
-use super::memory::{SCOPES, access_of, drop_cache_hints};
+use super::memory::{access_of, drop_cache_hints, scope};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append};
 use crate::arithmetic::atomic;
+use crate::memory::Scope;
 use crate::op::{Atomic, Op};
 use crate::window::Window;
 
@@ -12,7 +13,7 @@ const OPERATIONS: [&str; 10] = ["add", "min", "max", "inc", "dec", "and", "or", 
 impl<'a> Lower<'_, 'a> {
     pub(super) fn atomic(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         let order = m.take_any(&["relaxed", "acquire", "release", "acq_rel"]).unwrap_or("relaxed");
-        m.take_any(&SCOPES);
+        let scope = scope(m).unwrap_or(Scope::Device);
         let window = self.take_window(m).unwrap_or(Window::Generic);
         let operation = m.take_any(&OPERATIONS).ok_or(UNSUPPORTED)?;
         m.take("noftz");
@@ -38,8 +39,8 @@ impl<'a> Lower<'_, 'a> {
             None => None,
         };
         let access = access_of(address, type_, 0, 1);
-        let fence_before = matches!(order, "release" | "acq_rel");
-        let fence_after = matches!(order, "acquire" | "acq_rel");
+        let fence_before = matches!(order, "release" | "acq_rel").then_some(scope);
+        let fence_after = matches!(order, "acquire" | "acq_rel").then_some(scope);
         let atomic =
             Atomic { f, d, base: address.base, offset: address.offset, b, c, access, fence_before, fence_after };
         let atomic = append(&mut self.function.atomics, atomic);

@@ -120,7 +120,7 @@ impl<'a> Lower<'_, 'a> {
         let reads = self.applied(|lane, rows| u64::from(lane < rows), lane, rows);
         self.emit(Op::BranchIf { p: reads, negated: true, target: after });
         let rows = [self.temporary(), self.temporary()];
-        let access = Access { window, bytes: 8, align: 16, extend: 0, wraps };
+        let access = Access { window, bytes: 8, align: 16, extend: 0, weak: false, wraps };
         self.emit(Op::Load { d: rows[0], base, offset, access });
         let access = Access { align: 8, ..access };
         self.emit(Op::Load { d: rows[1], base, offset: offset.wrapping_add(8), access });
@@ -198,7 +198,7 @@ impl<'a> Lower<'_, 'a> {
             None => self.value(u64::from(if outer_first { fragment.inner } else { fragment.outer })),
         };
         let bytes = u8::try_from(element.bits().div_ceil(8)).unwrap_or(8);
-        let access = Access { window, bytes, align: bytes, extend: 0, wraps };
+        let access = Access { window, bytes, align: bytes, extend: 0, weak: false, wraps };
         Ok((Tile { fragment, registers: Vec::new(), base, offset, stride, outer_first, access }, fragment))
     }
 }

@@ -1,6 +1,6 @@
 //! Lowers the operations on mbarriers.
 
-use super::memory::SCOPES;
+use super::memory::scope;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
 use crate::arithmetic::mbarrier::{Operation, pending_count};
 use crate::ast::Operand;
@@ -25,7 +25,7 @@ impl<'a> Lower<'_, 'a> {
         let (expects, incomplete) = (arrives && m.take("expect_tx"), arrives && m.take("noComplete"));
         let parity = matches!(what, "test_wait" | "try_wait") && m.take("parity");
         m.take_any(&["acquire", "release", "relaxed"]);
-        m.take_any(&SCOPES);
+        scope(m);
         let window = self.mbarrier_window(m)?;
         expect_b64(m)?;
         match (what, i.operands.as_slice()) {
@@ -105,7 +105,8 @@ impl<'a> Lower<'_, 'a> {
         waits: bool,
     ) -> Lowered<()> {
         let address = self.address(at, window)?;
-        let access = Access { window: address.window, bytes: 8, align: 8, extend: 0, wraps: address.wraps };
+        let access =
+            Access { window: address.window, bytes: 8, align: 8, extend: 0, weak: false, wraps: address.wraps };
         let (base, offset) = (address.base, address.offset);
         let mbarrier = Mbarrier { what, d, base, offset, a, b, access, waits };
         let mbarrier = append(&mut self.function.mbarriers, mbarrier);

@@ -4,13 +4,30 @@ use super::arithmetic::type_of;
 use super::operand::{Address, number};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::ast::Operand;
+use crate::memory::Scope;
 use crate::op::{Access, Op};
 use crate::types::Type;
 use crate::window::Window;
 
-pub(super) const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 /// Cache hints, which are ignored: there is no cache.
 const CACHES: [&str; 9] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"];
+
+/// The scope that an instruction names, if it names one.
+pub(super) fn scope(m: &mut Modifiers<'_>) -> Option<Scope> {
+    let scope = m.take_any(&["cta", "cluster", "gpu", "sys"])?;
+    Some(if scope == "sys" { Scope::System } else { Scope::Device })
+}
+
+/// The modifiers of a load or a store.
+struct Modified {
+    window: Window,
+    count: usize,
+    type_: Type,
+    /// The scope of the fence that the modifiers demand.
+    fence: Option<Scope>,
+    /// Whether they demand no order at all.
+    weak: bool,
+}
 
 impl<'a> Lower<'_, 'a> {
     pub(super) fn memory(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
@@ -29,14 +46,15 @@ impl<'a> Lower<'_, 'a> {
         }
     }
 
-    /// The window, the vector's length and the type; emits a fence where the modifiers require one.
-    fn access(&mut self, m: &mut Modifiers<'a>, order: &str) -> Lowered<(Window, usize, Type, bool)> {
+    /// Reads the modifiers, of which `order` demands a fence.
+    fn access(&mut self, m: &mut Modifiers<'a>, order: &str) -> Lowered<Modified> {
         let fence = m.take(order);
         let order = m.take_any(&["volatile", "weak", "relaxed", "mmio"]);
         if fence && order.is_some() && order != Some("mmio") {
             return Err(UNSUPPORTED.to_owned());
         }
-        m.take_any(&SCOPES);
+        let scope = scope(m).unwrap_or(Scope::Device);
+        let weak = !fence && matches!(order, None | Some("weak"));
         let window = self.take_window(m).unwrap_or(Window::Generic);
         while m.take_any(&CACHES).is_some() {}
         drop_cache_hints(m)?;
@@ -49,11 +67,11 @@ impl<'a> Lower<'_, 'a> {
         if type_ == Type::Pred || type_.bytes() as usize * count > 16 {
             return Err(UNSUPPORTED.to_owned());
         }
-        Ok((window, count, type_, fence))
+        Ok(Modified { window, count, type_, fence: fence.then_some(scope), weak })
     }
 
     fn load(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
-        let (window, count, type_, fence) = self.access(m, "acquire")?;
+        let Modified { window, count, type_, fence, weak } = self.access(m, "acquire")?;
         let [d, address] = operands(i)?;
         let address = self.address(address, window)?;
         let targets = parts(d, count)?;
@@ -62,21 +80,22 @@ impl<'a> Lower<'_, 'a> {
         for (target, index) in targets.iter().zip(0u8..) {
             let (d, width) = self.wide_destination(target, type_)?;
             let mut access = access_of(address, type_, index, count);
+            access.weak = weak;
             if type_.is_signed() {
                 access.extend = u8::try_from(width).unwrap_or(64);
             }
             let offset = address.offset.wrapping_add(u64::from(index) * u64::from(type_.bytes()));
             self.emit(Op::Load { d, base, offset, access });
         }
-        if fence {
-            self.emit(Op::Fence);
+        if let Some(scope) = fence {
+            self.emit(Op::Fence { scope });
         }
         self.end_volatile(i);
         Ok(())
     }
 
     fn store(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
-        let (window, count, type_, fence) = self.access(m, "release")?;
+        let Modified { window, count, type_, fence, .. } = self.access(m, "release")?;
         if i.modifiers.contains(&"const") {
             return Err("constant memory is not written".to_owned());
         }
@@ -85,8 +104,8 @@ impl<'a> Lower<'_, 'a> {
         if address.window == Window::Param {
             return Err("a kernel's parameters are not written".to_owned());
         }
-        if fence {
-            self.emit(Op::Fence);
+        if let Some(scope) = fence {
+            self.emit(Op::Fence { scope });
         }
         for (value, index) in parts(a, count)?.iter().zip(0u8..) {
             let a = self.wide_source(value, type_)?;
@@ -149,8 +168,14 @@ impl<'a> Lower<'_, 'a> {
         for at in (0..size).step_by(8) {
             let align = if at == 0 { size } else { step };
             let narrow = |value: u64| u8::try_from(value).unwrap_or(8);
-            let access =
-                Access { window: Window::Global, bytes: narrow(step), align: narrow(align), extend: 0, wraps: false };
+            let access = Access {
+                window: Window::Global,
+                bytes: narrow(step),
+                align: narrow(align),
+                extend: 0,
+                weak: false,
+                wraps: false,
+            };
             let d = self.temporary();
             self.emit(Op::Load { d, base: from.base, offset: from.offset.wrapping_add(at), access });
             let access = Access { window: Window::Shared, wraps: to.wraps, ..access };
@@ -176,7 +201,7 @@ impl<'a> Lower<'_, 'a> {
         let d = self.temporary();
         // The whole size aligns both addresses, although only a part may be read.
         let align = u8::try_from(size).unwrap_or(16);
-        let access = Access { window: Window::Shared, bytes: 1, align, extend: 0, wraps: to.wraps };
+        let access = Access { window: Window::Shared, bytes: 1, align, extend: 0, weak: false, wraps: to.wraps };
         let zero = self.value(0);
         self.emit(Op::Store { a: zero, base: to.base, offset: to.offset, access });
         for at in 0..size {
@@ -186,10 +211,10 @@ impl<'a> Lower<'_, 'a> {
             self.emit(Op::Move { d, a: zero });
             self.emit(Op::BranchIf { p: inside, negated: true, target: after });
             let align = if at == 0 { align } else { 1 };
-            let access = Access { window: Window::Global, bytes: 1, align, extend: 0, wraps: false };
+            let access = Access { window: Window::Global, bytes: 1, align, extend: 0, weak: false, wraps: false };
             self.emit(Op::Load { d, base: from.base, offset: from.offset.wrapping_add(at), access });
             self.place(after);
-            let access = Access { window: Window::Shared, bytes: 1, align: 1, extend: 0, wraps: to.wraps };
+            let access = Access { window: Window::Shared, bytes: 1, align: 1, extend: 0, weak: false, wraps: to.wraps };
             self.emit(Op::Store { a: d, base: to.base, offset: to.offset.wrapping_add(at), access });
         }
         Ok(())
@@ -211,7 +236,7 @@ pub(super) fn access_of(address: Address, type_: Type, index: u8, count: usize) 
     let bytes = u8::try_from(type_.bytes()).unwrap_or(8);
     let whole = bytes * u8::try_from(count).unwrap_or(1);
     let Address { window, wraps, .. } = address;
-    Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0, wraps }
+    Access { window, bytes, align: if index == 0 { whole } else { bytes }, extend: 0, weak: false, wraps }
 }
 
 /// Hints such as `.L1::no_allocate` are ignored. A cache policy is not supported, because it has an operand.

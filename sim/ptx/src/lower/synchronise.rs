@@ -1,10 +1,11 @@
 //! Barriers, fences and sleeping.
 
 use super::arithmetic::type_of;
-use super::memory::SCOPES;
+use super::memory::scope;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
 use crate::ast::Operand;
 use crate::lexer::Number;
+use crate::memory::Scope;
 use crate::op::{Barrier, BarrierKind, Op, Reduction, WarpKind};
 use crate::types::Type;
 
@@ -12,9 +13,9 @@ impl<'a> Lower<'_, 'a> {
     pub(super) fn synchronise(&mut self, i: &Instruction<'a>, m: &mut Modifiers<'a>) -> Lowered<()> {
         match i.opcode {
             "membar" | "fence" => {
-                fence(i.opcode, m)?;
+                let scope = fence(i.opcode, m)?;
                 operands::<0>(i)?;
-                self.emit(Op::Fence);
+                self.emit(Op::Fence { scope });
                 Ok(())
             }
             "nanosleep" => {
@@ -139,18 +140,19 @@ impl<'a> Lower<'_, 'a> {
     }
 }
 
-/// Every fence is executed as the strongest one. Fences between proxies order nothing more: there is only one path to
+/// Every fence is executed as the strongest one of its scope. Fences between proxies order nothing more: there is only one path to
 /// memory.
-fn fence(opcode: &str, m: &mut Modifiers<'_>) -> Lowered<()> {
+fn fence(opcode: &str, m: &mut Modifiers<'_>) -> Lowered<Scope> {
     if opcode == "membar" {
-        return m.take_any(&["cta", "gl", "sys"]).map(|_| ()).ok_or_else(|| UNSUPPORTED.to_owned());
+        let scope = m.take_any(&["cta", "gl", "sys"]).ok_or_else(|| UNSUPPORTED.to_owned())?;
+        return Ok(if scope == "sys" { Scope::System } else { Scope::Device });
     }
     if m.take("proxy") {
         m.take_any(&["alias", "async", "async.global", "async.shared::cta", "generic"]).ok_or(UNSUPPORTED)?;
         m.take_any(&["global", "shared::cta"]);
-        return Ok(());
+        return Ok(Scope::Device);
     }
     m.take("mbarrier_init");
     m.take_any(&["sc", "acq_rel", "acquire", "release"]);
-    m.take_any(&SCOPES).map(|_| ()).ok_or_else(|| UNSUPPORTED.to_owned())
+    scope(m).ok_or_else(|| UNSUPPORTED.to_owned())
 }

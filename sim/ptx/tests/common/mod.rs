@@ -78,7 +78,7 @@ impl Memory for Ram {
         old.ok().map(|word| word >> shift & mask)
     }
 
-    fn fence(&self) {
+    fn fence(&self, _: ptx::Scope) {
         fence(Ordering::SeqCst);
     }
 

@@ -48,7 +48,7 @@ impl Shared {
     pub(super) fn wait(&self, value: u64) -> (vk::Semaphore, u64) {
         match self.kind {
             Kind::Binary => (self.driver, self.timeline.payload().next_wait()),
-            Kind::Timeline => (self.driver, value),
+            _ => (self.driver, value),
         }
     }
 
@@ -56,7 +56,7 @@ impl Shared {
     pub(super) fn signal(&self, value: u64) -> (vk::Semaphore, u64) {
         match self.kind {
             Kind::Binary => (self.driver, self.timeline.payload().next_signal()),
-            Kind::Timeline => (self.driver, value),
+            _ => (self.driver, value),
         }
     }
 }

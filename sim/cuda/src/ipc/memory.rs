@@ -1,18 +1,13 @@
-//! Memory of other processes (legacy IPC): a handle names the file of the allocation's pages by the exporting process, its
-//! descriptor, and what tells the file from another one with that number.
-//!
-//! The importer opens it through /proc, so that both processes must be of one user and see each other's numbers. Events of
-//! other processes are not simulated.
+//! Memory of other processes: a handle names the file of the allocation's pages.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::MetadataExt;
 use std::sync::{LazyLock, Mutex};
 
 use cudarc::driver::sys::CUipcMem_flags;
 
+use super::{FileId, open_descriptor};
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, MAP_FAILED, Outcome};
+use crate::code::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, MAP_FAILED, Outcome};
 use crate::context;
 use crate::ffi::Out;
 use crate::memory::table::{self, Kind};
@@ -39,27 +34,7 @@ struct Handle {
     _reserved: u64,
 }
 
-/// Device and inode.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
 const _: () = assert!(size_of::<Handle>() == size_of::<cudarc::driver::sys::CUipcMemHandle>());
-
-impl FileId {
-    fn of(file: &File) -> Result<FileId, Code> {
-        let data = file.metadata().map_err(|_| INVALID_HANDLE)?;
-        Ok(FileId { device: data.dev(), inode: data.ino() })
-    }
-}
-
-fn open_descriptor(process: u32, descriptor: i32) -> Result<File, Code> {
-    let path = format!("/proc/{process}/fd/{descriptor}");
-    OpenOptions::new().read(true).write(true).open(path).map_err(|_| INVALID_HANDLE)
-}
 
 /// The address may be anywhere in an allocation of `cuMemAlloc`, all of which is shared.
 fn get(out: Out<Handle>, pointer: usize) -> Outcome {

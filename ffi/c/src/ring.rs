@@ -1,0 +1,292 @@
+//! `vkgdr_ring_t`: messages to a running kernel and answers from it.
+#![expect(unsafe_code, reason = "exports C symbols")]
+#![expect(non_camel_case_types, reason = "C's spelling")]
+
+use std::ffi::c_void;
+use std::slice;
+use std::time::Duration;
+
+use vkgdr_rs::ring::Ring;
+
+use crate::CUdeviceptr;
+use crate::access::bytes;
+use crate::boundary::{self, handle, put, remembered, required};
+use crate::failure::{Failure, Outcome};
+use crate::handle::{gpu, vkgdr_t};
+
+/// Messages to a kernel that keeps running, and its answers. The kernel's end is in `vkgdr_ring.cuh`.
+#[derive(Debug)]
+pub struct vkgdr_ring {
+    inner: Ring,
+}
+
+/// A handle of a ring.
+pub type vkgdr_ring_t = *mut vkgdr_ring;
+
+/// What has passed through a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct vkgdr_ring_stats {
+    /// Messages that were pushed.
+    pub pushed: u64,
+    /// Their bytes.
+    pub pushed_bytes: u64,
+    /// Batches in which they were pushed: each has one fence.
+    pub publications: u64,
+    /// Pushes that found too little room, each try of a waiting one included.
+    pub full: u64,
+    /// Bytes that the kernel has not returned: unread messages with their headers.
+    pub unread_bytes: u64,
+    /// Answers that were popped.
+    pub popped: u64,
+    /// Their bytes.
+    pub popped_bytes: u64,
+    /// Stores that returned the room of answers to the kernel.
+    pub returns: u64,
+    /// Pops that found no answer, each try of a waiting one included.
+    pub empty: u64,
+}
+
+/// The ring of a handle.
+///
+/// # Safety
+///
+/// `ring` must be null or live.
+unsafe fn ring_of<'a>(ring: vkgdr_ring_t) -> Outcome<&'a Ring> {
+    // SAFETY: by this function's contract.
+    Ok(&unsafe { handle(ring) }?.inner)
+}
+
+/// Allocates a ring. The memory belongs to the context of vkgdr_memory_alloc(); afterwards any context may be current, on any
+/// thread.
+///
+/// Messages are in mapped memory, or in host memory where the GPU has none. Allocate before a kernel runs that waits for the
+/// CPU: an allocation may wait for it.
+///
+/// @param g         The GPU. It may be closed before the ring.
+/// @param messages  The bytes of the longest message, more than 0, and of all messages that are on their way, each of which
+///                  takes 16 bytes more and a multiple of 16.
+/// @param answers   The same for answers.
+/// @param out       Where the ring is written; for vkgdr_ring_free().
+/// @return A `vkgdr_status`; vkgdr_last_error() says more.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers: usize, out: *mut vkgdr_ring_t) -> i32 {
+    let created = remembered(|| {
+        required(out)?;
+        // SAFETY: by this function's contract.
+        let inner = Ring::new(unsafe { gpu(g) }?, messages, answers)?;
+        // SAFETY: by this function's contract.
+        unsafe { put(out, Box::into_raw(Box::new(vkgdr_ring { inner }))) }
+    });
+    boundary::code(created)
+}
+
+/// Aborts the kernel as vkgdr_ring_abort(), waits until the context has ended its work, and frees the ring. NULL is allowed.
+///
+/// @param ring  The ring, which must not be used afterwards.
+///
+/// # Safety
+///
+/// `ring` must be NULL or a ring that is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
+    boundary::value((), || {
+        if !ring.is_null() {
+            // SAFETY: the ring comes from `vkgdr_ring_create` and is not used again.
+            drop(unsafe { Box::from_raw(ring) });
+        }
+        Ok(())
+    });
+}
+
+/// The kernel's argument: the device address of a ring, for vkgdr_ring_open() in `vkgdr_ring.cuh`.
+///
+/// @param ring  The ring.
+/// @return The address; 0 for NULL.
+///
+/// # Safety
+///
+/// `ring` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_get_device_ptr(ring: vkgdr_ring_t) -> CUdeviceptr {
+    // SAFETY: by this function's contract.
+    boundary::value(0, || Ok(unsafe { ring_of(ring) }?.device_ptr()))
+}
+
+/// Pushes a message, and waits for room. The wait keeps the CPU busy.
+///
+/// @param ring     The ring.
+/// @param message  The bytes; may be NULL if `size` is 0.
+/// @param size     Bytes.
+/// @param timeout  The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
+/// @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no room, VKGDR_ERROR_CLOSED after vkgdr_ring_close() and
+///         vkgdr_ring_abort(), VKGDR_ERROR_OUT_OF_RANGE for a message that is longer than the ring.
+///
+/// # Safety
+///
+/// `ring` must be NULL or live, `message` good for reading `size` bytes that are not written meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_push(ring: vkgdr_ring_t, message: *const c_void, size: usize, timeout: u64) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let ring = unsafe { ring_of(ring) }?;
+        // SAFETY: by this function's contract.
+        let message = unsafe { bytes(message, size) }?;
+        Ok(ring.push(message, duration(timeout))?)
+    })
+}
+
+/// Pushes messages while there is room, all under one fence. Does not wait.
+///
+/// @param ring      The ring.
+/// @param messages  The address of each message.
+/// @param sizes     The bytes of each message.
+/// @param count     Messages; `messages` and `sizes` may be NULL if it is 0.
+/// @param pushed    Where the number of messages that were pushed is written; the first ones.
+/// @return A `vkgdr_status`, as of vkgdr_ring_push() for the first message. One that is too long ends the messages before it.
+///
+/// # Safety
+///
+/// `ring` must be NULL or live, `messages` and `sizes` good for reading `count` elements, each message for reading its bytes,
+/// `pushed` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_push_all(
+    ring: vkgdr_ring_t,
+    messages: *const *const c_void,
+    sizes: *const usize,
+    count: usize,
+    pushed: *mut usize,
+) -> i32 {
+    boundary::status(|| {
+        required(pushed)?;
+        // SAFETY: by this function's contract.
+        let ring = unsafe { ring_of(ring) }?;
+        // SAFETY: by this function's contract.
+        let messages = unsafe { elements(messages, count) }?;
+        // SAFETY: by this function's contract.
+        let sizes = unsafe { elements(sizes, count) }?;
+        // SAFETY: by this function's contract.
+        let all = messages.iter().zip(sizes).map(|(message, size)| unsafe { bytes(*message, *size) });
+        let all = all.collect::<Outcome<Vec<_>>>()?;
+        let count = ring.try_push_all(all)?;
+        // SAFETY: by this function's contract.
+        unsafe { put(pushed, count) }
+    })
+}
+
+/// Pops an answer, and waits for one. The wait keeps the CPU busy.
+///
+/// @param ring      The ring.
+/// @param buffer    Where the answer goes; may be NULL if `capacity` is 0.
+/// @param capacity  Bytes of the buffer.
+/// @param size      Where the answer's length in bytes is written.
+/// @param timeout   The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
+/// @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no answer, VKGDR_ERROR_CLOSED if there will be none, because the
+///         kernel has closed its end or the ring was aborted, VKGDR_ERROR_OUT_OF_RANGE if the buffer is too short: then the
+///         answer stays in the ring.
+///
+/// # Safety
+///
+/// `ring` must be NULL or live, `buffer` good for writing `capacity` bytes, `size` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_pop(
+    ring: vkgdr_ring_t,
+    buffer: *mut c_void,
+    capacity: usize,
+    size: *mut usize,
+    timeout: u64,
+) -> i32 {
+    boundary::status(|| {
+        required(size)?;
+        // SAFETY: by this function's contract.
+        let ring = unsafe { ring_of(ring) }?;
+        // SAFETY: by this function's contract.
+        let buffer = unsafe { crate::access::bytes_mut(buffer, capacity) }?;
+        let len = ring.pop_into(buffer, duration(timeout))?;
+        // SAFETY: by this function's contract.
+        unsafe { put(size, len) }
+    })
+}
+
+/// Ends the messages: the kernel's pops return NULL once it has read all of them.
+///
+/// @param ring  The ring.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `ring` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_close(ring: vkgdr_ring_t) -> i32 {
+    // SAFETY: by this function's contract.
+    boundary::status(|| Ok(unsafe { ring_of(ring) }?.close()?))
+}
+
+/// Ends the kernel's waits and its reading at once, and all pushes and pops. What is on its way is lost.
+///
+/// @param ring  The ring.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `ring` must be NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_abort(ring: vkgdr_ring_t) -> i32 {
+    // SAFETY: by this function's contract.
+    boundary::status(|| Ok(unsafe { ring_of(ring) }?.abort()?))
+}
+
+/// What has passed through a ring.
+///
+/// @param ring  The ring.
+/// @param out   Where the numbers are written.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `ring` must be NULL or live, `out` NULL or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_get_stats(ring: vkgdr_ring_t, out: *mut vkgdr_ring_stats) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let stats = unsafe { ring_of(ring) }?.stats()?;
+        let stats = vkgdr_ring_stats {
+            pushed: stats.pushed,
+            pushed_bytes: stats.pushed_bytes,
+            publications: stats.publications,
+            full: stats.full,
+            unread_bytes: stats.unread_bytes,
+            popped: stats.popped,
+            popped_bytes: stats.popped_bytes,
+            returns: stats.returns,
+            empty: stats.empty,
+        };
+        // SAFETY: by this function's contract.
+        unsafe { put(out, stats) }
+    })
+}
+
+/// A time in nanoseconds, `u64::MAX` being for ever.
+fn duration(nanoseconds: u64) -> Duration {
+    if nanoseconds == u64::MAX { Duration::MAX } else { Duration::from_nanos(nanoseconds) }
+}
+
+/// An array of the caller's.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for reading `count` elements.
+unsafe fn elements<'a, T>(pointer: *const T, count: usize) -> Outcome<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(Failure::Null("messages"));
+    }
+    // SAFETY: by this function's contract.
+    Ok(unsafe { slice::from_raw_parts(pointer, count) })
+}

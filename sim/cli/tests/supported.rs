@@ -1,0 +1,36 @@
+//! The page of what is supported.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+#[test]
+fn the_page_of_the_guide_is_current() -> Result {
+    if env::var_os("VKGDR_CUDA_DRIVER").is_some_and(|driver| driver == "real") {
+        eprintln!("skipped: the driver is a real one");
+        return Ok(());
+    }
+    let folder = env::var_os("VKGDR_SIM_DIR").ok_or("not started by sim/run, as cargo does")?;
+    let output = Command::new(PathBuf::from(folder).join("vkgdr-sim")).arg("--supported").output()?;
+    let printed = String::from_utf8(output.stdout)?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for known in [
+        "`cuMemAlloc`",
+        "`cudaMalloc`",
+        "| `mul.wide` | `.u16` `.u32` `.s16` `.s32` |",
+        "| `bra` | yes |",
+        "| `tex` | no |",
+    ] {
+        assert!(printed.contains(known), "{known} is missing");
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/supported.md");
+    if env::var_os("VKGDR_BLESS").is_some() {
+        fs::write(&page, &printed)?;
+    }
+    let same = fs::read_to_string(&page)? == printed;
+    assert!(same, "docs/supported.md is not current: VKGDR_BLESS=1 cargo test -p vkgdr-sim --test supported");
+    Ok(())
+}

@@ -1,0 +1,31 @@
+"""hatchling's hook that puts the built simulator into the wheel.
+
+``VKGDR_SIM_DIR`` is the folder that ``scripts/sim.sh`` fills, by default ``target/sim`` of the sources.
+``VKGDR_SIM_PLATFORM`` is the wheel's platform, by default this machine's, with its glibc.
+"""
+
+import os
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = "vkgdr_sim/simulator"
+
+
+class Simulator(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds the files, and the platform that they are for."""
+
+    def initialize(self, _version: str, build_data: dict[str, Any]) -> None:
+        """Add the files before the wheel is written."""
+        folder = Path(os.environ.get("VKGDR_SIM_DIR") or Path(self.root, "../../target/sim")).resolve()
+        if not (folder / "vkgdr-sim").exists():
+            raise FileNotFoundError(f"{folder} has no simulator: run `make sim` in vkgdr's sources first")
+        # Wheels have no links: `libcuda.so` of a wheel is a file, see scripts/sim.sh.
+        files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+        files = [path for path in files if path.relative_to(folder).parts[0] != "cache"]
+        build_data["force_include"] = {str(path): f"{PACKAGE}/{path.relative_to(folder)}" for path in files}
+        platform = os.environ.get("VKGDR_SIM_PLATFORM") or sysconfig.get_platform().replace("-", "_")
+        build_data["tag"] = f"py3-none-{platform}"
+        build_data["pure_python"] = False

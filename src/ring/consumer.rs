@@ -1,0 +1,111 @@
+//! [`Consumer`]: the reading end of one direction.
+#![forbid(unsafe_code)]
+
+use super::layout::{CLOSED, Header, POSITION, Place, record_len};
+use super::link::{Link, corrupt};
+use crate::{Error, Result};
+
+/// The reading end: the only reader of the records, and the only writer of the tail.
+#[derive(Debug)]
+pub(super) struct Consumer<L> {
+    link: L,
+    /// The bytes of the records, a multiple of the unit.
+    capacity: usize,
+    /// Before the next record.
+    place: Place,
+    /// The producer's position, as it was loaded last.
+    head: u64,
+    /// The position that the producer was told of: it may overwrite what lies before it.
+    returned: u64,
+    stopped: bool,
+    pub(super) counters: ConsumerCounters,
+}
+
+/// What a consumer has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ConsumerCounters {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) returns: u64,
+    pub(super) empty: u64,
+}
+
+impl<L: Link> Consumer<L> {
+    /// A consumer of a ring that was not used yet.
+    pub(super) fn new(link: L, capacity: usize) -> Self {
+        let counters = ConsumerCounters::default();
+        Self { link, capacity, place: Place::default(), head: 0, returned: 0, stopped: false, counters }
+    }
+
+    /// The length of the next message; none while there is none. [`Error::RingClosed`] once there will be none any more.
+    pub(super) fn next_len(&mut self) -> Result<Option<usize>> {
+        loop {
+            if self.stopped {
+                return Err(Error::RingClosed);
+            }
+            if self.place.position == self.head {
+                let word = self.link.load()?;
+                let head = word & POSITION;
+                if head < self.head || head - self.place.position > self.capacity as u64 {
+                    return Err(corrupt("head", head));
+                }
+                self.head = head;
+                if head == self.place.position {
+                    self.give_back()?;
+                    self.counters.empty += 1;
+                    return if word & CLOSED == 0 { Ok(None) } else { Err(Error::RingClosed) };
+                }
+            }
+            let mut bytes = [0; Header::LEN];
+            self.link.read(self.place.offset, &mut bytes)?;
+            let rest = self.capacity - self.place.offset;
+            let there = usize::try_from(self.head - self.place.position).unwrap_or(usize::MAX).min(rest);
+            match Header::from_bytes(bytes) {
+                Some(Header::Message { len, number })
+                    if record_len(len).is_some_and(|record| record <= there) && number == self.counters.messages =>
+                {
+                    return Ok(Some(len));
+                }
+                Some(Header::Skip) if rest == there && rest < self.capacity => self.advance(rest)?,
+                _ => return Err(corrupt("header at", self.place.position)),
+            }
+        }
+    }
+
+    /// Reads the next message, of the length that [`next_len`](Self::next_len) has just returned, and goes on to the one
+    /// after it.
+    pub(super) fn take(&mut self, message: &mut [u8]) -> Result<()> {
+        self.link.read(self.place.offset + Header::LEN, message)?;
+        self.counters.messages += 1;
+        self.counters.bytes += message.len() as u64;
+        // It fits: its length was checked.
+        self.advance(record_len(message.len()).unwrap_or(0))
+    }
+
+    fn advance(&mut self, len: usize) -> Result<()> {
+        self.place = self.place.after(len, self.capacity);
+        // A part of the room at once, since each return costs a store across PCIe; all of it when there is nothing to read.
+        let unreturned = self.place.position - self.returned;
+        if self.place.position == self.head || unreturned >= self.capacity as u64 / 4 {
+            self.give_back()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the room of what was read.
+    fn give_back(&mut self) -> Result<()> {
+        if self.returned == self.place.position || self.stopped {
+            return Ok(());
+        }
+        self.link.order_reads()?;
+        self.returned = self.place.position;
+        self.counters.returns += 1;
+        self.link.store(self.returned)
+    }
+
+    /// Reads no more, and tells the producer so.
+    pub(super) fn stop(&mut self, flags: u64) -> Result<()> {
+        self.stopped = true;
+        self.link.store(self.returned | CLOSED | flags)
+    }
+}

@@ -1,0 +1,344 @@
+//! A bounded queue from the CPU into GPU memory and one back, for a kernel that keeps running.
+//!
+//! [`Ring`] is the CPU's end. The kernel's is `vkgdr_ring.cuh`, whose text is [`CUDA_HEADER`]: C for device code, without
+//! includes of its own. A kernel takes one argument, [`Ring::device_ptr`].
+//!
+//! ```text
+//!               GPU memory, mapped                          host memory
+//! CPU   push -> [head][message][message]  -> kernel pop     [tail] <- kernel
+//! CPU   pop  <- [tail]                                      [head][answer][answer] <- kernel
+//! ```
+//!
+//! Each side writes across PCIe and reads what is near: the kernel polls GPU memory, the CPU its caches. The guide's page
+//! `docs/ring.md` says which store orders what.
+
+mod consumer;
+mod layout;
+mod link;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod producer;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::fmt;
+use std::hint::spin_loop;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cudarc::driver::sys::CUdeviceptr;
+
+use crate::driver::process;
+use crate::lock::{self, Lock};
+use crate::report::report;
+use crate::{AllocateOptions, Error, Memory, MemoryKind, Result, Vkgdr};
+use consumer::Consumer;
+use layout::{ABORTED, CONTROL, DESCRIPTION, HEAD, Header, TAIL, VERSION};
+use link::SharedLink;
+use producer::Producer;
+
+/// The text of `vkgdr_ring.cuh`, the kernel's end of a [`Ring`], for NVRTC or a file that nvcc includes.
+pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
+
+/// Messages to a running kernel, and its answers.
+///
+/// Messages are byte strings of any length up to the ring's, are read in the order in which they were pushed, and lie in one
+/// piece in GPU memory, at a multiple of 16. A push that finds no room says so; the kernel's answers wait likewise for the
+/// CPU. One kernel uses a ring at a time, by one thread (other threads of its block may read and write the messages). After it
+/// has ended, another one goes on where it stopped.
+///
+/// All methods may be called on any thread, by several at a time: each push is whole. Waits poll, and keep the CPU busy: to
+/// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
+///
+/// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in host
+/// memory. A drop [aborts](Self::abort) the kernel, and waits for the context as the drop of any memory. A forked child's drop
+/// does nothing.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use vkgdr::ring::Ring;
+/// use vkgdr::{OpenFlags, Vkgdr};
+///
+/// let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+/// let ring = Ring::new(&gpu, 1 << 20, 1 << 20)?;
+/// // Start a kernel with the argument ring.device_ptr() here.
+/// ring.push(b"a message", Duration::from_secs(1))?;
+/// let mut answer = Vec::new();
+/// ring.pop(&mut answer, Duration::from_secs(1))?;
+/// ring.close()?; // the kernel ends when it has read everything
+/// # Ok::<(), vkgdr::Error>(())
+/// ```
+pub struct Ring {
+    producer: Lock<Producer<SharedLink>>,
+    consumer: Lock<Consumer<SharedLink>>,
+    most: usize,
+    device: Memory,
+    host: Memory,
+}
+
+/// What has passed through a [`Ring`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RingStats {
+    /// Messages that were pushed.
+    pub pushed: u64,
+    /// Their bytes.
+    pub pushed_bytes: u64,
+    /// Stores of the head, each behind one fence for all the messages before it.
+    pub publications: u64,
+    /// Pushes that found too little room, each try of a waiting one included.
+    pub full: u64,
+    /// Bytes of the ring that the kernel has not returned: unread messages with their headers.
+    pub unread_bytes: u64,
+    /// Answers that were popped.
+    pub popped: u64,
+    /// Their bytes.
+    pub popped_bytes: u64,
+    /// Stores that returned the room of answers to the kernel.
+    pub returns: u64,
+    /// Pops that found no answer, each try of a waiting one included.
+    pub empty: u64,
+}
+
+/// The bytes of the records of a direction whose longest message has `most` bytes: those of one record.
+fn capacity(most: usize, kind: MemoryKind) -> Result<usize> {
+    if most == 0 {
+        return Err(Error::ZeroSize { kind });
+    }
+    let limit = isize::MAX.unsigned_abs() - CONTROL - 2 * Header::LEN;
+    let fits = layout::record_len(most).filter(|_| most <= limit);
+    fits.ok_or(Error::OutOfRange { offset: 0, len: most, size: limit })
+}
+
+impl Ring {
+    /// Allocates a ring for messages of at most `messages` bytes and answers of at most `answers` bytes. That is also the room
+    /// for all of them that are on their way, of which each takes 16 bytes more, and a multiple of 16.
+    ///
+    /// The context is that of [`Memory::allocate`]. Allocate before a kernel runs that waits for the CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ZeroSize`] and those of [`Memory::allocate_with`].
+    pub fn new(owner: &Vkgdr, messages: usize, answers: usize) -> Result<Self> {
+        let options = AllocateOptions::new(MemoryKind::Mapped).fallback([MemoryKind::Host]);
+        let message_bytes = capacity(messages, MemoryKind::Mapped)?;
+        let answer_bytes = capacity(answers, MemoryKind::Host)?;
+        let device = Memory::allocate_with(owner, CONTROL + message_bytes, options)?;
+        let host = Memory::allocate(owner, CONTROL + answer_bytes, MemoryKind::Host)?;
+        for memory in [&device, &host] {
+            memory.write(0, &[0_u8; CONTROL])?;
+        }
+        let records = |memory: &Memory| memory.device_ptr() + CONTROL as u64;
+        let description: [u64; DESCRIPTION] =
+            [VERSION, records(&device), message_bytes as u64, records(&host), answer_bytes as u64, host.device_ptr()];
+        device.write(0, &description)?;
+        for memory in [&device, &host] {
+            memory.flush(..CONTROL)?;
+        }
+        let sending = SharedLink::new(&device, (&device, HEAD), (&host, TAIL))?;
+        let receiving = SharedLink::new(&host, (&device, TAIL), (&host, HEAD))?;
+        Ok(Self {
+            producer: Lock::new(Producer::new(sending, message_bytes, messages)),
+            consumer: Lock::new(Consumer::new(receiving, answer_bytes)),
+            most: messages,
+            device,
+            host,
+        })
+    }
+
+    /// The kernel's argument: the device address of the ring.
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.device.device_ptr()
+    }
+
+    /// The kind of memory that the messages are in: mapped, or host memory where the GPU has no mapped memory.
+    #[must_use]
+    pub fn kind(&self) -> MemoryKind {
+        self.device.kind()
+    }
+
+    /// The length of the longest message in bytes.
+    #[must_use]
+    pub fn max_message(&self) -> usize {
+        self.most
+    }
+
+    /// Pushes a message. Returns whether there was room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MessageTooLong`], [`Error::RingClosed`], [`Error::RingCorrupt`], [`Error::Forked`], and the errors of
+    /// [`Region::flush`](crate::Region::flush).
+    pub fn try_push(&self, message: &[u8]) -> Result<bool> {
+        Ok(self.try_push_all([message])? == 1)
+    }
+
+    /// Pushes messages while there is room, all of them under one fence. Returns how many were pushed. The kernel sees none
+    /// before it could see all of those.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_push`](Self::try_push), of the first message. A later one that is too long ends the batch before it.
+    pub fn try_push_all<'a>(&self, messages: impl IntoIterator<Item = &'a [u8]>) -> Result<usize> {
+        process::check()?;
+        self.producer.lock_across_waits().try_push(messages)
+    }
+
+    /// Pushes a message, and waits for room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingTimeout`] if there is no room until `timeout` has passed, and those of [`try_push`](Self::try_push), also
+    /// if another thread closes the ring meanwhile.
+    pub fn push(&self, message: &[u8], timeout: Duration) -> Result<()> {
+        poll(timeout, "push", || Ok(self.try_push(message)?.then_some(())))
+    }
+
+    /// Pops an answer into `answer`, whose contents it replaces. Returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingClosed`] if the kernel has closed the ring and all answers were popped, or if the ring was aborted;
+    /// [`Error::RingCorrupt`], [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate).
+    pub fn try_pop(&self, answer: &mut Vec<u8>) -> Result<bool> {
+        process::check()?;
+        let mut consumer = self.consumer.lock_across_waits();
+        let Some(len) = consumer.next_len()? else { return Ok(false) };
+        answer.resize(len, 0);
+        consumer.take(answer)?;
+        Ok(true)
+    }
+
+    /// Pops an answer into the first bytes of `buffer`. Returns its length; none if there is no answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MessageTooLong`] if the buffer is too short, which leaves the answer in the ring, and those of
+    /// [`try_pop`](Self::try_pop).
+    pub fn try_pop_into(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        process::check()?;
+        let mut consumer = self.consumer.lock_across_waits();
+        let Some(len) = consumer.next_len()? else { return Ok(None) };
+        let most = buffer.len();
+        let answer = buffer.get_mut(..len).ok_or(Error::MessageTooLong { len, most })?;
+        consumer.take(answer)?;
+        Ok(Some(len))
+    }
+
+    /// Pops an answer into `answer`, whose contents it replaces, and waits for one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingTimeout`] if there is none until `timeout` has passed, and those of [`try_pop`](Self::try_pop).
+    pub fn pop(&self, answer: &mut Vec<u8>, timeout: Duration) -> Result<()> {
+        poll(timeout, "pop", || Ok(self.try_pop(answer)?.then_some(())))
+    }
+
+    /// [`try_pop_into`](Self::try_pop_into) that waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingTimeout`], and those of [`try_pop_into`](Self::try_pop_into).
+    pub fn pop_into(&self, buffer: &mut [u8], timeout: Duration) -> Result<usize> {
+        poll(timeout, "pop", || self.try_pop_into(buffer))
+    }
+
+    /// Ends the messages: the kernel's pops fail once it has read all of them, and so does each later push. Answers can still
+    /// be popped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], and the errors of [`Region::flush`](crate::Region::flush).
+    pub fn close(&self) -> Result<()> {
+        process::check()?;
+        self.producer.lock_across_waits().close(0)
+    }
+
+    /// Ends the kernel's waits and its reading at once, and all pushes and pops of the CPU: messages and answers that are on
+    /// their way are lost. The kernel ends as soon as it calls a function of the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], and the errors of [`Region::flush`](crate::Region::flush).
+    pub fn abort(&self) -> Result<()> {
+        process::check()?;
+        let messages = self.producer.lock_across_waits().close(ABORTED);
+        // Both words, although the first failed.
+        let answers = self.consumer.lock_across_waits().stop(ABORTED);
+        messages.and(answers)
+    }
+
+    /// What has passed through the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], and the errors of [`Region::invalidate`](crate::Region::invalidate).
+    pub fn stats(&self) -> Result<RingStats> {
+        process::check()?;
+        let (pushed, unread_bytes) = {
+            let mut producer = self.producer.lock_across_waits();
+            (producer.counters, producer.used()?)
+        };
+        let popped = self.consumer.lock_across_waits().counters;
+        Ok(RingStats {
+            pushed: pushed.messages,
+            pushed_bytes: pushed.bytes,
+            publications: pushed.publications,
+            full: pushed.refusals,
+            unread_bytes,
+            popped: popped.messages,
+            popped_bytes: popped.bytes,
+            returns: popped.returns,
+            empty: popped.empty,
+        })
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The memory waits for the kernel.
+        match self.abort() {
+            Ok(()) | Err(Error::Forked) => {}
+            Err(error) => report!(Warn, "a ring's kernel was not told to end: {error}"),
+        }
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("max_message", &self.most)
+            .field("device_ptr", &format_args!("{:#x}", self.device_ptr()))
+            .field("kind", &self.kind())
+            .field("answers", &format_args!("{:#x}", self.host.device_ptr()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Repeats `work` until it has a result or the time is over. It is done once even if there is no time.
+fn poll<T>(timeout: Duration, operation: &'static str, mut work: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    /// Tries before the thread yields, some microseconds: about the time of a round trip over PCIe.
+    const SPINS: u32 = 64;
+    lock::before_wait();
+    let mut deadline = None;
+    for tries in 0_u32.. {
+        if let Some(result) = work()? {
+            return Ok(result);
+        }
+        // The clock is read in slow calls only. A time that cannot be represented never comes.
+        let deadline = deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
+        if tries < SPINS {
+            spin_loop();
+        } else {
+            thread::yield_now();
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            break;
+        }
+    }
+    Err(Error::RingTimeout { operation })
+}

@@ -1,0 +1,141 @@
+//! [`Producer`]: the writing end of one direction.
+#![forbid(unsafe_code)]
+
+use std::ops::ControlFlow;
+
+use super::layout::{CLOSED, Header, POSITION, Place, record_len};
+use super::link::{Link, corrupt};
+use crate::{Error, Result};
+
+/// The writing end: the only writer of the records and of the head.
+#[derive(Debug)]
+pub(super) struct Producer<L> {
+    link: L,
+    /// The bytes of the records, a multiple of the unit.
+    capacity: usize,
+    /// The longest message.
+    most: usize,
+    /// After the last record that was written.
+    head: Place,
+    /// After the last record that the consumer was told of.
+    published: Place,
+    /// The consumer's position, as it was loaded last.
+    tail: u64,
+    closed: bool,
+    pub(super) counters: ProducerCounters,
+}
+
+/// What a producer has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ProducerCounters {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) publications: u64,
+    pub(super) refusals: u64,
+}
+
+impl<L: Link> Producer<L> {
+    /// A producer of a ring that was not used yet.
+    pub(super) fn new(link: L, capacity: usize, most: usize) -> Self {
+        let (head, published) = Default::default();
+        Self { link, capacity, most, head, published, tail: 0, closed: false, counters: ProducerCounters::default() }
+    }
+
+    /// Writes messages until one finds no room, and publishes them together. Returns how many.
+    pub(super) fn try_push<'a>(&mut self, messages: impl IntoIterator<Item = &'a [u8]>) -> Result<usize> {
+        let mut count = 0;
+        let outcome = messages.into_iter().try_fold((), |(), message| match self.place(message) {
+            Ok(true) => {
+                count += 1;
+                ControlFlow::Continue(())
+            }
+            Ok(false) => ControlFlow::Break(Ok(())),
+            Err(error) => ControlFlow::Break(Err(error)),
+        });
+        // Always, since a skip at the end of the records is not read, and its room not returned, until it is published.
+        self.publish()?;
+        match outcome {
+            ControlFlow::Break(Err(error)) if count == 0 => Err(error),
+            _ => Ok(count),
+        }
+    }
+
+    /// Writes one message, if there is room.
+    fn place(&mut self, message: &[u8]) -> Result<bool> {
+        if self.closed {
+            return Err(Error::RingClosed);
+        }
+        let too_long = || Error::MessageTooLong { len: message.len(), most: self.most };
+        let record = record_len(message.len()).filter(|_| message.len() <= self.most).ok_or_else(too_long)?;
+        let rest = self.capacity - self.head.offset;
+        if rest < record {
+            // A message lies in one piece, for kernels that load more than a byte at a time.
+            if !self.has_room(rest)? {
+                return Ok(false);
+            }
+            self.link.write(self.head.offset, &Header::Skip.to_bytes())?;
+            self.head = self.head.after(rest, self.capacity);
+        }
+        if !self.has_room(record)? {
+            return Ok(false);
+        }
+        let header = Header::Message { len: message.len(), number: self.counters.messages };
+        self.link.write(self.head.offset, &header.to_bytes())?;
+        self.link.write(self.head.offset + Header::LEN, message)?;
+        self.head = self.head.after(record, self.capacity);
+        self.counters.messages += 1;
+        self.counters.bytes += message.len() as u64;
+        Ok(true)
+    }
+
+    /// Whether the consumer has returned so many bytes. Its word is loaded only if the last one does not tell.
+    fn has_room(&mut self, len: usize) -> Result<bool> {
+        let room = |tail: u64| self.head.position - tail + len as u64 <= self.capacity as u64;
+        if room(self.tail) {
+            return Ok(true);
+        }
+        let tail = self.link.load()? & POSITION;
+        if tail < self.tail || tail > self.published.position {
+            return Err(corrupt("tail", tail));
+        }
+        self.tail = tail;
+        let enough = self.head.position - tail + len as u64 <= self.capacity as u64;
+        self.counters.refusals += u64::from(!enough);
+        Ok(enough)
+    }
+
+    /// Tells the consumer of the records that were written.
+    fn publish(&mut self) -> Result<()> {
+        if self.head == self.published {
+            return Ok(());
+        }
+        let (from, to) = (self.published.offset, self.head.offset);
+        if from < to {
+            self.link.order_writes(from, to - from)?;
+        } else {
+            self.link.order_writes(from, self.capacity - from)?;
+            if to > 0 {
+                self.link.order_writes(0, to)?;
+            }
+        }
+        self.published = self.head;
+        self.counters.publications += 1;
+        self.store(0)
+    }
+
+    fn store(&self, flags: u64) -> Result<()> {
+        self.link.store(self.published.position | flags)
+    }
+
+    /// Takes no more messages, and tells the consumer so, with `flags`: behind those that were pushed.
+    pub(super) fn close(&mut self, flags: u64) -> Result<()> {
+        self.closed = true;
+        self.store(CLOSED | flags)
+    }
+
+    /// Bytes that were published and that the consumer has not returned, as far as is known.
+    pub(super) fn used(&mut self) -> Result<u64> {
+        let tail = self.link.load()? & POSITION;
+        Ok(self.published.position.saturating_sub(tail))
+    }
+}

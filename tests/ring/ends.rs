@@ -1,0 +1,227 @@
+//! The ends of a ring: closed, aborted and dropped at any time, kernels after one another, killed processes, forked children.
+
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use support::fork::{assert_forked, in_child};
+use support::{Result, child, simcuda};
+use vkgdr::Error;
+use vkgdr::ring::Ring;
+
+use crate::{KERNELS, PATIENCE, Setup, message, report};
+
+fn closed<T>(result: vkgdr::Result<T>) -> bool {
+    matches!(result, Err(Error::RingClosed))
+}
+
+#[test]
+fn a_closed_ring_takes_nothing_more_and_gives_what_is_left() -> Result {
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 1000, 1000)?;
+    for number in 0..3 {
+        assert!(ring.try_push(&message(number, 100))?);
+    }
+    ring.close()?;
+    ring.close()?;
+    assert!(closed(ring.try_push(b"more")) && closed(ring.push(b"more", PATIENCE)));
+    setup.echo(&ring, 32)?;
+    let mut answer = Vec::new();
+    for number in 0..3 {
+        ring.pop(&mut answer, PATIENCE)?;
+        assert_eq!(answer, message(number, 100));
+    }
+    assert!(closed(ring.pop(&mut answer, PATIENCE)), "the kernel has closed its end");
+    assert!(closed(ring.try_pop(&mut answer)) && closed(ring.try_pop_into(&mut [])));
+    setup.stream.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn an_abort_ends_a_kernel_that_waits_for_messages() -> Result {
+    let setup = Setup::new()?;
+    for ptx in KERNELS {
+        let ring = Ring::new(&setup.gpu, 1000, 1000)?;
+        setup.start(&setup.kernel(ptx, "check")?, &ring, u64::MAX, 0)?;
+        ring.push(&message(0, 10), PATIENCE)?;
+        ring.abort()?;
+        setup.stream.synchronize()?;
+        assert!(closed(ring.try_push(b"more")) && closed(ring.try_pop(&mut Vec::new())));
+        ring.abort()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_abort_ends_a_kernel_that_waits_for_room() -> Result {
+    let setup = Setup::new()?;
+    for ptx in KERNELS {
+        let ring = Ring::new(&setup.gpu, 64, 64)?;
+        setup.start(&setup.kernel(ptx, "produce")?, &ring, u64::MAX, 64)?;
+        let mut answer = Vec::new();
+        for number in 0..20 {
+            ring.pop(&mut answer, PATIENCE)?;
+            assert_eq!(answer, message(number, answer.len()));
+        }
+        ring.abort()?;
+        setup.stream.synchronize()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_abort_in_the_middle_of_a_long_queue_ends_the_kernel_before_its_end() -> Result {
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 1 << 20, 64)?;
+    for number in 0..10_000 {
+        assert!(ring.try_push(&message(number, 50))?);
+    }
+    // Ten seconds for all of them.
+    setup.start(&setup.kernel(KERNELS[1], "check")?, &ring, u64::MAX, 1_000_000)?;
+    ring.abort()?;
+    let begin = std::time::Instant::now();
+    setup.stream.synchronize()?;
+    assert!(ring.stats()?.unread_bytes > 400_000, "{:?} after {:?}", ring.stats()?, begin.elapsed());
+    Ok(())
+}
+
+#[test]
+fn an_abort_by_another_thread_ends_waits() -> Result {
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 64, 64)?;
+    assert!(ring.try_push(&message(0, 64))?);
+    thread::scope(|scope| {
+        let push = scope.spawn(|| ring.push(&message(1, 64), PATIENCE));
+        let pop = scope.spawn(|| ring.pop(&mut Vec::new(), PATIENCE));
+        thread::sleep(Duration::from_millis(5));
+        ring.abort()?;
+        assert!(push.join().is_ok_and(closed) && pop.join().is_ok_and(closed));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_drop_in_the_middle_ends_the_kernel() -> Result {
+    let setup = Setup::new()?;
+    for _ in 0..5 {
+        let ring = Ring::new(&setup.gpu, 4096, 4096)?;
+        setup.echo(&ring, 32)?;
+        for number in 0..10 {
+            ring.push(&message(number, 300), PATIENCE)?;
+        }
+        drop(ring);
+        setup.stream.synchronize()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_kernel_goes_on_where_the_one_before_it_stopped() -> Result {
+    let setup = Setup::new()?;
+    for ptx in KERNELS {
+        let ring = Ring::new(&setup.gpu, 500, 500)?;
+        let kernel = setup.kernel(ptx, "check")?;
+        let mut number = 0;
+        for round in 0..20_u64 {
+            setup.start(&kernel, &ring, round % 3 + 1, 0)?;
+            for _ in 0..round % 3 + 1 {
+                ring.push(&message(number, 77), PATIENCE)?;
+                number += 1;
+            }
+            assert_eq!(report(&ring)?, [0, round % 3 + 1, (round % 3 + 1) * 77]);
+            setup.stream.synchronize()?;
+        }
+        assert_eq!(ring.stats()?.unread_bytes, 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_kernel_of_another_version_does_nothing() -> Result {
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 500, 500)?;
+    let (found, _) = vkgdr::memory_of(ring.device_ptr()).ok_or("a ring's memory is found by its address")?;
+    found.write(0, &[2_u64])?;
+    found.flush(..)?;
+    setup.echo(&ring, 1)?;
+    setup.stream.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn a_forked_child_neither_uses_nor_ends_the_ring() -> Result {
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 500, 500)?;
+    setup.echo(&ring, 1)?;
+    let mut answer = Vec::new();
+    in_child(|| {
+        assert_forked(ring.try_push(b"child"), "try_push");
+        assert_forked(ring.push(b"child", PATIENCE), "push");
+        assert_forked(ring.try_pop(&mut Vec::new()), "try_pop");
+        assert_forked(ring.pop_into(&mut [0; 9], PATIENCE), "pop_into");
+        assert_forked(ring.close(), "close");
+        assert_forked(ring.abort(), "abort");
+        assert_forked(ring.stats(), "stats");
+        // SAFETY: the parent's value is another one.
+        drop(unsafe { std::ptr::read(&raw const ring) });
+        Ok(())
+    })?;
+    ring.push(&message(0, 100), PATIENCE)?;
+    ring.pop(&mut answer, PATIENCE)?;
+    assert_eq!(answer, message(0, 100));
+    Ok(())
+}
+
+/// A process that was killed leaves nothing that the next one sees.
+#[test]
+fn a_process_killed_in_the_middle_does_not_disturb_another() -> Result {
+    const TEST: &str = "ends::a_process_killed_in_the_middle_does_not_disturb_another";
+    if child::role().is_some() {
+        let setup = Setup::new()?;
+        let ring = Ring::new(&setup.gpu, 4096, 4096)?;
+        setup.echo(&ring, 32)?;
+        let mut answer = Vec::new();
+        for number in 0.. {
+            ring.push(&message(number, 100), PATIENCE)?;
+            ring.pop(&mut answer, PATIENCE)?;
+            if number == 20 {
+                child::say("running");
+            }
+        }
+    }
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 4096, 4096)?;
+    setup.echo(&ring, 32)?;
+    let mut killed = child::command(TEST, "killed")?.stderr(Stdio::piped()).spawn()?;
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(killed.stderr.take().ok_or("no stderr")?));
+    let running = lines.map_while(std::result::Result::ok).any(|line| child::said(&line) == Some("running"));
+    killed.kill()?;
+    killed.wait()?;
+    assert!(running);
+    let mut answer = Vec::new();
+    for number in 0..50 {
+        ring.push(&message(number, 100), PATIENCE)?;
+        ring.pop(&mut answer, PATIENCE)?;
+        assert_eq!(answer, message(number, 100));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_push_to_a_kernel_that_failed_times_out() -> Result {
+    if simcuda().is_none() {
+        eprintln!("skipped: a fault would end the context");
+        return Ok(());
+    }
+    let setup = Setup::new()?;
+    let ring = Ring::new(&setup.gpu, 64, 64)?;
+    let (found, _) = vkgdr::memory_of(ring.device_ptr()).ok_or("a ring's memory is found by its address")?;
+    // The address of the messages.
+    found.write(8, &[0x10_u64])?;
+    found.flush(..)?;
+    setup.echo(&ring, 1)?;
+    ring.push(&message(0, 10), PATIENCE)?;
+    assert!(setup.stream.synchronize().is_err(), "the kernel reads at 0x10");
+    assert!(matches!(ring.push(&message(1, 64), crate::MOMENT), Err(Error::RingTimeout { .. })));
+    Ok(())
+}

@@ -1,0 +1,81 @@
+// The kernels of these tests. scripts/compile-ptx.py --option=-Isrc/ring compiles them to kernels.ptx and, with
+// --arch compute_75 --into sm_75, to the loads and stores of newer GPUs.
+#include "vkgdr_ring.cuh"
+
+typedef unsigned long long u64;
+
+// Nanoseconds.
+static __device__ u64 now()
+{
+    u64 time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+}
+
+// The byte at an offset of a message.
+static __device__ unsigned char byte_of(u64 number, u64 size, u64 at)
+{
+    return (unsigned char)(number * 31 + at * 7 + size);
+}
+
+// Reads messages until the ring ends, and answers the number of those that were wrong, of all, and of their bytes. Stops
+// after `most` messages without closing. Spends `time` nanoseconds with each, or less if the next one comes `early`.
+static __device__ void check_all(u64 address, u64 most, u64 time, bool early)
+{
+    struct vkgdr_ring ring;
+    u64 size, wrong = 0, count = 0, bytes = 0;
+    if (!vkgdr_ring_open(&ring, address))
+        return;
+    while (count < most) {
+        const unsigned char *message = vkgdr_ring_pop(&ring, &size);
+        if (!message)
+            break;
+        u64 number = vkgdr_ring_number(&ring);
+        bool right = ((u64)message & 15) == 0;
+        for (u64 at = 0; at < size; at++)
+            right &= message[at] == byte_of(number, size, at);
+        wrong += !right;
+        bytes += size;
+        count++;
+        for (u64 begin = now(); time && now() - begin < time;)
+            if (early && (vkgdr_ring_peek(ring.message_head) & VKGDR_RING_POSITION) != ring.seen)
+                break;
+    }
+    u64 *answer = (u64 *)vkgdr_ring_reserve(&ring, 24);
+    if (answer) {
+        answer[0] = wrong;
+        answer[1] = count;
+        answer[2] = bytes;
+    }
+    if (count < most)
+        vkgdr_ring_close(&ring);
+    else
+        vkgdr_ring_release(&ring);
+}
+
+extern "C" __global__ void check(u64 address, u64 most, u64 time)
+{
+    check_all(address, most, time, false);
+}
+
+extern "C" __global__ void linger(u64 address, u64 most, u64 time)
+{
+    check_all(address, most, time, true);
+}
+
+// Sends answers of 0 to `longest` bytes until it has sent `most` or the CPU aborts the ring.
+extern "C" __global__ void produce(u64 address, u64 most, u64 longest)
+{
+    struct vkgdr_ring ring;
+    if (!vkgdr_ring_open(&ring, address))
+        return;
+    for (u64 number = 0; number < most; number++) {
+        u64 size = (number * 2654435761u >> 7) % (longest + 1);
+        unsigned char *answer = vkgdr_ring_reserve(&ring, size);
+        if (!answer)
+            return;
+        for (u64 at = 0; at < size; at++)
+            answer[at] = byte_of(number, size, at);
+    }
+    vkgdr_ring_close(&ring);
+}

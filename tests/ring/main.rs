@@ -1,0 +1,84 @@
+//! The ring between the CPU and a kernel that keeps running. `VKGDR_RING_MESSAGES` is the number of messages of the long test.
+#![expect(unsafe_code, reason = "launches kernels")]
+
+mod ends;
+mod messages;
+mod pressure;
+mod weak;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::Result;
+use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use vkgdr::cudarc::nvrtc::Ptx;
+use vkgdr::ring::Ring;
+use vkgdr::{OpenFlags, Vkgdr};
+
+/// The same kernels with the loads and stores of GPUs before Volta, and of later ones.
+const KERNELS: [&str; 2] = [include_str!("kernels.ptx"), include_str!("sm_75/kernels.ptx")];
+const ECHO: &str = include_str!("../../examples/ring_echo.ptx");
+/// The time for what takes milliseconds, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(50);
+/// The time for what does not happen.
+const MOMENT: Duration = Duration::from_millis(20);
+
+struct Setup {
+    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
+    gpu: Vkgdr,
+}
+
+impl Setup {
+    fn new() -> Result<Self> {
+        let context = CudaContext::new(0)?;
+        let stream = context.new_stream()?;
+        Ok(Self { context, stream, gpu: Vkgdr::open_primary_context(0, OpenFlags::empty())? })
+    }
+
+    fn kernel(&self, ptx: &str, name: &str) -> Result<CudaFunction> {
+        Ok(self.context.load_module(Ptx::from_src(ptx))?.load_function(name)?)
+    }
+
+    /// Starts the example's kernel.
+    fn echo(&self, ring: &Ring, threads: u32) -> Result {
+        let (kernel, address) = (self.kernel(ECHO, "echo")?, ring.device_ptr());
+        let mut launch = self.stream.launch_builder(&kernel);
+        launch.arg(&address);
+        // SAFETY: the kernel takes the ring, which is aborted, and the stream waited for, before it is freed.
+        unsafe { launch.launch(shape(threads)) }?;
+        Ok(())
+    }
+
+    /// Starts a kernel of the tests, with a number of messages and another number.
+    fn start(&self, kernel: &CudaFunction, ring: &Ring, most: u64, other: u64) -> Result {
+        let address = ring.device_ptr();
+        let mut launch = self.stream.launch_builder(kernel);
+        launch.arg(&address).arg(&most).arg(&other);
+        // SAFETY: as for `echo`.
+        unsafe { launch.launch(shape(1)) }?;
+        Ok(())
+    }
+}
+
+fn shape(threads: u32) -> LaunchConfig {
+    LaunchConfig { grid_dim: (1, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 }
+}
+
+/// The message of a number, as the kernels know it.
+fn message(number: u64, len: usize) -> Vec<u8> {
+    let first = number.wrapping_mul(31).wrapping_add(len as u64);
+    (0..len as u64).map(|at| first.wrapping_add(at * 7).to_le_bytes()[0]).collect()
+}
+
+/// The answer of the kernel `check`: wrong messages, all messages, their bytes.
+fn report(ring: &Ring) -> Result<[u64; 3]> {
+    let mut answer = Vec::new();
+    ring.pop(&mut answer, PATIENCE)?;
+    let mut words = [0; 3];
+    for (word, bytes) in words.iter_mut().zip(answer.chunks_exact(8)) {
+        *word = u64::from_le_bytes(bytes.try_into()?);
+    }
+    assert_eq!(answer.len(), 24);
+    Ok(words)
+}

@@ -1,0 +1,96 @@
+//! The kernel's end on memory that is as late and as little in order as PTX allows (`SIMCUDA_WEAK`), and kernels that lack an
+//! order, which must be noticed there.
+
+use std::thread;
+use std::time::Duration;
+
+use support::{Result, child, simcuda};
+use vkgdr::ring::Ring;
+
+use crate::{KERNELS, Setup, message, report};
+
+const TIME: Duration = Duration::from_secs(5);
+
+/// Whether messages and answers are right with these kernels.
+fn is_right(setup: &Setup, ptx: &str) -> Result<bool> {
+    const COUNT: u64 = 200;
+    let len = |number: u64| usize::try_from(number % 61).unwrap_or(0);
+    let answers = Ring::new(&setup.gpu, 64, 300)?;
+    setup.start(&setup.kernel(ptx, "produce")?, &answers, COUNT, 60)?;
+    let mut answer = Vec::new();
+    for number in 0..COUNT {
+        if answers.pop(&mut answer, TIME).is_err() || answer != message(number, answer.len()) {
+            return Ok(false);
+        }
+    }
+    let messages = Ring::new(&setup.gpu, 300, 64)?;
+    // Most messages come while the kernel has the one before: then no fence of its own precedes their loads.
+    setup.start(&setup.kernel(ptx, "linger")?, &messages, u64::MAX, 20_000_000)?;
+    for number in 0..COUNT {
+        thread::sleep(Duration::from_micros(50));
+        if messages.push(&message(number, len(number)), TIME).is_err() {
+            return Ok(false);
+        }
+    }
+    messages.close()?;
+    Ok(report(&messages).is_ok_and(|[wrong, count, _]| (wrong, count) == (0, COUNT)))
+}
+
+fn in_child(test: &str, seed: u32) -> Result<String> {
+    let mut command = child::command(&format!("weak::{test}"), "weak")?;
+    command.env("SIMCUDA_WEAK", seed.to_string());
+    Ok(child::run(command)?.concat())
+}
+
+fn tell(ptx: &str) -> Result {
+    // A wrong kernel may read anywhere, and the drops of what it used then log.
+    let is_right = is_right(&Setup::new()?, ptx).unwrap_or(false);
+    child::say(if is_right { "right" } else { "wrong" });
+    Ok(())
+}
+
+#[test]
+fn the_kernels_order_suffices_on_weak_memory() -> Result {
+    if child::role().is_some() {
+        let setup = Setup::new()?;
+        let right = KERNELS.iter().map(|ptx| is_right(&setup, ptx)).collect::<Result<Vec<_>>>()?;
+        child::say(format!("{right:?}"));
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: a GPU has an order of its own");
+        return Ok(());
+    }
+    for seed in 1..4 {
+        assert_eq!(in_child("the_kernels_order_suffices_on_weak_memory", seed)?, "[true, true]", "seed {seed}");
+    }
+    Ok(())
+}
+
+/// A kernel with one kind of instruction replaced by a weaker one.
+fn weakened(from: &str, to: &str) -> String {
+    assert!(KERNELS[1].contains(from), "the kernels have {from}");
+    KERNELS[1].replace(from, to)
+}
+
+#[test]
+fn a_fence_of_the_device_is_noticed_on_weak_memory() -> Result {
+    if child::role().is_some() {
+        return tell(&weakened("fence.acq_rel.sys", "fence.acq_rel.gpu"));
+    }
+    if simcuda().is_some() {
+        assert_eq!(in_child("a_fence_of_the_device_is_noticed_on_weak_memory", 1)?, "wrong");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_head_that_is_not_acquired_is_noticed_on_weak_memory() -> Result {
+    if child::role().is_some() {
+        return tell(&weakened("ld.acquire.sys", "ld.relaxed.sys"));
+    }
+    if simcuda().is_some() {
+        assert_eq!(in_child("a_head_that_is_not_acquired_is_noticed_on_weak_memory", 1)?, "wrong");
+    }
+    Ok(())
+}
