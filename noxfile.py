@@ -87,7 +87,7 @@ def torch(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
-@nox.parametrize("libraries", ["nvidia", "torch", "cupy"])
+@nox.parametrize("libraries", ["nvidia", "torch", "cupy", "jax"])
 def adaptors(session: nox.Session, libraries: str) -> None:
     """Test the adaptors with the real libraries and numba-cuda's tests with ours, and write the guide's table; 3 GB."""
     package(session)
@@ -98,11 +98,16 @@ def adaptors(session: nox.Session, libraries: str) -> None:
         session.run_install("python", "scripts/torch_stubs.py", silent=True)
     elif libraries == "cupy":
         session.install("--no-deps", "cupy-cuda13x==14.2.0", "cuda-pathfinder==1.9.0", silent=True)
+    elif libraries == "jax":
+        session.install("--constraint", REQUIREMENTS, "jax==0.10.2", silent=True)
     else:
         session.install("--constraint", REQUIREMENTS, "--requirement", "scripts/requirements/adaptors.txt", silent=True)
     session.run("scripts/sim.sh", external=True)
     # With the runtime and nvJitLink of the simulator, and nothing else that tests need a layer for.
     environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
+    if libraries == "nvidia":
+        session.run("cargo", "build", "--quiet", "--locked", "--package", "vkgdr-c", external=True)
+        environment["VKGDR_C_LIBRARY"] = str(TARGET / "debug/libvkgdr_c.so")
     command = ["-m", "pytest", "ffi/python/tests/adaptors", f"--junit-xml={results}/{libraries}.xml", *session.posargs]
     session.run("sim/run", "python", *command, env=environment, external=True)
     table = "scripts/adaptors_table.py"

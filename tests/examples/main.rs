@@ -421,6 +421,20 @@ fn receive_memory_doubles_the_numbers_that_another_process_sends() -> Result {
 }
 
 #[test]
+fn ring_echo_compares_every_answer_and_prints_latency_and_rate() -> Result {
+    let program = example!("ring_echo");
+    for (messages, size) in [("1", "1"), ("300", "100"), ("70", "5000")] {
+        let text = assert_success(&run(&program, &["--messages", messages, "--size", size])?, &program);
+        assert!(text.iter().any(|line| line.contains(&format!("round trips of {size} bytes: "))), "{text:#?}");
+        assert!(text.iter().any(|line| line.starts_with(&format!("{messages} messages in batches: "))), "{text:#?}");
+        assert_eq!(text.iter().any(|line| line.starts_with("simulated: ")), simcuda().is_some(), "{text:#?}");
+    }
+    assert_failure(&run(&program, &["--size", "0"])?, &["'0' is no number from 1"]);
+    assert_failure(&run(&program, &["--nonsense"])?, &["--nonsense"]);
+    Ok(())
+}
+
+#[test]
 fn receive_packets_adds_up_the_packets_that_it_sends_itself() -> Result {
     let program = example!("receive_packets");
     let output = run(&program, &["--send", "--packets", "3000", "--threads", "3"])?;
@@ -499,6 +513,7 @@ fn the_heads_of_the_examples_show_what_they_print() -> Result {
             example!("receive_packets"),
             &["--send", "--packets", "500"],
         ),
+        (include_str!("../../examples/ring_echo.rs"), example!("ring_echo"), &["--messages", "500"]),
     ] {
         let head = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
         let shown = head.skip_while(|line| !line.starts_with("$ ")).skip(1).take_while(|line| *line != "```");

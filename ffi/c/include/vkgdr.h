@@ -1188,13 +1188,26 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
 VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, vkgdr_ring_t *out);
 
 /**
- * Aborts the kernel as vkgdr_ring_abort(), waits until the context has ended its work, and frees the ring. NULL is allowed.
+ * Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. Waits until the context has ended its work,
+ * other kernels that keep running included, unless the ring is bound to its kernel's stream.
  *
  * @param ring  The ring, which must not be used afterwards.
  *
  * `ring` must be NULL or a ring that is not used afterwards.
  */
 VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
+
+/**
+ * Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring, and
+ * returns at once.
+ *
+ * @param ring    The ring.
+ * @param stream  A stream of the ring's context; NULL is its legacy default stream.
+ * @return A `vkgdr_status`, as of vkgdr_memory_bind_stream().
+ *
+ * `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream.
+ */
+VKGDR_API int32_t vkgdr_ring_bind_stream(vkgdr_ring_t ring, CUstream stream);
 
 /**
  * The kernel's argument: the device address of a ring, for vkgdr_ring_open() in `vkgdr_ring.cuh`.

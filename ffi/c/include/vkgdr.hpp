@@ -728,6 +728,13 @@ struct vkgdr {
             return vkgdr_ring_get_device_ptr(get());
         }
 
+        /// Binds the ring to the stream of its kernel: the destructor then waits for no other kernel, and returns at once.
+        ///
+        /// @param stream  As for memory::bind_stream().
+        void bind_stream(CUstream stream) const {
+            check("vkgdr_ring_bind_stream", vkgdr_ring_bind_stream(get(), stream));
+        }
+
         /// Pushes a message, and waits for room. The wait keeps the CPU busy.
         ///
         /// @param message  The bytes.

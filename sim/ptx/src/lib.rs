@@ -20,6 +20,7 @@ mod execute;
 mod fault;
 mod lexer;
 mod link;
+mod live;
 mod load;
 mod lower;
 mod memory;

@@ -1,7 +1,8 @@
 //! Assigns addresses to everything in a module, which makes the code's constants final.
 
+use crate::live::live_at_start;
 use crate::module::{KernelHead, Module, Space, Value};
-use crate::op::{Constant, Function};
+use crate::op::{Constant, Function, Slot};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,11 +10,16 @@ use std::sync::Arc;
 const FUNCTIONS: u64 = 0xe000_0000_0000_0000;
 const FUNCTION_STEP: u64 = 16;
 
-/// A function and its initial frame.
+/// A function, and the initial values in its frame.
 #[derive(Debug)]
 pub(crate) struct LinkedFunction {
     pub(crate) function: Function,
-    pub(crate) frame: Vec<u64>,
+    /// The number of slots in a frame.
+    pub(crate) slots: usize,
+    /// The slots that are never written, and their values.
+    pub(crate) constants: Vec<(Slot, u64)>,
+    /// The slots that start as zero; the others need no value.
+    pub(crate) zeros: Vec<Slot>,
 }
 
 #[derive(Debug)]
@@ -55,8 +61,16 @@ pub(crate) fn link(module: Module, addresses: &[u64]) -> Linked {
         Constant::Shared { index } => offsets[index],
         Constant::Function { index } => pointer_to(index),
     };
-    let linked =
-        |function: Function| LinkedFunction { frame: function.constants.iter().map(resolve).collect(), function };
+    let linked = |function: Function| {
+        let is_variable = |slot: Slot| function.constants[slot as usize] == Constant::Zero;
+        let constants = (0..).zip(&function.constants).filter(|(slot, _)| !is_variable(*slot));
+        LinkedFunction {
+            slots: function.constants.len(),
+            constants: constants.map(|(slot, constant)| (slot, resolve(constant))).collect(),
+            zeros: live_at_start(&function).into_iter().filter(|&slot| is_variable(slot)).collect(),
+            function,
+        }
+    };
     let kernels = module.kernels.into_iter().zip(shared_bytes);
     Linked {
         text: module.text,

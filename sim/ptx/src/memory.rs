@@ -11,14 +11,58 @@ pub enum Scope {
 
 /// The memory behind global, const and generic addresses, except for the windows of shared, local and parameter memory.
 ///
-/// Each access is naturally aligned and 1, 2, 4 or 8 bytes long; values are little-endian, in the low bits. Each
-/// access of the kernel is one call, made in program order.
+/// Each access is naturally aligned and 1, 2, 4 or 8 bytes long; values are little-endian, in the low bits. The accesses of
+/// a thread are made in program order. The lanes of a warp that execute one instruction together access
+/// memory in one call, in the order of the lanes.
 pub trait Memory: Sync {
     /// Reads; `None` if the bytes are not all in one live allocation.
     fn load(&self, address: u64, bytes: u32) -> Option<u64>;
 
     /// Writes the low bits of `value`.
     fn store(&self, address: u64, bytes: u32, value: u64) -> Option<()>;
+
+    /// Reads for each lane of a set, a bit for each; the addresses of the others, too, are those of lanes of the set.
+    ///
+    /// # Errors
+    ///
+    /// The first lane whose bytes are not all in one live allocation.
+    fn load_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &mut [u64; 32]) -> Result<(), usize> {
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
+        }
+        Ok(())
+    }
+
+    /// [`load_lanes`](Memory::load_lanes) by a weak instruction, see [`load_weak`](Memory::load_weak).
+    ///
+    /// # Errors
+    ///
+    /// As [`load_lanes`](Memory::load_lanes).
+    fn load_lanes_weak(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        values: &mut [u64; 32],
+    ) -> Result<(), usize> {
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            values[lane] = self.load_weak(addresses[lane], bytes).ok_or(lane)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the low bits of each lane's value, in order, as for [`load_lanes`](Memory::load_lanes).
+    ///
+    /// # Errors
+    ///
+    /// The first lane whose bytes are not all in one live allocation. Lanes before it have written.
+    fn store_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) -> Result<(), usize> {
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            let low = if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
+            self.store(addresses[lane], bytes, values[lane] & low).ok_or(lane)?;
+        }
+        Ok(())
+    }
 
     /// Replaces a value by `change` of it in one atomic step, and returns the old value. `change` may be called more
     /// than once.

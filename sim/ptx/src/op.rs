@@ -9,8 +9,9 @@ pub(crate) use matrix::{Matrix, Tile};
 
 use crate::arithmetic::carry::Carry;
 use crate::arithmetic::convert::Convert;
+use crate::arithmetic::lanewise::{WideBinary, WideTernary, WideUnary};
 use crate::arithmetic::mbarrier;
-use crate::arithmetic::{Binary, Quaternary, Ternary, Unary};
+use crate::arithmetic::{Quaternary, Ternary};
 use crate::memory::Scope;
 use crate::span::Span;
 use crate::window::Window;
@@ -35,18 +36,18 @@ pub(crate) enum Op {
         a: Slot,
     },
     Unary {
-        f: Unary,
+        f: WideUnary,
         d: Slot,
         a: Slot,
     },
     Binary {
-        f: Binary,
+        f: WideBinary,
         d: Slot,
         a: Slot,
         b: Slot,
     },
     Ternary {
-        f: Ternary,
+        f: WideTernary,
         d: Slot,
         a: Slot,
         b: Slot,
@@ -206,6 +207,13 @@ pub(crate) enum Special {
     GridWorkspaceHigh,
     Zero,
     One,
+}
+
+impl Special {
+    /// The number of bits that its value may have.
+    pub(crate) fn bits(self) -> u32 {
+        if matches!(self, Special::Clock | Special::GlobalTimer) { 64 } else { 32 }
+    }
 }
 
 /// The initial value of a frame's slot.

@@ -67,6 +67,12 @@ impl Pattern {
     }
 }
 
+/// An address of a kernel as one of this process.
+#[allow(clippy::cast_possible_truncation, reason = "the simulator is for 64-bit CPUs")]
+pub(crate) fn host(address: u64) -> usize {
+    address as usize
+}
+
 /// The accesses of one width, at an aligned address.
 macro_rules! word {
     ($name:ident, $int:ty, $atomic:ty) => {
@@ -90,6 +96,18 @@ macro_rules! word {
 
             pub(super) fn store(address: usize, value: u64) {
                 at(address).store(low(value), Ordering::Release);
+            }
+
+            pub(super) fn load_lanes(addresses: &[u64; 32], values: &mut [u64; 32]) {
+                for (value, address) in values.iter_mut().zip(addresses) {
+                    *value = load(host(*address));
+                }
+            }
+
+            pub(super) fn store_lanes(addresses: &[u64; 32], lanes: u32, values: &[u64; 32]) {
+                for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+                    store(host(addresses[lane]), values[lane]);
+                }
             }
 
             pub(super) fn update(address: usize, change: &mut dyn FnMut(u64) -> u64) -> u64 {
@@ -124,6 +142,26 @@ pub(crate) fn store(address: usize, bytes: usize, value: u64) {
         2 => half::store(address, value),
         4 => single::store(address, value),
         _ => double::store(address, value),
+    }
+}
+
+/// The value of `bytes` bytes (1, 2, 4 or 8) at each of the aligned addresses, which belong to the lanes of a warp.
+pub(crate) fn load_lanes(addresses: &[u64; 32], bytes: u32, values: &mut [u64; 32]) {
+    match bytes {
+        1 => byte::load_lanes(addresses, values),
+        2 => half::load_lanes(addresses, values),
+        4 => single::load_lanes(addresses, values),
+        _ => double::load_lanes(addresses, values),
+    }
+}
+
+/// Stores the low `bytes` bytes (1, 2, 4 or 8) of each lane's value at its aligned address, for the lanes of a set.
+pub(crate) fn store_lanes(addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) {
+    match bytes {
+        1 => byte::store_lanes(addresses, lanes, values),
+        2 => half::store_lanes(addresses, lanes, values),
+        4 => single::store_lanes(addresses, lanes, values),
+        _ => double::store_lanes(addresses, lanes, values),
     }
 }
 

@@ -111,6 +111,26 @@ impl Cache {
     }
 }
 
+impl Cache {
+    /// Runs `access` while the window of the ranges at all addresses is pinned; `None` if they do not lie in one usable
+    /// window.
+    pub(super) fn access_all<T>(
+        &self,
+        addresses: &[usize; 32],
+        len: usize,
+        find: Find,
+        access: impl FnOnce() -> T,
+    ) -> Option<T> {
+        let mut recent = lock(&self.slots[thread_number() % SLOTS].0);
+        if !recent.has(addresses[0], len, &self.kept, find) {
+            return None;
+        }
+        let (window, _) = recent.windows.get(recent.last)?;
+        let outside = addresses.iter().fold(false, |outside, &address| outside | !window.contains(address, len));
+        (!outside).then(access)
+    }
+}
+
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

@@ -29,6 +29,11 @@ impl View {
         let (address, len) = (usize::try_from(address).ok()?, usize::try_from(bytes).ok()?);
         self.cache.access(address, len, table::pin_window, || access(address, len))
     }
+
+    // Runs `access` if one window contains the ranges at all addresses, while it is pinned.
+    fn access_all(&self, addresses: &[u64; 32], bytes: u32, access: impl FnOnce()) -> Option<()> {
+        self.cache.access_all(&addresses.map(bytes::host), usize::try_from(bytes).ok()?, table::pin_window, access)
+    }
 }
 
 impl ptx::Memory for View {
@@ -38,6 +43,41 @@ impl ptx::Memory for View {
 
     fn store(&self, address: u64, bytes: u32, value: u64) -> Option<()> {
         self.access(address, bytes, |address, len| bytes::store(address, len, value))
+    }
+
+    fn load_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &mut [u64; 32]) -> Result<(), usize> {
+        let same = addresses.iter().fold(0, |differs, address| differs | (address ^ addresses[0])) == 0;
+        if same {
+            *values = [self.load(addresses[0], bytes).ok_or(lanes.trailing_zeros() as usize)?; 32];
+            return Ok(());
+        }
+        if self.access_all(addresses, bytes, || bytes::load_lanes(addresses, bytes, values)).is_some() {
+            return Ok(());
+        }
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
+        }
+        Ok(())
+    }
+
+    fn load_lanes_weak(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        values: &mut [u64; 32],
+    ) -> Result<(), usize> {
+        self.load_lanes(addresses, lanes, bytes, values)
+    }
+
+    fn store_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) -> Result<(), usize> {
+        if self.access_all(addresses, bytes, || bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
+            return Ok(());
+        }
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            self.store(addresses[lane], bytes, values[lane]).ok_or(lane)?;
+        }
+        Ok(())
     }
 
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64> {

@@ -37,7 +37,7 @@ pub(crate) fn change(operation: &str, type_: Type, flush: bool) -> Option<Ternar
 
 fn float_add<const FLUSH: bool>(old: u64, b: u64) -> u64 {
     let style = Style { flush: FLUSH, ..Style::default() };
-    float::add(Type::F32, style).map_or(old, |add| add(old, b))
+    float::add(Type::F32, style).map_or(old, |add| (add.one)(old, b))
 }
 
 fn half_add(type_: Type, old: u64, b: u64) -> u64 {

@@ -2,49 +2,50 @@
 #![expect(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
 #![allow(clippy::cast_lossless, clippy::unnecessary_cast, reason = "one expression serves all widths")]
 
+use super::lanewise::{WideBinary, WideUnary, lanewise};
 use super::{Binary, Quaternary, Ternary, Unary, for_integers, mask, sign_extend};
 use crate::types::Type;
 
 /// Logic on whole registers needs no width: above it both operands are zero.
-pub(crate) fn and(_: Type) -> Option<Binary> {
-    Some(|a, b| a & b)
+pub(crate) fn and(_: Type) -> Option<WideBinary> {
+    Some(lanewise!(|a, b| a & b))
 }
 
-pub(crate) fn or(_: Type) -> Option<Binary> {
-    Some(|a, b| a | b)
+pub(crate) fn or(_: Type) -> Option<WideBinary> {
+    Some(lanewise!(|a, b| a | b))
 }
 
-pub(crate) fn xor(_: Type) -> Option<Binary> {
-    Some(|a, b| a ^ b)
+pub(crate) fn xor(_: Type) -> Option<WideBinary> {
+    Some(lanewise!(|a, b| a ^ b))
 }
 
-pub(crate) fn not(type_: Type) -> Option<Unary> {
+pub(crate) fn not(type_: Type) -> Option<WideUnary> {
     match type_ {
-        Type::Pred => Some(|a| a ^ 1),
+        Type::Pred => Some(lanewise!(|a| a ^ 1)),
         _ => for_integers!(type_, |a| !a),
     }
 }
 
-pub(crate) fn cnot(_: Type) -> Option<Unary> {
-    Some(|a| u64::from(a == 0))
+pub(crate) fn cnot(_: Type) -> Option<WideUnary> {
+    Some(lanewise!(|a| u64::from(a == 0)))
 }
 
 /// Shifts by the width or more give 0.
-pub(crate) fn shl(type_: Type) -> Option<Binary> {
+pub(crate) fn shl(type_: Type) -> Option<WideBinary> {
     Some(match type_.bits() {
-        16 => |a, b| if b > 15 { 0 } else { (a << b) & 0xffff },
-        32 => |a, b| if b > 31 { 0 } else { (a << b) & 0xffff_ffff },
-        _ => |a, b| if b > 63 { 0 } else { a << b },
+        16 => lanewise!(shift | a, b | if b > 15 { 0 } else { (a << b) & 0xffff }),
+        32 => lanewise!(shift | a, b | if b > 31 { 0 } else { (a << b) & 0xffff_ffff }),
+        _ => lanewise!(shift | a, b | if b > 63 { 0 } else { a << b }),
     })
 }
 
 /// Shifts by the width or more give 0, or the sign in every bit.
-pub(crate) fn shr(type_: Type) -> Option<Binary> {
+pub(crate) fn shr(type_: Type) -> Option<WideBinary> {
     Some(match type_ {
-        Type::S16 => |a, b| u64::from((a as i16 >> b.min(15)) as u16),
-        Type::S32 => |a, b| u64::from((a as i32 >> b.min(31)) as u32),
-        Type::S64 => |a, b| (a as i64 >> b.min(63)).cast_unsigned(),
-        _ => |a, b| if b > 63 { 0 } else { a >> b },
+        Type::S16 => lanewise!(shift | a, b | u64::from((a as i16 >> b.min(15)) as u16)),
+        Type::S32 => lanewise!(shift | a, b | u64::from((a as i32 >> b.min(31)) as u32)),
+        Type::S64 => lanewise!(shift | a, b | (a as i64 >> b.min(63)).cast_unsigned()),
+        _ => lanewise!(shift | a, b | if b > 63 { 0 } else { a >> b }),
     })
 }
 
@@ -61,21 +62,21 @@ pub(crate) fn funnel(left: bool, wrap: bool) -> Ternary {
     }
 }
 
-pub(crate) fn popc(_: Type) -> Option<Unary> {
-    Some(|a| u64::from(a.count_ones()))
+pub(crate) fn popc(_: Type) -> Option<WideUnary> {
+    Some(lanewise!(|a| u64::from(a.count_ones())))
 }
 
-pub(crate) fn clz(type_: Type) -> Option<Unary> {
+pub(crate) fn clz(type_: Type) -> Option<WideUnary> {
     Some(match type_.bits() {
-        32 => |a| u64::from((a as u32).leading_zeros()),
-        _ => |a| u64::from(a.leading_zeros()),
+        32 => lanewise!(|a| u64::from((a as u32).leading_zeros())),
+        _ => lanewise!(|a| u64::from(a.leading_zeros())),
     })
 }
 
-pub(crate) fn brev(type_: Type) -> Option<Unary> {
+pub(crate) fn brev(type_: Type) -> Option<WideUnary> {
     Some(match type_.bits() {
-        32 => |a| u64::from((a as u32).reverse_bits()),
-        _ => |a| a.reverse_bits(),
+        32 => lanewise!(|a| u64::from((a as u32).reverse_bits())),
+        _ => lanewise!(|a| a.reverse_bits()),
     })
 }
 

@@ -4,8 +4,9 @@
 
 use super::float::{NAN_F32, f32_of, f64_of};
 use super::half::to_f64;
+use super::lanewise::{WideUnary, lanewise};
 use super::rounding::{self, DOWN, NEAREST, UP, ZERO};
-use super::{Unary, mask, sign_extend};
+use super::{mask, sign_extend};
 use crate::types::Type;
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 
@@ -34,6 +35,36 @@ impl Convert {
             (true, false) => self.integer_from(self.flushed(value)),
             (true, true) => self.finish(self.between(value)),
         }
+    }
+
+    /// The conversion as one function, for the most frequent ones.
+    pub(crate) fn common(&self) -> Option<WideUnary> {
+        let whole = u32::from(self.width) == self.to.bits();
+        if self.flush || self.saturate || self.relu || !whole {
+            return None;
+        }
+        Some(match (self.from, self.to, self.round, self.integral) {
+            (Type::S32, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a as i32 as f32).to_bits())),
+            (Type::U32, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a as u32 as f32).to_bits())),
+            (Type::S64, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a.cast_signed() as f32).to_bits())),
+            (Type::U64, Type::F32, NEAREST, _) => lanewise!(|a| u64::from((a as f32).to_bits())),
+            (Type::S32, Type::F64, NEAREST, _) => lanewise!(|a| f64::from(a as i32).to_bits()),
+            (Type::U32, Type::F64, NEAREST, _) => lanewise!(|a| f64::from(a as u32).to_bits()),
+            (Type::S64, Type::F64, NEAREST, _) => lanewise!(|a| (a.cast_signed() as f64).to_bits()),
+            (Type::U64, Type::F64, NEAREST, _) => lanewise!(|a| (a as f64).to_bits()),
+            (Type::F32, Type::F64, ..) => lanewise!(|a| {
+                let a = f64::from(f32_of(a));
+                if a.is_nan() { nan(Type::F64) } else { a.to_bits() }
+            }),
+            (Type::F64, Type::F32, NEAREST, _) => lanewise!(|a| {
+                let a = f64_of(a) as f32;
+                if a.is_nan() { NAN_F32 } else { u64::from(a.to_bits()) }
+            }),
+            // The casts saturate, and make zero of NaN.
+            (Type::F32, Type::S32, ZERO, _) => lanewise!(|a| u64::from((f32_of(a) as i32).cast_unsigned())),
+            (Type::F32, Type::U32, ZERO, _) => lanewise!(|a| u64::from(f32_of(a) as u32)),
+            _ => return None,
+        })
     }
 
     fn integer(&self, value: u64) -> i128 {
@@ -157,7 +188,7 @@ fn clamp(value: i128, type_: Type) -> i128 {
 }
 
 /// Conversions between integers, the common cases in one step; [`Convert`] does the others.
-pub(crate) fn extend(from: Type, to: Type, width: u32) -> Option<Unary> {
+pub(crate) fn extend(from: Type, to: Type, width: u32) -> Option<WideUnary> {
     let (signed, bits, width) = if to.bits() <= from.bits() {
         (to.is_signed(), to.bits(), width)
     } else if width == to.bits() {
@@ -166,16 +197,16 @@ pub(crate) fn extend(from: Type, to: Type, width: u32) -> Option<Unary> {
         return None;
     };
     Some(match (signed, bits, width) {
-        (false, 8, _) | (true, 8, 8) => |a| a & 0xff,
-        (false, 16, _) | (true, 16, 16) => |a| a & 0xffff,
-        (false, 32, _) | (true, 32, 32) => |a| a & 0xffff_ffff,
-        (_, 64, _) => |a| a,
-        (true, 8, 16) => |a| sign_extend(a, 8) & 0xffff,
-        (true, 8, 32) => |a| sign_extend(a, 8) & 0xffff_ffff,
-        (true, 8, 64) => |a| sign_extend(a, 8),
-        (true, 16, 32) => |a| sign_extend(a, 16) & 0xffff_ffff,
-        (true, 16, 64) => |a| sign_extend(a, 16),
-        (true, 32, 64) => |a| sign_extend(a, 32),
+        (false, 8, _) | (true, 8, 8) => lanewise!(|a| a & 0xff),
+        (false, 16, _) | (true, 16, 16) => lanewise!(|a| a & 0xffff),
+        (false, 32, _) | (true, 32, 32) => lanewise!(|a| a & 0xffff_ffff),
+        (_, 64, _) => lanewise!(|a| a),
+        (true, 8, 16) => lanewise!(|a| sign_extend(a, 8) & 0xffff),
+        (true, 8, 32) => lanewise!(|a| sign_extend(a, 8) & 0xffff_ffff),
+        (true, 8, 64) => lanewise!(|a| sign_extend(a, 8)),
+        (true, 16, 32) => lanewise!(|a| sign_extend(a, 16) & 0xffff_ffff),
+        (true, 16, 64) => lanewise!(|a| sign_extend(a, 16)),
+        (true, 32, 64) => lanewise!(|a| sign_extend(a, 32)),
         _ => return None,
     })
 }

@@ -2,14 +2,15 @@
 #![expect(clippy::cast_possible_truncation, reason = "values are cut to their type's width")]
 #![allow(clippy::cast_lossless, clippy::unnecessary_cast, reason = "one expression serves all widths")]
 
-use super::{Binary, Ternary, Unary, for_integers};
+use super::lanewise::{WideBinary, WideTernary, WideUnary, lanewise};
+use super::{Binary, Ternary, for_integers};
 use crate::types::Type;
 
-pub(crate) fn add(type_: Type) -> Option<Binary> {
+pub(crate) fn add(type_: Type) -> Option<WideBinary> {
     for_integers!(type_, |a, b| a.wrapping_add(b))
 }
 
-pub(crate) fn sub(type_: Type) -> Option<Binary> {
+pub(crate) fn sub(type_: Type) -> Option<WideBinary> {
     for_integers!(type_, |a, b| a.wrapping_sub(b))
 }
 
@@ -21,30 +22,30 @@ pub(crate) fn sub_saturating(type_: Type) -> Option<Binary> {
     (type_ == Type::S32).then_some(|a, b| u64::from((a as i32).saturating_sub(b as i32) as u32))
 }
 
-pub(crate) fn mul_low(type_: Type) -> Option<Binary> {
+pub(crate) fn mul_low(type_: Type) -> Option<WideBinary> {
     for_integers!(type_, |a, b| a.wrapping_mul(b))
 }
 
-pub(crate) fn mul_high(type_: Type) -> Option<Binary> {
+pub(crate) fn mul_high(type_: Type) -> Option<WideBinary> {
     for_integers!(type_, |a, b| ((a as i128).wrapping_mul(b as i128) >> T::BITS) as T)
 }
 
 /// The product has twice the width.
-pub(crate) fn mul_wide(type_: Type) -> Option<Binary> {
+pub(crate) fn mul_wide(type_: Type) -> Option<WideBinary> {
     Some(match type_ {
-        Type::U16 => |a, b| a * b,
-        Type::S16 => |a, b| u64::from((i32::from(a as i16) * i32::from(b as i16)) as u32),
-        Type::U32 => |a, b| a * b,
-        Type::S32 => |a, b| (i64::from(a as i32) * i64::from(b as i32)).cast_unsigned(),
+        Type::U16 => lanewise!(|a, b| a.wrapping_mul(b)),
+        Type::S16 => lanewise!(|a, b| u64::from((i32::from(a as i16) * i32::from(b as i16)) as u32)),
+        Type::U32 => lanewise!(|a, b| u64::from(a as u32) * u64::from(b as u32)),
+        Type::S32 => lanewise!(|a, b| (i64::from(a as i32) * i64::from(b as i32)).cast_unsigned()),
         _ => return None,
     })
 }
 
-pub(crate) fn mad_low(type_: Type) -> Option<Ternary> {
+pub(crate) fn mad_low(type_: Type) -> Option<WideTernary> {
     for_integers!(type_, |a, b, c| a.wrapping_mul(b).wrapping_add(c))
 }
 
-pub(crate) fn mad_high(type_: Type) -> Option<Ternary> {
+pub(crate) fn mad_high(type_: Type) -> Option<WideTernary> {
     for_integers!(type_, |a, b, c| (((a as i128).wrapping_mul(b as i128) >> T::BITS) as T).wrapping_add(c))
 }
 
@@ -56,14 +57,16 @@ pub(crate) fn mad_high_saturating(type_: Type) -> Option<Ternary> {
 }
 
 /// `c` and the sum have twice the width.
-pub(crate) fn mad_wide(type_: Type) -> Option<Ternary> {
+pub(crate) fn mad_wide(type_: Type) -> Option<WideTernary> {
     Some(match type_ {
-        Type::U16 => |a, b, c| (a * b).wrapping_add(c) & 0xffff_ffff,
-        Type::S16 => |a, b, c| u64::from((i32::from(a as i16) * i32::from(b as i16)).wrapping_add(c as i32) as u32),
-        Type::U32 => |a, b, c| (a * b).wrapping_add(c),
-        Type::S32 => {
-            |a, b, c| (i64::from(a as i32) * i64::from(b as i32)).wrapping_add(c.cast_signed()).cast_unsigned()
-        }
+        Type::U16 => lanewise!(|a, b, c| a.wrapping_mul(b).wrapping_add(c) & 0xffff_ffff),
+        Type::S16 => lanewise!(|a, b, c| {
+            u64::from((i32::from(a as i16) * i32::from(b as i16)).wrapping_add(c as i32) as u32)
+        }),
+        Type::U32 => lanewise!(|a, b, c| (u64::from(a as u32) * u64::from(b as u32)).wrapping_add(c)),
+        Type::S32 => lanewise!(|a, b, c| {
+            (i64::from(a as i32) * i64::from(b as i32)).wrapping_add(c.cast_signed()).cast_unsigned()
+        }),
         _ => return None,
     })
 }
@@ -96,38 +99,39 @@ pub(crate) fn mad24(type_: Type, high: bool) -> Option<Ternary> {
 }
 
 /// `c + |a - b|`
-pub(crate) fn sad(type_: Type) -> Option<Ternary> {
+pub(crate) fn sad(type_: Type) -> Option<WideTernary> {
     for_integers!(type_, |a, b, c| c.wrapping_add(a.max(b).wrapping_sub(a.min(b))))
 }
 
-/// Division by zero gives all ones, as on GPUs; PTX leaves it unspecified.
-pub(crate) fn div(type_: Type) -> Option<Binary> {
-    for_integers!(type_, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) })
+/// Division by zero gives all ones, as on GPUs; PTX leaves it unspecified. It is slow, and hence not done for lanes that
+/// do not execute.
+pub(crate) fn div(type_: Type) -> Option<WideBinary> {
+    for_integers!(type_, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) }).map(WideBinary::one_by_one)
 }
 
 /// The remainder by zero is the dividend, as on GPUs; PTX leaves it unspecified.
-pub(crate) fn rem(type_: Type) -> Option<Binary> {
-    for_integers!(type_, |a, b| if b == 0 { a } else { a.wrapping_rem(b) })
+pub(crate) fn rem(type_: Type) -> Option<WideBinary> {
+    for_integers!(type_, |a, b| if b == 0 { a } else { a.wrapping_rem(b) }).map(WideBinary::one_by_one)
 }
 
-pub(crate) fn min(type_: Type) -> Option<Binary> {
+pub(crate) fn min(type_: Type) -> Option<WideBinary> {
     for_integers!(type_, |a, b| a.min(b))
 }
 
-pub(crate) fn max(type_: Type) -> Option<Binary> {
+pub(crate) fn max(type_: Type) -> Option<WideBinary> {
     for_integers!(type_, |a, b| a.max(b))
 }
 
-pub(crate) fn abs(type_: Type) -> Option<Unary> {
+pub(crate) fn abs(type_: Type) -> Option<WideUnary> {
     Some(match type_ {
-        Type::S16 => |a| u64::from((a as i16).wrapping_abs() as u16),
-        Type::S32 => |a| u64::from((a as i32).wrapping_abs() as u32),
-        Type::S64 => |a| (a as i64).wrapping_abs().cast_unsigned(),
+        Type::S16 => lanewise!(|a| u64::from((a as i16).wrapping_abs() as u16)),
+        Type::S32 => lanewise!(|a| u64::from((a as i32).wrapping_abs() as u32)),
+        Type::S64 => lanewise!(|a| (a as i64).wrapping_abs().cast_unsigned()),
         _ => return None,
     })
 }
 
-pub(crate) fn neg(type_: Type) -> Option<Unary> {
+pub(crate) fn neg(type_: Type) -> Option<WideUnary> {
     if !type_.is_signed() {
         return None;
     }

@@ -14,6 +14,7 @@ pub(crate) mod dot;
 pub(crate) mod float;
 pub(crate) mod half;
 pub(crate) mod integer;
+pub(crate) mod lanewise;
 pub(crate) mod matrix;
 pub(crate) mod mbarrier;
 pub(crate) mod pack;
@@ -25,21 +26,21 @@ pub(crate) type Binary = fn(u64, u64) -> u64;
 pub(crate) type Ternary = fn(u64, u64, u64) -> u64;
 pub(crate) type Quaternary = fn(u64, u64, u64, u64) -> u64;
 
-/// Makes a function of one expression for each integer type of 16 bits and more: in it, the operands have the type,
+/// Makes a wide function of one expression for each integer type of 16 bits and more: in it, the operands have the type,
 /// `T` is the type and `U` its unsigned one. Bits count as unsigned.
 macro_rules! for_integers {
     ($type:expr, |$($operand:ident),+| $body:expr) => {{
         use crate::types::Type;
         macro_rules! of {
             ($t:ty, $u:ty) => {
-                |$($operand: u64),+| {
+                $crate::arithmetic::lanewise::lanewise!(|$($operand),+| {
                     #[allow(dead_code, reason = "not every expression names its type")]
                     type T = $t;
                     type U = $u;
                     $(let $operand = $operand as T;)+
                     let result: T = $body;
                     u64::from(result as U)
-                }
+                })
             };
         }
         match $type {

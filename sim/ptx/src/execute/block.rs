@@ -1,79 +1,88 @@
-//! Executes a block: its threads take turns, warp by warp.
+//! Executes a block: its warps take turns.
 
+use super::active::members;
 use super::grid::Grid;
-use super::step::run;
-use super::thread::{Frames, State, Thread, Trouble};
-use super::{barrier, warp};
+use super::step::Place;
+use super::turn::turn;
+use super::warp::{Frames, LaneTrouble, Trouble, Warp};
+use super::{barrier, collective};
 use crate::fault::{Fault, FaultKind};
 use std::time::{Duration, Instant};
 
 /// The maximum number of turns of a warp in one turn of its block, while its lanes keep meeting.
 const WARP_TURNS: u32 = 64;
+/// The maximum number of times that every warp gets its turn in one turn of the block, while its barriers complete.
+const ROUNDS: u32 = 16;
 
 pub(super) struct Block<'g> {
     grid: &'g Grid<'g>,
     index: [u32; 3],
-    threads: Vec<Thread>,
+    warps: Vec<Warp>,
     shared: Vec<u8>,
 }
 
 impl<'g> Block<'g> {
     pub(super) fn new(grid: &'g Grid<'g>, index: [u32; 3]) -> Block<'g> {
-        let [width, height, depth] = grid.block_size;
-        let places = (0..depth).flat_map(|z| (0..height).flat_map(move |y| (0..width).map(move |x| [x, y, z])));
-        let threads = places.zip(0..).map(|(place, number)| Thread::new(grid.entry, place, number)).collect();
+        let threads: u32 = grid.block_size.iter().product();
+        let warps = (0..threads).step_by(32).map(|first| Warp::new(grid.entry, first, grid.block_size)).collect();
         let shared = vec![0; usize::try_from(grid.shared_bytes).unwrap_or(0)];
-        Block { grid, index, threads, shared }
+        Block { grid, index, warps, shared }
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.threads.iter().all(|thread| thread.state == State::Exited)
+        self.warps.iter().all(|warp| warp.states.live() == 0)
     }
 
     /// The time for which no thread can run; `None` if one can.
     pub(super) fn sleeps_for(&self) -> Option<Duration> {
-        if self.threads.iter().any(|thread| thread.state == State::Ready) {
+        if self.warps.iter().any(|warp| warp.states.ready != 0) {
             return None;
         }
-        let wakes = self.threads.iter().filter_map(|thread| match thread.state {
-            State::Sleeping(until) => Some(until),
-            _ => None,
-        });
-        match wakes.min() {
+        let wakes = |warp: &Warp| members(warp.states.sleeping).filter_map(|lane| warp.wakes[lane]).min();
+        match self.warps.iter().filter_map(wakes).min() {
             Some(until) => Some(until.saturating_duration_since(Instant::now())),
             None => self.has_ended().then_some(Duration::MAX),
         }
     }
 
-    /// Gives every thread that can run one turn.
+    /// Gives every thread that can run one turn, and again while a barrier lets them.
     pub(super) fn turn(&mut self, frames: &mut Frames) -> Result<(), Fault> {
         let mut moved = false;
-        for first in (0..self.threads.len()).step_by(32) {
-            moved |= self.turn_of_warp(first, frames)?;
+        for _ in 0..ROUNDS {
+            for number in 0..self.warps.len() {
+                moved |= self.turn_of_warp(number, frames)?;
+            }
+            if !barrier::resolve(&mut self.warps, self.grid.program) {
+                break;
+            }
+            moved = true;
         }
-        moved |= barrier::resolve(&mut self.threads, self.grid.program);
-        let waits_for_ever =
-            |thread: &Thread| matches!(thread.state, State::AtBarrier(_) | State::AtWarp(_) | State::Exited);
-        if !moved && !self.has_ended() && self.threads.iter().all(waits_for_ever) {
-            let stuck = self.threads.iter().position(|thread| thread.state != State::Exited).unwrap_or(0);
-            return Err(self.fault(stuck, FaultKind::Deadlock.into()));
+        let waits_for_ever = |warp: &Warp| warp.states.ready | warp.states.sleeping == 0;
+        if !moved && !self.has_ended() && self.warps.iter().all(waits_for_ever) {
+            let stuck = self.warps.iter().zip(0..).find(|(warp, _)| warp.states.live() != 0);
+            let (number, lane) =
+                stuck.map_or((0, 0), |(warp, number)| (number, warp.states.live().trailing_zeros() as usize));
+            return Err(self.fault(number, (lane, FaultKind::Deadlock.into())));
         }
         Ok(())
     }
 
     /// Returns whether any lane made progress.
-    fn turn_of_warp(&mut self, first: usize, frames: &mut Frames) -> Result<bool, Fault> {
-        let end = (first + 32).min(self.threads.len());
+    fn turn_of_warp(&mut self, number: usize, frames: &mut Frames) -> Result<bool, Fault> {
         let mut moved = false;
         for _ in 0..WARP_TURNS {
-            for number in first..end {
-                moved |= self.turn_of_thread(number, frames)?;
+            let warp = &mut self.warps[number];
+            wake(warp);
+            if warp.states.ready != 0 {
+                warp.begin(&self.grid.program.functions[self.grid.entry], frames);
+                let place = Place { grid: self.grid, block: self.index, shared: &mut self.shared };
+                turn(warp, place, frames).map_err(|trouble| self.fault(number, trouble))?;
+                moved = true;
             }
-            let warp = &mut self.threads[first..end];
-            let yielded =
-                warp.iter_mut().map(|lane| std::mem::take(&mut lane.yielded)).filter(|yielded| *yielded).count() > 0;
-            let resolved =
-                warp::resolve(warp, self.grid.program).map_err(|(lane, trouble)| self.fault(first + lane, trouble))?;
+            let warp = &mut self.warps[number];
+            let yielded = std::mem::take(&mut warp.yielded);
+            let resolved = warp.states.at_warp != 0
+                && collective::resolve(warp, self.grid.program).map_err(|trouble| self.fault(number, trouble))?;
             if !resolved && !yielded {
                 break;
             }
@@ -82,44 +91,37 @@ impl<'g> Block<'g> {
         Ok(moved)
     }
 
-    fn turn_of_thread(&mut self, number: usize, frames: &mut Frames) -> Result<bool, Fault> {
-        let thread = &mut self.threads[number];
-        if let State::Sleeping(until) = thread.state
-            && Instant::now() >= until
-        {
-            thread.state = State::Ready;
-        }
-        if thread.state != State::Ready {
-            return Ok(false);
-        }
-        thread.begin(self.grid.program, frames);
-        match run(thread, self.grid, self.index, &mut self.shared) {
-            Ok(()) => {
-                if thread.state == State::Exited {
-                    thread.end(frames);
-                }
-                Ok(true)
-            }
-            Err(trouble) => Err(self.fault(number, trouble)),
-        }
-    }
-
-    /// A fault of a thread, at its current operation.
-    fn fault(&self, number: usize, trouble: Trouble) -> Fault {
-        let thread = &self.threads[number];
+    /// A fault of a lane, at its current operation.
+    fn fault(&self, warp: usize, (lane, trouble): LaneTrouble) -> Fault {
+        let warp = &self.warps[warp];
         let program = self.grid.program;
-        let spans = &program.functions[thread.function].function.spans;
-        let span = spans.get(thread.pc).copied().unwrap_or_default();
+        let spans = &warp.function_of(program, lane).function.spans;
+        let span = spans.get(warp.pc[lane] as usize).copied().unwrap_or_default();
+        let Trouble { kind, address, bytes, detail } = trouble;
         Fault {
-            kind: trouble.kind,
+            kind,
             kernel: self.grid.kernel.to_owned(),
             line: span.line,
             instruction: span.text(&program.text),
-            address: trouble.address,
-            bytes: trouble.bytes,
+            address,
+            bytes,
             block: self.index,
-            thread: thread.index,
-            detail: trouble.detail,
+            thread: warp.place(lane),
+            detail,
+        }
+    }
+}
+
+/// Makes the lanes ready whose sleep is over.
+fn wake(warp: &mut Warp) {
+    if warp.states.sleeping == 0 {
+        return;
+    }
+    let now = Instant::now();
+    for lane in members(warp.states.sleeping) {
+        if warp.wakes[lane].is_none_or(|until| now >= until) {
+            warp.states.sleeping &= !(1 << lane);
+            warp.states.ready |= 1 << lane;
         }
     }
 }

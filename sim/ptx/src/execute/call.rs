@@ -1,7 +1,9 @@
 //! Calls and returns: pushes and pops frames, and copies arguments and results.
 
 use super::access::{read, write};
-use super::thread::{Frame, Thread, Trouble};
+use super::active::members;
+use super::warp::{Frame, Trouble, Warp};
+use crate::arithmetic::lanewise::LANES;
 use crate::arithmetic::mask;
 use crate::fault::FaultKind;
 use crate::link::{Linked, function_at};
@@ -12,108 +14,147 @@ use crate::op::{LOCAL_BASE, Place, Target, Transfer};
 const MOST_CALLS: usize = 1 << 14;
 const MOST_REGISTERS: usize = 1 << 20;
 
-/// One frame's share of a thread's registers and local memory.
+/// One frame's share of a lane's registers and local memory.
 #[derive(Clone, Copy)]
 struct Corner {
     registers: usize,
     local: u64,
 }
 
-/// Starts a call; the program counter is already after the call.
-pub(super) fn enter(thread: &mut Thread, program: &Linked, call: usize) -> Result<(), FaultKind> {
-    let caller = &program.functions[thread.function].function;
-    let site = &caller.calls[call];
-    let index = match &site.target {
-        Target::Function(index) => *index,
+/// Starts a call of lanes that are in one frame; their program counters are already after the call.
+pub(super) fn enter(warp: &mut Warp, set: u32, program: &Linked, call: usize) -> Result<(), (usize, FaultKind)> {
+    let leader = set.trailing_zeros() as usize % LANES;
+    let caller = warp.function_of(program, leader);
+    match &caller.function.calls[call].target {
+        Target::Function(index) => enter_function(warp, set, program, call, *index),
         Target::Pointer(slot, shape) => {
-            let index = function_at(thread.slot(*slot)).ok_or(FaultKind::InvalidPc)?;
-            let callee = program.functions.get(index).ok_or(FaultKind::InvalidPc)?;
-            let is_kernel = program.kernels.iter().any(|kernel| kernel.head.function == index);
-            if !callee.function.is_defined || callee.function.shape != *shape || is_kernel {
-                return Err(FaultKind::InvalidPc);
+            // Lanes may call different functions.
+            for lane in members(set) {
+                let failed = (lane, FaultKind::InvalidPc);
+                let index = function_at(warp.slot(lane, *slot)).ok_or(failed)?;
+                let callee = program.functions.get(index).ok_or(failed)?;
+                let is_kernel = program.kernels.iter().any(|kernel| kernel.head.function == index);
+                if !callee.function.is_defined || callee.function.shape != *shape || is_kernel {
+                    return Err(failed);
+                }
+                enter_function(warp, 1 << lane, program, call, index)?;
             }
-            index
+            Ok(())
         }
         Target::Print { .. } | Target::Assert { .. } | Target::Allocate { .. } | Target::Release { .. } => {
-            return Err(FaultKind::InvalidPc);
+            Err((leader, FaultKind::InvalidPc))
         }
-    };
+    }
+}
+
+fn enter_function(
+    warp: &mut Warp,
+    set: u32,
+    program: &Linked,
+    call: usize,
+    index: usize,
+) -> Result<(), (usize, FaultKind)> {
+    let leader = set.trailing_zeros() as usize % LANES;
+    let caller = warp.function_of(program, leader);
     let callee = &program.functions[index];
-    let from = Corner { registers: thread.base, local: thread.local_base() };
+    let site = &caller.function.calls[call];
+    let start = warp.base[leader] as usize;
+    let registers = start + caller.slots;
+    let registers_end = registers + callee.slots;
     let align = callee.function.local_align.max(16);
-    let local_len = thread.local.len();
-    let local = (local_len as u64).next_multiple_of(align);
-    let to = Corner { registers: thread.registers.len(), local };
-    let local_end = local + callee.function.local_bytes;
-    let registers_end = to.registers + callee.frame.len();
-    if thread.callers.len() >= MOST_CALLS || local_end > MOST_LOCAL || registers_end > MOST_REGISTERS {
-        return Err(FaultKind::StackOverflow);
+    for lane in members(set) {
+        let local_end =
+            (warp.local[lane].len() as u64).next_multiple_of(align).saturating_add(callee.function.local_bytes);
+        if warp.callers[lane].len() >= MOST_CALLS || local_end > MOST_LOCAL || registers_end > MOST_REGISTERS {
+            return Err((lane, FaultKind::StackOverflow));
+        }
     }
-    thread.registers.extend_from_slice(&callee.frame);
-    thread.local.resize(usize::try_from(local_end).unwrap_or(0), 0);
-    thread.registers[to.registers + LOCAL_BASE as usize] = local;
-    for transfer in &site.arguments {
-        carry(thread, *transfer, from, to);
+    if warp.registers.len() < registers_end {
+        warp.registers.resize(registers_end, [0; LANES]);
     }
-    thread.callers.push(Frame { function: thread.function, pc: thread.pc, base: thread.base, call, local_len });
-    (thread.function, thread.pc, thread.base) = (index, 0, to.registers);
+    let zeros = callee.zeros.iter().map(|&slot| (slot, 0));
+    for (slot, value) in callee.constants.iter().copied().chain(zeros) {
+        let row = &mut warp.registers[registers + slot as usize];
+        members(set).for_each(|lane| row[lane] = value);
+    }
+    let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    for lane in members(set) {
+        let from = Corner { registers: start, local: warp.local_base(lane) };
+        let local_len = warp.local[lane].len();
+        let local = (local_len as u64).next_multiple_of(align);
+        let to = Corner { registers, local };
+        warp.local[lane].resize(usize::try_from(local + callee.function.local_bytes).unwrap_or(0), 0);
+        warp.registers[registers + LOCAL_BASE as usize][lane] = local;
+        for transfer in &site.arguments {
+            carry(warp, lane, *transfer, from, to);
+        }
+        let (function, pc, base) = (warp.function[lane], warp.pc[lane], warp.base[lane]);
+        warp.callers[lane].push(Frame { function, pc, base, call, local_len });
+        (warp.function[lane], warp.pc[lane], warp.base[lane]) = (narrow(index), 0, narrow(registers));
+    }
     Ok(())
 }
 
 /// Extends the frame's local memory by `alloca`; returns the address of the extension.
-pub(super) fn extend(thread: &mut Thread, bytes: u64, align: u64) -> Result<u64, FaultKind> {
-    let start = (thread.local.len() as u64).next_multiple_of(align);
+pub(super) fn extend(local: &mut Vec<u8>, bytes: u64, align: u64) -> Result<u64, FaultKind> {
+    let start = (local.len() as u64).next_multiple_of(align);
     let end = start.checked_add(bytes).filter(|&end| end <= MOST_LOCAL).ok_or(FaultKind::StackOverflow)?;
-    thread.local.resize(usize::try_from(end).unwrap_or(0), 0);
+    local.resize(usize::try_from(end).unwrap_or(0), 0);
     Ok(start)
 }
 
-/// Shrinks the frame's local memory to an earlier size by `stackrestore`.
-pub(super) fn restore(thread: &mut Thread, program: &Linked, end: u64) -> Result<(), Trouble> {
-    let fixed = thread.local_base() + program.functions[thread.function].function.local_bytes;
-    if end < fixed || end > thread.local.len() as u64 {
+/// Shrinks a frame's local memory, of `fixed` bytes without extensions, to an earlier size by `stackrestore`.
+pub(super) fn restore(local: &mut Vec<u8>, fixed: u64, end: u64) -> Result<(), Trouble> {
+    if end < fixed || end > local.len() as u64 {
         let detail = format!("{end:#x} is not a stack pointer of this function");
         return Err(Trouble { detail, ..FaultKind::StackOverflow.into() });
     }
-    thread.local.truncate(usize::try_from(end).unwrap_or(0));
+    local.truncate(usize::try_from(end).unwrap_or(0));
     Ok(())
 }
 
-/// Returns to the caller. `false` in a kernel, which has no caller.
-pub(super) fn leave(thread: &mut Thread, program: &Linked) -> bool {
-    let Some(caller) = thread.callers.pop() else { return false };
-    let from = Corner { registers: thread.base, local: thread.local_base() };
-    let to = Corner { registers: caller.base, local: thread.registers[caller.base + LOCAL_BASE as usize] };
-    let function = &program.functions[caller.function].function;
-    for transfer in &function.calls[caller.call].results {
-        carry(thread, *transfer, from, to);
+/// Returns to the callers. The result has the lanes that are in a kernel, which has no caller.
+pub(super) fn leave(warp: &mut Warp, set: u32, program: &Linked) -> u32 {
+    let mut ended = 0;
+    for lane in members(set) {
+        let Some(caller) = warp.callers[lane].pop() else {
+            ended |= 1 << lane;
+            continue;
+        };
+        let from = Corner { registers: warp.base[lane] as usize, local: warp.local_base(lane) };
+        let start = caller.base as usize;
+        let to = Corner { registers: start, local: warp.registers[start + LOCAL_BASE as usize][lane] };
+        let function = &program.functions[caller.function as usize].function;
+        for transfer in &function.calls[caller.call].results {
+            carry(warp, lane, *transfer, from, to);
+        }
+        warp.local[lane].truncate(caller.local_len);
+        (warp.function[lane], warp.pc[lane], warp.base[lane]) = (caller.function, caller.pc, caller.base);
     }
-    thread.registers.truncate(from.registers);
-    thread.local.truncate(caller.local_len);
-    (thread.function, thread.pc, thread.base) = (caller.function, caller.pc, caller.base);
-    true
+    ended
 }
 
 /// Lowering has checked that both locations exist.
-fn carry(thread: &mut Thread, transfer: Transfer, from: Corner, to: Corner) {
+fn carry(warp: &mut Warp, lane: usize, transfer: Transfer, from: Corner, to: Corner) {
     let bytes = u32::try_from(transfer.bytes.min(8)).unwrap_or(8);
+    let (registers, local) = (&mut warp.registers, &mut warp.local[lane]);
     match (transfer.from, transfer.to) {
         (Place::Local(source), Place::Local(target)) => {
             let narrow = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
             let start = narrow(from.local + source);
-            thread.local.copy_within(start..start + narrow(transfer.bytes), narrow(to.local + target));
+            local.copy_within(start..start + narrow(transfer.bytes), narrow(to.local + target));
         }
         (Place::Slot(source), Place::Local(target)) => {
-            let value = thread.registers[from.registers + source as usize];
-            let _ = write(&mut thread.local, to.local + target, bytes, value);
+            let value = registers[from.registers + source as usize][lane];
+            let _ = write(local, to.local + target, bytes, value);
         }
         (Place::Local(source), Place::Slot(target)) => {
-            let value = read(&thread.local, from.local + source, bytes).unwrap_or(0);
-            thread.registers[to.registers + target as usize] = value;
+            let value = read(local, from.local + source, bytes).unwrap_or(0);
+            registers[to.registers + target as usize][lane] = value;
         }
         (Place::Slot(source), Place::Slot(target)) => {
-            let value = thread.registers[from.registers + source as usize];
-            thread.registers[to.registers + target as usize] = value & mask(8 * bytes);
+            let value = registers[from.registers + source as usize][lane];
+            registers[to.registers + target as usize][lane] = value & mask(8 * bytes);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What all blocks of a launch share: the program, the memory, and the launch's shape.
 
-use super::thread::Thread;
+use super::warp::Warp;
+use crate::arithmetic::lanewise::Lanes;
 use crate::fault::{Fault, FaultKind};
 use crate::link::Linked;
 use crate::memory::Memory;
@@ -79,8 +80,8 @@ impl<'l> Grid<'l> {
     /// The memory of a block while all of its threads are active, in bytes.
     pub(super) fn block_bytes(&self) -> u64 {
         let entry = &self.program.functions[self.entry];
-        let thread = entry.function.local_bytes + 8 * entry.frame.len() as u64 + size_of::<Thread>() as u64;
         let threads: u64 = self.block_size.iter().map(|&length| u64::from(length)).product();
-        thread * threads + self.shared_bytes
+        let warp = (entry.slots * size_of::<Lanes>() + size_of::<Warp>()) as u64;
+        entry.function.local_bytes * threads + warp * threads.div_ceil(32) + self.shared_bytes
     }
 }

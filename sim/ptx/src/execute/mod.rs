@@ -1,19 +1,25 @@
 //! Executes launches: a few blocks at a time, on up to as many of the machine's threads as there are blocks.
 //!
-//! A block stays on one of them, so that only global memory is shared. Its threads take turns: each runs until it
+//! A block stays on one of them, so that only global memory is shared. Its warps take turns: each lane runs until it
 //! waits, ends, or has jumped backwards a fixed number of times. Hence a thread may spin on a value that another thread,
-//! another block or the CPU writes. Blocks beyond [`RESIDENT`] start when others end, as on a GPU.
+//! another block or the CPU writes. Lanes of a warp at the same instruction execute it together. Blocks beyond
+//! [`RESIDENT`] start when others end, as on a GPU.
 
 mod access;
+mod active;
+mod arrive;
 mod barrier;
 mod block;
 mod call;
+mod collective;
 mod grid;
 mod matrix;
+mod queue;
 mod runtime;
 mod special;
 mod step;
-mod thread;
+mod turn;
+mod update;
 mod warp;
 
 use crate::fault::{Fault, FaultKind};
@@ -24,7 +30,7 @@ use grid::Grid;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use thread::Frames;
+use warp::Frames;
 
 /// The maximum number of blocks of a launch that run concurrently.
 pub const RESIDENT: usize = 32;

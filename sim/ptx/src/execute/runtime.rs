@@ -2,7 +2,7 @@
 
 use super::access::{View, read};
 use super::grid::Grid;
-use super::thread::{Thread, Trouble};
+use super::warp::{Trouble, Warp};
 use crate::fault::FaultKind;
 use crate::op::{Access, Place};
 use crate::window::Window;
@@ -13,34 +13,35 @@ const LONGEST_TEXT: u64 = 4096;
 
 /// Prints at once. CUDA would buffer the output until the device is synchronised.
 pub(super) fn print(
-    thread: &mut Thread,
+    warp: &mut Warp,
+    lane: usize,
     grid: &Grid<'_>,
     shared: &mut [u8],
     result: Option<Place>,
     arguments: [Place; 2],
 ) -> Result<(), Trouble> {
-    let [format, buffer] = arguments.map(|place| argument(thread, place, 8));
-    let view = View { memory: grid.memory, shared, local: &mut thread.local, parameters: &grid.parameters };
-    let format = text(&view, format).ok_or(FaultKind::IllegalAddress)?;
-    let printed = formatted(&view, &format, buffer)?;
+    let [format, buffer] = arguments.map(|place| argument(warp, lane, place, 8));
+    let view = View { memory: grid.memory, shared, local: &mut warp.local, parameters: &grid.parameters };
+    let format = text(&view, lane, format).ok_or(FaultKind::IllegalAddress)?;
+    let printed = formatted(&view, lane, &format, buffer)?;
     let mut output = std::io::stdout().lock();
     // There is no way to report that the output is closed.
     let _ = output.write_all(printed.as_bytes()).and_then(|()| output.flush());
     let count = format.bytes().filter(|&byte| byte == b'%').count() as u64;
-    give(thread, result, 4, count);
+    give(warp, lane, result, 4, count);
     Ok(())
 }
 
 /// `malloc`: null where the heap is full, and for no bytes.
-pub(super) fn allocate(thread: &mut Thread, grid: &Grid<'_>, result: Option<Place>, bytes: Place) {
-    let bytes = argument(thread, bytes, 8);
+pub(super) fn allocate(warp: &mut Warp, lane: usize, grid: &Grid<'_>, result: Option<Place>, bytes: Place) {
+    let bytes = argument(warp, lane, bytes, 8);
     let address = if bytes == 0 { 0 } else { grid.memory.allocate(bytes).unwrap_or(0) };
-    give(thread, result, 8, address);
+    give(warp, lane, result, 8, address);
 }
 
 /// `free`, of which null is a legal argument.
-pub(super) fn release(thread: &Thread, grid: &Grid<'_>, address: Place) -> Result<(), Trouble> {
-    let address = argument(thread, address, 8);
+pub(super) fn release(warp: &Warp, lane: usize, grid: &Grid<'_>, address: Place) -> Result<(), Trouble> {
+    let address = argument(warp, lane, address, 8);
     if address == 0 || grid.memory.release(address).is_some() {
         return Ok(());
     }
@@ -49,41 +50,47 @@ pub(super) fn release(thread: &Thread, grid: &Grid<'_>, address: Place) -> Resul
 }
 
 /// Stores a result of so many bytes.
-fn give(thread: &mut Thread, result: Option<Place>, bytes: u32, value: u64) {
+fn give(warp: &mut Warp, lane: usize, result: Option<Place>, bytes: u32, value: u64) {
     match result {
-        Some(Place::Slot(slot)) => thread.set_slot(slot, value),
+        Some(Place::Slot(slot)) => warp.set_slot(lane, slot, value),
         Some(Place::Local(offset)) => {
-            let at = thread.local_base() + offset;
+            let at = warp.local_base(lane) + offset;
             // Lowering has checked that the location exists.
-            let _ = super::access::write(&mut thread.local, at, bytes, value);
+            let _ = super::access::write(&mut warp.local[lane], at, bytes, value);
         }
         None => {}
     }
 }
 
 /// The fault of a failed assertion, with as much of its text as is readable.
-pub(super) fn assertion(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], arguments: [Place; 4]) -> Trouble {
-    let [message, file, _, function] = arguments.map(|place| argument(thread, place, 8));
-    let line = argument(thread, arguments[2], 4);
-    let view = View { memory: grid.memory, shared, local: &mut thread.local, parameters: &grid.parameters };
-    let read = |address| text(&view, address).unwrap_or_else(|| "?".to_owned());
+pub(super) fn assertion(
+    warp: &mut Warp,
+    lane: usize,
+    grid: &Grid<'_>,
+    shared: &mut [u8],
+    arguments: [Place; 4],
+) -> Trouble {
+    let [message, file, _, function] = arguments.map(|place| argument(warp, lane, place, 8));
+    let line = argument(warp, lane, arguments[2], 4);
+    let view = View { memory: grid.memory, shared, local: &mut warp.local, parameters: &grid.parameters };
+    let read = |address| text(&view, lane, address).unwrap_or_else(|| "?".to_owned());
     let detail = format!("{}:{line}: {}: assertion `{}` failed", read(file), read(function), read(message));
     Trouble { detail, ..FaultKind::Assert.into() }
 }
 
-fn argument(thread: &Thread, place: Place, bytes: u32) -> u64 {
+fn argument(warp: &Warp, lane: usize, place: Place, bytes: u32) -> u64 {
     match place {
-        Place::Slot(slot) => thread.slot(slot),
-        Place::Local(offset) => read(&thread.local, thread.local_base() + offset, bytes).unwrap_or(0),
+        Place::Slot(slot) => warp.slot(lane, slot),
+        Place::Local(offset) => read(&warp.local[lane], warp.local_base(lane) + offset, bytes).unwrap_or(0),
     }
 }
 
 /// The text at a generic address, up to its zero byte.
-fn text(view: &View<'_>, address: u64) -> Option<String> {
+fn text(view: &View<'_>, lane: usize, address: u64) -> Option<String> {
     let byte = Access { window: Window::Generic, bytes: 1, align: 1, extend: 0, weak: false, wraps: false };
     let mut bytes = Vec::new();
     for at in 0..LONGEST_TEXT {
-        match view.load(address.wrapping_add(at), byte).ok()? {
+        match view.load(lane, address.wrapping_add(at), byte).ok()? {
             0 => break,
             value => bytes.push(u8::try_from(value).unwrap_or(b'?')),
         }
@@ -92,7 +99,7 @@ fn text(view: &View<'_>, address: u64) -> Option<String> {
 }
 
 /// Fills the format's placeholders with the values of the buffer, each aligned to its size.
-fn formatted(view: &View<'_>, format: &str, buffer: u64) -> Result<String, FaultKind> {
+fn formatted(view: &View<'_>, lane: usize, format: &str, buffer: u64) -> Result<String, FaultKind> {
     let mut printed = String::new();
     let mut at = buffer;
     let mut rest = format;
@@ -115,17 +122,20 @@ fn formatted(view: &View<'_>, format: &str, buffer: u64) -> Result<String, Fault
         let wide = b"sfFeEgGaAp".contains(&letter) || flags.contains(['l', 'j', 'z', 't']);
         let bytes = if wide { 8 } else { 4 };
         at = at.next_multiple_of(u64::from(bytes));
-        let value =
-            view.load(at, Access { window: Window::Generic, bytes, align: 1, extend: 0, weak: false, wraps: false })?;
+        let value = view.load(
+            lane,
+            at,
+            Access { window: Window::Generic, bytes, align: 1, extend: 0, weak: false, wraps: false },
+        )?;
         at = at.wrapping_add(u64::from(bytes));
-        let field = field(view, flags, letter, value, wide)?;
+        let field = field(view, lane, flags, letter, value, wide)?;
         printed.push_str(&padded(flags, &field));
     }
     printed.push_str(rest);
     Ok(printed)
 }
 
-fn field(view: &View<'_>, flags: &str, letter: u8, value: u64, wide: bool) -> Result<String, FaultKind> {
+fn field(view: &View<'_>, lane: usize, flags: &str, letter: u8, value: u64, wide: bool) -> Result<String, FaultKind> {
     let precision = flags.split_once('.').and_then(|(_, digits)| {
         digits.trim_end_matches(|letter: char| letter.is_ascii_alphabetic()).parse::<usize>().ok()
     });
@@ -139,7 +149,7 @@ fn field(view: &View<'_>, flags: &str, letter: u8, value: u64, wide: bool) -> Re
         b'o' => format!("{value:o}"),
         b'c' => char::from(value.to_le_bytes()[0]).to_string(),
         b'p' => format!("{value:#x}"),
-        b's' => text(view, value).ok_or(FaultKind::IllegalAddress)?,
+        b's' => text(view, lane, value).ok_or(FaultKind::IllegalAddress)?,
         b'f' | b'F' => format!("{float:.digits$}"),
         b'e' | b'E' => exponential(float, digits),
         b'g' | b'G' | b'a' | b'A' => float.to_string(),

@@ -1,322 +1,391 @@
-//! The inner loop: runs one thread until it waits, ends, faults or its turn is over.
+//! The inner loop: executes operations of lanes that are in one frame.
+//!
+//! Lanes at one instruction execute it together. Where they part at a branch, the group that is behind runs first, see
+//! [`queue`](super::queue).
 
 use super::access::View;
+use super::active::{Active, members, set_of};
 use super::grid::Grid;
+use super::queue::{Group, Queue};
 use super::special::special;
-use super::thread::{State, Thread, Trouble};
-use super::{call, matrix, runtime};
+use super::warp::{LaneTrouble, Trouble, Warp};
+use super::{call, collective, matrix, update};
+use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::arithmetic::mask;
-use crate::arithmetic::mbarrier::perform;
 use crate::fault::FaultKind;
-use crate::op::{Atomic, BarrierKind, CARRY, CLUSTER_BARRIER, Mbarrier, Op, Slot, Target};
+use crate::op::{CARRY, LOCAL_BASE, Op};
 use crate::window::Window;
 use std::time::{Duration, Instant};
 
-/// The maximum number of backward jumps and calls in one turn.
-const TURN: u32 = 256;
+/// What a warp executes in.
+pub(super) struct Place<'p> {
+    pub(super) grid: &'p Grid<'p>,
+    pub(super) block: [u32; 3],
+    pub(super) shared: &'p mut [u8],
+}
 
-/// The reason why the loop over one frame's operations ended.
-enum Leave {
+/// The reason why the loop over one frame's operations ended for a group.
+pub(super) enum Leave {
     TurnOver,
     Call(usize),
     Return,
     Exit,
     Barrier(usize),
     Warp(usize),
-    Sleep(u64),
-    Extend { d: Slot, bytes: u64, align: u64 },
-    StackRestore(u64),
+    Sleep,
 }
 
-/// Runs a thread for one turn. After a fault, its program counter is at the faulting operation.
-pub(super) fn run(thread: &mut Thread, grid: &Grid<'_>, block: [u32; 3], shared: &mut [u8]) -> Result<(), Trouble> {
-    let mut fuel = TURN;
-    loop {
-        match frame(thread, grid, block, shared, &mut fuel)? {
-            Leave::TurnOver => return Ok(()),
-            Leave::Exit => {
-                thread.state = State::Exited;
-                return Ok(());
-            }
-            Leave::Return => {
-                if !call::leave(thread, grid.program) {
-                    thread.state = State::Exited;
-                    return Ok(());
-                }
-            }
-            Leave::Call(index) => enter(thread, grid, shared, index).inspect_err(|_| thread.pc -= 1)?,
-            Leave::Barrier(index) => {
-                arrive(thread, grid, index).inspect_err(|_| thread.pc -= 1)?;
-                if thread.state != State::Ready {
-                    return Ok(());
-                }
-            }
-            Leave::Warp(index) => {
-                thread.pc -= 1;
-                let warp = &grid.program.functions[thread.function].function.warps[index];
-                thread.state = State::AtWarp(warp.mask.map(|mask| low(thread.slot(mask))));
-                return Ok(());
-            }
-            Leave::Extend { d, bytes, align } => {
-                let address = call::extend(thread, bytes, align).inspect_err(|_| thread.pc -= 1)?;
-                thread.set_slot(d, address);
-            }
-            Leave::StackRestore(end) => {
-                call::restore(thread, grid.program, end).inspect_err(|_| thread.pc -= 1)?;
-            }
-            Leave::Sleep(nanoseconds) => {
-                // `nanosleep` sleeps a millisecond at most.
-                let time = Duration::from_nanos(nanoseconds.min(1_000_000));
-                thread.state = State::Sleeping(Instant::now() + time);
-                return Ok(());
-            }
-        }
+/// The sums of the lanes' bases and an offset.
+fn sums(bases: &Lanes, offset: u64) -> Lanes {
+    let mut sums = [0; LANES];
+    for (sum, base) in sums.iter_mut().zip(bases) {
+        *sum = base.wrapping_add(offset);
     }
+    sums
 }
 
-fn low(value: u64) -> u32 {
-    u32::try_from(value & 0xffff_ffff).unwrap_or(u32::MAX)
-}
-
-fn enter(thread: &mut Thread, grid: &Grid<'_>, shared: &mut [u8], index: usize) -> Result<(), Trouble> {
-    match &grid.program.functions[thread.function].function.calls[index].target {
-        Target::Function(_) | Target::Pointer(..) => Ok(call::enter(thread, grid.program, index)?),
-        Target::Print { result, arguments } => runtime::print(thread, grid, shared, *result, *arguments),
-        Target::Allocate { result, bytes } => {
-            runtime::allocate(thread, grid, *result, *bytes);
-            Ok(())
-        }
-        Target::Release { address } => runtime::release(thread, grid, *address),
-        Target::Assert { arguments } => Err(runtime::assertion(thread, grid, shared, *arguments)),
-    }
-}
-
-/// Arrives at a barrier, and waits there unless it is a `bar.arrive`.
-fn arrive(thread: &mut Thread, grid: &Grid<'_>, index: usize) -> Result<(), Trouble> {
-    let barrier = grid.program.functions[thread.function].function.barriers[index];
-    let id = low(thread.slot(barrier.id));
-    let has_arrived = thread.arrived >> CLUSTER_BARRIER & 1 == 1;
-    let wrong = |detail: String| Err(Trouble { detail, ..FaultKind::InvalidBarrier.into() });
-    match barrier.kind {
-        BarrierKind::ClusterArrive => thread.arrived |= 1 << CLUSTER_BARRIER,
-        BarrierKind::ClusterWait if std::mem::take(&mut thread.passed) => {}
-        BarrierKind::ClusterWait if has_arrived => wait(thread, CLUSTER_BARRIER),
-        BarrierKind::ClusterWait => return wrong("the thread has not arrived at the cluster's barrier".to_owned()),
-        _ if id > 15 => return wrong(format!("there is no barrier {id}")),
-        BarrierKind::Arrive => thread.arrived |= 1 << id,
-        BarrierKind::Sync | BarrierKind::Reduce { .. } => wait(thread, id),
-    }
-    Ok(())
-}
-
-/// Waits at a barrier's instruction.
-fn wait(thread: &mut Thread, id: u32) {
-    thread.pc -= 1;
-    thread.state = State::AtBarrier(id);
-}
-
-/// Runs operations of the current frame.
-fn frame(
-    thread: &mut Thread,
-    grid: &Grid<'_>,
-    block: [u32; 3],
-    shared: &mut [u8],
-    fuel: &mut u32,
-) -> Result<Leave, Trouble> {
-    let function = &grid.program.functions[thread.function].function;
+/// Runs operations of lanes that are in one frame, until a group of them leaves it; returns the reason and the group. Takes
+/// the lanes whose turn is over out of `pending`.
+#[expect(clippy::too_many_lines, reason = "the loop over the operations")]
+pub(super) fn frame(
+    warp: &mut Warp,
+    place: &mut Place<'_>,
+    set: u32,
+    pending: &mut u32,
+) -> Result<(Leave, u32), LaneTrouble> {
+    let grid = place.grid;
+    let leader = set.trailing_zeros() as usize % LANES;
+    let function = &warp.function_of(grid.program, leader).function;
     let code = function.code.as_slice();
-    let (index, number) = (thread.index, thread.number);
-    let slots = &mut thread.registers[thread.base..];
-    let local = thread.local.as_mut_slice();
-    let mut view = View { memory: grid.memory, shared, local, parameters: &grid.parameters };
-    let mut pc = thread.pc;
+    let base = warp.base[leader] as usize;
+    let live = warp.states.live();
+    let mut queue = Queue::default();
+    let is_one = members(set).all(|lane| warp.pc[lane] == warp.pc[leader] && warp.fuel[lane] == warp.fuel[leader]);
+    if is_one {
+        queue.add(Group { pc: warp.pc[leader], set, fuel: warp.fuel[leader] });
+    } else {
+        members(set).for_each(|lane| queue.add(Group { pc: warp.pc[lane], set: 1 << lane, fuel: warp.fuel[lane] }));
+    }
+    let Some(Group { mut pc, set, mut fuel }) = queue.next() else { return Ok((Leave::TurnOver, 0)) };
+    let mut limit = queue.limit();
+    let mut active = Active::new(set);
+    // Whether the group may be waiting for another one: it made an atomic access or a fence since the last jump backwards.
+    let mut waits = false;
+    let registers = &mut warp.registers[base..];
+    let mut view =
+        View { memory: grid.memory, shared: place.shared, local: &mut warp.local, parameters: &grid.parameters };
     macro_rules! get {
         ($slot:expr) => {
-            slots[*$slot as usize]
+            registers[*$slot as usize]
         };
+    }
+    // Writes a group's place back to its lanes.
+    macro_rules! suspend {
+        ($group:expr) => {{
+            let group: Group = $group;
+            if group.set == u32::MAX {
+                (warp.pc, warp.fuel) = ([group.pc; LANES], [group.fuel; LANES]);
+            } else {
+                for lane in members(group.set) {
+                    (warp.pc[lane], warp.fuel[lane]) = (group.pc, group.fuel);
+                }
+            }
+        }};
+    }
+    macro_rules! leave {
+        ($why:expr) => {{
+            suspend!(Group { pc, set: active.set(), fuel });
+            while let Some(group) = queue.next() {
+                suspend!(group);
+            }
+            return Ok(($why, active.set()));
+        }};
+    }
+    // Continues with the next group.
+    macro_rules! next {
+        () => {{
+            let Some(next) = queue.next() else { return Ok((Leave::TurnOver, 0)) };
+            (pc, fuel) = (next.pc, next.fuel);
+            active.change(next.set);
+            limit = queue.limit();
+            waits = false;
+        }};
+    }
+    // Ends the group's turn.
+    macro_rules! rest {
+        () => {{
+            *pending &= !active.set();
+            suspend!(Group { pc, set: active.set(), fuel });
+            next!();
+        }};
     }
     macro_rules! jump {
         ($target:expr) => {{
-            let target = *$target as usize;
+            let target = *$target;
             let backwards = target < pc;
             pc = target;
             if backwards {
-                *fuel -= 1;
-                if *fuel == 0 {
-                    break Leave::TurnOver;
+                fuel -= 1;
+                let yields = std::mem::take(&mut waits) && *pending != active.set();
+                warp.yielded |= yields && fuel != 0;
+                if fuel == 0 || yields {
+                    rest!();
                 }
             }
         }};
     }
     macro_rules! fault {
-        ($kind:expr) => {{
-            thread.pc = pc - 1;
-            return Err($kind.into());
+        ($lane:expr, $trouble:expr) => {{
+            let (lane, trouble): (usize, Trouble) = ($lane, $trouble);
+            warp.pc[lane] = pc - 1;
+            return Err((lane, trouble));
         }};
-        ($kind:expr, $address:expr, $access:expr) => {{
-            thread.pc = pc - 1;
-            let (kind, address, bytes) = ($kind, $address, u32::from($access.bytes));
+        ($lane:expr, $kind:expr, $address:expr, $access:expr) => {{
+            let (lane, kind, address, bytes): (usize, _, u64, _) = ($lane, $kind, $address, u32::from($access.bytes));
             let illegal = kind == FaultKind::IllegalAddress;
-            let detail = if illegal { view.size(address, $access) } else { String::new() };
-            return Err(Trouble { kind, address, bytes, detail });
+            let detail = if illegal { view.size(lane, address, $access) } else { String::new() };
+            fault!(lane, Trouble { kind, address, bytes, detail })
         }};
     }
-    let leave = loop {
-        let op = &code[pc];
+    loop {
+        if pc >= limit {
+            let current = Group { pc, set: active.set(), fuel };
+            queue.add(current);
+            next!();
+        }
+        let op = &code[pc as usize];
         pc += 1;
         match op {
-            Op::Move { d, a } => get!(d) = get!(a),
-            Op::Unary { f, d, a } => get!(d) = f(get!(a)),
-            Op::Binary { f, d, a, b } => get!(d) = f(get!(a), get!(b)),
-            Op::Ternary { f, d, a, b, c } => get!(d) = f(get!(a), get!(b), get!(c)),
-            Op::Quaternary { f, d, operands: [a, b, c, e] } => get!(d) = f(get!(a), get!(b), get!(c), get!(e)),
+            Op::Move { d, a } => {
+                let values = get!(a);
+                active.write(&mut get!(d), &values);
+            }
+            Op::Unary { f, d, a } => active.unary(registers, f, *d, *a),
+            Op::Binary { f, d, a, b } => active.binary(registers, f, *d, [*a, *b]),
+            Op::Ternary { f, d, a, b, c } => active.ternary(registers, f, *d, [*a, *b, *c]),
+            Op::Quaternary { f, d, operands: [a, b, c, e] } => {
+                for lane in members(active.set()) {
+                    get!(d)[lane] = f(get!(a)[lane], get!(b)[lane], get!(c)[lane], get!(e)[lane]);
+                }
+            }
             Op::Branch { target } => jump!(target),
             Op::BranchIf { p, negated, target } => {
-                if (get!(p) != 0) != *negated {
+                let holds = set_of(&get!(p));
+                let taken = active.set() & if *negated { !holds } else { holds };
+                let others = active.set() & !taken;
+                if others == 0 {
                     jump!(target);
+                } else if taken != 0 {
+                    // Those that are behind run first.
+                    let (behind, ahead) = if *target < pc { (taken, (pc, others)) } else { (others, (*target, taken)) };
+                    queue.add(Group { pc: ahead.0, set: ahead.1, fuel });
+                    limit = queue.limit();
+                    active.change(behind);
+                    if *target < pc {
+                        jump!(target);
+                    }
                 }
             }
             Op::Load { d, base, offset, access } => {
-                let address = get!(base).wrapping_add(*offset);
-                match view.load(address, *access) {
-                    Ok(value) => get!(d) = value,
-                    Err(kind) => fault!(kind, address, *access),
+                if active.are_few() {
+                    for lane in members(active.set()) {
+                        let address = get!(base)[lane].wrapping_add(*offset);
+                        match view.load(lane, address, *access) {
+                            Ok(value) => get!(d)[lane] = value,
+                            Err(kind) => fault!(lane, kind, address, *access),
+                        }
+                    }
+                } else {
+                    let mut addresses = sums(&get!(base), *offset);
+                    let mut others = [0; LANES];
+                    let values = if active.are_all() { &mut get!(d) } else { &mut others };
+                    if let Err((lane, kind)) = view.load_all(&active, &mut addresses, *access, values) {
+                        fault!(lane, kind, get!(base)[lane].wrapping_add(*offset), *access);
+                    }
+                    if !active.are_all() {
+                        active.write(&mut get!(d), &others);
+                    }
                 }
             }
             Op::Store { a, base, offset, access } => {
-                let address = get!(base).wrapping_add(*offset);
-                if let Err(kind) = view.store(address, *access, get!(a)) {
-                    fault!(kind, address, *access);
+                if active.are_few() {
+                    for lane in members(active.set()) {
+                        let address = get!(base)[lane].wrapping_add(*offset);
+                        if let Err(kind) = view.store(lane, address, *access, get!(a)[lane]) {
+                            fault!(lane, kind, address, *access);
+                        }
+                    }
+                } else {
+                    let mut addresses = sums(&get!(base), *offset);
+                    if let Err((lane, kind)) = view.store_all(&active, &mut addresses, *access, &get!(a)) {
+                        fault!(lane, kind, get!(base)[lane].wrapping_add(*offset), *access);
+                    }
                 }
             }
             Op::Atomic { atomic } => {
                 let atomic = &function.atomics[*atomic as usize];
-                let address = get!(&atomic.base).wrapping_add(atomic.offset);
-                if let Err(kind) = update(&mut view, slots, atomic, address) {
-                    fault!(kind, address, atomic.access);
+                waits = true;
+                for lane in members(active.set()) {
+                    let address = get!(&atomic.base)[lane].wrapping_add(atomic.offset);
+                    if let Err(kind) = update::atomic(&mut view, registers, lane, atomic, address) {
+                        fault!(lane, kind, address, atomic.access);
+                    }
                 }
             }
-            Op::Special { d, what } => get!(d) = special(*what, grid, block, index, number),
-            Op::Convert { d, a, how } => get!(d) = how.apply(get!(a)),
+            Op::Special { d, what } => {
+                let values = special(*what, grid, place.block, &warp.index, warp.first);
+                active.write(&mut get!(d), &values);
+            }
+            Op::Convert { d, a, how } => {
+                for lane in members(active.set()) {
+                    get!(d)[lane] = how.apply(get!(a)[lane]);
+                }
+            }
             Op::Carry { f, d, operands: [a, b, c], writes_carry } => {
-                let (value, carry) = f(get!(a), get!(b), get!(c), get!(&CARRY) != 0);
-                get!(d) = value;
-                if *writes_carry {
-                    get!(&CARRY) = u64::from(carry);
+                for lane in members(active.set()) {
+                    let carried = get!(&CARRY)[lane] != 0;
+                    let (value, carry) = f(get!(a)[lane], get!(b)[lane], get!(c)[lane], carried);
+                    get!(d)[lane] = value;
+                    if *writes_carry {
+                        get!(&CARRY)[lane] = u64::from(carry);
+                    }
                 }
             }
             Op::InWindow { d, a, window } => {
-                let inside = Window::of(get!(a)).0 == *window;
                 // Constants belong to no other space, although they are stored among the global variables.
-                get!(d) = u64::from(inside && !grid.program.is_constant(get!(a)));
+                let values: Lanes =
+                    get!(a).map(|a| u64::from(Window::of(a).0 == *window && !grid.program.is_constant(a)));
+                active.write(&mut get!(d), &values);
             }
-            Op::InConst { d, a } => get!(d) = u64::from(grid.program.is_constant(get!(a))),
-            Op::Fence { scope } => grid.memory.fence(*scope),
+            Op::InConst { d, a } => {
+                let values: Lanes = get!(a).map(|a| u64::from(grid.program.is_constant(a)));
+                active.write(&mut get!(d), &values);
+            }
+            Op::Fence { scope } => {
+                waits = true;
+                grid.memory.fence(*scope);
+            }
             Op::Yield => {
-                thread.yielded = true;
-                break Leave::TurnOver;
+                if *pending != active.set() {
+                    warp.yielded = true;
+                    rest!();
+                }
             }
             Op::BranchTable { a, table } => {
                 let targets = &function.tables[*table as usize];
-                let chosen = usize::try_from(get!(a)).ok().and_then(|index| targets.get(index));
-                match chosen {
-                    Some(target) => jump!(target),
-                    None => fault!(FaultKind::InvalidPc),
+                let chosen = |lane: usize| usize::try_from(get!(a)[lane]).ok().and_then(|index| targets.get(index));
+                if let Some(lane) = members(active.set()).find(|&lane| chosen(lane).is_none()) {
+                    fault!(lane, FaultKind::InvalidPc.into());
+                }
+                let first = active.set().trailing_zeros() as usize % LANES;
+                let targets: [u32; LANES] = std::array::from_fn(|lane| chosen(lane).copied().unwrap_or(0));
+                let together = members(active.set()).all(|lane| targets[lane] == targets[first]);
+                if together {
+                    jump!(&targets[first]);
+                } else {
+                    for lane in members(active.set()) {
+                        let left = fuel - u32::from(targets[lane] < pc);
+                        if left == 0 {
+                            *pending &= !(1 << lane);
+                            suspend!(Group { pc: targets[lane], set: 1 << lane, fuel: left });
+                        } else {
+                            queue.add(Group { pc: targets[lane], set: 1 << lane, fuel: left });
+                        }
+                    }
+                    next!();
                 }
             }
             Op::Call { call } => {
-                *fuel -= 1;
-                if *fuel == 0 {
+                fuel -= 1;
+                if fuel == 0 {
                     pc -= 1;
-                    break Leave::TurnOver;
+                    rest!();
+                } else {
+                    leave!(Leave::Call(*call as usize));
                 }
-                break Leave::Call(*call as usize);
             }
-            Op::Return => break Leave::Return,
-            Op::Exit => break Leave::Exit,
-            Op::Trap => fault!(FaultKind::Trap),
-            Op::Barrier { barrier } => break Leave::Barrier(*barrier as usize),
-            Op::Warp { warp } => break Leave::Warp(*warp as usize),
-            Op::StackSave { d } => get!(d) = view.local.len() as u64,
-            Op::Extend { d, bytes, align } => break Leave::Extend { d: *d, bytes: get!(bytes), align: get!(align) },
-            Op::StackRestore { a } => break Leave::StackRestore(get!(a)),
+            Op::Return => leave!(Leave::Return),
+            Op::Exit => leave!(Leave::Exit),
+            Op::Trap => fault!(active.set().trailing_zeros() as usize, FaultKind::Trap.into()),
+            Op::Barrier { barrier } => leave!(Leave::Barrier(*barrier as usize)),
+            Op::Warp { warp: index } => {
+                let instruction = &function.warps[*index as usize];
+                let others = live & !active.set();
+                if !collective::at_once(registers, function, instruction, active.set(), others) {
+                    leave!(Leave::Warp(*index as usize));
+                }
+            }
+            Op::StackSave { d } => {
+                for lane in members(active.set()) {
+                    get!(d)[lane] = view.local[lane].len() as u64;
+                }
+            }
+            Op::Extend { d, bytes, align } => {
+                for lane in members(active.set()) {
+                    match call::extend(&mut view.local[lane], get!(bytes)[lane], get!(align)[lane]) {
+                        Ok(address) => get!(d)[lane] = address,
+                        Err(kind) => fault!(lane, kind.into()),
+                    }
+                }
+            }
+            Op::StackRestore { a } => {
+                for lane in members(active.set()) {
+                    let fixed = get!(&LOCAL_BASE)[lane] + function.local_bytes;
+                    if let Err(trouble) = call::restore(&mut view.local[lane], fixed, get!(a)[lane]) {
+                        fault!(lane, trouble);
+                    }
+                }
+            }
             Op::LoadTile { tile } => {
-                let loaded = matrix::load(&view, slots, number % 32, &function.tiles[*tile as usize]);
-                if let Err((kind, address, access)) = loaded {
-                    fault!(kind, address, access);
+                for lane in members(active.set()) {
+                    let loaded = matrix::load(&view, registers, lane, &function.tiles[*tile as usize]);
+                    if let Err((kind, address, access)) = loaded {
+                        fault!(lane, kind, address, access);
+                    }
                 }
             }
             Op::StoreTile { tile } => {
-                let stored = matrix::store(&mut view, slots, number % 32, &function.tiles[*tile as usize]);
-                if let Err((kind, address, access)) = stored {
-                    fault!(kind, address, access);
+                for lane in members(active.set()) {
+                    let stored = matrix::store(&mut view, registers, lane, &function.tiles[*tile as usize]);
+                    if let Err((kind, address, access)) = stored {
+                        fault!(lane, kind, address, access);
+                    }
                 }
             }
             Op::Mbarrier { mbarrier } => {
                 let mbarrier = &function.mbarriers[*mbarrier as usize];
-                let address = get!(&mbarrier.base).wrapping_add(mbarrier.offset);
-                match operate(&mut view, slots, mbarrier, address) {
-                    Ok(false) if mbarrier.waits => {
-                        thread.yielded = true;
-                        break Leave::TurnOver;
+                let mut waiting = 0;
+                for lane in members(active.set()) {
+                    let address = get!(&mbarrier.base)[lane].wrapping_add(mbarrier.offset);
+                    match update::mbarrier(&mut view, registers, lane, mbarrier, address) {
+                        Ok(done) => waiting |= u32::from(!done && mbarrier.waits) << lane,
+                        Err((kind, "")) => fault!(lane, kind, address, mbarrier.access),
+                        Err((kind, detail)) => {
+                            fault!(lane, Trouble { kind, address, bytes: 8, detail: detail.to_owned() })
+                        }
                     }
-                    Ok(_) => {}
-                    Err((kind, "")) => fault!(kind, address, mbarrier.access),
-                    Err((kind, detail)) => {
-                        thread.pc = pc - 1;
-                        return Err(Trouble { kind, address, bytes: 8, detail: detail.to_owned() });
+                }
+                if waiting != 0 {
+                    warp.yielded = true;
+                    *pending &= !waiting;
+                    suspend!(Group { pc, set: waiting, fuel });
+                    let others = active.set() & !waiting;
+                    if others == 0 {
+                        next!();
+                    } else {
+                        active.change(others);
                     }
                 }
             }
-            Op::Sleep { a } => break Leave::Sleep(get!(a) & mask(32)),
+            Op::Sleep { a } => {
+                let now = Instant::now();
+                for lane in members(active.set()) {
+                    // `nanosleep` sleeps a millisecond at most.
+                    let nanoseconds = (get!(a)[lane] & mask(32)).min(1_000_000);
+                    warp.wakes[lane] = Some(now + Duration::from_nanos(nanoseconds));
+                }
+                leave!(Leave::Sleep);
+            }
         }
-    };
-    thread.pc = pc;
-    Ok(leave)
-}
-
-/// Performs an operation on an mbarrier; returns whether its result is not 0.
-fn operate(
-    view: &mut View<'_>,
-    slots: &mut [u64],
-    mbarrier: &Mbarrier,
-    address: u64,
-) -> Result<bool, (FaultKind, &'static str)> {
-    let (a, b) = (slots[mbarrier.a as usize], slots[mbarrier.b as usize]);
-    if mbarrier.access.window == Window::Generic && Window::of(address).0 != Window::Shared {
-        return Err((FaultKind::InvalidBarrier, "an mbarrier is in shared memory"));
     }
-    let mut outcome = Ok(0);
-    let change = |word| match perform(mbarrier.what, word, a, b) {
-        Ok((word, result)) => {
-            outcome = Ok(result);
-            word
-        }
-        Err(wrong) => {
-            outcome = Err((FaultKind::InvalidBarrier, wrong));
-            word
-        }
-    };
-    view.update(address, mbarrier.access, change).map_err(|kind| (kind, ""))?;
-    let result = outcome?;
-    if let Some(d) = mbarrier.d {
-        slots[d as usize] = result;
-    }
-    Ok(result != 0)
-}
-
-fn update(view: &mut View<'_>, slots: &mut [u64], atomic: &Atomic, address: u64) -> Result<(), FaultKind> {
-    let value = |slot: Slot| slots[slot as usize];
-    let (b, c) = (value(atomic.b), value(atomic.c));
-    if let Some(scope) = atomic.fence_before {
-        view.memory.fence(scope);
-    }
-    let old = view.update(address, atomic.access, |old| (atomic.f)(old, b, c))?;
-    if let Some(scope) = atomic.fence_after {
-        view.memory.fence(scope);
-    }
-    if let Some(d) = atomic.d {
-        slots[d as usize] = old;
-    }
-    Ok(())
 }

@@ -1,171 +1,213 @@
-//! The collective operations of a warp, performed when all participating lanes have arrived.
+//! The state of the 32 threads of a warp, its lanes, and the trouble that ends one.
 
-use super::matrix;
-use super::thread::{State, Thread, Trouble};
+use super::active::members;
+use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::fault::FaultKind;
-use crate::link::Linked;
-use crate::op::{Matrix, Shuffle, Warp, WarpKind};
-use std::mem::discriminant;
+use crate::link::{Linked, LinkedFunction};
+use crate::op::{LOCAL_BASE, Slot};
+use std::time::Instant;
 
-/// The number of turns that a lane waits for others when the participants are unspecified and may never arrive.
-const PATIENCE: u32 = 64;
+/// The reason why a thread cannot continue.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) kind: FaultKind,
+    pub(super) address: u64,
+    pub(super) bytes: u32,
+    pub(super) detail: String,
+}
 
-/// Values by lane.
-type Lanes<T> = [T; 32];
+impl From<FaultKind> for Trouble {
+    fn from(kind: FaultKind) -> Trouble {
+        Trouble { kind, address: 0, bytes: 0, detail: String::new() }
+    }
+}
 
-/// Performs every operation that is ready; returns whether there was one, or the lane of an operation that cannot be.
-pub(super) fn resolve(lanes: &mut [Thread], program: &Linked) -> Result<bool, (usize, Trouble)> {
-    let mut resolved = false;
-    for first in 0..lanes.len() {
-        let group = match lanes[first].state {
-            State::AtWarp(Some(mask)) => masked_group(lanes, program, first, mask),
-            State::AtWarp(None) => present_group(lanes, first),
-            _ => 0,
+/// The trouble of a lane.
+pub(super) type LaneTrouble = (usize, Trouble);
+
+/// An active call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    /// The caller's.
+    pub(super) function: u32,
+    pub(super) pc: u32,
+    pub(super) base: u32,
+    /// The index of the call in the caller.
+    pub(super) call: usize,
+    /// The size of the thread's local memory at the call.
+    pub(super) local_len: usize,
+}
+
+/// The lanes that are in one state; each is in one of these, or has exited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct States {
+    pub(super) ready: u32,
+    pub(super) sleeping: u32,
+    /// The program counter is at the barrier's instruction.
+    pub(super) at_barrier: u32,
+    /// Waits at a collective instruction of the warp, at which the program counter is.
+    pub(super) at_warp: u32,
+}
+
+impl States {
+    /// The lanes that have not exited.
+    pub(super) fn live(&self) -> u32 {
+        self.ready | self.sleeping | self.at_barrier | self.at_warp
+    }
+}
+
+/// Values of one kind for each lane.
+type PerLane<T> = [T; LANES];
+
+pub(super) struct Warp {
+    pub(super) states: States,
+    /// The lanes that the block has.
+    pub(super) exist: u32,
+    /// The index of the first lane in the block.
+    pub(super) first: u32,
+    /// The index in the block by axis.
+    pub(super) index: [PerLane<u32>; 3],
+    pub(super) function: PerLane<u32>,
+    /// The next operation.
+    pub(super) pc: PerLane<u32>,
+    /// The start of the current frame in `registers`.
+    pub(super) base: PerLane<u32>,
+    /// What is left of the turn.
+    pub(super) fuel: PerLane<u32>,
+    /// The frames of all active calls, each a column; empty before the warp starts.
+    pub(super) registers: Vec<Lanes>,
+    /// The local memory of all active calls.
+    pub(super) local: PerLane<Vec<u8>>,
+    pub(super) callers: PerLane<Vec<Frame>>,
+    pub(super) wakes: PerLane<Option<Instant>>,
+    /// The barrier at which a lane waits.
+    pub(super) barrier: PerLane<u8>,
+    /// A bit for each barrier at which lanes wait.
+    pub(super) barriers: u32,
+    /// The lanes that wait at a `bar.red`.
+    pub(super) reducing: u32,
+    /// A bit for each barrier at which a lane arrived without waiting.
+    pub(super) arrived: PerLane<u32>,
+    /// The lanes for which the cluster's barrier was complete after they arrived there, before they wait.
+    pub(super) passed: u32,
+    /// The mask of the collective instruction at which a lane waits; `None` for the lanes that happen to meet.
+    pub(super) meets: PerLane<Option<u32>>,
+    /// The number of turns spent waiting for the warp in vain.
+    pub(super) patience: PerLane<u32>,
+    /// Whether a lane yielded the rest of its turn to the other lanes.
+    pub(super) yielded: bool,
+}
+
+/// Registers of ended warps of one launch, reused by new ones. Their first frame has its constants.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    spare: Vec<Vec<Lanes>>,
+}
+
+impl Warp {
+    /// The warp of a block's threads from `first` on.
+    pub(super) fn new(entry: usize, first: u32, size: [u32; 3]) -> Warp {
+        let threads: u32 = size.iter().product();
+        let count = (threads - first).min(32);
+        let exist = u32::MAX >> (32 - count);
+        let mut index = [[0; LANES]; 3];
+        for (number, lane) in (first..).zip(0..count as usize) {
+            index[0][lane] = number % size[0];
+            index[1][lane] = number / size[0] % size[1];
+            index[2][lane] = number / size[0] / size[1];
+        }
+        Warp {
+            states: States { ready: exist, ..States::default() },
+            exist,
+            first,
+            index,
+            function: [u32::try_from(entry).unwrap_or(u32::MAX); LANES],
+            pc: [0; LANES],
+            base: [0; LANES],
+            fuel: [0; LANES],
+            registers: Vec::new(),
+            local: Default::default(),
+            callers: Default::default(),
+            wakes: [None; LANES],
+            barrier: [0; LANES],
+            barriers: 0,
+            reducing: 0,
+            arrived: [0; LANES],
+            passed: 0,
+            meets: [None; LANES],
+            patience: [0; LANES],
+            yielded: false,
+        }
+    }
+
+    /// Creates the first frame of a new warp.
+    pub(super) fn begin(&mut self, entry: &LinkedFunction, frames: &mut Frames) {
+        if !self.registers.is_empty() {
+            return;
+        }
+        match frames.spare.pop() {
+            Some(registers) => {
+                self.registers = registers;
+                entry.zeros.iter().for_each(|&slot| self.registers[slot as usize] = [0; LANES]);
+            }
+            None => {
+                self.registers = vec![[0; LANES]; entry.slots];
+                entry.constants.iter().for_each(|&(slot, value)| self.registers[slot as usize] = [value; LANES]);
+            }
+        }
+        let local = usize::try_from(entry.function.local_bytes).unwrap_or(0);
+        members(self.exist).for_each(|lane| self.local[lane].resize(local, 0));
+    }
+
+    /// Ends lanes.
+    pub(super) fn exit(&mut self, set: u32, frames: &mut Frames) {
+        self.states.ready &= !set;
+        for lane in members(set) {
+            self.local[lane] = Vec::new();
+        }
+        if self.states.live() == 0 {
+            frames.spare.push(std::mem::take(&mut self.registers));
+        }
+    }
+
+    /// The function that a lane executes.
+    pub(super) fn function_of<'p>(&self, program: &'p Linked, lane: usize) -> &'p LinkedFunction {
+        &program.functions[self.function[lane] as usize]
+    }
+
+    pub(super) fn slot(&self, lane: usize, slot: Slot) -> u64 {
+        self.registers[(self.base[lane] + slot) as usize][lane]
+    }
+
+    pub(super) fn set_slot(&mut self, lane: usize, slot: Slot, value: u64) {
+        self.registers[(self.base[lane] + slot) as usize][lane] = value;
+    }
+
+    /// The start of the current frame's local memory.
+    pub(super) fn local_base(&self, lane: usize) -> u64 {
+        self.slot(lane, LOCAL_BASE)
+    }
+
+    /// The place of a lane's thread in its block.
+    pub(super) fn place(&self, lane: usize) -> [u32; 3] {
+        self.index.map(|axis| axis[lane])
+    }
+
+    /// Those of some lanes that are in the same frame of the same function: the frame of the deepest call.
+    pub(super) fn together(&self, set: u32) -> u32 {
+        let first = set.trailing_zeros() as usize % LANES;
+        let frame = |lane: usize| u64::from(self.function[lane]) << 32 | u64::from(self.base[lane]);
+        if (0..LANES).fold(0, |differs, lane| differs | (frame(lane) ^ frame(first))) == 0 {
+            return set;
+        }
+        let same = |leader: usize| {
+            members(set).filter(|&lane| frame(lane) == frame(leader)).fold(0, |found, lane| found | 1 << lane)
         };
-        if group == 0 {
-            continue;
+        let found = same(first);
+        if found == set {
+            return set;
         }
-        if let Some(matrix) = matrix_of(&lanes[first], program) {
-            if group != u32::MAX {
-                let detail = "an operation on matrices needs all 32 lanes of the warp".to_owned();
-                return Err((first, Trouble { detail, ..FaultKind::Deadlock.into() }));
-            }
-            matrix::perform(lanes, matrix);
-            lanes.iter_mut().for_each(release);
-        } else {
-            perform(lanes, program, group);
-        }
-        resolved = true;
+        let deepest = members(set).max_by_key(|&lane| (self.callers[lane].len(), LANES - lane));
+        same(deepest.unwrap_or(first))
     }
-    Ok(resolved)
-}
-
-/// The operation on matrices at which a lane waits.
-fn matrix_of<'p>(thread: &Thread, program: &'p Linked) -> Option<&'p Matrix> {
-    match waiting(thread, program)?.kind {
-        WarpKind::Matrix { matrix } => program.functions[thread.function].function.matrices.get(matrix as usize),
-        _ => None,
-    }
-}
-
-fn release(thread: &mut Thread) {
-    thread.pc += 1;
-    thread.patience = 0;
-    thread.state = State::Ready;
-}
-
-/// The instruction at which a lane waits.
-fn waiting<'p>(thread: &Thread, program: &'p Linked) -> Option<&'p Warp> {
-    let function = &program.functions[thread.function].function;
-    match function.code.get(thread.pc)? {
-        crate::op::Op::Warp { warp } => function.warps.get(*warp as usize),
-        _ => None,
-    }
-}
-
-/// The lanes at the same kind of instruction with the same mask, if all live lanes of the mask have arrived. For matrices
-/// it is the same instruction.
-fn masked_group(lanes: &[Thread], program: &Linked, first: usize, mask: u32) -> u32 {
-    let kind = waiting(&lanes[first], program).map(|warp| discriminant(&warp.kind));
-    let place = |thread: &Thread| (thread.function, thread.pc);
-    let anywhere = matrix_of(&lanes[first], program).is_none();
-    let mut group = 0;
-    for (lane, thread) in lanes.iter().enumerate() {
-        let here = thread.state == State::AtWarp(Some(mask))
-            && waiting(thread, program).map(|warp| discriminant(&warp.kind)) == kind
-            && (anywhere || place(thread) == place(&lanes[first]));
-        if here {
-            group |= 1 << lane;
-        } else if mask >> lane & 1 == 1 && thread.state != State::Exited {
-            return 0;
-        }
-    }
-    group
-}
-
-/// The lanes at the same instruction, once no other lane can arrive, or none has for some turns.
-fn present_group(lanes: &mut [Thread], first: usize) -> u32 {
-    let (function, pc) = (lanes[first].function, lanes[first].pc);
-    let others_run = lanes.iter().any(|thread| thread.state == State::Ready);
-    if others_run && lanes[first].patience < PATIENCE {
-        lanes[first].patience += 1;
-        return 0;
-    }
-    let here = |thread: &Thread| thread.state == State::AtWarp(None) && (thread.function, thread.pc) == (function, pc);
-    lanes.iter().enumerate().filter(|(_, thread)| here(thread)).fold(0, |group, (lane, _)| group | 1 << lane)
-}
-
-fn perform(lanes: &mut [Thread], program: &Linked, group: u32) {
-    let mut a = [0; 32];
-    for lane in members(group) {
-        if let Some(warp) = waiting(&lanes[lane], program) {
-            a[lane] = lanes[lane].slot(warp.a);
-        }
-    }
-    for lane in members(group) {
-        let thread = &mut lanes[lane];
-        if let Some(warp) = waiting(thread, program) {
-            let (value, flag) = result(warp, thread, group, &a);
-            thread.set_slot(warp.d, value);
-            if let Some(p) = warp.p {
-                thread.set_slot(p, u64::from(flag));
-            }
-        }
-        release(thread);
-    }
-}
-
-fn members(group: u32) -> impl Iterator<Item = usize> {
-    (0..32).filter(move |lane| group >> lane & 1 == 1)
-}
-
-/// A lane's result, and its second result.
-fn result(warp: &Warp, thread: &Thread, group: u32, a: &Lanes<u64>) -> (u64, bool) {
-    let lane = thread.lane() as usize;
-    let votes = |negated: bool| {
-        members(group).filter(|&lane| (a[lane] != 0) != negated).fold(0u32, |votes, lane| votes | 1 << lane)
-    };
-    match warp.kind {
-        // Matrices are handled as a whole.
-        WarpKind::Sync | WarpKind::Matrix { .. } => (0, false),
-        WarpKind::All { negated } => (u64::from(votes(negated) == group), false),
-        WarpKind::Any { negated } => (u64::from(votes(negated) != 0), false),
-        WarpKind::Uniform { negated } => {
-            let votes = votes(negated);
-            (u64::from(votes == 0 || votes == group), false)
-        }
-        WarpKind::Ballot { negated } => (u64::from(votes(negated)), false),
-        WarpKind::MatchAny => {
-            let same = members(group).filter(|&other| a[other] == a[lane]);
-            (same.fold(0, |mask, lane| mask | 1 << lane), false)
-        }
-        WarpKind::MatchAll => {
-            let all = members(group).all(|other| a[other] == a[lane]);
-            (if all { u64::from(group) } else { 0 }, all)
-        }
-        WarpKind::Shuffle(how) => shuffle(how, thread.slot(warp.b), thread.slot(warp.c), lane, group, a),
-        WarpKind::Reduce(f) => {
-            (members(group).map(|lane| a[lane]).reduce(|sum, value| f(sum, value, 0)).unwrap_or(0), false)
-        }
-        WarpKind::Active => (u64::from(group), false),
-        WarpKind::Elect => (u64::from(group.trailing_zeros()), group.trailing_zeros() as usize == lane),
-    }
-}
-
-/// The value of another lane of the lane's segment, or its own where there is no such lane.
-fn shuffle(how: Shuffle, b: u64, c: u64, lane: usize, group: u32, a: &Lanes<u64>) -> (u64, bool) {
-    let low = |value: u64| usize::from(value.to_le_bytes()[0] & 31);
-    let (b, clamp, segments) = (low(b), low(c), low(c >> 8));
-    let last = lane & segments | clamp & !segments;
-    let first = lane & segments;
-    let (source, inside) = match how {
-        Shuffle::Up => (lane.wrapping_sub(b), lane.cast_signed() - b.cast_signed() >= last.cast_signed()),
-        Shuffle::Down => (lane + b, lane + b <= last),
-        Shuffle::Butterfly => (lane ^ b, lane ^ b <= last),
-        Shuffle::Index => (first | b & !segments, first | b & !segments <= last),
-    };
-    let source = if inside { source & 31 } else { lane };
-    // The value of a lane that does not participate is undefined.
-    let source = if group >> source & 1 == 1 { source } else { lane };
-    (a[source], inside)
 }

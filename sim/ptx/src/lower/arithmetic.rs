@@ -2,7 +2,8 @@
 
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::arithmetic::float::{self, Extreme, Style};
-use crate::arithmetic::{Binary, Quaternary, Ternary, Unary, carry, half, integer, rounding};
+use crate::arithmetic::lanewise::{WideBinary, WideTernary, WideUnary};
+use crate::arithmetic::{Quaternary, carry, half, integer, rounding};
 use crate::ast::Operand;
 use crate::op::Op;
 use crate::types::Type;
@@ -128,13 +129,18 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    pub(super) fn unary(&mut self, i: &Instruction<'a>, type_: Type, f: Option<Unary>) -> Lowered<()> {
+    pub(super) fn unary(&mut self, i: &Instruction<'a>, type_: Type, f: Option<impl Into<WideUnary>>) -> Lowered<()> {
         self.unary_as(i, [type_; 2], f)
     }
 
     /// Types of the result and the operand.
-    pub(super) fn unary_as(&mut self, i: &Instruction<'a>, types: [Type; 2], f: Option<Unary>) -> Lowered<()> {
-        let f = f.ok_or(UNSUPPORTED)?;
+    pub(super) fn unary_as(
+        &mut self,
+        i: &Instruction<'a>,
+        types: [Type; 2],
+        f: Option<impl Into<WideUnary>>,
+    ) -> Lowered<()> {
+        let f = f.ok_or(UNSUPPORTED)?.into();
         let [d, a] = operands(i)?;
         let a = self.source(a, types[1])?;
         let d = self.destination(d, types[0])?;
@@ -142,12 +148,17 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    pub(super) fn binary(&mut self, i: &Instruction<'a>, type_: Type, f: Option<Binary>) -> Lowered<()> {
+    pub(super) fn binary(&mut self, i: &Instruction<'a>, type_: Type, f: Option<impl Into<WideBinary>>) -> Lowered<()> {
         self.binary_as(i, [type_; 3], f)
     }
 
-    pub(super) fn binary_as(&mut self, i: &Instruction<'a>, types: [Type; 3], f: Option<Binary>) -> Lowered<()> {
-        let f = f.ok_or(UNSUPPORTED)?;
+    pub(super) fn binary_as(
+        &mut self,
+        i: &Instruction<'a>,
+        types: [Type; 3],
+        f: Option<impl Into<WideBinary>>,
+    ) -> Lowered<()> {
+        let f = f.ok_or(UNSUPPORTED)?.into();
         let [d, a, b] = operands(i)?;
         let (a, b) = (self.source(a, types[1])?, self.source(b, types[2])?);
         let d = self.destination(d, types[0])?;
@@ -155,8 +166,13 @@ impl<'a> Lower<'_, 'a> {
         Ok(())
     }
 
-    pub(super) fn ternary(&mut self, i: &Instruction<'a>, types: [Type; 4], f: Option<Ternary>) -> Lowered<()> {
-        let f = f.ok_or(UNSUPPORTED)?;
+    pub(super) fn ternary(
+        &mut self,
+        i: &Instruction<'a>,
+        types: [Type; 4],
+        f: Option<impl Into<WideTernary>>,
+    ) -> Lowered<()> {
+        let f = f.ok_or(UNSUPPORTED)?.into();
         let [d, a, b, c] = operands(i)?;
         let (a, b, c) = (self.source(a, types[1])?, self.source(b, types[2])?, self.source(c, types[3])?);
         let d = self.destination(d, types[0])?;

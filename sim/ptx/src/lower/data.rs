@@ -5,8 +5,9 @@ use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
 use crate::arithmetic::compare::compare;
 use crate::arithmetic::comparison::Comparison;
 use crate::arithmetic::convert::{Convert, extend};
+use crate::arithmetic::lanewise::{WideBinary, lanewise};
 use crate::arithmetic::pack::pack;
-use crate::arithmetic::{Binary, Ternary, Unary, rounding, tf32};
+use crate::arithmetic::{Ternary, Unary, rounding, tf32};
 use crate::ast::Operand;
 use crate::op::{Op, Slot};
 use crate::types::Type;
@@ -20,7 +21,7 @@ impl<'a> Lower<'_, 'a> {
             "set" => self.set(i, m),
             "selp" => {
                 let t = type_of(m)?;
-                self.ternary(i, [t, t, t, Type::Pred], Some(|a, b, p| if p == 0 { b } else { a }))
+                self.ternary(i, [t, t, t, Type::Pred], Some(lanewise!(|a, b, p| if p == 0 { b } else { a })))
             }
             "slct" => self.slct(i, m),
             "cvt" if m.take("pack") => self.cvt_pack(i, m),
@@ -40,9 +41,15 @@ impl<'a> Lower<'_, 'a> {
             [Operand::Vector(parts), a] => self.unpack(parts, a, type_),
             [d, Operand::Vector(parts)] => self.pack(d, parts, type_),
             [d, a] => {
+                let slots = self.function.constants.len();
                 let a = self.source(a, type_)?;
+                let is_temporary = a as usize >= slots;
                 let d = self.destination(d, type_)?;
-                self.emit(Op::Move { d, a });
+                match self.function.code.last_mut() {
+                    // A special register needs no detour.
+                    Some(Op::Special { d: last, .. }) if is_temporary && *last == a => *last = d,
+                    _ => self.emit(Op::Move { d, a }),
+                }
                 Ok(())
             }
         }
@@ -53,10 +60,10 @@ impl<'a> Lower<'_, 'a> {
         let source = self.source(a, type_)?;
         // A part may be the source register.
         let whole = self.copied(source);
-        let f: Binary = match part.bits() {
-            8 => |a, shift| a >> shift & 0xff,
-            16 => |a, shift| a >> shift & 0xffff,
-            _ => |a, shift| a >> shift & 0xffff_ffff,
+        let f = match part.bits() {
+            8 => lanewise!(|a, shift| a >> (shift & 63) & 0xff),
+            16 => lanewise!(|a, shift| a >> (shift & 63) & 0xffff),
+            _ => lanewise!(|a, shift| a >> (shift & 63) & 0xffff_ffff),
         };
         for (operand, at) in parts.iter().zip(0u64..) {
             let (d, _) = self.wide_destination(operand, part)?;
@@ -68,10 +75,10 @@ impl<'a> Lower<'_, 'a> {
 
     fn pack(&mut self, d: &Operand<'a>, parts: &[Operand<'a>], type_: Type) -> Lowered<()> {
         let part = part_type(type_, parts.len())?;
-        let f: Binary = match part.bits() {
-            8 => |low, high| low | high << 8,
-            16 => |low, high| low | high << 16,
-            _ => |low, high| low | high << 32,
+        let f = match part.bits() {
+            8 => lanewise!(|low, high| low | high << 8),
+            16 => lanewise!(|low, high| low | high << 16),
+            _ => lanewise!(|low, high| low | high << 32),
         };
         // From the last: `low | high << bits`.
         let mut whole: Option<Slot> = None;
@@ -96,11 +103,11 @@ impl<'a> Lower<'_, 'a> {
 
     /// `p` combined with the third operand.
     fn combined(&mut self, how: Option<&str>, p: Slot, operands: &[Operand<'a>]) -> Lowered<Slot> {
-        let (f, other): (Binary, _) = match (how, operands) {
+        let (f, other) = match (how, operands) {
             (None, [_, _, _]) => return Ok(p),
-            (Some("and"), [_, _, _, other]) => (|a, b| a & b, other),
-            (Some("or"), [_, _, _, other]) => (|a, b| a | b, other),
-            (Some("xor"), [_, _, _, other]) => (|a, b| a ^ b, other),
+            (Some("and"), [_, _, _, other]) => (lanewise!(|a, b| a & b), other),
+            (Some("or"), [_, _, _, other]) => (lanewise!(|a, b| a | b), other),
+            (Some("xor"), [_, _, _, other]) => (lanewise!(|a, b| a ^ b), other),
             _ => return Err("the number of operands is wrong".to_owned()),
         };
         let (slot, negated) = self.negatable(other)?;
@@ -110,7 +117,7 @@ impl<'a> Lower<'_, 'a> {
 
     fn negated(&mut self, p: Slot) -> Slot {
         let d = self.temporary();
-        self.emit(Op::Unary { f: |p| p ^ 1, d, a: p });
+        self.emit(Op::Unary { f: lanewise!(|p| p ^ 1), d, a: p });
         d
     }
 
@@ -119,8 +126,13 @@ impl<'a> Lower<'_, 'a> {
         let how = m.take_any(&["and", "or", "xor"]);
         let (f, type_) = comparison(m)?;
         let (a, b) = self.compared(&i.operands, type_)?;
-        let p = self.applied(f, a, b);
         let of_halves = matches!(type_, Type::F16x2 | Type::BF16x2);
+        if let ([d @ Operand::Name(_), _, _], None, false) = (i.operands.as_slice(), how, of_halves) {
+            let d = self.destination(d, Type::Pred)?;
+            self.emit(Op::Binary { f, d, a, b });
+            return Ok(());
+        }
+        let p = self.applied(f, a, b);
         let first = self.combined(how, p, &i.operands)?;
         match &i.operands[0] {
             Operand::Pair(d, q) => {
@@ -142,7 +154,7 @@ impl<'a> Lower<'_, 'a> {
 
     fn upper_half(&mut self, a: Slot) -> Slot {
         let d = self.temporary();
-        self.emit(Op::Unary { f: |a| a >> 16, d, a });
+        self.emit(Op::Unary { f: lanewise!(|a| a >> 16), d, a });
         d
     }
 
@@ -156,11 +168,11 @@ impl<'a> Lower<'_, 'a> {
         let how = m.take_any(&["and", "or", "xor"]);
         let to = type_of(m)?;
         let f = match to {
-            Type::U16 | Type::S16 => |p| if p == 0 { 0 } else { 0xffff },
-            Type::U32 | Type::S32 => |p| if p == 0 { 0 } else { 0xffff_ffff },
-            Type::F32 => |p| if p == 0 { 0 } else { u64::from(1f32.to_bits()) },
-            Type::F16 => |p| if p == 0 { 0 } else { 0x3c00 },
-            Type::BF16 => |p| if p == 0 { 0 } else { 0x3f80 },
+            Type::U16 | Type::S16 => lanewise!(|p| if p == 0 { 0 } else { 0xffff }),
+            Type::U32 | Type::S32 => lanewise!(|p| if p == 0 { 0 } else { 0xffff_ffff }),
+            Type::F32 => lanewise!(|p| if p == 0 { 0 } else { u64::from(1f32.to_bits()) }),
+            Type::F16 => lanewise!(|p| if p == 0 { 0 } else { 0x3c00 }),
+            Type::BF16 => lanewise!(|p| if p == 0 { 0 } else { 0x3f80 }),
             _ => return Err(UNSUPPORTED.to_owned()),
         };
         let (comparison, type_) = comparison(m)?;
@@ -179,14 +191,16 @@ impl<'a> Lower<'_, 'a> {
         let flush = m.take("ftz");
         let (t, by) = (type_of(m)?, type_of(m)?);
         match by {
-            Type::S32 if !flush => self.ternary(i, [t, t, t, by], Some(|a, b, c| if c >> 31 == 0 { a } else { b })),
+            Type::S32 if !flush => {
+                self.ternary(i, [t, t, t, by], Some(lanewise!(|a, b, c| if c >> 31 == 0 { a } else { b })))
+            }
             // Negative zero counts as zero, NaN selects b. With .ftz, subnormal numbers count as zero.
             Type::F32 if flush => {
-                let f = |a, b, c: u64| if c & 0x7fff_ffff < 0x80_0000 || c <= 0x7f80_0000 { a } else { b };
+                let f = lanewise!(|a, b, c| if c & 0x7fff_ffff < 0x80_0000 || c <= 0x7f80_0000 { a } else { b });
                 self.ternary(i, [t, t, t, by], Some(f))
             }
             Type::F32 => {
-                let f = |a, b, c: u64| if c == 0x8000_0000 || c <= 0x7f80_0000 { a } else { b };
+                let f = lanewise!(|a, b, c| if c == 0x8000_0000 || c <= 0x7f80_0000 { a } else { b });
                 self.ternary(i, [t, t, t, by], Some(f))
             }
             _ => Err(UNSUPPORTED.to_owned()),
@@ -237,7 +251,11 @@ impl<'a> Lower<'_, 'a> {
         }
         let width = u8::try_from(width).unwrap_or(64);
         let (flush, saturate, integral) = (style.flush, style.saturate, integral.is_some());
-        self.emit(Op::Convert { d, a, how: Convert { from, to, round, integral, flush, saturate, relu, width } });
+        let how = Convert { from, to, round, integral, flush, saturate, relu, width };
+        self.emit(match how.common() {
+            Some(f) => Op::Unary { f, d, a },
+            None => Op::Convert { d, a, how },
+        });
         Ok(())
     }
 
@@ -249,7 +267,7 @@ impl<'a> Lower<'_, 'a> {
         let (a, b) = (self.temporary(), self.temporary());
         self.emit(Op::Convert { d: a, a: high, how });
         self.emit(Op::Convert { d: b, a: low, how });
-        self.emit(Op::Binary { f: |high, low| high << 16 | low, d, a, b });
+        self.emit(Op::Binary { f: lanewise!(|high, low| high << 16 | low), d, a, b });
         Ok(())
     }
 
@@ -278,7 +296,7 @@ impl<'a> Lower<'_, 'a> {
         };
         let (a, b) = (self.source(a, Type::S32)?, self.source(b, Type::S32)?);
         let d = self.destination(d, Type::B32)?;
-        self.emit(Op::Ternary { f, d, a, b, c });
+        self.emit(Op::Ternary { f: f.into(), d, a, b, c });
         Ok(())
     }
 
@@ -304,7 +322,7 @@ impl<'a> Lower<'_, 'a> {
         let [d, a] = operands(i)?;
         let a = self.source(a, Type::F32)?;
         let d = self.destination(d, Type::B32)?;
-        self.emit(Op::Unary { f, d, a });
+        self.emit(Op::Unary { f: f.into(), d, a });
         Ok(())
     }
 
@@ -322,7 +340,7 @@ impl<'a> Lower<'_, 'a> {
             return Ok(());
         }
         let b = self.value(window.base());
-        let f: Binary = if to { u64::wrapping_sub } else { u64::wrapping_add };
+        let f = if to { lanewise!(2, u64::wrapping_sub) } else { lanewise!(2, u64::wrapping_add) };
         self.emit(Op::Binary { f, d, a, b });
         Ok(())
     }
@@ -362,7 +380,7 @@ impl<'a> Lower<'_, 'a> {
 }
 
 /// The comparison that the modifiers select, and the type of its operands.
-fn comparison(m: &mut Modifiers<'_>) -> Lowered<(Binary, Type)> {
+fn comparison(m: &mut Modifiers<'_>) -> Lowered<(WideBinary, Type)> {
     let comparison = m.take_with(Comparison::parse).ok_or("a comparison was expected")?;
     let flush = m.take("ftz");
     let type_ = type_of(m)?;

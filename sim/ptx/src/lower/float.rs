@@ -3,6 +3,7 @@
 use super::arithmetic::{style, type_of};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED};
 use crate::arithmetic::float::{self, Style};
+use crate::arithmetic::lanewise::WideUnary;
 use crate::arithmetic::{Unary, approximate, half};
 use crate::types::Type;
 
@@ -24,7 +25,7 @@ impl<'a> Lower<'_, 'a> {
         }
         let f = match (i.opcode, approximate, rounds) {
             ("copysign", false, false) if !style.flush => return self.binary(i, type_, float::copysign(type_)),
-            (_, true, false) => function(i.opcode, type_, style),
+            (_, true, false) => function(i.opcode, type_, style).map(WideUnary::from),
             ("rcp", false, true) if type_ == Type::F32 || !style.flush => float::rcp(type_, style),
             ("sqrt", false, true) if type_ == Type::F32 || !style.flush => float::sqrt(type_, style),
             _ => None,

@@ -42,7 +42,7 @@ impl<'a> Lower<'_, 'a> {
             "brev" => self.unary(i, t, bits::brev(t)),
             "bfe" => self.ternary(i, [t, t, Type::U32, Type::U32], bits::bfe(t)),
             "bfi" => self.quaternary(i, [t, t, t, Type::U32, Type::U32], bits::bfi(t)),
-            "fns" => self.ternary(i, [t, t, Type::B32, Type::S32], Some(bits::find_nth_set)),
+            "fns" => self.ternary(i, [t, t, Type::B32, Type::S32], Some(bits::find_nth_set as Ternary)),
             _ => Err(UNSUPPORTED.to_owned()),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::operand::Address;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
+use crate::arithmetic::lanewise::lanewise;
 use crate::arithmetic::matrix::{Element, Fragment, Layout, Product};
 use crate::ast::Operand;
 use crate::op::{Access, Matrix, Op, Slot, Special, Tile, WarpKind};
@@ -117,7 +118,7 @@ impl<'a> Lower<'_, 'a> {
         let (lane, after) = (self.temporary(), self.new_label());
         self.emit(Op::Special { d: lane, what: Special::Lane });
         let rows = self.value(u64::from(8 * count));
-        let reads = self.applied(|lane, rows| u64::from(lane < rows), lane, rows);
+        let reads = self.applied(lanewise!(|lane, rows| u64::from(lane < rows)), lane, rows);
         self.emit(Op::BranchIf { p: reads, negated: true, target: after });
         let rows = [self.temporary(), self.temporary()];
         let access = Access { window, bytes: 8, align: 16, extend: 0, weak: false, wraps };

@@ -2,6 +2,8 @@
 
 use super::memory::scope;
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, append, operands};
+use crate::arithmetic::Unary;
+use crate::arithmetic::lanewise::WideUnary;
 use crate::arithmetic::mbarrier::{Operation, pending_count};
 use crate::ast::Operand;
 use crate::op::{Access, Mbarrier, Op, Slot};
@@ -18,7 +20,7 @@ impl<'a> Lower<'_, 'a> {
             let [d, state] = operands(i)?;
             let a = self.source(state, Type::B64)?;
             let d = self.destination(d, Type::B32)?;
-            self.emit(Op::Unary { f: pending_count, d, a });
+            self.emit(Op::Unary { f: WideUnary::from(pending_count as Unary), d, a });
             return expect_b64(m);
         }
         let arrives = matches!(what, "arrive" | "arrive_drop");

@@ -3,6 +3,7 @@
 use super::arithmetic::type_of;
 use super::operand::{Address, number};
 use super::{Instruction, Lower, Lowered, Modifiers, UNSUPPORTED, operands};
+use crate::arithmetic::lanewise::lanewise;
 use crate::ast::Operand;
 use crate::memory::Scope;
 use crate::op::{Access, Op};
@@ -193,7 +194,7 @@ impl<'a> Lower<'_, 'a> {
         let limit = if is_predicate {
             let p = self.source(limit, Type::Pred)?;
             let whole = self.value(size);
-            self.applied(|p, whole| if p == 0 { whole } else { 0 }, p, whole)
+            self.applied(lanewise!(|p, whole| if p == 0 { whole } else { 0 }), p, whole)
         } else {
             self.source(limit, Type::U32)?
         };
@@ -207,7 +208,7 @@ impl<'a> Lower<'_, 'a> {
         for at in 0..size {
             let after = self.new_label();
             let index = self.value(at);
-            let inside = self.applied(|at, limit| u64::from(at < limit), index, limit);
+            let inside = self.applied(lanewise!(|at, limit| u64::from(at < limit)), index, limit);
             self.emit(Op::Move { d, a: zero });
             self.emit(Op::BranchIf { p: inside, negated: true, target: after });
             let align = if at == 0 { align } else { 1 };

@@ -3,7 +3,8 @@
 use super::scope::Entity;
 use super::symbols::Symbol;
 use super::{Lower, Lowered, append};
-use crate::arithmetic::{Binary, mask};
+use crate::arithmetic::lanewise::{WideBinary, lanewise};
+use crate::arithmetic::mask;
 use crate::ast::Operand;
 use crate::lexer::Number;
 use crate::op::{Constant, LOCAL_BASE, Op, Slot, Special};
@@ -30,7 +31,7 @@ impl<'a> Lower<'_, 'a> {
     }
 
     /// The value of a function in a slot of its own.
-    pub(super) fn applied(&mut self, f: Binary, a: Slot, b: Slot) -> Slot {
+    pub(super) fn applied(&mut self, f: WideBinary, a: Slot, b: Slot) -> Slot {
         let d = self.temporary();
         self.emit(Op::Binary { f, d, a, b });
         d
@@ -117,7 +118,7 @@ impl<'a> Lower<'_, 'a> {
                 let what = special(name, member).ok_or_else(|| format!("{name} is not declared"))?;
                 let d = self.temporary();
                 self.emit(Op::Special { d, what });
-                if type_.bits() < 64 { Ok(self.cut(d, type_)) } else { Ok(d) }
+                if type_.bits() < what.bits() { Ok(self.cut(d, type_)) } else { Ok(d) }
             }
             Operand::Name(name) => self.symbol_address(name, 0, type_),
             Operand::Sum(name, addend) => self.symbol_address(name, addend, type_),
@@ -142,7 +143,7 @@ impl<'a> Lower<'_, 'a> {
     /// The low bits of a special register.
     fn cut(&mut self, slot: Slot, type_: Type) -> Slot {
         let b = self.value(mask(type_.bits()));
-        self.applied(|a, b| a & b, slot, b)
+        self.applied(lanewise!(|a, b| a & b), slot, b)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a decimal constant is rounded to its type")]
@@ -180,7 +181,7 @@ impl<'a> Lower<'_, 'a> {
             return Ok(self.value(value.wrapping_add(offset)));
         }
         let b = self.value(offset);
-        Ok(self.applied(u64::wrapping_add, base, b))
+        Ok(self.applied(lanewise!(2, u64::wrapping_add), base, b))
     }
 
     /// The offset of an element from its variable.
