@@ -87,7 +87,35 @@ def torch(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
-@nox.parametrize("libraries", ["nvidia", "torch", "cupy"])
+@nox.parametrize("suite", ["numba", "pycuda"])
+def pass_rates(session: nox.Session, suite: str) -> None:
+    """Run the tests of CUDA libraries on the simulated GPU, and write the pass rates into sim/README.md; 400 MB."""
+    results = HERE / "pass-rates"
+    results.mkdir(parents=True, exist_ok=True)
+    session.run("scripts/sim.sh", external=True)
+    run_suite = [str(SIM / "vkgdr-sim"), "--", "python", "scripts/pass_rates.py"]
+    output = str(results / f"{suite}.json")
+    if suite == "numba":
+        requirements = ["--requirement", "scripts/requirements/numba.txt", *NUMBA_TESTS]
+        session.install("--constraint", REQUIREMENTS, *requirements, silent=True)
+        session.run(*run_suite, "numba", output, external=True)
+    else:
+        session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
+        pycuda(session)
+        # The wheel that was built has no tests, unlike the sdist that it was built from.
+        sources = results / "pycuda"
+        session.run("python", "-m", "ensurepip", silent=True)
+        download = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "pycuda"]
+        session.run("python", *download, "--dest", str(sources), "pycuda==2026.1", silent=True)
+        [archive] = sources.glob("pycuda-*.tar.gz")
+        session.run("tar", "-xf", str(archive), "-C", str(sources), external=True)
+        tests = next(sources.glob("pycuda-*/test"))
+        session.run(*run_suite, "pytest", "pycuda 2026.1", str(tests), output, external=True)
+    session.run("python", "scripts/pass_rates.py", "write", str(results))
+
+
+@nox.session(python=PYTHON)
+@nox.parametrize("libraries", ["nvidia", "torch", "cupy", "jax"])
 def adaptors(session: nox.Session, libraries: str) -> None:
     """Test the adaptors with the real libraries and numba-cuda's tests with ours, and write the guide's table; 3 GB."""
     package(session)
@@ -98,11 +126,16 @@ def adaptors(session: nox.Session, libraries: str) -> None:
         session.run_install("python", "scripts/torch_stubs.py", silent=True)
     elif libraries == "cupy":
         session.install("--no-deps", "cupy-cuda13x==14.2.0", "cuda-pathfinder==1.9.0", silent=True)
+    elif libraries == "jax":
+        session.install("--constraint", REQUIREMENTS, "jax==0.10.2", silent=True)
     else:
         session.install("--constraint", REQUIREMENTS, "--requirement", "scripts/requirements/adaptors.txt", silent=True)
     session.run("scripts/sim.sh", external=True)
     # With the runtime and nvJitLink of the simulator, and nothing else that tests need a layer for.
     environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
+    if libraries == "nvidia":
+        session.run("cargo", "build", "--quiet", "--locked", "--package", "vkgdr-c", external=True)
+        environment["VKGDR_C_LIBRARY"] = str(TARGET / "debug/libvkgdr_c.so")
     command = ["-m", "pytest", "ffi/python/tests/adaptors", f"--junit-xml={results}/{libraries}.xml", *session.posargs]
     session.run("sim/run", "python", *command, env=environment, external=True)
     table = "scripts/adaptors_table.py"
@@ -122,6 +155,8 @@ def wheel(session: nox.Session) -> None:
     run(session, "-m", "pytest", "--quiet", "-r", "fE", "ffi/python/tests")
 
 
+# What numba-cuda's own tests import, and the headers of the kernels that they compile.
+NUMBA_TESTS = ["cffi", "filecheck", "ml_dtypes", "nvidia-cuda-cccl", "psutil", "pytest"]
 SIM_TESTS = ["-m", "pytest", "--config-file", "sim/python/pyproject.toml", "sim/python/tests"]
 
 

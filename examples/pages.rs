@@ -22,3 +22,6 @@ struct Sharing;
 
 #[doc = include_str!("../docs/streams.md")]
 struct Streams;
+
+#[doc = include_str!("../docs/vulkan.md")]
+struct Vulkan;

@@ -16,6 +16,7 @@
 //! * [`memory_of`] finds the memory that contains an address, [`other_memory_of`] that of another copy of this library in the
 //!   process.
 //! * [`vulkan`] makes Vulkan buffers and images whose bytes CUDA and the CPU share, and lends and takes Vulkan devices.
+//! * `Array`, with the feature `ndarray`, has elements with a shape and strides.
 //! * [`StreamRef`] is a CUDA stream that the caller owns, with copies, fills and events.
 //! * [`ring`] passes messages to a kernel that keeps running, and back.
 //! * [`ipc`] shares memory with other processes, over a Unix socket.
@@ -61,11 +62,15 @@ pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_cou
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, MemoryKind, OpenFlags};
+#[cfg(feature = "ndarray")]
+pub use interop::array::Array;
 pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region, memory_of};
 pub use other_copies::{OtherMemory, other_memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 
+#[cfg(feature = "ndarray")]
+pub use ndarray;
 /// The crates whose types appear in this crate's signatures.
 pub use {ash, cudarc};

@@ -1,5 +1,5 @@
 //! Comparison with the alternatives on a GPU: CUDA's copies and `memcpy` over the mapping, CUDA's allocators, and
-//! communication with a running kernel through pinned memory.
+//! communication with a running kernel through pinned memory and by launches.
 //!
 //! Each measurement alternates with its peers in one run. The bench also runs on the simulated driver, to check that it
 //! works: times and ratios are meaningless there, and no goal is judged.
@@ -18,6 +18,7 @@ mod pairs;
 mod ping_pong;
 #[path = "../report/mod.rs"]
 mod report;
+mod ring;
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,11 +41,12 @@ struct Bench {
 type Part = fn(&mut Bench, Duration) -> Result;
 
 /// The parts, with their shares of the time in percent.
-const PARTS: [(&str, Part, u32); 4] = [
+const PARTS: [(&str, Part, u32); 5] = [
     ("read bandwidth", bandwidth::measure, 10),
     ("allocation", allocation::measure, 15),
     ("ping-pong with a running kernel", ping_pong::measure, 10),
-    ("copies", copies::measure, 65),
+    ("ring", ring::measure, 10),
+    ("copies", copies::measure, 55),
 ];
 
 fn main() -> Result {

@@ -4,6 +4,9 @@
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let unit = (0..UNITS.len() - 1).find(|unit| bytes >> (10 * (unit + 1)) == 0).unwrap_or(UNITS.len() - 1);
+    if bytes == 1 {
+        return "1 byte".to_owned();
+    }
     let whole = bytes >> (10 * unit);
     // Tenths of the unit, rounded down, so that a size is never larger than said.
     let tenths = ((u128::from(bytes) * 10) >> (10 * unit)) - u128::from(whole) * 10;
@@ -79,6 +82,7 @@ mod tests {
     fn sizes_have_binary_units_and_at_most_one_digit() {
         let cases = [
             (0, "0 bytes"),
+            (1, "1 byte"),
             (1023, "1023 bytes"),
             (1024, "1 KiB"),
             (1536, "1.5 KiB"),

@@ -7,6 +7,8 @@
 
 mod existing;
 mod memory;
+#[cfg(feature = "vulkan")]
+mod semaphore;
 mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
@@ -14,8 +16,9 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_MEMCPY3D, CUcontext, CUdevice,
-    CUdeviceptr, CUevent, CUexternalMemory, CUstream, CUuuid,
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+    CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, CUDA_MEMCPY3D, CUcontext, CUdevice,
+    CUdeviceptr, CUevent, CUexternalMemory, CUexternalSemaphore, CUstream, CUuuid,
 };
 
 use libloading::Library;
@@ -109,6 +112,11 @@ driver_functions! {
         cuCtxGetId(CUcontext, *mut c_ulonglong);
         // Since CUDA 11.7.
         cuMemGetHandleForAddressRange(*mut c_void, CUdeviceptr, usize, c_uint, c_ulonglong);
+        // Of Vulkan's semaphores alone.
+        cuImportExternalSemaphore(*mut CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC);
+        cuSignalExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, c_uint, CUstream);
+        cuWaitExternalSemaphoresAsync(*const CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, c_uint, CUstream);
+        cuDestroyExternalSemaphore(CUexternalSemaphore);
         // Not needed where nothing is captured.
         cuThreadExchangeStreamCaptureMode(*mut c_uint);
     }

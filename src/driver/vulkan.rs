@@ -1,7 +1,8 @@
 //! Vulkan: the process's instances, their devices, and the memory calls of a device.
 //!
 //! The loader's instance is the first choice; [`icd`] is the way to NVIDIA's driver where the loader does not find it.
-//! [`handles`] has the handles that programs are lent, [`resources`] the calls for buffers and images.
+//! `handles` has the handles that programs are lent, `resources` the calls for buffers and images, and `semaphore` those for
+//! timeline semaphores.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 #[cfg(feature = "vulkan")]
@@ -9,8 +10,9 @@ pub(crate) mod handles;
 pub(crate) mod icd;
 #[cfg(feature = "vulkan")]
 pub(crate) mod resources;
+mod semaphore;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -188,12 +190,51 @@ impl Instance {
         // A device must be created with a queue. This crate submits nothing to it; programs that are lent the device do.
         let queue_family = self.queue_family(&physical);
         let queue = [vk::DeviceQueueCreateInfo::default().queue_family_index(queue_family).queue_priorities(&[1.0])];
-        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue).enabled_extension_names(&enabled);
-        // SAFETY: `info` and what it points at live until the call returns; the extensions exist.
-        let raw = unsafe { self.raw.create_device(physical.handle, &info, None) }.named("vkCreateDevice")?;
+        let info = vk::DeviceCreateInfo::default().queue_create_infos(&queue);
+        // SAFETY: the description and what it points at live until the call returns; the extensions and features exist.
+        let create = |info: vk::DeviceCreateInfo<'_>| unsafe { self.raw.create_device(physical.handle, &info, None) };
+        let with_semaphores = self.with_semaphores(&physical, &extensions, &enabled, info, create);
+        let raw = with_semaphores.unwrap_or_else(|| create(info.enabled_extension_names(&enabled)));
+        let raw = raw.named("vkCreateDevice")?;
         let external_fd = khr::external_memory_fd::Device::new(&self.raw, &raw);
         let instance = self.clone();
-        Ok(Device { raw, external_fd, has_budget, sharing: OnceLock::new(), physical, queue_family, instance })
+        Ok(Device {
+            timelines: semaphore::Timelines::find(&self.raw, &raw),
+            raw,
+            external_fd,
+            has_budget,
+            sharing: OnceLock::new(),
+            physical,
+            queue_family,
+            instance,
+        })
+    }
+
+    /// Creates a device that shares timeline semaphores as well. None where they cannot be had.
+    fn with_semaphores(
+        &self,
+        device: &PhysicalDevice,
+        extensions: &Extensions,
+        enabled: &[*const c_char],
+        info: vk::DeviceCreateInfo<'_>,
+        create: impl FnOnce(vk::DeviceCreateInfo<'_>) -> std::result::Result<ash::Device, vk::Result>,
+    ) -> Option<std::result::Result<ash::Device, vk::Result>> {
+        if !semaphore::EXTENSIONS.iter().all(|name| extensions.has(name)) {
+            return None;
+        }
+        let mut found = vk::PhysicalDeviceTimelineSemaphoreFeatures::default();
+        let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut found);
+        // SAFETY: the handle comes from this instance, whose version has the function.
+        unsafe { self.raw.get_physical_device_features2(device.handle, &mut features) };
+        if found.timeline_semaphore != vk::TRUE {
+            return None;
+        }
+        let enabled = [enabled, &semaphore::EXTENSIONS.map(CStr::as_ptr)].concat();
+        let mut wanted = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
+        match create(info.enabled_extension_names(&enabled).push_next(&mut wanted)) {
+            Err(vk::Result::ERROR_EXTENSION_NOT_PRESENT | vk::Result::ERROR_FEATURE_NOT_PRESENT) => None,
+            created => Some(created),
+        }
     }
 
     fn extensions(&self, device: &PhysicalDevice) -> Result<Extensions> {
@@ -237,6 +278,8 @@ impl Extensions {
 pub(crate) struct Device {
     raw: ash::Device,
     external_fd: khr::external_memory_fd::Device,
+    /// None where they cannot be shared.
+    timelines: Option<semaphore::Timelines>,
     has_budget: bool,
     sharing: OnceLock<Sharing>,
     pub(crate) physical: PhysicalDevice,

@@ -285,3 +285,7 @@ macro_rules! device_slice {
 device_slice!(Memory);
 device_slice!(Region);
 device_slice!(PoolMemory);
+#[cfg(feature = "vulkan")]
+device_slice!(crate::vulkan::Buffer);
+#[cfg(feature = "vulkan")]
+device_slice!(crate::vulkan::Image);

@@ -238,6 +238,14 @@ impl Memory {
         self.0.device_ptr()
     }
 
+    /// A number that all references to the same memory share, and no other live memory has. [`memory_of`](crate::memory_of)
+    /// finds the memory from now on, by the addresses that the caller knows.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.0.chunk().as_ptr().addr() as u64
+    }
+
     /// The number of bytes.
     #[inline]
     #[must_use]

@@ -219,6 +219,15 @@ impl Region {
         NonNull::new(self.host_ptr.0)
     }
 
+    /// The host address of the first byte as a number, for comparisons. Lookups need not find the memory by it, unlike by
+    /// [`host_ptr`](Self::host_ptr).
+    #[doc(hidden)]
+    #[inline]
+    #[must_use]
+    pub fn host_address(&self) -> Option<usize> {
+        NonNull::new(self.host_ptr.0).map(|pointer| pointer.addr().get())
+    }
+
     /// The number of bytes.
     #[inline]
     #[must_use]

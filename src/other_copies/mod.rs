@@ -189,6 +189,12 @@ impl OtherMemory {
         self.found.atom == 1
     }
 
+    /// The granularity of flushes in bytes: 1 for coherent memory.
+    #[must_use]
+    pub const fn non_coherent_atom_size(&self) -> usize {
+        self.found.atom
+    }
+
     /// Whether the CPU caches the memory. If not, its stores are write-combined.
     #[must_use]
     pub const fn is_cached(&self) -> bool {

@@ -9,6 +9,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::slice;
 
+use crate::lock::Lock;
+
 /// What one copy offers the others. Statuses are 0, or -1 for a failure.
 #[derive(Debug)]
 #[repr(C)]
@@ -82,26 +84,53 @@ const CONTENT: usize = std::mem::offset_of!(Note, table);
 #[unsafe(link_section = ".note.vkgdr")]
 static NOTE: Note = Note { name_len: 6, content_len: 8, kind: VERSION, name: NAME, _pad: 0, table: &super::TABLE };
 
+/// The loaded files, by the dynamic linker's counts of files loaded and unloaded, and the tables in them.
+#[derive(Debug, Clone)]
+struct Loaded {
+    counts: Option<(u64, u64)>,
+    tables: Vec<&'static Table>,
+}
+
+static LOADED: Lock<Loaded> = Lock::new(Loaded { counts: None, tables: Vec::new() });
+
 /// The tables of all other copies of this crate that are loaded now. They stay loaded: the C libraries are linked so that
-/// they are never unloaded, and neither are extension modules.
+/// they are never unloaded, and neither are extension modules. Not to be called in a forked child.
 pub(super) fn others() -> Vec<&'static Table> {
-    let mut tables: Vec<&'static Table> = Vec::new();
-    // SAFETY: the function keeps its contract, and the vector outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(collect), ptr::from_mut(&mut tables).cast()) };
+    let known = LOADED.lock().clone();
+    let mut search = Search { counts: None, known: known.counts, tables: Vec::new() };
+    // SAFETY: the function keeps its contract, and the search outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(collect), ptr::from_mut(&mut search).cast()) };
+    if search.counts == known.counts {
+        return known.tables;
+    }
+    let mut tables = search.tables;
     tables.retain(|&table| !ptr::eq(table, NOTE.table));
+    *LOADED.lock() = Loaded { counts: search.counts, tables: tables.clone() };
     tables
 }
 
-/// Adds the tables of a loaded file.
+struct Search {
+    /// The counts of the files that are loaded now.
+    counts: Option<(u64, u64)>,
+    /// The counts of the last search: where they are the same, its tables still are.
+    known: Option<(u64, u64)>,
+    tables: Vec<&'static Table>,
+}
+
+/// Adds the tables of a loaded file. Ends the search where they are known.
 ///
 /// # Safety
 ///
-/// As the callback of `dl_iterate_phdr`, with a vector of tables as `data`.
+/// As the callback of `dl_iterate_phdr`, with a [`Search`] as `data`.
 unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: *mut c_void) -> c_int {
     // SAFETY: by this function's contract.
-    let tables = unsafe { &mut *data.cast::<Vec<&'static Table>>() };
+    let search = unsafe { &mut *data.cast::<Search>() };
     // SAFETY: valid during the callback.
     let info = unsafe { &*info };
+    search.counts = Some((info.dlpi_adds, info.dlpi_subs));
+    if search.counts == search.known {
+        return 1;
+    }
     if info.dlpi_phdr.is_null() {
         return 0;
     }
@@ -113,7 +142,7 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: 
         // SAFETY: a loaded segment of this size, which is not written once it is relocated.
         let notes = unsafe { slice::from_raw_parts(start, len) };
         let align = if header.p_align == 8 { 8 } else { 4 };
-        tables.extend(tables_in(notes, align));
+        search.tables.extend(tables_in(notes, align));
     }
     0
 }

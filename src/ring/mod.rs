@@ -12,6 +12,8 @@
 //! Each side writes across PCIe and reads what is near: the kernel polls GPU memory, the CPU its caches. The guide's page
 //! `docs/ring.md` says which store orders what.
 
+#![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
+
 mod consumer;
 mod layout;
 mod link;
@@ -23,10 +25,12 @@ mod tests;
 
 use std::fmt;
 use std::hint::spin_loop;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use crate::driver::process;
 use crate::lock::{self, Lock};
@@ -51,8 +55,9 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
 ///
 /// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in host
-/// memory. A drop [aborts](Self::abort) the kernel, and waits for the context as the drop of any memory. A forked child's drop
-/// does nothing.
+/// memory. A drop [aborts](Self::abort) the kernel, and then waits for the context as the drop of any memory: also for other
+/// kernels that keep running, unless the ring is [bound](Self::bind_stream) to its kernel's stream. A forked child's drop does
+/// nothing.
 ///
 /// # Examples
 ///
@@ -124,6 +129,15 @@ impl Ring {
     /// [`Error::ZeroSize`] and those of [`Memory::allocate_with`].
     pub fn new(owner: &Vkgdr, messages: usize, answers: usize) -> Result<Self> {
         let options = AllocateOptions::new(MemoryKind::Mapped).fallback([MemoryKind::Host]);
+        Self::with_options(owner, messages, answers, options)
+    }
+
+    /// As [`new`](Self::new), with the memory of the messages as the options say: in host memory, the kernel polls across PCIe.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new), and [`Error::NoHostView`] for device memory.
+    pub fn with_options(owner: &Vkgdr, messages: usize, answers: usize, options: AllocateOptions) -> Result<Self> {
         let message_bytes = capacity(messages, MemoryKind::Mapped)?;
         let answer_bytes = capacity(answers, MemoryKind::Host)?;
         let device = Memory::allocate_with(owner, CONTROL + message_bytes, options)?;
@@ -147,6 +161,33 @@ impl Ring {
             device,
             host,
         })
+    }
+
+    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: the drop then waits for no other
+    /// kernel, such as that of another ring, and returns at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Memory::bind_stream`].
+    pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
+        self.device.bind_stream(stream)?;
+        self.host.bind_stream(stream)
+    }
+
+    /// [`bind_stream`](Self::bind_stream) for a stream that the caller keeps alive.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Memory::bind_raw_stream`].
+    ///
+    /// # Safety
+    ///
+    /// As of [`Memory::bind_raw_stream`].
+    pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
+        // SAFETY: by this method's contract.
+        unsafe { self.device.bind_raw_stream(stream) }?;
+        // SAFETY: as above.
+        unsafe { self.host.bind_raw_stream(stream) }
     }
 
     /// The kernel's argument: the device address of the ring.

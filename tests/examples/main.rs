@@ -368,6 +368,34 @@ fn vector_add_adds_by_a_kernel() -> Result {
 }
 
 #[test]
+fn vulkan_compute_takes_turns_with_cuda() -> Result {
+    let program = example!("vulkan_compute");
+    let text = assert_success(&run::<&str>(&program, &[])?, &program);
+    let says = |part: &str| text.iter().any(|line| line.contains(part));
+    assert!(says("10000 numbers are right, the last is 149985") || says("without Vulkan"), "{text:#?}");
+    Ok(())
+}
+
+#[test]
+fn picture_writes_what_vulkan_drew() -> Result {
+    let program = example!("picture");
+    let folder = Folder::create("picture")?;
+    let file = folder.0.join("flower.png");
+    let text = assert_success(&run(&program, &[&file])?, &file);
+    if text.iter().any(|line| line.contains("without Vulkan")) {
+        return Ok(());
+    }
+    let bytes = std::fs::read(&file)?;
+    assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n") && bytes.len() > 10_000, "{} bytes", bytes.len());
+    let nowhere = folder.0.join("no folder").join("flower.png");
+    let output = run(&program, &[&nowhere])?;
+    let errors = lines(&output.stderr);
+    assert!(!output.status.success() && errors.len() == 1, "{errors:#?}");
+    assert!(["picture: ", "no folder", "No such file"].iter().all(|part| errors[0].contains(part)), "{errors:#?}");
+    Ok(())
+}
+
+#[test]
 fn receive_memory_doubles_the_numbers_that_another_process_sends() -> Result {
     let program = example!("receive_memory");
     let folder = Folder::create("receive")?;
@@ -389,6 +417,20 @@ fn receive_memory_doubles_the_numbers_that_another_process_sends() -> Result {
     assert!(child.wait()?.success());
     let rest = out.collect::<std::io::Result<Vec<_>>>()?;
     assert_eq!(rest, ["received 12 bytes of mapped memory", "they were [1.5, 2.0, -3.0] ..."]);
+    Ok(())
+}
+
+#[test]
+fn ring_echo_compares_every_answer_and_prints_latency_and_rate() -> Result {
+    let program = example!("ring_echo");
+    for (messages, size) in [("1", "1"), ("300", "100"), ("70", "5000")] {
+        let text = assert_success(&run(&program, &["--messages", messages, "--size", size])?, &program);
+        assert!(text.iter().any(|line| line.contains(&format!("round trips of {size} bytes: "))), "{text:#?}");
+        assert!(text.iter().any(|line| line.starts_with(&format!("{messages} messages in batches: "))), "{text:#?}");
+        assert_eq!(text.iter().any(|line| line.starts_with("simulated: ")), simcuda().is_some(), "{text:#?}");
+    }
+    assert_failure(&run(&program, &["--size", "0"])?, &["'0' is no number from 1"]);
+    assert_failure(&run(&program, &["--nonsense"])?, &["--nonsense"]);
     Ok(())
 }
 
@@ -462,13 +504,16 @@ fn the_heads_of_the_examples_show_what_they_print() -> Result {
     let folder = Folder::create("heads")?;
     folder.file("photo.raw", &pattern(2 << 20, 1))?;
     for (source, program, arguments) in [
-        (include_str!("../../examples/vector_add.rs"), example!("vector_add"), &[][..]),
+        (include_str!("../../examples/vulkan_compute.rs"), example!("vulkan_compute"), &[][..]),
+        (include_str!("../../examples/picture.rs"), example!("picture"), &["flower.png"]),
+        (include_str!("../../examples/vector_add.rs"), example!("vector_add"), &[]),
         (include_str!("../../examples/share_file.rs"), example!("share_file"), &["photo.raw"]),
         (
             include_str!("../../examples/receive_packets.rs"),
             example!("receive_packets"),
             &["--send", "--packets", "500"],
         ),
+        (include_str!("../../examples/ring_echo.rs"), example!("ring_echo"), &["--messages", "500"]),
     ] {
         let head = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
         let shown = head.skip_while(|line| !line.starts_with("$ ")).skip(1).take_while(|line| *line != "```");

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "creates buffers and images")]
 
 use vkgdr::ash::vk;
-use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Buffer, Image, MemoryLocation};
+use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Buffer, Image, MemoryLocation, Semaphore};
 use vkgdr::{MemoryKind, OpenFlags};
 
 use crate::Result;
@@ -130,5 +130,25 @@ fn a_failed_release_names_the_call_and_leaves_nothing() -> Result {
         };
         // The allocator is gone, so that the block goes with the buffer.
         sweep.run(prepare, Buffer::free, |()| Ok(()))
+    })
+}
+
+#[test]
+fn a_failed_semaphore_names_the_call_and_leaves_nothing() -> Result {
+    each(|place| {
+        if !place.gpu.supports_semaphores() {
+            return support::skip("the drivers share no semaphores");
+        }
+        let what = format!("Semaphore::new, {}", place.name);
+        let named = ["vkCreateSemaphore", "vkGetSemaphoreFdKHR", "cuImportExternalSemaphore"];
+        let sweep = Sweep { what: &what, named: &named, incidental: &ENTER_AND_LEAVE, ..Sweep::default() };
+        sweep.run(
+            || Ok(()),
+            |()| Semaphore::new(&place.gpu, 1),
+            |semaphore| {
+                drop(semaphore);
+                Ok(())
+            },
+        )
     })
 }

@@ -1,5 +1,6 @@
 //! Memory in the types of other crates.
 
+mod arrays;
 mod contexts;
 mod cudarc;
 mod hostile;

@@ -7,6 +7,8 @@ use crate::{KERNELS, Result, assert_says, child, good, open};
 use support::codes;
 use support::simcuda;
 
+const UNSUPPORTED_PTX_VERSION: i32 = 222;
+
 /// A module of one kernel with this body.
 fn with_body(body: &str) -> String {
     format!(".version 6.3\n.target sm_50\n.address_size 64\n.visible .entry one()\n{{\n{body}\n    ret;\n}}\n")
@@ -109,7 +111,7 @@ fn fat_binary(kind: u16, flags: u64, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_ptx_of_a_fat_binary_is_used_where_it_is_not_compressed() -> Result {
+fn the_ptx_of_a_fat_binary_is_used() -> Result {
     let (_context, _gpu) = open()?;
     if simcuda().is_none() {
         eprintln!("skipped: the image is synthetic, and a real driver may check more of it");
@@ -123,8 +125,48 @@ fn the_ptx_of_a_fat_binary_is_used_where_it_is_not_compressed() -> Result {
     wrapper.extend((fat.as_ptr().expose_provenance() as u64).to_le_bytes());
     wrapper.extend([0; 8]);
     good(load_image(&wrapper))?;
-    assert_eq!(load_image(&fat_binary(1, 0x2011, &text)), Err(codes::NO_BINARY_FOR_GPU), "compressed");
+    for flags in [0x2011, 0x8011] {
+        assert_eq!(load_image(&fat_binary(1, flags, &text)), Err(codes::INVALID_IMAGE), "not compressed");
+    }
     assert_eq!(load_image(&fat_binary(2, 0x11, b"\x7fELF")), Err(codes::NO_BINARY_FOR_GPU), "a cubin");
+    Ok(())
+}
+
+/// One kernel, by `fatbinary -64 --compress-mode=MODE --image3=kind=ptx,sm=75,file=…` of CUDA 13.5.
+const COMPRESSED: [&[u8]; 2] = [include_bytes!("compressed/lz4.fatbin"), include_bytes!("compressed/zstd.fatbin")];
+
+#[test]
+fn compressed_ptx_is_used_and_damaged_is_refused() -> Result {
+    let (_context, _gpu) = open()?;
+    for image in COMPRESSED {
+        let module = good(Module::load_image(image))?;
+        good(module.function("put"))?;
+        good(module.unload())?;
+    }
+    if simcuda().is_none() {
+        eprintln!("left out: a real driver may return other codes");
+        return Ok(());
+    }
+    for image in COMPRESSED {
+        // Behind the headers of the file and of the entry; the entry's own lengths stay.
+        for at in 96..image.len() {
+            let mut damaged = image.to_vec();
+            damaged[at] ^= 0xff;
+            // A byte of a comment or a name may be another one.
+            if let Err(code) = load_image(&damaged) {
+                assert!(
+                    [codes::INVALID_IMAGE, codes::INVALID_PTX, UNSUPPORTED_PTX_VERSION].contains(&code),
+                    "{at}: {code}"
+                );
+            }
+        }
+        // The length before the compression, at 56 in the entry's header.
+        for len in [0_u64, 1, 1 << 20, u64::MAX] {
+            let mut damaged = image.to_vec();
+            damaged[72..80].copy_from_slice(&len.to_le_bytes());
+            assert_eq!(load_image(&damaged), Err(codes::INVALID_IMAGE), "{len}");
+        }
+    }
     Ok(())
 }
 

@@ -42,7 +42,7 @@ cuDestroyExternalMemory
 vkFreeMemory
 ";
 /// Calls that vkgdr 0.1 does not make, which neither change memory nor how it is made.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 19] = [
     // Its caller made these.
     "cuInit",
     "cuDevicePrimaryCtxRetain",
@@ -53,6 +53,9 @@ const OTHERS: [&str; 17] = [
     "cuDeviceGetName",
     "vkEnumerateDeviceExtensionProperties",
     "  extension=VK_EXT_memory_budget",
+    // Of semaphores that programs may make.
+    "  extension=VK_KHR_timeline_semaphore",
+    "  extension=VK_KHR_external_semaphore_fd",
     // The memory's context, and the wait for the device's work.
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",

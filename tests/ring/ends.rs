@@ -116,6 +116,29 @@ fn a_drop_in_the_middle_ends_the_kernel() -> Result {
 }
 
 #[test]
+fn a_bound_ring_is_dropped_while_the_kernel_of_another_ring_runs() -> Result {
+    let setup = Setup::new()?;
+    let other = Setup { stream: setup.context.new_stream()?, context: setup.context.clone(), gpu: setup.gpu.clone() };
+    let [first, second] = [&setup, &other].map(|setup| -> Result<Ring> {
+        let ring = Ring::new(&setup.gpu, 100, 100)?;
+        ring.bind_stream(&setup.stream)?;
+        Ok(ring)
+    });
+    let (first, second) = (first?, second?);
+    setup.echo(&first, 1)?;
+    other.echo(&second, 1)?;
+    drop(first);
+    setup.stream.synchronize()?;
+    second.push(&message(0, 10), PATIENCE)?;
+    let mut answer = Vec::new();
+    second.pop(&mut answer, PATIENCE)?;
+    assert_eq!(answer, message(0, 10));
+    drop(second);
+    other.stream.synchronize()?;
+    Ok(())
+}
+
+#[test]
 fn a_kernel_goes_on_where_the_one_before_it_stopped() -> Result {
     let setup = Setup::new()?;
     for ptx in KERNELS {

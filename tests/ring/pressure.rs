@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use support::{Result, refused};
 use vkgdr::ring::Ring;
-use vkgdr::{Error, MemoryKind};
+use vkgdr::{AllocateOptions, Error, MemoryKind};
 
 use crate::{KERNELS, MOMENT, PATIENCE, Setup, message, report};
 
@@ -123,6 +123,12 @@ fn impossible_sizes_are_refused() -> Result {
         let error = refused(Ring::new(&setup.gpu, huge, 64));
         assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
     }
+    let options = |kind| AllocateOptions::new(kind);
+    if setup.gpu.supports(MemoryKind::Device) {
+        let error = refused(Ring::with_options(&setup.gpu, 64, 64, options(MemoryKind::Device)));
+        assert!(matches!(error, Error::NoHostView { .. }), "{error}");
+    }
+    assert_eq!(Ring::with_options(&setup.gpu, 64, 64, options(MemoryKind::Host))?.kind(), MemoryKind::Host);
     let ring = Ring::new(&setup.gpu, 1, 1)?;
     assert_eq!(ring.kind(), if setup.gpu.supports(MemoryKind::Mapped) { MemoryKind::Mapped } else { MemoryKind::Host });
     Ok(())

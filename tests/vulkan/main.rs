@@ -9,6 +9,7 @@ mod lent;
 mod lifetime;
 mod program;
 mod rounds;
+mod semaphores;
 
 use support::Result;
 use vkgdr::ash::vk;

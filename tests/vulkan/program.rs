@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use support::cuda::{Context, Stream, no_context};
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ash::{self, khr, vk};
-use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Handles, MemoryLocation};
+use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Handles, MemoryLocation, Semaphore};
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::compute::Compute;
@@ -98,6 +98,9 @@ fn memory_of_both_devices_of_a_gpu_lives_side_by_side() -> Result {
     let Some(shared) = open()? else { return Ok(()) };
     let program = Program::new(&shared, vk::API_VERSION_1_1, &[SHARED])?;
     let gpu = open_on(&program, OpenFlags::empty())?;
+    // The program did not ask for semaphores.
+    assert!(!gpu.supports_semaphores());
+    assert_says(&refused(Semaphore::new(&gpu, 0)), &["VK_KHR_external_semaphore_fd"]);
     let ours = Memory::allocate(&shared, LEN, MemoryKind::Mapped)?;
     let theirs = Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?;
     host_write(&ours, 0, &pattern(LEN, 1))?;

@@ -98,15 +98,18 @@ fn of(page: &Path, text: &str) -> Result<Vec<Block>> {
     Ok(blocks)
 }
 
-/// A page without its comments, whose blocks of code no reader shall see.
+/// A page without the comments that begin lines, whose blocks of code no reader shall see.
 pub(crate) fn without_comments(text: &str) -> String {
     let mut kept = String::new();
-    let mut rest = text;
-    while let Some((before, comment)) = rest.split_once("<!--") {
-        kept += before;
-        rest = comment.split_once("-->").map_or("", |(_, after)| after);
+    let mut comment = false;
+    for line in text.split_inclusive('\n') {
+        comment |= line.trim_start().starts_with("<!--");
+        if !comment {
+            kept += line;
+        }
+        comment &= !line.contains("-->");
     }
-    kept + rest
+    kept
 }
 
 /// Blocks that nothing checks: an unknown language, no reason for which they are not run, or not the file that they show.
@@ -187,6 +190,6 @@ fn marks_and_indented_blocks_are_read() -> Result {
         .map(|block| (block.line, block.language.as_str(), block.code.as_str(), block.not_run.as_deref()))
         .collect();
     assert_eq!(found, [(4, "sh", "ls\n", Some("needs a GPU")), (10, "rust", "fn main() {}\n", None)]);
-    assert_eq!(without_comments("a<!-- b\n-->c<!-- d -->"), "ac");
+    assert_eq!(without_comments("a\n<!-- b\n\n-->\n`<!-- c -->`\n<!-- d -->\n"), "a\n`<!-- c -->`\n");
     Ok(())
 }

@@ -173,6 +173,7 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
         (library.built.join("libvkgdr_c.a"), lib.join("libvkgdr.a"), 0o644),
         (context.root.join("ffi/c/include/vkgdr.h"), include.join("vkgdr.h"), 0o644),
         (context.root.join("ffi/c/include/vkgdr.hpp"), include.join("vkgdr.hpp"), 0o644),
+        (context.root.join("ffi/c/include/vkgdr_mr.hpp"), include.join("vkgdr_mr.hpp"), 0o644),
         (context.root.join("src/ring/vkgdr_ring.cuh"), include.join("vkgdr_ring.cuh"), 0o644),
     ];
     copies.extend(command::files(context, &folders, &library.built));

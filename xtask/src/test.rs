@@ -140,17 +140,21 @@ fn profiles(context: &Context, runner: &Runner<'_>, stages: &mut Stages) {
     let selected = [
         ("rebar", "memory::access memory::map memory::memory copy::routines copy::engine copy::policy"),
         ("bar256", "memory::cycles failures pool"),
-        ("host-import-refused", "memory device failures pool stream copy::engine copy::policy interop sequences"),
-        ("needs-dedicated", "failures::allocate failures::release memory::export"),
+        (
+            "host-import-refused",
+            "memory device failures pool stream copy::engine copy::policy interop vulkan sequences",
+        ),
+        ("needs-dedicated", "failures::allocate failures::release memory::export vulkan"),
         ("two-gpus-swapped", "device stream interop memory::contexts copy::engine pool::pool"),
         ("types-11", "sequences"),
-        ("gb10", "copy memory::access memory::map sequences"),
+        ("gb10", "copy memory::access memory::map sequences ring"),
         ("no-bar", "failures"),
-        ("no-vulkan", "sequences failures"),
+        ("no-vulkan", "sequences failures ring"),
         ("dma-buf-no-vulkan", "sequences"),
         ("needs-dedicated", "memory::memory memory::export failures::allocate sequences"),
         ("no-export-of-imports", "memory::export memory::sharing sequences"),
         ("pointer-type-host", "interop copy::pinned"),
+        ("late", "memory pool stream"),
     ];
     let mut profiled = |profile: &str, commands: Vec<Cmd<'_>>| {
         let commands = commands.into_iter().map(|command| command.env("VKGDR_TEST_PROFILE", profile)).collect();

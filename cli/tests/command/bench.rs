@@ -65,7 +65,7 @@ fn the_tables_fit_a_terminal_of_80_columns_and_say_that_the_driver_is_simulated(
     let machine = Machine::simulated("tables", "bar256")?;
     for (arguments, words) in [
         ("bench bw --from 1M --to 1M --plot", ["mapped write 1 MiB", "GB/s", "o mapped write"]),
-        ("bench latency --to 1 --direction read", ["mapped read 1 bytes", "host read 1 bytes", "P99"]),
+        ("bench latency --to 1 --direction read", ["mapped read 1 byte", "host read 1 byte", "P99"]),
         ("bench pingpong", ["mapped round trip - ", "host round trip - ", "P50"]),
         ("bench alloc --from 256 --to 1K --plot", ["mapped memory 256 bytes", "host pool 1 KiB", "+ host memory"]),
     ] {

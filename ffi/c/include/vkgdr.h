@@ -456,6 +456,46 @@ typedef struct vkgdr_ring_stats {
   uint64_t empty;
 } vkgdr_ring_stats;
 
+/**
+ * A Vulkan device: Vulkan's own handles, whose types are pointers.
+ */
+typedef struct vkgdr_vulkan_handles {
+  /**
+   * vkGetInstanceProcAddr(), cast to this type.
+   */
+  void (*get_instance_proc_addr)(void);
+  /**
+   * The VkInstance.
+   */
+  void *instance;
+  /**
+   * The VkPhysicalDevice.
+   */
+  void *physical_device;
+  /**
+   * The VkDevice.
+   */
+  void *device;
+  /**
+   * The family of a queue of the device; the queue has the index 0.
+   */
+  uint32_t queue_family;
+} vkgdr_vulkan_handles;
+
+/**
+ * The place of memory in Vulkan.
+ */
+typedef struct vkgdr_vulkan_memory {
+  /**
+   * The VkDeviceMemory, as a number.
+   */
+  uint64_t memory;
+  /**
+   * Where the memory begins in it, in bytes.
+   */
+  uint64_t offset;
+} vkgdr_vulkan_memory;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1148,13 +1188,26 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
 VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, vkgdr_ring_t *out);
 
 /**
- * Aborts the kernel as vkgdr_ring_abort(), waits until the context has ended its work, and frees the ring. NULL is allowed.
+ * Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. Waits until the context has ended its work,
+ * other kernels that keep running included, unless the ring is bound to its kernel's stream.
  *
  * @param ring  The ring, which must not be used afterwards.
  *
  * `ring` must be NULL or a ring that is not used afterwards.
  */
 VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
+
+/**
+ * Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring, and
+ * returns at once.
+ *
+ * @param ring    The ring.
+ * @param stream  A stream of the ring's context; NULL is its legacy default stream.
+ * @return A `vkgdr_status`, as of vkgdr_memory_bind_stream().
+ *
+ * `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream.
+ */
+VKGDR_API int32_t vkgdr_ring_bind_stream(vkgdr_ring_t ring, CUstream stream);
 
 /**
  * The kernel's argument: the device address of a ring, for vkgdr_ring_open() in `vkgdr_ring.cuh`.
@@ -1293,6 +1346,62 @@ VKGDR_API const char *vkgdr_status_string(int32_t status);
  * The version of this library, such as `0.2.0`: a static string.
  */
 VKGDR_API const char *vkgdr_version(void);
+
+/**
+ * Opens a GPU on a Vulkan device that the program made, so that the program can bind memory of this library to its own buffers
+ * (vkgdr_memory_get_vulkan_memory()). The CUDA device is the one with the same UUID.
+ *
+ * Memory is allocated in the device's primary context, which the handle retains, or with VKGDR_OPEN_CURRENT_CONTEXT_BIT in the
+ * current context, which must be one of that device. No mapped memory is needed.
+ *
+ * The instance must be for Vulkan 1.1 or later, and VK_KHR_external_memory_fd be enabled on the device
+ * (VKGDR_ERROR_NOT_SUPPORTED).
+ *
+ * @param handles  The device. It and the instance must stay alive until all memory of the handle is freed; call
+ *                 vkgdr_device_finish_frees() before they are destroyed.
+ * @param flags    Of `enum vkgdr_open_flags`. Unknown bits are an error.
+ * @param out      Where the handle is written.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NO_DEVICE if CUDA does not know the GPU. Sets vkgdr_last_error() as vkgdr_open() does.
+ *
+ * `handles` must be NULL or handles that are live and belong together, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_open_on(const struct vkgdr_vulkan_handles *handles, uint32_t flags, vkgdr_t *out);
+
+/**
+ * The Vulkan device on which a handle allocates. That of this library has Vulkan 1.1 without optional features and lives until
+ * the process ends; its queue is used by everything in the process that asks for these handles.
+ *
+ * @param g    The GPU.
+ * @param out  Where the handles are written.
+ * @return A `vkgdr_status`; without Vulkan that of vkgdr_open().
+ *
+ * `g` must be NULL or a live handle, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_device_get_vulkan_handles(vkgdr_t g, struct vkgdr_vulkan_handles *out);
+
+/**
+ * Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it: before a
+ * Vulkan device is destroyed that the program made.
+ *
+ * @param g  The GPU.
+ * @return A `vkgdr_status`.
+ *
+ * `g` must be NULL or a live handle.
+ */
+VKGDR_API int32_t vkgdr_device_finish_frees(vkgdr_t g);
+
+/**
+ * The VkDeviceMemory that memory lies in, and where: to bind buffers of the program's own to it, on the device of
+ * vkgdr_device_get_vulkan_handles(). They must be created for export as VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT. It is
+ * valid until the memory is freed.
+ *
+ * @param mem  The memory, or a region of it.
+ * @param out  Where the result is written.
+ * @return A `vkgdr_status`; VKGDR_ERROR_NOT_SUPPORTED for memory that Vulkan did not allocate.
+ *
+ * `mem` must be NULL or live, `out` NULL or good for writing.
+ */
+VKGDR_API int32_t vkgdr_memory_get_vulkan_memory(vkgdr_memory_t mem, struct vkgdr_vulkan_memory *out);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -130,6 +130,28 @@ struct vkgdr {
             return device(handle);
         }
 
+        /// Opens a GPU on a Vulkan device that the program made, see vkgdr_open_on(). The device must outlive all memory of the
+        /// handle; call finish_frees() before it is destroyed.
+        ///
+        /// @param handles  The Vulkan device.
+        /// @param flags    Of `enum vkgdr_open_flags`.
+        /// @throw error    See vkgdr_open_on().
+        static device open_on(const vkgdr_vulkan_handles &handles, std::uint32_t flags = 0) {
+            vkgdr_t handle = nullptr;
+            if (vkgdr_open_on(&handles, flags, &handle) != VKGDR_SUCCESS) throw_last_error("vkgdr_open_on");
+            return device(handle);
+        }
+
+        /// The Vulkan device on which this handle allocates.
+        vkgdr_vulkan_handles vulkan_handles() const {
+            vkgdr_vulkan_handles handles{};
+            check("vkgdr_device_get_vulkan_handles", vkgdr_device_get_vulkan_handles(get(), &handles));
+            return handles;
+        }
+
+        /// Waits for frees that wait for streams, see vkgdr_device_finish_frees().
+        void finish_frees() const { check("vkgdr_device_finish_frees", vkgdr_device_finish_frees(get())); }
+
         /// The CUDA device number.
         CUdevice number() const {
             CUdevice number = 0;
@@ -336,6 +358,13 @@ struct vkgdr {
                 throw_last_error("vkgdr_memory_get_dma_buf");
             }
             return exported;
+        }
+
+        /// The VkDeviceMemory that the memory lies in, and where, see vkgdr_memory_get_vulkan_memory().
+        vkgdr_vulkan_memory vulkan_memory() const {
+            vkgdr_vulkan_memory place{};
+            check("vkgdr_memory_get_vulkan_memory", vkgdr_memory_get_vulkan_memory(get(), &place));
+            return place;
         }
 
         /// The device address, 0 if empty.
@@ -697,6 +726,13 @@ struct vkgdr {
         CUdeviceptr device_ptr() const {
             if (!handle_) throw_status("vkgdr::ring::device_ptr", VKGDR_ERROR_INVALID_ARGUMENT);
             return vkgdr_ring_get_device_ptr(get());
+        }
+
+        /// Binds the ring to the stream of its kernel: the destructor then waits for no other kernel, and returns at once.
+        ///
+        /// @param stream  As for memory::bind_stream().
+        void bind_stream(CUstream stream) const {
+            check("vkgdr_ring_bind_stream", vkgdr_ring_bind_stream(get(), stream));
         }
 
         /// Pushes a message, and waits for room. The wait keeps the CPU busy.

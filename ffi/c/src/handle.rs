@@ -39,7 +39,7 @@ pub enum vkgdr_open_flags {
 }
 
 /// The flags of the crate, and whether a GPU without mapped memory may be opened.
-fn open_flags(flags: u32) -> (OpenFlags, bool) {
+pub(crate) fn open_flags(flags: u32) -> (OpenFlags, bool) {
     let optional = vkgdr_open_flags::VKGDR_OPEN_MAPPED_OPTIONAL_BIT as u32;
     (OpenFlags::from_bits_retain(flags & !optional), flags & optional != 0)
 }
@@ -57,7 +57,7 @@ pub struct vkgdr_memory_info {
     pub from_budget: bool,
 }
 
-fn into_handle(inner: Vkgdr) -> vkgdr_t {
+pub(crate) fn into_handle(inner: Vkgdr) -> vkgdr_t {
     Box::into_raw(Box::new(vkgdr { inner }))
 }
 

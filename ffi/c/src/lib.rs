@@ -9,6 +9,7 @@
 //! | `handle` | `vkgdr_t`: open, close, queries |
 //! | `memory` | `vkgdr_memory_t`: alloc, free, pointers, streams, regions |
 //! | `existing` | host views of memory that others allocated, and memory for network cards |
+//! | `vulkan` | Vulkan's handles of the device and of memory |
 //! | `access` | flush, invalidate, write, read, fill |
 //! | `copy` | copies by a chosen side, their thresholds, calibration and statistics |
 //! | `pool` | `vkgdr_pool_t`: small memory without driver calls |
@@ -36,6 +37,7 @@ mod pool;
 mod ring;
 mod sharing;
 mod status;
+mod vulkan;
 
 pub use access::*;
 pub use copy::*;
@@ -49,6 +51,7 @@ pub use pool::*;
 pub use ring::*;
 pub use sharing::*;
 pub use status::*;
+pub use vulkan::*;
 
 /// A CUDA device number, as in `cuda.h`.
 pub type CUdevice = std::ffi::c_int;

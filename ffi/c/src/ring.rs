@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use vkgdr_rs::ring::Ring;
 
-use crate::CUdeviceptr;
 use crate::access::bytes;
 use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
+use crate::{CUdeviceptr, CUstream};
 
 /// Messages to a kernel that keeps running, and its answers. The kernel's end is in `vkgdr_ring.cuh`.
 #[derive(Debug)]
@@ -85,7 +85,8 @@ pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers:
     boundary::code(created)
 }
 
-/// Aborts the kernel as vkgdr_ring_abort(), waits until the context has ended its work, and frees the ring. NULL is allowed.
+/// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. Waits until the context has ended its work,
+/// other kernels that keep running included, unless the ring is bound to its kernel's stream.
 ///
 /// @param ring  The ring, which must not be used afterwards.
 ///
@@ -101,6 +102,26 @@ pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
         }
         Ok(())
     });
+}
+
+/// Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring, and
+/// returns at once.
+///
+/// @param ring    The ring.
+/// @param stream  A stream of the ring's context; NULL is its legacy default stream.
+/// @return A `vkgdr_status`, as of vkgdr_memory_bind_stream().
+///
+/// # Safety
+///
+/// `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_ring_bind_stream(ring: vkgdr_ring_t, stream: CUstream) -> i32 {
+    boundary::status(|| {
+        // SAFETY: by this function's contract.
+        let ring = unsafe { ring_of(ring) }?;
+        // SAFETY: by this function's contract.
+        Ok(unsafe { ring.bind_raw_stream(stream.cast()) }?)
+    })
 }
 
 /// The kernel's argument: the device address of a ring, for vkgdr_ring_open() in `vkgdr_ring.cuh`.

@@ -64,10 +64,13 @@ impl From<&Error> for Status {
             Error::Cuda { .. } => Self::VKGDR_ERROR_CUDA,
             Error::Vulkan { .. } => Self::VKGDR_ERROR_VULKAN,
             Error::Allocation { .. } => Self::VKGDR_ERROR_OUT_OF_MEMORY,
-            Error::NoMatchingDevice { .. } | Error::WrongDevice { .. } => Self::VKGDR_ERROR_NO_DEVICE,
+            Error::NoMatchingDevice { .. } | Error::NoCudaDevice { .. } | Error::WrongDevice { .. } => {
+                Self::VKGDR_ERROR_NO_DEVICE
+            }
             Error::NoSuitableMemoryType { .. }
             | Error::NoHostView { .. }
             | Error::NoExport { .. }
+            | Error::UnsuitableDevice { .. }
             | Error::NoDmaBuf { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
             Error::NoMapping { reason, .. } => match reason {
                 NoMapping::Driver { .. } | NoMapping::NoExport { .. } | NoMapping::NoMmap { .. } => {

@@ -11,18 +11,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use vkgdr::{Memory, MemoryKind, PoolMemory};
+use vkgdr::{Memory, MemoryKind, OtherMemory, PoolMemory};
 
 use crate::deferral::defer;
 use crate::error::{Failure, Result};
+use crate::listed::Listed;
 use crate::logging;
-use crate::registry::{Addresses, Slots};
 use crate::storage::{FREED, Kept, Lease, Owned, Storage};
+use crate::totals;
 
-/// Live allocations by device address, as soon as the address was exposed.
-static BY_ADDRESS: Addresses<Allocation> = Addresses::new();
-/// Live chunks of pools.
-static CHUNKS: Slots<Allocation> = Slots::new();
+/// Live allocations by [`Memory::id`], from when one of their addresses or their id was asked for.
+static LISTED: Listed<Allocation> = Listed::new();
+/// Memory of other copies of the crate by its first device address, while this package uses it.
+static OTHERS: Listed<Allocation> = Listed::new();
 
 /// Whether a pool stopped holding: freeing a chunk may then release its block.
 static POOLS_GIVE_BACK: AtomicBool = AtomicBool::new(false);
@@ -42,15 +43,26 @@ pub(crate) struct Allocation {
     pub(crate) device: i32,
     /// Unset for a chunk of a pool until its address is exposed: until then the chunk can be reused at once when freed.
     device_ptr: OnceLock<u64>,
-    pub(crate) host_ptr: Option<usize>,
+    host_ptr: Option<usize>,
     pub(crate) coherent: bool,
     pub(crate) atom: usize,
-    /// A pool's chunk: its slot in [`CHUNKS`].
-    slot: Option<usize>,
+    /// Whether this is a pool's chunk, which returns there without a driver call.
+    is_chunk: bool,
+    /// Whether it is in [`LISTED`].
+    listed: AtomicBool,
     users: AtomicUsize,
     freed: AtomicBool,
     /// An operation clones it before it waits.
     storage: Mutex<Storage>,
+}
+
+/// Runs `work`, detached from the interpreter where this thread is attached.
+fn detached(work: impl FnOnce() + Send) {
+    let mut work = Some(work);
+    logging::attached(|py| py.detach(|| work.take().map(|work| work())));
+    if let Some(work) = work {
+        work();
+    }
 }
 
 fn next_id() -> u64 {
@@ -61,31 +73,25 @@ fn next_id() -> u64 {
 impl Allocation {
     /// A dedicated allocation, of a pool or of none.
     pub(crate) fn dedicated(memory: Lease) -> Use {
-        let allocation = Arc::new(Self::of(memory, None));
-        // Registers the address; cannot fail, as nothing else can have freed the memory yet.
-        let _ = allocation.device_ptr();
-        Use::first(allocation)
+        Use::first(Arc::new(Self::of(memory, false)))
     }
 
     /// A chunk of a pool.
     pub(crate) fn pooled(memory: PoolMemory) -> Use {
-        Use::first(CHUNKS.add(|slot| Arc::new(Self::of(Lease::Pooled(memory), Some(slot)))))
+        Use::first(Arc::new(Self::of(Lease::Pooled(memory), true)))
     }
 
-    fn of(memory: Lease, slot: Option<usize>) -> Self {
+    fn of(memory: Lease, is_chunk: bool) -> Self {
+        let (kind, len, device) = (memory.kind(), memory.len(), memory.owner().device());
+        totals::add(device, kind, len);
         Self {
-            id: next_id(),
-            kind: memory.kind(),
-            len: memory.len(),
-            device: memory.owner().device(),
             device_ptr: OnceLock::new(),
-            host_ptr: memory.host_ptr().map(|pointer| pointer.addr().get()),
+            host_ptr: memory.host_address(),
             coherent: memory.is_coherent(),
             atom: memory.non_coherent_atom_size(),
-            slot,
-            users: AtomicUsize::new(1),
-            freed: AtomicBool::new(false),
-            storage: Mutex::new(Storage::Ours(Arc::new(Owned { memory, kept: Kept::default() }))),
+            is_chunk,
+            len,
+            ..Self::bare(kind, device, Storage::Ours(Arc::new(Owned { memory, kept: Kept::default() })))
         }
     }
 
@@ -93,25 +99,45 @@ impl Allocation {
     pub(crate) fn foreign(device: i32, device_ptr: u64, len: usize, keep: Py<PyAny>) -> Use {
         let kept = Kept::default();
         kept.add(keep);
-        let bare = Self::bare(next_id(), MemoryKind::Device, device, Storage::Foreign(Arc::new(kept)));
+        let bare = Self::bare(MemoryKind::Device, device, Storage::Foreign(Arc::new(kept)));
         Use::first(Arc::new(Self { device_ptr: OnceLock::from(device_ptr), len, ..bare }))
+    }
+
+    /// Memory of another copy of the crate in the process.
+    fn other(memory: OtherMemory) -> Use {
+        let known = OTHERS.get(memory.device_ptr()).and_then(Use::join);
+        known.unwrap_or_else(|| {
+            let allocation = Self {
+                device_ptr: OnceLock::from(memory.device_ptr()),
+                host_ptr: memory.host_ptr().map(|pointer| pointer.addr().get()),
+                coherent: memory.is_coherent(),
+                atom: memory.non_coherent_atom_size(),
+                len: memory.len(),
+                ..Self::bare(memory.kind(), memory.device(), Storage::Other(Arc::new(memory)))
+            };
+            let allocation = Arc::new(allocation);
+            if let Some(&address) = allocation.device_ptr.get() {
+                OTHERS.add(address, &allocation);
+            }
+            Use::first(allocation)
+        })
     }
 
     /// Empty memory, which has no addresses.
     pub(crate) fn empty(kind: MemoryKind, device: i32) -> Use {
         let host_ptr = kind.has_host_view().then_some(0);
-        Use::first(Arc::new(Self { host_ptr, ..Self::bare(next_id(), kind, device, Storage::Empty) }))
+        Use::first(Arc::new(Self { host_ptr, ..Self::bare(kind, device, Storage::Empty) }))
     }
 
     /// Memory that is freed from the start.
     pub(crate) fn never() -> Arc<Self> {
-        let bare = Self::bare(0, MemoryKind::Device, 0, Storage::Freed);
-        Arc::new(Self { users: AtomicUsize::new(0), freed: AtomicBool::new(true), ..bare })
+        let bare = Self::bare(MemoryKind::Device, 0, Storage::Freed);
+        Arc::new(Self { id: 0, users: AtomicUsize::new(0), freed: AtomicBool::new(true), ..bare })
     }
 
-    fn bare(id: u64, kind: MemoryKind, device: i32, storage: Storage) -> Self {
+    fn bare(kind: MemoryKind, device: i32, storage: Storage) -> Self {
         Self {
-            id,
+            id: next_id(),
             kind,
             len: 0,
             device,
@@ -119,84 +145,109 @@ impl Allocation {
             host_ptr: None,
             coherent: true,
             atom: 1,
-            slot: None,
+            is_chunk: false,
+            listed: AtomicBool::new(false),
             users: AtomicUsize::new(1),
             freed: AtomicBool::new(false),
             storage: Mutex::new(storage),
         }
     }
 
-    /// Every live allocation of this package.
-    pub(crate) fn all() -> Vec<Arc<Self>> {
-        let dedicated = BY_ADDRESS.all().into_iter().filter(|allocation| allocation.slot.is_none());
-        CHUNKS.all().into_iter().chain(dedicated).collect()
+    /// The allocation with this id.
+    pub(crate) fn with_id(id: u64) -> Option<Use> {
+        LISTED.all().into_iter().chain(OTHERS.all()).find(|allocation| allocation.id == id).and_then(Use::join)
     }
 
-    /// The allocation with this id.
-    pub(crate) fn find(id: u64) -> Option<Use> {
-        Self::all().into_iter().find(|allocation| allocation.id == id).and_then(Use::join)
+    /// The allocation that contains an address of the device or of the host, and the offset of the address in it: memory of
+    /// this package, or of another copy of the crate in the process.
+    pub(crate) fn find(address: u64) -> Option<(Use, usize)> {
+        if let Some((memory, offset)) = vkgdr::memory_of(address) {
+            let found = LISTED.get(memory.id()).and_then(Use::join);
+            if found.as_ref().is_none_or(|used| used.allocation.is_freed()) {
+                // Another thread frees it: the last reference, whose drop may wait, may be this one.
+                detached(|| drop(memory));
+            }
+            return found.map(|used| (used, offset));
+        }
+        let (memory, offset) = vkgdr::other_memory_of(address)?;
+        Some((Self::other(memory), offset))
     }
 
     /// The allocation that contains `len` bytes at a device address, and their offset in it.
     pub(crate) fn find_device(address: u64, len: usize) -> Option<(Use, usize)> {
-        let allocation = BY_ADDRESS.at_or_before(address)?;
-        let offset = usize::try_from(address - allocation.device_ptr.get()?).ok()?;
-        allocation.within(offset, len)
+        Self::find_range(address, len, |allocation, offset| {
+            let on_host = allocation.host_ptr.is_some_and(|start| (start + offset) as u64 == address);
+            !on_host || allocation.device_ptr().is_ok_and(|start| start + offset as u64 == address)
+        })
     }
 
-    /// An allocation of which some of `len` bytes at a device address are a part, and the offset of the first of them,
-    /// if the range does not begin before the allocation.
+    /// The allocation that contains `len` bytes at a host address, and their offset in it.
+    pub(crate) fn find_host(address: usize, len: usize) -> Option<(Use, usize)> {
+        Self::find_range(address as u64, len, |allocation, offset| {
+            allocation.host_ptr.is_some_and(|start| start + offset == address)
+        })
+    }
+
+    fn find_range(address: u64, len: usize, is_there: impl Fn(&Arc<Self>, usize) -> bool) -> Option<(Use, usize)> {
+        // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
+        let (used, offset) = Self::find(address).or_else(|| {
+            let (used, last) = Self::find(address.checked_sub(1).filter(|_| len == 0)?)?;
+            Some((used, last + 1))
+        })?;
+        let whole = used.allocation.len;
+        (offset <= whole && len <= whole - offset && is_there(&used.allocation, offset)).then_some((used, offset))
+    }
+
+    /// An allocation that contains the first or the last of `len` bytes at a device address, and the offset of the first byte
+    /// if it is that one.
     pub(crate) fn overlapping(address: u64, len: usize) -> Option<(Use, Option<usize>)> {
         let last = address.checked_add((len as u64).checked_sub(1)?)?;
-        let allocation = BY_ADDRESS.at_or_before(last)?;
-        let start = *allocation.device_ptr.get()?;
-        let offset = address.checked_sub(start).map(usize::try_from);
-        let begins_within = |offset: usize| (offset < allocation.len).then_some(Some(offset));
-        let offset = match offset {
-            None => None,
-            Some(offset) => begins_within(offset.ok()?)?,
-        };
-        Some((Use::join(allocation)?, offset))
+        let first = Self::find_device(address, 1).map(|(used, offset)| (used, Some(offset)));
+        first.or_else(|| Self::find_device(last, 1).map(|(used, _)| (used, None)))
     }
 
-    /// The allocation that contains `len` bytes at a host address, and their offset in it. A linear search: a second
-    /// table would slow down every allocation.
-    pub(crate) fn find_host(address: usize, len: usize) -> Option<(Use, usize)> {
-        let start = |allocation: &Arc<Self>| allocation.host_ptr.filter(|&start| start <= address);
-        let nearest = Self::all().into_iter().filter(|found| start(found).is_some()).max_by_key(start)?;
-        let offset = address - nearest.host_ptr?;
-        nearest.within(offset, len)
+    /// The host address of the first byte; None without a host view. Exposes it: from now on the memory is found by it.
+    pub(crate) fn host_ptr(self: &Arc<Self>) -> Result<Option<usize>> {
+        if self.host_ptr.is_some() {
+            self.list()?;
+        }
+        Ok(self.host_ptr)
     }
 
-    fn within(self: Arc<Self>, offset: usize, len: usize) -> Option<(Use, usize)> {
-        // One past the end is outside: it may be the first byte of the next allocation. An empty range may end there.
-        let fits = (offset < self.len || len == 0) && offset <= self.len && len <= self.len - offset;
-        if fits { Some((Use::join(self)?, offset)) } else { None }
+    /// Whether bytes of the host lie in the host view of a range of the memory.
+    pub(crate) fn shares_bytes(&self, (offset, len): (usize, usize), bytes: (usize, usize)) -> bool {
+        let start = self.host_ptr.map(|start| start + offset);
+        start.is_some_and(|start| bytes.0 < start + len && start < bytes.0 + bytes.1)
     }
 
-    /// The device address of the first byte. Exposes it: from now on the memory is found by its address.
+    /// The device address of the first byte. Exposes it: from now on the memory is found by it.
     pub(crate) fn device_ptr(self: &Arc<Self>) -> Result<u64> {
         if let Some(&known) = self.device_ptr.get() {
             return Ok(known);
         }
-        // Under the lock: a forced free in between would remove the entry before it is added.
+        self.list()?;
         self.briefly(|storage| {
             let address = storage.ours()?.device_ptr();
-            if self.device_ptr.set(address).is_ok() {
-                BY_ADDRESS.add(address, self);
-            }
-            Ok(address)
+            Ok(*self.device_ptr.get_or_init(|| address))
         })
     }
 
-    /// Removes the memory from the tables.
-    fn forget(&self) {
-        if let Some(&address) = self.device_ptr.get() {
-            BY_ADDRESS.remove(address, self);
-        }
-        if let Some(slot) = self.slot {
-            CHUNKS.remove(slot, self);
-        }
+    /// Lets lookups find the memory.
+    #[inline]
+    pub(crate) fn list(self: &Arc<Self>) -> Result<()> {
+        if self.listed.load(Ordering::Acquire) { Ok(()) } else { self.add_to_list() }
+    }
+
+    #[cold]
+    fn add_to_list(self: &Arc<Self>) -> Result<()> {
+        // Under the lock: a forced free in between would remove the entry before it is added.
+        self.briefly(|storage| {
+            if let Some(memory) = storage.memory() {
+                LISTED.add(memory.id(), self);
+            }
+            self.listed.store(true, Ordering::Release);
+            Ok(())
+        })
     }
 
     /// Whether the memory was freed.
@@ -255,9 +306,20 @@ impl Allocation {
     fn take_away(&self, py: Option<Python<'_>>) -> Result<()> {
         self.freed.store(true, Ordering::Release);
         let storage = replace(&mut *self.lock(), Storage::Freed);
-        let Storage::Ours(owned) = storage else { return Ok(()) };
-        // Before the release: another allocation may get its addresses right after.
-        self.forget();
+        let owned = match storage {
+            Storage::Ours(owned) => owned,
+            Storage::Other(memory) => {
+                OTHERS.remove(memory.device_ptr(), self);
+                detached(|| drop(memory));
+                return Ok(());
+            }
+            Storage::Foreign(_) | Storage::Empty | Storage::Freed => return Ok(()),
+        };
+        // Before the release: another allocation may get its id right after.
+        if self.listed.load(Ordering::Acquire) {
+            LISTED.remove(owned.memory.id(), self);
+        }
+        totals::remove(self.device, self.kind, self.len);
         // If an operation still holds a clone, the memory is released with that clone.
         let Some(owned) = Arc::into_inner(owned) else { return Ok(()) };
         let Some(Owned { memory, kept }) = defer(owned) else { return Ok(()) };
@@ -271,7 +333,7 @@ impl Allocation {
 
     /// Whether the release makes no driver call, so that detaching would cost more than it gains.
     fn goes_at_once(&self, memory: &Memory) -> bool {
-        self.slot.is_some() && !POOLS_GIVE_BACK.load(Ordering::Relaxed) && memory.bound_stream().is_none()
+        self.is_chunk && !POOLS_GIVE_BACK.load(Ordering::Relaxed) && memory.bound_stream().is_none()
     }
 
     /// Frees the memory although views may exist.

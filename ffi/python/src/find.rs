@@ -5,10 +5,10 @@ use pyo3::prelude::*;
 
 use crate::allocation::Allocation;
 use crate::error::{Failure, Result, in_bytes, number};
-use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
+use crate::memory_view::{MemoryView, NULL_STREAM};
 
-/// A view of `size` bytes at a device address; None if none of them lies in memory of this package. An error if only a
-/// part of them does.
+/// A view of `size` bytes at a device address; None if neither the first nor the last lies in memory of vkgdr. An error if
+/// only a part of them does.
 #[pyfunction]
 pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView>> {
     if let Some(found) = Allocation::find_device(address, size) {
@@ -28,7 +28,7 @@ pub(crate) fn find_device(address: u64, size: usize) -> Result<Option<MemoryView
     })
 }
 
-/// A view of `size` bytes at a host address; None unless they lie in one live allocation of this package.
+/// A view of `size` bytes at a host address; None unless they lie in one live allocation of vkgdr.
 #[pyfunction]
 pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
     Allocation::find_host(address, size).and_then(|found| MemoryView::found(found, size, false))
@@ -37,8 +37,7 @@ pub(crate) fn find_host(address: usize, size: usize) -> Option<MemoryView> {
 /// A view from an address of the device or of the host to the end of the allocation that contains it.
 #[pyfunction]
 pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
-    let found = Allocation::find_device(address, 1).or_else(|| Allocation::find_host(as_address(address), 1));
-    found.and_then(|(used, offset)| {
+    Allocation::find(address).and_then(|(used, offset)| {
         let len = used.allocation().len - offset;
         MemoryView::found((used, offset), len, false)
     })
@@ -48,7 +47,7 @@ pub(crate) fn find_address(address: u64) -> Option<MemoryView> {
 #[pyfunction]
 pub(crate) fn find_id(id: &Bound<'_, PyAny>) -> Result<Option<MemoryView>> {
     let id = number(id, "a memory handle")?;
-    Ok(Allocation::find(id).and_then(|used| {
+    Ok(Allocation::with_id(id).and_then(|used| {
         let len = used.allocation().len;
         MemoryView::found((used, 0), len, false)
     }))

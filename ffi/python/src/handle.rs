@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
-use crate::allocation::Allocation;
 use crate::error::{Failure, Result, Size, number};
+use crate::totals;
 
 /// An opened GPU; the native half of the Python class `Vkgdr`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
@@ -188,14 +188,12 @@ impl Handle {
     /// Live allocations of this package on this GPU, pending releases, and copy statistics.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let gpu = self.gpu()?;
-        let mine: Vec<_> =
-            Allocation::all().into_iter().filter(|allocation| allocation.device == gpu.device()).collect();
         let stats = PyDict::new(py);
-        stats.set_item("live_allocations", mine.len())?;
-        stats.set_item("live_bytes", mine.iter().map(|allocation| allocation.len).sum::<usize>())?;
-        for kind in MemoryKind::ALL {
-            let of_kind = mine.iter().filter(|allocation| allocation.kind == kind);
-            stats.set_item(format!("{kind}_bytes"), of_kind.map(|allocation| allocation.len).sum::<usize>())?;
+        let totals = MemoryKind::ALL.map(|kind| (kind, totals::of(gpu.device(), kind)));
+        stats.set_item("live_allocations", totals.iter().map(|(_, (allocations, _))| allocations).sum::<usize>())?;
+        stats.set_item("live_bytes", totals.iter().map(|(_, (_, bytes))| bytes).sum::<usize>())?;
+        for (kind, (_, bytes)) in totals {
+            stats.set_item(format!("{kind}_bytes"), bytes)?;
         }
         stats.set_item("pending_releases", gpu.pending_releases())?;
         let copies = gpu.copy_stats();

@@ -79,7 +79,7 @@ impl HostBuffer {
     /// Acquires the buffer. With `any_order`, Fortran-contiguous arrays are accepted too.
     #[new]
     #[pyo3(signature = (object, writable, any_order = false))]
-    fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
+    pub(crate) fn new(object: &Bound<'_, PyAny>, writable: bool, any_order: bool) -> Result<Self> {
         let py = object.py();
         let order = if any_order { ffi::PyBUF_ANY_CONTIGUOUS } else { ffi::PyBUF_C_CONTIGUOUS };
         let flags = order | if writable { ffi::PyBUF_WRITABLE } else { 0 };

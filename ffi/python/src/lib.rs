@@ -17,14 +17,16 @@ mod handle;
 mod heap;
 mod host_buffer;
 mod host_view;
+mod listed;
 mod logging;
 mod mapping;
 mod memory_view;
 mod pool;
-mod registry;
+mod ring;
 mod source;
 mod storage;
 mod torch;
+mod totals;
 mod transfer;
 
 use pyo3::prelude::*;
@@ -59,6 +61,8 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::pool::Pool;
     #[pymodule_export]
+    use crate::ring::Ring;
+    #[pymodule_export]
     use crate::source::Source;
     #[pymodule_export]
     use crate::transfer::{copy, fill};
@@ -66,6 +70,7 @@ mod _vkgdr {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::logging::install();
+        module.add("RING_HEADER", vkgdr::ring::CUDA_HEADER)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,7 +1,7 @@
 //! `Source`: memory by its device address, for libraries that allocate and free by address.
 //!
 //! Memory is allocated in the primary context of its device, which is that of numba, PyTorch, CuPy, RMM, Warp and
-//! cuda.core. It is in the tables of `allocation`, so that views of it are found by its address and keep it alive.
+//! cuda.core. Views find it by its address and keep it alive.
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
 use std::collections::{BTreeMap, HashMap};

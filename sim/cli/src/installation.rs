@@ -22,7 +22,8 @@ impl Installation {
         // Follows a link to the program, since the other files lie beside the program itself.
         let program = std::env::current_exe().map_err(|error| format!("cannot locate this program: {error}"))?;
         let folder = program.parent().unwrap_or(Path::new("/")).to_path_buf();
-        let missing = ["libcuda.so.1", "vklayers/profile"].iter().find(|file| !folder.join(file).exists());
+        let missing =
+            ["libcuda.so.1", "vklayers/profile", "vklayers/semaphores"].iter().find(|file| !folder.join(file).exists());
         if let Some(file) = missing {
             return Err(format!(
                 "{file} is not in {}: run 'make sim' in vkgdr's source tree, or install vkgdr-sim again",

@@ -213,7 +213,7 @@ def test_a_pool_takes_its_memory_from_a_pluggable_allocator(compiled) -> None:
     assert (counts.live_blocks(), counts.all_blocks()) == (0, 1)
 
 
-# PyTorch asks NVML, which the simulator does not have, whether memory can be shared over a fabric: 3 is "not supported".
+# PyTorch asks NVML, which the simulator lacks, whether memory can be shared over a fabric: 3 is "not supported".
 NVML = """
 int nvmlInit_v2(void) { return 0; }
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, const char **device) { *device = id; return 0; }

@@ -184,6 +184,18 @@ pub(crate) unsafe fn chain(p_next: *const c_void) -> impl Iterator<Item = (vk::S
     })
 }
 
+/// An array of the caller's, which may be null when its length is 0.
+///
+/// # Safety
+/// As said, for as long as the result is used.
+pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: u32) -> &'a [T] {
+    if count == 0 || pointer.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(pointer, count as usize) }
+}
+
 /// The names of extensions in a create info.
 ///
 /// # Safety

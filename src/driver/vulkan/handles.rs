@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use ash::{khr, vk};
 
+use super::semaphore::Timelines;
 use super::{Device, Instance};
 use crate::driver::process;
 use crate::{Error, Result};
@@ -27,6 +28,29 @@ pub struct Handles {
 }
 
 impl Handles {
+    /// The handles of a device that the program made, from Vulkan's own. `get_instance_proc_addr` is the function
+    /// `vkGetInstanceProcAddr` of the loader.
+    ///
+    /// # Safety
+    ///
+    /// The function must be that of Vulkan, and stay loaded. The handles must be live and belong together.
+    #[must_use]
+    pub unsafe fn from_raw(
+        get_instance_proc_addr: vk::PFN_vkGetInstanceProcAddr,
+        instance: vk::Instance,
+        physical_device: vk::PhysicalDevice,
+        device: vk::Device,
+        queue_family: u32,
+    ) -> Self {
+        // SAFETY: by this function's contract.
+        let entry = unsafe { ash::Entry::from_static_fn(ash::StaticFn { get_instance_proc_addr }) };
+        // SAFETY: by this function's contract.
+        let instance = unsafe { ash::Instance::load(entry.static_fn(), instance) };
+        // SAFETY: by this function's contract.
+        let device = unsafe { ash::Device::load(instance.fp_v1_0(), device) };
+        Self { entry, instance, physical_device, device, queue_family }
+    }
+
     /// The handles of a device that the program made, with a queue of the family.
     #[must_use]
     pub const fn new(
@@ -77,6 +101,7 @@ impl Device {
             return unsuitable("it was created without VK_KHR_external_memory_fd; enable that extension");
         }
         let external_fd = khr::external_memory_fd::Device::new(&instance, &device);
+        let timelines = Timelines::find(&instance, &device);
         let instance = Instance { raw: instance, entry };
         let Some(physical) = instance.describe(physical_device) else {
             return unsuitable("its driver has Vulkan 1.0 only; 1.1 is needed");
@@ -85,7 +110,7 @@ impl Device {
         // Functionality").
         let has_budget = instance.extensions(&physical)?.has(ash::ext::memory_budget::NAME);
         let sharing = OnceLock::new();
-        Ok(Self { raw: device, external_fd, has_budget, sharing, physical, queue_family, instance })
+        Ok(Self { raw: device, external_fd, timelines, has_budget, sharing, physical, queue_family, instance })
     }
 
     /// The handles of the device.

@@ -5,9 +5,21 @@ use std::collections::BTreeMap;
 use crate::resources::Snapshot;
 use crate::{cuda, simcuda, vklayer};
 
-const CUDA_NOUNS: [&str; 11] =
-    ["memory", "host", "external", "mapped", "stream", "event", "module", "library", "linker", "context", "primary"];
-const VULKAN_NOUNS: [&str; 6] = ["instance", "device", "buffer", "image", "memory", "mapping"];
+const CUDA_NOUNS: [&str; 12] = [
+    "memory",
+    "host",
+    "external",
+    "mapped",
+    "semaphore",
+    "stream",
+    "event",
+    "module",
+    "library",
+    "linker",
+    "context",
+    "primary",
+];
+const VULKAN_NOUNS: [&str; 7] = ["instance", "device", "buffer", "image", "semaphore", "memory", "mapping"];
 
 /// Live objects of the drivers with a ledger, the current context, descriptors and mappings.
 #[derive(Debug)]

@@ -28,6 +28,7 @@ const CLIENT: Build<'_> = Build {
         "client/ring.c",
         "client/sharing.c",
         "client/streams.c",
+        "client/vulkan.c",
     ],
     flags: &[],
     linkage: Linkage::Shared,

@@ -7,6 +7,7 @@ pointer address the same bytes.
 * ``np.asarray(memory)`` is the host view; CuPy, PyTorch, numba and pycuda take the memory object itself.
 * `vkgdr.memory_of` finds the memory in which an array or an address lies, `vkgdr.host_view` the CPU's view of it.
   Where the driver and the GPU allow it, `host_view` maps other libraries' memory too; `Mapping` does so by address.
+* `vkgdr.ring` passes messages to a kernel that keeps running, and back.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
 * `vkgdr.numba`, `vkgdr.torch`, `vkgdr.cuda_core`, `vkgdr.rmm`, `vkgdr.warp` and `vkgdr.cupy` make these libraries
   allocate their arrays in this memory.
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from vkgdr import ops as ops
     from vkgdr import pool as pool
     from vkgdr import pycuda as pycuda
+    from vkgdr import ring as ring
     from vkgdr import rmm as rmm
     from vkgdr import stream as stream
     from vkgdr import torch as torch
@@ -85,7 +87,7 @@ del _class
 
 # Loaded on first use: importing this package imports no other library.
 _SUBMODULES = frozenset(
-    {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "stream", "typing"}
+    {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "ring", "stream", "typing"}
     # The adaptors of other libraries, which need these.
     | {"cuda_core", "cupy", "numba", "rmm", "torch", "warp"}
 )

@@ -13,7 +13,7 @@ use vkgdr::{Memory, PoolMemory, StreamRef};
 use crate::allocation::{Allocation, Use};
 use crate::error::{Failure, Result};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{FREED, Lease};
+use crate::storage::{FREED, Lease, Storage};
 
 /// A live view's use of its allocation, and the Python object `Vkgdr` that the memory was allocated from, if known.
 struct Held {
@@ -154,7 +154,7 @@ impl MemoryView {
 
     /// The host address; None for memory without a host view.
     pub(crate) fn host_address(&self) -> Result<Option<usize>> {
-        Ok(self.live()?.host_ptr.map(|start| start + self.offset))
+        Ok(self.live()?.host_ptr()?.map(|start| start + self.offset))
     }
 
     /// The host address, or an error for memory without a host view.
@@ -175,12 +175,12 @@ impl MemoryView {
         }
     }
 
-    /// Runs `work`, detached from the interpreter, on the memory and a range of this view, in offsets of the memory.
+    /// Runs `work`, detached from the interpreter, on the storage and a range of this view, in offsets of the memory.
     fn with_range<T: Send>(
         &self,
         py: Python<'_>,
         (offset, len): (usize, usize),
-        work: impl FnOnce(&Memory, std::ops::Range<usize>) -> vkgdr::Result<T> + Send,
+        work: impl FnOnce(&Storage, std::ops::Range<usize>) -> Result<T> + Send,
     ) -> Result<T> {
         let allocation = self.live()?;
         let start = self.offset + offset;
@@ -188,8 +188,13 @@ impl MemoryView {
         // Dropped in the closure: if the memory was freed meanwhile, this drop releases it and may wait.
         py.detach(move || {
             let storage = storage;
-            Ok(work(storage.ours()?, start..start + len)?)
+            work(&storage, start..start + len)
         })
+    }
+
+    /// Runs `work` on this package's memory, detached from the interpreter.
+    fn with_ours<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Memory) -> vkgdr::Result<T> + Send) -> Result<T> {
+        self.with_range(py, (0, self.len), |storage, _| Ok(work(storage.ours()?)?))
     }
 
     /// A stream of the memory's context.
@@ -203,8 +208,11 @@ impl MemoryView {
         Ok(stream?)
     }
 
-    /// Checks that the memory's context was not destroyed.
+    /// Checks that the memory's context was not destroyed. That of another copy's memory is not known.
     pub(crate) fn check_context(&self) -> Result<()> {
+        if self.context_address()?.is_none() {
+            return Ok(());
+        }
         // Making a stream reference enters the context.
         self.stream(NULL_STREAM).map(drop)
     }
@@ -257,12 +265,9 @@ impl MemoryView {
         if allocation.coherent {
             // Does not wait, so detaching from the interpreter would cost more than it gains.
             let start = self.offset + offset;
-            return allocation.briefly(|storage| match storage.memory() {
-                Some(memory) => Ok(memory.flush(start..start + len)?),
-                None => Ok(()),
-            });
+            return allocation.briefly(|storage| storage.flush(start..start + len));
         }
-        self.with_range(py, (offset, len), |memory, range| memory.flush(range))
+        self.with_range(py, (offset, len), Storage::flush)
     }
 
     pub(crate) fn invalidate_range(&self, py: Python<'_>, offset: usize, len: Option<usize>) -> Result<()> {
@@ -272,14 +277,12 @@ impl MemoryView {
             std::sync::atomic::fence(Ordering::Acquire);
             return Ok(());
         }
-        self.with_range(py, (offset, len), |memory, range| memory.invalidate(range))
+        self.with_range(py, (offset, len), Storage::invalidate)
     }
 
     /// Whether host bytes overlap the host view of a range of this view.
     fn shares_bytes(&self, (offset, len): (usize, usize), bytes: &HostBuffer) -> Result<bool> {
-        let Some(start) = self.host_address()?.map(|start| start + offset) else { return Ok(false) };
-        let other = bytes.address().addr();
-        Ok(other < start + len && start < other + bytes.len())
+        Ok(self.live()?.shares_bytes((self.offset + offset, len), (bytes.address().addr(), bytes.len())))
     }
 
     fn writable(&self) -> Result<()> {

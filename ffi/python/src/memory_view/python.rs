@@ -53,8 +53,8 @@ impl MemoryView {
         let allocation = used.allocation();
         let device = allocation.device_ptr()?;
         let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
-        if misaligned(device) || allocation.host_ptr.is_some_and(|address| misaligned(address as u64)) {
-            let host = allocation.host_ptr.unwrap_or(0);
+        let host = allocation.host_ptr()?.unwrap_or(0);
+        if misaligned(device) || misaligned(host as u64) {
             return Err(Failure::Invalid(format!(
                 "no memory aligned to {alignment} bytes: device address is {device:#x}, host address is {host:#x}"
             )));
@@ -104,22 +104,20 @@ impl MemoryView {
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
-        let whole = (0, self.len);
-        Ok(self.with_range(py, whole, |memory, _| memory.export_fd())?.into_raw_fd())
+        Ok(self.with_ours(py, Memory::export_fd)?.into_raw_fd())
     }
 
     /// The descriptor of this range for network cards, with the range's offset in it.
     fn dma_buf(&self, py: Python<'_>) -> Result<(i32, u64, usize)> {
-        let dma_buf = self.with_range(py, (0, self.len), |memory, range| memory.region(range)?.dma_buf())?;
+        let export = |storage: &Storage, range| Ok(storage.ours()?.region(range)?.dma_buf()?);
+        let dma_buf = self.with_range(py, (0, self.len), export)?;
         Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
     }
 
     /// Sends the memory over the Unix socket with the number `socket`.
     fn send(&self, py: Python<'_>, socket: i32) -> Result<()> {
-        let whole = (0, self.len);
         // SAFETY: the caller's socket object keeps it open.
-        let sent = unsafe { borrow(socket) }
-            .and_then(|socket| self.with_range(py, whole, |memory, _| ipc::send(socket, memory)));
+        let sent = unsafe { borrow(socket) }.and_then(|socket| self.with_ours(py, |memory| ipc::send(socket, memory)));
         sent.map_err(|failure| failure.of_socket(py))
     }
 
@@ -201,6 +199,8 @@ impl MemoryView {
     /// Identity of the bytes: allocation id, offset and length.
     #[getter]
     fn key(&self) -> (u64, usize, usize) {
+        // The id finds the memory from now on, unless it was freed.
+        let _ = self.allocation.list();
         (self.allocation.id, self.offset, self.len)
     }
 
@@ -296,7 +296,7 @@ impl MemoryView {
     }
 
     fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
-        self.with_range(py, (0, 0), |memory, _| memory.unbind_stream())
+        self.with_ours(py, Memory::unbind_stream)
     }
 
     fn record_stream(&self, stream: u64) -> Result<()> {
@@ -320,7 +320,7 @@ impl MemoryView {
         // The source may be a view of this memory: copy it first where the ranges overlap.
         let saved = self.shares_bytes(range, source)?.then(|| copied(source.bytes())).transpose()?;
         let bytes = saved.as_deref().unwrap_or_else(|| source.bytes());
-        self.with_range(py, range, |memory, range| memory.write(range.start, bytes))
+        self.with_range(py, range, |storage, range| storage.write(range.start, bytes))
     }
 
     /// Copies from this view into host bytes on the CPU. Does not invalidate.
@@ -329,10 +329,10 @@ impl MemoryView {
         let shared = self.shares_bytes(range, target)?;
         target.with_bytes_mut(size.0, |bytes| {
             if !shared {
-                return self.with_range(py, range, |memory, range| memory.read(range.start, bytes));
+                return self.with_range(py, range, |storage, range| storage.read(range.start, bytes));
             }
             let mut saved = zeroes(bytes.len())?;
-            self.with_range(py, range, |memory, range| memory.read(range.start, &mut saved))?;
+            self.with_range(py, range, |storage, range| storage.read(range.start, &mut saved))?;
             bytes.copy_from_slice(&saved);
             Ok(())
         })
@@ -342,7 +342,7 @@ impl MemoryView {
     fn fill(&self, py: Python<'_>, offset: Size, size: Size, pattern: &[u8]) -> Result<()> {
         self.writable()?;
         let range = self.range(offset.0, Some(size.0))?;
-        self.with_range(py, range, |memory, range| memory.fill_pattern(range, pattern))
+        self.with_range(py, range, |storage, range| storage.fill(range, pattern))
     }
 }
 

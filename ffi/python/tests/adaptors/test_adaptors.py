@@ -107,6 +107,36 @@ def test_memory_that_is_not_coherent_is_flushed_and_invalidated(run):
     run(code, "non-coherent")
 
 
+@pytest.mark.parametrize("profile", ["dma-buf", "dma-buf-cached", "dma-buf-bar256", "dma-buf-no-vulkan"])
+def test_memory_of_the_librarys_own_allocator_has_a_host_view(run, profile):
+    code = """
+        # Warp and RMM allocate by a CUDA runtime of their own, which the simulated driver does not start.
+        if NAME not in ("numba.cuda", "torch.cuda"):
+            sys.exit()
+        library = start(None)
+        one, other = library.array(1000), library.array(1000)
+        try:
+            vkgdr.memory_of(one)
+        except vkgdr.InvalidArgumentError:
+            pass
+        else:
+            raise AssertionError("an adaptor is in use")
+        # Written by the CPU, read by the device.
+        view(one)[:] = np.arange(1000)
+        library.copy(other, one)
+        # Written by the device, read by the CPU.
+        seen = view(other)
+        assert (seen == np.arange(1000)).all()
+        if library.add(one, 5):
+            assert (view(one) == np.arange(1000) + 5).all()
+        one = other = None
+        gc.collect()
+        assert (seen == np.arange(1000)).all(), "the view does not keep the array"
+        del seen
+    """
+    run(code, profile)
+
+
 @pytest.mark.parametrize("kind", ["mapped", "host", "device"])
 def test_every_kind_of_memory(run, kind):
     code = f"""

@@ -66,6 +66,16 @@ def test_the_head_of_an_example_shows_what_it_prints(name, simulated):
     assert [shape(line) for line in run(name).stdout.splitlines()] == [shape(line) for line in shown.splitlines()]
 
 
+def test_the_head_of_ring_packets_shows_what_it_prints(simulated):
+    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    if os.environ.get("VKGDR_TEST_PROFILE", "none") != "none":
+        pytest.skip("the output shown is that of the simulated GPU without a profile")
+    head = (FOLDER / "ring_packets.py").read_text(encoding="utf-8").split('"""')[1]
+    shown = head.partition("    $ python examples/python/ring_packets.py --send\n")[2]
+    printed = run("ring_packets", "--send", "--packets", "100").stdout
+    assert [shape(line) for line in printed.splitlines()] == [shape(line) for line in shown.splitlines()]
+
+
 def test_the_head_of_send_memory_shows_what_it_prints():
     text = (FOLDER / "send_memory.py").read_text(encoding="utf-8")
     assert "send_memory.py PATH\n    the other process doubled the numbers\n" in text
@@ -133,6 +143,16 @@ def test_pycuda_kernel_adds():
     assert "kernel    all sums are right, the last is 1498.5" in output
 
 
+@pytest.mark.parametrize(("packets", "size"), [(1, 8), (200, 2048), (300, 100)])
+def test_ring_packets_answers_every_packet(packets, size):
+    pytest.importorskip("pycuda.driver", reason="pycuda is not installed", exc_type=ImportError)
+    output = run("ring_packets", "--send", "--packets", str(packets), "--size", str(size)).stdout
+    assert f"received  {packets} packets, {packets * size} bytes, in " in output
+    assert "every answer is right" in output
+    assert re.search(r"^rate      \d+ packets/s, [\d.]+ MB/s", output, re.M)
+    assert re.search(r"^latency   [\d.]+ us at the median, [\d.]+ us at 99 of 100", output, re.M)
+
+
 def test_pycuda_kernel_without_pycuda_says_how_to_get_it(tmp_path):
     # Precedes the real one on the path.
     (tmp_path / "pycuda").mkdir()
@@ -141,7 +161,7 @@ def test_pycuda_kernel_without_pycuda_says_how_to_get_it(tmp_path):
     assert "pycuda cannot be imported (hidden): pip install pycuda" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["share_array", "packets", "pycuda_kernel"])
+@pytest.mark.parametrize("name", ["share_array", "packets", "pycuda_kernel", "ring_packets"])
 def test_an_example_explains_itself(name):
     output = run(name, "--help", COLUMNS="100").stdout
     assert output.startswith(f"usage: {name}.py")
@@ -156,6 +176,7 @@ def test_an_example_explains_itself(name):
         ("packets", ["--size", "7"]),
         ("packets", ["--packets", "x"]),
         ("pycuda_kernel", ["--elements", "-1"]),
+        ("ring_packets", ["--size", "7"]),
         ("share_array", ["--nonsense"]),
     ],
 )

@@ -10,7 +10,10 @@ import numpy as np
 
 
 class Library:
-    """What tests do with a library: make arrays of 32-bit integers in memory of vkgdr, copy and add on the device."""
+    """What tests do with a library: make arrays of 32-bit integers, copy and add on the device.
+
+    The arrays are in memory of vkgdr of a kind, or in the library's own where the kind is None.
+    """
 
     # The errors for a shortage of memory.
     shortage: tuple[type[Exception], ...] = (MemoryError,)
@@ -37,11 +40,13 @@ class Library:
 
 class Numba(Library):
     def __init__(self, kind: Any = "mapped", *, pool: bool = False) -> None:
-        import vkgdr.numba
         from numba import cuda
         from numba.cuda.cudadrv.driver import CudaAPIError
 
-        cuda.set_memory_manager(vkgdr.numba.manager(kind, pool=pool))
+        if kind is not None:
+            import vkgdr.numba
+
+            cuda.set_memory_manager(vkgdr.numba.manager(kind, pool=pool))
         cuda.current_context()
         self.cuda, self.shortage = cuda, (CudaAPIError,)
 
@@ -134,14 +139,16 @@ class Handle:
 
 class Warp(Library):
     def __init__(self, kind: Any = "mapped", *, pool: bool = False) -> None:
-        import vkgdr.warp
         import warp
 
         warp.config.quiet = True
         # Any other output needs a part of the CUDA runtime that is linked into Warp.
         warp.config.cuda_output = "ptx"
         warp.init()
-        warp.set_cuda_allocator(vkgdr.warp.Allocator(kind, pool=pool))
+        if kind is not None:
+            import vkgdr.warp
+
+            warp.set_cuda_allocator(vkgdr.warp.Allocator(kind, pool=pool))
         self.warp, self.driver = warp, libcuda.Cuda()
 
         @warp.kernel
@@ -169,14 +176,20 @@ class Warp(Library):
 
 class Torch(Library):
     def __init__(self, kind: Any = "mapped", *, pool: bool = False) -> None:
-        import torch
-        import vkgdr.torch
+        import contextlib
 
-        self.torch, self.pool = torch, vkgdr.torch.mem_pool(kind)
+        import torch
+
+        self.torch, self.scope = torch, contextlib.nullcontext
+        if kind is not None:
+            import vkgdr.torch
+
+            pool = vkgdr.torch.mem_pool(kind)
+            self.scope = lambda: torch.cuda.use_mem_pool(pool)
         self.shortage = (torch.OutOfMemoryError,)
 
     def array(self, count: int) -> Any:
-        with self.torch.cuda.use_mem_pool(self.pool):
+        with self.scope():
             return self.torch.empty(count, dtype=self.torch.int32, device="cuda")
 
     def copy(self, to: Any, source: Any) -> None:

@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 //! Code images: extracts PTX text, the only code that the simulator runs, and recognises compiled code.
 
+use super::compression;
 use crate::code::{Code, INVALID_IMAGE, NO_BINARY_FOR_GPU};
 use crate::ffi::In;
 
@@ -17,10 +18,10 @@ const ENTRIES_LEN: usize = 8;
 const ENTRY_KIND: usize = 0;
 const ENTRY_HEADER_LEN: usize = 4;
 const ENTRY_PAYLOAD_LEN: usize = 8;
+const ENTRY_COMPRESSED_LEN: usize = 16;
 const ENTRY_FLAGS: usize = 40;
+const ENTRY_LEN: usize = 56;
 const KIND_PTX: u64 = 1;
-// LZ4 and Zstandard.
-const COMPRESSED: u64 = 0x2000 | 0x8000;
 
 // The functions of libcudadevrt.a that the simulator has.
 pub(super) const DEVICE_RUNTIME: &str = include_str!("device_runtime.ptx");
@@ -113,30 +114,40 @@ fn size(bytes: &[u8], offset: usize, width: usize) -> Option<usize> {
     usize::try_from(number(bytes, offset, width)?).ok()
 }
 
-// The first PTX entry that is not compressed.
+// The first PTX entry.
 fn entry_of(fat_binary: &[u8]) -> Result<String, Refusal> {
     let mut rest = size(fat_binary, HEADER_LEN, 2).and_then(|start| fat_binary.get(start..)).unwrap_or_default();
-    let mut compressed = false;
-    while let Some((kind, flags, payload, next)) = entry(rest) {
-        let is_ptx = kind == KIND_PTX;
-        if is_ptx && flags & COMPRESSED == 0 {
-            return ptx_from_bytes(payload);
+    while let Some(Entry { kind, flags, payload, header, next }) = Entry::first(rest) {
+        if kind == KIND_PTX {
+            if !compression::is_compressed(flags) {
+                return ptx_from_bytes(payload);
+            }
+            let packed = size(header, ENTRY_COMPRESSED_LEN, 4).and_then(|len| payload.get(..len));
+            let text = packed.zip(size(header, ENTRY_LEN, 8));
+            let text = text.and_then(|(packed, len)| compression::decompressed(flags, packed, len));
+            let damaged = || refuse(INVALID_IMAGE, "the fat binary's compressed PTX is damaged");
+            return ptx_from_bytes(&text.ok_or_else(damaged)?);
         }
-        compressed |= is_ptx;
         rest = next;
-    }
-    if compressed {
-        let reason = "the fat binary's PTX is compressed, which the simulator does not read: compile with --ptx, or \
-                      with -Xfatbin --compress=false";
-        return Err(refuse(NO_BINARY_FOR_GPU, reason));
     }
     Err(compiled("a fat binary without PTX"))
 }
 
-// Kind, flags, payload, and what follows.
-fn entry(bytes: &[u8]) -> Option<(u64, u64, &[u8], &[u8])> {
-    let start = size(bytes, ENTRY_HEADER_LEN, 4).filter(|start| *start > 0)?;
-    let end = start.checked_add(size(bytes, ENTRY_PAYLOAD_LEN, 8)?)?;
-    let flags = number(bytes, ENTRY_FLAGS, 8)?;
-    Some((number(bytes, ENTRY_KIND, 2)?, flags, bytes.get(start..end)?, bytes.get(end..)?))
+struct Entry<'a> {
+    kind: u64,
+    flags: u64,
+    header: &'a [u8],
+    payload: &'a [u8],
+    /// What follows.
+    next: &'a [u8],
+}
+
+impl Entry<'_> {
+    fn first(bytes: &[u8]) -> Option<Entry<'_>> {
+        let start = size(bytes, ENTRY_HEADER_LEN, 4).filter(|start| *start > 0)?;
+        let end = start.checked_add(size(bytes, ENTRY_PAYLOAD_LEN, 8)?)?;
+        let (kind, flags) = (number(bytes, ENTRY_KIND, 2)?, number(bytes, ENTRY_FLAGS, 8)?);
+        let (header, payload, next) = (bytes.get(..start)?, bytes.get(start..end)?, bytes.get(end..)?);
+        Some(Entry { kind, flags, header, payload, next })
+    }
 }

@@ -4,6 +4,7 @@
 //! context: `variables` is the memory of its variables, `function` its kernels. `table` has the handles; `exports`,
 //! `library` and `link` are the driver calls. `kernel` launches the kernels, and the crate `ptx` reads and runs them.
 
+mod compression;
 mod exports;
 pub(crate) mod function;
 mod image;

@@ -1,5 +1,7 @@
 //! Virtual memory management: allocations, addresses, mappings, access, descriptors.
 
+mod model;
+
 use std::ffi::CStr;
 use std::fs::File;
 use std::mem::ManuallyDrop;

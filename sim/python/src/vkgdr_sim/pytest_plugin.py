@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def profiles() -> dict[str, str]:
     """Return the profiles with their descriptions."""
-    command = [vkgdr_sim.program(), "--profiles"]
+    command = [str(vkgdr_sim.program()), "--profiles"]
     try:
         text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     except OSError as error:

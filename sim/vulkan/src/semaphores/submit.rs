@@ -1,24 +1,10 @@
 //! Submissions, whose shared semaphores become the driver's timelines.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
-use std::slice;
-
 use ash::vk;
 
 use super::device::{DEVICES, Device};
-use crate::interface::chain;
-
-/// An array of the caller's, which may be null when its length is 0.
-///
-/// # Safety
-/// As said, for as long as the result is used.
-unsafe fn array<'a, T>(pointer: *const T, count: u32) -> &'a [T] {
-    if count == 0 || pointer.is_null() {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { slice::from_raw_parts(pointer, count as usize) }
-}
+use crate::interface::{array, chain};
 
 /// The semaphores and values of one side of a batch.
 #[derive(Default)]

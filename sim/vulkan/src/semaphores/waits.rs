@@ -2,11 +2,10 @@
 //! processes see what this one knows.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
-use std::slice;
-
 use ash::vk;
 
 use super::device::{DEVICES, Device};
+use crate::interface::array;
 
 pub(super) unsafe extern "system" fn get_semaphore_counter_value(
     device: vk::Device,
@@ -57,8 +56,8 @@ pub(super) unsafe extern "system" fn wait_semaphores(
     let Some(known) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
     // SAFETY: Vulkan asks for a valid structure.
     let mut info = unsafe { *info };
-    // SAFETY: an array of this length, which Vulkan does not allow to be empty.
-    let mut semaphores = unsafe { slice::from_raw_parts(info.p_semaphores, info.semaphore_count as usize) }.to_vec();
+    // SAFETY: an array of this length.
+    let mut semaphores = unsafe { array(info.p_semaphores, info.semaphore_count) }.to_vec();
     for semaphore in &mut semaphores {
         if let Some(shared) = known.find(*semaphore) {
             // A payload that has the value already must end a wait without a timeout.

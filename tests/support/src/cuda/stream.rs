@@ -139,6 +139,9 @@ impl Stream {
             unsafe { gate::release(data) };
         }
         check("cuLaunchHostFunc", code);
+        // Under the profile `late`, work starts when a program asks about it.
+        // SAFETY: the stream is live by this function's contract.
+        let _ = unsafe { call::cuStreamQuery(raw) };
         gate
     }
 }

@@ -1,0 +1,21 @@
+"""A bounded queue from the CPU into GPU memory and one back, for a kernel that keeps running.
+
+`Ring` is the CPU's end. The kernel's is ``vkgdr_ring.cuh``, whose text is `CUDA_HEADER`: pass it to NVRTC, or write it
+to a file that nvcc includes. The page "A queue into a running kernel" of the guide explains both.
+
+    ring = vkgdr.ring.Ring(gpu, messages=1 << 20, answers=1 << 16)
+    kernel(numpy.uint64(ring.device_ptr), block=(128, 1, 1), stream=stream)
+    ring.push(packet, timeout=1)
+    answer = ring.pop(timeout=1)
+    ring.close()
+
+A ring that is collected ends its kernel, and waits for the context: also for other kernels that keep running, unless
+``ring.bind_stream(stream.handle)`` bound it to its kernel's stream, which must outlive it.
+"""
+
+from __future__ import annotations
+
+from vkgdr._vkgdr import RING_HEADER as CUDA_HEADER
+from vkgdr._vkgdr import Ring
+
+__all__ = ["CUDA_HEADER", "Ring"]

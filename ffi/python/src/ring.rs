@@ -1,0 +1,187 @@
+//! `Ring`: messages to a running kernel, and answers from it.
+#![expect(unsafe_code, reason = "uses streams that the caller owns")]
+
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::{PyEOFError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use vkgdr::Error;
+
+use crate::error::{Failure, Result, Size};
+use crate::handle;
+use crate::host_buffer::HostBuffer;
+use crate::memory_view::raw_stream;
+
+/// The longest time between two looks at Python's signals.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Messages to a kernel that keeps running, and its answers.
+#[pyclass(frozen, module = "vkgdr.ring")]
+pub(crate) struct Ring {
+    ring: vkgdr::ring::Ring,
+}
+
+/// The failure as Python's queues and sockets report it: `EOFError` at the end.
+fn told(error: Error) -> Failure {
+    match error {
+        Error::RingClosed => PyEOFError::new_err(error.to_string()).into(),
+        Error::MessageTooLong { .. } => Failure::Invalid(error.to_string()),
+        other => other.into(),
+    }
+}
+
+/// A time in seconds; none for no limit.
+fn duration(seconds: Option<f64>) -> Result<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    if seconds.is_nan() {
+        return Err(PyValueError::new_err("timeout is not a number").into());
+    }
+    // Longer than a program runs is no limit, and less than nothing is no time.
+    Ok(Duration::try_from_secs_f64(seconds.max(0.0)).ok())
+}
+
+/// Repeats a wait of the crate in slices, without the interpreter, until the time is over. Python's signal handlers run in
+/// between.
+fn wait<T: Send>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    work: impl Fn(Duration) -> vkgdr::Result<T> + Sync,
+) -> Result<T> {
+    let deadline = timeout.map(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.flatten().map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
+        match py.detach(|| work(left.min(SLICE))) {
+            Err(error @ Error::RingTimeout { .. }) if left <= SLICE && deadline.flatten().is_some() => {
+                return Err(PyTimeoutError::new_err(error.to_string()).into());
+            }
+            Err(Error::RingTimeout { .. }) => py.check_signals()?,
+            result => return result.map_err(told),
+        }
+    }
+}
+
+#[pymethods]
+impl Ring {
+    #[new]
+    #[pyo3(signature = (owner, messages, answers))]
+    fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
+        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
+        let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0))?;
+        Ok(Self { ring })
+    }
+
+    /// The kernel's argument.
+    #[getter]
+    fn device_ptr(&self) -> u64 {
+        self.ring.device_ptr()
+    }
+
+    /// The kind of memory that the messages are in.
+    #[getter]
+    fn kind(&self) -> String {
+        self.ring.kind().to_string()
+    }
+
+    /// The bytes of the longest message.
+    #[getter]
+    fn max_message(&self) -> usize {
+        self.ring.max_message()
+    }
+
+    /// Binds the ring to its kernel's stream, a `CUstream` as a number: then its end waits for no other kernel.
+    fn bind_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
+        // SAFETY: the caller keeps the stream alive, as the documentation asks.
+        py.detach(|| Ok(unsafe { self.ring.bind_raw_stream(raw_stream(stream)) }?))
+    }
+
+    /// Pushes the bytes of an object with the buffer protocol; whether there was room.
+    fn try_push(&self, message: &Bound<'_, PyAny>) -> Result<bool> {
+        let py = message.py();
+        let buffer = Bound::new(py, HostBuffer::new(message, false, false)?)?;
+        let buffer = buffer.get();
+        py.detach(|| self.ring.try_push(buffer.bytes())).map_err(told)
+    }
+
+    /// Pushes a sequence of such objects while there is room; the number of them that were pushed.
+    fn push_all(&self, py: Python<'_>, messages: Vec<Bound<'_, PyAny>>) -> Result<usize> {
+        let buffers: Vec<_> =
+            messages.iter().map(|message| HostBuffer::new(message, false, false)).collect::<Result<_>>()?;
+        py.detach(|| self.ring.try_push_all(buffers.iter().map(HostBuffer::bytes))).map_err(told)
+    }
+
+    /// Pushes the bytes of an object with the buffer protocol, and waits for room.
+    #[pyo3(signature = (message, timeout = None))]
+    fn push(&self, message: &Bound<'_, PyAny>, timeout: Option<f64>) -> Result<()> {
+        let (py, timeout) = (message.py(), duration(timeout)?);
+        let buffer = HostBuffer::new(message, false, false)?;
+        wait(py, timeout, |time| self.ring.push(buffer.bytes(), time))
+    }
+
+    /// The next answer; none while there is none.
+    fn try_pop<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyBytes>>> {
+        let mut answer = Vec::new();
+        let found = py.detach(|| self.ring.try_pop(&mut answer)).map_err(told)?;
+        Ok(found.then(|| PyBytes::new(py, &answer)))
+    }
+
+    /// The next answer; waits for one.
+    #[pyo3(signature = (timeout = None))]
+    fn pop<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> Result<Bound<'py, PyBytes>> {
+        let timeout = duration(timeout)?;
+        let answer = wait(py, timeout, |time| {
+            let mut answer = Vec::new();
+            self.ring.pop(&mut answer, time)?;
+            Ok(answer)
+        })?;
+        Ok(PyBytes::new(py, &answer))
+    }
+
+    /// Ends the messages.
+    fn close(&self, py: Python<'_>) -> Result<()> {
+        Ok(py.detach(|| self.ring.close())?)
+    }
+
+    /// Ends the kernel, and all pushes and pops.
+    fn abort(&self, py: Python<'_>) -> Result<()> {
+        Ok(py.detach(|| self.ring.abort())?)
+    }
+
+    /// What has passed through the ring, by name.
+    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let stats = self.ring.stats()?;
+        let all = [
+            ("pushed", stats.pushed),
+            ("pushed_bytes", stats.pushed_bytes),
+            ("publications", stats.publications),
+            ("full", stats.full),
+            ("unread_bytes", stats.unread_bytes),
+            ("popped", stats.popped),
+            ("popped_bytes", stats.popped_bytes),
+            ("returns", stats.returns),
+            ("empty", stats.empty),
+        ];
+        let result = PyDict::new(py);
+        all.iter().try_for_each(|(name, value)| result.set_item(name, value))?;
+        Ok(result)
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    /// Aborts the kernel.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> Result<()> {
+        self.abort(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<vkgdr.ring.Ring: messages of up to {} bytes, {:#x}>", self.max_message(), self.device_ptr())
+    }
+}
