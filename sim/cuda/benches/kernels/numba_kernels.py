@@ -6,6 +6,7 @@ from numba import cuda, float32, float64, int32, uint8, void
 
 
 def mandelbrot(low_x, low_y, step, iterations, image):
+    """Count the steps until each point's orbit leaves a circle."""
     x, y = cuda.grid(2)
     if y < image.shape[0] and x < image.shape[1]:
         c = complex(low_x + x * step, low_y + y * step)
@@ -20,6 +21,7 @@ def mandelbrot(low_x, low_y, step, iterations, image):
 
 
 def product(a, b, c):
+    """Multiply matrices."""
     row, column = cuda.grid(2)
     if row < c.shape[0] and column < c.shape[1]:
         total = float32(0)
@@ -29,6 +31,7 @@ def product(a, b, c):
 
 
 def tiled_product(a, b, c):
+    """Multiply matrices by tiles in shared memory."""
     tile_a = cuda.shared.array((16, 16), float32)
     tile_b = cuda.shared.array((16, 16), float32)
     row, column = cuda.grid(2)
@@ -45,11 +48,13 @@ def tiled_product(a, b, c):
 
 
 def saxpy(a, x, y):
+    """Compute `y = a * x + y`."""
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
         y[i] = a * x[i] + y[i]
 
 
 def histogram(values, counts):
+    """Count the values' low bytes."""
     for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
         cuda.atomic.add(counts, values[i] & 255, 1)
 
