@@ -5,7 +5,7 @@ use crate::{Case, agrees};
 /// A 32-bit integer clamped to a type, and its low bits.
 fn saturated(value: u64, least: i64, most: i64, bits: u32) -> u64 {
     let value = i64::from(u32::try_from(value & 0xffff_ffff).unwrap_or(0).cast_signed());
-    let clamped = if value < least { least } else { value.min(most) };
+    let clamped = value.clamp(least, most);
     clamped.cast_unsigned() & ((1 << bits) - 1)
 }
 
