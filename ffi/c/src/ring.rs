@@ -75,14 +75,14 @@ unsafe fn ring_of<'a>(ring: vkgdr_ring_t) -> Outcome<&'a Ring> {
 /// `g` must be NULL or a live handle, `out` NULL or good for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers: usize, out: *mut vkgdr_ring_t) -> i32 {
-    let created = remembered(|| {
+    let opened = remembered(|| {
         required(out)?;
         // SAFETY: by this function's contract.
         let inner = Ring::new(unsafe { gpu(g) }?, messages, answers)?;
         // SAFETY: by this function's contract.
         unsafe { put(out, Box::into_raw(Box::new(vkgdr_ring { inner }))) }
     });
-    boundary::code(created)
+    boundary::code(opened)
 }
 
 /// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. Waits until the context has ended its work,
