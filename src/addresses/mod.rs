@@ -7,6 +7,7 @@
 mod listed_chunks;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
@@ -14,18 +15,31 @@ use crate::driver::Handle;
 use crate::lock::Lock;
 use listed_chunks::ListedChunks;
 
-static LIVE: Lock<Addresses> = Lock::new(Addresses { device: BTreeMap::new(), host: BTreeMap::new() });
+static LIVE: Lock<Addresses> = Lock::new(Addresses { device: BTreeMap::new(), host: BTreeMap::new(), next_serial: 1 });
 
 /// The address ranges of allocations, each by its first address.
 struct Addresses {
     device: BTreeMap<u64, Range<OnDevice>>,
     host: BTreeMap<u64, Range<OnHost>>,
+    next_serial: u64,
 }
 
-/// A range of addresses with its properties. Ranges of one map do not overlap, since they are live at once.
+/// A range of addresses with its properties. Ranges of one map do not overlap: [`insert`] removes those that are not live any
+/// more, since CUDA released them with their context.
 struct Range<T> {
     len: u64,
+    /// That of its allocation's [`Listing`].
+    serial: u64,
     properties: T,
+}
+
+/// What identifies the addresses of an allocation: another one may have the same after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listing {
+    /// The first device address; 0 for none, which no driver gives.
+    base: CUdeviceptr,
+    /// Unique in the process.
+    serial: u64,
 }
 
 struct OnDevice {
@@ -40,35 +54,64 @@ struct OnHost {
     device_ptr: CUdeviceptr,
 }
 
-/// The range that contains `address`, as its properties and the offset in it.
-fn find<T>(ranges: &BTreeMap<u64, Range<T>>, address: u64) -> Option<(&T, u64)> {
+/// The range that contains `address`, and the offset in it.
+fn find<T>(ranges: &BTreeMap<u64, Range<T>>, address: u64) -> Option<(&Range<T>, u64)> {
     let (first, range) = ranges.range(..=address).next_back()?;
     let offset = address - first;
-    (offset < range.len).then_some((&range.properties, offset))
+    (offset < range.len).then_some((range, offset))
+}
+
+/// Adds a range in place of those that it overlaps. An address of 0 is none.
+fn insert<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, range: Range<T>) {
+    if first == 0 {
+        return;
+    }
+    let end = first.saturating_add(range.len);
+    while let Some((&other, _)) = ranges.range(..end).next_back().filter(|(other, old)| *other + old.len > first) {
+        ranges.remove(&other);
+    }
+    ranges.insert(first, range);
+}
+
+/// Removes the range that begins at an address, if it is that of `serial`.
+fn remove<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, serial: u64) {
+    if let Entry::Occupied(found) = ranges.entry(first)
+        && found.get().serial == serial
+    {
+        found.remove();
+    }
+}
+
+impl Addresses {
+    /// The chunks of an allocation whose addresses are listed still.
+    fn chunks(&mut self, listing: Listing) -> Option<&mut ListedChunks> {
+        let range = self.device.get_mut(&listing.base).filter(|range| range.serial == listing.serial)?;
+        Some(&mut range.properties.chunks)
+    }
 }
 
 /// The device of an address in device memory of this crate, or in host memory that the device accesses there. Not to be
 /// called in a forked child, where another thread of the parent may hold the lock for ever.
 pub(crate) fn device_of(address: CUdeviceptr) -> Option<CUdevice> {
-    find(&LIVE.lock().device, address).map(|(range, _)| range.device)
+    find(&LIVE.lock().device, address).map(|(range, _)| range.properties.device)
 }
 
 /// Whether the page at a host address is registered with CUDA, if this crate mapped it. As for [`device_of`].
 pub(crate) fn is_registered(address: *const u8) -> Option<bool> {
-    find(&LIVE.lock().host, address.addr() as u64).map(|(range, _)| range.is_registered)
+    find(&LIVE.lock().host, address.addr() as u64).map(|(range, _)| range.properties.is_registered)
 }
 
-/// Lists a chunk that begins at an offset in the allocation at `base`, until [`remove_chunk`]. As for [`device_of`].
-pub(crate) fn add_chunk(base: CUdeviceptr, offset: u64, chunk: *mut ()) {
-    if let Some(range) = LIVE.lock().device.get_mut(&base) {
-        range.properties.chunks.add(offset, Handle(chunk));
+/// Lists a chunk that begins at an offset in an allocation, until [`remove_chunk`]. As for [`device_of`].
+pub(crate) fn add_chunk(listing: Listing, offset: u64, chunk: *mut ()) {
+    if let Some(chunks) = LIVE.lock().chunks(listing) {
+        chunks.add(offset, Handle(chunk));
     }
 }
 
-/// Removes a chunk, before it is dropped. Another allocation may have the address by now. As for [`device_of`].
-pub(crate) fn remove_chunk(base: CUdeviceptr, offset: u64, chunk: *mut ()) {
-    if let Some(range) = LIVE.lock().device.get_mut(&base) {
-        range.properties.chunks.remove(offset, Handle(chunk));
+/// Removes a chunk, before it is dropped. As for [`device_of`].
+pub(crate) fn remove_chunk(listing: Listing, offset: u64, chunk: *mut ()) {
+    if let Some(chunks) = LIVE.lock().chunks(listing) {
+        chunks.remove(offset, Handle(chunk));
     }
 }
 
@@ -79,16 +122,16 @@ pub(crate) fn find_chunk<T>(address: u64, found: impl FnOnce(*mut (), u64) -> Op
     let live = LIVE.lock();
     let (range, offset) = find(&live.device, address).or_else(|| {
         let (host, offset) = find(&live.host, address)?;
-        find(&live.device, host.device_ptr + offset)
+        let range = live.device.get(&host.properties.device_ptr).filter(|range| range.serial == host.serial)?;
+        Some((range, offset))
     })?;
-    found(range.chunks.find(offset)?.0, offset)
+    found(range.properties.chunks.find(offset)?.0, offset)
 }
 
 /// The addresses of a live allocation, listed until they are removed.
 #[derive(Debug)]
 pub(crate) struct ListedAddresses {
-    /// 0 once it was removed: no driver gives address 0.
-    device: CUdeviceptr,
+    listing: Listing,
     /// 0 without a host view.
     host: u64,
 }
@@ -96,28 +139,34 @@ pub(crate) struct ListedAddresses {
 impl ListedAddresses {
     /// Lists `len` bytes at two addresses; `host` may be null.
     pub(crate) fn new(device: (CUdeviceptr, CUdevice), host: (*const u8, bool), len: usize) -> Self {
-        let listed = Self { device: device.0, host: host.0.addr() as u64 };
+        let (base, device) = device;
+        let (host, is_registered) = (host.0.addr() as u64, host.1);
         let len = len as u64;
-        let on_device = OnDevice { device: device.1, chunks: ListedChunks::default() };
-        let on_host = OnHost { is_registered: host.1, device_ptr: listed.device };
         let mut live = LIVE.lock();
-        live.device.insert(listed.device, Range { len, properties: on_device });
-        if listed.host != 0 {
-            live.host.insert(listed.host, Range { len, properties: on_host });
-        }
-        listed
+        let serial = live.next_serial;
+        live.next_serial += 1;
+        let properties = OnDevice { device, chunks: ListedChunks::default() };
+        insert(&mut live.device, base, Range { len, serial, properties });
+        let properties = OnHost { is_registered, device_ptr: base };
+        insert(&mut live.host, host, Range { len, serial, properties });
+        Self { listing: Listing { base, serial }, host }
+    }
+
+    /// Identifies the addresses, also once they are removed.
+    pub(crate) const fn listing(&self) -> Listing {
+        self.listing
     }
 
     /// Removes the addresses, before the memory is released. A second call does nothing, and neither does one in a forked
     /// child.
     pub(crate) fn remove(&mut self) {
-        let device = std::mem::take(&mut self.device);
-        if device == 0 || crate::driver::process::is_forked() {
+        let Listing { base, serial } = self.listing;
+        if std::mem::take(&mut self.listing.base) == 0 || crate::driver::process::is_forked() {
             return;
         }
         let mut live = LIVE.lock();
-        live.device.remove(&device);
-        live.host.remove(&self.host);
+        remove(&mut live.device, base, serial);
+        remove(&mut live.host, self.host, serial);
     }
 }
 
@@ -142,7 +191,7 @@ mod tests {
         assert_eq!(device_of(device - 1), None);
         assert_eq!(is_registered(host.wrapping_add(4095)), Some(true));
         assert_eq!(is_registered(host.wrapping_sub(1)), None);
-        add_chunk(device, 0, std::ptr::dangling_mut());
+        add_chunk(listed.listing(), 0, std::ptr::dangling_mut());
         let offset_of = |address| find_chunk(address, |_, offset| Some(offset));
         assert_eq!([device + 7, host.addr() as u64 + 4095].map(offset_of), [Some(7), Some(4095)]);
         listed.remove();
@@ -152,5 +201,30 @@ mod tests {
         assert_eq!(device_of(device), Some(1), "removed by another");
         drop(again);
         assert_eq!(device_of(device), None);
+    }
+
+    #[test]
+    fn memory_that_went_with_its_context_gives_way_to_what_has_its_addresses_now() {
+        let (device, host) = (u64::MAX - 0x30_0000, usize::MAX - 0x28_0000);
+        let at = |offset: usize| std::ptr::without_provenance::<u8>(host + offset);
+        let (old_chunk, new_chunk) = (std::ptr::without_provenance_mut(8), std::ptr::without_provenance_mut(16));
+        let find = |address| find_chunk(address, |chunk, offset| Some((chunk, offset)));
+        for (first, len) in [(0, 4096), (0, 64), (1024, 64), (1024, 8192)] {
+            let old = ListedAddresses::new((device, 1), (at(0), false), 4096);
+            add_chunk(old.listing(), 0, old_chunk);
+            // Where the device's side was, but not the host's, which the old memory has still.
+            let new = ListedAddresses::new((device + first, 2), (at(0x1_0000), false), len);
+            add_chunk(new.listing(), 0, new_chunk);
+            add_chunk(old.listing(), 64, old_chunk);
+            assert_eq!(find(device + first + 63), Some((new_chunk, 63)), "{first} {len}");
+            assert_eq!(find(host as u64), None, "the old memory has no device address");
+            assert_eq!(find((host + 0x1_0000) as u64), Some((new_chunk, 0)));
+            remove_chunk(old.listing(), 0, old_chunk);
+            drop(old);
+            assert_eq!(find(device + first), Some((new_chunk, 0)), "removed by the old memory");
+            assert_eq!(find((host + 0x1_0000) as u64 + 1), Some((new_chunk, 1)));
+            drop(new);
+            assert_eq!((find(device), find(device + first), device_of(device + first)), (None, None, None));
+        }
     }
 }

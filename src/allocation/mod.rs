@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use ash::vk;
 use cudarc::driver::sys::CUdeviceptr;
 
-use crate::addresses::ListedAddresses;
+use crate::addresses::{ListedAddresses, Listing};
 use crate::device::dma_buf;
 use crate::device::gpu::{CountedAllocation, VulkanGpu};
 use crate::device::{MemoryType, Source};
@@ -322,6 +322,12 @@ impl Allocation {
     #[inline]
     pub(crate) const fn memory_type(&self) -> &MemoryType {
         &self.memory_type
+    }
+
+    /// By which its chunks are listed; none for memory that others allocated.
+    #[inline]
+    pub(crate) fn listing(&self) -> Option<Listing> {
+        self.addresses.as_ref().map(ListedAddresses::listing)
     }
 
     #[inline]

@@ -9,12 +9,11 @@ use std::fmt::Debug;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUdeviceptr;
-
 use super::chunk::FreeChunk;
 use super::pending::{Awaited, Pending};
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
+use crate::addresses::Listing;
 use crate::allocation::Allocation;
 #[cfg(feature = "vulkan")]
 use crate::allocation::ResourceBlock;
@@ -50,8 +49,8 @@ pub(crate) struct Block {
     engines: &'static CopyEngines,
     pool: Option<Arc<dyn ChunkPool>>,
     pool_id: u32,
-    /// The first device address, by which chunks are listed, also once the allocation was taken.
-    base: CUdeviceptr,
+    /// By which chunks are listed, also once the allocation was taken. None for memory that others allocated.
+    listing: Option<Listing>,
 }
 
 impl Block {
@@ -97,17 +96,17 @@ impl Block {
     fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
         let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
         let engines = allocation.owner().gpu().copy_engines();
-        let base = allocation.device_ptr();
+        let listing = allocation.listing();
         // Memory of others proves nothing: they may free it at any time.
-        let witness = allocation.existing().is_none().then(|| Witness::new(context.key(), base)).flatten();
+        let witness = listing.and_then(|_| Witness::new(context.key(), allocation.device_ptr()));
         let allocation = ManuallyDrop::new(allocation);
-        Self { allocation, released: false, context, witness, engines, pool, pool_id, base }
+        Self { allocation, released: false, context, witness, engines, pool, pool_id, listing }
     }
 
-    /// The first device address.
+    /// By which chunks are listed; none for memory that others allocated.
     #[inline]
-    pub(super) const fn base(&self) -> CUdeviceptr {
-        self.base
+    pub(super) const fn listing(&self) -> Option<Listing> {
+        self.listing
     }
 
     #[inline]

@@ -81,8 +81,11 @@ impl Deref for FreeChunk {
 impl Drop for FreeChunk {
     fn drop(&mut self) {
         // In a forked child a thread that does not exist there may hold the lock of the list.
-        if self.marks.load(Ordering::Relaxed) & LISTED != 0 && !process::is_forked() {
-            addresses::remove_chunk(self.block.base(), self.offset() as u64, self.0.as_ptr().cast());
+        if self.marks.load(Ordering::Relaxed) & LISTED != 0
+            && !process::is_forked()
+            && let Some(listing) = self.block.listing()
+        {
+            addresses::remove_chunk(listing, self.offset() as u64, self.0.as_ptr().cast());
         }
         // SAFETY: made from a box by `new`; not listed any more, so that nothing else refers to it.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });

@@ -1,5 +1,5 @@
 //! Runs the C, C++, CMake and shell code of the guide's pages, and compiles their CUDA code, as a reader would: with the
-//! library and the simulator installed into a home folder. The doctests run the pages' Rust (`examples/pages.rs`), pytest
+//! library and the simulator installed into a home folder. The doctests run the pages' Rust (`examples/pages/lib.rs`), pytest
 //! their Python.
 
 use std::fs;

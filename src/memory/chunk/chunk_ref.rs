@@ -58,8 +58,10 @@ impl ChunkRef {
     fn list(&self) {
         // In a forked child a thread that does not exist there may hold the lock; nothing is looked up there either. Memory
         // of others is not in the table, and may be part of an allocation that is.
-        if !process::is_forked() && self.allocation().existing().is_none() {
-            addresses::add_chunk(self.block.base(), self.offset() as u64, self.0.cast());
+        if !process::is_forked()
+            && let Some(listing) = self.block.listing()
+        {
+            addresses::add_chunk(listing, self.offset() as u64, self.0.cast());
             self.marks.fetch_or(LISTED, Ordering::Relaxed);
         }
     }
