@@ -93,7 +93,7 @@ def pass_rates(session: nox.Session, suite: str) -> None:
     results = HERE / "pass-rates"
     results.mkdir(parents=True, exist_ok=True)
     session.run("scripts/sim.sh", external=True)
-    run_suite = [str(SIM / "vkgdr-sim"), "--", "python", "scripts/pass_rates.py"]
+    run_suite = [str(SIM / "vkgdr-sim"), "--", "python", "scripts/pass_rates"]
     output = str(results / f"{suite}.json")
     if suite == "numba":
         requirements = ["--requirement", "scripts/requirements/numba.txt", *NUMBA_TESTS]
@@ -111,7 +111,7 @@ def pass_rates(session: nox.Session, suite: str) -> None:
         session.run("tar", "-xf", str(archive), "-C", str(sources), external=True)
         tests = next(sources.glob("pycuda-*/test"))
         session.run(*run_suite, "pytest", "pycuda 2026.1", str(tests), output, external=True)
-    session.run("python", "scripts/pass_rates.py", "write", str(results))
+    session.run("python", "scripts/pass_rates", "write", str(results))
 
 
 @nox.session(python=PYTHON)
