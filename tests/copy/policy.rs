@@ -46,7 +46,7 @@ fn cached_memory_is_copied_by_the_cpu_whatever_the_thresholds() -> Result {
 }
 
 /// The device profiles in which mapped memory is cached, or is missing.
-const CACHED: [&str; 5] = ["none", "gb10", "gh200", "no-bar", "no-vulkan"];
+const CACHED: [&str; 6] = ["none", "gb10", "gh200", "late", "no-bar", "no-vulkan"];
 
 /// Runs a check in a child under a device profile in which mapped memory is not cached.
 fn uncached(test: &str, check: impl FnOnce() -> Result) -> Result {
