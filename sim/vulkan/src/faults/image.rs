@@ -4,42 +4,10 @@
 use ash::vk;
 
 use super::device::DEVICES;
-use super::ledger::Noun;
-use super::memory::enter;
-use super::passing::passed_on;
+use super::passing::{counted, passed_on};
 
-pub(super) unsafe extern "system" fn create_image(
-    device: vk::Device,
-    info: *const vk::ImageCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    image: *mut vk::Image,
-) -> vk::Result {
-    // SAFETY: a live device of the caller's.
-    let kept = match unsafe { enter(device, "vkCreateImage") } {
-        Ok(kept) => kept,
-        Err(result) => return result,
-    };
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (kept.next.fp_v1_0().create_image)(device, info, allocator, image) };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        kept.identity.born(Noun::Image, unsafe { *image });
-    }
-    result
-}
-
-pub(super) unsafe extern "system" fn destroy_image(
-    device: vk::Device,
-    image: vk::Image,
-    allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    // SAFETY: a live device of the caller's.
-    let Ok(kept) = (unsafe { enter(device, "vkDestroyImage") }) else {
-        return;
-    };
-    kept.identity.died(Noun::Image, image);
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (kept.next.fp_v1_0().destroy_image)(device, image, allocator) };
+counted! {
+    create_image = "vkCreateImage", destroy_image = "vkDestroyImage" of Image: vk::Image, vk::ImageCreateInfo<'_>;
 }
 
 passed_on! {

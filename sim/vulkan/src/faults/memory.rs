@@ -8,52 +8,22 @@ use ash::vk;
 
 use super::device::{DEVICES, Device};
 use super::ledger::Noun;
-use super::passing::passed_on;
+use super::passing::{counted, passed_on};
 use super::trace;
 
 /// The device, after counting the call; `Err` is the result that the call must return.
 ///
 /// # Safety
 /// `device` is a live device.
-pub(super) unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<Device>, vk::Result> {
+unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<Device>, vk::Result> {
     // SAFETY: the caller's promise.
     let kept = unsafe { DEVICES.get(device) }.ok_or(vk::Result::ERROR_DEVICE_LOST)?;
     kept.identity.enter(function)?;
     Ok(kept)
 }
 
-pub(super) unsafe extern "system" fn create_buffer(
-    device: vk::Device,
-    info: *const vk::BufferCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    buffer: *mut vk::Buffer,
-) -> vk::Result {
-    // SAFETY: a live device of the caller's.
-    let kept = match unsafe { enter(device, "vkCreateBuffer") } {
-        Ok(kept) => kept,
-        Err(result) => return result,
-    };
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (kept.next.fp_v1_0().create_buffer)(device, info, allocator, buffer) };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        kept.identity.born(Noun::Buffer, unsafe { *buffer });
-    }
-    result
-}
-
-pub(super) unsafe extern "system" fn destroy_buffer(
-    device: vk::Device,
-    buffer: vk::Buffer,
-    allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    // SAFETY: a live device of the caller's.
-    let Ok(kept) = (unsafe { enter(device, "vkDestroyBuffer") }) else {
-        return;
-    };
-    kept.identity.died(Noun::Buffer, buffer);
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (kept.next.fp_v1_0().destroy_buffer)(device, buffer, allocator) };
+counted! {
+    create_buffer = "vkCreateBuffer", destroy_buffer = "vkDestroyBuffer" of Buffer: vk::Buffer, vk::BufferCreateInfo<'_>;
 }
 
 pub(super) unsafe extern "system" fn allocate_memory(

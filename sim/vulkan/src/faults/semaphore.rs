@@ -6,41 +6,11 @@ use std::ffi::c_int;
 use ash::vk;
 
 use super::device::DEVICES;
-use super::ledger::Noun;
-use super::passing::passed_on;
+use super::passing::{counted, passed_on};
 
-pub(super) unsafe extern "system" fn create_semaphore(
-    device: vk::Device,
-    info: *const vk::SemaphoreCreateInfo<'_>,
-    allocator: *const vk::AllocationCallbacks<'_>,
-    semaphore: *mut vk::Semaphore,
-) -> vk::Result {
-    // SAFETY: a live device of the caller's.
-    let Some(kept) = (unsafe { DEVICES.get(device) }) else { return vk::Result::ERROR_DEVICE_LOST };
-    if let Err(result) = kept.identity.enter("vkCreateSemaphore") {
-        return result;
-    }
-    // SAFETY: the caller's arguments, passed on.
-    let result = unsafe { (kept.next.fp_v1_0().create_semaphore)(device, info, allocator, semaphore) };
-    if result == vk::Result::SUCCESS {
-        // SAFETY: success means that it was written.
-        kept.identity.born(Noun::Semaphore, unsafe { *semaphore });
-    }
-    result
-}
-
-pub(super) unsafe extern "system" fn destroy_semaphore(
-    device: vk::Device,
-    semaphore: vk::Semaphore,
-    allocator: *const vk::AllocationCallbacks<'_>,
-) {
-    // SAFETY: a live device of the caller's.
-    let Some(kept) = (unsafe { DEVICES.get(device) }) else { return };
-    // A fault only shows in the count: the function returns nothing.
-    let _ = kept.identity.enter("vkDestroySemaphore");
-    kept.identity.died(Noun::Semaphore, semaphore);
-    // SAFETY: the caller's arguments, passed on.
-    unsafe { (kept.next.fp_v1_0().destroy_semaphore)(device, semaphore, allocator) };
+counted! {
+    create_semaphore = "vkCreateSemaphore", destroy_semaphore = "vkDestroySemaphore"
+        of Semaphore: vk::Semaphore, vk::SemaphoreCreateInfo<'_>;
 }
 
 passed_on! {
