@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use ash::vk;
 
-use crate::interface::{DeviceLink, InstanceLink, address, take_link};
+use crate::interface::{DeviceLink, InstanceLink, address, list_extensions, take_link};
 
 /// `vkGetInstanceProcAddr` or `vkGetDeviceProcAddr`.
 type GetProcAddr<H> = unsafe extern "system" fn(H, *const c_char) -> vk::PFN_vkVoidFunction;
@@ -81,6 +81,29 @@ impl CreateDevice<'_> {
         // SAFETY: these are the functions of the device.
         let functions = unsafe { ash::Device::load_with(load, handle) };
         Ok(Next { handle, get_proc_addr, functions })
+    }
+}
+
+impl NextInstance {
+    /// Answers `vkEnumerateDeviceExtensionProperties` with a list of `own`; questions about another layer are passed on.
+    ///
+    /// # Safety
+    /// The arguments are the caller's, with a physical device of this instance.
+    pub(crate) unsafe fn answer_extensions(
+        &self,
+        device: vk::PhysicalDevice,
+        layer: *const c_char,
+        count: *mut u32,
+        properties: *mut vk::ExtensionProperties,
+        own: impl FnOnce() -> Result<Vec<vk::ExtensionProperties>, vk::Result>,
+    ) -> vk::Result {
+        if !layer.is_null() {
+            let next = self.fp_v1_0().enumerate_device_extension_properties;
+            // SAFETY: the caller's arguments, passed on.
+            return unsafe { next(device, layer, count, properties) };
+        }
+        // SAFETY: the caller's output.
+        own().map_or_else(|result| result, |found| unsafe { list_extensions(&found, count, properties) })
     }
 }
 

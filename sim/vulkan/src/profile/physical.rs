@@ -10,7 +10,7 @@ use ash::vk::{self, UUID_SIZE};
 use super::books;
 use super::catalog::{Identity, profile};
 use super::instance::{INSTANCES, Instance};
-use crate::interface::{chain, list_extensions};
+use crate::interface::chain;
 
 /// The newest Vulkan version that this layer supports: 1.4 has another function to map memory.
 const API_VERSION: u32 = vk::API_VERSION_1_3;
@@ -133,18 +133,10 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
     let Some(instance) = (unsafe { INSTANCES.get(device) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
-    if !layer.is_null() {
-        let next = instance.next.fp_v1_0().enumerate_device_extension_properties;
-        // SAFETY: the caller's arguments, passed on: a question about a layer.
-        return unsafe { next(device, layer, count, properties) };
-    }
     // SAFETY: a live physical device of the caller's.
-    let extensions = match unsafe { extensions(&instance, device) } {
-        Ok(extensions) => extensions,
-        Err(result) => return result,
-    };
-    // SAFETY: the caller's output.
-    unsafe { list_extensions(&extensions, count, properties) }
+    let own = || unsafe { extensions(&instance, device) };
+    // SAFETY: the caller's arguments.
+    unsafe { instance.next.answer_extensions(device, layer, count, properties, own) }
 }
 
 /// The driver's extensions without those that the profile hides, and with `VK_EXT_memory_budget`.

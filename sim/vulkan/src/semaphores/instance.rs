@@ -10,7 +10,6 @@ use ash::vk::{
 };
 
 use crate::dispatch::InstanceState;
-use crate::interface::list_extensions;
 use crate::next::{CreateInstance, NextInstance};
 use crate::tables::Tables;
 
@@ -75,22 +74,27 @@ pub(super) unsafe extern "system" fn enumerate_device_extension_properties(
     let Some(instance) = (unsafe { INSTANCES.get(device) }) else {
         return vk::Result::ERROR_INITIALIZATION_FAILED;
     };
-    if !layer.is_null() {
-        let next = instance.next.fp_v1_0().enumerate_device_extension_properties;
-        // SAFETY: the caller's arguments, passed on: a question about a layer.
-        return unsafe { next(device, layer, count, properties) };
-    }
     // SAFETY: a live physical device of the caller's.
-    let mut extensions = match unsafe { instance.of_driver(device) } {
-        Ok(extensions) => extensions,
-        Err(result) => return result,
-    };
-    if !has(&extensions, ADDED) {
+    let own = || unsafe { extensions(&instance, device) };
+    // SAFETY: the caller's arguments.
+    unsafe { instance.next.answer_extensions(device, layer, count, properties, own) }
+}
+
+/// The driver's extensions, and the one that the layer adds.
+///
+/// # Safety
+/// `device` is a live physical device of the instance.
+unsafe fn extensions(
+    instance: &Instance,
+    device: vk::PhysicalDevice,
+) -> Result<Vec<vk::ExtensionProperties>, vk::Result> {
+    // SAFETY: the caller's promise.
+    let mut all = unsafe { instance.of_driver(device) }?;
+    if !has(&all, ADDED) {
         let added = vk::ExtensionProperties::default().spec_version(external_semaphore_fd::SPEC_VERSION);
-        extensions.extend(added.extension_name(ADDED));
+        all.extend(added.extension_name(ADDED));
     }
-    // SAFETY: the caller's output.
-    unsafe { list_extensions(&extensions, count, properties) }
+    Ok(all)
 }
 
 pub(super) unsafe extern "system" fn get_physical_device_external_semaphore_properties(
