@@ -1,5 +1,7 @@
 //! The interface of a kernel to global memory.
 
+use crate::lanes::members;
+
 /// The threads for which a fence orders accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -27,7 +29,7 @@ pub trait Memory: Sync {
     ///
     /// The first lane whose bytes are not all in one live allocation.
     fn load_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &mut [u64; 32]) -> Result<(), usize> {
-        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+        for lane in members(lanes) {
             values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
         }
         Ok(())
@@ -45,7 +47,7 @@ pub trait Memory: Sync {
         bytes: u32,
         values: &mut [u64; 32],
     ) -> Result<(), usize> {
-        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+        for lane in members(lanes) {
             values[lane] = self.load_weak(addresses[lane], bytes).ok_or(lane)?;
         }
         Ok(())
@@ -57,7 +59,7 @@ pub trait Memory: Sync {
     ///
     /// The first lane whose bytes are not all in one live allocation. Lanes before it have written.
     fn store_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) -> Result<(), usize> {
-        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+        for lane in members(lanes) {
             let low = if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
             self.store(addresses[lane], bytes, values[lane] & low).ok_or(lane)?;
         }

@@ -105,7 +105,7 @@ macro_rules! word {
             }
 
             pub(super) fn store_lanes(addresses: &[u64; 32], lanes: u32, values: &[u64; 32]) {
-                for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+                for lane in ptx::members(lanes) {
                     store(host(addresses[lane]), values[lane]);
                 }
             }

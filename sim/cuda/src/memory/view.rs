@@ -54,7 +54,7 @@ impl ptx::Memory for View {
         if self.access_all(addresses, bytes, || bytes::load_lanes(addresses, bytes, values)).is_some() {
             return Ok(());
         }
-        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+        for lane in ptx::members(lanes) {
             values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
         }
         Ok(())
@@ -74,7 +74,7 @@ impl ptx::Memory for View {
         if self.access_all(addresses, bytes, || bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
             return Ok(());
         }
-        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+        for lane in ptx::members(lanes) {
             self.store(addresses[lane], bytes, values[lane]).ok_or(lane)?;
         }
         Ok(())

@@ -3,10 +3,11 @@
 //! Where all lanes access the same state space at aligned addresses, as they nearly always do, the checks are made for all
 //! at once. Otherwise each lane's access is made and checked by itself, in the order of the lanes.
 
-use super::active::{Active, members};
+use super::active::Active;
 use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::arithmetic::{mask, sign_extend};
 use crate::fault::FaultKind;
+use crate::lanes::members;
 use crate::memory::Memory;
 use crate::op::Access;
 use crate::window::Window;

@@ -1,19 +1,11 @@
 //! Sets of lanes, and the lanes that execute an operation together.
 
 use crate::arithmetic::lanewise::{LANES, Lanes, WideBinary, WideTernary, WideUnary};
+use crate::lanes::members;
 use crate::op::Slot;
 
 /// Up to so many lanes are computed one by one: less work than all 32 in vector instructions.
 const FEW: u32 = 4;
-
-/// The lanes of a set, in order.
-pub(super) fn members(mut set: u32) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let lane = set.trailing_zeros() as usize;
-        set &= set.wrapping_sub(1);
-        (lane < LANES).then_some(lane)
-    })
-}
 
 /// The lanes for which a value is not 0.
 pub(super) fn set_of(values: &Lanes) -> u32 {

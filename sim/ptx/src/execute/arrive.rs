@@ -1,9 +1,9 @@
 //! Arrivals of lanes at the barriers of their block.
 
-use super::active::members;
 use super::warp::{LaneTrouble, Trouble, Warp};
 use crate::arithmetic::lanewise::LANES;
 use crate::fault::FaultKind;
+use crate::lanes::members;
 use crate::link::Linked;
 use crate::op::{BarrierKind, CLUSTER_BARRIER};
 

@@ -1,8 +1,8 @@
 //! Barriers of a block: releases the waiting threads when all expected ones have arrived.
 
-use super::active::members;
 use super::warp::Warp;
 use crate::arithmetic::lanewise::LANES;
+use crate::lanes::members;
 use crate::link::Linked;
 use crate::op::{Barrier, BarrierKind, CLUSTER_BARRIER, Op, Reduction};
 

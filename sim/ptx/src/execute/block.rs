@@ -1,12 +1,12 @@
 //! Executes a block: its warps take turns.
 
-use super::active::members;
 use super::grid::Grid;
 use super::step::Place;
 use super::turn::turn;
 use super::warp::{Frames, LaneTrouble, Trouble, Warp};
 use super::{barrier, collective};
 use crate::fault::{Fault, FaultKind};
+use crate::lanes::members;
 use std::time::{Duration, Instant};
 
 /// The maximum number of turns of a warp in one turn of its block, while its lanes keep meeting.

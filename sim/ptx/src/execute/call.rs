@@ -1,11 +1,11 @@
 //! Calls and returns: pushes and pops frames, and copies arguments and results.
 
 use super::access::{read, write};
-use super::active::members;
 use super::warp::{Frame, Trouble, Warp};
 use crate::arithmetic::lanewise::LANES;
 use crate::arithmetic::mask;
 use crate::fault::FaultKind;
+use crate::lanes::members;
 use crate::link::{Linked, function_at};
 use crate::lower::MOST_LOCAL;
 use crate::op::{LOCAL_BASE, Place, Target, Transfer};

@@ -1,10 +1,10 @@
 //! The collective operations of a warp, performed when all participating lanes have arrived.
 
-use super::active::members;
 use super::matrix;
 use super::warp::{LaneTrouble, Trouble, Warp};
 use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::fault::FaultKind;
+use crate::lanes::members;
 use crate::link::Linked;
 use crate::op::{self, Matrix, Op, Shuffle, WarpKind};
 use std::mem::discriminant;

@@ -4,7 +4,7 @@
 //! [`queue`](super::queue).
 
 use super::access::View;
-use super::active::{Active, members, set_of};
+use super::active::{Active, set_of};
 use super::grid::Grid;
 use super::queue::{Group, Queue};
 use super::special::special;
@@ -13,6 +13,7 @@ use super::{call, collective, matrix, update};
 use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::arithmetic::mask;
 use crate::fault::FaultKind;
+use crate::lanes::members;
 use crate::op::{CARRY, LOCAL_BASE, Op};
 use crate::window::Window;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! Gives the ready lanes of a warp a turn: each runs until it waits, ends, faults or has jumped backwards a number of times.
 
-use super::active::members;
 use super::step::{Leave, Place, frame};
 use super::warp::{Frames, LaneTrouble, Warp};
 use super::{arrive, call, runtime};
 use crate::arithmetic::lanewise::LANES;
+use crate::lanes::members;
 use crate::op::Target;
 
 /// The maximum number of backward jumps and calls of a lane in one turn.

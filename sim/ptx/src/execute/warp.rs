@@ -1,8 +1,8 @@
 //! The state of the 32 threads of a warp, its lanes, and the trouble that ends one.
 
-use super::active::members;
 use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::fault::FaultKind;
+use crate::lanes::members;
 use crate::link::{Linked, LinkedFunction};
 use crate::op::{LOCAL_BASE, Slot};
 use std::time::Instant;
