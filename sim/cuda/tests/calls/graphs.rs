@@ -1,30 +1,14 @@
 //! Graphs that a program builds.
 
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use support::Random;
 use support::codes::INVALID_VALUE;
 use support::cuda::{PrimaryContext, memcpy_dtoh};
 
-use crate::{call, given, good};
+use crate::{PUT, call, given, good};
 
 const UPDATE_FAILURE: i32 = 910;
-
-const PTX: &CStr = c"
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry put(.param .u64 out, .param .u32 value)
-{
-    .reg .b64 %rd;
-    .reg .b32 %r;
-    ld.param.u64 %rd, [out];
-    ld.param.u32 %r, [value];
-    st.global.u32 [%rd], %r;
-    ret;
-}
-";
 
 fn graph() -> usize {
     given(|out| call!(cuGraphCreate(out => *mut usize, 0 => u32)))
@@ -117,7 +101,7 @@ extern "C" fn count(counter: *const AtomicU32) {
 #[test]
 fn nodes_run_in_the_order_of_their_edges() {
     let _context = PrimaryContext::retain_and_push(0);
-    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PTX.as_ptr() => *const i8)));
+    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
     let function: usize =
         given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)));
     let (a, b, graph) = (allocate(), allocate(), graph());

@@ -15,7 +15,25 @@ mod streams;
 mod virtual_memory;
 mod vulkan;
 
+use std::ffi::CStr;
+
 use cudarc::driver::sys;
+
+/// The kernel `put`, which stores a word at an address.
+const PUT: &CStr = c"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry put(.param .u64 out, .param .u32 value)
+{
+    .reg .b64 %rd;
+    .reg .b32 %r;
+    ld.param.u64 %rd, [out];
+    ld.param.u32 %r, [value];
+    st.global.u32 [%rd], %r;
+    ret;
+}
+";
 
 /// Calls a function of the driver by name and returns its code: `call!(cuEventQuery(event => usize))`. Handles and
 /// addresses are integers.

@@ -2,7 +2,6 @@
 
 mod model;
 
-use std::ffi::CStr;
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -11,7 +10,7 @@ use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
 use support::{Result, child, simcuda, skip};
 
-use crate::{call, given, good};
+use crate::{PUT, call, given, good};
 
 const GRAIN: usize = 2 << 20;
 const INVALID_DEVICE: i32 = 101;
@@ -20,21 +19,6 @@ const DESCRIPTOR: &str = "SIMCUDA_TEST_DESCRIPTOR";
 const NONE: u32 = 0;
 const READ_WRITE: u32 = 3;
 const POSIX_FD: u32 = 1;
-
-const PTX: &CStr = c"
-.version 7.0
-.target sm_70
-.address_size 64
-.visible .entry put(.param .u64 out, .param .u32 value)
-{
-    .reg .b64 %rd;
-    .reg .b32 %r;
-    ld.param.u64 %rd, [out];
-    ld.param.u32 %r, [value];
-    st.global.u32 [%rd], %r;
-    ret;
-}
-";
 
 /// `CUmemAllocationProp`.
 #[repr(C)]
@@ -134,7 +118,7 @@ fn byte(address: u64) -> u8 {
 /// Runs the kernel on the legacy stream and waits.
 fn put(address: u64) -> i32 {
     let module: usize =
-        given(|out| call!(cuModuleLoadData(out => *mut usize, PTX.as_ptr() => *const std::ffi::c_char)));
+        given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const std::ffi::c_char)));
     let name = c"put".as_ptr();
     let function: usize =
         given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, name => *const std::ffi::c_char)));
