@@ -61,13 +61,15 @@ fn find<T>(ranges: &BTreeMap<u64, Range<T>>, address: u64) -> Option<(&Range<T>,
     (offset < range.len).then_some((range, offset))
 }
 
-/// Adds a range in place of those that it overlaps. An address of 0 is none.
+/// Adds a range, and removes those that it overlaps. Address 0 stands for no range: nothing is added.
 fn insert<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, range: Range<T>) {
     if first == 0 {
         return;
     }
     let end = first.saturating_add(range.len);
-    while let Some((&other, _)) = ranges.range(..end).next_back().filter(|(other, old)| *other + old.len > first) {
+    while let Some((&other, _)) =
+        ranges.range(..end).next_back().filter(|(other, old)| other.saturating_add(old.len) > first)
+    {
         ranges.remove(&other);
     }
     ranges.insert(first, range);

@@ -118,7 +118,7 @@ impl Ring {
         wait(py, timeout, |time| self.ring.push(buffer.bytes(), time))
     }
 
-    /// The next answer; none while there is none.
+    /// The next answer; None if no answer has arrived yet.
     fn try_pop<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyBytes>>> {
         let mut answer = Vec::new();
         let found = py.detach(|| self.ring.try_pop(&mut answer)).map_err(told)?;

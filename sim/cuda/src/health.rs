@@ -46,7 +46,7 @@ impl Health {
         self.closing.get_or_init(Instant::now);
     }
 
-    /// Ends kernels and waits for values, without an error: those that run, and those whose turn it is next.
+    /// Ends kernels and waits for values without an error, those that run and those that start while the result lives.
     pub(crate) fn end_work(&self) -> Ending<'_> {
         self.ending.fetch_add(1, Ordering::AcqRel);
         Ending(self)

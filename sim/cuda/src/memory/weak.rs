@@ -139,7 +139,7 @@ impl Memory for Weak<'_> {
         let fetched = match state.fetched.get(&word(address)) {
             Some(fetched) => *fetched,
             None => {
-                // None at the end of an allocation that is no whole word.
+                // None where the allocation ends within the word.
                 let Some(fetched) = self.view.load(word(address), 8) else { return Some(value) };
                 if state.below(2) == 0 {
                     state.fetch_line(self.view, address);

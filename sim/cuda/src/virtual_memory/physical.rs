@@ -93,7 +93,7 @@ impl Physical {
         Ok(Arc::new(Physical { handle: handle::next(), file, size, properties, _charge: Some(charge) }))
     }
 
-    /// The memory behind a descriptor, which stays the caller's. One that is no exported allocation is refused.
+    /// The memory behind a descriptor, which the caller keeps. A descriptor of anything but an exported allocation is refused.
     pub(super) fn import(fd: BorrowedFd<'_>) -> Result<Arc<Physical>, Code> {
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let target = fs::read_link(&path).map_err(|_| INVALID_VALUE)?;

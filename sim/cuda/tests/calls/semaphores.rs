@@ -125,7 +125,7 @@ fn a_timeline_orders_both_sides() {
     assert!(!vulkan.reaches(timeline, 5, MOMENT));
     good(signal(semaphore, 5, raw));
     vulkan.wait(timeline, 5);
-    // What a stream has done is visible at once.
+    // Work that a stream has finished is visible at once.
     good(signal(semaphore, 7, raw));
     synchronize(raw);
     assert_eq!(vulkan.counter(timeline), 7);
