@@ -73,15 +73,27 @@ fn weakened(from: &str, to: &str) -> String {
     KERNELS[1].replace(from, to)
 }
 
+/// Fails unless the child finds its kernel wrong. Whether the CPU looks before a late store arrives is chance: with one seed it
+/// does in some 60 of 100 runs on an idle machine.
+fn assert_noticed(test: &str) -> Result {
+    const SEEDS: u32 = 40;
+    if simcuda().is_none() {
+        return Ok(());
+    }
+    for seed in 1..=SEEDS {
+        if in_child(test, seed)? == "wrong" {
+            return Ok(());
+        }
+    }
+    Err(format!("{test}: right with {SEEDS} seeds").into())
+}
+
 #[test]
 fn a_fence_of_the_device_is_noticed_on_weak_memory() -> Result {
     if child::role().is_some() {
         return tell(&weakened("fence.acq_rel.sys", "fence.acq_rel.gpu"));
     }
-    if simcuda().is_some() {
-        assert_eq!(in_child("a_fence_of_the_device_is_noticed_on_weak_memory", 1)?, "wrong");
-    }
-    Ok(())
+    assert_noticed("a_fence_of_the_device_is_noticed_on_weak_memory")
 }
 
 #[test]
@@ -89,8 +101,5 @@ fn a_head_that_is_not_acquired_is_noticed_on_weak_memory() -> Result {
     if child::role().is_some() {
         return tell(&weakened("ld.acquire.sys", "ld.relaxed.sys"));
     }
-    if simcuda().is_some() {
-        assert_eq!(in_child("a_head_that_is_not_acquired_is_noticed_on_weak_memory", 1)?, "wrong");
-    }
-    Ok(())
+    assert_noticed("a_head_that_is_not_acquired_is_noticed_on_weak_memory")
 }
