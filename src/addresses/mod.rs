@@ -24,8 +24,8 @@ struct Addresses {
     next_serial: u64,
 }
 
-/// A range of addresses with its properties. Ranges of one map do not overlap: [`insert`] removes those that are not live any
-/// more, since CUDA released them with their context.
+/// A range of addresses with its properties. Host and device addresses are of one address space, so that only the two ranges
+/// of one allocation may overlap: [`remove_stale`] removes those whose addresses CUDA released with their context.
 struct Range<T> {
     len: u64,
     /// That of its allocation's [`Listing`].
@@ -61,18 +61,14 @@ fn find<T>(ranges: &BTreeMap<u64, Range<T>>, address: u64) -> Option<(&Range<T>,
     (offset < range.len).then_some((range, offset))
 }
 
-/// Adds a range, and removes those that it overlaps. Address 0 stands for no range: nothing is added.
-fn insert<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, range: Range<T>) {
-    if first == 0 {
-        return;
-    }
-    let end = first.saturating_add(range.len);
+/// Removes the ranges that overlap `len` bytes at an address.
+fn remove_overlapping<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, len: u64) {
+    let end = first.saturating_add(len);
     while let Some((&other, _)) =
         ranges.range(..end).next_back().filter(|(other, old)| other.saturating_add(old.len) > first)
     {
         ranges.remove(&other);
     }
-    ranges.insert(first, range);
 }
 
 /// Removes the range that begins at an address, if it is that of `serial`.
@@ -85,6 +81,12 @@ fn remove<T>(ranges: &mut BTreeMap<u64, Range<T>>, first: u64, serial: u64) {
 }
 
 impl Addresses {
+    /// Removes what was listed at addresses that new memory has.
+    fn remove_stale(&mut self, first: u64, len: u64) {
+        remove_overlapping(&mut self.device, first, len);
+        remove_overlapping(&mut self.host, first, len);
+    }
+
     /// The chunks of an allocation whose addresses are listed still.
     fn chunks(&mut self, listing: Listing) -> Option<&mut ListedChunks> {
         let range = self.device.get_mut(&listing.base).filter(|range| range.serial == listing.serial)?;
@@ -147,10 +149,17 @@ impl ListedAddresses {
         let mut live = LIVE.lock();
         let serial = live.next_serial;
         live.next_serial += 1;
-        let properties = OnDevice { device, chunks: ListedChunks::default() };
-        insert(&mut live.device, base, Range { len, serial, properties });
-        let properties = OnHost { is_registered, device_ptr: base };
-        insert(&mut live.host, host, Range { len, serial, properties });
+        live.remove_stale(base, len);
+        live.remove_stale(host, len);
+        // 0 is the address of nothing.
+        if base != 0 {
+            let properties = OnDevice { device, chunks: ListedChunks::default() };
+            live.device.insert(base, Range { len, serial, properties });
+        }
+        if host != 0 {
+            let properties = OnHost { is_registered, device_ptr: base };
+            live.host.insert(host, Range { len, serial, properties });
+        }
         Self { listing: Listing { base, serial }, host }
     }
 
@@ -228,5 +237,25 @@ mod tests {
             drop(new);
             assert_eq!((find(device), find(device + first), device_of(device + first)), (None, None, None));
         }
+    }
+
+    #[test]
+    fn memory_whose_host_view_is_where_the_device_side_of_other_memory_was_is_found() {
+        let first = usize::MAX - 0x50_0000;
+        let addresses = first as u64;
+        let at = |offset: usize| std::ptr::without_provenance::<u8>(first + offset);
+        let chunk = std::ptr::without_provenance_mut(8);
+        let find = |address| find_chunk(address, |chunk, offset| Some((chunk, offset)));
+        let old = ListedAddresses::new((addresses, 1), (std::ptr::null(), false), 8192);
+        add_chunk(old.listing(), 0, std::ptr::without_provenance_mut(16));
+        let new = ListedAddresses::new((addresses + 0x2_0000, 1), (at(4096), false), 4096);
+        add_chunk(new.listing(), 0, chunk);
+        assert_eq!(find(addresses + 4096 + 5), Some((chunk, 5)));
+        assert_eq!(find(addresses), None, "memory of a context that is gone");
+        drop((old, new));
+        // Registered pages may have one address for both sides.
+        let same = ListedAddresses::new((addresses, 1), (at(0), true), 4096);
+        add_chunk(same.listing(), 0, chunk);
+        assert_eq!((find(addresses + 7), is_registered(at(7))), (Some((chunk, 7)), Some(true)));
     }
 }
