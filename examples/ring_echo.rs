@@ -115,7 +115,8 @@ fn batches(ring: &Ring, options: &Options) -> Result<(), Failure> {
         for (message, number) in batch[..count].iter_mut().zip(sent..) {
             fill(message, number);
         }
-        let pushed = ring.try_push_all(batch[..count].iter().map(Vec::as_slice))?;
+        let messages: Vec<_> = batch[..count].iter().map(Vec::as_slice).collect();
+        let pushed = ring.try_push_all(&messages)?;
         sent += pushed;
         while received < sent && ring.try_pop(&mut answer)? {
             fill(&mut expected, received);

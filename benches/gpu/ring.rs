@@ -49,7 +49,7 @@ impl Echo {
     /// Sends a batch under one fence, and waits for its answers.
     fn batch(&self, buffer: &mut [u8]) -> vkgdr::Result<()> {
         let message = [7; MESSAGE];
-        let pushed = self.0.try_push_all([&message[..]; BATCH])?;
+        let pushed = self.0.try_push_all(&[&message[..]; BATCH])?;
         (0..pushed).try_for_each(|_| self.0.pop_into(buffer, PATIENCE).map(drop))
     }
 }

@@ -122,7 +122,7 @@ fn messages_arrive_whole_and_in_order_round_the_end() {
         let sender = thread::spawn(move || {
             let mut rest = &messages[..];
             while !rest.is_empty() {
-                rest = &rest[good(producer.try_push(rest.iter().copied()))..];
+                rest = &rest[good(producer.try_push(rest))..];
                 if !rest.is_empty() {
                     thread::yield_now();
                 }
@@ -142,9 +142,9 @@ fn a_close_is_seen_behind_all_messages() {
     model(|| {
         let (mut producer, mut consumer) = ring();
         let sender = thread::spawn(move || {
-            assert_eq!(good(producer.try_push([&[7; 5][..]])), 1);
+            assert_eq!(good(producer.try_push(&[&[7; 5][..]])), 1);
             good(producer.close(0));
-            assert!(matches!(producer.try_push([&[8; 5][..]]), Err(Error::RingClosed)));
+            assert!(matches!(producer.try_push(&[&[8; 5][..]]), Err(Error::RingClosed)));
         });
         assert_eq!(pop(&mut consumer), Some(vec![7; 5]));
         assert_eq!(pop(&mut consumer), None);
@@ -159,7 +159,7 @@ fn a_consumer_that_stops_never_frees_what_it_did_not_read() {
         let sender = thread::spawn(move || {
             let mut pushed = 0;
             for _ in 0..3 {
-                pushed += good(producer.try_push([&[9; 20][..]]));
+                pushed += good(producer.try_push(&[&[9; 20][..]]));
             }
             pushed
         });

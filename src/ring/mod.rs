@@ -215,16 +215,16 @@ impl Ring {
     /// [`Error::MessageTooLong`], [`Error::RingClosed`], [`Error::RingCorrupt`], [`Error::Forked`], and the errors of
     /// [`Region::flush`](crate::Region::flush).
     pub fn try_push(&self, message: &[u8]) -> Result<bool> {
-        Ok(self.try_push_all([message])? == 1)
+        Ok(self.try_push_all(&[message])? == 1)
     }
 
     /// Pushes messages while there is room, all of them under one fence. Returns how many were pushed. The kernel sees none
-    /// before it could see all of those.
+    /// before it could see all of those. They are in a slice, since an iterator would run while the ring is locked.
     ///
     /// # Errors
     ///
     /// Those of [`try_push`](Self::try_push), of the first message. A later one that is too long ends the batch before it.
-    pub fn try_push_all<'a>(&self, messages: impl IntoIterator<Item = &'a [u8]>) -> Result<usize> {
+    pub fn try_push_all(&self, messages: &[&[u8]]) -> Result<usize> {
         process::check()?;
         self.producer.lock_across_waits().try_push(messages)
     }

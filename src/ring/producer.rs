@@ -21,7 +21,8 @@ pub(super) struct Producer<L> {
     published: Place,
     /// The consumer's position, as it was loaded last.
     tail: u64,
-    closed: bool,
+    /// What [`close`](Self::close) told the consumer; 0 while it is open.
+    flags: u64,
     pub(super) counters: ProducerCounters,
 }
 
@@ -38,13 +39,13 @@ impl<L: Link> Producer<L> {
     /// A producer of a ring that was not used yet.
     pub(super) fn new(link: L, capacity: usize, most: usize) -> Self {
         let (head, published) = Default::default();
-        Self { link, capacity, most, head, published, tail: 0, closed: false, counters: ProducerCounters::default() }
+        Self { link, capacity, most, head, published, tail: 0, flags: 0, counters: ProducerCounters::default() }
     }
 
     /// Writes messages until one finds no room, and publishes them together. Returns how many.
-    pub(super) fn try_push<'a>(&mut self, messages: impl IntoIterator<Item = &'a [u8]>) -> Result<usize> {
+    pub(super) fn try_push(&mut self, messages: &[&[u8]]) -> Result<usize> {
         let mut count = 0;
-        let outcome = messages.into_iter().try_fold((), |(), message| match self.place(message) {
+        let outcome = messages.iter().try_fold((), |(), message| match self.place(message) {
             Ok(true) => {
                 count += 1;
                 ControlFlow::Continue(())
@@ -62,7 +63,7 @@ impl<L: Link> Producer<L> {
 
     /// Writes one message, if there is room.
     fn place(&mut self, message: &[u8]) -> Result<bool> {
-        if self.closed {
+        if self.flags != 0 {
             return Err(Error::RingClosed);
         }
         let too_long = || Error::MessageTooLong { len: message.len(), most: self.most };
@@ -120,17 +121,18 @@ impl<L: Link> Producer<L> {
         }
         self.published = self.head;
         self.counters.publications += 1;
-        self.store(0)
+        self.store()
     }
 
-    fn store(&self, flags: u64) -> Result<()> {
-        self.link.store(self.published.position | flags)
+    fn store(&self) -> Result<()> {
+        self.link.store(self.published.position | self.flags)
     }
 
-    /// Takes no more messages, and tells the consumer so, with `flags`: behind those that were pushed.
+    /// Takes no more messages, and tells the consumer so, with `flags` and those of earlier calls: behind the messages that
+    /// were pushed.
     pub(super) fn close(&mut self, flags: u64) -> Result<()> {
-        self.closed = true;
-        self.store(CLOSED | flags)
+        self.flags |= CLOSED | flags;
+        self.store()
     }
 
     /// Bytes that were published and that the consumer has not returned, as far as is known.

@@ -120,7 +120,8 @@ fn traffic(most: usize, seed: u64, orders: bool) -> Result<usize> {
                 let count = 1 + board.borrow_mut().numbers.below(4);
                 let lens: Vec<_> = (0..count).map(|_| board.borrow_mut().numbers.below(most + 1)).collect();
                 let batch: Vec<_> = (sent..).zip(lens).map(|(number, len)| message(number, len)).collect();
-                let pushed = producer.try_push(batch.iter().map(Vec::as_slice))?;
+                let messages: Vec<_> = batch.iter().map(Vec::as_slice).collect();
+                let pushed = producer.try_push(&messages)?;
                 sent += pushed as u64;
                 expected.extend(batch.into_iter().take(pushed));
             }
@@ -172,13 +173,13 @@ fn every_length_passes_every_offset() -> Result<()> {
             let (mut producer, mut consumer, _) = ring(MOST, 1, true);
             // Empty messages move the ring's beginning by a unit each.
             for number in 0..first {
-                assert_eq!(producer.try_push([&[][..]])?, 1, "{number}");
+                assert_eq!(producer.try_push(&[&[][..]])?, 1, "{number}");
                 assert_eq!(pop(&mut consumer)?, Some(Vec::new()));
             }
             for number in 0..20 {
                 let sent = message(number, len);
                 // The rest before the end may have to be returned before there is room for a long one.
-                while producer.try_push([&sent[..]])? == 0 {
+                while producer.try_push(&[&sent[..]])? == 0 {
                     assert_eq!(pop(&mut consumer)?, None);
                 }
                 assert_eq!(pop(&mut consumer)?, Some(sent), "{len} bytes after {first}");
@@ -192,13 +193,13 @@ fn every_length_passes_every_offset() -> Result<()> {
 fn a_full_ring_takes_nothing_and_an_empty_one_gives_nothing() -> Result<()> {
     let (mut producer, mut consumer, _) = ring(3 * UNIT, 1, true);
     assert_eq!(pop(&mut consumer)?, None);
-    assert_eq!(producer.try_push([&[1; 10][..], &[2; 10], &[3; 10]])?, 2, "of 64 bytes");
-    assert_eq!(producer.try_push([&[3; 10][..]])?, 0);
+    assert_eq!(producer.try_push(&[&[1; 10][..], &[2; 10], &[3; 10]])?, 2, "of 64 bytes");
+    assert_eq!(producer.try_push(&[&[3; 10][..]])?, 0);
     assert_eq!((producer.counters.messages, producer.counters.publications, producer.counters.refusals), (2, 1, 2));
     assert_eq!(producer.used()?, 64);
     assert_eq!(pop(&mut consumer)?, Some(vec![1; 10]));
     assert_eq!(producer.used()?, 32);
-    assert_eq!(producer.try_push([&[3; 10][..]])?, 1);
+    assert_eq!(producer.try_push(&[&[3; 10][..]])?, 1);
     assert_eq!((pop(&mut consumer)?, pop(&mut consumer)?), (Some(vec![2; 10]), Some(vec![3; 10])));
     assert_eq!((consumer.counters.messages, consumer.counters.bytes), (3, 30));
     Ok(())
@@ -209,18 +210,18 @@ fn a_message_that_is_too_long_ends_a_batch_before_it() -> Result<()> {
     let (mut producer, _, _) = ring(20, 1, true);
     let too_long = Err(Error::MessageTooLong { len: 21, most: 20 }).map_err(|error: Error| error.to_string());
     let text = |result: Result<usize>| result.map_err(|error| error.to_string());
-    assert_eq!(text(producer.try_push([&[0; 21][..]])), too_long);
-    assert_eq!(text(producer.try_push([&[0; 1][..], &[0; 21]])), Ok(1));
+    assert_eq!(text(producer.try_push(&[&[0; 21][..]])), too_long);
+    assert_eq!(text(producer.try_push(&[&[0; 1][..], &[0; 21]])), Ok(1));
     Ok(())
 }
 
 #[test]
 fn words_and_headers_that_no_kernel_writes_are_refused() -> Result<()> {
     let (mut producer, mut consumer, board) = ring(100, 1, true);
-    assert_eq!(producer.try_push([&[1; 60][..]])?, 1);
+    assert_eq!(producer.try_push(&[&[1; 60][..]])?, 1);
     board.borrow_mut().tail = 1000;
     let refused = |result: Result<usize>| matches!(result, Err(Error::RingCorrupt { what: "tail", value: 1000 }));
-    assert!(refused(producer.try_push([&[1; 60][..]])));
+    assert!(refused(producer.try_push(&[&[1; 60][..]])));
 
     // The refused push has published a skip, so that the ring is full.
     let len = |len| Header::Message { len, number: 0 };

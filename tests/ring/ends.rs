@@ -72,16 +72,22 @@ fn an_abort_ends_a_kernel_that_waits_for_room() -> Result {
 #[test]
 fn an_abort_in_the_middle_of_a_long_queue_ends_the_kernel_before_its_end() -> Result {
     let setup = Setup::new()?;
-    let ring = Ring::new(&setup.gpu, 1 << 20, 64)?;
-    for number in 0..10_000 {
-        assert!(ring.try_push(&message(number, 50))?);
+    for closes in [false, true] {
+        let ring = Ring::new(&setup.gpu, 1 << 20, 64)?;
+        for number in 0..10_000 {
+            assert!(ring.try_push(&message(number, 50))?);
+        }
+        // Ten seconds for all of them.
+        setup.start(&setup.kernel(KERNELS[1], "check")?, &ring, u64::MAX, 1_000_000)?;
+        ring.abort()?;
+        if closes {
+            // It takes nothing back.
+            ring.close()?;
+        }
+        let begin = std::time::Instant::now();
+        setup.stream.synchronize()?;
+        assert!(ring.stats()?.unread_bytes > 400_000, "{:?} after {:?}", ring.stats()?, begin.elapsed());
     }
-    // Ten seconds for all of them.
-    setup.start(&setup.kernel(KERNELS[1], "check")?, &ring, u64::MAX, 1_000_000)?;
-    ring.abort()?;
-    let begin = std::time::Instant::now();
-    setup.stream.synchronize()?;
-    assert!(ring.stats()?.unread_bytes > 400_000, "{:?} after {:?}", ring.stats()?, begin.elapsed());
     Ok(())
 }
 

@@ -45,10 +45,11 @@ fn many_messages_in_batches_arrive_in_order() -> Result {
         let count = (1 + random.below(32) as u64).min(most - number);
         let lens: Vec<_> = (0..count).map(|_| random.below(40)).collect();
         let batch: Vec<_> = (number..).zip(&lens).map(|(number, len)| message(number, *len)).collect();
+        let batch: Vec<_> = batch.iter().map(Vec::as_slice).collect();
         let mut rest = &batch[..];
         while !rest.is_empty() {
             assert!(begin.elapsed() < PATIENCE * 1000);
-            let pushed = ring.try_push_all(rest.iter().map(Vec::as_slice))?;
+            let pushed = ring.try_push_all(rest)?;
             rest = &rest[pushed..];
             if pushed == 0 {
                 thread::yield_now();

@@ -193,7 +193,7 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
         // SAFETY: by this function's contract.
         let all = messages.iter().zip(sizes).map(|(message, size)| unsafe { bytes(*message, *size) });
         let all = all.collect::<Outcome<Vec<_>>>()?;
-        let count = ring.try_push_all(all)?;
+        let count = ring.try_push_all(&all)?;
         // SAFETY: by this function's contract.
         unsafe { put(pushed, count) }
     })

@@ -107,7 +107,8 @@ impl Ring {
     fn push_all(&self, py: Python<'_>, messages: Vec<Bound<'_, PyAny>>) -> Result<usize> {
         let buffers: Vec<_> =
             messages.iter().map(|message| HostBuffer::new(message, false, false)).collect::<Result<_>>()?;
-        py.detach(|| self.ring.try_push_all(buffers.iter().map(HostBuffer::bytes))).map_err(told)
+        let bytes: Vec<_> = buffers.iter().map(HostBuffer::bytes).collect();
+        py.detach(|| self.ring.try_push_all(&bytes)).map_err(told)
     }
 
     /// Pushes the bytes of an object with the buffer protocol, and waits for room.
