@@ -25,6 +25,12 @@ PYTHON = os.environ.get("PYTHON") or (None if sys.version_info >= (3, 11) else "
 REQUIREMENTS = "ffi/python/tests/requirements.txt"
 
 
+def c_library(session: nox.Session) -> None:
+    """Build the C library, for the tests of a process that has it beside the package."""
+    session.run("cargo", "build", "--quiet", "--locked", "--package", "vkgdr-c", external=True)
+    session.env["VKGDR_C_LIBRARY"] = str(TARGET / "debug/libvkgdr_c.so")
+
+
 def run(session: nox.Session, *arguments: str) -> None:
     """Run Python on the driver and the layers that sim/run chooses, with warnings as errors."""
     driver = session.run("sim/run", "--driver", silent=True, external=True) or ""
@@ -70,6 +76,7 @@ def tests(session: nox.Session) -> None:
     pycuda(session)
     session.install("--no-deps", "--requirement", "scripts/requirements/torch.txt", silent=True)
     session.run_install("python", "scripts/torch_stubs.py", silent=True)
+    c_library(session)
     # At most 8 processes: each has a context of several hundred megabytes on a GPU.
     run(session, "-m", "pytest", "--numprocesses=auto", "--maxprocesses=8", "ffi/python/tests", *session.posargs)
 
@@ -134,8 +141,7 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     # With the runtime and nvJitLink of the simulator, and nothing else that tests need a layer for.
     environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
     if libraries == "nvidia":
-        session.run("cargo", "build", "--quiet", "--locked", "--package", "vkgdr-c", external=True)
-        environment["VKGDR_C_LIBRARY"] = str(TARGET / "debug/libvkgdr_c.so")
+        c_library(session)
     command = ["-m", "pytest", "ffi/python/tests/adaptors", f"--junit-xml={results}/{libraries}.xml", *session.posargs]
     session.run("sim/run", "python", *command, env=environment, external=True)
     table = "scripts/adaptors_table.py"

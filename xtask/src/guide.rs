@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use xshell::Cmd;
+
 use crate::Result;
 use crate::context::{Context, say};
 use crate::{blocks, links};
@@ -47,9 +49,8 @@ pub(crate) fn build(context: &Context) -> Result {
     let file = folder.join("mkdocs.yml");
     fs::write(&file, format!("{settings}docs_dir: pages\n"))?;
     say("the guide");
-    let tools =
-        "run --quiet --no-project --with-requirements scripts/requirements/guide.txt mkdocs build --quiet --strict";
-    let mkdocs = context.tool("uv").args(tools.split(' ')).arg("--config-file").arg(&file).arg("--site-dir").arg(&site);
+    fs::write(pages.join("docs/code.css"), code_colors(context)?)?;
+    let mkdocs = tool(context, "mkdocs build --quiet --strict --config-file").arg(&file).arg("--site-dir").arg(&site);
     mkdocs.env("NO_MKDOCS_2_WARNING", "1").run()?;
     none_is_raw(&site)?;
     let (made, rust) = (context.target.join("doc"), site.join("rust"));
@@ -61,6 +62,23 @@ pub(crate) fn build(context: &Context) -> Result {
     }
     println!("{}", site.join("index.html").display());
     Ok(())
+}
+
+/// A command of the guide's Python tools.
+fn tool<'a>(context: &'a Context, line: &str) -> Cmd<'a> {
+    let run = "run --quiet --no-project --with-requirements scripts/requirements/guide.txt";
+    context.tool("uv").args(run.split(' ')).args(line.split(' '))
+}
+
+/// The style sheet of highlighted code: one of Pygments' styles for a light page, another for a dark one.
+fn code_colors(context: &Context) -> Result<String> {
+    let mut sheet = String::new();
+    for (style, theme) in [("friendly", "light"), ("github-dark", "dark")] {
+        let line = format!("pygmentize -f html -S {style} -a");
+        sheet += &tool(context, &line).arg(format!("[data-bs-theme={theme}] .codehilite")).read()?;
+        sheet.push('\n');
+    }
+    Ok(sheet)
 }
 
 /// Fails if a page shows a fence of code, whose language Markdown did not understand.
