@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::driver::process;
 use crate::lock::Lock;
@@ -30,6 +32,8 @@ pub(crate) struct DeferredFrees {
     entries: Lock<VecDeque<Box<dyn Deferred>>>,
     /// The number of entries, including those that a thread has taken out to scan.
     len: AtomicUsize,
+    /// How often an entry that was taken out was put back, as not finished.
+    put_back: AtomicUsize,
     draining: SingleFlight,
 }
 
@@ -52,6 +56,13 @@ impl Drop for Scanning {
     fn drop(&mut self) {
         SCANNING.set(false);
     }
+}
+
+/// What one scan did.
+#[derive(Default)]
+struct Scanned {
+    released: usize,
+    put_back: usize,
 }
 
 /// Subtracts an entry from the count when dropped: after its release, or when its release panics.
@@ -88,11 +99,15 @@ impl DeferredFrees {
 
     /// Releases every entry that is ready. Returns their number.
     pub(crate) fn collect(&self) -> usize {
-        self.scan(usize::MAX, |entry| entry.is_ready())
+        self.scan(usize::MAX, |entry| entry.is_ready()).released
     }
 
-    /// Waits for every entry and releases it. Returns whether there was any, including those that another thread
-    /// released meanwhile.
+    /// How long a drain, after it has waited for the device, goes on with entries that other threads have taken out: such a
+    /// thread may be in a logger that waits for this one.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Waits for every entry and releases it, those too that other threads are scanning. Returns whether there was any,
+    /// including those that another thread released meanwhile.
     pub(crate) fn drain(&self) -> bool {
         if self.len() == 0 || SCANNING.get() || process::is_forked() {
             return false;
@@ -100,30 +115,51 @@ impl DeferredFrees {
         // A second thread would find the entries taken out: it waits for the first thread instead, but not for ever, since
         // that may be in a logger that waits for the second.
         let _turn = self.draining.begin();
-        self.scan(usize::MAX, |entry| entry.wait());
-        true
+        let mut deadline = None;
+        loop {
+            let before = self.put_back.load(Ordering::Relaxed);
+            let own = self.scan(usize::MAX, |entry| entry.wait()).put_back;
+            let others_have_some = self.others_have_some();
+            // Read after the queue: what another thread put back before that, behind the scan, is counted.
+            let complete = self.put_back.load(Ordering::Relaxed) == before.wrapping_add(own);
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + Self::PATIENCE);
+            if complete && !others_have_some || Instant::now() >= deadline {
+                return true;
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Whether another thread has taken out an entry, or has not yet put it in. Not to be called while this one scans.
+    fn others_have_some(&self) -> bool {
+        let entries = self.entries.lock();
+        // Counted before an entry is put in, and until after it was taken out.
+        self.len() > entries.len()
     }
 
     /// Releases those of the first `most` entries that are finished, and moves the others to the end. Does nothing when
     /// a log line of a scan calls it again on the same thread, nor in a forked process, which does not own the entries.
     #[cold]
-    fn scan(&self, most: usize, finished: impl Fn(&dyn Deferred) -> bool) -> usize {
+    fn scan(&self, most: usize, finished: impl Fn(&dyn Deferred) -> bool) -> Scanned {
+        let mut scanned = Scanned::default();
         if process::is_forked() {
-            return 0;
+            return scanned;
         }
-        let Some(_scanning) = Scanning::begin() else { return 0 };
-        let mut released = 0;
+        let Some(_scanning) = Scanning::begin() else { return scanned };
         for _ in 0..self.len().min(most) {
             let Some(entry) = self.take() else { break };
             if finished(&*entry) {
                 let _uncount = Uncount(&self.len);
                 entry.release();
-                released += 1;
+                scanned.released += 1;
             } else {
+                // Counted first: a drain that finds the entry in the queue sees the count.
+                self.put_back.fetch_add(1, Ordering::Relaxed);
+                scanned.put_back += 1;
                 self.put(entry);
             }
         }
-        released
+        scanned
     }
 
     fn take(&self) -> Option<Box<dyn Deferred>> {
@@ -216,6 +252,39 @@ mod tests {
         assert!(frees.drain());
         assert_eq!(released(&work), [true; 4]);
         assert!(!frees.drain());
+    }
+
+    #[test]
+    fn draining_waits_for_what_another_thread_has_taken_out_to_ask() {
+        /// Is asked slowly, and was not finished then.
+        struct Slow {
+            asked: Arc<AtomicBool>,
+            entry: Entry,
+        }
+        impl Deferred for Slow {
+            fn is_ready(&self) -> bool {
+                self.asked.store(true, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(50));
+                false
+            }
+            fn wait(&self) -> bool {
+                self.entry.wait()
+            }
+            fn release(self: Box<Self>) {
+                Box::new(self.entry).release();
+            }
+        }
+        let (frees, work, asked) =
+            (DeferredFrees::default(), Arc::new(Work::default()), Arc::new(AtomicBool::new(false)));
+        frees.push(Box::new(Slow { asked: asked.clone(), entry: Entry(work.clone()) }));
+        thread::scope(|scope| {
+            scope.spawn(|| frees.collect());
+            while !asked.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            assert!(frees.drain());
+            assert_eq!((released(&[work]), frees.len()), (vec![true], 0));
+        });
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Vkgdr {
 
     /// Waits for the device work that deferred frees of this GPU wait for, and releases them: before a Vulkan device is
     /// destroyed that the program made ([`open_on`](Self::open_on)). Frees that wait for the end of a stream capture remain
-    /// until [`collect`](Self::collect) finds it.
+    /// until [`collect`](Self::collect) finds it, and so may those that another call on another thread waits for:
+    /// [`pending_releases`](Self::pending_releases) counts them.
     pub fn finish_frees(&self) {
         self.gpu().deferred_frees().drain();
     }
