@@ -1,6 +1,7 @@
 """Programs in processes of their own, outside the simulator that the tests themselves may run under."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,8 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
             timeout=300,
             check=False,
             stdin=subprocess.DEVNULL,
+            # A shell starts a background program with this signal ignored, and its children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     return run_command
