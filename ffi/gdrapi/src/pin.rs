@@ -42,6 +42,8 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
         return Err(Error::NoMapping { address, reason: NoMapping::Empty });
     };
     let found = find(address, size, pcie)?;
+    // Memory is found by its host addresses, too.
+    let found = found.filter(|&(_, device_ptr, _, len, ..)| (device_ptr..device_ptr + len as u64).contains(&address));
     let Some((source, device_ptr, host, len, coherent, cached)) = found else {
         return Err(Error::NoMapping { address, reason: NoMapping::Unknown });
     };
@@ -123,6 +125,9 @@ impl Pin {
     #[inline]
     pub(crate) fn write(&self, to: usize, source: &[u8]) -> Result<()> {
         let Some(offset) = self.offset(to, source.len()) else { return Err(self.outside(to, source.len())) };
+        if !self.coherent {
+            self.invalidate_edges(offset, source.len())?;
+        }
         match &self.source {
             Source::Ours(memory) => memory.write(offset, source),
             Source::Other(memory) => memory.write(offset, source),
@@ -152,6 +157,16 @@ impl Pin {
             Source::Other(memory) => memory.flush(offset, len),
             Source::Existing(mapping) => mapping.flush(offset..offset + len),
         }
+    }
+
+    /// Makes the CPU see what the device wrote beside a range: the flush after a write to the range writes whole atoms.
+    #[cold]
+    fn invalidate_edges(&self, offset: usize, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.invalidate(offset, 1)?;
+        self.invalidate(offset + len - 1, 1)
     }
 
     #[cold]

@@ -115,6 +115,8 @@ fn gdr_pin_buffer() -> Result {
         assert_eq!(pin(g, address, size)?, EINVAL, "{address:#x}, {size} bytes");
     }
     assert_ne!(pin(g, std::ptr::from_ref(&local).addr() as u64, 1)?, 0, "private memory");
+    let host = fixture.memory.host_ptr().ok_or("no host view")?.addr().get() as u64;
+    assert_eq!(pin(g, host, 1)?, EINVAL, "the host address of the memory");
     assert_eq!(call!(pin(g, address, 1, 0, 0, null_mut())), EINVAL);
     fixture.close()
 }
@@ -253,6 +255,12 @@ fn gdr_copy_to_mapping() -> Result {
         assert!(device_read(fixture.memory.device_ptr() + offset as u64, len) == new);
     }
     assert_eq!(call!(copy_to(fixture.handle, bytes, null(), 0)), 0, "no bytes");
+    // What the device wrote beside the bytes stays.
+    let mut expected = pattern(LEN, 3);
+    support::cuda::memcpy_htod(fixture.memory.device_ptr(), &expected);
+    expected[700..1900].fill(9);
+    assert_eq!(call!(copy_to(fixture.handle, bytes.wrapping_byte_add(700), expected[700..].as_ptr().cast(), 1200)), 0);
+    assert!(device_read(fixture.memory.device_ptr(), LEN) == expected);
     let beyond = bytes.wrapping_byte_add(LEN - 1);
     for (handle, to, from, len) in [
         (NO_HANDLE, bytes, source, 1),
