@@ -130,12 +130,18 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// An address in memory that CUDA has in `context`, which is alive, and in no other. None for a device's primary context,
-    /// which needs no witness; where the driver does not know the address; and before CUDA 12, where the memory may be that
-    /// of another context that had the same address.
+    /// Whether only a witness shows that `context`, which is alive, exists: not of a device's primary context, and not before
+    /// CUDA 12, which cannot tell it from another one with the same address.
+    pub(crate) fn is_needed(context: ContextKey) -> bool {
+        context.id.is_some() && with(context, |known| known.primary.is_none()).unwrap_or(false)
+    }
+
+    /// An address in memory that CUDA has in `context`, which is alive, and in no other. None where it
+    /// [needs none](Self::is_needed), and where the driver does not know the address.
     pub(crate) fn new(context: ContextKey, address: CUdeviceptr) -> Option<Self> {
-        context.id?;
-        with(context, |known| known.primary.is_none()).filter(|needs_one| *needs_one)?;
+        if !Self::is_needed(context) {
+            return None;
+        }
         let then = cuda().and_then(|cuda| cuda.pointer_attributes(address)).ok()?;
         if then == PointerAttributes::default() {
             return None;

@@ -213,7 +213,7 @@ impl Ring {
     /// # Errors
     ///
     /// [`Error::MessageTooLong`], [`Error::RingClosed`], [`Error::RingCorrupt`], [`Error::Forked`], and the errors of
-    /// [`Region::flush`](crate::Region::flush).
+    /// [`Region::flush`](crate::Region::flush), after which the message may still reach the kernel, with the next one.
     pub fn try_push(&self, message: &[u8]) -> Result<bool> {
         Ok(self.try_push_all(&[message])? == 1)
     }

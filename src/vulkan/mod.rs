@@ -14,6 +14,7 @@
 //! This module needs the crate's feature `vulkan`, which is on by default.
 
 mod allocator;
+mod anchor;
 mod books;
 mod buffer;
 mod hooks;

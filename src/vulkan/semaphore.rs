@@ -7,6 +7,8 @@ use std::time::Duration;
 use ash::vk;
 use cudarc::driver::sys::CUexternalSemaphore;
 
+use super::anchor::Anchor;
+use crate::device::deferred_frees::Deferred;
 use crate::device::gpu::VulkanRef;
 use crate::driver::Handle;
 use crate::driver::context::{Context, Entered};
@@ -21,8 +23,9 @@ use crate::{Error, Result, StreamRef, Vkgdr};
 /// It belongs to the handle's primary context if the handle retains that, otherwise to the context that was current when it was
 /// made.
 ///
-/// A drop waits for all work of that context, which must not have been destroyed before. Work of Vulkan's queues that uses the
-/// semaphore must have finished then, and every value that a stream waits for must be signalled, or the drop waits for ever.
+/// A drop waits for all work of that context, unless that was destroyed. Work of Vulkan's queues that uses the semaphore must
+/// have finished then, and every value that a stream waits for must be signalled, or the drop waits for ever. In a context that
+/// is no device's primary one, the semaphore has a byte of device memory, by which it finds out whether the context still exists.
 ///
 /// # Examples
 ///
@@ -45,8 +48,6 @@ pub struct Semaphore {
     // Released before Vulkan's.
     external: External,
     vulkan: Timeline,
-    /// May be what keeps the context alive.
-    owner: Vkgdr,
 }
 
 /// Vulkan's side. Destroyed when dropped.
@@ -63,31 +64,42 @@ impl Drop for Timeline {
     }
 }
 
-/// CUDA's side. Destroyed in its context when dropped.
+/// CUDA's side. Destroyed in its context when dropped, or by the deferred frees if that cannot be waited for.
 #[derive(Debug)]
 struct External {
     handle: Handle<CUexternalSemaphore>,
     context: Context,
+    anchor: Option<Anchor>,
+    /// May be what keeps the context alive.
+    owner: Vkgdr,
 }
 
 impl External {
-    /// Waits for the context, and destroys the semaphore.
-    fn release(&self) -> Result<()> {
+    /// Waits for the context, and destroys the semaphore. On an error nothing was destroyed.
+    fn release(&mut self) -> Result<()> {
         match self.context.try_enter()? {
             Entered::Current(_guard) => {
                 crate::lock::before_wait();
-                let finished = cuda()?.context_synchronize();
-                if let Err(error) = finished
-                    && !error.ends_all_work()
-                {
-                    return Err(error);
+                match cuda()?.context_synchronize() {
+                    Err(error) if !error.ends_all_work() => return Err(error),
+                    _ => {}
                 }
-                // SAFETY: the handle is live, this value is its only owner, and the context's work has ended.
-                unsafe { cuda()?.semaphore_destroy(self.handle.0) }
+                if let Err(error) = self.destroy() {
+                    report!(Warn, "releasing a semaphore: {error}");
+                }
+                Ok(())
             }
             // Destroyed with its context.
             Entered::Destroyed(_) | Entered::ShutDown(_) => Ok(()),
         }
+    }
+
+    /// Destroys the semaphore and its anchor, in their context, which must be current and have finished.
+    fn destroy(&mut self) -> Result<()> {
+        // SAFETY: the handle is live, this value is its only owner, and the context's work has ended.
+        let destroyed = unsafe { cuda()?.semaphore_destroy(self.handle.0) };
+        // Both, although the first failed.
+        destroyed.and(self.anchor.take().map_or(Ok(()), Anchor::release))
     }
 }
 
@@ -97,9 +109,27 @@ impl Drop for External {
             return;
         }
         if let Err(error) = self.release() {
-            report!(Warn, "releasing a semaphore: {error}");
+            let (handle, context, owner) = (self.handle, self.context, self.owner.clone());
+            let later = Self { handle, context, anchor: self.anchor.take(), owner };
+            self.owner.gpu().deferred_frees().push(Box::new(DeferredSemaphore(later)));
+            report!(Warn, "the release of a semaphore is deferred: {error}");
         }
     }
+}
+
+/// CUDA's side of a semaphore that streams may still use.
+struct DeferredSemaphore(External);
+
+impl Deferred for DeferredSemaphore {
+    fn is_ready(&self) -> bool {
+        self.0.context.finish().is_ok()
+    }
+
+    fn wait(&self) -> bool {
+        self.is_ready()
+    }
+
+    fn release(self: Box<Self>) {}
 }
 
 impl Vkgdr {
@@ -120,7 +150,8 @@ impl Semaphore {
     ///
     /// [`Error::Extension`] when the device lacks these, on a handle without Vulkan the error that says what is missing,
     /// `CUDA_ERROR_INVALID_CONTEXT` when a context must be current and none is, [`Error::WrongDevice`] when it is another
-    /// device's, [`Error::Forked`], and those of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR` and `cuImportExternalSemaphore`.
+    /// device's, [`Error::Forked`], and those of `vkCreateSemaphore`, `vkGetSemaphoreFdKHR`, `cuImportExternalSemaphore` and
+    /// `cuMemAlloc`.
     pub fn new(owner: &Vkgdr, value: u64) -> Result<Self> {
         process::check()?;
         let gpu = owner.vulkan()?.clone();
@@ -133,14 +164,17 @@ impl Semaphore {
         let vulkan = Timeline { handle, gpu };
         // SAFETY: just created for export.
         let fd = unsafe { vulkan.gpu.device().export_semaphore(handle) }?;
+        let owner = owner.clone();
         let external = context.run(move || {
             // SAFETY: a descriptor of a timeline semaphore.
             let handle = Handle(unsafe { cuda()?.semaphore_import(fd.as_raw_fd()) }?);
             // After success the driver owns the descriptor (CUDA driver API, cuImportExternalSemaphore).
             let _ = fd.into_raw_fd();
-            Ok(External { handle, context })
+            let mut external = External { handle, context, anchor: None, owner };
+            external.anchor = Anchor::new(context)?;
+            Ok(external)
         })?;
-        Ok(Self { external, vulkan, owner: owner.clone() })
+        Ok(Self { external, vulkan })
     }
 
     /// Vulkan's handle, valid while this value lives.
@@ -152,7 +186,7 @@ impl Semaphore {
     /// The handle that the semaphore was made with.
     #[must_use]
     pub const fn owner(&self) -> &Vkgdr {
-        &self.owner
+        &self.external.owner
     }
 
     /// The value of now.

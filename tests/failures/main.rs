@@ -16,6 +16,7 @@ mod place;
 mod pool;
 mod quiet;
 mod release;
+mod ring;
 mod stream;
 mod sweep;
 mod teardown;

@@ -1,6 +1,7 @@
 //! Failures of buffers and images that Vulkan, CUDA and the CPU share.
 #![expect(unsafe_code, reason = "creates buffers and images")]
 
+use support::cuda::no_context;
 use vkgdr::ash::vk;
 use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Buffer, Image, MemoryLocation, Semaphore};
 use vkgdr::{MemoryKind, OpenFlags};
@@ -140,7 +141,9 @@ fn a_failed_semaphore_names_the_call_and_leaves_nothing() -> Result {
             return support::skip("the drivers share no semaphores");
         }
         let what = format!("Semaphore::new, {}", place.name);
-        let named = ["vkCreateSemaphore", "vkGetSemaphoreFdKHR", "cuImportExternalSemaphore"];
+        // The memory that shows whether a plain context exists.
+        let anchor: &[_] = if place.name.starts_with("plain") { &["cuMemAlloc"] } else { &[] };
+        let named = [&["vkCreateSemaphore", "vkGetSemaphoreFdKHR", "cuImportExternalSemaphore"], anchor].concat();
         let sweep = Sweep { what: &what, named: &named, incidental: &ENTER_AND_LEAVE, ..Sweep::default() };
         sweep.run(
             || Ok(()),
@@ -150,5 +153,32 @@ fn a_failed_semaphore_names_the_call_and_leaves_nothing() -> Result {
                 Ok(())
             },
         )
+    })
+}
+
+#[test]
+fn dropping_a_semaphore_survives_every_failure() -> Result {
+    each(|place| {
+        if !place.gpu.supports_semaphores() {
+            return support::skip("the drivers share no semaphores");
+        }
+        let what = format!("drop of a Semaphore, {}", place.name);
+        let anchor: &[_] = if place.name.starts_with("plain") { &["cuMemFree"] } else { &[] };
+        let survived = [&["cuCtxSynchronize", "cuDestroyExternalSemaphore"], anchor].concat();
+        let settle = || {
+            place.gpu.collect();
+        };
+        let sweep = Sweep {
+            what: &what,
+            survived: &survived,
+            incidental: &ENTER_AND_LEAVE,
+            settle: Some(&settle),
+            ..Sweep::default()
+        };
+        let drop_it = |semaphore| {
+            drop(semaphore);
+            Ok(())
+        };
+        no_context(|| sweep.run(|| Ok(place.inside(|| Semaphore::new(&place.gpu, 1))?), drop_it, |()| Ok(())))
     })
 }

@@ -94,10 +94,20 @@ pub(crate) enum What {
     AllocateRaw,
     UseRaw,
     FreeRaw,
+    NewAllocator,
+    DropAllocator,
+    AllocateBuffer,
+    AllocateImage,
+    QueueFill,
+    QueueCopy,
+    NewSemaphore,
+    Signal,
+    DropSemaphore,
+    RunRing,
 }
 
 /// The weight of each operation. Frees are as frequent as allocations.
-const WEIGHTS: [(u32, What); 40] = [
+const WEIGHTS: [(u32, What); 50] = [
     (2, What::Open),
     (2, What::Close),
     (2, What::Ask),
@@ -109,7 +119,7 @@ const WEIGHTS: [(u32, What); 40] = [
     (6, What::Bind),
     (2, What::Unbind),
     (1, What::ReleaseImmediately),
-    (30, What::Free),
+    (44, What::Free),
     (3, What::Give),
     (3, What::Take),
     (16, What::Write),
@@ -138,6 +148,16 @@ const WEIGHTS: [(u32, What); 40] = [
     (3, What::AllocateRaw),
     (4, What::UseRaw),
     (3, What::FreeRaw),
+    (2, What::NewAllocator),
+    (2, What::DropAllocator),
+    (10, What::AllocateBuffer),
+    (6, What::AllocateImage),
+    (6, What::QueueFill),
+    (16, What::QueueCopy),
+    (2, What::NewSemaphore),
+    (5, What::Signal),
+    (1, What::DropSemaphore),
+    (2, What::RunRing),
 ];
 
 /// Draws a step.

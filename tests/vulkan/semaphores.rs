@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use support::cuda::{Context, PrimaryContext, Stream, memset_d8, no_context};
+use support::ledger::Calls;
 use support::state::State;
-use support::{Result, assert_says, host_read, refused};
+use support::{Result, assert_says, host_read, refused, simcuda, skip};
 use vkgdr::ash::vk;
 use vkgdr::vulkan::Semaphore;
 use vkgdr::{Error, Memory, MemoryKind, OpenFlags, StreamRef, Vkgdr};
@@ -124,6 +125,40 @@ fn semaphores_leave_nothing_behind() -> Result {
     context.destroy();
     State::assert_unchanged(&before, "a semaphore of another context");
     assert_says(&refused(Semaphore::new(&plain, 0)), &["CUDA_ERROR_INVALID_CONTEXT"]);
+    Ok(())
+}
+
+#[test]
+fn semaphores_of_a_destroyed_context_are_dropped_without_naming_it() -> Result {
+    let Some(gpu) = shared()? else { return Ok(()) };
+    if simcuda().is_none() {
+        return skip("only the simulated driver says what becomes of a destroyed context");
+    }
+    drop(Semaphore::new(&gpu, 0)?);
+    let before = State::take();
+    let context = Context::create(0);
+    let plain = Vkgdr::open(0, OpenFlags::empty())?;
+    let [here, there, last] = [0, 1, 2].map(|value| Semaphore::new(&plain, value));
+    let (here, there, last) = (here?, there?, last?);
+    let stream = Stream::create();
+    let on = of_primary(&stream)?;
+    drop(stream);
+    context.destroy();
+    let calls = ["cuCtxPushCurrent", "cuCtxSetCurrent", "cuCtxSynchronize", "cuMemFree", "cuDestroyExternalSemaphore"];
+    let calls = calls.map(Calls::of);
+    std::thread::spawn(move || drop(there)).join().map_err(|_| "the thread panicked")?;
+    drop(here);
+    assert_says(&refused(last.wait_on(&on, 2)), &["CUDA_ERROR_CONTEXT_IS_DESTROYED"]);
+    // Vulkan's side lives on.
+    assert_eq!(last.value()?, 2);
+    // The simulated driver gives a new context the address of the old one.
+    let other = Context::create(0);
+    drop(last);
+    other.destroy();
+    for calls in calls {
+        calls.assert(0, "the context is gone");
+    }
+    State::assert_unchanged(&before, "semaphores of a destroyed context");
     Ok(())
 }
 

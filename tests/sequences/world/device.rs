@@ -1,31 +1,50 @@
 //! The device's operations on memory, on streams of both contexts, and waits for them.
 #![expect(unsafe_code, reason = "has streams copy and fill ranges of memory that the world keeps alive")]
 
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use support::cuda::{self, Stream};
 use support::{Result, device_read, pattern};
 use vkgdr::cudarc::driver::sys::CUstream;
-use vkgdr::cudarc::driver::{CudaContext, CudaStream};
+use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream};
+use vkgdr::cudarc::nvrtc::Ptx;
 use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 
 use super::World;
 use super::item::{Item, Site};
 use crate::step::{Step, What};
 
+const ECHO: &str = include_str!("../../../examples/ring_echo.ptx");
+
 /// The primary context in cudarc's types, with a stream that memory can own.
 ///
 /// cudarc may make it current in any call, so it is created before the world's own context and dropped after it.
 pub(super) struct Primary {
     stream: Arc<CudaStream>,
-    _context: Arc<CudaContext>,
+    context: Arc<CudaContext>,
+    /// The kernel of rings, loaded by the first use.
+    echo: OnceCell<CudaFunction>,
 }
 
 impl Primary {
     pub(super) fn new() -> Result<Self> {
         let context = CudaContext::new(0)?;
-        Ok(Self { stream: context.new_stream()?, _context: context })
+        Ok(Self { stream: context.new_stream()?, context, echo: OnceCell::new() })
+    }
+
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// The kernel that echoes the messages of a ring. The context may become current.
+    pub(super) fn echo(&self) -> Result<&CudaFunction> {
+        if let Some(echo) = self.echo.get() {
+            return Ok(echo);
+        }
+        let echo = self.context.load_module(Ptx::from_src(ECHO))?.load_function("echo")?;
+        Ok(self.echo.get_or_init(|| echo))
     }
 }
 
@@ -73,7 +92,7 @@ impl Streams {
         (self.raw(number) == self.cudarc.cu_stream()).then_some(&self.cudarc)
     }
 
-    fn get(&self, number: usize) -> StreamRef {
+    pub(super) fn get(&self, number: usize) -> StreamRef {
         self.streams[number].stream
     }
 
@@ -125,7 +144,7 @@ impl World {
     }
 
     /// Prepares an item for work on a stream: waits for other streams and flushes CPU writes.
-    fn ready_for(&mut self, number: usize, index: usize) -> Result {
+    pub(super) fn ready_for(&mut self, number: usize, index: usize) -> Result {
         self.items[index].flush()?;
         let others: Vec<_> =
             self.items[index].bytes().pending.iter().copied().filter(|&other| other != number).collect();
@@ -146,7 +165,7 @@ impl World {
     }
 
     /// Records that a stream has work on an item.
-    fn began(&mut self, number: usize, index: usize) -> Result {
+    pub(super) fn began(&mut self, number: usize, index: usize) -> Result {
         let item = &self.items[index];
         item.bytes().pending.insert(number);
         let bound = item.terms().bound;

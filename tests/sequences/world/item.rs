@@ -5,7 +5,10 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use support::Result;
+use vkgdr::vulkan::Buffer;
 use vkgdr::{Memory, PoolMemory, Region};
+
+use super::commands::Picture;
 
 /// The context that memory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub(crate) enum Owner {
     Memory(Memory),
     Pooled(PoolMemory),
     Region(Region),
+    Buffer(Buffer),
+    Image(Picture),
 }
 
 impl Owner {
@@ -49,6 +54,8 @@ impl Owner {
             Self::Memory(memory) => Some(memory),
             Self::Pooled(chunk) => Some(chunk),
             Self::Region(_) => None,
+            Self::Buffer(buffer) => Some(buffer),
+            Self::Image(picture) => Some(&picture.image),
         }
     }
 }
@@ -61,6 +68,8 @@ impl Deref for Owner {
             Self::Memory(memory) => memory,
             Self::Pooled(chunk) => chunk,
             Self::Region(region) => region,
+            Self::Buffer(buffer) => buffer,
+            Self::Image(picture) => &picture.image,
         }
     }
 }

@@ -76,7 +76,7 @@ impl World {
             return Ok(false);
         }
         let fd = match (memory.export_fd(), &self.items[index].owner) {
-            (Err(Error::Pooled { .. }), Owner::Pooled(_)) => return Ok(true),
+            (Err(Error::Pooled { .. }), Owner::Pooled(_) | Owner::Buffer(_) | Owner::Image(_)) => return Ok(true),
             (Err(Error::NoExport { kind }), _)
                 if kind != MemoryKind::Host && memory.memory_type().index == MemoryTypeInfo::OUTSIDE_VULKAN =>
             {
@@ -157,6 +157,9 @@ impl World {
         if item.terms().immediate {
             self.wait_for_bytes(&item)?;
         }
+        if matches!(item.owner, Owner::Buffer(_) | Owner::Image(_)) {
+            self.wait_for_queue()?;
+        }
         match (item.owner, choice % 4) {
             // SAFETY: all device work of the world on it has finished.
             (Owner::Memory(memory), 3) => unsafe { memory.free_idle() }?,
@@ -165,6 +168,13 @@ impl World {
             (Owner::Pooled(chunk), 3) => unsafe { Memory::from(chunk).free_idle() }?,
             (Owner::Pooled(chunk), 1) => chunk.free()?,
             (Owner::Region(region), 1) => region.free()?,
+            (Owner::Buffer(buffer), 1) => buffer.free()?,
+            (Owner::Image(picture), 1) => picture.image.free()?,
+            (Owner::Buffer(buffer), 3) => {
+                // SAFETY: as above.
+                unsafe { buffer.release_immediately() };
+                drop(buffer);
+            }
             (owner, _) => drop(owner),
         }
         Ok(())
@@ -173,14 +183,16 @@ impl World {
     /// Passes memory of the primary context to the shared queue, for another world to take.
     pub(super) fn give(&mut self, index: usize) -> Result<bool> {
         let item = &self.items[index];
-        // Chunks of this world's own pools stay, since their number is checked.
-        let stays = item.site == Site::Plain || !item.is_alone() || item.terms().bound.is_some() || self.counts(item);
+        // Memory of this world's own pools and allocators stays, since its number is checked.
+        let is_counted = self.counts(item) || self.lends(item);
+        let stays = item.site == Site::Plain || !item.is_alone() || item.terms().bound.is_some() || is_counted;
         if stays {
             return Ok(false);
         }
         let mut item = self.items.swap_remove(index);
         item.flush()?;
         self.wait_for_bytes(&item)?;
+        self.wait_for_queue()?;
         self.shared.exchange.lock().unwrap_or_else(PoisonError::into_inner).push(item);
         Ok(true)
     }

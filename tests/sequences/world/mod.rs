@@ -2,44 +2,58 @@
 //!
 //! A world belongs to one thread. It may share handles, pools and memory with others through [`Shared`].
 
+mod commands;
 mod device;
 mod handles;
 mod host;
 mod item;
 mod life;
 mod pools;
+mod queue;
 mod raw;
+mod rings;
+mod vulkan;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use support::Result;
 use support::cuda::{Context, PrimaryContext};
+use vkgdr::vulkan::Allocator;
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::Tally;
 use crate::step::{Step, What};
+use commands::SemaphoreSlot;
 use device::Streams;
 use item::{Item, Site};
 use pools::PoolSlot;
+use queue::Queue;
 use raw::RawItem;
+use vulkan::AllocatorSlot;
 
 /// The objects shared by the worlds of several threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     gpu: Vkgdr,
     pool: Option<Pool>,
+    /// None without Vulkan.
+    allocator: Option<Allocator>,
     /// Memory passed from one world to another.
     exchange: Mutex<Vec<Item>>,
 }
 
 impl Shared {
-    /// Opens the GPU and makes a pool of the first supported kind.
-    pub(crate) fn open() -> vkgdr::Result<Self> {
+    /// Opens the GPU and makes an allocator, and a pool of the first supported kind.
+    pub(crate) fn open() -> Result<Self> {
         let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
         let kind = MemoryKind::ALL.into_iter().find(|&kind| gpu.supports(kind));
         let options = |kind| PoolOptions::new(kind).block_len(256 << 10).largest_piece(64 << 10);
         let pool = kind.map(|kind| Pool::new(&gpu, options(kind))).transpose()?;
-        Ok(Self { gpu, pool, exchange: Mutex::default() })
+        let allocator = match vulkan::allocator(&gpu) {
+            Ok(allocator) => Some(allocator),
+            Err(error) => vulkan::expect_no_vulkan(&gpu, error).map(|()| None)?,
+        };
+        Ok(Self { gpu, pool, allocator, exchange: Mutex::default() })
     }
 }
 
@@ -47,6 +61,9 @@ impl Shared {
 pub(crate) struct World {
     // Drop order: memory before the objects it depends on.
     items: Vec<Item>,
+    allocators: Vec<AllocatorSlot>,
+    semaphores: Vec<SemaphoreSlot>,
+    queue: Option<Queue>,
     raws: Vec<RawItem>,
     pools: Vec<PoolSlot>,
     handles: Vec<Vkgdr>,
@@ -55,7 +72,7 @@ pub(crate) struct World {
     tally: Tally,
     context: Context,
     // Last: `Primary` orders its own fields.
-    _primary: device::Primary,
+    primary: device::Primary,
 }
 
 impl World {
@@ -66,6 +83,9 @@ impl World {
         let streams = Streams::new(&primary)?;
         Ok(Self {
             items: Vec::new(),
+            allocators: Vec::new(),
+            semaphores: Vec::new(),
+            queue: None,
             raws: Vec::new(),
             pools: Vec::new(),
             handles: vec![Vkgdr::open(0, OpenFlags::empty())?, shared.gpu.clone()],
@@ -73,7 +93,7 @@ impl World {
             shared: Arc::clone(shared),
             tally: Tally::default(),
             context,
-            _primary: primary,
+            primary,
         })
     }
 
@@ -83,6 +103,12 @@ impl World {
             What::Open | What::Close | What::Ask | What::Collect | What::SetThresholds => self.apply_to_handles(step),
             What::NewPool | What::ClosePool | What::PoolAllocate => self.apply_to_pools(step),
             What::PoolTrim | What::PoolFreeHeld | What::PoolStopHolding => self.apply_to_pools(step),
+            What::NewAllocator | What::DropAllocator => self.apply_to_allocators(step),
+            What::AllocateBuffer | What::AllocateImage => self.apply_to_allocators(step),
+            What::NewSemaphore | What::Signal | What::DropSemaphore => self.apply_to_semaphores(step),
+            What::QueueFill => self.queue_fill(step),
+            What::QueueCopy => self.queue_copy(step),
+            What::RunRing => self.run_ring(step),
             What::AllocateRaw | What::UseRaw | What::FreeRaw => self.apply_to_raw(step),
             What::Allocate => self.allocate(step),
             What::Take => self.take(),
@@ -149,6 +175,8 @@ impl World {
         self.check_pools()?;
         self.pools.clear();
         self.wait_for_all()?;
+        self.semaphores.clear();
+        self.end_allocators()?;
         for gpu in std::mem::take(&mut self.handles) {
             gpu.collect();
         }
@@ -159,6 +187,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         // After a failed step: buffers must outlive the device's writes to them.
+        let _ = self.wait_for_queue();
         let _ = self.wait_for_all();
         let _ = self.free_all_raw();
     }

@@ -1,0 +1,127 @@
+//! Failures of rings: made, bound, used and dropped.
+#![expect(unsafe_code, reason = "raw streams are bound")]
+
+use support::cuda::Stream;
+use vkgdr::ring::Ring;
+use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+
+use crate::Result;
+use crate::allocate::{ENTER_AND_LEAVE, unused};
+use crate::place::{Place, SomeMemory, imports_mapped};
+use crate::sweep::Sweep;
+
+const FLUSH: &str = "vkFlushMappedMemoryRanges";
+const INVALIDATE: &str = "vkInvalidateMappedMemoryRanges";
+/// Host memory is registered pages in these sweeps: Vulkan's becomes that by the first refusal.
+const PAGES: [&str; 2] = ["cuMemHostRegister", "cuMemHostGetDevicePointer"];
+const UNREGISTER: &str = "cuMemHostUnregister";
+
+fn ring(gpu: &Vkgdr) -> vkgdr::Result<Ring> {
+    Ring::new(gpu, 10_000, 1000)
+}
+
+/// Runs a check in each place whose messages are in mapped memory of Vulkan, and whose answers are in registered pages.
+fn each(check: impl Fn(&Place, &SomeMemory) -> Result) -> Result {
+    Place::each(OpenFlags::FORCE_NON_COHERENT, |place| {
+        let is_ready = imports_mapped(&place.gpu) && support::register_host(&place.gpu)?;
+        if is_ready { check(place, &SomeMemory::of(&place.gpu)) } else { Ok(()) }
+    })
+}
+
+#[test]
+fn a_failed_ring_names_the_call_and_leaves_nothing() -> Result {
+    each(|place, some| {
+        let what = format!("Ring::new, {}", place.name);
+        let is_plain = place.name.starts_with("plain");
+        let context: &[_] =
+            if is_plain { &["cuCtxGetCurrent", "cuCtxGetId", "cuCtxGetDevice"] } else { &ENTER_AND_LEAVE };
+        let named = [&PAGES, context].concat();
+        // Without mapped memory the messages are in host memory.
+        let survived = &["vkAllocateMemory"];
+        let others = ["vkMapMemory", "vkCreateBuffer", UNREGISTER];
+        let incidental = [some.stages, some.release, context, &others].concat();
+        let sweep = Sweep { what: &what, named: &named, survived, incidental: &incidental, ..Sweep::default() };
+        sweep.run(|| Ok(()), |()| unused(place).and_then(|gpu| ring(&gpu)), |_| Ok(()))
+    })
+}
+
+#[test]
+fn a_failed_binding_of_a_ring_names_the_call() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let stream = Stream::create();
+    let settle = || {
+        stream.synchronize();
+        place.gpu.collect();
+    };
+    let sweep = Sweep {
+        what: "Ring::bind_raw_stream",
+        named: &["cuStreamGetCtx"],
+        incidental: &ENTER_AND_LEAVE,
+        settle: Some(&settle),
+        ..Sweep::default()
+    };
+    let bind = |ring: Ring| {
+        // SAFETY: the stream outlives the ring.
+        unsafe { ring.bind_raw_stream(stream.raw()) }?;
+        Ok(ring)
+    };
+    sweep.run(|| Ok(ring(&place.gpu)?), bind, |_| Ok(()))
+}
+
+#[test]
+fn dropping_a_ring_survives_every_failure() -> Result {
+    each(|place, some| {
+        let what = format!("drop of a Ring, {}", place.name);
+        let survived = [some.release, &[UNREGISTER, "cuCtxSynchronize"]].concat();
+        let incidental = [&ENTER_AND_LEAVE[..], &[FLUSH]].concat();
+        let settle = || {
+            place.gpu.collect();
+        };
+        let sweep = Sweep {
+            what: &what,
+            survived: &survived,
+            incidental: &incidental,
+            settle: Some(&settle),
+            ..Sweep::default()
+        };
+        let prepare = || {
+            let ring = ring(&place.gpu)?;
+            // From here on a kernel may use it.
+            let _ = ring.device_ptr();
+            Ok(ring)
+        };
+        let drop_it = |ring| {
+            drop(ring);
+            Ok(())
+        };
+        sweep.run(prepare, drop_it, |()| Ok(()))
+    })
+}
+
+/// A method of a ring.
+type Method = fn(&Ring) -> vkgdr::Result<()>;
+
+#[test]
+fn each_method_of_a_ring_on_memory_that_is_not_coherent_names_the_call_that_failed() -> Result {
+    Place::each(OpenFlags::FORCE_NON_COHERENT, |place| {
+        let gpu = &place.gpu;
+        if ![MemoryKind::Mapped, MemoryKind::Host].into_iter().all(|kind| support::is_imported(gpu, kind)) {
+            return support::skip("both kinds of memory must be Vulkan's");
+        }
+        let methods: [(&str, &[&str], Method); 6] = [
+            ("try_push", &[FLUSH], |ring| ring.try_push(&[1; 100]).map(drop)),
+            ("try_push_all", &[FLUSH], |ring| ring.try_push_all([&[1_u8; 9][..], &[2; 99]]).map(drop)),
+            ("try_pop", &[INVALIDATE], |ring| ring.try_pop(&mut Vec::new()).map(drop)),
+            ("stats", &[INVALIDATE], |ring| ring.stats().map(drop)),
+            ("close", &[FLUSH], Ring::close),
+            ("abort", &[FLUSH], Ring::abort),
+        ];
+        for (name, named, method) in methods {
+            let what = format!("Ring::{name}, {}", place.name);
+            let sweep = Sweep { what: &what, named, ..Sweep::default() };
+            let ring = ring(gpu)?;
+            sweep.run(|| Ok(()), |()| method(&ring), |()| Ok(()))?;
+        }
+        Ok(())
+    })
+}
