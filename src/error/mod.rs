@@ -285,6 +285,14 @@ pub enum Error {
         /// The bytes of the longest message that fits.
         most: usize,
     },
+    /// Two arrays whose shapes must be the same.
+    #[error("the array has the shape {expected:?}, the other one has {found:?}")]
+    ShapeMismatch {
+        /// The extents of the array in memory.
+        expected: Vec<usize>,
+        /// The extents of the other one.
+        found: Vec<usize>,
+    },
     /// A word in a ring's memory that no correct kernel writes.
     #[error("the ring is corrupt: {what} {value:#x} is impossible; is it used by two kernels, or as other memory?")]
     RingCorrupt {

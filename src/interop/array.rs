@@ -172,14 +172,11 @@ impl<T: Pod, D: Dimension> Array<T, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] for another number of elements, and those of [`Region::write`].
-    ///
-    /// # Panics
-    ///
-    /// Where the number of elements is the same and the shapes differ.
+    /// [`Error::ShapeMismatch`], and those of [`Region::write`].
     pub fn write(&self, source: ArrayView<'_, T, D>) -> Result<()> {
-        range::check(0, source.len(), self.len())?;
-        assert_eq!(source.shape(), self.shape(), "the shapes differ");
+        if source.shape() != self.shape() {
+            return Err(Error::ShapeMismatch { expected: self.shape().to_vec(), found: source.shape().to_vec() });
+        }
         if let (true, Some(source)) = (self.is_standard_layout(), source.as_slice()) {
             return self.region.write(self.offset_of(self.elements.0.as_ptr()), source);
         }
@@ -278,12 +275,14 @@ impl<T: Pod, D: Dimension> Array<T, D> {
     }
 }
 
-/// The bytes of an array in C or Fortran order.
+/// The bytes of an array in C or Fortran order. As in `ndarray`, the product of the extents other than 0 must fit as well.
 fn byte_count<T, D: Dimension>(shape: &D) -> Result<usize> {
-    let extents = shape.slice().iter();
-    let bytes = extents.copied().chain([size_of::<T>()]).try_fold(1_usize, usize::checked_mul);
+    let extents = shape.slice().iter().copied();
     let limit = isize::MAX.unsigned_abs();
-    bytes.filter(|&bytes| bytes <= limit).ok_or(Error::OutOfRange { offset: 0, len: usize::MAX, size: limit })
+    let bytes = extents.clone().filter(|&extent| extent > 0).chain([size_of::<T>()]).try_fold(1, usize::checked_mul);
+    let bytes =
+        bytes.filter(|&bytes| bytes <= limit).ok_or(Error::OutOfRange { offset: 0, len: usize::MAX, size: limit })?;
+    Ok(if extents.clone().any(|extent| extent == 0) { 0 } else { bytes })
 }
 
 impl<T, D: Dimension> Clone for Array<T, D> {

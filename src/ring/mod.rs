@@ -56,8 +56,9 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 ///
 /// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in host
 /// memory. A drop [aborts](Self::abort) the kernel, and then waits for the context as the drop of any memory: also for other
-/// kernels that keep running, unless the ring is [bound](Self::bind_stream) to its kernel's stream. A forked child's drop does
-/// nothing.
+/// kernels that keep running, unless the ring is [bound](Self::bind_stream) to its kernel's stream. So of several rings, and
+/// of a ring and unbound memory, the drop of the first waits for ever if only that of the next would end a kernel: bind rings,
+/// or abort all of them before the first drop. A forked child's drop does nothing.
 ///
 /// # Examples
 ///
@@ -115,7 +116,7 @@ fn capacity(most: usize, kind: MemoryKind) -> Result<usize> {
     }
     let limit = isize::MAX.unsigned_abs() - CONTROL - 2 * Header::LEN;
     let fits = layout::record_len(most).filter(|_| most <= limit);
-    fits.ok_or(Error::OutOfRange { offset: 0, len: most, size: limit })
+    fits.ok_or(Error::MessageTooLong { len: most, most: limit })
 }
 
 impl Ring {
@@ -126,7 +127,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::ZeroSize`] and those of [`Memory::allocate_with`].
+    /// [`Error::ZeroSize`], [`Error::MessageTooLong`] for what exceeds the address space, and those of
+    /// [`Memory::allocate_with`].
     pub fn new(owner: &Vkgdr, messages: usize, answers: usize) -> Result<Self> {
         let options = AllocateOptions::new(MemoryKind::Mapped).fallback([MemoryKind::Host]);
         Self::with_options(owner, messages, answers, options)

@@ -1189,7 +1189,8 @@ VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, 
 
 /**
  * Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. Waits until the context has ended its work,
- * other kernels that keep running included, unless the ring is bound to its kernel's stream.
+ * other kernels that keep running included, unless the ring is bound to its kernel's stream: of several rings, abort all
+ * before the first is freed.
  *
  * @param ring  The ring, which must not be used afterwards.
  *
@@ -1254,7 +1255,7 @@ VKGDR_API int32_t vkgdr_ring_push_all(vkgdr_ring_t ring, const void *const *mess
  * @param ring      The ring.
  * @param buffer    Where the answer goes; may be NULL if `capacity` is 0.
  * @param capacity  Bytes of the buffer.
- * @param size      Where the answer's length in bytes is written.
+ * @param size      Where the answer's length in bytes is written, also if the buffer is too short.
  * @param timeout   The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
  * @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no answer, VKGDR_ERROR_CLOSED if there will be none, because the
  *         kernel has closed its end or the ring was aborted, VKGDR_ERROR_OUT_OF_RANGE if the buffer is too short: then the

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::slice;
 use std::time::Duration;
 
+use vkgdr_rs::Error;
 use vkgdr_rs::ring::Ring;
 
 use crate::access::bytes;
@@ -86,7 +87,8 @@ pub unsafe extern "C" fn vkgdr_ring_create(g: vkgdr_t, messages: usize, answers:
 }
 
 /// Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. Waits until the context has ended its work,
-/// other kernels that keep running included, unless the ring is bound to its kernel's stream.
+/// other kernels that keep running included, unless the ring is bound to its kernel's stream: of several rings, abort all
+/// before the first is freed.
 ///
 /// @param ring  The ring, which must not be used afterwards.
 ///
@@ -204,7 +206,7 @@ pub unsafe extern "C" fn vkgdr_ring_push_all(
 /// @param ring      The ring.
 /// @param buffer    Where the answer goes; may be NULL if `capacity` is 0.
 /// @param capacity  Bytes of the buffer.
-/// @param size      Where the answer's length in bytes is written.
+/// @param size      Where the answer's length in bytes is written, also if the buffer is too short.
 /// @param timeout   The longest wait in nanoseconds: 0 for none, UINT64_MAX for no limit.
 /// @return A `vkgdr_status`: VKGDR_ERROR_TIMEOUT if there was no answer, VKGDR_ERROR_CLOSED if there will be none, because the
 ///         kernel has closed its end or the ring was aborted, VKGDR_ERROR_OUT_OF_RANGE if the buffer is too short: then the
@@ -227,9 +229,12 @@ pub unsafe extern "C" fn vkgdr_ring_pop(
         let ring = unsafe { ring_of(ring) }?;
         // SAFETY: by this function's contract.
         let buffer = unsafe { crate::access::bytes_mut(buffer, capacity) }?;
-        let len = ring.pop_into(buffer, duration(timeout))?;
-        // SAFETY: by this function's contract.
-        unsafe { put(size, len) }
+        let popped = ring.pop_into(buffer, duration(timeout));
+        if let Ok(len) | Err(Error::MessageTooLong { len, .. }) = popped {
+            // SAFETY: by this function's contract.
+            unsafe { put(size, len) }?;
+        }
+        Ok(popped.map(drop)?)
     })
 }
 

@@ -91,6 +91,7 @@ impl From<&Error> for Status {
             | Error::ForeignStream
             | Error::PerThreadStream
             | Error::HostToHost
+            | Error::ShapeMismatch { .. }
             | Error::PoolOption { .. }
             | Error::ReadOnly => Self::VKGDR_ERROR_INVALID_ARGUMENT,
             Error::Forked | Error::Pooled { .. } => Self::VKGDR_ERROR_NOT_SUPPORTED,
