@@ -110,7 +110,7 @@ fn each_method_of_a_ring_on_memory_that_is_not_coherent_names_the_call_that_fail
         }
         let methods: [(&str, &[&str], Method); 6] = [
             ("try_push", &[FLUSH], |ring| ring.try_push(&[1; 100]).map(drop)),
-            ("try_push_all", &[FLUSH], |ring| ring.try_push_all([&[1_u8; 9][..], &[2; 99]]).map(drop)),
+            ("try_push_all", &[FLUSH], |ring| ring.try_push_all(&[&[1_u8; 9][..], &[2; 99]]).map(drop)),
             ("try_pop", &[INVALIDATE], |ring| ring.try_pop(&mut Vec::new()).map(drop)),
             ("stats", &[INVALIDATE], |ring| ring.stats().map(drop)),
             ("close", &[FLUSH], Ring::close),
