@@ -46,11 +46,17 @@ const USAGE: u8 = 2;
 struct Failure {
     problem: String,
     remedy: String,
+    code: u8,
 }
 
 impl Failure {
     fn boxed(problem: impl Into<String>, remedy: impl Into<String>) -> Box<dyn Error> {
-        Box::new(Self { problem: problem.into(), remedy: remedy.into() })
+        Box::new(Self { problem: problem.into(), remedy: remedy.into(), code: FAILURE })
+    }
+
+    /// Of options that contradict each other, which the parser does not know.
+    fn usage(problem: impl Into<String>, remedy: impl Into<String>) -> Box<dyn Error> {
+        Box::new(Self { problem: problem.into(), remedy: remedy.into(), code: USAGE })
     }
 }
 
@@ -84,7 +90,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) if screen::is_broken_pipe(&*error) => SUCCESS,
         Err(error) => {
             eprintln!("vkgdr: {error}");
-            FAILURE
+            error.downcast_ref::<Failure>().map_or(FAILURE, |failure| failure.code)
         }
     }
 }

@@ -115,7 +115,7 @@ impl Progress {
 pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> {
     let plot = bench.plot();
     if json && plot == Some(&Plot::Terminal) {
-        return Err(Failure::boxed("a plot on the terminal is no JSON", "name a file: --plot FILE.svg or FILE.png"));
+        return Err(Failure::usage("a plot on the terminal is no JSON", "name a file: --plot FILE.svg or FILE.png"));
     }
     if let Some(Plot::Svg(file) | Plot::Png(file)) = plot {
         figure::check_writable(file)?;

@@ -11,7 +11,7 @@ use crate::{Failure, Result, linux};
 pub(super) fn between(from: usize, to: usize) -> Result<Vec<usize>> {
     if from > to {
         let remedy = "--from is the smallest size, --to the largest";
-        return Err(Failure::boxed(format!("{} is more than {}", size(from as u64), size(to as u64)), remedy));
+        return Err(Failure::usage(format!("{} is more than {}", size(from as u64), size(to as u64)), remedy));
     }
     let mut sizes: Vec<_> =
         std::iter::successors(Some(from), |size| size.checked_mul(4)).take_while(|size| *size < to).collect();
