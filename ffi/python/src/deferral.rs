@@ -50,7 +50,7 @@ pub(crate) fn deferral_end(py: Python<'_>) {
     let freed = if deferral.scopes == 0 { take(&mut deferral.freed) } else { Vec::new() };
     drop(deferral);
     for Owned { memory, kept } in freed {
-        if let Err(error) = py.detach(|| memory.free()) {
+        if let Err(error) = py.detach(|| memory.into_inner().free()) {
             log::warn!("freeing memory: {error}");
         }
         drop(kept);

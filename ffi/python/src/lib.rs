@@ -9,6 +9,7 @@ mod base;
 mod buffer;
 mod command;
 mod deferral;
+mod detached;
 mod dlpack;
 mod error;
 mod event;

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use vkgdr::Error;
 
+use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::host_buffer::HostBuffer;
@@ -19,7 +20,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Messages to a kernel that keeps running, and its answers.
 #[pyclass(frozen, module = "vkgdr.ring")]
 pub(crate) struct Ring {
-    ring: vkgdr::ring::Ring,
+    ring: Detached<vkgdr::ring::Ring>,
 }
 
 /// The failure as Python's queues and sockets report it: `EOFError` at the end.
@@ -68,7 +69,7 @@ impl Ring {
     fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0))?;
-        Ok(Self { ring })
+        Ok(Self { ring: Detached::new(ring) })
     }
 
     /// The kernel's argument.
