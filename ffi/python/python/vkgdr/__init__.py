@@ -27,8 +27,8 @@ from vkgdr._errors import (
     VkgdrError,
 )
 from vkgdr._memory import Memory, RawMemory
+from vkgdr._memory_of import memory_of
 from vkgdr._object import MemoryObject, Region
-from vkgdr._regions import memory_of
 from vkgdr._vkgdr import HostView, Mapping, MemoryInfo, MemoryType, __version__
 
 TYPE_CHECKING = False

@@ -6,12 +6,14 @@ import math
 import operator
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from vkgdr import _vkgdr
+from vkgdr import _layout, _vkgdr
+from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
-from vkgdr._regions import memory_of
-from vkgdr.stream import LEGACY_STREAM, handle_of
+from vkgdr._memory_of import memory_of
+from vkgdr._object import Region
+from vkgdr._shapes import element_of, span
+from vkgdr._stream_handle import LEGACY_STREAM, handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,13 +23,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import CapsuleType
 
-    from vkgdr._object import Region
     from vkgdr.typing import Order, StreamLike
 
-__all__ = ["Array"]
-
-# DLPack's codes of the data types, by NumPy's letters.
-_DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+__all__ = ["Array", "as_array"]
 
 
 class Array:
@@ -53,7 +51,6 @@ class Array:
     """
 
     def __init__(self, layout: np.ndarray[Any, Any], memory: Region | None, stream: StreamLike = 0) -> None:
-        # An array at an address without memory: NumPy computes shapes and strides with it, and never touches a byte.
         self._layout = layout
         self.memory = memory
         self.stream = stream
@@ -61,25 +58,12 @@ class Array:
         self.strides: tuple[int, ...] = layout.strides
         self.dtype: np.dtype[Any] = layout.dtype
 
-    @classmethod
-    def _of(
-        cls,
-        memory: Region | None,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...] | None,
-        dtype: np.dtype[Any],
-        stream: StreamLike = 0,
-    ) -> Array:
-        if strides is None:
-            strides = c_strides(shape, dtype.itemsize)
-        return cls(as_strided(np.empty((), dtype), shape, strides), memory, stream)
-
     def _like(self, layout: np.ndarray[Any, Any], stream: StreamLike | None = None) -> Array:
         """Return an array over a part of this one's bytes."""
         memory = self.memory
         if memory is not None:
-            first = _first(layout) - _first(self._layout)
-            memory = memory._region(first, _reach(layout)) if layout.size else None
+            first = _layout.first(layout) - _layout.first(self._layout)
+            memory = memory._region(first, _layout.reach(layout)) if layout.size else None
         return Array(layout, memory, stream or self.stream)
 
     # Attributes
@@ -135,8 +119,7 @@ class Array:
 
     def _over(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the array over the host's bytes of its memory."""
-        start = _start(self._layout)
-        return np.ndarray(self.shape, self.dtype, data.data, start, self.strides)
+        return np.ndarray(self.shape, self.dtype, data.data, _layout.start(self._layout), self.strides)
 
     def is_c_contiguous(self) -> bool:
         """Return whether the elements are contiguous in C order."""
@@ -154,7 +137,7 @@ class Array:
         if self.stream:
             stream = handle_of(self.stream) or LEGACY_STREAM
         memory = self.memory
-        address = 0 if memory is None else memory.device_ptr + _start(self._layout)
+        address = 0 if memory is None else memory.device_ptr + _layout.start(self._layout)
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -197,18 +180,9 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        code = _DLPACK_CODES.get(self.dtype.kind)
-        if code is None or not self.dtype.isnative:
-            raise BufferError(f"DLPack has no data type {self.dtype}")
-        if any(stride % self.dtype.itemsize for stride in self.strides):
-            raise BufferError(f"DLPack counts strides in elements, got {self.strides} bytes for {self.dtype}")
+        element, strides = _layout.dlpack_type(self._layout)
         memory = self.memory
-        if memory is None:
-            from vkgdr._device import default_owner
-
-            view = _vkgdr.MemoryView.empty(default_owner(), "mapped")
-        else:
-            view = memory._view
+        view = _vkgdr.MemoryView.empty(default_owner(), "mapped") if memory is None else memory._view
         own = handle_of(self.stream) if self.stream else None
         if own is not None and memory is not None and memory.stream is None and dl_device != (1, 0) and stream != -1:
             # The consumer's stream waits for the array's.
@@ -218,10 +192,10 @@ class Array:
             _vkgdr.stream_synchronize(view, own)
         return _vkgdr.dlpack_export(
             view,
-            (code, 8 * self.dtype.itemsize),
+            element,
             self.shape,
-            [stride // self.dtype.itemsize for stride in self.strides],
-            0 if memory is None else _start(self._layout),
+            strides,
+            0 if memory is None else _layout.start(self._layout),
             stream,
             max_version,
             dl_device,
@@ -250,12 +224,12 @@ class Array:
         if any(stride < 0 for stride in self.strides):
             raise NotImplementedError(f"D->H copy not implemented for negative strides: {self.strides}")
         if ary is not None:
-            _check_alike(self, ary)
+            _layout.check_alike(self, ary)
         memory = self.memory
         if memory is None:
             return np.empty(self.shape, self.dtype) if ary is None else ary
-        if ary is not None and (ary.flags.c_contiguous or ary.flags.f_contiguous) and self._is_dense():
-            memory.copy_to_host(_bytes_of(ary), stream=self._queue(stream))
+        if ary is not None and _layout.is_dense(ary) and _layout.is_dense(self._layout):
+            memory.copy_to_host(_layout.bytes_of(ary), stream=self._queue(stream))
             return ary
         copied = memory.copy_to_host(stream=self._queue(stream))
         array = self._over(copied)
@@ -275,24 +249,20 @@ class Array:
             `ary` has another data type.
         """
         memory = self.memory
-        if not self._is_dense():
+        if not _layout.is_dense(self._layout):
             raise ValueError("Array contains non-contiguous buffer and cannot be transferred as a single memory region")
         if hasattr(ary, "__cuda_array_interface__") and not isinstance(ary, np.ndarray):
             source = as_array(ary)
-            _check_alike(self, source)
+            _layout.check_alike(self, source)
             if memory is not None and source.memory is not None:
                 # Of the same strides, and dense: its bytes are in the same order.
                 memory.copy_from_device(source.memory, stream=self._queue(stream or source.stream))
             return
         host = np.asarray(ary)
         host = np.asarray(host, order="C" if self.is_c_contiguous() else "F")
-        _check_alike(self, host)
+        _layout.check_alike(self, host)
         if memory is not None:
-            memory.copy_from_host(_bytes_of(host), stream=self._queue(stream))
-
-    def _is_dense(self) -> bool:
-        flags = self._layout.flags
-        return flags.c_contiguous or flags.f_contiguous
+            memory.copy_from_host(_layout.bytes_of(host), stream=self._queue(stream))
 
     def bind(self, stream: StreamLike = 0) -> Array:
         """Return a view whose stream is another one."""
@@ -311,16 +281,7 @@ class Array:
             The sizes differ.
         """
         shape = newshape[0] if len(newshape) == 1 and isinstance(newshape[0], tuple | list) else newshape
-        extents = tuple(map(operator.index, shape))
-        known = math.prod(extent for extent in extents if extent >= 0)
-        if extents.count(-1) == 1 and known and self.size % known == 0:
-            extents = tuple(self.size // known if extent == -1 else extent for extent in extents)
-        if any(extent < 0 for extent in extents) or math.prod(extents) != self.size:
-            raise ValueError(f"cannot reshape array of size {self.size} into shape {extents}")
-        try:
-            return self._like(np.reshape(self._layout, extents, order=order, copy=False))
-        except ValueError:
-            raise NotImplementedError("operation requires copying") from None
+        return self._like(_layout.reshaped(self._layout, tuple(shape), order))
 
     def ravel(self, order: Order = "C", stream: StreamLike | None = None) -> Array:
         """Return a one-dimensional view; `NotImplementedError` if it needs a copy."""
@@ -334,17 +295,7 @@ class Array:
         ValueError
             The sizes of the data types differ and the array is not C-contiguous, or its last axis does not fit.
         """
-        element = np.dtype(dtype)
-        if element.hasobject or element.itemsize == 0:
-            raise InvalidArgumentError(f"dtype {element} has Python objects or size 0")
-        if element.itemsize == self.dtype.itemsize:
-            return self._like(self._layout.view(element))
-        if not self.is_c_contiguous():
-            raise ValueError("To change to a dtype of a different size, the array must be C-contiguous")
-        if not self.shape or self.shape[-1] * self.dtype.itemsize % element.itemsize:
-            text = "its size must be a divisor of the total size in bytes of the last axis of the array"
-            raise ValueError(f"When changing to a larger dtype, {text}")
-        return self._like(self._layout.view(element))
+        return self._like(_layout.reinterpreted(self._layout, dtype))
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None, stream: StreamLike | None = None) -> Array:
         """Return a view without axes of extent 1; `ValueError` if a named axis has another extent."""
@@ -380,23 +331,13 @@ class Array:
             raise TypeError("len() of unsized object")
         return self.shape[0]
 
-    def _part(self, key: Any) -> np.ndarray[Any, Any]:
-        keys = key if isinstance(key, tuple) else (key,)
-        if not all(part is None or part is ... or isinstance(part, slice | int | np.integer) for part in keys):
-            raise TypeError(
-                "an array is indexed with integers, slices, ... and None; NumPy's `host` takes other arrays"
-            )
-        # A view in any case, also of one element.
-        part: np.ndarray[Any, Any] = self._layout[*keys, ...] if ... not in keys else self._layout[keys]
-        return part
-
     def getitem(self, item: Any, stream: StreamLike | None = None) -> Any:
         """Return ``self[item]``, after the work of a stream."""
-        part = self._like(self._part(item))
+        view = self._like(_layout.part(self._layout, item))
         keys = item if isinstance(item, tuple) else (item,)
-        if part.shape or any(key is None or key is ... for key in keys):
-            return part
-        return part.copy_to_host(stream=self._queue(stream))[()]
+        if view.shape or any(key is None or key is ... for key in keys):
+            return view
+        return view.copy_to_host(stream=self._queue(stream))[()]
 
     def __getitem__(self, item: Any) -> Any:
         return self.getitem(item)
@@ -409,17 +350,11 @@ class Array:
         ValueError
             The value's shape does not fit.
         """
-        to = self._like(self._part(key))
+        to = self._like(_layout.part(self._layout, key))
         if hasattr(value, "__cuda_array_interface__") and not isinstance(value, np.ndarray):
             value = as_array(value).copy_to_host()
         source = np.asarray(value, dtype=None if self.dtype.names is None else self.dtype)
-        if source.ndim > to.ndim:
-            raise ValueError(f"Can't assign {source.ndim}-D array to {to.ndim}-D self")
-        for axis, (there, here) in enumerate(zip(source.shape[::-1], to.shape[::-1], strict=False)):
-            if there not in (1, here):
-                axis = to.ndim - 1 - axis
-                text = f"Can't copy sequence with size {there} to array axis {axis} with dimension {here}"
-                raise ValueError(text)
+        _layout.check_assignable(source, to.shape)
         memory = to.memory
         if memory is None:
             return
@@ -447,60 +382,8 @@ class Array:
 Array.__module__ = "vkgdr.arrays"
 
 
-def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the strides of an array in C order, in bytes."""
-    strides = []
-    for extent in reversed(shape):
-        strides.append(itemsize)
-        itemsize *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
-def _start(layout: np.ndarray[Any, Any]) -> int:
-    """Return the offset of the first element from the lowest byte."""
-    pairs = zip(layout.shape, layout.strides, strict=True)
-    return -sum(min(stride * (extent - 1), 0) for extent, stride in pairs) if layout.size else 0
-
-
-def _first(layout: np.ndarray[Any, Any]) -> int:
-    """Return the address of the lowest byte."""
-    return int(layout.__array_interface__["data"][0]) - _start(layout)
-
-
-def _reach(layout: np.ndarray[Any, Any]) -> int:
-    """Return the number of bytes from the lowest to the end of the highest one."""
-    if not layout.size:
-        return 0
-    pairs = zip(layout.shape, layout.strides, strict=True)
-    size: int = layout.itemsize + sum(abs(stride) * (extent - 1) for extent, stride in pairs)
-    return size
-
-
-def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the bytes of a contiguous array, in C or Fortran order."""
-    rows = array if array.flags.c_contiguous else array.T
-    return rows.reshape(-1).view(np.uint8)
-
-
-def _check_alike(one: Any, other: Any) -> None:
-    """Check that two arrays have the same data type, shape and strides, apart from axes of extent 1."""
-    if one.dtype != other.dtype:
-        raise TypeError(f"incompatible dtype: {one.dtype} vs. {other.dtype}")
-    first, second = (
-        [(extent, stride) for extent, stride in zip(array.shape, array.strides, strict=True) if extent != 1]
-        for array in (one, other)
-    )
-    if [extent for extent, _ in first] != [extent for extent, _ in second]:
-        raise ValueError(f"incompatible shape: {one.shape} vs. {other.shape}")
-    if one.size and first != second:
-        raise ValueError(f"incompatible strides: {one.strides} vs. {other.strides}")
-
-
 def as_array(obj: Any) -> Array:
     """Return an array over the device memory of an object with the CUDA Array Interface."""
-    from vkgdr._object import Region
-    from vkgdr._regions import span
-
     interface = obj.__cuda_array_interface__
     first, size = span(interface, "__cuda_array_interface__")
     memory: Region | None = None
@@ -509,10 +392,6 @@ def as_array(obj: Any) -> Array:
             memory = memory_of(obj)
         else:
             memory = Region._over(_vkgdr.foreign(first, size, bool(interface["data"][1]), obj))
-    from vkgdr.arrays import element_of
-
-    strides = interface.get("strides")
-    shape = tuple(map(operator.index, interface["shape"]))
-    return Array._of(
-        memory, shape, None if strides is None else tuple(strides), element_of(interface), interface.get("stream") or 0
-    )
+    shape, strides = tuple(map(operator.index, interface["shape"])), interface.get("strides")
+    layout = _layout.layout_of(shape, None if strides is None else tuple(strides), element_of(interface))
+    return Array(layout, memory, interface.get("stream") or 0)

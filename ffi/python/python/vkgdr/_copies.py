@@ -10,24 +10,21 @@ import operator
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
+from vkgdr._shapes import ADDRESSES
+from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, SupportsIndex
 
-    from vkgdr._object import MemoryObject
-    from vkgdr._vkgdr import HostBuffer, MemoryView
-    from vkgdr.stream import Event
+    from vkgdr._vkgdr import Base, Event, HostBuffer, MemoryView
     from vkgdr.typing import StreamLike
 
 # The bytes of a repeated pattern that the host writes; device copies double them from there on.
 _CHUNK = 64 << 10
 _CUDA_ERROR_INVALID_CONTEXT = 201
 _DLPACK_CUDA = 2
-# Addresses, sizes and handles are 64-bit integers.
-_ADDRESSES = 1 << 64
 
 
 def stream_of(view: MemoryView, stream: StreamLike | None) -> int:
@@ -83,7 +80,7 @@ def _recorded(view: MemoryView, side: MemoryView, stream: int) -> Iterator[Event
             yield event
 
 
-def settle(memory: MemoryObject, stream: StreamLike | None) -> None:
+def settle(memory: Base, stream: StreamLike | None) -> None:
     """Wait for the bound stream and for `stream`, so that the CPU may use the memory."""
     view = memory._view
     if stream is not None:
@@ -94,7 +91,7 @@ def settle(memory: MemoryObject, stream: StreamLike | None) -> None:
     view.wait_for_stream()
 
 
-def invalidate_edges(memory: MemoryObject, offset: SupportsIndex, size: int) -> None:
+def invalidate_edges(memory: Base, offset: SupportsIndex, size: int) -> None:
     """Invalidate the partial atoms at both ends of a range, before the CPU writes to the range.
 
     The later flush writes whole atoms, so the host's copy of the bytes beside the range must not be stale.
@@ -117,7 +114,7 @@ def _saved(source: HostBuffer) -> HostBuffer:
     return _vkgdr.HostBuffer(ctypes.string_at(source.address, source.nbytes), False)
 
 
-def to_host(memory: MemoryObject, offset: int, target: HostBuffer, size: int, stream: StreamLike | None) -> None:
+def to_host(memory: Base, offset: int, target: HostBuffer, size: int, stream: StreamLike | None) -> None:
     """Copy `size` bytes at `offset` to the host and wait."""
     view = memory._view
     if memory.host_ptr is not None:
@@ -129,7 +126,7 @@ def to_host(memory: MemoryObject, offset: int, target: HostBuffer, size: int, st
         _vkgdr.copy(target, (0, 0, 0), view, (offset, 0, 0), (size, 1, 1), queue, True)
 
 
-def from_host(memory: MemoryObject, offset: int, source: HostBuffer, stream: StreamLike | None) -> None:
+def from_host(memory: Base, offset: int, source: HostBuffer, stream: StreamLike | None) -> None:
     """Copy host bytes to `offset` and wait."""
     view = memory._view
     if memory.host_ptr is not None:
@@ -144,7 +141,7 @@ def from_host(memory: MemoryObject, offset: int, source: HostBuffer, stream: Str
         _vkgdr.copy(view, (offset, 0, 0), source, (0, 0, 0), (source.nbytes, 1, 1), queue, True)
 
 
-def between(memory: MemoryObject, offset: int, source: MemoryView, stream: int, after: Iterable[int] = ()) -> None:
+def between(memory: Base, offset: int, source: MemoryView, stream: int, after: Iterable[int] = ()) -> None:
     """Copy all of `source` to `offset` on the device, after the work of its streams `after`, wait and invalidate."""
     to = memory._view
     follow(to, stream, to, bound_streams(to))
@@ -153,7 +150,7 @@ def between(memory: MemoryObject, offset: int, source: MemoryView, stream: int, 
     memory.invalidate(offset, source.nbytes)
 
 
-def fill(memory: MemoryObject, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
+def fill(memory: Base, offset: int, size: int, pattern: bytes, stream: StreamLike | None) -> None:
     """Fill a range with a repeated pattern and wait."""
     if size % len(pattern):
         raise InvalidArgumentError(f"the size, {in_bytes(size)}, is not a multiple of the pattern's {len(pattern)}")
@@ -197,9 +194,7 @@ def device_view_of(
     TypeError
         Its array interface is malformed.
     """
-    from vkgdr._object import MemoryObject
-
-    if isinstance(obj, MemoryObject):
+    if isinstance(obj, _vkgdr.Base):
         return obj._view, bound_streams(obj._view)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
@@ -228,9 +223,9 @@ def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> t
         if isinstance(error, InvalidArgumentError):
             raise
         raise InvalidArgumentError(f"__cuda_array_interface__ is malformed ({error}): {interface}") from None
-    if not 0 <= address < _ADDRESSES or not 0 <= size < _ADDRESSES:
+    if not 0 <= address < ADDRESSES or not 0 <= size < ADDRESSES:
         raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: {in_bytes(size)} at address {address}")
-    if stream is not None and not 0 < stream < _ADDRESSES:
+    if stream is not None and not 0 < stream < ADDRESSES:
         raise InvalidArgumentError(f"__cuda_array_interface__['stream'] must not be {stream}")
     found = _vkgdr.find_device(address, size)
     if found is None:

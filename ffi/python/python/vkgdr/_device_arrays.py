@@ -10,9 +10,10 @@ import numpy as np
 from vkgdr import _driver, _vkgdr
 from vkgdr._array import Array, as_array
 from vkgdr._device import default_owner
+from vkgdr._layout import layout_of
 from vkgdr._memory import Memory
-from vkgdr.arrays import check_order, element_alignment, fortran_strides, shaped, strided_size
-from vkgdr.stream import handle_of
+from vkgdr._shapes import check_order, element_alignment, fortran_strides, shaped, strided_size
+from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,10 +82,10 @@ def device_array(
     elif order == "F":
         strides = fortran_strides(extents, element.itemsize)
     if not size:
-        return Array._of(None, extents, strides, element, stream)
+        return Array(layout_of(extents, strides, element), None, stream)
     alignment = element_alignment(element)
     memory = Memory(owner or default_owner(), size, kind=kind, alignment=alignment)
-    return Array._of(memory._region(0, size), extents, strides, element, stream)
+    return Array(layout_of(extents, strides, element), memory._region(0, size), stream)
 
 
 def device_array_like(ary: Any, stream: StreamLike = 0, *, kind: Kinds = "device", owner: Vkgdr | None = None) -> Array:

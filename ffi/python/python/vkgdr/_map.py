@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from vkgdr import _vkgdr
 from vkgdr._copies import invalidate_edges, queue_of, settle
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._object import MemoryObject
-from vkgdr.arrays import check_order, fitted, fortran_strides, strided_size
+from vkgdr._shapes import check_order, fitted, fortran_strides, strided_size
+from vkgdr._stream_handle import handle_of
+from vkgdr._stream_handle import wait_for as wait_for_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from vkgdr._object import MemoryObject
     from vkgdr.stream import Event
     from vkgdr.typing import MapMode, Order, Shape, StreamLike, Waitable
 
@@ -38,9 +38,9 @@ class Map:
     _open = False
     _waited = False
     _used = False
-    # Class default: an object whose `__init__` did not run counts as released.
-    _region = MemoryObject.__new__(MemoryObject)
+    # Class defaults: an object whose `__init__` did not run counts as released.
     _mode: MapMode = "r"
+    _size = 0
 
     def __init__(
         self,
@@ -61,15 +61,16 @@ class Map:
         if memory.readonly and mode != "r":
             raise InvalidArgumentError(f"the memory is read-only: it cannot be mapped with mode {mode!r}")
         check_order(order)
-        room = memory._view.part(offset, size, False, False)
+        room = memory._region(offset, size)
         extents, kind, used = fitted(shape, dtype, room.nbytes)
         if strides is not None:
             used = strided_size(extents, kind.itemsize, strides)
         elif order == "F":
             strides = fortran_strides(extents, kind.itemsize)
         # A use of its own: keeps the memory alive even when `memory` is freed.
-        self._region = MemoryObject._over(room.part(0, used, False, False))
+        self._region = room._over(room._view.part(0, used, False, False))
         self._mode = mode
+        self._size = used
         self._memory = memory
         self._interface: dict[str, object] = {
             "shape": extents,
@@ -150,11 +151,9 @@ class Map:
         vkgdr.stream.Event
             Complete.
         """
-        from vkgdr import stream as streams
-
         if stream is not None:
-            streams.handle_of(stream)
-        streams.wait_for(wait_for)
+            handle_of(stream)
+        wait_for_all(wait_for)
         self._end()
         return _vkgdr.complete()
 
@@ -181,6 +180,8 @@ class Map:
             self._end()
         except VkgdrError as error:
             # A destructor cannot raise.
+            import logging
+
             logging.getLogger("vkgdr").error("the end of a mapping: %s", error)
 
     def __reduce__(self) -> NoReturn:
@@ -188,7 +189,7 @@ class Map:
 
     def __repr__(self) -> str:
         state = "mapped" if self._open else "released"
-        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._region._view.nbytes)}>"
+        return f"<vkgdr.Map: {state}, mode {self._mode!r}, {in_bytes(self._size)}>"
 
 
 # Messages show the public name, not that of the private module.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self, SupportsIndex
 
-    from typing_extensions import Buffer
-
     from vkgdr._device import Vkgdr
     from vkgdr.typing import Kind, StreamLike
 
@@ -172,6 +170,9 @@ class Memory(MemoryObject):
         return cls._over(MemoryView.import_fd(owner, fd, size, kind))
 
 
+MemoryObject._new = Memory
+
+
 class RawMemory(MemoryObject):
     """Memory that leaks unless it is freed by hand.
 
@@ -236,12 +237,3 @@ class RawMemory(MemoryObject):
         if view is None:
             raise InvalidArgumentError(f"no live memory has the handle {handle}")
         return Region._over(view)
-
-
-def _unpickle(contents: Buffer, kind: Kind) -> Memory:
-    """Allocate memory of the default handle with these contents, for pickle."""
-    from vkgdr._device import default_owner
-
-    memory = Memory(default_owner(), memoryview(contents).nbytes, kind=kind)
-    memory.copy_from_host(contents)
-    return memory

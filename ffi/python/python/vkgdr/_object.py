@@ -5,22 +5,24 @@ from __future__ import annotations
 import operator
 
 from vkgdr import _copies, _vkgdr
-from vkgdr._device import Vkgdr
+from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import FreedError, InvalidArgumentError, in_bytes
+from vkgdr._shapes import check_order, fitted
+from vkgdr._stream_handle import handle_of
 from vkgdr._vkgdr import MemoryView
-from vkgdr.stream import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pickle
-    from typing import Any, NoReturn, Self, SupportsIndex
+    from typing import Any, ClassVar, NoReturn, Self, SupportsIndex
 
     import numpy as np
     import numpy.typing as npt
+    from typing_extensions import Buffer
 
+    from vkgdr._dma_buf import DmaBuf
     from vkgdr._map import Map
     from vkgdr._memory import Memory
-    from vkgdr.arrays import DmaBuf
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike
 
@@ -69,6 +71,9 @@ class MemoryObject(_vkgdr.Base):
     """
 
     # Attributes
+
+    # The class of the memory that `migrate` and pickles make: `Memory`, which derives from this one and sets this.
+    _new: ClassVar[type[Memory]]
 
     # Class defaults: an object whose `__init__` did not run counts as freed.
     _view: MemoryView = MemoryView.never()
@@ -351,8 +356,6 @@ class MemoryObject(_vkgdr.Base):
         """
         import numpy as np
 
-        from vkgdr.arrays import check_order, fitted
-
         check_order(order)
         # A Python int: sums of NumPy integers may overflow.
         offset = operator.index(offset)
@@ -447,7 +450,7 @@ class MemoryObject(_vkgdr.Base):
         InvalidArgumentError
             The memory was allocated in another way.
         """
-        from vkgdr.arrays import DmaBuf
+        from vkgdr._dma_buf import DmaBuf
 
         return DmaBuf(*self._view.dma_buf())
 
@@ -604,9 +607,7 @@ class MemoryObject(_vkgdr.Base):
         VkgdrError
             As for `Memory`. Nothing has changed then.
         """
-        from vkgdr._memory import Memory
-
-        new = Memory(self._require_owner(), len(self), kind=kind, name=self.name)
+        new = self._new(self._require_owner(), len(self), kind=kind, name=self.name)
         if not discard:
             new.copy_from_device(self)
         self.free()
@@ -643,8 +644,6 @@ class MemoryObject(_vkgdr.Base):
 
     def _rebuild(self, contents: bytes | pickle.PickleBuffer) -> tuple[Any, ...]:
         """Return the function and the arguments that make memory with these contents, for pickle."""
-        from vkgdr._memory import _unpickle
-
         return _unpickle, (contents, self.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -694,3 +693,10 @@ class Region(MemoryObject):
         self._view = view
         self._parent = parent
         return self
+
+
+def _unpickle(contents: Buffer, kind: Kind) -> Memory:
+    """Allocate memory of the default handle with these contents, for pickle."""
+    memory = MemoryObject._new(default_owner(), memoryview(contents).nbytes, kind=kind)
+    memory.copy_from_host(contents)
+    return memory

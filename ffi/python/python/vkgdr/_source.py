@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vkgdr import _vkgdr
 from vkgdr._device import Vkgdr
-from vkgdr.stream import handle_of
+from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

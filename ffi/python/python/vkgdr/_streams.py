@@ -8,7 +8,7 @@ import threading
 
 from vkgdr import _driver
 from vkgdr._errors import FreedError
-from vkgdr.stream import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
+from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Arrays in memory that the GPU can access, the views of one side's array on the other, and checks of shapes.
+"""Arrays in memory that the GPU can access, and the views of one side's array on the other.
 
 `mapped_array` and `host_array` are NumPy's arrays. `device_array` and `to_device` make an `Array`, which has numba's
 interface and lies on the device first, with a host view where its kind of memory has one.
@@ -9,14 +9,22 @@ such an array or of a contiguous part of it; on memory that is not coherent, cal
 
 from __future__ import annotations
 
-import operator
-from typing import NamedTuple
-
 from vkgdr import _copies, _vkgdr
+from vkgdr._device import default_owner, owner_of_device
+from vkgdr._dma_buf import DmaBuf
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import Region
-from vkgdr._regions import span
+from vkgdr._shapes import (
+    check_order,
+    element_alignment,
+    element_of,
+    fitted,
+    fortran_strides,
+    shaped,
+    span,
+    strided_size,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,14 +96,6 @@ def __getattr__(name: str) -> object:
     value: object = getattr(import_module("vkgdr._array" if name == "Array" else "vkgdr._device_arrays"), name)
     globals()[name] = value
     return value
-
-
-class DmaBuf(NamedTuple):
-    """A descriptor of memory that a network card can register, from `vkgdr.MemoryObject.dma_buf`."""
-
-    fd: int
-    offset: int
-    nbytes: int
 
 
 def mapped_array(
@@ -218,8 +218,6 @@ def _array(
     if alignment is None:
         alignment = element_alignment(element)
     if owner is None:
-        from vkgdr._device import default_owner
-
         owner = default_owner()
     # An array may be empty, an allocation may not.
     memory = Memory(owner, max(size, 1), kind=kind, alignment=alignment, stream=stream)
@@ -345,86 +343,8 @@ def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.nda
 def _map(obj: Any, address: int, size: int, owner: Vkgdr | None, *, readonly: bool) -> Mapping:
     """Map memory of another library; the result keeps `obj`."""
     if owner is None:
-        from vkgdr._device import owner_of_device
-
         owner = owner_of_device(_vkgdr.pointer_device(address) or 0)
     try:
         return _vkgdr.Mapping(owner, address, size, keep=obj, readonly=readonly)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"this {type(obj).__name__} is not in memory of vkgdr: {error}") from error
-
-
-def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
-    """Return the data type of an array interface."""
-    import numpy as np
-
-    fields = interface.get("descr")
-    has_fields = interface["typestr"][1] == "V" and fields and fields != [("", interface["typestr"])]
-    element: np.dtype[Any] = np.dtype(fields if has_fields else interface["typestr"])
-    return element
-
-
-# Shapes, data types and strides, and the sizes that result
-
-
-def element_alignment(element: np.dtype[Any]) -> int:
-    """Return the alignment of an array's first element in bytes, at most that of CUDA's own allocations: 256."""
-    return min(1 << (element.itemsize - 1).bit_length(), 256)
-
-
-def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Check and normalize a shape and a data type; return them with the array's size in bytes."""
-    import numpy as np
-
-    kind = np.dtype(dtype)
-    if kind.hasobject:
-        raise InvalidArgumentError(f"dtype {kind} has Python objects, which the device cannot use")
-    if kind.itemsize == 0:
-        raise InvalidArgumentError(f"dtype {kind} has size 0")
-    extents = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
-    size = kind.itemsize
-    for extent in extents:
-        if extent < 0:
-            raise InvalidArgumentError(f"shape {extents} has a negative extent")
-        size *= extent
-    return extents, kind, size
-
-
-def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Like `shaped`, for an array that must fit into `room` bytes; by default one dimension of all of them."""
-    if shape is not None:
-        extents, kind, size = shaped(shape, dtype)
-        if size > room:
-            text = f"shape {extents} of {kind} needs {in_bytes(size)}, there are {room}"
-            raise InvalidArgumentError(f"Resulting array is larger than memory object: {text}")
-        return extents, kind, size
-    _, kind, itemsize = shaped((), dtype)
-    if room % itemsize:
-        raise InvalidArgumentError(f"the size, {in_bytes(room)}, is not a multiple of the {itemsize} of dtype {kind}")
-    return (room // itemsize,), kind, room
-
-
-def check_order(order: Order) -> None:
-    """Check that the order is "C" or "F"."""
-    if order not in ("C", "F"):
-        raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
-
-
-def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the strides of an array in Fortran order, in bytes."""
-    strides = []
-    for extent in extents:
-        strides.append(itemsize)
-        itemsize *= max(extent, 1)
-    return tuple(strides)
-
-
-def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
-    """Return the distance from the first byte of a strided array to the end of its last one."""
-    if len(strides) != len(extents):
-        raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
-    if any(stride < 0 for stride in strides):
-        raise InvalidArgumentError(f"strides must not be negative, got {strides}")
-    if 0 in extents:
-        return 0
-    return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vkgdr import _offers
 from vkgdr._errors import InvalidArgumentError
-from vkgdr._regions import memory_of
+from vkgdr._memory_of import memory_of
 from vkgdr._source import Source, missing
 
 try:

@@ -16,7 +16,7 @@ import numpy as np
 from vkgdr import _offers, _vkgdr
 from vkgdr._device import Vkgdr
 from vkgdr._errors import AllocationError
-from vkgdr._regions import memory_of
+from vkgdr._memory_of import memory_of
 from vkgdr._source import Source, missing
 
 try:

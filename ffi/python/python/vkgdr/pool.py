@@ -19,7 +19,7 @@ from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._memory import Memory
 from vkgdr._object import MemoryObject
-from vkgdr.stream import handle_of
+from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import VkgdrError
 from vkgdr._memory import RawMemory
+from vkgdr._shapes import shaped
 from vkgdr._source import missing
-from vkgdr.arrays import shaped
 
 try:
     import pycuda.driver

@@ -10,13 +10,11 @@ must keep that stream alive.
 
 from __future__ import annotations
 
-from vkgdr._errors import InvalidArgumentError
+from vkgdr._stream_handle import handle_of
 from vkgdr._vkgdr import Event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from vkgdr._streams import Stream as Stream
     from vkgdr._streams import TimedEvent as TimedEvent
     from vkgdr._streams import default_stream as default_stream
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from vkgdr._streams import legacy_default_stream as legacy_default_stream
     from vkgdr._streams import per_thread_default_stream as per_thread_default_stream
     from vkgdr._streams import stream as stream
-    from vkgdr._vkgdr import MemoryView
-    from vkgdr.typing import StreamLike, Waitable
 
 __all__ = [
     "Event",
@@ -42,13 +38,6 @@ __all__ = [
 ]
 
 
-# The legacy default stream has two handles: null, and CU_STREAM_LEGACY of cuda.h.
-NULL_STREAM = 0
-LEGACY_STREAM = 1
-# CU_STREAM_PER_THREAD: the last handle that is not an address.
-PER_THREAD_STREAM = 2
-
-
 def __getattr__(name: str) -> object:
     # Loaded on first use: most programs have streams of another library.
     from importlib import import_module
@@ -58,62 +47,3 @@ def __getattr__(name: str) -> object:
         globals()[name] = value
         return value
     raise AttributeError(f"module 'vkgdr.stream' has no attribute {name!r}")
-
-
-def handle_of(stream: StreamLike) -> int:
-    """Return the ``CUstream`` of a stream as a number.
-
-    Parameters
-    ----------
-    stream : object
-        A stream, see the module.
-
-    Raises
-    ------
-    TypeError
-        `stream` is not a stream.
-    InvalidArgumentError
-        The version of ``__cuda_stream__`` is unsupported, the stream was closed, or the number is not an address.
-    """
-    handle = _raw_handle(stream)
-    if not 0 <= handle < 1 << 64:
-        raise InvalidArgumentError(f"{handle} is not a CUDA stream")
-    return handle
-
-
-def _raw_handle(stream: object) -> int:
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return int(stream)
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is not None:
-        # In early versions of the protocol an attribute, not a method.
-        version, handle = protocol() if callable(protocol) else protocol
-        if version != 0:
-            raise InvalidArgumentError(f"unsupported version {version} of __cuda_stream__: expected 0")
-        if handle is None:
-            raise InvalidArgumentError(f"the stream {stream!r} was closed")
-        return int(handle)
-    for name in ("handle", "cuda_stream", "ptr"):
-        value = getattr(stream, name, None)
-        # numba's handle is a ctypes integer.
-        value = getattr(value, "value", value)
-        if isinstance(value, int):
-            return value
-    raise TypeError(f"{stream!r} is not a CUDA stream: neither an object with __cuda_stream__ nor a number")
-
-
-def wait_for(events: Iterable[Waitable] | None) -> None:
-    """Wait for events of any library."""
-    for event in events or ():
-        event.synchronize()
-
-
-def order_after(view: MemoryView, stream: int, events: Iterable[Waitable] | None) -> None:
-    """Make a stream wait for events: this package's on the device, others on the calling thread."""
-    from vkgdr import _vkgdr
-
-    for event in events or ():
-        if isinstance(event, Event):
-            _vkgdr.stream_wait(view, stream, event)
-        else:
-            event.synchronize()

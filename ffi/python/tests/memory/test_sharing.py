@@ -1,9 +1,7 @@
 """Memory shared between two processes: ``vkgdr.ipc``, and dpctl's ``MemoryIPCDevice``."""
 
 import os
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import textwrap
@@ -13,7 +11,7 @@ import pytest
 import simulator
 import vkgdr
 import vkgdr.ipc
-from neighbours import every_kind, every_visible_kind, first_of_path
+from neighbours import descriptors, every_kind, every_visible_kind, first_of_path
 
 # In the other process `peer` is the socket and `gpu` the handle.
 PRELUDE = """
@@ -23,15 +21,6 @@ import vkgdr, vkgdr.ipc
 peer = socket.socket(fileno=int(sys.argv[1]))
 gpu = vkgdr.Vkgdr.open_primary_context(0)
 """
-
-
-@pytest.fixture
-def pair():
-    ours, theirs = socket.socketpair()
-    # Does not wait forever if the other process dies.
-    ours.settimeout(40)
-    with ours, theirs:
-        yield ours, theirs
 
 
 @pytest.fixture
@@ -60,13 +49,6 @@ def other(pair):
             process.wait()
         assert process.returncode == 0, errors
         assert "Exception ignored" not in errors
-
-
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-
-# ---- vkgdr.ipc.send / recv ------------------------------------------------------------------------------------------
 
 
 @every_kind
@@ -235,263 +217,3 @@ def test_no_descriptor_is_left_open(gpu, pair):
     assert descriptors() == allocated
     memory.free()
     assert descriptors() == before
-
-
-# ---- errors ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_region_is_not_sent(gpu, pair):
-    memory = vkgdr.Memory(gpu, 100)
-    with pytest.raises(TypeError, match=r"region cannot be sent: .* offset 10"):
-        vkgdr.ipc.send(pair[0], memory[10:20])
-
-
-@pytest.mark.parametrize("what", [None, b"abc", 5, np.zeros(3)])
-def test_what_is_no_memory_is_not_sent(gpu, pair, what):
-    with pytest.raises(TypeError, match=f"{type(what).__name__} cannot be sent"):
-        vkgdr.ipc.send(pair[0], what)
-
-
-def test_freed_memory_is_not_sent(gpu, pair):
-    memory = vkgdr.Memory(gpu, 5)
-    memory.free()
-    with pytest.raises(vkgdr.FreedError):
-        vkgdr.ipc.send(pair[0], memory)
-
-
-def test_nothing_is_sent_over_a_closed_socket(gpu, pair):
-    memory = vkgdr.Memory(gpu, 5)
-    before = descriptors()
-    pair[1].close()
-    with pytest.raises(BrokenPipeError):
-        vkgdr.ipc.send(pair[0], memory)
-    pair[0].close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        vkgdr.ipc.send(pair[0], memory)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before - 2
-
-
-def test_a_socket_that_carries_no_descriptors_is_refused(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,
-    ):
-        two.bind(("127.0.0.1", 0))
-        one.connect(two.getsockname())
-        before = descriptors()
-        with pytest.raises(OSError, match="AF_INET"):
-            vkgdr.ipc.send(one, memory)
-        with pytest.raises(OSError, match="AF_INET"):
-            vkgdr.ipc.recv(one, gpu)
-        assert descriptors() == before
-
-
-def test_the_end_of_the_connection_is_an_eof_error(gpu, pair):
-    pair[1].close()
-    with pytest.raises(EOFError, match="closed"):
-        vkgdr.ipc.recv(pair[0], gpu)
-
-
-LENGTH = 88
-OLD_MESSAGE = struct.pack("!8sQ8s", b"vkgdr\0\0\1", 5, b"mapped")
-
-
-@pytest.fixture
-def genuine(gpu):
-    """Memory, its message as `send` sends it, and its descriptor."""
-    memory = vkgdr.Memory(gpu, 5)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        vkgdr.ipc.send(ours, memory)
-        message, [descriptor], _, _ = socket.recv_fds(theirs, 1000, 1)
-    assert len(message) == LENGTH
-    yield memory, message, descriptor
-    os.close(descriptor)
-
-
-def changed(message, offset, *fields):
-    content = struct.pack(*fields)
-    return message[:offset] + content + message[offset + len(content) :]
-
-
-@pytest.mark.parametrize("message", [b"x", b"garbage" * 5, b"VKGDR\0\0\2" + bytes(80)])
-@pytest.mark.parametrize("count", [0, 1])
-def test_a_message_that_is_none_is_refused(gpu, pair, message, count):
-    with open(os.devnull) as null:
-        socket.send_fds(pair[1], [message], [null.fileno()] * count)
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match=r"received memory was refused: it does not begin as a message"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-
-
-def test_a_message_of_version_1_is_refused_with_an_error_that_says_so(gpu, pair, genuine):
-    socket.send_fds(pair[1], [OLD_MESSAGE], [genuine[2]])
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match="version 1, this library has version 2: use the same vkgdr in both"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-
-
-@pytest.mark.parametrize("length", [8, LENGTH - 1])
-def test_a_message_that_ends_early_is_refused(gpu, pair, genuine, length):
-    socket.send_fds(pair[1], [genuine[1][:length]], [genuine[2]])
-    pair[1].close()
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match=f"ends after {length} of 88 bytes"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-
-
-@pytest.mark.parametrize("count", [0, 2, 4])
-def test_a_message_without_exactly_one_descriptor_is_refused(gpu, pair, genuine, count):
-    socket.send_fds(pair[1], [genuine[1]], [genuine[2]] * count)
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match="several descriptors" if count else "no descriptor"):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ((8, "16s", b"Z" * 16), "memory of the GPU 5a5a5a5a-"),
-        ((24, "16s", b"Z" * 16), "another Vulkan driver or version: 5a5a5a5a-"),
-        ((40, "<Q", 0), "0 bytes of mapped"),
-        ((40, "<Q", 1 << 63), "8 EiB of mapped"),
-        ((48, "<Q", 1 << 63), "in an allocation of 8 EiB"),
-        ((64, "<I", 3), "unknown kind 3"),
-        ((72, "<I", 99), "memory type 99"),
-    ],
-)
-def test_a_message_that_does_not_fit_is_refused_and_names_the_field(gpu, pair, genuine, live, change, text):
-    socket.send_fds(pair[1], [changed(genuine[1], *change)], [genuine[2]])
-    before = descriptors()
-    with pytest.raises(vkgdr.VkgdrError, match=text):
-        vkgdr.ipc.recv(pair[0], gpu)
-    assert descriptors() == before
-    assert live() == 0
-
-
-def send_without_end(connection, memory):
-    while True:
-        vkgdr.ipc.send(connection, memory)
-
-
-def test_a_socket_that_does_not_block_raises_as_its_own_methods_do(gpu, pair):
-    pair[0].setblocking(False)
-    with pytest.raises(BlockingIOError):
-        vkgdr.ipc.recv(pair[0], gpu)
-    with pytest.raises(BlockingIOError):
-        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
-
-
-def test_a_timeout_of_the_socket_counts(gpu, pair):
-    pair[0].settimeout(0.01)
-    with pytest.raises(TimeoutError):
-        vkgdr.ipc.recv(pair[0], gpu)
-    with pytest.raises(TimeoutError):
-        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
-
-
-def test_a_signal_is_handled_while_nothing_has_come(gpu, pair, memory_5):
-    """As in Python's own sockets: the handler may raise, or the wait goes on."""
-    handled = []
-
-    def handle(*_):
-        handled.append(None)
-        if len(handled) == 2:
-            raise KeyboardInterrupt
-
-    pair[0].settimeout(None)
-    before = signal.signal(signal.SIGALRM, handle)
-    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            vkgdr.ipc.recv(pair[0], gpu)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    vkgdr.ipc.send(pair[1], memory_5)
-    assert len(vkgdr.ipc.recv(pair[0], gpu)) == 5
-
-
-@pytest.fixture
-def memory_5(gpu):
-    return vkgdr.Memory(gpu, 5)
-
-
-def test_a_seqpacket_socket_carries_memory_too(gpu):
-    memory = vkgdr.Memory(gpu, 5)
-    memory.copy_from_host(b"hello")
-    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        vkgdr.ipc.send(ours, memory)
-        received = vkgdr.ipc.recv(theirs, gpu)
-    assert received.tobytes() == b"hello"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a process of another user")
-def test_a_process_of_another_user_is_refused_unless_it_is_allowed(gpu, genuine, tmp_path):
-    memory, message, descriptor = genuine
-    memory.copy_from_host(b"hello")
-    address = f"\0vkgdr-test-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
-        listener.listen()
-        code = """
-            import os, socket, sys
-            os.setuid(65534)
-            with socket.socket(socket.AF_UNIX) as stranger:
-                stranger.connect(sys.argv[1].replace("@", chr(0)))
-                socket.send_fds(stranger, [bytes.fromhex(sys.argv[2])], [int(sys.argv[3])])
-        """
-        command = [
-            sys.executable,
-            "-c",
-            textwrap.dedent(code),
-            address.replace("\0", "@"),
-            message.hex(),
-            str(descriptor),
-        ]
-        subprocess.run(command, pass_fds=[descriptor], check=True, timeout=40)
-        stranger, _ = listener.accept()
-    with stranger:
-        with pytest.raises(vkgdr.VkgdrError, match="belongs to user 65534, not to user 0"):
-            vkgdr.ipc.recv(stranger, gpu)
-        # It is still in the socket.
-        assert vkgdr.ipc.recv(stranger, gpu, any_user=True).tobytes() == b"hello"
-
-
-def test_memory_of_another_library_is_not_exported(cuda, gpu, pair):
-    pointer = cuda.allocate(5)
-    interface = {"shape": (5,), "typestr": "|u1", "data": (pointer, False), "version": 3}
-    foreign = vkgdr.memory.as_memory(type("Foreign", (), {"__cuda_array_interface__": interface})())
-    with pytest.raises(TypeError, match="MemoryDevice cannot be sent"):
-        vkgdr.ipc.send(pair[0], foreign)
-    foreign.free()
-    cuda.free(pointer)
-
-
-@pytest.mark.parametrize("code", [-2, -9])
-def test_a_failing_export_is_an_error_and_leaves_nothing_open(gpu, pair, simulated, code):
-    memory = vkgdr.Memory(gpu, 5)
-    before = descriptors()
-    with simulator.vulkan.fail("vkGetMemoryFdKHR", 1, code), pytest.raises(vkgdr.VkgdrError, match="vkGetMemoryFdKHR"):
-        vkgdr.ipc.send(pair[0], memory)
-    assert descriptors() == before
-
-
-@pytest.mark.parametrize("function", ["cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"])
-def test_a_failing_import_is_an_error_and_leaves_nothing_open(gpu, pair, simulated, function, live):
-    memory = vkgdr.Memory(gpu, 5)
-    vkgdr.ipc.send(pair[0], memory)
-    before = descriptors()
-    with simulator.fail(function, 1, 2), pytest.raises(vkgdr.VkgdrError, match=function):
-        vkgdr.ipc.recv(pair[1], gpu)
-    # The descriptor in the socket is closed.
-    assert descriptors() == before
-    assert live() == 1

@@ -17,6 +17,9 @@ KINDS = ["mapped", "host", "device"]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_visible_kind = pytest.mark.parametrize("kind", KINDS[:2])
 
+# What arrays of the tests contain.
+EXAMPLE = np.arange(24, dtype="i4").reshape(2, 3, 4)
+
 # The functions that allocate shared arrays, by the kind of their memory.
 MAKERS = {"mapped": mapped_array, "host": host_array}
 
@@ -172,3 +175,8 @@ def counter(gpu: vkgdr.Vkgdr) -> Callable[..., int]:
 def first_of_path(folder: Path) -> str:
     """Return ``PYTHONPATH`` with the folder prepended."""
     return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+
+
+def descriptors() -> int:
+    """Count the process's open file descriptors."""
+    return len(os.listdir("/proc/self/fd"))

@@ -1,4 +1,4 @@
-"""The operands of `vkgdr.compat.pyopencl`: memory of any library, the layout of a copy on it, and the stream to use."""
+"""The operands of `vkgdr.compat.pyopencl`: memory of any library, layouts of copies, patterns of fills, and streams."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from vkgdr import _vkgdr
 from vkgdr._copies import bound_streams, device_view_of, follow, is_same_stream, stream_of
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, VkgdrError, beyond, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr.stream import handle_of, order_after
-from vkgdr.stream import wait_for as wait_for_all
+from vkgdr._stream_handle import handle_of, order_after
+from vkgdr._stream_handle import wait_for as wait_for_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     Extent = tuple[int, int, int]
     Plan = tuple[Layout, Layout, Extent]
 
-__all__ = ["DeviceSide", "HostSide", "Queue", "device_side", "linear", "natural", "rectangle", "side"]
+__all__ = [
+    "DeviceSide",
+    "HostSide",
+    "Queue",
+    "device_side",
+    "fill_value",
+    "linear",
+    "natural",
+    "pattern_bytes",
+    "rectangle",
+    "side",
+]
 
 _DLPACK_CUDA = 2
 
@@ -301,3 +312,26 @@ def _pitches(name: str, pitches: Sequence[SupportsIndex] | None) -> tuple[int, i
     given = [natural(f"{name}' {unit} component", value) for unit, value in zip(_NAMES[1:], pitches, strict=False)]
     given += [0] * (2 - len(given))
     return given[0], given[1]
+
+
+def pattern_bytes(pattern: Any) -> bytes:
+    """Return the bytes of a fill's pattern; there is at least one."""
+    try:
+        view = memoryview(pattern)
+    except TypeError:
+        text = f"the pattern must be bytes-like, such as bytes(1) or np.float32(1), not {type(pattern).__name__}"
+        raise TypeError(text) from None
+    if "O" in view.format:
+        raise TypeError("the pattern has Python objects, which the device cannot use")
+    unit = view.tobytes()
+    if not unit:
+        raise InvalidArgumentError("the pattern has 0 bytes")
+    return unit
+
+
+def fill_value(pattern: bytes, address: int) -> bytes | None:
+    """Return the shortest CUDA fill value that repeats to the pattern and suits the address; None if there is none."""
+    for width in (1, 2, 4):
+        if len(pattern) % width == 0 and address % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
+            return pattern[:width]
+    return None

@@ -24,11 +24,23 @@ from __future__ import annotations
 
 from vkgdr import _copies, _vkgdr
 from vkgdr._errors import InvalidArgumentError, OutOfRangeError, beyond, in_bytes
+from vkgdr._map import Map
 from vkgdr._memory import Memory
 from vkgdr._object import MemoryObject
-from vkgdr.compat._operands import DeviceSide, HostSide, Queue, device_side, linear, natural, rectangle, side
-from vkgdr.stream import handle_of, order_after
-from vkgdr.stream import wait_for as wait_for_all
+from vkgdr._stream_handle import handle_of, order_after
+from vkgdr._stream_handle import wait_for as wait_for_all
+from vkgdr.compat._operands import (
+    DeviceSide,
+    HostSide,
+    Queue,
+    device_side,
+    fill_value,
+    linear,
+    natural,
+    pattern_bytes,
+    rectangle,
+    side,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -217,7 +229,7 @@ def fill(
         An error of the driver.
     """
     to = device_side("destination", dest, stream, writable=True)
-    unit = _pattern_bytes(pattern)
+    unit = pattern_bytes(pattern)
     start = natural("offset", offset)
     count = max(to.nbytes - start, 0) if size is None else natural("size", size)
     if start > to.nbytes or count > to.nbytes - start:
@@ -227,7 +239,7 @@ def fill(
             raise InvalidArgumentError(f"the {name} {number} is not a multiple of the pattern's {in_bytes(len(unit))}")
     queue = Queue([to], stream)
     to.flush_host_view()
-    value = _value(unit, to.region().device_ptr + start)
+    value = fill_value(unit, to.region().device_ptr + start)
     if value is None and stream is None and is_blocking and to.is_visible():
         queue.settle(wait_for)
         _copies.fill(to.region(), start, count, unit, queue.handle)
@@ -242,28 +254,6 @@ def fill(
     if is_blocking:
         to.invalidate_host_view()
     return event
-
-
-def _pattern_bytes(pattern: Any) -> bytes:
-    try:
-        view = memoryview(pattern)
-    except TypeError:
-        text = f"the pattern must be bytes-like, such as bytes(1) or np.float32(1), not {type(pattern).__name__}"
-        raise TypeError(text) from None
-    if "O" in view.format:
-        raise TypeError("the pattern has Python objects, which the device cannot use")
-    unit = view.tobytes()
-    if not unit:
-        raise InvalidArgumentError("the pattern has 0 bytes")
-    return unit
-
-
-def _value(pattern: bytes, address: int) -> bytes | None:
-    """Return the shortest CUDA fill value that repeats to the pattern and suits the address; None if there is none."""
-    for width in (1, 2, 4):
-        if len(pattern) % width == 0 and address % width == 0 and pattern == pattern[:width] * (len(pattern) // width):
-            return pattern[:width]
-    return None
 
 
 def map(  # noqa: A001 - pyopencl's name
@@ -312,8 +302,6 @@ def map(  # noqa: A001 - pyopencl's name
     TypeError
         `mem` is not a memory object.
     """
-    from vkgdr._map import Map
-
     if not isinstance(mem, MemoryObject):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
     handle = _copies.queue_of(mem._view, stream)

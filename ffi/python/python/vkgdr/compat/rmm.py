@@ -28,7 +28,7 @@ from vkgdr import _copies, _vkgdr
 from vkgdr._device import Vkgdr, default_owner
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
-from vkgdr.stream import handle_of
+from vkgdr._stream_handle import handle_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,10 @@ import numbers
 import operator
 
 from vkgdr import _vkgdr
+from vkgdr._copies import device_view_of
 from vkgdr._errors import InvalidArgumentError, in_bytes
 from vkgdr._object import MemoryObject, Region
+from vkgdr._shapes import ADDRESSES, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,12 +17,10 @@ if TYPE_CHECKING:
 
     from vkgdr._vkgdr import MemoryView
 
-__all__ = ["memory_of", "span"]
+__all__ = ["memory_of"]
 
 _PROTOCOLS = ("__cuda_array_interface__", "__array_interface__", "__dlpack__")
 _DLPACK_CPU = 1
-# Addresses and sizes are 64-bit integers.
-_ADDRESSES = 1 << 64
 
 
 def memory_of(obj: Any) -> Region:
@@ -68,8 +68,6 @@ def memory_of(obj: Any) -> Region:
         found = _vkgdr.find_device(first, size)
         where = "device"
     elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
-        from vkgdr._copies import device_view_of
-
         found, _ = device_view_of(obj)
         first, size, where = found.key[1], found.nbytes, "device"
         if found.is_foreign:
@@ -84,7 +82,7 @@ def memory_of(obj: Any) -> Region:
 
 
 def _at(address: int) -> MemoryView:
-    found = _vkgdr.find_address(address) if 0 <= address < _ADDRESSES else None
+    found = _vkgdr.find_address(address) if 0 <= address < ADDRESSES else None
     if found is None:
         raise InvalidArgumentError(f"{address:#x} is not an address in memory of vkgdr")
     return found
@@ -101,42 +99,3 @@ def _on_host(obj: Any) -> tuple[int, int]:
         return span(interface, "__array_interface__")
     buffer = _vkgdr.HostBuffer(obj, False, True)
     return buffer.address, buffer.nbytes
-
-
-def span(interface: Any, name: str) -> tuple[int, int]:
-    """Return the lowest address of an array of NumPy's or CUDA's array interface, and the size to its highest byte.
-
-    Raises
-    ------
-    InvalidArgumentError, TypeError
-        The interface is malformed.
-    """
-    if not isinstance(interface, dict):
-        raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
-    if interface.get("mask") is not None:
-        raise NotImplementedError("masked arrays are not supported")
-    try:
-        address = operator.index(interface["data"][0])
-        extents = tuple(map(operator.index, interface["shape"]))
-        size = itemsize = int(interface["typestr"][2:])
-        strides = interface.get("strides")
-        low = 0
-        if strides is None:
-            for extent in extents:
-                size *= extent
-        elif 0 not in extents:
-            for extent, stride in zip(extents, map(operator.index, strides), strict=True):
-                reach = stride * (extent - 1)
-                low += min(reach, 0)
-                size += max(reach, 0)
-    except KeyError as error:
-        raise InvalidArgumentError(f"{name} has no {error}") from None
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
-    if 0 in extents:
-        low = size = 0
-    first = address + low
-    size -= low
-    if itemsize <= 0 or any(extent < 0 for extent in extents) or not (0 <= first < _ADDRESSES and size < _ADDRESSES):
-        raise InvalidArgumentError(f"{name} is malformed: {interface}")
-    return first, size

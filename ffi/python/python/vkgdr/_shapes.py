@@ -1,0 +1,153 @@
+"""Checks of shapes, data types and strides, and the sizes and ranges that result."""
+
+from __future__ import annotations
+
+import operator
+
+from vkgdr._errors import InvalidArgumentError, in_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from vkgdr.typing import Order, Shape
+
+__all__ = [
+    "ADDRESSES",
+    "c_strides",
+    "check_order",
+    "element_alignment",
+    "element_of",
+    "fitted",
+    "fortran_strides",
+    "shaped",
+    "span",
+    "strided_size",
+]
+
+# Addresses, sizes and handles are 64-bit integers.
+ADDRESSES = 1 << 64
+
+
+def element_alignment(element: np.dtype[Any]) -> int:
+    """Return the alignment of an array's first element in bytes, at most that of CUDA's own allocations: 256."""
+    return min(1 << (element.itemsize - 1).bit_length(), 256)
+
+
+def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Check and normalize a shape and a data type; return them with the array's size in bytes."""
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise InvalidArgumentError(f"dtype {kind} has Python objects, which the device cannot use")
+    if kind.itemsize == 0:
+        raise InvalidArgumentError(f"dtype {kind} has size 0")
+    extents = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+    size = kind.itemsize
+    for extent in extents:
+        if extent < 0:
+            raise InvalidArgumentError(f"shape {extents} has a negative extent")
+        size *= extent
+    return extents, kind, size
+
+
+def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Like `shaped`, for an array that must fit into `room` bytes; by default one dimension of all of them."""
+    if shape is not None:
+        extents, kind, size = shaped(shape, dtype)
+        if size > room:
+            text = f"shape {extents} of {kind} needs {in_bytes(size)}, there are {room}"
+            raise InvalidArgumentError(f"Resulting array is larger than memory object: {text}")
+        return extents, kind, size
+    _, kind, itemsize = shaped((), dtype)
+    if room % itemsize:
+        raise InvalidArgumentError(f"the size, {in_bytes(room)}, is not a multiple of the {itemsize} of dtype {kind}")
+    return (room // itemsize,), kind, room
+
+
+def check_order(order: Order) -> None:
+    """Check that the order is "C" or "F"."""
+    if order not in ("C", "F"):
+        raise InvalidArgumentError(f"order must be 'C' or 'F', not {order!r}")
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of an array in C order, in bytes."""
+    strides = []
+    for extent in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def fortran_strides(extents: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the strides of an array in Fortran order, in bytes."""
+    strides = []
+    for extent in extents:
+        strides.append(itemsize)
+        itemsize *= max(extent, 1)
+    return tuple(strides)
+
+
+def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ...]) -> int:
+    """Return the distance from the first byte of a strided array to the end of its last one."""
+    if len(strides) != len(extents):
+        raise InvalidArgumentError(f"{len(strides)} strides for {len(extents)} dimensions")
+    if any(stride < 0 for stride in strides):
+        raise InvalidArgumentError(f"strides must not be negative, got {strides}")
+    if 0 in extents:
+        return 0
+    return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))
+
+
+def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
+    """Return the data type of an array interface."""
+    import numpy as np
+
+    fields = interface.get("descr")
+    has_fields = interface["typestr"][1] == "V" and fields and fields != [("", interface["typestr"])]
+    element: np.dtype[Any] = np.dtype(fields if has_fields else interface["typestr"])
+    return element
+
+
+def span(interface: Any, name: str) -> tuple[int, int]:
+    """Return the lowest address of an array of NumPy's or CUDA's array interface, and the size to its highest byte.
+
+    Raises
+    ------
+    InvalidArgumentError, TypeError
+        The interface is malformed.
+    """
+    if not isinstance(interface, dict):
+        raise TypeError(f"{name} must be a dict, not {type(interface).__name__}")
+    if interface.get("mask") is not None:
+        raise NotImplementedError("masked arrays are not supported")
+    try:
+        address = operator.index(interface["data"][0])
+        extents = tuple(map(operator.index, interface["shape"]))
+        size = itemsize = int(interface["typestr"][2:])
+        strides = interface.get("strides")
+        low = 0
+        if strides is None:
+            for extent in extents:
+                size *= extent
+        elif 0 not in extents:
+            for extent, stride in zip(extents, map(operator.index, strides), strict=True):
+                reach = stride * (extent - 1)
+                low += min(reach, 0)
+                size += max(reach, 0)
+    except KeyError as error:
+        raise InvalidArgumentError(f"{name} has no {error}") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name} is malformed ({error}): {interface}") from None
+    if 0 in extents:
+        low = size = 0
+    first = address + low
+    size -= low
+    if itemsize <= 0 or any(extent < 0 for extent in extents) or not (0 <= first < ADDRESSES and size < ADDRESSES):
+        raise InvalidArgumentError(f"{name} is malformed: {interface}")
+    return first, size

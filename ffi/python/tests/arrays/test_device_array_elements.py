@@ -1,0 +1,217 @@
+"""Copies, views and elements of `vkgdr.arrays.Array`: numba's memory table. Each test is named after its row."""
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import EXAMPLE, every_visible_kind
+from vkgdr.arrays import Array, as_cuda_array, device_array, to_device
+
+# ---- copies ---------------------------------------------------------------------------------------------------------
+
+
+def test_copy_to_host(example):
+    assert (example.copy_to_host() == EXAMPLE).all()
+    assert example.T.copy_to_host().strides == EXAMPLE.T.strides
+    assert (example[:, 1:].copy_to_host() == EXAMPLE[:, 1:]).all()
+    target = np.empty_like(EXAMPLE)
+    assert example.copy_to_host(target) is target
+    assert (target == EXAMPLE).all()
+
+
+def test_copy_to_host_refuses_what_does_not_fit(example):
+    with pytest.raises(NotImplementedError, match="negative strides"):
+        example[::-1].copy_to_host()
+    with pytest.raises(TypeError, match="incompatible dtype"):
+        example.copy_to_host(np.empty((2, 3, 4), "i8"))
+    with pytest.raises(ValueError, match="incompatible shape"):
+        example.copy_to_host(np.empty((2, 3, 5), "i4"))
+    with pytest.raises(ValueError, match="incompatible strides"):
+        example.copy_to_host(np.empty((2, 3, 4), "i4", "F"))
+
+
+def test_copy_to_device(example, foreign):
+    example.copy_to_device(EXAMPLE + 1)
+    assert (example.copy_to_host() == EXAMPLE + 1).all()
+    example.T.copy_to_device(EXAMPLE.T + 2)
+    assert (example.copy_to_host() == EXAMPLE + 2).all()
+    example[1].copy_to_device(EXAMPLE[0])
+    assert (example.copy_to_host()[1] == EXAMPLE[0]).all()
+    example[0].copy_to_device(example[1])
+    assert (example.copy_to_host()[0] == EXAMPLE[0]).all()
+    example.view("u1").reshape(96)[:16].copy_to_device(foreign)
+    assert (example.copy_to_host().ravel()[:4] == 0).all()
+
+
+def test_copy_to_device_refuses_what_does_not_fit(example):
+    with pytest.raises(ValueError, match="non-contiguous"):
+        example[:, ::2].copy_to_device(EXAMPLE[:, ::2])
+    with pytest.raises(TypeError, match="incompatible dtype"):
+        example.copy_to_device(EXAMPLE.astype("f4"))
+    with pytest.raises(ValueError, match="incompatible shape"):
+        example.copy_to_device(EXAMPLE[0])
+    with pytest.raises(ValueError, match="incompatible strides"):
+        example.copy_to_device(device_array((2, 3, 4), "i4", order="F", owner=example.memory.owner))
+
+
+def test_copies_come_after_the_stream(cuda, gpu, simulated):
+    array = to_device(EXAMPLE, owner=gpu)
+    for use in (
+        lambda stream: array.copy_to_host(stream=stream),
+        lambda stream: array.copy_to_device(EXAMPLE, stream=stream),
+        lambda stream: array.bind(stream)[0, 0, 0],
+        lambda stream: array.setitem((0, 0, 0), 5, stream=stream),
+    ):
+        with cuda.stream() as stream, cuda.hold(stream) as gate:
+            from neighbours import wait_at
+
+            wait_at(gate, lambda use=use, stream=stream: use(stream), cuda.current())
+
+
+# ---- views ----------------------------------------------------------------------------------------------------------
+
+
+def test_is_c_contiguous_and_is_f_contiguous(example):
+    for part, expected in ((example, EXAMPLE), (example.T, EXAMPLE.T), (example[:, 1], EXAMPLE[:, 1])):
+        assert part.is_c_contiguous() == expected.flags.c_contiguous
+        assert part.is_f_contiguous() == expected.flags.f_contiguous
+
+
+def test_reshape(example):
+    for shape in ((6, 4), (24,), (4, -1), (2, 1, 12)):
+        assert (example.reshape(shape).copy_to_host() == EXAMPLE.reshape(shape)).all()
+        assert (example.reshape(*shape).copy_to_host() == EXAMPLE.reshape(shape)).all()
+    assert (example.T.reshape(24, order="F").copy_to_host() == np.arange(24)).all()
+    with pytest.raises(NotImplementedError, match="requires copying"):
+        example.T.reshape(24)
+    for shape in ((5, 5), (-1, -1), (7, -1)):
+        with pytest.raises(ValueError, match="cannot reshape"):
+            example.reshape(shape)
+
+
+def test_ravel(example):
+    assert (example.ravel().copy_to_host() == np.arange(24)).all()
+    assert (example.T.ravel(order="F").copy_to_host() == np.arange(24)).all()
+    with pytest.raises(NotImplementedError, match="requires copying"):
+        example.ravel(order="F")
+
+
+def test_view(example):
+    for dtype in ("u1", "i2", "f4", "i8", "c16"):
+        assert (example.view(dtype).copy_to_host() == EXAMPLE.view(dtype)).all()
+    assert (example.T.view("u4").copy_to_host() == EXAMPLE.T).all()
+    with pytest.raises(ValueError, match="C-contiguous"):
+        example.T.view("u1")
+    with pytest.raises(ValueError, match="larger dtype"):
+        example.view("V3")
+
+
+def test_squeeze(gpu):
+    array = to_device(EXAMPLE.reshape(1, 6, 1, 4), owner=gpu)
+    assert array.squeeze().shape == (6, 4)
+    assert array.squeeze(0).shape == (6, 1, 4)
+    assert array.squeeze((0, 2)).shape == (6, 4)
+    assert (array.squeeze().copy_to_host() == EXAMPLE.reshape(6, 4)).all()
+    with pytest.raises(ValueError, match="size not equal to one"):
+        array.squeeze(1)
+
+
+def test_split(gpu):
+    array = to_device(np.arange(10), owner=gpu)
+    parts = list(array.split(4))
+    assert [part.copy_to_host().tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    parts[0][:] = 9
+    assert array[2] == 9
+    for wrong in (array.reshape(2, 5), array[::2]):
+        with pytest.raises(ValueError, match="only support"):
+            wrong.split(2)
+    with pytest.raises(ValueError, match="at least 1"):
+        array.split(0)
+
+
+def test_transpose(example):
+    assert (example.T.copy_to_host() == EXAMPLE.T).all()
+    assert (example.transpose((1, 0, 2)).copy_to_host() == EXAMPLE.transpose(1, 0, 2)).all()
+    for axes in ((0, 0, 1), (0, 1), (0, 1, 3)):
+        with pytest.raises(ValueError, match="invalid axes"):
+            example.transpose(axes)
+
+
+# ---- elements -------------------------------------------------------------------------------------------------------
+
+
+def test_getitem_of_slices_and_elements(example):
+    for key in (0, -1, (1, 2), slice(1, None), (slice(None), 1), (..., 2), (0, ..., slice(None, None, 2)), (None, 1)):
+        part = example[key]
+        assert (part.shape, part.strides) == (EXAMPLE[key].shape, EXAMPLE[key].strides)
+        assert (part.copy_to_host() == EXAMPLE[key]).all()
+    element = example[1, 2, 3]
+    assert isinstance(element, np.int32)
+    assert element == 23
+    assert example[:, ::-1].reshape is not None
+    assert example[1, ::-1][0, 0] == EXAMPLE[1, ::-1][0, 0]
+    assert example[1, 2, 3, ...].shape == ()
+    for wrong in (5, (0, 0, 0, 0), (0, 3)):
+        with pytest.raises(IndexError):
+            example[wrong]
+    for wrong in ([0, 1], np.array([0]), EXAMPLE > 3, "a", 1.5):
+        with pytest.raises(TypeError, match="indexed with"):
+            example[wrong]
+    with pytest.raises(TypeError):
+        iter(example)
+
+
+def test_setitem_of_elements_and_slices(example):
+    expected = EXAMPLE.copy()
+    for key, value in (
+        ((0, 0, 0), 5),
+        (1, 7),
+        ((slice(None), 1), np.arange(4)),
+        ((..., slice(None, None, 2)), np.float64(3.7)),
+        ((slice(None, None, -1), 2), [[1, 2, 3, 4], [5, 6, 7, 8]]),
+        ((1, slice(0, 2)), example[0, 1:]),
+        (..., 1),
+    ):
+        expected[key] = value.copy_to_host() if isinstance(value, Array) else value
+        example[key] = value
+        assert (example.copy_to_host() == expected).all(), key
+
+
+def test_setitem_refuses_shapes_that_do_not_fit(example):
+    with pytest.raises(ValueError, match="Can't assign 2-D array to 1-D self"):
+        example[0, 0] = np.zeros((2, 4))
+    with pytest.raises(ValueError, match="Can't copy sequence with size 3 to array axis 0 with dimension 4"):
+        example[0, 0] = [1, 2, 3]
+    with pytest.raises(ValueError, match="size 4 to array axis 1 with dimension 3"):
+        example[:, :, 0] = np.zeros((2, 4))
+    assert (example.copy_to_host() == EXAMPLE).all()
+
+
+def test_records(gpu):
+    dtype = np.dtype([("a", "i4"), ("b", "f8")])
+    values = np.array([(1, 2.5), (3, 4.5)], dtype)
+    for kind in ("mapped", "device"):
+        array = to_device(values, kind=kind, owner=gpu)
+        assert array[1] == values[1]
+        array[0] = (7, 8.5)
+        assert array.copy_to_host().tolist() == [(7, 8.5), (3, 4.5)]
+        assert as_cuda_array(array).dtype == dtype
+
+
+def test_a_slice_keeps_the_memory(gpu, live):
+    part = to_device(EXAMPLE, owner=gpu)[1, 1:]
+    assert live() == 1
+    assert (part.copy_to_host() == EXAMPLE[1, 1:]).all()
+    del part
+    assert live() == 0
+
+
+@every_visible_kind
+def test_memory_that_is_not_coherent_is_flushed_and_invalidated(cuda, context, kind):
+    owner = vkgdr.Vkgdr(0, vkgdr.OpenFlags.FORCE_NON_COHERENT_BIT)
+    array = to_device(EXAMPLE, kind=kind, owner=owner)
+    assert cuda.read(array.memory.device_ptr, 96) == EXAMPLE.tobytes()
+    array[0, 1] = 9
+    assert cuda.read(array.memory.device_ptr + 16, 16) == np.full(4, 9, "i4").tobytes()
+    cuda.write(array.memory.device_ptr, np.full(24, 3, "i4").tobytes())
+    assert array[1, 2, 3] == 3
+    assert (array.copy_to_host() == 3).all()

@@ -1,0 +1,155 @@
+"""What `vkgdr.ipc` refuses, and waits that end: sockets, timeouts, signals, errors of the drivers."""
+
+import signal
+import socket
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+import vkgdr.ipc
+from neighbours import descriptors
+
+
+def test_a_region_is_not_sent(gpu, pair):
+    memory = vkgdr.Memory(gpu, 100)
+    with pytest.raises(TypeError, match=r"region cannot be sent: .* offset 10"):
+        vkgdr.ipc.send(pair[0], memory[10:20])
+
+
+@pytest.mark.parametrize("what", [None, b"abc", 5, np.zeros(3)])
+def test_what_is_no_memory_is_not_sent(gpu, pair, what):
+    with pytest.raises(TypeError, match=f"{type(what).__name__} cannot be sent"):
+        vkgdr.ipc.send(pair[0], what)
+
+
+def test_freed_memory_is_not_sent(gpu, pair):
+    memory = vkgdr.Memory(gpu, 5)
+    memory.free()
+    with pytest.raises(vkgdr.FreedError):
+        vkgdr.ipc.send(pair[0], memory)
+
+
+def test_nothing_is_sent_over_a_closed_socket(gpu, pair):
+    memory = vkgdr.Memory(gpu, 5)
+    before = descriptors()
+    pair[1].close()
+    with pytest.raises(BrokenPipeError):
+        vkgdr.ipc.send(pair[0], memory)
+    pair[0].close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        vkgdr.ipc.send(pair[0], memory)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before - 2
+
+
+def test_a_socket_that_carries_no_descriptors_is_refused(gpu):
+    memory = vkgdr.Memory(gpu, 5)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,
+    ):
+        two.bind(("127.0.0.1", 0))
+        one.connect(two.getsockname())
+        before = descriptors()
+        with pytest.raises(OSError, match="AF_INET"):
+            vkgdr.ipc.send(one, memory)
+        with pytest.raises(OSError, match="AF_INET"):
+            vkgdr.ipc.recv(one, gpu)
+        assert descriptors() == before
+
+
+def test_the_end_of_the_connection_is_an_eof_error(gpu, pair):
+    pair[1].close()
+    with pytest.raises(EOFError, match="closed"):
+        vkgdr.ipc.recv(pair[0], gpu)
+
+
+def send_without_end(connection, memory):
+    while True:
+        vkgdr.ipc.send(connection, memory)
+
+
+def test_a_socket_that_does_not_block_raises_as_its_own_methods_do(gpu, pair):
+    pair[0].setblocking(False)
+    with pytest.raises(BlockingIOError):
+        vkgdr.ipc.recv(pair[0], gpu)
+    with pytest.raises(BlockingIOError):
+        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
+
+
+def test_a_timeout_of_the_socket_counts(gpu, pair):
+    pair[0].settimeout(0.01)
+    with pytest.raises(TimeoutError):
+        vkgdr.ipc.recv(pair[0], gpu)
+    with pytest.raises(TimeoutError):
+        send_without_end(pair[0], vkgdr.Memory(gpu, 5))
+
+
+def test_a_signal_is_handled_while_nothing_has_come(gpu, pair, memory_5):
+    """As in Python's own sockets: the handler may raise, or the wait goes on."""
+    handled = []
+
+    def handle(*_):
+        handled.append(None)
+        if len(handled) == 2:
+            raise KeyboardInterrupt
+
+    pair[0].settimeout(None)
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            vkgdr.ipc.recv(pair[0], gpu)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    vkgdr.ipc.send(pair[1], memory_5)
+    assert len(vkgdr.ipc.recv(pair[0], gpu)) == 5
+
+
+@pytest.fixture
+def memory_5(gpu):
+    return vkgdr.Memory(gpu, 5)
+
+
+def test_a_seqpacket_socket_carries_memory_too(gpu):
+    memory = vkgdr.Memory(gpu, 5)
+    memory.copy_from_host(b"hello")
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        vkgdr.ipc.send(ours, memory)
+        received = vkgdr.ipc.recv(theirs, gpu)
+    assert received.tobytes() == b"hello"
+
+
+def test_memory_of_another_library_is_not_exported(cuda, gpu, pair):
+    pointer = cuda.allocate(5)
+    interface = {"shape": (5,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+    foreign = vkgdr.memory.as_memory(type("Foreign", (), {"__cuda_array_interface__": interface})())
+    with pytest.raises(TypeError, match="MemoryDevice cannot be sent"):
+        vkgdr.ipc.send(pair[0], foreign)
+    foreign.free()
+    cuda.free(pointer)
+
+
+@pytest.mark.parametrize("code", [-2, -9])
+def test_a_failing_export_is_an_error_and_leaves_nothing_open(gpu, pair, simulated, code):
+    memory = vkgdr.Memory(gpu, 5)
+    before = descriptors()
+    with simulator.vulkan.fail("vkGetMemoryFdKHR", 1, code), pytest.raises(vkgdr.VkgdrError, match="vkGetMemoryFdKHR"):
+        vkgdr.ipc.send(pair[0], memory)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("function", ["cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer"])
+def test_a_failing_import_is_an_error_and_leaves_nothing_open(gpu, pair, simulated, function, live):
+    memory = vkgdr.Memory(gpu, 5)
+    vkgdr.ipc.send(pair[0], memory)
+    before = descriptors()
+    with simulator.fail(function, 1, 2), pytest.raises(vkgdr.VkgdrError, match=function):
+        vkgdr.ipc.recv(pair[1], gpu)
+    # The descriptor in the socket is closed.
+    assert descriptors() == before
+    assert live() == 1

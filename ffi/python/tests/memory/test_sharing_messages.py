@@ -1,0 +1,125 @@
+"""Messages that `vkgdr.ipc.recv` refuses before a driver sees them, and their senders."""
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import vkgdr
+import vkgdr.ipc
+from neighbours import descriptors
+
+LENGTH = 88
+OLD_MESSAGE = struct.pack("!8sQ8s", b"vkgdr\0\0\1", 5, b"mapped")
+
+
+@pytest.fixture
+def genuine(gpu):
+    """Memory, its message as `send` sends it, and its descriptor."""
+    memory = vkgdr.Memory(gpu, 5)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        vkgdr.ipc.send(ours, memory)
+        message, [descriptor], _, _ = socket.recv_fds(theirs, 1000, 1)
+    assert len(message) == LENGTH
+    yield memory, message, descriptor
+    os.close(descriptor)
+
+
+def changed(message, offset, *fields):
+    content = struct.pack(*fields)
+    return message[:offset] + content + message[offset + len(content) :]
+
+
+@pytest.mark.parametrize("message", [b"x", b"garbage" * 5, b"VKGDR\0\0\2" + bytes(80)])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_message_that_is_none_is_refused(gpu, pair, message, count):
+    with open(os.devnull) as null:
+        socket.send_fds(pair[1], [message], [null.fileno()] * count)
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match=r"received memory was refused: it does not begin as a message"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+
+
+def test_a_message_of_version_1_is_refused_with_an_error_that_says_so(gpu, pair, genuine):
+    socket.send_fds(pair[1], [OLD_MESSAGE], [genuine[2]])
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match="version 1, this library has version 2: use the same vkgdr in both"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("length", [8, LENGTH - 1])
+def test_a_message_that_ends_early_is_refused(gpu, pair, genuine, length):
+    socket.send_fds(pair[1], [genuine[1][:length]], [genuine[2]])
+    pair[1].close()
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match=f"ends after {length} of 88 bytes"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_a_message_without_exactly_one_descriptor_is_refused(gpu, pair, genuine, count):
+    socket.send_fds(pair[1], [genuine[1]], [genuine[2]] * count)
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match="several descriptors" if count else "no descriptor"):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ((8, "16s", b"Z" * 16), "memory of the GPU 5a5a5a5a-"),
+        ((24, "16s", b"Z" * 16), "another Vulkan driver or version: 5a5a5a5a-"),
+        ((40, "<Q", 0), "0 bytes of mapped"),
+        ((40, "<Q", 1 << 63), "8 EiB of mapped"),
+        ((48, "<Q", 1 << 63), "in an allocation of 8 EiB"),
+        ((64, "<I", 3), "unknown kind 3"),
+        ((72, "<I", 99), "memory type 99"),
+    ],
+)
+def test_a_message_that_does_not_fit_is_refused_and_names_the_field(gpu, pair, genuine, live, change, text):
+    socket.send_fds(pair[1], [changed(genuine[1], *change)], [genuine[2]])
+    before = descriptors()
+    with pytest.raises(vkgdr.VkgdrError, match=text):
+        vkgdr.ipc.recv(pair[0], gpu)
+    assert descriptors() == before
+    assert live() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a process of another user")
+def test_a_process_of_another_user_is_refused_unless_it_is_allowed(gpu, genuine, tmp_path):
+    memory, message, descriptor = genuine
+    memory.copy_from_host(b"hello")
+    address = f"\0vkgdr-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        code = """
+            import os, socket, sys
+            os.setuid(65534)
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(sys.argv[1].replace("@", chr(0)))
+                socket.send_fds(stranger, [bytes.fromhex(sys.argv[2])], [int(sys.argv[3])])
+        """
+        command = [
+            sys.executable,
+            "-c",
+            textwrap.dedent(code),
+            address.replace("\0", "@"),
+            message.hex(),
+            str(descriptor),
+        ]
+        subprocess.run(command, pass_fds=[descriptor], check=True, timeout=40)
+        stranger, _ = listener.accept()
+    with stranger:
+        with pytest.raises(vkgdr.VkgdrError, match="belongs to user 65534, not to user 0"):
+            vkgdr.ipc.recv(stranger, gpu)
+        # It is still in the socket.
+        assert vkgdr.ipc.recv(stranger, gpu, any_user=True).tobytes() == b"hello"
