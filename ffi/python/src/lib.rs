@@ -26,6 +26,7 @@ mod pool;
 mod ring;
 mod source;
 mod storage;
+mod stream_handle;
 mod torch;
 mod totals;
 mod transfer;
@@ -65,6 +66,8 @@ mod _vkgdr {
     use crate::ring::Ring;
     #[pymodule_export]
     use crate::source::Source;
+    #[pymodule_export]
+    use crate::stream_handle::{StreamHandle, check_process};
     #[pymodule_export]
     use crate::transfer::{copy, fill};
 
