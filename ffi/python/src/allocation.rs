@@ -14,6 +14,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{Memory, MemoryKind, OtherMemory, PoolMemory};
 
 use crate::deferral::defer;
+use crate::detached::{Detached, detached};
 use crate::error::{Failure, Result};
 use crate::listed::Listed;
 use crate::logging;
@@ -25,10 +26,10 @@ static LISTED: Listed<Allocation> = Listed::new();
 /// Memory of other copies of the crate by its first device address, while this package uses it.
 static OTHERS: Listed<Allocation> = Listed::new();
 
-/// Whether a pool stopped holding: freeing a chunk may then release its block.
+/// Whether a pool stopped holding, or was closed with chunks in use: freeing a chunk may then release its block.
 static POOLS_GIVE_BACK: AtomicBool = AtomicBool::new(false);
 
-/// Records that a pool stopped holding.
+/// Records that a pool stops holding, or closes with chunks in use.
 pub(crate) fn pools_give_back() {
     POOLS_GIVE_BACK.store(true, Ordering::Relaxed);
 }
@@ -54,15 +55,6 @@ pub(crate) struct Allocation {
     freed: AtomicBool,
     /// An operation clones it before it waits.
     storage: Mutex<Storage>,
-}
-
-/// Runs `work`, detached from the interpreter where this thread is attached.
-fn detached(work: impl FnOnce() + Send) {
-    let mut work = Some(work);
-    logging::attached(|py| py.detach(|| work.take().map(|work| work())));
-    if let Some(work) = work {
-        work();
-    }
 }
 
 fn next_id() -> u64 {
@@ -91,7 +83,11 @@ impl Allocation {
             atom: memory.non_coherent_atom_size(),
             is_chunk,
             len,
-            ..Self::bare(kind, device, Storage::Ours(Arc::new(Owned { memory, kept: Kept::default() })))
+            ..Self::bare(
+                kind,
+                device,
+                Storage::Ours(Arc::new(Owned { memory: Detached::new(memory), kept: Kept::default() })),
+            )
         }
     }
 
@@ -113,7 +109,7 @@ impl Allocation {
                 coherent: memory.is_coherent(),
                 atom: memory.non_coherent_atom_size(),
                 len: memory.len(),
-                ..Self::bare(memory.kind(), memory.device(), Storage::Other(Arc::new(memory)))
+                ..Self::bare(memory.kind(), memory.device(), Storage::Other(Arc::new(Detached::new(memory))))
             };
             let allocation = Arc::new(allocation);
             if let Some(&address) = allocation.device_ptr.get() {
@@ -310,7 +306,6 @@ impl Allocation {
             Storage::Ours(owned) => owned,
             Storage::Other(memory) => {
                 OTHERS.remove(memory.device_ptr(), self);
-                detached(|| drop(memory));
                 return Ok(());
             }
             Storage::Foreign(_) | Storage::Empty | Storage::Freed => return Ok(()),
@@ -323,6 +318,7 @@ impl Allocation {
         // If an operation still holds a clone, the memory is released with that clone.
         let Some(owned) = Arc::into_inner(owned) else { return Ok(()) };
         let Some(Owned { memory, kept }) = defer(owned) else { return Ok(()) };
+        let memory = memory.into_inner();
         let freed = match py {
             Some(py) if !self.goes_at_once(&memory) => py.detach(|| memory.free()),
             _ => memory.free(),

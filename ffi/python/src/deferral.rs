@@ -5,6 +5,7 @@ use std::mem::take;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use vkgdr::DropPolicy;
 
 use crate::storage::Owned;
 
@@ -19,12 +20,15 @@ static DEFERRAL: Mutex<Deferral> = Mutex::new(Deferral { scopes: 0, freed: Vec::
 
 /// Keeps freed memory while a scope is open, and returns it otherwise. Never in a forked child, which may have inherited a
 /// lock that another thread holds.
+///
+/// Memory bound to a stream is not kept: its free does not wait, and records the event that the release waits for, since the
+/// stream may be destroyed right after.
 pub(crate) fn defer(owned: Owned) -> Option<Owned> {
     if vkgdr::is_forked() {
         return Some(owned);
     }
     let mut deferral = DEFERRAL.lock().unwrap_or_else(PoisonError::into_inner);
-    if deferral.scopes == 0 {
+    if deferral.scopes == 0 || owned.memory.drop_policy() == DropPolicy::WaitForStream {
         return Some(owned);
     }
     deferral.freed.push(owned);
@@ -50,7 +54,7 @@ pub(crate) fn deferral_end(py: Python<'_>) {
     let freed = if deferral.scopes == 0 { take(&mut deferral.freed) } else { Vec::new() };
     drop(deferral);
     for Owned { memory, kept } in freed {
-        if let Err(error) = py.detach(|| memory.free()) {
+        if let Err(error) = py.detach(|| memory.into_inner().free()) {
             log::warn!("freeing memory: {error}");
         }
         drop(kept);

@@ -9,14 +9,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use vkgdr::{CopyThresholds, MemoryKind, OpenFlags, Vkgdr};
 
+use crate::detached::Detached;
 use crate::error::{Failure, Result, Size, number};
 use crate::totals;
 
 /// An opened GPU; the native half of the Python class `Vkgdr`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Handle {
-    /// None once closed.
-    gpu: RwLock<Option<Vkgdr>>,
+    /// None once closed. Dropping the last handle of a primary context releases the context, which may wait.
+    gpu: Detached<RwLock<Option<Vkgdr>>>,
 }
 
 /// Parses a memory kind.
@@ -65,10 +66,11 @@ impl Handle {
 
     /// A handle of a GPU that is open already.
     pub(crate) const fn of(gpu: Vkgdr) -> Self {
-        Self { gpu: RwLock::new(Some(gpu)) }
+        Self { gpu: Detached::new(RwLock::new(Some(gpu))) }
     }
 
-    /// The crate's handle, or the error that this one was closed.
+    /// The crate's handle, or the error that this one was closed. A caller that detaches drops it detached: another thread
+    /// may close this one meanwhile.
     pub(crate) fn gpu(&self) -> Result<Vkgdr> {
         let gpu = self.gpu.read().unwrap_or_else(PoisonError::into_inner);
         gpu.clone().ok_or(Failure::Gone("the handle was closed"))
@@ -80,7 +82,7 @@ impl Handle {
     /// A handle that is closed from the start.
     #[staticmethod]
     fn never() -> Self {
-        Self { gpu: RwLock::new(None) }
+        Self { gpu: Detached::new(RwLock::new(None)) }
     }
 
     #[staticmethod]
@@ -97,7 +99,6 @@ impl Handle {
 
     fn close(&self, py: Python<'_>) {
         let gpu = self.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
-        // Dropping the last handle of a primary context releases the context, which may wait.
         py.detach(|| drop(gpu));
     }
 
@@ -135,7 +136,7 @@ impl Handle {
         let kind = self::kind(kind)?;
         let gpu = self.gpu()?;
         // Without the interpreter's lock: the first question allocates.
-        Ok(py.detach(|| gpu.supports(kind)))
+        Ok(py.detach(move || gpu.supports(kind)))
     }
 
     fn supports_existing(&self) -> Result<bool> {
@@ -144,7 +145,7 @@ impl Handle {
 
     fn memory_info(&self, py: Python<'_>, kind: &str) -> Result<MemoryInfo> {
         let (gpu, kind) = (self.gpu()?, self::kind(kind)?);
-        let info = py.detach(|| gpu.memory_info(kind))?;
+        let info = py.detach(move || gpu.memory_info(kind))?;
         Ok(MemoryInfo { free: info.available, total: info.total, source: info.source.to_string() })
     }
 
@@ -170,19 +171,19 @@ impl Handle {
 
     fn prepare_copies(&self, py: Python<'_>) -> Result<()> {
         let gpu = self.gpu()?;
-        py.detach(|| gpu.prepare_copies())?;
+        py.detach(move || gpu.prepare_copies())?;
         Ok(())
     }
 
     fn calibrate(&self, py: Python<'_>) -> Result<(usize, usize)> {
         let gpu = self.gpu()?;
-        let thresholds = py.detach(|| gpu.calibrate())?;
+        let thresholds = py.detach(move || gpu.calibrate())?;
         Ok((thresholds.read, thresholds.write))
     }
 
     fn collect(&self, py: Python<'_>) -> Result<usize> {
         let gpu = self.gpu()?;
-        Ok(py.detach(|| gpu.collect()))
+        Ok(py.detach(move || gpu.collect()))
     }
 
     /// Live allocations of this package on this GPU, pending releases, and copy statistics.
@@ -273,14 +274,4 @@ pub(crate) fn device_count() -> Result<i32> {
 #[pyfunction]
 pub(crate) fn driver_version() -> Result<i32> {
     Ok(vkgdr::driver_version()?)
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let gpu = self.gpu.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if gpu.is_some() {
-            // Dropping the last handle of a primary context releases the context, which may wait.
-            Python::attach(|py| py.detach(|| drop(gpu)));
-        }
-    }
 }

@@ -9,6 +9,7 @@ mod base;
 mod buffer;
 mod command;
 mod deferral;
+mod detached;
 mod dlpack;
 mod error;
 mod event;
@@ -25,6 +26,7 @@ mod pool;
 mod ring;
 mod source;
 mod storage;
+mod stream_handle;
 mod torch;
 mod totals;
 mod transfer;
@@ -64,6 +66,8 @@ mod _vkgdr {
     use crate::ring::Ring;
     #[pymodule_export]
     use crate::source::Source;
+    #[pymodule_export]
+    use crate::stream_handle::{StreamHandle, check_process};
     #[pymodule_export]
     use crate::transfer::{copy, fill};
 

@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::MappingFlags;
 
+use crate::detached::Detached;
 use crate::error::{Result, Size, in_bytes, number};
 use crate::handle;
 
@@ -15,7 +16,7 @@ use crate::handle;
 #[pyclass(frozen, module = "vkgdr")]
 pub(crate) struct Mapping {
     // The order of the fields unmaps the memory before its owner may free it.
-    mapping: vkgdr::Mapping,
+    mapping: Detached<vkgdr::Mapping>,
     readonly: bool,
     /// An object that keeps the memory alive.
     keep: Option<Py<PyAny>>,
@@ -37,7 +38,7 @@ impl Mapping {
         let address: u64 = number(device_ptr, "a device address")?;
         let flags = if force_pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
         let mapping = py.detach(|| vkgdr::Mapping::with_flags(&gpu, address, size.0, flags))?;
-        Ok(Self { mapping, readonly, keep })
+        Ok(Self { mapping: Detached::new(mapping), readonly, keep })
     }
 
     #[getter]

@@ -11,6 +11,7 @@ use pyo3::{PyTraverseError, PyVisit, ffi, intern};
 use vkgdr::{Error, PoolMemory, PoolOptions};
 
 use crate::allocation::pools_give_back;
+use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::memory_view::{MemoryView, raw_stream};
@@ -23,7 +24,7 @@ pub(crate) struct Pool {
 }
 
 struct Open {
-    pool: vkgdr::Pool,
+    pool: Detached<vkgdr::Pool>,
     /// The Python object `Vkgdr`.
     owner: Py<PyAny>,
     /// The stream that memory is bound to, with the object that keeps it alive.
@@ -53,6 +54,14 @@ impl Open {
             MemoryView::pooled(memory, owner)
         } else {
             MemoryView::dedicated(Lease::Pooled(memory), owner)
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.pool.used_chunks() > 0 {
+            pools_give_back();
         }
     }
 }
@@ -112,7 +121,7 @@ impl Pool {
             .alignment(alignment.0);
         let pool = py.detach(|| vkgdr::Pool::new(&gpu, options)).map_err(by_pythons_names)?;
         let new = new_of(class_.bind(py))?;
-        let open = Open { pool, owner: owner.clone().unbind(), stream, class: class_, new };
+        let open = Open { pool: Detached::new(pool), owner: owner.clone().unbind(), stream, class: class_, new };
         self.open.set(open).map_err(|_| Failure::Invalid("the pool was created already".into()))
     }
 

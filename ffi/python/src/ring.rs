@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyEOFError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::Error;
 
+use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::host_buffer::HostBuffer;
 use crate::memory_view::raw_stream;
+use crate::storage::Kept;
 
 /// The longest time between two looks at Python's signals.
 const SLICE: Duration = Duration::from_millis(50);
@@ -19,7 +22,9 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Messages to a kernel that keeps running, and its answers.
 #[pyclass(frozen, module = "vkgdr.ring")]
 pub(crate) struct Ring {
-    ring: vkgdr::ring::Ring,
+    // The order of the fields: the ring waits for its stream, whose object lives longer.
+    ring: Detached<vkgdr::ring::Ring>,
+    streams: Kept,
 }
 
 /// The failure as Python's queues and sockets report it: `EOFError` at the end.
@@ -68,7 +73,7 @@ impl Ring {
     fn new(owner: &Bound<'_, PyAny>, messages: Size, answers: Size) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let ring = py.detach(|| vkgdr::ring::Ring::new(&gpu, messages.0, answers.0))?;
-        Ok(Self { ring })
+        Ok(Self { ring: Detached::new(ring), streams: Kept::default() })
     }
 
     /// The kernel's argument.
@@ -89,10 +94,15 @@ impl Ring {
         self.ring.max_message()
     }
 
-    /// Binds the ring to its kernel's stream, a `CUstream` as a number: then its end waits for no other kernel.
-    fn bind_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
-        // SAFETY: the caller keeps the stream alive, as the documentation asks.
-        py.detach(|| Ok(unsafe { self.ring.bind_raw_stream(raw_stream(stream)) }?))
+    /// Binds the ring to its kernel's stream, of any library, and keeps the stream's object alive: then the ring's end waits
+    /// for no other kernel.
+    fn bind_stream(&self, stream: &Bound<'_, PyAny>) -> Result<()> {
+        let py = stream.py();
+        let handle: u64 = py.import("vkgdr.stream")?.call_method1("handle_of", (stream,))?.extract()?;
+        // Before binding: the stream must outlive the binding.
+        self.streams.add(stream.clone().unbind());
+        // SAFETY: `streams` keeps it alive; for a bare handle that is the caller's obligation.
+        py.detach(|| Ok(unsafe { self.ring.bind_raw_stream(raw_stream(handle)) }?))
     }
 
     /// Pushes the bytes of an object with the buffer protocol; whether there was room.
@@ -180,6 +190,10 @@ impl Ring {
         _traceback: &Bound<'_, PyAny>,
     ) -> Result<()> {
         self.abort(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        self.streams.traverse(&visit)
     }
 
     fn __repr__(&self) -> String {

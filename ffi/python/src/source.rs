@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use vkgdr::{AllocateOptions, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-use crate::allocation::{Allocation, Use};
+use crate::allocation::{Allocation, Use, pools_give_back};
+use crate::detached::Detached;
 use crate::error::{Failure, Result, Size, in_bytes};
 use crate::handle::{self, Handle};
 use crate::memory_view::{NULL_STREAM, raw_stream};
@@ -37,8 +38,8 @@ pub(crate) struct Source {
     kind: MemoryKind,
     others: Vec<MemoryKind>,
     pooled: bool,
-    /// By device number.
-    gpus: Mutex<BTreeMap<i32, Gpu>>,
+    /// By device number. Dropping a pool or the handle of a primary context may wait.
+    gpus: Detached<Mutex<BTreeMap<i32, Gpu>>>,
     /// By device address.
     held: Mutex<HashMap<u64, Use>>,
 }
@@ -58,8 +59,7 @@ fn current_device() -> Result<i32> {
 
 impl Source {
     pub(crate) fn of(kind: MemoryKind, others: Vec<MemoryKind>, pooled: bool) -> Self {
-        let (gpus, held) = (Mutex::default(), Mutex::default());
-        Self { kind, others, pooled, gpus, held }
+        Self { kind, others, pooled, gpus: Detached::new(Mutex::default()), held: Mutex::default() }
     }
 
     /// The GPU, opened if this is its first use. The lock is not held over calls of the driver.
@@ -150,6 +150,13 @@ impl Source {
         })
     }
 
+    /// Memory in use outlives its pool.
+    fn pools_close(&self) {
+        if self.pooled {
+            pools_give_back();
+        }
+    }
+
     /// Whether memory at this address was allocated here.
     pub(crate) fn has(&self, address: u64) -> bool {
         lock(&self.held).contains_key(&address)
@@ -167,6 +174,12 @@ impl Source {
             storage.ours()?.record_use(raw_stream(stream));
             Ok(())
         })
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.pools_close();
     }
 }
 
@@ -213,6 +226,7 @@ impl Source {
     /// Gives up the handles and the pools; memory in use stays valid. The next allocation opens them anew.
     fn close(&self, py: Python<'_>) {
         let gpus = take(&mut *lock(&self.gpus));
+        self.pools_close();
         py.detach(|| drop(gpus));
     }
 

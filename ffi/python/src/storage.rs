@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{Memory, OtherMemory, PoolMemory, StreamRef};
 
+use crate::detached::Detached;
 use crate::error::{Failure, Result};
 use crate::logging;
 
@@ -23,7 +24,7 @@ pub(crate) enum Storage {
     /// This package's memory.
     Ours(Arc<Owned>),
     /// Memory of another copy of the crate in the process, such as `libvkgdr.so.1`.
-    Other(Arc<OtherMemory>),
+    Other(Arc<Detached<OtherMemory>>),
     /// Device memory that another library allocated and keeps alive.
     Foreign(Arc<Kept>),
     /// An empty range, without an allocation.
@@ -33,7 +34,7 @@ pub(crate) enum Storage {
 
 /// This package's memory. The order of the fields drops the memory first, so the kept objects outlive its last user.
 pub(crate) struct Owned {
-    pub(crate) memory: Lease,
+    pub(crate) memory: Detached<Lease>,
     pub(crate) kept: Kept,
 }
 

@@ -228,7 +228,8 @@ def defer_cleanup() -> Iterator[None]:
     """Keep the memory that is freed within the block, on any thread, and release it at the end.
 
     The release of memory waits for the device; within the block nothing waits. Blocks may be nested: the end of the
-    last one releases. Memory that runs out within the block is not released earlier.
+    last one releases. Memory that runs out within the block is not released earlier. Memory bound to a stream is freed
+    as outside of a block, which does not wait either.
     """
     _vkgdr.deferral_begin()
     try:

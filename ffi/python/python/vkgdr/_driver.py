@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 
+from vkgdr import _vkgdr
 from vkgdr._errors import VkgdrError
 
 TYPE_CHECKING = False
@@ -29,6 +30,8 @@ def _library() -> ctypes.CDLL:
     except OSError as error:
         raise VkgdrError(f"the CUDA driver cannot be loaded: {error}") from None
     call_of(library, "cuInit", ctypes.c_uint(0))
+    # Loads the driver in the extension module too, which notices forks from then on.
+    _vkgdr.driver_version()
     return library
 
 
@@ -47,12 +50,14 @@ def call_of(library: ctypes.CDLL, function: str, *arguments: object) -> None:
 
 
 def call(function: str, *arguments: object) -> None:
-    """Call a function of the driver; raise `VkgdrError` with its code if it fails."""
+    """Call a function of the driver; raise `VkgdrError` with its code if it fails, and in a forked child."""
+    _vkgdr.check_process()
     call_of(_library(), function, *arguments)
 
 
 def query(function: str, handle: int) -> bool:
     """Ask for the state of a stream or an event: whether its work is done."""
+    _vkgdr.check_process()
     code: int = getattr(_library(), function)(ctypes.c_void_p(handle))
     if code == NOT_READY:
         return False

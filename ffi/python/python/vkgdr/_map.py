@@ -37,6 +37,7 @@ class Map:
 
     _open = False
     _waited = False
+    _used = False
     # Class defaults: an object whose `__init__` did not run counts as released.
     _mode: MapMode = "r"
     _size = 0
@@ -104,6 +105,7 @@ class Map:
     def __array_interface__(self) -> dict[str, object]:
         if not self._open:
             raise FreedError("the mapping was released")
+        self._used = True
         # Raises if the memory was freed with force=True.
         self._region._visible_address()
         return self._interface
@@ -135,7 +137,7 @@ class Map:
             self._invalidate()
 
     def release(self, stream: StreamLike | None = None, wait_for: Iterable[Waitable] | None = None) -> Event:
-        """End the scope, and flush unless the mode is "r". A second call does nothing.
+        """End the scope, and flush if the CPU may have written. A second call does nothing.
 
         Parameters
         ----------
@@ -160,7 +162,8 @@ class Map:
             return
         self._open = False
         self._memory._maps -= 1
-        if self._mode != "r":
+        # Without a wait nothing was invalidated: a flush would write old bytes over the device's.
+        if self._mode != "r" and (self._waited or self._used):
             self._region.flush()
 
     def __enter__(self) -> np.ndarray[Any, Any]:

@@ -1,6 +1,6 @@
 """Memory offered to other processes of this user under 64 bytes, the size of CUDA's IPC handles.
 
-A thread of the offering process answers on a Unix socket and sends the memory by `vkgdr.ipc`'s protocol. An offer can
+Threads of the offering process answer on a Unix socket and send the memory by `vkgdr.ipc`'s protocol. An offer can
 be taken any number of times, by any process of the same user and network namespace, while the memory lives and its
 process runs.
 """
@@ -13,6 +13,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError
@@ -31,6 +32,8 @@ _LAYOUT = struct.Struct("<16s16sQ")
 _MARK = b"vkgdr offer 1\0\0\0"
 # Seconds that a process waits for the other one.
 _TIMEOUT = 10.0
+# Seconds until a failed accept is tried again.
+_PAUSE = 0.5
 
 _lock = threading.Lock()
 _listening: tuple[int, bytes] | None = None
@@ -101,12 +104,29 @@ def _name() -> bytes:
 
 def _serve(listener: socket.socket) -> None:
     while True:
-        connection, _ = listener.accept()
-        with connection:
-            try:
-                _answer(connection)
-            except (OSError, VkgdrError) as error:
-                logging.getLogger("vkgdr").warning("offered memory was not sent: %s", error)
+        connection = None
+        try:
+            connection, _ = listener.accept()
+            # On a thread of its own: a peer that asks for nothing must not keep the others waiting.
+            threading.Thread(target=_attend, args=(connection,), name="vkgdr offer", daemon=True).start()
+        except (OSError, RuntimeError) as error:
+            # Too many descriptors or threads: a passing state. A connection that was not accepted stays in the queue.
+            _report(error)
+            if connection is not None:
+                connection.close()
+            time.sleep(_PAUSE)
+
+
+def _attend(connection: socket.socket) -> None:
+    with connection:
+        try:
+            _answer(connection)
+        except (OSError, VkgdrError) as error:
+            _report(error)
+
+
+def _report(error: Exception) -> None:
+    logging.getLogger("vkgdr").warning("offered memory was not sent: %s", error)
 
 
 def _answer(connection: socket.socket) -> None:

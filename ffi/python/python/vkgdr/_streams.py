@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import threading
 
-from vkgdr import _driver
+from vkgdr import _driver, _vkgdr
 from vkgdr._errors import FreedError
 from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
-    from typing import Any, Self
+    from typing import Any, NoReturn, Self
 
     from vkgdr.typing import StreamLike
 
@@ -30,25 +30,18 @@ __all__ = [
 ]
 
 
-class Stream:
+class Stream(_vkgdr.StreamHandle):
     """A stream of the current CUDA context, from `stream` and its siblings; every ``stream=`` of this package takes it.
 
     One that was created here is destroyed with its last reference: CUDA finishes its work first.
     """
-
-    _owned = False
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
 
     @classmethod
     def _create(cls) -> Self:
         handle = ctypes.c_void_p()
         with _driver.current_context():
             _driver.call("cuStreamCreate", ctypes.byref(handle), 0)
-        self = cls(handle.value or 0)
-        self._owned = True
-        return self
+        return cls(handle.value or 0, owned=True)
 
     def __int__(self) -> int:
         return self._handle
@@ -119,12 +112,10 @@ class Stream:
         self.add_callback(tell)
         return future
 
-    def __del__(self) -> None:
-        if self._owned:
-            self._owned = False
-            # A destructor cannot raise, and the context may be gone.
-            with contextlib.suppress(Exception):
-                _driver.call("cuStreamDestroy_v2", self._argument)
+    def __reduce__(self) -> tuple[type[Stream], tuple[int]]:
+        if self._handle > PER_THREAD_STREAM:
+            raise TypeError("a stream cannot be copied or pickled")
+        return type(self), (self._handle,)
 
     def __repr__(self) -> str:
         kinds = {NULL_STREAM: "default", LEGACY_STREAM: "legacy default", PER_THREAD_STREAM: "per-thread default"}
@@ -183,6 +174,9 @@ class TimedEvent:
         if handle:
             with contextlib.suppress(Exception):
                 _driver.call("cuEventDestroy_v2", ctypes.c_void_p(handle))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an event cannot be copied or pickled")
 
     def __repr__(self) -> str:
         return f"<vkgdr.stream.TimedEvent: {self.handle:#x}>"

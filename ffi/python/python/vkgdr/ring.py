@@ -10,7 +10,8 @@ to a file that nvcc includes. The page "A queue into a running kernel" of the gu
     ring.close()
 
 A ring that is collected ends its kernel, and waits for the context: also for other kernels that keep running, unless
-``ring.bind_stream(stream.handle)`` bound it to its kernel's stream, which must outlive it.
+``ring.bind_stream(stream)`` bound it to its kernel's stream, a stream of any library. The ring keeps the stream's
+object alive; a stream that is given as a number must outlive the ring.
 """
 
 from __future__ import annotations

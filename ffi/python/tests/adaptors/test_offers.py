@@ -1,5 +1,6 @@
 """Memory offered to other processes under 64 bytes, as the IPC handles of numba and cuda.core are."""
 
+import errno
 import socket
 import struct
 import subprocess
@@ -76,6 +77,50 @@ def test_memory_of_a_pool_is_not_offered(primary):
     with pytest.raises(vkgdr.InvalidArgumentError, match="pool"):
         _offers.offer(vkgdr.memory_of(address).handle)
     source.free(address)
+
+
+class EndedError(Exception):
+    """Ends the thread that serves offers."""
+
+
+class Listener:
+    """A listener that fails, then accepts one connection, and then ends its thread."""
+
+    def __init__(self, connection):
+        self.results = [OSError(errno.EMFILE, "too many open files"), (connection, None), EndedError()]
+
+    def accept(self):
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def test_offers_are_served_after_a_failure_to_accept(primary, caplog):
+    memory = vkgdr.Memory(primary, 5000)
+    memory.memset(7)
+    ours, theirs = socket.socketpair()
+    with ours:
+        ours.settimeout(20)
+        ours.sendall(struct.pack("<Q", memory.handle))
+        with pytest.raises(EndedError):
+            _offers._serve(Listener(theirs))
+        assert vkgdr.ipc.recv(ours, primary).tobytes()[:3] == b"\7\7\7"
+    assert "too many open files" in caplog.text
+    # The record keeps the error, and so this function's variables.
+    caplog.clear()
+
+
+def test_a_peer_that_asks_for_nothing_does_not_keep_others_waiting(primary):
+    memory = vkgdr.Memory(primary, 5000)
+    memory.memset(7)
+    data = _offers.offer(memory.handle)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
+        idle.connect(_offers._address(data[16:32]))
+        assert take_elsewhere(data).startswith("070707")
+        idle.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            idle.recv(1)
 
 
 def test_malformed_requests_do_no_harm(primary):

@@ -57,6 +57,25 @@ def test_host_bytes_of_the_memory_itself_are_copied_as_the_cpu_sees_them(cuda, m
     assert memory.tobytes()[offset : offset + size] == b"h" * size
 
 
+@pytest.mark.parametrize("end", ["release", "drop"])
+@pytest.mark.parametrize("mode", ["w", "rw", "discard"])
+def test_a_map_that_the_cpu_never_used_writes_nothing(cuda, memory, mode, end):
+    memory.memset(0)
+    cuda.fill(memory.device_ptr, ord("d"), SIZE)
+    mapping = memory.map(mode, blocking=False)
+    if end == "release":
+        mapping.release()
+    del mapping
+    assert device_bytes(cuda, memory) == b"d" * SIZE
+
+
+def test_a_map_whose_array_was_taken_without_a_wait_is_flushed(cuda, memory):
+    mapping = memory.map("w", blocking=False)
+    mapping.array[:] = ord("w")
+    mapping.release()
+    assert device_bytes(cuda, memory) == b"w" * SIZE
+
+
 # ---- the device copies, and the CPU reads ---------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+import simulator
 
 FORK = """
     import gc, os, sys
@@ -89,6 +90,44 @@ def test_a_forked_child_may_let_go_of_what_it_inherited(run_python, use):
             assert "fork" in str(error), error
     """
     assert run_python(forked(child)).stdout == "the parent is well\n"
+
+
+STREAMS = """
+    import gc, os, sys
+    sys.path.insert(0, SUPPORT)
+    import libcuda, simulator
+    import vkgdr
+    from vkgdr import stream as streams
+    cuda = libcuda.Cuda()
+    context = cuda.create_context()
+    stream, event = streams.stream(), streams.event()
+    child = os.fork()
+    if child == 0:
+        for use in (
+            streams.stream, streams.event, stream.synchronize, event.query, event.synchronize,
+            lambda: event.record(stream), lambda: stream.add_callback(print),
+        ):
+            try:
+                use()
+            except vkgdr.VkgdrError as error:
+                assert "fork" in str(error), error
+            else:
+                os._exit(1)
+        before = simulator.calls() if simulator.available() else 0
+        del stream, event, use
+        gc.collect()
+        os._exit(simulator.available() and simulator.calls() - before)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    event.record(stream)
+    stream.synchronize()
+    print("the parent is well")
+"""
+
+
+def test_a_forked_child_leaves_streams_and_events_alone(run_python):
+    # Without any other use of the package: the streams load the driver.
+    code = STREAMS.replace("SUPPORT", repr(simulator.__file__.rpartition("/")[0]))
+    assert run_python(code).stdout == "the parent is well\n"
 
 
 def test_a_fork_before_the_first_use_is_no_problem(run_python):

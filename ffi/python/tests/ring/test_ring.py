@@ -1,12 +1,15 @@
 """`vkgdr.ring`: messages to a running kernel, and answers from it."""
 
+import gc
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 import vkgdr
+from neighbours import Stream
 from vkgdr.ring import CUDA_HEADER, Ring
 
 KERNEL = Path(__file__).resolve().parents[4] / "examples" / "ring_echo.ptx"
@@ -114,7 +117,7 @@ def test_a_bound_ring_ends_while_another_kernel_runs(gpu, echo):
     rings = [Ring(gpu, 64, 64), Ring(gpu, 64, 64)]
     streams = [echo(ring) for ring in rings]
     for ring, stream in zip(rings, streams, strict=True):
-        ring.bind_stream(stream.handle)
+        ring.bind_stream(stream)
     del ring
     del rings[0]
     streams[0].synchronize()
@@ -122,6 +125,25 @@ def test_a_bound_ring_ends_while_another_kernel_runs(gpu, echo):
     assert rings[0].pop(timeout=20) == b"still"
     rings[0].abort()
     streams[1].synchronize()
+
+
+def test_a_ring_is_bound_to_streams_of_any_library_and_keeps_them(gpu, cuda):
+    ring = Ring(gpu, 64, 64)
+    with pytest.raises(vkgdr.InvalidArgumentError, match="-1 is not a CUDA stream"):
+        ring.bind_stream(-1)
+    with pytest.raises(TypeError, match="not a CUDA stream"):
+        ring.bind_stream(object())
+    with cuda.stream() as handle:
+        ring.bind_stream(handle)
+        ring.bind_stream(Stream(handle))
+        ours = vkgdr.stream.stream()
+        gone = weakref.ref(ours)
+        ring.bind_stream(ours)
+        del ours
+        gc.collect()
+        assert gone() is not None
+        del ring
+        assert gone() is None
 
 
 def test_a_ring_that_is_collected_ends_its_kernel(gpu, echo):

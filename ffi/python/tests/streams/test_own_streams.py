@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import copy
+import gc
+import pickle
 import threading
 
 import pytest
@@ -149,6 +152,45 @@ def test_events_are_destroyed(context, simulated):
     assert hex(event.handle) in repr(event)
     del event
     assert simulator.live()["event"] == before
+
+
+def test_a_stream_in_a_cycle_outlives_the_memory_that_is_bound_to_it(gpu, caplog, simulated):
+    import simulator
+
+    class Worker:
+        def __init__(self):
+            self.stream = streams.stream()
+            self.memory = vkgdr.Memory(gpu, 64, stream=self.stream)
+            self.pool = vkgdr.pool.Pool(vkgdr.pool.Allocator(gpu, stream=self.stream))
+            self.chunk = self.pool.allocate(64)
+            self.ring = vkgdr.ring.Ring(gpu, 64, 64)
+            self.ring.bind_stream(self.stream)
+            self.itself = self
+
+    before = simulator.live()["stream"]
+    worker = Worker()
+    del worker
+    gc.collect()
+    # The release of the memory did not fail to record an event on the stream.
+    assert caplog.records == []
+    assert simulator.live()["stream"] == before
+
+
+@pytest.mark.parametrize("make", [streams.stream, streams.event])
+def test_streams_and_events_cannot_be_copied(context, make):
+    owner = make()
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            attempt(owner)
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copy.copy(streams.external_stream(int(streams.stream())))
+
+
+def test_default_streams_are_copied():
+    stream = streams.per_thread_default_stream()
+    for again in (copy.copy(stream), pickle.loads(pickle.dumps(stream))):
+        assert type(again) is streams.Stream
+        assert int(again) == 2
 
 
 def test_without_a_context_the_primary_one_is_used(run_python):
