@@ -11,7 +11,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::block::Block;
-use super::chunk::{Chunk, ChunkRef, FreeChunk};
+use super::chunk::{Chunk, ChunkRef, FreeChunk, SharedBlock};
 use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::{Allocation, Exported};
@@ -140,7 +140,7 @@ impl Memory {
 
     #[inline]
     fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        let block = Block::dedicated(owner, allocate)?;
+        let block = SharedBlock::new(Block::dedicated(owner, allocate)?, None);
         let len = block.allocation().len();
         let chunk = ChunkRef::new(FreeChunk::dedicated(block), len);
         chunk.publish();
@@ -173,7 +173,7 @@ impl Memory {
 
     /// The address of its chunk, if it is memory of a pool.
     pub(crate) fn pooled_chunk(&self) -> Option<*mut Chunk> {
-        self.0.block().is_pooled().then(|| self.0.chunk().as_ptr())
+        self.0.is_pooled().then(|| self.0.chunk().as_ptr())
     }
 
     /// Marks the chunk as shared, with the length recorded for the reference that frees it.
@@ -224,11 +224,10 @@ impl Memory {
     /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::NoExport`] for device
     /// memory of a handle without Vulkan, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        let block = self.0.block();
-        if block.is_pooled() {
+        if self.0.is_pooled() {
             return Err(Error::Pooled { operation: "export_fd" });
         }
-        block.allocation().export()
+        self.0.block().allocation().export()
     }
 
     /// The device address of the first byte.

@@ -12,7 +12,7 @@ use bytemuck::{AnyBitPattern, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::block::Block;
-use super::chunk::ChunkRef;
+use super::chunk::{ChunkRef, SharedBlock};
 use crate::access::copy::{CopyRoutine, HostAccess};
 use crate::access::guard::{MapGuard, MapMode};
 use crate::access::range;
@@ -62,9 +62,9 @@ impl Region {
     /// The first `len` bytes of a chunk.
     #[inline]
     pub(super) fn new(chunk: ChunkRef, len: usize) -> Self {
-        let pool_id = chunk.block().pool_id();
+        let pool_id = chunk.pool_id();
         // Memory of no pool is exposed from the start.
-        let uses = if pool_id == Block::NO_POOL { EXPOSED } else { UNSHARED };
+        let uses = if pool_id == SharedBlock::NO_POOL { EXPOSED } else { UNSHARED };
         Self {
             host_ptr: Handle(chunk.host_ptr()),
             device_ptr: chunk.device_ptr(),
@@ -80,6 +80,10 @@ impl Region {
     #[inline]
     pub(crate) fn block(&self) -> &Block {
         self.chunk.block()
+    }
+
+    pub(super) fn is_pooled(&self) -> bool {
+        self.chunk.is_pooled()
     }
 
     #[inline]

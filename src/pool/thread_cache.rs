@@ -16,8 +16,7 @@ use std::sync::{Arc, Weak};
 use super::classes::Classes;
 use crate::Memory;
 use crate::driver::process;
-use crate::memory::block::Block;
-use crate::memory::chunk::{ChunkRef, FreeChunk};
+use crate::memory::chunk::{ChunkRef, FreeChunk, SharedBlock};
 use crate::sync::{Locked, TryLock};
 
 /// Bytes of a class that a thread keeps at most. Classes of more than half of it are not kept.
@@ -29,7 +28,7 @@ const MAX_CHUNKS: usize = 64;
 pub(crate) const NO_CACHE: u32 = u32::MAX - 1;
 
 // Memory of no pool counts as exposed to the device; memory of a pool without caches does not.
-const _: () = assert!(NO_CACHE < Block::NO_POOL);
+const _: () = assert!(NO_CACHE < SharedBlock::NO_POOL);
 
 /// How many chunks of a size a thread keeps.
 const fn capacity(size: usize) -> usize {
