@@ -6,7 +6,7 @@
 
 pub(crate) mod block;
 pub(crate) mod chunk;
-mod dma_buf;
+mod export;
 mod lookup;
 mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
@@ -18,7 +18,7 @@ mod region;
 mod region_copy;
 pub(crate) mod shared_binding;
 
-pub use dma_buf::DmaBuf;
+pub use export::DmaBuf;
 pub use lookup::memory_of;
 pub use mapping::Mapping;
 pub use memory::Memory;
