@@ -2,7 +2,7 @@
 //! with the last of them. [`Mapping`] is a host view of memory that others allocated.
 //!
 //! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what the
-//! release waits for; [`region_copy`] holds the copies.
+//! release waits for.
 
 pub(crate) mod block;
 pub(crate) mod chunk;
@@ -15,7 +15,6 @@ mod options;
 pub(crate) mod pending;
 mod raw;
 mod region;
-mod region_copy;
 pub(crate) mod shared_binding;
 
 pub use export::DmaBuf;
