@@ -1,4 +1,21 @@
-#![doc = include_str!("../README.md")]
+//! GPU memory that the CPU reads and writes through a plain pointer.
+//!
+//! Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU through the PCIe BAR; CUDA imports it. The CPU has a host
+//! pointer, CUDA has a device pointer, and both address the same bytes: no copy, no kernel module, on GeForce and data-centre
+//! cards alike.
+//!
+//! ```no_run
+//! use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+//!
+//! // CUDA device 0, in the primary context, which the CUDA runtime uses too.
+//! let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+//! let weights = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+//! // The CPU writes straight into GPU memory.
+//! weights.write(0, &[0.25_f32; 1024])?;
+//! weights.flush(..)?;
+//! println!("kernels use {:#x}", weights.device_ptr());
+//! # Ok::<(), vkgdr::Error>(())
+//! ```
 //!
 //! # Overview
 //!
