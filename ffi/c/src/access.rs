@@ -8,7 +8,7 @@ use vkgdr_rs::Error;
 
 use crate::boundary;
 use crate::failure::{Failure, Outcome};
-use crate::memory::{range, region, vkgdr_memory_t};
+use crate::memory_handle::{range, region, vkgdr_memory_t};
 
 /// Makes the CPU's writes to a range visible to the device. The range may start and end anywhere within the memory,
 /// and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
