@@ -137,7 +137,7 @@ impl Vkgdr {
 
 fn measure(gpu: &Vkgdr) -> Result<CopyThresholds> {
     let context = gpu.allocation_context()?;
-    let block = Block::pooled(gpu, LONGEST, MemoryKind::Mapped, context, None)?;
+    let block = Block::in_context(gpu, LONGEST, MemoryKind::Mapped, context)?;
     let (view, engines) = (View::whole(block.allocation()), gpu.gpu().copy_engines());
     let mut bytes = vec![0_u8; LONGEST];
     // SAFETY: the block has `LONGEST` bytes; if a copy fails, the block's drop waits for the context, and so for the

@@ -1,4 +1,21 @@
-#![doc = include_str!("../README.md")]
+//! GPU memory that the CPU reads and writes through a plain pointer.
+//!
+//! Vulkan allocates memory on an NVIDIA GPU and maps it for the CPU through the PCIe BAR; CUDA imports it. The CPU has a host
+//! pointer, CUDA has a device pointer, and both address the same bytes: no copy, no kernel module, on GeForce and data-centre
+//! cards alike.
+//!
+//! ```no_run
+//! use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
+//!
+//! // CUDA device 0, in the primary context, which the CUDA runtime uses too.
+//! let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+//! let weights = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+//! // The CPU writes straight into GPU memory.
+//! weights.write(0, &[0.25_f32; 1024])?;
+//! weights.flush(..)?;
+//! println!("kernels use {:#x}", weights.device_ptr());
+//! # Ok::<(), vkgdr::Error>(())
+//! ```
 //!
 //! # Overview
 //!
@@ -44,6 +61,7 @@ mod kind_support;
 mod lock;
 mod loom;
 mod memory;
+mod memory_kind;
 mod other_copies;
 mod pool;
 mod report;
@@ -61,10 +79,11 @@ pub use copy_tuning::CopyStats;
 pub use device::{MemoryInfo, MemoryInfoSource, MemoryTypeInfo, Vkgdr, device_count, driver_version, pointer_device};
 pub use driver::process::is_forked;
 pub use error::{CudaCode, Error, NoMapping, Result};
-pub use flags::{MappingFlags, MemoryKind, OpenFlags};
+pub use flags::{MappingFlags, OpenFlags};
 #[cfg(feature = "ndarray")]
 pub use interop::array::Array;
 pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region, memory_of};
+pub use memory_kind::MemoryKind;
 pub use other_copies::{OtherMemory, other_memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
 pub use stream::binding::DropPolicy;

@@ -1,6 +1,9 @@
-//! The programs in Rust of the guide's pages, which `cargo test --doc` compiles and, unless they are marked `no_run`, runs.
+//! The programs in Rust of README and of the guide's pages, which `cargo test --doc` compiles and, unless they are marked `no_run`, runs.
 #![forbid(unsafe_code)]
 #![cfg(doctest)]
+
+#[doc = include_str!("../../README.md")]
+struct Readme;
 
 #[doc = include_str!("../../docs/copies.md")]
 struct Copies;

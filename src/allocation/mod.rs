@@ -1,5 +1,7 @@
-//! One allocation, stage by stage: Vulkan memory with its host mapping, the exported file descriptor, the CUDA
-//! import and its device mapping. Without Vulkan: registered pages ([`registered`]), CUDA's own memory, or memory that
+//! [`Allocation`]: one allocation with all its [`stages`].
+//!
+//! Vulkan's stages are memory with its host mapping and the exported file descriptor ([`vulkan`]), and the CUDA import with its
+//! device mapping ([`cuda`]). Without Vulkan there are registered pages ([`registered`]), CUDA's own memory, and memory that
 //! exists already ([`existing`]).
 //!
 //! Each stage is a value with `Drop` before the next call that can fail, so that a failure leaves nothing behind.
@@ -14,6 +16,7 @@ mod resources;
 mod shared_fd_tests;
 mod shortage;
 mod size;
+mod stages;
 mod vulkan;
 
 use std::os::fd::OwnedFd;
@@ -24,20 +27,21 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use crate::addresses::{ListedAddresses, Listing};
 use crate::device::dma_buf;
-use crate::device::gpu::{CountedAllocation, VulkanGpu};
+use crate::device::gpu::VulkanGpu;
 use crate::device::{MemoryType, Source};
 use crate::driver::{Handle, descriptor, process};
 use crate::report::report;
 use crate::{Error, MemoryKind, Result, Vkgdr};
-use cuda::{DeviceMapping, ExternalMemory};
+use cuda::DeviceMapping;
 use existing::ExistingRange;
 use registered::RegisteredPages;
 #[cfg(feature = "vulkan")]
 pub(crate) use resources::ResourceBlock;
 use shortage::{shortage, with_sizes};
 pub(crate) use size::{LINE, padded_size};
+use stages::Stages;
 pub(crate) use vulkan::Exported;
-use vulkan::{Dedication, DeviceMemory, Request};
+use vulkan::{Dedication, Request};
 
 /// One allocation with all its stages.
 #[derive(Debug)]
@@ -53,28 +57,6 @@ pub(crate) struct Allocation {
     kind: MemoryKind,
     len: usize,
     owner: Vkgdr,
-}
-
-/// What an allocation consists of. The order of the fields is the order of teardown.
-#[derive(Debug)]
-enum Stages {
-    Imported {
-        device_mapping: DeviceMapping,
-        external: ExternalMemory,
-        memory: DeviceMemory,
-    },
-    Registered(RegisteredPages),
-    Cuda {
-        device_memory: DeviceMapping,
-        _counted: CountedAllocation,
-    },
-    CudaMapped {
-        range: ExistingRange,
-        device_memory: DeviceMapping,
-        _counted: CountedAllocation,
-    },
-    /// Of no allocation: memory of others.
-    Existing(ExistingRange),
 }
 
 impl Allocation {
@@ -116,11 +98,7 @@ impl Allocation {
 
     /// A new descriptor of the memory as a dma-buf, and the offset of the memory in it. Its context must be current.
     pub(crate) fn dma_buf(&self) -> Result<(OwnedFd, u64)> {
-        match &self.stages {
-            Stages::Existing(range) | Stages::CudaMapped { range, .. } => range.dma_buf(),
-            Stages::Cuda { .. } => existing::export(self.device_ptr, self.len),
-            Stages::Imported { .. } | Stages::Registered(_) => Err(Error::NoDmaBuf { kind: self.kind }),
-        }
+        self.stages.dma_buf(self.len, self.kind)
     }
 
     /// Allocates one byte of a kind in the current context and frees it, to learn its memory type.
@@ -261,13 +239,7 @@ impl Allocation {
     /// A new descriptor of the memory.
     pub(crate) fn export(&self) -> Result<OwnedFd> {
         process::check()?;
-        match &self.stages {
-            Stages::Imported { memory, .. } => memory.export(),
-            Stages::Registered(pages) => pages.export(),
-            Stages::Cuda { .. } | Stages::CudaMapped { .. } | Stages::Existing(_) => {
-                Err(Error::NoExport { kind: self.kind })
-            }
-        }
+        self.stages.export(self.kind)
     }
 
     /// Releases every stage in the current context, and keeps the handle, which may be what keeps the context alive. A
@@ -275,32 +247,12 @@ impl Allocation {
     #[inline]
     pub(crate) fn release(&mut self) -> Result<()> {
         self.addresses = None;
-        match &mut self.stages {
-            Stages::Imported { device_mapping, external, memory } => {
-                let mapping = device_mapping.release();
-                let external = external.release();
-                memory.release();
-                mapping?;
-                external
-            }
-            Stages::Registered(pages) => pages.release(),
-            Stages::Cuda { device_memory, .. } | Stages::CudaMapped { device_memory, .. } => device_memory.release(),
-            // Unmapped with the last range of the pages.
-            Stages::Existing(_) => Ok(()),
-        }
+        self.stages.release()
     }
 
     /// Releases only what is not CUDA's, after CUDA released its own with the context.
     pub(crate) fn release_without_cuda(mut self) {
-        match &mut self.stages {
-            Stages::Imported { device_mapping, external, .. } => {
-                device_mapping.abandon();
-                external.abandon();
-            }
-            Stages::Registered(pages) => pages.abandon(),
-            Stages::Cuda { device_memory, .. } | Stages::CudaMapped { device_memory, .. } => device_memory.abandon(),
-            Stages::Existing(_) => {}
-        }
+        self.stages.abandon();
     }
 
     #[inline]
@@ -343,24 +295,13 @@ impl Allocation {
     /// Makes the CPU's writes to a range of bytes visible to the device. The range must lie within the
     /// allocation.
     pub(crate) fn flush(&self, offset: usize, len: usize) -> Result<()> {
-        match &self.stages {
-            Stages::Imported { memory, .. } => memory.flush(self.atoms(offset, len)),
-            // Coherent: only the caller's flags call it otherwise.
-            Stages::Registered(_) | Stages::Cuda { .. } | Stages::CudaMapped { .. } | Stages::Existing(_) => {
-                process::check()
-            }
-        }
+        self.stages.flush(self.atoms(offset, len))
     }
 
     /// Makes the device's writes to a range of bytes visible to the CPU. The range must lie within the
     /// allocation.
     pub(crate) fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
-        match &self.stages {
-            Stages::Imported { memory, .. } => memory.invalidate(self.atoms(offset, len)),
-            Stages::Registered(_) | Stages::Cuda { .. } | Stages::CudaMapped { .. } | Stages::Existing(_) => {
-                process::check()
-            }
-        }
+        self.stages.invalidate(self.atoms(offset, len))
     }
 
     /// The atoms that cover a range, as offset and size. The allocation is whole atoms, see [`padded_size`].
@@ -401,39 +342,6 @@ fn try_dedicated(
         Err(error) => {
             report!(Debug, "a dedicated allocation is refused as well: {error}");
             Err(refusal)
-        }
-    }
-}
-
-impl Stages {
-    /// Allocates or imports Vulkan's memory, and shares it with CUDA.
-    fn share(
-        counted: CountedAllocation,
-        request: Request<'_>,
-        kind: MemoryKind,
-        exported: Option<&Exported>,
-    ) -> Result<Self> {
-        let mut memory = match exported {
-            None => DeviceMemory::allocate(counted, request),
-            Some(exported) => DeviceMemory::import(counted, request, exported),
-        }?;
-        if kind.has_host_view() {
-            memory.map()?;
-        }
-        // A driver need not export imported memory: its descriptor is duplicated.
-        let fd = exported.map_or_else(|| memory.export(), Exported::duplicate)?;
-        let external = ExternalMemory::import(fd, memory.size(), request.dedication != Dedication::None)?;
-        let device_mapping = DeviceMapping::map(&external, memory.size())?;
-        Ok(Self::Imported { device_mapping, external, memory })
-    }
-
-    /// The first byte for the CPU, if it sees the memory, and for the device.
-    fn pointers(&self) -> (Option<NonNull<u8>>, CUdeviceptr) {
-        match self {
-            Self::Imported { device_mapping, memory, .. } => (memory.host_ptr(), device_mapping.pointer()),
-            Self::Registered(pages) => (Some(pages.host_ptr()), pages.device_ptr()),
-            Self::Cuda { device_memory, .. } => (None, device_memory.pointer()),
-            Self::CudaMapped { range, .. } | Self::Existing(range) => (Some(range.host_ptr()), range.device_ptr()),
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use ash::vk;
 
+use super::Allocation;
 use super::shortage::{shortage, with_sizes};
+use super::stages::Stages;
 use super::vulkan::{Dedication, Request};
-use super::{Allocation, Stages};
 use crate::device::MemoryType;
 use crate::driver::vulkan::DedicatedTo;
 use crate::{MemoryKind, Result, Vkgdr};

@@ -2,7 +2,7 @@
 //!
 //! The loader's instance is the first choice; [`icd`] is the way to NVIDIA's driver where the loader does not find it.
 //! `handles` has the handles that programs are lent, `resources` the calls for buffers and images, and `semaphore` those for
-//! timeline semaphores.
+//! timeline semaphores, by the functions in `timelines`.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 mod device;
@@ -11,7 +11,9 @@ pub(crate) mod handles;
 pub(crate) mod icd;
 #[cfg(feature = "vulkan")]
 pub(crate) mod resources;
+#[cfg(feature = "vulkan")]
 mod semaphore;
+mod timelines;
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -182,7 +184,7 @@ impl Instance {
         let external_fd = khr::external_memory_fd::Device::new(&self.raw, &raw);
         let instance = self.clone();
         Ok(Device {
-            timelines: semaphore::Timelines::find(&self.raw, &raw),
+            timelines: timelines::Timelines::find(&self.raw, &raw),
             raw,
             external_fd,
             has_budget,
@@ -202,7 +204,7 @@ impl Instance {
         info: vk::DeviceCreateInfo<'_>,
         create: impl FnOnce(vk::DeviceCreateInfo<'_>) -> std::result::Result<ash::Device, vk::Result>,
     ) -> Option<std::result::Result<ash::Device, vk::Result>> {
-        if !semaphore::EXTENSIONS.iter().all(|name| extensions.has(name)) {
+        if !timelines::EXTENSIONS.iter().all(|name| extensions.has(name)) {
             return None;
         }
         let mut found = vk::PhysicalDeviceTimelineSemaphoreFeatures::default();
@@ -212,7 +214,7 @@ impl Instance {
         if found.timeline_semaphore != vk::TRUE {
             return None;
         }
-        let enabled = [enabled, &semaphore::EXTENSIONS.map(CStr::as_ptr)].concat();
+        let enabled = [enabled, &timelines::EXTENSIONS.map(CStr::as_ptr)].concat();
         let mut wanted = vk::PhysicalDeviceTimelineSemaphoreFeatures::default().timeline_semaphore(true);
         match create(info.enabled_extension_names(&enabled).push_next(&mut wanted)) {
             Err(vk::Result::ERROR_EXTENSION_NOT_PRESENT | vk::Result::ERROR_FEATURE_NOT_PRESENT) => None,

@@ -1,15 +1,11 @@
-//! [`Block`]: a live allocation with its context, and its release from any thread. A pool's block is divided into chunks;
-//! any other is all of one chunk.
+//! [`Block`]: a live allocation with its context, and its release from any thread.
 //!
 //! Memory is released once the device is known to have finished with it. Where that cannot be found out at once, it waits
 //! among the GPU's deferred frees.
 #![expect(unsafe_code, reason = "takes the allocation out of its owner")]
 
-use std::fmt::Debug;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 
-use super::chunk::FreeChunk;
 use super::pending::{Awaited, Pending};
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
@@ -28,14 +24,6 @@ use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
-/// A pool, as its blocks know it.
-pub(crate) trait ChunkPool: Debug + Send + Sync {
-    /// Its unique id.
-    fn id(&self) -> u32;
-    /// Takes a chunk back.
-    fn take_back(self: Arc<Self>, chunk: FreeChunk) -> Result<()>;
-}
-
 /// A live allocation with the context that it was made in.
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -47,16 +35,11 @@ pub(crate) struct Block {
     witness: Option<Witness>,
     /// Those of its GPU, which every small copy counts itself at.
     engines: &'static CopyEngines,
-    pool: Option<Arc<dyn ChunkPool>>,
-    pool_id: u32,
     /// By which chunks are listed, also once the allocation was taken. None for memory that others allocated.
     listing: Option<Listing>,
 }
 
 impl Block {
-    /// An id that no pool has.
-    pub(crate) const NO_POOL: u32 = u32::MAX;
-
     /// Memory made by `allocate`, in the handle's primary context if it retains that, else in the current context.
     #[inline]
     pub(super) fn dedicated(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
@@ -67,40 +50,28 @@ impl Block {
                 (allocate()?, context)
             }
         };
-        Ok(Self::new(allocation, context, None))
+        Ok(Self::new(allocation, context))
     }
 
-    /// Allocates `len` bytes for `pool` in `context`, which need not be current.
-    pub(crate) fn pooled(
-        owner: &Vkgdr,
-        len: usize,
-        kind: MemoryKind,
-        context: Context,
-        pool: Option<Arc<dyn ChunkPool>>,
-    ) -> Result<Self> {
-        context.run(|| Ok(Self::new(Allocation::new(owner, len, kind)?, context, pool)))
+    /// Allocates `len` bytes in `context`, which need not be current.
+    pub(crate) fn in_context(owner: &Vkgdr, len: usize, kind: MemoryKind, context: Context) -> Result<Self> {
+        context.run(|| Ok(Self::new(Allocation::new(owner, len, kind)?, context)))
     }
 
-    /// Memory for buffers and images of `pool`, made in `context`, which need not be current.
+    /// Allocates memory for buffers and images in `context`, which need not be current.
     #[cfg(feature = "vulkan")]
-    pub(crate) fn of_resources(
-        owner: &Vkgdr,
-        block: &ResourceBlock,
-        context: Context,
-        pool: Arc<dyn ChunkPool>,
-    ) -> Result<Self> {
-        context.run(|| Ok(Self::new(Allocation::of_resources(owner, block)?, context, Some(pool))))
+    pub(crate) fn of_resources(owner: &Vkgdr, block: &ResourceBlock, context: Context) -> Result<Self> {
+        context.run(|| Ok(Self::new(Allocation::of_resources(owner, block)?, context)))
     }
 
     #[inline]
-    fn new(allocation: Allocation, context: Context, pool: Option<Arc<dyn ChunkPool>>) -> Self {
-        let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
+    fn new(allocation: Allocation, context: Context) -> Self {
         let engines = allocation.owner().gpu().copy_engines();
         let listing = allocation.listing();
         // Memory of others proves nothing: they may free it at any time.
         let witness = listing.and_then(|_| Witness::new(context.key(), allocation.device_ptr()));
         let allocation = ManuallyDrop::new(allocation);
-        Self { allocation, released: false, context, witness, engines, pool, pool_id, listing }
+        Self { allocation, released: false, context, witness, engines, listing }
     }
 
     /// By which chunks are listed; none for memory that others allocated.
@@ -121,21 +92,6 @@ impl Block {
     #[inline]
     pub(super) const fn engines(&self) -> &'static CopyEngines {
         self.engines
-    }
-
-    pub(super) const fn is_pooled(&self) -> bool {
-        self.pool.is_some()
-    }
-
-    #[inline]
-    pub(super) const fn pool(&self) -> Option<&Arc<dyn ChunkPool>> {
-        self.pool.as_ref()
-    }
-
-    /// The id of the pool, or [`Self::NO_POOL`].
-    #[inline]
-    pub(crate) const fn pool_id(&self) -> u32 {
-        self.pool_id
     }
 
     /// How the CPU copies this memory. The first call of the process may log.

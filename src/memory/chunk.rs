@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "counts references to chunks on the heap")]
 
 mod chunk_ref;
+mod shared_block;
 
 use std::fmt;
 use std::ops::Deref;
@@ -28,6 +29,7 @@ use crate::driver::process;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
 pub(crate) use chunk_ref::ChunkRef;
+pub(crate) use shared_block::{ChunkPool, SharedBlock};
 
 /// Part of a block, allocated and freed many times.
 ///
@@ -46,7 +48,7 @@ pub(crate) struct Chunk {
     /// The requested length. 0 while its only holder keeps it in a `Region`; stored here before a second reference exists.
     len: AtomicUsize,
     binding: LazyBinding,
-    block: Arc<Block>,
+    block: Arc<SharedBlock>,
 }
 
 #[cfg(not(all(test, loom)))]
@@ -122,7 +124,7 @@ impl Chunk {
     }
 
     #[inline]
-    pub(super) fn forget_len(&self) {
+    pub(crate) fn forget_len(&self) {
         self.len.store(0, Ordering::Relaxed);
     }
 
@@ -142,6 +144,16 @@ impl Chunk {
     #[inline]
     pub(crate) fn block(&self) -> &Block {
         &self.block
+    }
+
+    /// The id of its pool, or [`SharedBlock::NO_POOL`].
+    #[inline]
+    pub(crate) fn pool_id(&self) -> u32 {
+        self.block.pool_id()
+    }
+
+    pub(super) fn is_pooled(&self) -> bool {
+        self.block.pool().is_some()
     }
 
     #[inline]
@@ -207,7 +219,7 @@ impl Chunk {
     }
 
     #[inline]
-    pub(super) fn bound_stream(&self) -> Option<CUstream> {
+    pub(crate) fn bound_stream(&self) -> Option<CUstream> {
         self.binding.known()?.get().stream()
     }
 
@@ -262,7 +274,7 @@ impl Chunk {
 impl FreeChunk {
     /// All of a block. If that is no pool's, the device may use it from the start.
     #[inline]
-    pub(crate) fn dedicated(block: Block) -> Self {
+    pub(crate) fn dedicated(block: SharedBlock) -> Self {
         let (host_access, marks) = (block.host_access(), if block.pool().is_none() { EXPOSED } else { 0 });
         let chunk = Self::new(Arc::new(block), 0, host_access, 0, Chunk::DEDICATED);
         chunk.marks.store(marks, Ordering::Relaxed);
@@ -271,7 +283,7 @@ impl FreeChunk {
 
     /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
     #[inline]
-    pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> Self {
+    pub(crate) fn new(block: Arc<SharedBlock>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> Self {
         debug_assert!(offset.is_multiple_of(LINE));
         // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
         let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
@@ -331,7 +343,7 @@ impl FreeChunk {
         // SAFETY: a chunk that this owns; lookups reach its reference count alone.
         let block = unsafe { &mut (*self.0.as_ptr()).block };
         // All of the block: nothing else refers to it.
-        Arc::get_mut(block).map_or(Ok(()), |block| block.release_once(&binding))
+        Arc::get_mut(block).map_or(Ok(()), |shared| shared.block.release_once(&binding))
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::block::Block;
-use super::chunk::{ChunkRef, FreeChunk};
+use super::chunk::{ChunkRef, FreeChunk, SharedBlock};
 use super::lookup::memory_of;
 use super::region::Region;
 use crate::allocation::Allocation;
@@ -85,7 +85,8 @@ impl Mapping {
             return Ok(ours);
         }
         let block = Block::dedicated(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
-        Ok(Self(Region::new(ChunkRef::new(FreeChunk::dedicated(block), len), len)))
+        let chunk = FreeChunk::dedicated(SharedBlock::new(block, None));
+        Ok(Self(Region::new(ChunkRef::new(chunk, len), len)))
     }
 
     /// A view of memory of this crate, which it keeps alive; none for other memory, and for memory without a host view that

@@ -1,9 +1,8 @@
-//! [`Memory`]: a region of all of its bytes, with allocation, export, stream binding and `free`. Its last reference frees it.
+//! [`Memory`]: a region of all of its bytes, with allocation, stream binding and `free`. Its last reference frees it.
 #![expect(unsafe_code, reason = "streams and early release are the caller's responsibility")]
 
 use std::fmt;
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -11,10 +10,10 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
 use super::block::Block;
-use super::chunk::{Chunk, ChunkRef, FreeChunk};
+use super::chunk::{Chunk, ChunkRef, FreeChunk, SharedBlock};
 use super::options::AllocateOptions;
 use super::region::Region;
-use crate::allocation::{Allocation, Exported};
+use crate::allocation::Allocation;
 use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -115,32 +114,9 @@ impl Memory {
         Err(refusal)
     }
 
-    /// Imports memory that this or another process exported: both share the bytes.
-    ///
-    /// The context and the drop policy are chosen as by [`allocate`](Self::allocate). The bytes are freed with the last
-    /// memory that shares them. The descriptor is consumed, even on failure.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`allocate`](Self::allocate), `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver
-    /// recognises as no exported memory, [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come
-    /// from Vulkan, and [`Error::System`] when the process has no descriptors left.
-    ///
-    /// # Safety
-    ///
-    /// The descriptor must come from [`export_fd`](Self::export_fd) of memory with the same `len` and `kind`, on the
-    /// same GPU ([`Vkgdr::uuid`]) with the same driver, and both handles must use the same memory type for that kind
-    /// ([`Vkgdr::memory_type_of`]), which handles opened with the same flags do. The drivers check none of this. Host memory
-    /// that does not come from Vulkan is recognised, and may be imported whichever memory type the importer's own is.
-    pub unsafe fn import_fd(owner: &Vkgdr, fd: OwnedFd, len: usize, kind: MemoryKind) -> Result<Self> {
-        // SAFETY: by this function's contract.
-        let exported = unsafe { Exported::new(fd) };
-        Self::make(owner, || Allocation::import(owner, &exported, len, kind))
-    }
-
     #[inline]
-    fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        let block = Block::dedicated(owner, allocate)?;
+    pub(super) fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
+        let block = SharedBlock::new(Block::dedicated(owner, allocate)?, None);
         let len = block.allocation().len();
         let chunk = ChunkRef::new(FreeChunk::dedicated(block), len);
         chunk.publish();
@@ -173,7 +149,7 @@ impl Memory {
 
     /// The address of its chunk, if it is memory of a pool.
     pub(crate) fn pooled_chunk(&self) -> Option<*mut Chunk> {
-        self.0.block().is_pooled().then(|| self.0.chunk().as_ptr())
+        self.0.is_pooled().then(|| self.0.chunk().as_ptr())
     }
 
     /// Marks the chunk as shared, with the length recorded for the reference that frees it.
@@ -210,25 +186,6 @@ impl Memory {
     #[inline]
     pub(crate) fn into_chunk(self) -> ChunkRef {
         self.0.into_chunk()
-    }
-
-    /// Exports the memory as a new file descriptor, which [`import_fd`](Self::import_fd) imports in this process or in
-    /// another that received the descriptor (over a Unix socket, for example).
-    ///
-    /// May be called any number of times. The descriptor is close-on-exec. While it is open it keeps the bytes alive,
-    /// but not this memory. Imported memory can be exported again: where the driver does not do that, the memory keeps a
-    /// duplicate of the descriptor that it was imported from.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Pooled`] for memory of a pool, which shares an allocation with other memory, [`Error::NoExport`] for device
-    /// memory of a handle without Vulkan, [`Error::Forked`], [`Error::System`], and the errors of `vkGetMemoryFdKHR`.
-    pub fn export_fd(&self) -> Result<OwnedFd> {
-        let block = self.0.block();
-        if block.is_pooled() {
-            return Err(Error::Pooled { operation: "export_fd" });
-        }
-        block.allocation().export()
     }
 
     /// The device address of the first byte.

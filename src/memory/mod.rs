@@ -2,11 +2,11 @@
 //! with the last of them. [`Mapping`] is a host view of memory that others allocated.
 //!
 //! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what the
-//! release waits for; [`region_copy`] holds the copies.
+//! release waits for.
 
 pub(crate) mod block;
 pub(crate) mod chunk;
-mod dma_buf;
+mod export;
 mod lookup;
 mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
@@ -15,10 +15,9 @@ mod options;
 pub(crate) mod pending;
 mod raw;
 mod region;
-mod region_copy;
 pub(crate) mod shared_binding;
 
-pub use dma_buf::DmaBuf;
+pub use export::DmaBuf;
 pub use lookup::memory_of;
 pub use mapping::Mapping;
 pub use memory::Memory;

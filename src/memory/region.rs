@@ -1,20 +1,23 @@
 //! [`Region`]: a range of bytes that keeps its chunk alive. `Memory` is the region that covers all of it.
-#![expect(unsafe_code, reason = "offers slices over memory that the device may change")]
+//!
+//! Its methods by which the CPU uses the bytes are in [`access`] and [`copy`].
+#![expect(unsafe_code, reason = "offsets the host pointer, and uses streams that the caller owns")]
+
+mod access;
+mod copy;
+mod copy_path;
 
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ops::RangeBounds;
 use std::ptr::NonNull;
-use std::slice;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use bytemuck::{AnyBitPattern, Pod};
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::block::Block;
-use super::chunk::ChunkRef;
-use crate::access::copy::{CopyRoutine, HostAccess};
-use crate::access::guard::{MapGuard, MapMode};
+use super::chunk::{ChunkRef, SharedBlock};
+use crate::access::copy::HostAccess;
 use crate::access::range;
 use crate::access::view::View;
 use crate::driver::Handle;
@@ -62,9 +65,9 @@ impl Region {
     /// The first `len` bytes of a chunk.
     #[inline]
     pub(super) fn new(chunk: ChunkRef, len: usize) -> Self {
-        let pool_id = chunk.block().pool_id();
+        let pool_id = chunk.pool_id();
         // Memory of no pool is exposed from the start.
-        let uses = if pool_id == Block::NO_POOL { EXPOSED } else { UNSHARED };
+        let uses = if pool_id == SharedBlock::NO_POOL { EXPOSED } else { UNSHARED };
         Self {
             host_ptr: Handle(chunk.host_ptr()),
             device_ptr: chunk.device_ptr(),
@@ -80,6 +83,10 @@ impl Region {
     #[inline]
     pub(crate) fn block(&self) -> &Block {
         self.chunk.block()
+    }
+
+    pub(super) fn is_pooled(&self) -> bool {
+        self.chunk.is_pooled()
     }
 
     #[inline]
@@ -303,62 +310,6 @@ impl Region {
         self.chunk.wait_for_stream()
     }
 
-    /// Makes the CPU's writes to a range visible to the device.
-    ///
-    /// The range may start and end anywhere; it is rounded outwards to whole atoms. Writes of the device to the rest of
-    /// these atoms may be lost, unless they were invalidated before the CPU wrote, as [`map`](Self::map) does.
-    ///
-    /// For coherent memory this only orders write-combined stores: a kernel that is already running sees them before
-    /// this thread's later stores. For device memory it does nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and the errors of `vkFlushMappedMemoryRanges`.
-    #[inline]
-    pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let (offset, len) = range::resolve(&range, self.len())?;
-        self.view().flush(offset, len)
-    }
-
-    /// Makes the device's writes to a range visible to the CPU.
-    ///
-    /// The device's work must have finished: synchronise its stream first, or use [`map`](Self::map). The range
-    /// is rounded outwards to whole atoms, and CPU writes to those atoms that were not flushed may be lost.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfRange`], [`Error::ReversedRange`], and the errors of `vkInvalidateMappedMemoryRanges`.
-    #[inline]
-    pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let (offset, len) = range::resolve(&range, self.len())?;
-        self.view().invalidate(offset, len)
-    }
-
-    /// The CPU's routine for copies between private memory and this memory.
-    #[must_use]
-    pub fn copy_routine(&self) -> CopyRoutine {
-        self.view().copy_routine()
-    }
-
-    /// Begins a scope in which the CPU uses a range.
-    ///
-    /// Waits for the bound stream and invalidates; dropping the guard flushes. If the memory is not bound, wait for the
-    /// device's work first. The mode determines which of the bytes are invalidated and flushed. Non-coherent memory is
-    /// invalidated and flushed by whole atoms: guards whose ranges share an atom must not be alive at the same time.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfRange`], [`Error::ReversedRange`], [`Error::NoHostView`], [`Error::Forked`], and the errors of
-    /// `cuStreamSynchronize` and `vkInvalidateMappedMemoryRanges`.
-    pub fn map(&self, mode: MapMode, range: impl RangeBounds<usize>) -> Result<MapGuard<'_>> {
-        let (offset, len) = range::resolve(&range, self.len())?;
-        if !self.kind().has_host_view() {
-            return Err(Error::NoHostView { kind: self.kind() });
-        }
-        self.chunk().wait_for_stream()?;
-        MapGuard::new(self.view().part(offset, len)?, mode)
-    }
-
     /// A part of this region, with its own pointers. It keeps the memory alive.
     ///
     /// # Errors
@@ -369,12 +320,6 @@ impl Region {
         let host_ptr = self.host_ptr.0;
         let host_ptr = Handle(if host_ptr.is_null() { host_ptr } else { host_ptr.wrapping_add(offset) });
         Ok(Self { host_ptr, device_ptr: self.device_ptr + offset as u64, len, ..self.clone() })
-    }
-
-    /// The bytes as elements of `T`, as pointer and count.
-    pub(crate) fn elements<T>(&self) -> Result<(NonNull<T>, usize)> {
-        self.chunk();
-        self.view().elements()
     }
 
     /// Drops this region, but returns errors instead of logging them. Dropping the last region of
@@ -391,39 +336,6 @@ impl Region {
     #[inline]
     pub(super) fn free_idle(self) -> Result<()> {
         self.chunk.free_idle()
-    }
-
-    /// The bytes as a slice.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Misaligned`] when the address or the length does not fit `T`, [`Error::NoHostView`].
-    ///
-    /// # Safety
-    ///
-    /// While the slice lives, neither the device nor the CPU may write to the bytes, on any thread, through this or any
-    /// other region.
-    pub unsafe fn as_slice<T: AnyBitPattern>(&self) -> Result<&[T]> {
-        let (pointer, count) = self.elements::<T>()?;
-        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing writes, by this method's contract.
-        Ok(unsafe { slice::from_raw_parts(pointer.as_ptr(), count) })
-    }
-
-    /// The bytes as a mutable slice.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Misaligned`] when the address or the length does not fit `T`, [`Error::NoHostView`].
-    ///
-    /// # Safety
-    ///
-    /// While the slice lives, neither the device nor the CPU may access the bytes except through it, on any thread,
-    /// through this or any other region.
-    pub unsafe fn as_mut_slice<T: Pod>(&mut self) -> Result<&mut [T]> {
-        let (pointer, count) = self.elements::<T>()?;
-        // SAFETY: mapped and aligned, every bit pattern is a `T`, and nothing else accesses the bytes, by this method's
-        // contract.
-        Ok(unsafe { slice::from_raw_parts_mut(pointer.as_ptr(), count) })
     }
 }
 

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
-use crate::memory::block::Block;
-use crate::memory::chunk::FreeChunk;
+use crate::memory::chunk::{FreeChunk, SharedBlock};
 use crate::report::report;
 use crate::stream::binding::Binding;
 
@@ -23,9 +22,9 @@ const SPAN_LEN: usize = 64 << 10;
 pub(super) struct Evicted {
     chunks: Vec<FreeChunk>,
     /// Unused blocks, which the device has finished with.
-    unused_blocks: Vec<Arc<Block>>,
+    unused_blocks: Vec<Arc<SharedBlock>>,
     /// Blocks that go with the last chunk in use.
-    used_blocks: Vec<Arc<Block>>,
+    used_blocks: Vec<Arc<SharedBlock>>,
 }
 
 impl Drop for Evicted {
@@ -43,7 +42,7 @@ impl Drop for Evicted {
 /// A block and the ranges of it that belong to no span.
 #[derive(Debug)]
 struct ArenaBlock {
-    block: Arc<Block>,
+    block: Arc<SharedBlock>,
     host_access: HostAccess,
     free: FreeRanges,
     len: usize,
@@ -196,8 +195,8 @@ impl Arena {
         true
     }
 
-    /// Adds a block, of which every byte is free. `host_access` is [`Block::host_access`] of it, which may log.
-    pub(super) fn add_block(&mut self, block: Arc<Block>, host_access: HostAccess) {
+    /// Adds a block, of which every byte is free. `host_access` is its [`host_access`](crate::memory::block::Block::host_access), which may log.
+    pub(super) fn add_block(&mut self, block: Arc<SharedBlock>, host_access: HostAccess) {
         let len = block.allocation().len();
         let block = Some(ArenaBlock { block, host_access, free: FreeRanges::new(len), len });
         match self.blocks.iter_mut().find(|block| block.is_none()) {

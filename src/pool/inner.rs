@@ -18,8 +18,8 @@ use crate::device::Collect;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::lock::{Lock, LockGuard};
-use crate::memory::block::{Block, ChunkPool};
-use crate::memory::chunk::{ChunkRef, FreeChunk, LastUse};
+use crate::memory::block::Block;
+use crate::memory::chunk::{ChunkPool, ChunkRef, FreeChunk, LastUse, SharedBlock};
 use crate::report::report;
 use crate::stream::binding::Binding;
 use crate::sync::SingleFlight;
@@ -147,8 +147,9 @@ impl PoolInner {
         Ok(())
     }
 
-    fn make_block(self: &Arc<Self>, len: usize) -> Result<Block> {
-        Block::pooled(&self.owner, len, self.kind, self.context, Some(self.clone()))
+    fn make_block(self: &Arc<Self>, len: usize) -> Result<SharedBlock> {
+        let block = Block::in_context(&self.owner, len, self.kind, self.context)?;
+        Ok(SharedBlock::new(block, Some(self.clone())))
     }
 
     /// Memory of `len` bytes that was bound to this stream before.

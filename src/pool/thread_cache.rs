@@ -16,8 +16,7 @@ use std::sync::{Arc, Weak};
 use super::classes::Classes;
 use crate::Memory;
 use crate::driver::process;
-use crate::memory::block::Block;
-use crate::memory::chunk::{ChunkRef, FreeChunk};
+use crate::memory::chunk::{ChunkRef, FreeChunk, SharedBlock};
 use crate::sync::{Locked, TryLock};
 
 /// Bytes of a class that a thread keeps at most. Classes of more than half of it are not kept.
@@ -29,7 +28,7 @@ const MAX_CHUNKS: usize = 64;
 pub(crate) const NO_CACHE: u32 = u32::MAX - 1;
 
 // Memory of no pool counts as exposed to the device; memory of a pool without caches does not.
-const _: () = assert!(NO_CACHE < Block::NO_POOL);
+const _: () = assert!(NO_CACHE < SharedBlock::NO_POOL);
 
 /// How many chunks of a size a thread keeps.
 const fn capacity(size: usize) -> usize {
@@ -224,6 +223,27 @@ pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
     bin.chunks.push(unsafe { ManuallyDrop::take(memory) });
     cache.count(Used { chunks: -1, bytes: -len });
     true
+}
+
+/// As [`put`], by the only reference to the chunk, which must have a length. Returns the reference if the cache did not keep
+/// the memory.
+///
+/// The memory is made in its place in the cache: made elsewhere field by field, and then copied by vectors, it would have to
+/// wait until the fields are stored.
+#[inline]
+pub(super) fn put_chunk(chunk: ChunkRef) -> Option<ChunkRef> {
+    if process::is_forked() || !chunk.withdraw() {
+        return Some(chunk);
+    }
+    let Some(mut cache) = lock(chunk.pool_id()) else { return Some(chunk) };
+    let cache = &mut *cache;
+    let bin = cache.bins.get_mut(usize::from(chunk.class()));
+    let Some(bin) = bin.filter(|bin| bin.chunks.len() < bin.chunks.capacity()) else { return Some(chunk) };
+    let len = chunk.len().cast_signed();
+    chunk.forget_len();
+    bin.chunks.push(Memory::new(chunk, 0));
+    cache.count(Used { chunks: -1, bytes: -len });
+    None
 }
 
 /// Counts what is in use; tells whether this thread's cache does.

@@ -20,8 +20,8 @@ use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::lock::Lock;
-use crate::memory::block::{Block, ChunkPool};
-use crate::memory::chunk::{Chunk, ChunkRef, FreeChunk, LastUse};
+use crate::memory::block::Block;
+use crate::memory::chunk::{Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse, SharedBlock};
 use crate::memory::pending::Pending;
 use crate::pool::NO_CACHE;
 use crate::report::report;
@@ -146,16 +146,16 @@ impl AllocatorInner {
         is_missing && bits != 0
     }
 
-    fn make_block(self: &Arc<Self>, wanted: Wanted) -> Result<(Offer, Arc<Block>)> {
+    fn make_block(self: &Arc<Self>, wanted: Wanted) -> Result<(Offer, Arc<SharedBlock>)> {
         let Wanted { type_index, size, dedicated_to, flags } = wanted;
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.ok_or_else(|| internal(format!("there is no memory type {type_index}")))?;
         let resources = ResourceBlock { kind, memory_type, size, dedicated_to, flags };
-        let block = Block::of_resources(&self.owner, &resources, self.context, self.clone())?;
+        let block = Block::of_resources(&self.owner, &resources, self.context)?;
         let memory = block.allocation().device_memory();
         let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
         let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);
-        Ok((Offer { wanted, memory, host_ptr }, Arc::new(block)))
+        Ok((Offer { wanted, memory, host_ptr }, Arc::new(SharedBlock::new(block, Some(self.clone())))))
     }
 
     /// Memory at a place in the books. `refused` are the types that CUDA refused before.
@@ -330,7 +330,7 @@ const CLASS: u16 = 0;
 const _: () = assert!(CLASS != Chunk::DEDICATED);
 
 /// Releases blocks whose chunks the device has all finished with. Returns the first error.
-fn release(blocks: Vec<Arc<Block>>) -> Result<()> {
+fn release(blocks: Vec<Arc<SharedBlock>>) -> Result<()> {
     let mut first = Ok(());
     for block in blocks {
         // Another thread may still drop a chunk of it, and then release it.

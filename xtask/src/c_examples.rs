@@ -11,8 +11,8 @@ use crate::Result;
 use crate::context::{Context, Driver, has, say};
 
 /// What `make install` installs.
-const FILES: &str = "bin/vkgdr include/vkgdr.h include/vkgdr.hpp include/vkgdr_mr.hpp \
-    include/vkgdr_ring.cuh lib/cmake/vkgdr/vkgdrConfig.cmake \
+const FILES: &str = "bin/vkgdr include/vkgdr.h include/vkgdr.hpp include/vkgdr_base.hpp include/vkgdr_device.hpp \
+    include/vkgdr_memory.hpp include/vkgdr_mr.hpp include/vkgdr_pool.hpp include/vkgdr_ring.cuh include/vkgdr_ring.hpp lib/cmake/vkgdr/vkgdrConfig.cmake \
     lib/cmake/vkgdr/vkgdrConfigVersion.cmake lib/libvkgdr.a lib/libvkgdr.so lib/libvkgdr.so.1 lib/libvkgdr.so.1.0.0 \
     lib/pkgconfig/vkgdr.pc share/bash-completion/completions/vkgdr share/fish/vendor_completions.d/vkgdr.fish \
     share/man/man1/vkgdr-bench-alloc.1 share/man/man1/vkgdr-bench-bw.1 share/man/man1/vkgdr-bench-latency.1 \

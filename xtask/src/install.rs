@@ -156,6 +156,18 @@ impl Library {
     }
 }
 
+/// The headers for C and C++. `vkgdr.hpp` includes those with the names of its classes.
+const HEADERS: [&str; 8] = [
+    "vkgdr.h",
+    "vkgdr.hpp",
+    "vkgdr_base.hpp",
+    "vkgdr_device.hpp",
+    "vkgdr_memory.hpp",
+    "vkgdr_mr.hpp",
+    "vkgdr_pool.hpp",
+    "vkgdr_ring.hpp",
+];
+
 /// Installs or uninstalls the C library and the command.
 pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
     let folders = Folders::new()?;
@@ -171,11 +183,10 @@ pub(crate) fn library(context: &Context, uninstall: bool) -> Result {
     let mut copies = vec![
         (library.built.join("libvkgdr_c.so"), lib.join(&shared), 0o755),
         (library.built.join("libvkgdr_c.a"), lib.join("libvkgdr.a"), 0o644),
-        (context.root.join("ffi/c/include/vkgdr.h"), include.join("vkgdr.h"), 0o644),
-        (context.root.join("ffi/c/include/vkgdr.hpp"), include.join("vkgdr.hpp"), 0o644),
-        (context.root.join("ffi/c/include/vkgdr_mr.hpp"), include.join("vkgdr_mr.hpp"), 0o644),
         (context.root.join("src/ring/vkgdr_ring.cuh"), include.join("vkgdr_ring.cuh"), 0o644),
     ];
+    let headers = context.root.join("ffi/c/include");
+    copies.extend(HEADERS.map(|name| (headers.join(name), include.join(name), 0o644)));
     copies.extend(command::files(context, &folders, &library.built));
     let mut links = vec![(lib.join(&soname), shared.clone()), (lib.join("libvkgdr.so"), soname.clone())];
     if let Some(version) = &library.gdrapi {

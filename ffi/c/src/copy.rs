@@ -10,7 +10,7 @@ use crate::access::{bytes, bytes_mut};
 use crate::boundary::{self, handle, put};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
-use crate::memory::{range, region, vkgdr_memory_t};
+use crate::memory_handle::{range, region, vkgdr_memory_t};
 
 /// Who copies, for vkgdr_copy_write() and vkgdr_copy_read().
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use vkgdr_rs::{Mapping, MappingFlags};
 use crate::CUdeviceptr;
 use crate::boundary::{self, put, remembered, required};
 use crate::handle::{gpu, vkgdr_t};
-use crate::memory::{Borrowed, existing, region, vkgdr_memory_t};
+use crate::memory_handle::{Borrowed, existing, region, vkgdr_memory_t};
 
 /// Flags for vkgdr_map_existing(), combined by bitwise or.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

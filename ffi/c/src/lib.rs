@@ -7,7 +7,8 @@
 //! | `last_error`, `errors` | this thread's last error: its storage, and its exports |
 //! | `kind` | the kinds of memory |
 //! | `handle` | `vkgdr_t`: open, close, queries |
-//! | `memory` | `vkgdr_memory_t`: alloc, free, pointers, streams, regions |
+//! | `memory_handle`, `handle_table` | `vkgdr_memory_t`: what it points to, and the handles by device address |
+//! | `memory` | its exports: alloc, free, pointers, streams, regions |
 //! | `existing` | host views of memory that others allocated, and memory for network cards |
 //! | `vulkan` | Vulkan's handles of the device and of memory |
 //! | `access` | flush, invalidate, write, read, fill |
@@ -29,10 +30,12 @@ mod errors;
 mod existing;
 mod failure;
 mod handle;
+mod handle_table;
 mod kind;
 mod last_error;
 mod lookup;
 mod memory;
+mod memory_handle;
 mod pool;
 mod ring;
 mod sharing;
@@ -47,6 +50,7 @@ pub use handle::*;
 pub use kind::*;
 pub use lookup::*;
 pub use memory::*;
+pub use memory_handle::*;
 pub use pool::*;
 pub use ring::*;
 pub use sharing::*;

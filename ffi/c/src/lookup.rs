@@ -1,49 +1,14 @@
-//! Memory found by an address, and freed by one.
+//! Exports that find memory by an address, or free it by one.
 #![expect(unsafe_code, reason = "exports C symbols")]
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vkgdr_rs::{memory_of, other_memory_of};
 
 use crate::CUdeviceptr;
 use crate::boundary::{self, put, required};
-use crate::failure::{Failure, Outcome};
-use crate::memory::{self, vkgdr_memory_t};
-
-/// The handles of allocations by their first device address. A handle of a pool's memory is made of the address of its chunk
-/// instead.
-static HANDLES: Mutex<BTreeMap<CUdeviceptr, usize>> = Mutex::new(BTreeMap::new());
-
-/// None in a forked child, where another thread of the parent may hold the lock for ever.
-fn handles() -> Option<MutexGuard<'static, BTreeMap<CUdeviceptr, usize>>> {
-    (!vkgdr_rs::is_forked()).then(|| HANDLES.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Records the handle of an allocation.
-pub(crate) fn add(device_ptr: CUdeviceptr, mem: vkgdr_memory_t) {
-    if let Some(mut handles) = handles() {
-        handles.insert(device_ptr, mem.expose_provenance());
-    }
-}
-
-/// Removes the handle of an allocation, before it is freed.
-pub(crate) fn remove(device_ptr: CUdeviceptr) {
-    if let Some(mut handles) = handles() {
-        handles.remove(&device_ptr);
-    }
-}
-
-/// The handle of memory that begins at a device address and was allocated by this library's C functions.
-fn handle_at(ptr: CUdeviceptr) -> Outcome<vkgdr_memory_t> {
-    let boxed = handles().and_then(|handles| handles.get(&ptr).copied());
-    if let Some(handle) = boxed {
-        return Ok(std::ptr::with_exposed_provenance_mut(handle));
-    }
-    let found = memory_of(ptr).filter(|&(_, offset)| offset == 0);
-    found.and_then(|(memory, _)| memory::handle_of_pooled(&memory)).ok_or_else(|| absent(ptr))
-}
+use crate::failure::Failure;
+use crate::memory_handle::{found, free, handle_at, vkgdr_memory_t};
 
 /// Why an address is not in memory of this library.
 #[cold]
@@ -71,13 +36,13 @@ pub unsafe extern "C" fn vkgdr_find(ptr: *const c_void, memory: *mut vkgdr_memor
     boundary::status(|| {
         required(memory)?;
         let address = ptr.addr() as u64;
-        let (found, at) = memory_of(address).ok_or_else(|| absent(address))?;
+        let (memory_found, at) = memory_of(address).ok_or_else(|| absent(address))?;
         if !offset.is_null() {
             // SAFETY: good for writing, by this function's contract.
             unsafe { put(offset, at) }?;
         }
         // SAFETY: by this function's contract.
-        unsafe { put(memory, memory::found(found)) }
+        unsafe { put(memory, found(memory_found)) }
     })
 }
 
@@ -99,6 +64,6 @@ pub unsafe extern "C" fn vkgdr_memory_free_at(ptr: CUdeviceptr) -> i32 {
             return Ok(());
         }
         // SAFETY: live, and not used again by this function's contract.
-        unsafe { memory::free(handle_at(ptr)?) }
+        unsafe { free(handle_at(ptr).ok_or_else(|| absent(ptr))?) }
     })
 }

@@ -1,193 +1,18 @@
-//! `vkgdr_memory_t`: memory, and regions of it.
+//! Exports on `vkgdr_memory_t`: alloc, free, pointers, streams, regions.
 #![expect(unsafe_code, reason = "exports C symbols")]
-#![expect(non_camel_case_types, reason = "C's spelling")]
 
 use std::ffi::c_void;
 use std::io::Write as _;
-use std::mem::ManuallyDrop;
-use std::ops::{Deref, Range};
 use std::ptr::{NonNull, null_mut};
 
-use vkgdr_rs::{Error, Mapping, Memory, PoolMemory, Region};
+use vkgdr_rs::{Error, Memory};
 
-use crate::boundary::{self, handle, put, remembered, required};
+use crate::boundary::{self, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::kind::options;
-use crate::lookup;
+use crate::memory_handle::{free, part, range, region, vkgdr_memory_t, whole, with};
 use crate::{CUdeviceptr, CUstream};
-
-/// Memory that the CPU and the device share, or a region of it.
-#[derive(Debug)]
-pub struct vkgdr_memory {
-    inner: Contents,
-}
-
-#[derive(Debug)]
-enum Contents {
-    Whole(Memory),
-    /// Another reference to memory, which was found by its address.
-    Found(Memory),
-    Part(Region),
-    Existing(Mapping),
-}
-
-/// The lowest bit of a handle of a pool's memory. Such a handle is no [`vkgdr_memory`] but a [`PoolMemory`] as a raw
-/// pointer: a box around it would take as long as the pool does.
-const POOLED: usize = 1;
-const _: () = assert!(align_of::<vkgdr_memory>() > POOLED);
-
-/// Memory, or a region of it.
-pub type vkgdr_memory_t = *mut vkgdr_memory;
-
-impl Contents {
-    fn into_handle(self) -> vkgdr_memory_t {
-        Box::into_raw(Box::new(vkgdr_memory { inner: self }))
-    }
-}
-
-/// A handle of a pool's memory.
-#[inline]
-pub(crate) fn pooled(memory: PoolMemory) -> vkgdr_memory_t {
-    memory.into_raw().cast::<vkgdr_memory>().map_addr(|address| address | POOLED)
-}
-
-/// The raw pointer in a handle of a pool's memory; none for others.
-#[inline]
-fn find_pooled(mem: vkgdr_memory_t) -> Option<*mut c_void> {
-    if mem.addr() & POOLED == 0 { None } else { Some(mem.map_addr(|address| address & !POOLED).cast()) }
-}
-
-/// A handle of existing memory.
-pub(crate) fn existing(mapping: Mapping) -> vkgdr_memory_t {
-    Contents::Existing(mapping).into_handle()
-}
-
-/// The handle of a pool's memory that was allocated as such a handle; none for other memory.
-pub(crate) fn handle_of_pooled(memory: &Memory) -> Option<vkgdr_memory_t> {
-    let raw = PoolMemory::raw_of(memory)?;
-    Some(raw.cast::<vkgdr_memory>().map_addr(|address| address | POOLED))
-}
-
-/// A handle of memory that is not of a pool.
-pub(crate) fn whole(memory: Memory) -> vkgdr_memory_t {
-    let device_ptr = memory.device_ptr();
-    let handle = Contents::Whole(memory).into_handle();
-    lookup::add(device_ptr, handle);
-    handle
-}
-
-/// A handle of memory that was found by its address.
-pub(crate) fn found(memory: Memory) -> vkgdr_memory_t {
-    Contents::Found(memory).into_handle()
-}
-
-/// The memory of a handle, for the length of a call.
-pub(crate) enum Borrowed<'a> {
-    Whole(&'a Memory),
-    Part(&'a Region),
-    Existing(&'a Mapping),
-    /// Never dropped: the caller keeps the handle.
-    Pooled(ManuallyDrop<PoolMemory>),
-}
-
-impl Borrowed<'_> {
-    /// All of an allocation or of a pool's chunk; an error for a region.
-    pub(crate) fn memory(&self) -> Outcome<&Memory> {
-        match self {
-            Self::Whole(memory) => Ok(memory),
-            Self::Part(_) | Self::Existing(_) => Err(Failure::Region),
-            Self::Pooled(memory) => Ok(memory),
-        }
-    }
-}
-
-impl Deref for Borrowed<'_> {
-    type Target = Region;
-
-    #[inline]
-    fn deref(&self) -> &Region {
-        match self {
-            Self::Whole(memory) => memory,
-            Self::Part(region) => region,
-            Self::Existing(mapping) => mapping,
-            Self::Pooled(memory) => memory,
-        }
-    }
-}
-
-/// The memory of a handle.
-///
-/// # Safety
-///
-/// `mem` must be null or live.
-#[inline]
-pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
-    if let Some(pooled) = find_pooled(mem) {
-        // SAFETY: from `pooled`, and live by this function's contract.
-        let memory = unsafe { PoolMemory::borrow_raw(pooled) };
-        return memory.map(Borrowed::Pooled).ok_or_else(|| Error::Freed.into());
-    }
-    // SAFETY: by this function's contract.
-    Ok(match &unsafe { handle(mem) }?.inner {
-        Contents::Whole(memory) | Contents::Found(memory) => Borrowed::Whole(memory),
-        Contents::Part(region) => Borrowed::Part(region),
-        Contents::Existing(mapping) => Borrowed::Existing(mapping),
-    })
-}
-
-/// The range of `size` bytes at `offset`, checked without overflow to be within the memory.
-#[inline]
-pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
-    match offset.checked_add(size) {
-        Some(end) if end <= whole.len() => Ok(offset..end),
-        _ => Err(Error::OutOfRange { offset, len: size, size: whole.len() }.into()),
-    }
-}
-
-/// Frees the memory of a handle: immediately, as vkgdr 0.1 does, unless it is bound to a stream.
-///
-/// # Safety
-///
-/// `mem` must be live and not be used afterwards, and the device must have finished with it unless it is bound to a
-/// stream.
-#[inline]
-pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
-    if let Some(pooled) = find_pooled(mem) {
-        // SAFETY: from `pooled`, and not used again.
-        let Some(memory) = (unsafe { PoolMemory::from_raw(pooled) }) else { return Err(Error::Freed.into()) };
-        // SAFETY: the device has finished with memory that is not bound, by this function's contract.
-        return Ok(if memory.bound_stream().is_some() { memory.free() } else { unsafe { memory.free_idle() } }?);
-    }
-    // SAFETY: by this function's contract.
-    unsafe { free_boxed(mem) }
-}
-
-/// As [`free`], for memory that is not from a pool.
-///
-/// # Safety
-///
-/// As of [`free`].
-unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
-    // SAFETY: from `into_handle`, and not used again.
-    let mem = unsafe { Box::from_raw(mem) };
-    match mem.inner {
-        Contents::Part(region) => region.free()?,
-        Contents::Existing(mapping) => mapping.unmap()?,
-        // Of the owner's memory, for which the device need not have finished.
-        Contents::Found(memory) => memory.free()?,
-        Contents::Whole(memory) => {
-            lookup::remove(memory.device_ptr());
-            if memory.bound_stream().is_some() {
-                memory.free()?;
-            } else {
-                // SAFETY: the device has finished with the memory, by this function's contract.
-                unsafe { memory.free_idle() }?;
-            }
-        }
-    }
-    Ok(())
-}
 
 /// Reports a failed free: a double free on standard error, since it is a bug of the program that would otherwise go
 /// unnoticed, and others to the log.
@@ -350,9 +175,8 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
         // SAFETY: by this function's contract.
         let whole = unsafe { region(mem) }?;
         let range = range(&whole, offset, size)?;
-        let part = Contents::Part(whole.region(range)?).into_handle();
         // SAFETY: by this function's contract.
-        unsafe { put(out, part) }
+        unsafe { put(out, part(whole.region(range)?)) }
     })
 }
 
@@ -368,8 +192,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
 pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut c_void {
     boundary::value(null_mut(), || {
         // SAFETY: by this function's contract.
-        let pointer = unsafe { region(mem) }?.host_ptr();
-        Ok(pointer.map_or(null_mut(), NonNull::as_ptr).cast())
+        unsafe { with(mem, |region| Ok(region.host_ptr().map_or(null_mut(), NonNull::as_ptr).cast())) }
     })
 }
 
@@ -384,7 +207,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUdeviceptr {
     // SAFETY: by this function's contract.
-    boundary::value(0, || Ok(unsafe { region(mem) }?.device_ptr()))
+    boundary::value(0, || unsafe { with(mem, |region| Ok(region.device_ptr())) })
 }
 
 /// The requested size in bytes.
@@ -398,7 +221,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUd
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(0, || Ok(unsafe { region(mem) }?.len()))
+    boundary::value(0, || unsafe { with(mem, |region| Ok(region.len())) })
 }
 
 /// The kind of memory.
@@ -432,7 +255,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
     // SAFETY: by this function's contract.
-    boundary::value(true, || Ok(unsafe { region(mem) }?.is_coherent()))
+    boundary::value(true, || unsafe { with(mem, |region| Ok(region.is_coherent())) })
 }
 
 /// The granularity of flushes in bytes: 1 where the memory is coherent.
@@ -446,5 +269,5 @@ pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_non_coherent_atom_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(1, || Ok(unsafe { region(mem) }?.non_coherent_atom_size()))
+    boundary::value(1, || unsafe { with(mem, |region| Ok(region.non_coherent_atom_size())) })
 }

@@ -13,7 +13,7 @@ use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::kind::kind;
-use crate::memory::{pooled, vkgdr_memory_t};
+use crate::memory_handle::{pooled, vkgdr_memory_t};
 
 /// Allocates small memory in nanoseconds, without a driver call.
 #[derive(Debug)]

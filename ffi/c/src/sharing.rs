@@ -10,7 +10,7 @@ use vkgdr_rs::{Error, ipc};
 use crate::boundary::{self, put, remembered, required};
 use crate::failure::Outcome;
 use crate::handle::{gpu, vkgdr_t};
-use crate::memory::{region, vkgdr_memory_t, whole};
+use crate::memory_handle::{region, vkgdr_memory_t, whole};
 
 /// Flags for vkgdr_memory_receive(), combined by bitwise or.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use vkgdr_rs::{Error, Vkgdr};
 use crate::boundary::{self, handle, put, remembered, required};
 use crate::failure::Failure;
 use crate::handle::{gpu, into_handle, open_flags, vkgdr_t};
-use crate::memory::{region, vkgdr_memory_t};
+use crate::memory_handle::{region, vkgdr_memory_t};
 
 /// A Vulkan device: Vulkan's own handles, whose types are pointers.
 #[derive(Debug, Clone, Copy)]

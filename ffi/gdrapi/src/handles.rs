@@ -10,8 +10,9 @@
 use std::collections::BTreeSet;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use crate::lock::lock;
 use crate::pin::Pin;
 
 /// Slots of a page, and pages. 4 Mi handles at a time.
@@ -46,15 +47,6 @@ struct State {
     open: BTreeSet<u64>,
     /// The handles of each `gdr_t`.
     pins: BTreeSet<(u64, u64)>,
-}
-
-/// Locks a mutex; none in a forked child while a thread of the parent holds it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    if vkgdr_rs::is_forked() {
-        mutex.try_lock().ok()
-    } else {
-        Some(mutex.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 fn state() -> Result<MutexGuard<'static, State>, i32> {

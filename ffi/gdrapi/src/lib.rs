@@ -2,6 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `boundary` | the boundary around every export: panics, null pointers |
 //! | `pin` | the memory that is pinned, and copies of it |
 //! | `handles` | handles and the `gdr_t` that they belong to |
 //! | `errno` | failures as error numbers |
@@ -14,16 +15,16 @@
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic must become an error: build with panic = \"unwind\"");
 
+mod boundary;
 mod errno;
 mod handles;
+mod lock;
 mod pin;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::slice;
 
-use handles::lock;
+use boundary::{bytes, bytes_mut, put, status};
 use pin::PAGE;
 
 /// The version of gdrcopy whose interface this is.
@@ -64,28 +65,6 @@ pub struct gdr_info_v2_t {
     pub bits: c_uint,
     /// A `gdr_mapping_type_t`.
     pub mapping_type: c_uint,
-}
-
-/// Runs the body of an export: 0, or an error number. A panic is `EIO`.
-#[inline]
-fn status(body: impl FnOnce() -> Result<(), i32>) -> c_int {
-    // Unwind-safe: locks are released, and nothing half done is used afterwards.
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(libc::EIO));
-    result.err().unwrap_or(0)
-}
-
-/// Writes a result.
-///
-/// # Safety
-///
-/// `pointer` must be null or good for writing.
-unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), i32> {
-    if pointer.is_null() {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: by this function's contract.
-    unsafe { pointer.write(value) };
-    Ok(())
 }
 
 /// Opens a connection. Loads the CUDA driver, which tells forked children apart.
@@ -318,22 +297,6 @@ fn mapped(handle: gdr_mh_t, private: *const c_void, size: usize) -> Result<handl
     // A slice has at most `isize::MAX` bytes.
     let valid = (!private.is_null() || size == 0) && isize::try_from(size).is_ok() && pinned.mapping() != NONE;
     if valid { Ok(pinned) } else { Err(libc::EINVAL) }
-}
-
-/// # Safety
-///
-/// `pointer` must be good for reading `len` bytes.
-unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> &'a [u8] {
-    // SAFETY: by this function's contract.
-    if len == 0 { &[] } else { unsafe { slice::from_raw_parts(pointer.cast(), len) } }
-}
-
-/// # Safety
-///
-/// `pointer` must be good for writing `len` bytes.
-unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> &'a mut [u8] {
-    // SAFETY: by this function's contract.
-    if len == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(pointer.cast(), len) } }
 }
 
 /// The version of gdrcopy whose interface this is.

@@ -7,7 +7,7 @@ use vkgdr_rs::{
     Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, memory_of, other_memory_of,
 };
 
-use crate::lock;
+use crate::lock::lock;
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use ash::{khr, vk};
 
-use super::semaphore::Timelines;
+use super::timelines::Timelines;
 use super::{HeapBudget, Instance, Named, OPAQUE_FD, PhysicalDevice, Sharing, USAGE};
 use crate::driver::descriptor::{self, DriverFd};
 use crate::driver::process;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use ash::{khr, vk};
 
-use super::semaphore::Timelines;
+use super::timelines::Timelines;
 use super::{Device, Instance};
 use crate::driver::process;
 use crate::{Error, Result};

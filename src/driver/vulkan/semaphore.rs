@@ -1,49 +1,17 @@
 //! Timeline semaphores that are exported as opaque file descriptors.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
-use std::ffi::{CStr, CString, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::ptr;
 use std::time::Duration;
 
-use ash::{khr, vk};
+use ash::vk;
 
+use super::timelines::Timelines;
 use super::{Device, Named};
 use crate::driver::{descriptor, process};
 use crate::{Error, Result};
 
 const OPAQUE_FD: vk::ExternalSemaphoreHandleTypeFlags = vk::ExternalSemaphoreHandleTypeFlags::OPAQUE_FD;
-/// The extensions of semaphores that are shared.
-pub(super) const EXTENSIONS: [&CStr; 2] = [khr::timeline_semaphore::NAME, khr::external_semaphore_fd::NAME];
-
-/// The functions of a device on timeline semaphores.
-pub(super) struct Timelines {
-    values: khr::timeline_semaphore::DeviceFn,
-    fds: khr::external_semaphore_fd::DeviceFn,
-}
-
-impl Timelines {
-    /// None for a device that was made without them.
-    pub(super) fn find(instance: &ash::Instance, device: &ash::Device) -> Option<Self> {
-        let of_device = instance.fp_v1_0().get_device_proc_addr;
-        let find = |name: &CStr| {
-            // SAFETY: a live device, and a terminated name.
-            unsafe { of_device(device.handle(), name.as_ptr()) }.map_or(ptr::null(), |found| found as *const c_void)
-        };
-        // A part of Vulkan 1.2 under names without the suffix.
-        let find_either = |name: &CStr| {
-            let plain = name.to_bytes().strip_suffix(b"KHR").and_then(|plain| CString::new(plain).ok());
-            let extension = find(name);
-            if extension.is_null() { plain.map_or(ptr::null(), |plain| find(&plain)) } else { extension }
-        };
-        let needed = [c"vkGetSemaphoreFdKHR", c"vkWaitSemaphoresKHR", c"vkSignalSemaphoreKHR"];
-        if needed.into_iter().any(|name| find_either(name).is_null()) {
-            return None;
-        }
-        let values = khr::timeline_semaphore::DeviceFn::load(find_either);
-        Some(Self { values, fds: khr::external_semaphore_fd::DeviceFn::load(find) })
-    }
-}
 
 impl Device {
     /// Whether timeline semaphores of the device can be shared.

@@ -66,3 +66,12 @@ pub(crate) fn api() -> Result<&'static Api> {
     }
     API.get().ok_or_else(|| "not loaded".into())
 }
+
+/// Calls a function that accepts any arguments, or with pointers that are good.
+macro_rules! call {
+    ($function:ident($($argument:expr),*)) => {
+        // SAFETY: the functions accept any handle; the pointers are null or good.
+        unsafe { ($crate::api::api()?.$function)($($argument),*) }
+    };
+}
+pub(crate) use call;

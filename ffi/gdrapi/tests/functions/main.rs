@@ -3,75 +3,23 @@
 #![expect(unsafe_code, reason = "calls C functions")]
 
 mod api;
+mod fixture;
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr::{null, null_mut};
 use std::thread;
 
-use api::api;
-use support::cuda::PrimaryContext;
+use api::call;
+use fixture::{Fixture, LEN, NO_HANDLE, PAGE};
 use support::fork::in_quiet_child;
 use support::{Result, device_read, pattern};
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-const PAGE: usize = 65536;
-const LEN: usize = 3 * PAGE + 100;
 const EINVAL: c_int = 22;
 const EAGAIN: c_int = 11;
 const ENODEV: c_int = 19;
 const EOPNOTSUPP: c_int = 95;
-const NO_HANDLE: gdr_mh_t = gdr_mh_t { h: 0 };
-
-/// Calls a function that accepts any arguments, or with pointers that are good.
-macro_rules! call {
-    ($function:ident($($argument:expr),*)) => {
-        // SAFETY: the functions accept any handle; the pointers are null or good.
-        unsafe { (api()?.$function)($($argument),*) }
-    };
-}
-
-/// A connection, memory and its handle.
-struct Fixture {
-    g: gdr_t,
-    memory: Memory,
-    handle: gdr_mh_t,
-    _context: PrimaryContext,
-}
-
-impl Fixture {
-    fn of(memory: Memory, context: PrimaryContext) -> Result<Self> {
-        let g = call!(open());
-        assert!(!g.is_null());
-        let mut handle = NO_HANDLE;
-        assert_eq!(call!(pin(g, memory.device_ptr(), memory.len(), 0, 0, &raw mut handle)), 0);
-        assert_ne!(handle, NO_HANDLE);
-        Ok(Self { g, memory, handle, _context: context })
-    }
-
-    fn new() -> Result<Self> {
-        let (context, gpu) = support::open(OpenFlags::empty())?;
-        Self::of(Memory::allocate(&gpu, LEN, MemoryKind::Mapped)?, context)
-    }
-
-    fn info(&self) -> Result<gdr_info_v2_t> {
-        let mut info = gdr_info_v2_t::default();
-        assert_eq!(call!(info(self.g, self.handle, &raw mut info)), 0);
-        Ok(info)
-    }
-
-    /// Maps all, and gives the host addresses of the mapping and of the memory in it.
-    fn map(&self) -> Result<(*mut c_void, *mut c_void)> {
-        let (info, mut va) = (self.info()?, null_mut());
-        assert_eq!(call!(map(self.g, self.handle, &raw mut va, usize::try_from(info.mapped_size)?)), 0);
-        Ok((va, va.wrapping_byte_add(usize::try_from(self.memory.device_ptr() - info.va)?)))
-    }
-
-    fn close(self) -> Result {
-        assert_eq!(call!(close(self.g)), 0);
-        Ok(())
-    }
-}
 
 #[test]
 fn gdr_open() -> Result {

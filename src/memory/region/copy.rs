@@ -1,20 +1,15 @@
-//! [`Region`]'s methods that write, read and fill, by the CPU or the GPU's copy engine.
+//! [`Region`]'s methods that write, read and fill. Short copies are made here; `copy_path` has all others.
 #![expect(unsafe_code, reason = "copies bytes that the region keeps alive")]
 
 use std::ops::RangeBounds;
 
 use bytemuck::{NoUninit, Pod};
 
-use super::region::Region;
+use super::Region;
 use crate::access::copy::{self, HostAccess};
 use crate::access::range;
-use crate::access::view::View;
 use crate::access::writer::Writer;
-use crate::copy_engine::policy::{CopyPath, Direction, MemoryProperties};
-use crate::copy_engine::{CopyEngines, Failure};
-use crate::driver::fill_pattern::FillPattern;
-use crate::driver::process;
-use crate::report::report;
+use crate::copy_engine::policy::Direction;
 use crate::{CopyPolicy, Result};
 
 impl Region {
@@ -195,7 +190,7 @@ impl Region {
     /// another crate's code reaches thread-local storage by a call. Rare cases are in another function, so that this
     /// one saves no registers.
     #[inline]
-    pub(super) fn write_uncached(&self, access: HostAccess, offset: usize, source: &[u8]) -> Result<()> {
+    fn write_uncached(&self, access: HostAccess, offset: usize, source: &[u8]) -> Result<()> {
         if access != HostAccess::WriteCombined {
             return self.write_slow(offset, source);
         }
@@ -212,7 +207,7 @@ impl Region {
 
     /// The counterpart of [`write_uncached`](Self::write_uncached) for [`read`](Self::read).
     #[inline]
-    pub(super) fn read_uncached(&self, access: HostAccess, offset: usize, target: &mut [u8]) -> Result<()> {
+    fn read_uncached(&self, access: HostAccess, offset: usize, target: &mut [u8]) -> Result<()> {
         if access != HostAccess::WriteCombined {
             return self.read_slow(offset, target);
         }
@@ -242,179 +237,5 @@ impl Region {
     fn read_slow(&self, offset: usize, target: &mut [u8]) -> Result<()> {
         let policy = if self.kind().has_host_view() { CopyPolicy::Auto } else { CopyPolicy::Cpu };
         self.read_bytes(policy, offset, target)
-    }
-
-    fn path(&self, policy: CopyPolicy, direction: Direction, len: usize) -> CopyPath {
-        let properties = MemoryProperties {
-            host_view: self.kind().has_host_view(),
-            coherent: self.is_coherent(),
-            write_combined: self.host_access() == HostAccess::WriteCombined,
-        };
-        match CopyPath::choose(policy, properties, len, self.engines().threshold(direction)) {
-            // To make an engine may wait behind a kernel, which may wait for this copy.
-            CopyPath::EngineOrCpu if !self.engines().is_prepared(self.block().context()) => CopyPath::Cpu,
-            path => path,
-        }
-    }
-
-    #[inline]
-    fn engines(&self) -> &'static CopyEngines {
-        self.block().engines()
-    }
-
-    fn write_bytes(&self, policy: CopyPolicy, offset: usize, source: &[u8]) -> Result<()> {
-        let view = self.view();
-        match self.path(policy, Direction::Write, source.len()) {
-            CopyPath::Cpu => self.write_by_cpu(view, offset, source),
-            CopyPath::Engine => self.write_by_engine(view, offset, source)?.map_err(|failure| self.record(failure)),
-            CopyPath::EngineOrCpu => {
-                self.or_by_cpu(self.write_by_engine(view, offset, source)?, || self.write_by_cpu(view, offset, source))
-            }
-        }
-    }
-
-    fn read_bytes(&self, policy: CopyPolicy, offset: usize, target: &mut [u8]) -> Result<()> {
-        let view = self.view();
-        match self.path(policy, Direction::Read, target.len()) {
-            CopyPath::Cpu => self.read_by_cpu(view, offset, target),
-            CopyPath::Engine => self.read_by_engine(view, offset, target)?.map_err(|failure| self.record(failure)),
-            CopyPath::EngineOrCpu => {
-                self.or_by_cpu(self.read_by_engine(view, offset, target)?, || self.read_by_cpu(view, offset, target))
-            }
-        }
-    }
-
-    /// [`fill_pattern`](Self::fill_pattern) of a checked range.
-    pub(super) fn fill_bytes(&self, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
-        let view = self.view();
-        let by_cpu = || self.fill_by_cpu(view, offset, len, pattern);
-        match self.fill_pattern_for_engine(view, offset, len, pattern) {
-            Some(pattern) => self.or_by_cpu(self.fill_by_engine(view, offset, len, pattern)?, by_cpu),
-            None => by_cpu(),
-        }
-    }
-
-    /// The value that the copy engine can repeat; none if the CPU fills or refuses.
-    fn fill_pattern_for_engine(
-        &self,
-        view: View<'_>,
-        offset: usize,
-        len: usize,
-        pattern: &[u8],
-    ) -> Option<FillPattern> {
-        let path = self.path(CopyPolicy::Auto, Direction::Write, len);
-        let is_whole = len > 0 && len.is_multiple_of(pattern.len().max(1));
-        if path == CopyPath::EngineOrCpu && is_whole {
-            FillPattern::of(pattern, view.device_ptr() + offset as u64)
-        } else {
-            None
-        }
-    }
-
-    /// The result of a copy by the copy engine, or of `by_cpu` if the engine was unavailable.
-    fn or_by_cpu(&self, copied: std::result::Result<(), Failure>, by_cpu: impl FnOnce() -> Result<()>) -> Result<()> {
-        match copied {
-            Err(Failure::Unavailable(error)) => {
-                report!(Debug, "copying by the CPU, since the copy engine is unavailable: {error}");
-                by_cpu()
-            }
-            copied => copied.map_err(|failure| self.record(failure)),
-        }
-    }
-
-    fn write_by_cpu(&self, view: View<'_>, offset: usize, source: &[u8]) -> Result<()> {
-        view.write(offset, source)?;
-        if view.access() == HostAccess::WriteCombined {
-            self.engines().counters().count_cpu(Direction::Write, source.len());
-        }
-        Ok(())
-    }
-
-    fn read_by_cpu(&self, view: View<'_>, offset: usize, target: &mut [u8]) -> Result<()> {
-        view.read(offset, target)?;
-        if view.access() == HostAccess::WriteCombined {
-            self.engines().counters().count_cpu(Direction::Read, target.len());
-        }
-        Ok(())
-    }
-
-    fn fill_by_cpu(&self, view: View<'_>, offset: usize, len: usize, pattern: &[u8]) -> Result<()> {
-        view.fill(offset, len, pattern)?;
-        if view.access() == HostAccess::WriteCombined {
-            self.engines().counters().count_cpu(Direction::Write, len);
-        }
-        Ok(())
-    }
-
-    /// The outer result is that of the steps around the copy, the inner one that of the copy.
-    fn write_by_engine(
-        &self,
-        view: View<'_>,
-        offset: usize,
-        source: &[u8],
-    ) -> Result<std::result::Result<(), Failure>> {
-        let part = view.part(offset, source.len())?;
-        if source.is_empty() {
-            return Ok(process::check().map_err(Failure::Unavailable));
-        }
-        // SAFETY: the region keeps the bytes alive, and after an `Unfinished` failure their release waits for the
-        // context.
-        Self::change_by_engine(part, || unsafe {
-            self.engines().write(self.block().context(), part.device_ptr(), source)
-        })
-    }
-
-    /// Runs a copy or fill by the device of all of a view's bytes.
-    fn change_by_engine(
-        part: View<'_>,
-        change: impl FnOnce() -> std::result::Result<(), Failure>,
-    ) -> Result<std::result::Result<(), Failure>> {
-        // This thread's earlier writes come first.
-        part.flush(0, part.len())?;
-        let changed = change();
-        if changed.is_ok() {
-            part.invalidate(0, part.len())?;
-        }
-        Ok(changed)
-    }
-
-    /// See [`write_by_engine`](Self::write_by_engine) for the results.
-    fn read_by_engine(
-        &self,
-        view: View<'_>,
-        offset: usize,
-        target: &mut [u8],
-    ) -> Result<std::result::Result<(), Failure>> {
-        let part = view.part(offset, target.len())?;
-        if target.is_empty() {
-            return Ok(process::check().map_err(Failure::Unavailable));
-        }
-        part.flush(0, target.len())?;
-        // SAFETY: as in `write_by_engine`.
-        Ok(unsafe { self.engines().read(self.block().context(), part.device_ptr(), target) })
-    }
-
-    /// See [`write_by_engine`](Self::write_by_engine) for the results.
-    fn fill_by_engine(
-        &self,
-        view: View<'_>,
-        offset: usize,
-        len: usize,
-        pattern: FillPattern,
-    ) -> Result<std::result::Result<(), Failure>> {
-        let part = view.part(offset, len)?;
-        // SAFETY: as in `write_by_engine`.
-        Self::change_by_engine(part, || unsafe {
-            self.engines().fill(self.block().context(), part.device_ptr(), pattern, len)
-        })
-    }
-
-    /// Records a failed copy that the device may still be making, so that the memory is not freed before it ends.
-    /// Returns the error.
-    fn record(&self, failure: Failure) -> crate::Error {
-        if let Failure::Unfinished(_) = failure {
-            self.chunk().record_unfinished_copy();
-        }
-        failure.into()
     }
 }

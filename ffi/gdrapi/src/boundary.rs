@@ -1,0 +1,48 @@
+//! The boundary around every export: a panic becomes an error number, and pointers of the caller's are read and written.
+#![expect(unsafe_code, reason = "turns C pointers into references")]
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
+
+/// Runs the body of an export: 0, or an error number. A panic is `EIO`.
+#[inline]
+pub(crate) fn status(body: impl FnOnce() -> Result<(), i32>) -> c_int {
+    // Unwind-safe: locks are released, and nothing half done is used afterwards.
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(libc::EIO));
+    result.err().unwrap_or(0)
+}
+
+/// Writes a result.
+///
+/// # Safety
+///
+/// `pointer` must be null or good for writing.
+pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), i32> {
+    if pointer.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by this function's contract.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
+
+/// The caller's bytes, to read.
+///
+/// # Safety
+///
+/// `pointer` must be good for reading `len` bytes.
+pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> &'a [u8] {
+    // SAFETY: by this function's contract.
+    if len == 0 { &[] } else { unsafe { slice::from_raw_parts(pointer.cast(), len) } }
+}
+
+/// The caller's bytes, to write.
+///
+/// # Safety
+///
+/// `pointer` must be good for writing `len` bytes.
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> &'a mut [u8] {
+    // SAFETY: by this function's contract.
+    if len == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(pointer.cast(), len) } }
+}
