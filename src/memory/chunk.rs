@@ -124,7 +124,7 @@ impl Chunk {
     }
 
     #[inline]
-    pub(super) fn forget_len(&self) {
+    pub(crate) fn forget_len(&self) {
         self.len.store(0, Ordering::Relaxed);
     }
 
@@ -148,7 +148,7 @@ impl Chunk {
 
     /// The id of its pool, or [`SharedBlock::NO_POOL`].
     #[inline]
-    pub(super) fn pool_id(&self) -> u32 {
+    pub(crate) fn pool_id(&self) -> u32 {
         self.block.pool_id()
     }
 
@@ -219,7 +219,7 @@ impl Chunk {
     }
 
     #[inline]
-    pub(super) fn bound_stream(&self) -> Option<CUstream> {
+    pub(crate) fn bound_stream(&self) -> Option<CUstream> {
         self.binding.known()?.get().stream()
     }
 

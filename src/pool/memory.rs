@@ -12,7 +12,7 @@ use bytemuck::Pod;
 use super::thread_cache;
 use crate::driver::process;
 use crate::memory::chunk::ChunkRef;
-use crate::{Memory, Result};
+use crate::{Error, Memory, Result};
 
 /// Memory of a [`Pool`](crate::Pool), returned to the pool when it and its regions are dropped.
 ///
@@ -125,6 +125,24 @@ impl PoolMemory {
         Some(Self::new(Memory::allocated(chunk)))
     }
 
+    /// Returns the memory behind a pointer to the pool: as [`free_idle`](Self::free_idle), or as [`free`](Self::free) if it is
+    /// bound to a stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Freed`] where [`from_raw`](Self::from_raw) returns none, and the errors of [`free`](Self::free).
+    ///
+    /// # Safety
+    ///
+    /// As of [`from_raw`](Self::from_raw), and as of [`free_idle`](Self::free_idle) if the memory is not bound.
+    // Not inlined: another crate's code reaches thread-local storage by a call.
+    #[doc(hidden)]
+    pub unsafe fn free_raw(memory: *mut c_void) -> Result<()> {
+        // SAFETY: by this function's contract.
+        let Some(chunk) = (unsafe { ChunkRef::from_raw(memory.cast()) }) else { return Err(Error::Freed) };
+        thread_cache::put_chunk(chunk).map_or(Ok(()), free_uncached)
+    }
+
     /// The memory behind a pointer, which stays valid. Returns none if the memory was freed already, which is detected
     /// as by [`from_raw`](Self::from_raw).
     ///
@@ -162,6 +180,12 @@ impl Drop for PoolMemory {
 unsafe fn put_shared(memory: &mut ManuallyDrop<Memory>) -> bool {
     // SAFETY: by this function's contract.
     !process::is_forked() && memory.try_unshare() && unsafe { thread_cache::put(memory) }
+}
+
+/// Returns a chunk that the fast path did not keep to its pool. Unless it is bound, the device has finished with it.
+#[inline(never)]
+fn free_uncached(chunk: ChunkRef) -> Result<()> {
+    if chunk.bound_stream().is_some() { chunk.free() } else { chunk.free_idle() }
 }
 
 /// Returns memory that the fast path did not keep to its pool, and logs errors.

@@ -225,6 +225,27 @@ pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
     true
 }
 
+/// As [`put`], by the only reference to the chunk, which must have a length. Returns the reference if the cache did not keep
+/// the memory.
+///
+/// The memory is made in its place in the cache: made elsewhere field by field, and then copied by vectors, it would have to
+/// wait until the fields are stored.
+#[inline]
+pub(super) fn put_chunk(chunk: ChunkRef) -> Option<ChunkRef> {
+    if process::is_forked() || !chunk.withdraw() {
+        return Some(chunk);
+    }
+    let Some(mut cache) = lock(chunk.pool_id()) else { return Some(chunk) };
+    let cache = &mut *cache;
+    let bin = cache.bins.get_mut(usize::from(chunk.class()));
+    let Some(bin) = bin.filter(|bin| bin.chunks.len() < bin.chunks.capacity()) else { return Some(chunk) };
+    let len = chunk.len().cast_signed();
+    chunk.forget_len();
+    bin.chunks.push(Memory::new(chunk, 0));
+    cache.count(Used { chunks: -1, bytes: -len });
+    None
+}
+
 /// Counts what is in use; tells whether this thread's cache does.
 pub(super) fn count(pool_id: u32, used: Used) -> bool {
     let Some(mut cache) = lock(pool_id).filter(|cache| cache.open) else { return false };

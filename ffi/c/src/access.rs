@@ -8,7 +8,7 @@ use vkgdr_rs::Error;
 
 use crate::boundary;
 use crate::failure::{Failure, Outcome};
-use crate::memory_handle::{range, region, vkgdr_memory_t};
+use crate::memory_handle::{range, region, vkgdr_memory_t, with};
 
 /// Makes the CPU's writes to a range visible to the device. The range may start and end anywhere within the memory,
 /// and is rounded outwards to whole atoms. A range that is not within the memory is ignored.
@@ -48,8 +48,7 @@ pub unsafe extern "C" fn vkgdr_memory_flush_checked(mem: vkgdr_memory_t, offset:
 #[inline]
 unsafe fn flush(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
-    let memory = unsafe { region(mem) }?;
-    Ok(memory.flush(range(&memory, offset, size)?)?)
+    unsafe { with(mem, |region| Ok(region.flush(offset..offset.saturating_add(size))?)) }
 }
 
 /// Makes the device's writes to a range visible to the CPU. The range may start and end anywhere within the memory,
@@ -87,10 +86,10 @@ pub unsafe extern "C" fn vkgdr_memory_invalidate_checked(mem: vkgdr_memory_t, of
 /// # Safety
 ///
 /// `mem` must be null or live.
+#[inline]
 unsafe fn invalidate(mem: vkgdr_memory_t, offset: usize, size: usize) -> Outcome {
     // SAFETY: by this function's contract.
-    let memory = unsafe { region(mem) }?;
-    Ok(memory.invalidate(range(&memory, offset, size)?)?)
+    unsafe { with(mem, |region| Ok(region.invalidate(offset..offset.saturating_add(size))?)) }
 }
 
 /// Copies `size` bytes to the memory. Does not flush.

@@ -11,7 +11,7 @@ use crate::boundary::{self, put, remembered, required};
 use crate::failure::{Failure, Outcome};
 use crate::handle::{gpu, vkgdr_t};
 use crate::kind::options;
-use crate::memory_handle::{free, part, range, region, vkgdr_memory_t, whole};
+use crate::memory_handle::{free, part, range, region, vkgdr_memory_t, whole, with};
 use crate::{CUdeviceptr, CUstream};
 
 /// Reports a failed free: a double free on standard error, since it is a bug of the program that would otherwise go
@@ -192,8 +192,7 @@ pub unsafe extern "C" fn vkgdr_memory_create_region(
 pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut c_void {
     boundary::value(null_mut(), || {
         // SAFETY: by this function's contract.
-        let pointer = unsafe { region(mem) }?.host_ptr();
-        Ok(pointer.map_or(null_mut(), NonNull::as_ptr).cast())
+        unsafe { with(mem, |region| Ok(region.host_ptr().map_or(null_mut(), NonNull::as_ptr).cast())) }
     })
 }
 
@@ -208,7 +207,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_host_ptr(mem: vkgdr_memory_t) -> *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUdeviceptr {
     // SAFETY: by this function's contract.
-    boundary::value(0, || Ok(unsafe { region(mem) }?.device_ptr()))
+    boundary::value(0, || unsafe { with(mem, |region| Ok(region.device_ptr())) })
 }
 
 /// The requested size in bytes.
@@ -222,7 +221,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_device_ptr(mem: vkgdr_memory_t) -> CUd
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_get_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(0, || Ok(unsafe { region(mem) }?.len()))
+    boundary::value(0, || unsafe { with(mem, |region| Ok(region.len())) })
 }
 
 /// The kind of memory.
@@ -256,7 +255,7 @@ pub unsafe extern "C" fn vkgdr_memory_get_kind(mem: vkgdr_memory_t, out: *mut u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
     // SAFETY: by this function's contract.
-    boundary::value(true, || Ok(unsafe { region(mem) }?.is_coherent()))
+    boundary::value(true, || unsafe { with(mem, |region| Ok(region.is_coherent())) })
 }
 
 /// The granularity of flushes in bytes: 1 where the memory is coherent.
@@ -270,5 +269,5 @@ pub unsafe extern "C" fn vkgdr_memory_is_coherent(mem: vkgdr_memory_t) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_non_coherent_atom_size(mem: vkgdr_memory_t) -> usize {
     // SAFETY: by this function's contract.
-    boundary::value(1, || Ok(unsafe { region(mem) }?.non_coherent_atom_size()))
+    boundary::value(1, || unsafe { with(mem, |region| Ok(region.non_coherent_atom_size())) })
 }

@@ -37,6 +37,15 @@ const _: () = assert!(align_of::<vkgdr_memory>() > POOLED);
 pub type vkgdr_memory_t = *mut vkgdr_memory;
 
 impl Contents {
+    #[inline]
+    fn region(&self) -> &Region {
+        match self {
+            Self::Whole(memory) | Self::Found(memory) => memory,
+            Self::Part(region) => region,
+            Self::Existing(mapping) => mapping,
+        }
+    }
+
     fn into_handle(self) -> vkgdr_memory_t {
         Box::into_raw(Box::new(vkgdr_memory { inner: self }))
     }
@@ -142,6 +151,32 @@ pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     })
 }
 
+/// Calls `work` with the region of a handle.
+///
+/// A pool's memory is borrowed in another function, so that callers need no stack for other memory.
+///
+/// # Safety
+///
+/// `mem` must be null or live.
+#[inline]
+pub(crate) unsafe fn with<T>(mem: vkgdr_memory_t, work: impl FnOnce(&Region) -> Outcome<T>) -> Outcome<T> {
+    match find_pooled(mem) {
+        // SAFETY: by this function's contract.
+        Some(_) => unsafe { with_pooled(mem, work) },
+        // SAFETY: by this function's contract.
+        None => work(unsafe { handle(mem) }?.inner.region()),
+    }
+}
+
+/// # Safety
+///
+/// As of [`with`].
+#[inline(never)]
+unsafe fn with_pooled<T>(mem: vkgdr_memory_t, work: impl FnOnce(&Region) -> Outcome<T>) -> Outcome<T> {
+    // SAFETY: by this function's contract.
+    work(&*unsafe { region(mem) }?)
+}
+
 /// The range of `size` bytes at `offset`, checked without overflow to be within the memory.
 #[inline]
 pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range<usize>> {
@@ -159,14 +194,12 @@ pub(crate) fn range(whole: &Region, offset: usize, size: usize) -> Outcome<Range
 /// stream.
 #[inline]
 pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
-    if let Some(pooled) = find_pooled(mem) {
-        // SAFETY: from `pooled`, and not used again.
-        let Some(memory) = (unsafe { PoolMemory::from_raw(pooled) }) else { return Err(Error::Freed.into()) };
-        // SAFETY: the device has finished with memory that is not bound, by this function's contract.
-        return Ok(if memory.bound_stream().is_some() { memory.free() } else { unsafe { memory.free_idle() } }?);
+    match find_pooled(mem) {
+        // SAFETY: from `pooled`, and not used again; the rest by this function's contract.
+        Some(pooled) => Ok(unsafe { PoolMemory::free_raw(pooled) }?),
+        // SAFETY: by this function's contract.
+        None => unsafe { free_boxed(mem) },
     }
-    // SAFETY: by this function's contract.
-    unsafe { free_boxed(mem) }
 }
 
 /// As [`free`], for memory that is not from a pool.
@@ -174,6 +207,7 @@ pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
 /// # Safety
 ///
 /// As of [`free`].
+#[inline(never)]
 unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
     // SAFETY: from `into_handle`, and not used again.
     let mem = unsafe { Box::from_raw(mem) };
