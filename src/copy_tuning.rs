@@ -1,4 +1,4 @@
-//! The methods of [`Vkgdr`](crate::Vkgdr) for copy thresholds, copy statistics and calibration.
+//! The methods of [`Vkgdr`] for copy thresholds, copy statistics and calibration.
 #![expect(unsafe_code, reason = "the device copies from and to addresses that the memory keeps valid")]
 
 use std::time::Instant;
@@ -94,10 +94,10 @@ impl Vkgdr {
     /// [`copy_thresholds`](Self::copy_thresholds) to them, for all handles of this GPU.
     ///
     /// Takes less than 200 ms on an idle GPU. Only the first call measures; later calls set and return the same
-    /// thresholds. Each call does what [`prepare_copies`](Self::prepare_copies) does. Measuring needs 4 MiB of mapped memory, in the handle's primary context if it retains that,
-    /// otherwise in the current context, which must be one of the handle's device. Other work of the GPU, the CPU or
-    /// the bus makes the thresholds less accurate; copies remain correct. Where the CPU caches mapped memory the
-    /// thresholds do not apply.
+    /// thresholds. Each call does what [`prepare_copies`](Self::prepare_copies) does. Measuring needs 4 MiB of mapped
+    /// memory, in the handle's primary context if it retains that, otherwise in the current context, which must be one of
+    /// the handle's device. Other work of the GPU, the CPU or the bus makes the thresholds less accurate; copies remain
+    /// correct. Where the CPU caches mapped memory the thresholds do not apply.
     ///
     /// # Errors
     ///

@@ -12,7 +12,8 @@ use std::fmt;
 /// | `Device` | device-local, not host-visible where such a type exists | no view | at full speed | scratch space |
 ///
 /// Without Vulkan there is no `Mapped` memory, unless the CPU can map CUDA's own
-/// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)), and `Device` memory comes from `cuMemAlloc`: it cannot be exported.
+/// ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)), and `Device` memory comes from `cuMemAlloc`: it cannot be
+/// exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MemoryKind {

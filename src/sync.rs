@@ -1,5 +1,5 @@
-//! A reference count, a try-lock and a lazy box, of which loom checks every interleaving; a single flight; and cells whose
-//! making may fail.
+//! A reference count, a try-lock and a lazy box, of which loom checks every interleaving; a single flight; and fallible
+//! initialisation of cells.
 #![expect(unsafe_code, reason = "reaches a value by one thread at a time")]
 
 use std::marker::PhantomData;
@@ -45,7 +45,7 @@ impl RefCount {
     #[inline]
     pub(crate) fn publish(&self) {
         if self.0.load(Ordering::Relaxed) & PUBLISHED == 0 {
-            // Release: whoever adds a reference sees what was done before.
+            // Release: a thread that adds a reference sees what was done before.
             self.0.fetch_or(PUBLISHED, Ordering::Release);
         }
     }
@@ -192,7 +192,7 @@ impl<T> LazyBox<T> {
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // Acquire: what was done to make the value is visible.
-        // SAFETY: null, or a box that stays until `take`, which nobody can call while this is borrowed.
+        // SAFETY: null, or a box that stays until `take`, which cannot be called while this is borrowed.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
@@ -213,10 +213,10 @@ impl<T: Default + Send + Sync> LazyBox<T> {
             return value;
         }
         let mine = Box::into_raw(Box::<T>::default());
-        // Release: whoever gets the value sees what was done to make it. Acquire: so does this thread of another's.
+        // Release: a thread that gets the value sees what was done to make it. Acquire: so does this one of another's.
         let result = self.0.compare_exchange(ptr::null_mut(), mine, Ordering::Release, Ordering::Acquire);
         if result.is_err() {
-            // SAFETY: made above, and another thread's was faster: nobody else has this one.
+            // SAFETY: made above, and not shared: another thread was faster.
             drop(unsafe { Box::from_raw(mine) });
         }
         // SAFETY: a box, as in `get`.

@@ -71,8 +71,10 @@ impl<'a> MapGuard<'a> {
         self.mode
     }
 
-    /// Always `Some`: a guard exists only for memory with a host mapping. Valid while the guard lives; the device may change the bytes at any
-    /// time. Writes through it in mode [`MapMode::Read`] are not flushed.
+    /// The host address of the first byte. Always `Some`: a guard exists only for memory with a host mapping.
+    ///
+    /// Valid while the guard lives; the device may change the bytes at any time. Writes through it in mode
+    /// [`MapMode::Read`] are not flushed.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         self.view.host_ptr()

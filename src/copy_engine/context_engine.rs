@@ -152,7 +152,7 @@ impl ContextEngine {
     pub(super) unsafe fn read(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
         self.wait_for_all()?;
         let (to, len) = (NonNull::from(&mut *target).cast(), target.len());
-        // SAFETY: by this method's contract; nobody uses the caller's bytes until this returns.
+        // SAFETY: by this method's contract; the caller's bytes are borrowed exclusively until this returns.
         if is_pinned(target) && self.copy_directly(|queue| unsafe { queue.copy_to_host(to, from, len) })? {
             return Ok(());
         }

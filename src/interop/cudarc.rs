@@ -52,7 +52,7 @@ const NOT_RECORDED: SyncOnDrop<'static> = SyncOnDrop::Record(None);
 
 impl Region {
     /// The device pointer for a use on `stream`, which waits for earlier uses; 0, which the driver refuses, if the memory's
-    /// context was destroyed. `alone` is whether nobody else can be using the memory.
+    /// context was destroyed. `alone` says that no other thread can be using the memory.
     fn submit<'a>(&'a self, stream: &'a CudaStream, access: Access, alone: bool) -> (CUdeviceptr, SyncOnDrop<'a>) {
         let context = self.block().context();
         let is_own = stream.context().cu_ctx() == context.raw();

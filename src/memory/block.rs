@@ -239,7 +239,7 @@ impl Drop for Block {
     }
 }
 
-/// What became of entering the context of an allocation to release it there.
+/// The result of entering the context of an allocation to release it there.
 pub(super) enum ContextEntry {
     /// The context is current while the guard lives.
     Entered(ContextGuard, Allocation),

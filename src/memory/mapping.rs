@@ -28,9 +28,9 @@ use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 ///
 /// # Lifetime of the memory
 ///
-/// A mapping of memory of others does not keep the memory alive, and is not told when it is freed. Drop it first. Afterwards the CPU still sees
-/// the old pages: it may use them without a fault, but they may be other memory's by then, and copies by the GPU's copy
-/// engine use the address, whatever is there. [`is_current`](Self::is_current) asks the driver.
+/// A mapping of memory of others does not keep the memory alive, and is not told when it is freed: drop the mapping first.
+/// Afterwards the CPU still sees the old pages. It may use them without a fault, but they may be other memory's by then, and
+/// copies by the GPU's copy engine use the address, whatever is there. [`is_current`](Self::is_current) asks the driver.
 ///
 /// # Pages
 ///

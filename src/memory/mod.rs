@@ -1,8 +1,8 @@
 //! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its [`Region`]s and freed
 //! with the last of them. [`Mapping`] is a host view of memory that others allocated.
 //!
-//! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what the
-//! release waits for.
+//! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what
+//! the release waits for.
 
 pub(crate) mod block;
 pub(crate) mod chunk;

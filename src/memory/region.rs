@@ -47,7 +47,7 @@ pub struct Region {
     /// How the CPU copies the chunk. `MaybeUninit` hides the enum's unused values: the compiler would encode `None` in
     /// them, and copy an `Option<Memory>` in pieces.
     host_access: MaybeUninit<HostAccess>,
-    /// What may have become of the chunk since its allocation: [`UNSHARED`], [`SHARED`] or [`EXPOSED`].
+    /// The sharing state of the chunk since its allocation: [`UNSHARED`], [`SHARED`] or [`EXPOSED`].
     uses: AtomicU8,
     /// Last: it changes with every allocation of a pool, and the fields before it are copied as two vectors.
     len: usize,

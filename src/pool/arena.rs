@@ -195,7 +195,7 @@ impl Arena {
         true
     }
 
-    /// Adds a block, of which every byte is free. `host_access` is its [`host_access`](crate::memory::block::Block::host_access), which may log.
+    /// Adds a block, of which every byte is free. The caller asks for its `host_access` without a lock, since that may log.
     pub(super) fn add_block(&mut self, block: Arc<SharedBlock>, host_access: HostAccess) {
         let len = block.allocation().len();
         let block = Some(ArenaBlock { block, host_access, free: FreeRanges::new(len), len });

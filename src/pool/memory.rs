@@ -21,7 +21,7 @@ use crate::{Error, Memory, Result};
 /// how addresses are aligned.
 ///
 /// Two things differ from other memory. It cannot be exported as a descriptor
-/// ([`Error::Pooled`](crate::Error::Pooled)), since it shares an allocation with other memory. [`free`](Self::free) and
+/// ([`Error::Pooled`]), since it shares an allocation with other memory. [`free`](Self::free) and
 /// a drop return it to the pool without a driver call, in about ten nanoseconds, if its device address was never
 /// requested.
 pub struct PoolMemory {

@@ -148,7 +148,7 @@ impl PendingFrees {
         if self.release_streams() { self.poll(Self::POLLED) } else { Chunks::new() }
     }
 
-    /// Moves chunks from streams that nobody else holds behind events, and from all streams if there are too many. Whether
+    /// Moves chunks from streams that only the pool holds behind events, and from all streams if there are too many. Whether
     /// there were any.
     fn release_streams(&self) -> bool {
         let released: Vec<_> = {
@@ -161,7 +161,7 @@ impl PendingFrees {
         any
     }
 
-    /// Releases the streams that nobody else holds. Returns the chunks whose events have passed.
+    /// Releases the streams that only the pool holds. Returns the chunks whose events have passed.
     pub(super) fn collect(&self) -> Chunks {
         self.release_streams();
         self.poll(usize::MAX)

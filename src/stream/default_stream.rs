@@ -66,7 +66,7 @@ impl DefaultStream {
         &self.public.0
     }
 
-    /// Of a `CudaContext` that nobody makes streams with, so that cudarc orders nothing by itself.
+    /// For this crate: no program makes streams of its `CudaContext`, so that cudarc orders nothing by itself.
     pub(super) fn private(&self) -> &Arc<CudaStream> {
         &self.private.0
     }

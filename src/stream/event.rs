@@ -31,7 +31,7 @@ impl Event {
     /// # Errors
     ///
     /// The driver's errors, including those of earlier, asynchronous work, `CUDA_ERROR_CONTEXT_IS_DESTROYED`, and
-    /// [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::Forked`].
     pub fn is_complete(&self) -> Result<bool> {
         self.context.run(|| self.event.has_passed())
     }

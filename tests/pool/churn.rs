@@ -51,6 +51,8 @@ impl Item {
             (Held::Pooled(memory), 1) => unsafe { memory.free_idle() }?,
             // SAFETY: as above.
             (Held::Plain(memory), 1) => unsafe { memory.free_idle() }?,
+            // SAFETY: the pointer is that of this item, which ends, and the device never uses it.
+            (Held::Raw(address), 1) => unsafe { PoolMemory::free_raw(address as *mut _) }?,
             (Held::Raw(address), choice) => {
                 // SAFETY: the pointer is that of this item, which ends.
                 let memory = unsafe { PoolMemory::from_raw(address as *mut _) };

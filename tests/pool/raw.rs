@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "makes memory of raw pointers")]
 
 use support::Result;
-use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region};
+use vkgdr::{Error, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, memory_of};
 
 const LEN: usize = 4096;
 
@@ -38,5 +38,46 @@ fn memory_of_a_raw_pointer_is_not_allocated_again_while_a_region_or_the_device_h
         }
     }
     assert_eq!((pool.used_chunks(), pool.active_bytes(), pool.managed_bytes()), (0, 0, 0));
+    Ok(())
+}
+
+#[test]
+fn memory_freed_by_its_raw_pointer_is_allocated_next_unless_a_region_has_it() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    drop(pool.allocate(LEN)?);
+    for shared in [false, true] {
+        let memory = pool.allocate(LEN)?;
+        let address = memory.host_ptr().ok_or("no host pointer")?;
+        let region = if shared { Some(memory.region(..1)?) } else { None };
+        let raw = memory.into_raw();
+        assert_eq!((pool.used_chunks(), pool.active_bytes()), (1, LEN));
+        // SAFETY: the pointer is used up, and the device has not used the memory.
+        unsafe { PoolMemory::free_raw(raw) }?;
+        assert_eq!(memory_of(address.addr().get() as u64).is_some(), shared);
+        let next = pool.allocate(LEN)?;
+        assert_eq!(next.host_ptr() == Some(address), !shared);
+        drop((next, region));
+        assert_eq!((pool.used_chunks(), pool.active_bytes()), (0, 0));
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_raw_pointer_is_freed_once_and_after_its_stream_has_passed() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    // SAFETY: the legacy default stream lives as long as the context.
+    let memories = [pool.allocate(LEN)?, unsafe { pool.allocate_on_raw(LEN, std::ptr::null_mut()) }?];
+    for memory in memories {
+        let raw = memory.into_raw();
+        // SAFETY: the pointer is used up, and the device has not used the memory.
+        unsafe { PoolMemory::free_raw(raw) }?;
+        // SAFETY: a pointer that was used up is noticed until the pool gives the memory out again.
+        let again = unsafe { PoolMemory::free_raw(raw) };
+        assert!(matches!(again, Err(Error::Freed)), "{again:?}");
+    }
+    pool.free_held();
+    assert_eq!((pool.used_chunks(), pool.managed_bytes()), (0, 0));
     Ok(())
 }

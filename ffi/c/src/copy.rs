@@ -224,9 +224,9 @@ pub unsafe extern "C" fn vkgdr_copy_prepare(g: vkgdr_t) -> i32 {
 /// Measures from how many bytes on the copy engine is faster than the CPU on mapped memory, and sets the thresholds
 /// of the GPU so.
 ///
-/// Does what vkgdr_copy_prepare() does. Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls set what was measured then.
-/// Allocates 4 MiB of mapped memory meanwhile, for which a context must be current as for vkgdr_memory_alloc(). Other
-/// work of the GPU, the CPU or the bus makes the result worse, never wrong.
+/// Does what vkgdr_copy_prepare() does. Takes less than 200 ms on an idle GPU, once for each GPU and process: later calls
+/// set what was measured then. Allocates 4 MiB of mapped memory meanwhile, for which a context must be current as for
+/// vkgdr_memory_alloc(). Other work of the GPU, the CPU or the bus makes the result worse, never wrong.
 ///
 /// @param g    The GPU.
 /// @param out  Where the thresholds are written, in bytes; may be NULL.

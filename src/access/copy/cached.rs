@@ -64,8 +64,8 @@ unsafe fn large(target: *mut u8, source: *const u8, len: usize) {
     unsafe { memcpy(target.cast(), source.cast(), len) };
 }
 
-/// Moves by assembly from `$s` to `$t`, where `$n` is the copy's length: `[$s + $n - 8]` is its last 8 bytes. All loads come before the stores, and
-/// they overlap where the size is not a power of two.
+/// Moves by assembly from `$s` to `$t`, where `$n` is the copy's length: `[$s + $n - 8]` is its last 8 bytes. All loads come
+/// before the stores, and they overlap where the size is not a power of two.
 #[cfg(target_arch = "x86_64")]
 macro_rules! moves {
     ($t:expr, $s:expr, $n:expr; $($line:literal,)* ; $($operands:tt)*) => {

@@ -11,7 +11,7 @@ use super::{Device, Instance};
 use crate::driver::process;
 use crate::{Error, Result};
 
-/// A Vulkan device, with the objects that it was made from, as [ash](crate::ash) has them.
+/// A Vulkan device, with the objects that it was made from, as [ash] has them.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Handles {

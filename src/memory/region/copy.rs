@@ -140,10 +140,11 @@ impl Region {
     ///
     /// The GPU's first such copy in a context allocates 2 MiB of pinned memory and two streams there, in relaxed
     /// capture mode, unless [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies) has. That may wait until running kernels
-    /// have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They are freed when [`Vkgdr::collect`](crate::Vkgdr::collect) or the first copy in another context
-    /// finds the context destroyed. Copies use them one at a time and are never part of a capture. Drivers older than
-    /// CUDA 12 cannot tell a destroyed context from a later one at its address: there every copy allocates its own, and
-    /// [`CopyPolicy::Auto`] always uses the CPU where it can.
+    /// have ended, so that [`CopyPolicy::Auto`] leaves mapped memory to the CPU until then. They are freed when
+    /// [`Vkgdr::collect`](crate::Vkgdr::collect) or the first copy in another context finds the context destroyed. Copies use
+    /// them one at a time and are never part of a capture. Drivers older than CUDA 12 cannot tell a destroyed context from a
+    /// later one at its address: there every copy allocates its own, and [`CopyPolicy::Auto`] always uses the CPU where it
+    /// can.
     ///
     /// Private memory that is page-locked (`cuMemHostAlloc`, `cuMemHostRegister`) is copied directly, without that
     /// pinned memory; large copies take as long as `cuMemcpyHtoDAsync` and a wait.

@@ -141,7 +141,7 @@ impl StreamOrder {
         waits.into_iter().for_each(|event| wait(stream, event));
     }
 
-    /// As [`wait`](Self::wait), and tells how the use is recorded. `alone` is whether nobody else can be submitting uses.
+    /// As [`wait`](Self::wait), and tells how the use is recorded. `alone` says that no other thread can be submitting uses.
     pub(crate) fn submit(&self, stream: &CudaStream, access: Access, alone: bool) -> Recording<'_> {
         let user = User::of(stream.cu_stream());
         let waits = {
