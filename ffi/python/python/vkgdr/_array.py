@@ -12,7 +12,7 @@ from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
 from vkgdr._memory_of import memory_of
 from vkgdr._object import Region
-from vkgdr._shapes import element_of, span
+from vkgdr._shapes import described, element_of, span
 from vkgdr._stream_handle import LEGACY_STREAM, handle_of
 
 TYPE_CHECKING = False
@@ -142,7 +142,7 @@ class Array:
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "descr": self.dtype.descr,
+            "descr": described(self.dtype),
             "data": (address, memory is not None and memory.readonly),
             "strides": None if self.is_c_contiguous() else self.strides,
             "stream": stream,
@@ -405,6 +405,9 @@ def _rebuilt(
 
 def as_array(obj: Any) -> Array:
     """Return an array over the device memory of an object with the CUDA Array Interface."""
+    if isinstance(obj, Array):
+        # The interface does not have every data type.
+        return obj.bind(obj.stream)
     interface = obj.__cuda_array_interface__
     first, size = span(interface, "__cuda_array_interface__")
     memory: Region | None = None
