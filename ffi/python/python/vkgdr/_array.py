@@ -12,7 +12,7 @@ from vkgdr._device import default_owner
 from vkgdr._errors import InvalidArgumentError, NoHostViewError
 from vkgdr._memory_of import memory_of
 from vkgdr._object import Region
-from vkgdr._shapes import element_of, span
+from vkgdr._shapes import described, element_of, span
 from vkgdr._stream_handle import LEGACY_STREAM, handle_of
 
 TYPE_CHECKING = False
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import CapsuleType
 
+    from vkgdr._object import MemoryObject
     from vkgdr.typing import Order, StreamLike
 
 __all__ = ["Array", "as_array"]
@@ -141,7 +142,7 @@ class Array:
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "descr": self.dtype.descr,
+            "descr": described(self.dtype),
             "data": (address, memory is not None and memory.readonly),
             "strides": None if self.is_c_contiguous() else self.strides,
             "stream": stream,
@@ -324,6 +325,18 @@ class Array:
             raise ValueError(f"a section has at least 1 element, not {size}")
         return (self._like(self._layout[start : start + size], stream) for start in range(0, self.size, size))
 
+    # Copies of the object
+
+    def __copy__(self) -> Array:
+        return self.bind(self.stream)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # With its bytes, which `__deepcopy__` and pickle copy, and without its stream, which they cannot.
+        memory = self.memory
+        if memory is not None and self.stream:
+            _vkgdr.stream_synchronize(memory._view, handle_of(self.stream))
+        return _rebuilt, (memory, self.shape, self.strides, self.dtype)
+
     # Elements
 
     def __len__(self) -> int:
@@ -382,8 +395,19 @@ class Array:
 Array.__module__ = "vkgdr.arrays"
 
 
+def _rebuilt(
+    memory: MemoryObject | None, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]
+) -> Array:
+    """Return the array of a pickle."""
+    region = None if memory is None else memory._region(0, len(memory))
+    return Array(_layout.layout_of(shape, strides, dtype), region)
+
+
 def as_array(obj: Any) -> Array:
     """Return an array over the device memory of an object with the CUDA Array Interface."""
+    if isinstance(obj, Array):
+        # The interface does not have every data type.
+        return obj.bind(obj.stream)
     interface = obj.__cuda_array_interface__
     first, size = span(interface, "__cuda_array_interface__")
     memory: Region | None = None

@@ -10,7 +10,7 @@ import operator
 
 from vkgdr import _vkgdr
 from vkgdr._errors import InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._shapes import ADDRESSES
+from vkgdr._shapes import ADDRESSES, item_size
 from vkgdr._stream_handle import LEGACY_STREAM, NULL_STREAM, PER_THREAD_STREAM, handle_of
 
 TYPE_CHECKING = False
@@ -237,7 +237,7 @@ def _from_interface(interface: Any, obj: object, within: MemoryView | None) -> t
 
 def _bytes_in_c_order(shape: Any, typestr: str, strides: Any) -> int:
     """Return the size in bytes of an array, which must be in C order."""
-    itemsize = int(typestr[2:])
+    itemsize = item_size(typestr)
     extents = tuple(map(operator.index, shape))
     if itemsize <= 0 or any(extent < 0 for extent in extents):
         raise InvalidArgumentError(f"__cuda_array_interface__ is malformed: shape {shape} of {typestr}")

@@ -309,6 +309,7 @@ def _current_owner() -> Vkgdr | None:
 
 def _primary_owner(device: int) -> Vkgdr:
     # Cached: releasing the last handle of a primary context destroys the context.
-    if device not in _primary:
+    # Memory hands its owner out, and a program may close that.
+    if device not in _primary or _primary[device].closed:
         _primary[device] = Vkgdr.open_primary_context(device)
     return _primary[device]

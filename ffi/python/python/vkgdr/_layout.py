@@ -84,7 +84,9 @@ def part(layout: Layout, key: Any) -> Layout:
         The key has other parts than integers, slices, ... and None.
     """
     keys = key if isinstance(key, tuple) else (key,)
-    if not all(item is None or item is ... or isinstance(item, slice | int | np.integer) for item in keys):
+    # A bool is an int, but NumPy's index by one copies.
+    plain = (item is None or item is ... or isinstance(item, slice | int | np.integer) for item in keys)
+    if not all(plain) or any(isinstance(item, bool) for item in keys):
         raise TypeError("an array is indexed with integers, slices, ... and None; NumPy's `host` takes other arrays")
     view: Layout = layout[*keys, ...] if ... not in keys else layout[keys]
     return view

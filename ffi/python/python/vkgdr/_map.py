@@ -5,7 +5,7 @@ from __future__ import annotations
 from vkgdr import _vkgdr
 from vkgdr._copies import invalidate_edges, queue_of, settle
 from vkgdr._errors import FreedError, InvalidArgumentError, VkgdrError, in_bytes
-from vkgdr._shapes import check_order, fitted, fortran_strides, strided_size
+from vkgdr._shapes import check_order, described, fitted, fortran_strides, strided_size
 from vkgdr._stream_handle import handle_of
 from vkgdr._stream_handle import wait_for as wait_for_all
 
@@ -72,6 +72,7 @@ class Map:
         self._mode = mode
         self._size = used
         self._memory = memory
+        self._dtype = kind
         self._interface: dict[str, object] = {
             "shape": extents,
             "typestr": kind.str,
@@ -80,7 +81,7 @@ class Map:
             "version": 3,
         }
         if kind.fields is not None:
-            self._interface["descr"] = kind.descr
+            self._interface["descr"] = described(kind)
         view = self._region._view
         if blocking:
             settle(self._region, stream)
@@ -121,7 +122,9 @@ class Map:
         """
         import numpy as np
 
-        return np.asarray(self)
+        array = np.asarray(self)
+        # Padding is a field in the interface, and fields that overlap are none.
+        return array if array.dtype == self._dtype else array.view(self._dtype)
 
     def _invalidate(self) -> None:
         self._waited = True

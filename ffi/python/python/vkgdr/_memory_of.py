@@ -66,6 +66,8 @@ def memory_of(obj: Any) -> Region:
     if interface is not None:
         first, size = span(interface, "__cuda_array_interface__")
         found = _vkgdr.find_device(first, size)
+        if found is not None and interface["data"][1]:
+            found = found.part(0, None, True, False)
         where = "device"
     elif hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] != _DLPACK_CPU:
         found, _ = device_view_of(obj)

@@ -19,10 +19,12 @@ __all__ = [
     "ADDRESSES",
     "c_strides",
     "check_order",
+    "described",
     "element_alignment",
     "element_of",
     "fitted",
     "fortran_strides",
+    "item_size",
     "shaped",
     "span",
     "strided_size",
@@ -47,6 +49,10 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
     if kind.itemsize == 0:
         raise InvalidArgumentError(f"dtype {kind} has size 0")
     extents = tuple(map(operator.index, shape)) if isinstance(shape, tuple | list) else (operator.index(shape),)
+    if kind.subdtype is not None:
+        # As for NumPy: the element's own axes come last.
+        kind, inner = kind.subdtype
+        extents += inner
     size = kind.itemsize
     for extent in extents:
         if extent < 0:
@@ -63,10 +69,10 @@ def fitted(shape: Shape | None, dtype: npt.DTypeLike, room: int) -> tuple[tuple[
             text = f"shape {extents} of {kind} needs {in_bytes(size)}, there are {room}"
             raise InvalidArgumentError(f"Resulting array is larger than memory object: {text}")
         return extents, kind, size
-    _, kind, itemsize = shaped((), dtype)
+    inner, kind, itemsize = shaped((), dtype)
     if room % itemsize:
         raise InvalidArgumentError(f"the size, {in_bytes(room)}, is not a multiple of the {itemsize} of dtype {kind}")
-    return (room // itemsize,), kind, room
+    return (room // itemsize, *inner), kind, room
 
 
 def check_order(order: Order) -> None:
@@ -104,13 +110,49 @@ def strided_size(extents: tuple[int, ...], itemsize: int, strides: tuple[int, ..
     return itemsize + sum(stride * (extent - 1) for extent, stride in zip(extents, strides, strict=True))
 
 
-def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
-    """Return the data type of an array interface."""
-    import numpy as np
+def item_size(typestr: str) -> int:
+    """Return the bytes of an element of an array interface.
 
-    fields = interface.get("descr")
-    has_fields = interface["typestr"][1] == "V" and fields and fields != [("", interface["typestr"])]
-    element: np.dtype[Any] = np.dtype(fields if has_fields else interface["typestr"])
+    The number is that of characters of 4 bytes for "U", and has a unit behind it for "m" and "M" (NumPy's manual, "The
+    array interface protocol").
+
+    Raises
+    ------
+    InvalidArgumentError
+        The elements are Python objects.
+    """
+    if typestr[1:2] == "O":
+        raise InvalidArgumentError(f"typestr {typestr!r} has Python objects, which the device cannot use")
+    size = int(typestr[2:].partition("[")[0])
+    return 4 * size if typestr[1:2] == "U" else size
+
+
+def described(dtype: np.dtype[Any]) -> list[Any]:
+    """Return "descr" of an array interface; that of plain bytes where fields overlap or are out of order."""
+    try:
+        return dtype.descr
+    except ValueError:
+        return [("", dtype.str)]
+
+
+def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
+    """Return the data type of an array interface.
+
+    Raises
+    ------
+    InvalidArgumentError
+        It has Python objects, or another size than the interface says.
+    """
+    from numpy.lib.format import descr_to_dtype
+
+    typestr, fields = interface["typestr"], interface.get("descr")
+    has_fields = typestr[1] == "V" and fields and fields != [("", typestr)]
+    description: Any = fields if has_fields else typestr
+    # Unlike `numpy.dtype`, this takes unnamed fields for the padding that they are.
+    element: np.dtype[Any] = descr_to_dtype(description)
+    if element.hasobject or element.itemsize != item_size(typestr):
+        text = f"typestr {typestr!r}, descr {fields}"
+        raise InvalidArgumentError(f"an array interface has Python objects, or elements of two sizes: {text}")
     return element
 
 
@@ -129,7 +171,7 @@ def span(interface: Any, name: str) -> tuple[int, int]:
     try:
         address = operator.index(interface["data"][0])
         extents = tuple(map(operator.index, interface["shape"]))
-        size = itemsize = int(interface["typestr"][2:])
+        size = itemsize = item_size(interface["typestr"])
         strides = interface.get("strides")
         low = 0
         if strides is None:

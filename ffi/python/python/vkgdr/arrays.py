@@ -305,7 +305,7 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
         return _strided(obj, interface, owner)
     view, _ = _copies.device_view_of(obj)
     shape = None if interface is None else tuple(interface["shape"])
-    dtype: npt.DTypeLike = "u1" if interface is None else element_of(interface)
+    dtype: npt.DTypeLike = "u1" if interface is None else _element(obj, interface)
     region = Region._over(view)
     if not view.is_foreign:
         return region.get_host_array(shape, dtype)
@@ -319,12 +319,19 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     return array
 
 
+def _element(obj: Any, interface: dict[str, Any]) -> np.dtype[Any]:
+    """Return the data type of an array: that of one of our own is more than its interface tells."""
+    from vkgdr._array import Array
+
+    return obj.dtype if isinstance(obj, Array) else element_of(interface)
+
+
 def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.ndarray[Any, Any]:
     """Return the host view of an array whose interface has strides."""
     import numpy as np
 
     first, size = span(interface, "__cuda_array_interface__")
-    extents, element = tuple(interface["shape"]), element_of(interface)
+    extents, element = tuple(interface["shape"]), _element(obj, interface)
     if not size:
         return np.empty(extents, element)
     readonly = bool(interface["data"][1])

@@ -232,3 +232,16 @@ def test_what_numpy_takes_for_an_array_is_a_model(gpu, kind):
     assert LIKES[kind]([[1.5, 2.5]], owner=gpu).shape == (1, 2)
     with pytest.raises(ValueError, match="Python objects"):
         LIKES[kind]([None], owner=gpu)
+
+
+def test_closing_the_owner_of_an_array_does_not_close_that_of_later_arrays(run_python):
+    code = """
+        import vkgdr
+        from vkgdr.arrays import mapped_array, to_device
+        array = to_device([1.0, 2.0])
+        with array.memory.owner:
+            pass
+        assert array.copy_to_host().tolist() == to_device([1.0, 2.0]).copy_to_host().tolist()
+        assert len(mapped_array(4)) == 4
+    """
+    run_python(code)

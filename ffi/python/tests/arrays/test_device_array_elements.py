@@ -1,5 +1,8 @@
 """Copies, views and elements of `vkgdr.arrays.Array`: numba's memory table. Each test is named after its row."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import vkgdr
@@ -215,3 +218,52 @@ def test_memory_that_is_not_coherent_is_flushed_and_invalidated(cuda, context, k
     cuda.write(array.memory.device_ptr, np.full(24, 3, "i4").tobytes())
     assert array[1, 2, 3] == 3
     assert (array.copy_to_host() == 3).all()
+
+
+# ---- copies of the object -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda array: pickle.loads(pickle.dumps(array))])
+def test_a_deep_copy_has_memory_of_its_own_with_the_same_bytes(example, again):
+    for array in (example, example.T, example[:, ::2], example[1, 1:, 3], example[:0]):
+        copied = again(array)
+        assert (copied.shape, copied.strides, copied.dtype, copied.kind) == (
+            array.shape,
+            array.strides,
+            array.dtype,
+            array.kind,
+        )
+        assert (copied.copy_to_host() == array.copy_to_host()).all()
+        copied[...] = 99
+        assert not (array.copy_to_host() == 99).any()
+        assert (copied.copy_to_host() == 99).all()
+    reversed_ = again(example[::-1])
+    assert (reversed_[::-1].copy_to_host() == EXAMPLE).all()
+
+
+def test_a_pickle_has_no_other_bytes_than_the_arrays(gpu):
+    array = to_device(np.zeros(100_000), owner=gpu)
+    assert len(pickle.dumps(array)) < array.nbytes + 1000
+
+
+def test_a_copy_comes_after_the_arrays_stream_and_has_none(gpu, cuda):
+    with cuda.stream() as stream:
+        array = to_device(np.zeros(1000, "u1"), owner=gpu).bind(stream)
+        cuda.fill(array.memory.device_ptr, 7, 1000, stream)
+        copied = copy.deepcopy(array)
+        assert copied.stream == 0
+        assert (copied.copy_to_host() == 7).all()
+
+
+def test_a_shallow_copy_is_a_view(example):
+    view = copy.copy(example)
+    view[0, 0, 0] = 99
+    assert example[0, 0, 0] == 99
+
+
+def test_a_bool_is_no_index(example):
+    for key in (True, (False, 1), (slice(None), True), np.True_):
+        with pytest.raises(TypeError, match="indexed with integers"):
+            _ = example[key]
+        with pytest.raises(TypeError, match="indexed with integers"):
+            example[key] = 1

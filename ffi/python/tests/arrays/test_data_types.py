@@ -1,0 +1,123 @@
+"""Data types whose array interface says less than NumPy's type does, and those that no array can have."""
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import every_kind
+from vkgdr.arrays import Array, as_cuda_array, device_array, host_array, mapped_array, to_device
+
+ALIGNED = np.dtype([("a", "u1"), ("b", "f8")], align=True)
+TYPES = {
+    "text": np.dtype("U3"),
+    "bytes": np.dtype("S3"),
+    "a date": np.dtype("M8[ns]"),
+    "a duration": np.dtype("m8[25s]"),
+    "packed fields": np.dtype([("a", "u1"), ("b", "f8")]),
+    "aligned fields": ALIGNED,
+    "nested fields": np.dtype([("x", ALIGNED), ("y", "u2", (3,))]),
+    "titles": np.dtype([(("title", "a"), "u1"), ("b", "f8")]),
+    "fields out of order": np.dtype({"names": ["a", "b"], "formats": ["u1", "u4"], "offsets": [4, 0]}),
+    "overlapping fields": np.dtype({"names": ["a", "b"], "formats": ["u4", "u1"], "offsets": [0, 0]}),
+}
+every_type = pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+
+
+class Interface:
+    """An array of another library, which tells its interface alone."""
+
+    def __init__(self, **interface):
+        self.__cuda_array_interface__ = {"version": 3} | interface
+
+
+def example(dtype):
+    """Return 20 elements of a type, with different bytes."""
+    bytes_ = np.arange(20 * dtype.itemsize, dtype="u1") % 100
+    # As 4-byte characters, not all bytes are text.
+    return np.array(["abc", "de"] * 10, dtype) if dtype.kind == "U" else bytes_.view(dtype)
+
+
+def values(array):
+    """Return the elements, without the padding between fields."""
+    return str(array.tolist())
+
+
+@every_type
+@every_kind
+def test_arrays_of_every_type_are_copied_whole(gpu, dtype, kind):
+    host = example(dtype)
+    array = to_device(host, kind=kind, owner=gpu)
+    assert len(vkgdr.memory_of(array)) == host.nbytes
+    copies = [device_array(20, dtype, owner=gpu) for _ in range(2)]
+    copies[0].copy_to_device(array)
+    copies[1][:] = array
+    for copied in (array, *copies, as_cuda_array(array)):
+        assert copied.dtype == dtype
+        assert values(copied.copy_to_host()) == values(host)
+    memory = vkgdr.Memory(gpu, host.nbytes)
+    memory.copy_from_device(array)
+    assert values(np.frombuffer(memory.tobytes(), dtype)) == values(host)
+
+
+@every_type
+def test_host_views_of_every_type_are_whole(gpu, dtype):
+    host = example(dtype)
+    array = to_device(host, owner=gpu)
+    mapped = mapped_array(20, dtype, owner=gpu)
+    mapped[...] = host
+    assert len(vkgdr.memory_of(mapped)) == len(vkgdr.device_view(mapped)) == host.nbytes
+    with array.memory.map(dtype=dtype) as map_:
+        for view in (array.host, vkgdr.host_view(array), mapped, map_):
+            assert view.dtype == dtype
+            assert values(view) == values(host)
+
+
+@pytest.mark.parametrize("name", ["text", "a date", "aligned fields", "nested fields"])
+def test_the_interface_of_another_library_has_the_type(gpu, name):
+    host = example(TYPES[name])
+    array = to_device(host, owner=gpu)
+    other = Interface(**array.__cuda_array_interface__)
+    assert len(vkgdr.memory_of(other)) == host.nbytes
+    for view in (as_cuda_array(other).copy_to_host(), vkgdr.host_view(other)):
+        assert view.dtype == host.dtype
+        assert values(view) == values(host)
+
+
+@pytest.mark.parametrize(
+    ("typestr", "descr"),
+    [
+        ("|O8", None),
+        ("|O", None),
+        ("|V8", [("a", "|O8")]),
+        # Elements longer than the bytes that the interface has.
+        ("|V4", [("a", "<f8")]),
+        ("|V0", None),
+    ],
+)
+def test_interfaces_with_objects_and_of_two_sizes_are_refused(gpu, typestr, descr):
+    memory = vkgdr.Memory(gpu, 64)
+    interface = {"shape": (2,), "typestr": typestr, "data": (memory.device_ptr, False)}
+    for strides in ({}, {"strides": (8,)}):
+        other = Interface(**interface, **strides, **({} if descr is None else {"descr": descr}))
+        for use in (as_cuda_array, vkgdr.host_view):
+            with pytest.raises(vkgdr.InvalidArgumentError):
+                use(other)
+
+
+def test_the_axes_of_a_subarray_are_the_arrays_last(gpu):
+    pairs = np.dtype(("f4", (2,)))
+    for make in (device_array, mapped_array, host_array):
+        array = make(4, pairs, owner=gpu)
+        assert (array.shape, array.dtype, array.nbytes) == ((4, 2), np.dtype("f4"), 32)
+    memory = vkgdr.Memory(gpu, 24)
+    assert memory.map(dtype=pairs).array.shape == memory.get_host_array(3, pairs).shape == (3, 2)
+
+
+def test_a_read_only_interface_stays_read_only(gpu):
+    array = to_device(np.arange(4.0), owner=gpu)
+    other = Interface(**array.__cuda_array_interface__ | {"data": (array.memory.device_ptr, True)})
+    assert vkgdr.memory_of(other).readonly
+    again = as_cuda_array(other)
+    assert isinstance(again, Array)
+    assert not again.host.flags.writeable
+    with pytest.raises(vkgdr.InvalidArgumentError, match="read-only"):
+        again[0] = 1
