@@ -131,6 +131,9 @@ impl Allocator {
     /// With linear tiling the CPU and CUDA can use the pixels, in rows as [`Image::layout`] says. With optimal tiling, the bytes
     /// are in an order of the driver's own.
     ///
+    /// Its first layout is `VK_IMAGE_LAYOUT_UNDEFINED`, the only one for images whose memory is shared: change it to the general
+    /// layout by a command before the CPU or CUDA writes pixels, which that may discard.
+    ///
     /// # Errors
     ///
     /// Those of [`buffer`](Self::buffer), with Vulkan's functions for images, and `VK_ERROR_FORMAT_NOT_SUPPORTED` of
@@ -138,8 +141,8 @@ impl Allocator {
     ///
     /// # Safety
     ///
-    /// `info` must be valid for `vkCreateImage` on the handle's device, without `VkExternalMemoryImageCreateInfo` in its chain
-    /// and without sparse binding. When the image is dropped, no submitted work of a Vulkan queue may use it.
+    /// `info` must be valid for `vkCreateImage` on the handle's device, without `VkExternalMemoryImageCreateInfo` in its chain,
+    /// without sparse binding, and with `VK_IMAGE_LAYOUT_UNDEFINED` (VUID-VkImageCreateInfo-pNext-01443). When the image is dropped, no submitted work of a Vulkan queue may use it.
     pub unsafe fn image(&self, info: &vk::ImageCreateInfo<'_>, location: MemoryLocation) -> Result<Image> {
         // SAFETY: by this method's contract.
         let sharing = unsafe { self.inner().gpu.device().image_sharing(info) }?;

@@ -1,6 +1,7 @@
 //! Failures of rings: made, bound, used and dropped.
 #![expect(unsafe_code, reason = "raw streams are bound")]
 
+use support::codes;
 use support::cuda::Stream;
 use vkgdr::ring::Ring;
 use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
@@ -124,4 +125,23 @@ fn each_method_of_a_ring_on_memory_that_is_not_coherent_names_the_call_that_fail
         }
         Ok(())
     })
+}
+
+#[test]
+fn a_message_whose_flush_failed_is_sent_with_the_next() -> Result {
+    let place = Place::plain(OpenFlags::FORCE_NON_COHERENT)?;
+    let Some(layer) = support::vklayer() else { return support::skip("needs the fault layer") };
+    if !imports_mapped(&place.gpu) {
+        return Ok(());
+    }
+    let ring = ring(&place.gpu)?;
+    layer.fail(FLUSH, 1, codes::vulkan::OUT_OF_HOST_MEMORY);
+    let failed = ring.try_push(&[1; 8]);
+    layer.clear_faults();
+    assert_eq!(failed.err().and_then(|error| error.vulkan_code()), Some(codes::vulkan::OUT_OF_HOST_MEMORY));
+    assert_eq!(ring.stats()?.unread_bytes, 0, "not sent");
+    assert!(ring.try_push(&[2; 8])?);
+    let stats = ring.stats()?;
+    assert_eq!((stats.pushed, stats.publications, stats.unread_bytes), (2, 1, 64));
+    Ok(())
 }

@@ -52,6 +52,11 @@ fn has_little_room() -> bool {
     profile() != "none" || support::driver::has_gpu()
 }
 
+/// Whether the process runs under Vulkan's validation layer.
+fn is_validated() -> bool {
+    std::env::var_os("VKGDR_TEST_LAYERS").is_some_and(|layers| layers == "validation")
+}
+
 /// Whether an error says that the GPU lacks a kind of memory, by itself or for want of Vulkan.
 fn is_lack(error: &Error) -> bool {
     matches!(error, Error::NoSuitableMemoryType { .. } | Error::NoVulkan { .. } | Error::Extension { .. })

@@ -3,10 +3,11 @@
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused, skip};
 use vkgdr::ash::vk;
 use vkgdr::vulkan::{
-    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, MemoryLocation,
+    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, Buffer, MemoryLocation,
 };
 use vkgdr::{Error, Memory, MemoryKind, MemoryTypeInfo, Region, Vkgdr, memory_of};
 
+use crate::compute::Compute;
 use crate::{VISIBLE, buffer, open};
 
 const LEN: usize = 10_001;
@@ -59,6 +60,29 @@ fn a_location_has_the_memory_that_gpu_allocator_promises() -> Result {
         assert_eq!(found.host_ptr().is_some(), found.memory_type().flags.contains(Property::HOST_VISIBLE));
         assert_eq!(found.kind().has_host_view(), found.host_ptr().is_some());
     }
+    Ok(())
+}
+
+#[test]
+fn a_buffer_for_the_gpu_only_carries_bytes_from_cuda_to_the_queue_and_back() -> Result {
+    let (Some(gpu), _context) = (open()?, support::cuda::PrimaryContext::retain_and_push(0)) else { return Ok(()) };
+    let allocator = allocator(&gpu)?;
+    let compute = Compute::new(&gpu.vulkan_handles()?)?;
+    let inner = buffer(&allocator, LEN, MemoryLocation::GpuOnly)?;
+    let [up, down] = [MemoryLocation::CpuToGpu, MemoryLocation::GpuToCpu].map(|at| buffer(&allocator, LEN, at));
+    let (up, down) = (up?, down?);
+    let copy = |from: &Buffer, to: &Buffer| {
+        let (from, to, whole) = (from.handle(), to.handle(), [vk::BufferCopy::default().size(LEN as u64)]);
+        // SAFETY: whole live buffers.
+        compute.submit(|device, commands| unsafe { device.cmd_copy_buffer(commands, from, to, &whole) })
+    };
+    support::cuda::memcpy_htod(inner.device_ptr(), &pattern(LEN, 1));
+    support::cuda::synchronize();
+    copy(&inner, &down)?;
+    assert!(host_read(&down, 0, LEN)? == pattern(LEN, 1), "the queue reads CUDA's bytes");
+    host_write(&up, 0, &pattern(LEN, 2))?;
+    copy(&up, &inner)?;
+    assert!(device_read(inner.device_ptr(), LEN) == pattern(LEN, 2), "CUDA reads the queue's bytes");
     Ok(())
 }
 

@@ -3,7 +3,9 @@
 
 use support::{Result, assert_says, device_read, host_read, host_write, pattern, refused};
 use vkgdr::ash::vk;
-use vkgdr::vulkan::{AllocationSizes, Allocator, AllocatorOptions, Image, MemoryLocation};
+use vkgdr::vulkan::{
+    AllocationCreateDesc, AllocationScheme, AllocationSizes, Allocator, AllocatorOptions, Image, MemoryLocation,
+};
 
 use crate::compute::Compute;
 use crate::{buffer, open};
@@ -18,23 +20,21 @@ const COLOUR: vk::ImageSubresourceLayers = vk::ImageSubresourceLayers {
     layer_count: 1,
 };
 
-fn image(
-    allocator: &Allocator,
-    tiling: vk::ImageTiling,
-    extent: vk::Extent3D,
-    location: MemoryLocation,
-) -> vkgdr::Result<Image> {
-    let info = vk::ImageCreateInfo::default()
+fn description(tiling: vk::ImageTiling) -> vk::ImageCreateInfo<'static> {
+    vk::ImageCreateInfo::default()
         .image_type(vk::ImageType::TYPE_2D)
         .format(FORMAT)
-        .extent(extent)
+        .extent(EXTENT)
         .mip_levels(1)
         .array_layers(1)
         .samples(vk::SampleCountFlags::TYPE_1)
         .tiling(tiling)
-        .usage(vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST);
+        .usage(vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST)
+}
+
+fn image(allocator: &Allocator, tiling: vk::ImageTiling, location: MemoryLocation) -> vkgdr::Result<Image> {
     // SAFETY: a valid description; tests wait for their queue.
-    unsafe { allocator.image(&info, location) }
+    unsafe { allocator.image(&description(tiling), location) }
 }
 
 /// Copies pixels from one buffer through an image to another.
@@ -90,7 +90,7 @@ fn images_of_both_tilings_carry_pixels_from_one_buffer_to_another() -> Result {
     ] {
         // Buffers on both sides of the image, which it must not touch.
         let from = buffer(&allocator, PIXELS, MemoryLocation::CpuToGpu)?;
-        let image = image(&allocator, tiling, EXTENT, location)?;
+        let image = image(&allocator, tiling, location)?;
         let to = buffer(&allocator, PIXELS, MemoryLocation::CpuToGpu)?;
         host_write(&from, 0, &pattern(PIXELS, seed))?;
         copy_through(&compute, from.handle(), image.handle(), to.handle())?;
@@ -114,6 +114,46 @@ fn images_of_both_tilings_carry_pixels_from_one_buffer_to_another() -> Result {
         assert!(allocator.report().allocations.iter().any(|found| found.name == "picture"));
         image.free()?;
     }
+    Ok(())
+}
+
+#[test]
+fn a_dedicated_allocation_is_for_the_callers_own_image() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    let options = AllocatorOptions::default().sizes(AllocationSizes::new(4 << 20, 4 << 20));
+    let allocator = Allocator::with_options(&gpu, options)?;
+    let (compute, device) = (Compute::new(&gpu.vulkan_handles()?)?, gpu.vulkan_handles()?.device);
+    let [from, to] = [1, 2].map(|_| buffer(&allocator, PIXELS, MemoryLocation::CpuToGpu));
+    let (from, to) = (from?, to?);
+    host_write(&from, 0, &pattern(PIXELS, 5))?;
+    let shared = allocator.capacity();
+    let mut external =
+        vk::ExternalMemoryImageCreateInfo::default().handle_types(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+    let info = description(vk::ImageTiling::OPTIMAL).push_next(&mut external);
+    // SAFETY: a valid description.
+    let own = unsafe { device.create_image(&info, None) }?;
+    // SAFETY: a live image.
+    let requirements = unsafe { device.get_image_memory_requirements(own) };
+    let desc = AllocationCreateDesc {
+        name: "picture",
+        requirements,
+        location: MemoryLocation::GpuOnly,
+        linear: false,
+        allocation_scheme: AllocationScheme::DedicatedImage(own),
+    };
+    // SAFETY: the scheme's image is live, requires this, and was created for export.
+    let memory = unsafe { allocator.allocate(&desc) }?;
+    let place = memory.vulkan_memory().ok_or("not Vulkan's")?;
+    assert_eq!(place.offset, 0);
+    assert_eq!(allocator.capacity(), shared + requirements.size, "a block of its own");
+    // SAFETY: an image without memory, and memory that is dedicated to it.
+    unsafe { device.bind_image_memory(own, place.memory, place.offset) }?;
+    copy_through(&compute, from.handle(), own, to.handle())?;
+    assert!(host_read(&to, 0, PIXELS)? == pattern(PIXELS, 5));
+    // SAFETY: the commands have finished.
+    unsafe { device.destroy_image(own, None) };
+    memory.free()?;
+    assert_eq!(allocator.capacity(), shared);
     Ok(())
 }
 

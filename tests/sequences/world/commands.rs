@@ -28,8 +28,6 @@ pub(crate) struct Picture {
     pub(super) image: Image,
     width: u32,
     height: u32,
-    /// Whether commands have used it; before that, it has the layout in which it was created.
-    used: bool,
 }
 
 impl Picture {
@@ -43,11 +41,10 @@ impl Picture {
             .samples(vk::SampleCountFlags::TYPE_1)
             .tiling(vk::ImageTiling::LINEAR)
             .usage(vk::ImageUsageFlags::TRANSFER_SRC | vk::ImageUsageFlags::TRANSFER_DST)
-            .initial_layout(vk::ImageLayout::PREINITIALIZED)
     }
 
     pub(super) fn new(image: Image, width: u32, height: u32) -> Self {
-        Self { image, width, height, used: false }
+        Self { image, width, height }
     }
 
     /// The bytes of each row of a part, in the image and in the buffer.
@@ -71,14 +68,12 @@ impl Picture {
         Some(Part { width, height, offset })
     }
 
-    /// The barrier before commands, after which the image has the general layout.
-    fn barrier(&mut self) -> vk::ImageMemoryBarrier<'static> {
-        let used = std::mem::replace(&mut self.used, true);
-        let old = if used { vk::ImageLayout::GENERAL } else { vk::ImageLayout::PREINITIALIZED };
+    /// The barrier before commands, from a layout to the general one.
+    fn barrier(&self, from: vk::ImageLayout) -> vk::ImageMemoryBarrier<'static> {
         let access = vk::AccessFlags::MEMORY_READ | vk::AccessFlags::MEMORY_WRITE;
         let range = vk::ImageSubresourceRange::default().aspect_mask(vk::ImageAspectFlags::COLOR);
         vk::ImageMemoryBarrier::default()
-            .old_layout(old)
+            .old_layout(from)
             .new_layout(vk::ImageLayout::GENERAL)
             .src_access_mask(access)
             .dst_access_mask(access)
@@ -87,6 +82,13 @@ impl Picture {
             .image(self.image.handle())
             .subresource_range(range.level_count(1).layer_count(1))
     }
+}
+
+/// Records a barrier.
+fn change(device: &ash::Device, commands: vk::CommandBuffer, barrier: vk::ImageMemoryBarrier<'_>) {
+    let (all, none) = (vk::PipelineStageFlags::ALL_COMMANDS, vk::DependencyFlags::empty());
+    // SAFETY: recording into a command buffer that has begun, with a live image.
+    unsafe { device.cmd_pipeline_barrier(commands, all, all, none, &[], &[], &[barrier]) };
 }
 
 /// A part of an image from its first pixel on, whose rows are next to each other in a buffer.
@@ -178,12 +180,11 @@ impl World {
         let slot = &mut self.semaphores[index];
         let [first, second] = [step.choice, step.second].map(|choice| self.streams.of(slot.site, choice));
         let [first, second] = [first, second].map(|number| self.streams.get(number));
-        if step.seed.is_multiple_of(4) {
+        // The validation layer takes signals of shared semaphores for pending for ever, and refuses later ones by the CPU.
+        if step.seed.is_multiple_of(4) && !crate::is_validated() {
             let (before, value) = (slot.last, slot.next());
             slot.semaphore.wait_on(&second, value)?;
-            if !slot.semaphore.wait(before, PATIENCE)? {
-                return Err(format!("{:?} has not reached {before}", slot.semaphore).into());
-            }
+            assert!(slot.semaphore.wait(before, PATIENCE)?, "{:?} has not reached {before}", slot.semaphore);
             // SAFETY: more than all values before, which were reached.
             unsafe { slot.semaphore.signal(value) }?;
             assert_eq!(slot.semaphore.value()?, value);
@@ -192,8 +193,8 @@ impl World {
         let value = slot.signal_on(&first)?;
         slot.semaphore.wait_on(&second, value)?;
         assert!(slot.semaphore.value()? <= value);
-        if step.seed % 4 == 1 && !slot.semaphore.wait(value, PATIENCE)? {
-            return Err(format!("{:?} has not reached {value}", slot.semaphore).into());
+        if step.seed % 4 == 1 {
+            assert!(slot.semaphore.wait(value, PATIENCE)?, "{:?} has not reached {value}", slot.semaphore);
         }
         Ok(())
     }
@@ -201,6 +202,16 @@ impl World {
     /// Waits for the world's commands, after which their buffers, images and semaphores may be destroyed.
     pub(super) fn wait_for_queue(&mut self) -> Result {
         self.queue.as_mut().map_or(Ok(()), Queue::wait)
+    }
+
+    /// Gives a new image its layout, before which nobody may write to it.
+    pub(super) fn prepare_image(&mut self, picture: &Picture) -> Result {
+        let barrier = picture.barrier(vk::ImageLayout::UNDEFINED);
+        let mut queue = self.queue.take().map_or_else(|| Queue::new(&self.shared.gpu), Ok)?;
+        queue.submit(None, |device, commands| change(device, commands, barrier))?;
+        queue.wait()?;
+        self.queue = Some(queue);
+        Ok(())
     }
 
     /// Submits commands on items, whose new bytes are noted already. Their order with streams is by a semaphore if there is one,
@@ -333,13 +344,11 @@ impl World {
 
     /// Copies a part of the image at `index` from or to a buffer, the first of `items` being the target.
     fn copy_image(&mut self, step: Step, items: [usize; 2], part: Part, buffer: vk::Buffer, index: usize) -> Result {
-        let Owner::Image(picture) = &mut self.items[index].owner else { return Err("not an image".into()) };
+        let Owner::Image(picture) = &self.items[index].owner else { return Err("not an image".into()) };
         let (image, region, layout) = (picture.image.handle(), part.region(), vk::ImageLayout::GENERAL);
-        let (barrier, all) = (picture.barrier(), vk::PipelineStageFlags::ALL_COMMANDS);
+        let barrier = picture.barrier(layout);
         self.command(step, &items, |device, commands| {
-            let none = vk::DependencyFlags::empty();
-            // SAFETY: recording into a command buffer that has begun, with a live image.
-            unsafe { device.cmd_pipeline_barrier(commands, all, all, none, &[], &[], &[barrier]) };
+            change(device, commands, barrier);
             if index == items[0] {
                 // SAFETY: a part of a live image, and as many bytes of a live buffer.
                 unsafe { device.cmd_copy_buffer_to_image(commands, buffer, image, layout, &region) };

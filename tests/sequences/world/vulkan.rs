@@ -122,6 +122,9 @@ impl World {
             }
             Err(error) => return Err(error.into()),
         };
+        if let Owner::Image(picture) = &owner {
+            self.prepare_image(picture)?;
+        }
         let item = Item::new(owner, site);
         if let Some(slot) = self.allocators.get_mut(index) {
             slot.lent.push(Arc::downgrade(&item.bytes));
