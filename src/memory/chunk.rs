@@ -46,6 +46,7 @@ pub(crate) struct Chunk {
     /// Where it begins in its block, in units of [`LINE`] bytes.
     line: u32,
     /// The requested length. 0 while its only holder keeps it in a `Region`; stored here before a second reference exists.
+    /// With [`RAW`].
     len: AtomicUsize,
     binding: LazyBinding,
     block: Arc<SharedBlock>,
@@ -59,6 +60,10 @@ const LISTED: u8 = 1;
 /// The device may use the bytes: the device address was requested since the allocation, or the chunk is dedicated memory of
 /// no pool.
 const EXPOSED: u8 = 2;
+
+/// In the length: a raw pointer stands for one of the references (`ChunkRef::into_raw`). Not in the marks, which other holders
+/// change: the holder of that pointer alone changes this, without an atomic read-modify-write.
+const RAW: usize = 1 << (usize::BITS - 1);
 
 /// A chunk without references, on the heap.
 ///
@@ -120,7 +125,13 @@ impl Chunk {
     /// The bytes that were asked for; 0 while the chunk is free, or its first holder alone knows.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+        self.len.load(Ordering::Relaxed) & !RAW
+    }
+
+    /// Whether a raw pointer stands for one of the references.
+    #[inline]
+    pub(crate) fn is_raw(&self) -> bool {
+        self.len.load(Ordering::Relaxed) & RAW != 0
     }
 
     #[inline]

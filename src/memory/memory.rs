@@ -147,9 +147,10 @@ impl Memory {
         memory
     }
 
-    /// The address of its chunk, if it is memory of a pool.
-    pub(crate) fn pooled_chunk(&self) -> Option<*mut Chunk> {
-        self.0.is_pooled().then(|| self.0.chunk().as_ptr())
+    /// The address of its chunk, if it is memory of a pool and a raw pointer stands for a reference.
+    pub(crate) fn raw_chunk(&self) -> Option<*mut Chunk> {
+        let chunk = self.0.chunk();
+        (self.0.is_pooled() && chunk.is_raw()).then(|| chunk.as_ptr())
     }
 
     /// Marks the chunk as shared, with the length recorded for the reference that frees it.

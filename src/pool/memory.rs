@@ -105,10 +105,10 @@ impl PoolMemory {
     }
 
     /// The pointer that [`into_raw`](Self::into_raw) gave for memory of a pool, from another reference to it
-    /// ([`memory_of`](crate::memory_of)); none for other memory.
+    /// ([`memory_of`](crate::memory_of)); none for other memory, and once [`from_raw`](Self::from_raw) was called.
     #[must_use]
     pub fn raw_of(memory: &Memory) -> Option<*mut c_void> {
-        memory.pooled_chunk().map(<*mut _>::cast)
+        memory.raw_chunk().map(<*mut _>::cast)
     }
 
     /// Converts a pointer back into the memory. Returns none if the memory was freed already, which is detected until
@@ -154,9 +154,9 @@ impl PoolMemory {
     #[must_use]
     pub unsafe fn borrow_raw(memory: *mut c_void) -> Option<ManuallyDrop<Self>> {
         // SAFETY: by this function's contract; the reference is not dropped.
-        let chunk = unsafe { ChunkRef::from_raw(memory.cast()) }?;
+        let chunk = unsafe { ChunkRef::borrow_raw(memory.cast()) }?;
         let len = chunk.len();
-        Some(ManuallyDrop::new(Self::new(Memory::new(chunk, len))))
+        Some(ManuallyDrop::new(Self::new(Memory::new(ManuallyDrop::into_inner(chunk), len))))
     }
 }
 

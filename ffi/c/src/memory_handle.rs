@@ -78,7 +78,8 @@ pub(crate) fn handle_at(ptr: CUdeviceptr) -> Option<vkgdr_memory_t> {
     if let Some(handle) = handle_table::find(ptr) {
         return Some(std::ptr::with_exposed_provenance_mut(handle));
     }
-    let (memory, _) = memory_of(ptr).filter(|&(_, offset)| offset == 0)?;
+    // Memory is found by its host addresses, too.
+    let (memory, _) = memory_of(ptr).filter(|(memory, _)| memory.device_ptr() == ptr)?;
     // A handle of a pool's memory is made of the address of its chunk.
     let raw = PoolMemory::raw_of(&memory)?;
     Some(raw.cast::<vkgdr_memory>().map_addr(|address| address | POOLED))

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use super::{Chunk, FreeChunk, LISTED};
+use super::{Chunk, FreeChunk, LISTED, RAW};
 use crate::driver::process;
 use crate::report::report;
 use crate::{Result, addresses};
@@ -71,22 +71,42 @@ impl ChunkRef {
         self.0
     }
 
-    /// Turns the reference into a pointer.
+    /// Turns the reference into a pointer. The length must be recorded.
     #[inline]
     pub(crate) fn into_raw(self) -> *mut Chunk {
-        ManuallyDrop::new(self).0
+        self.len.store(self.len() | RAW, Ordering::Relaxed);
+        self.forget()
     }
 
-    /// The reference of a pointer; none if the chunk is free, which its length tells.
+    /// The reference of a pointer; none if it was made of it already, also while the chunk has others.
     ///
     /// # Safety
     ///
-    /// The pointer must come from [`into_raw`](Self::into_raw), and one of the references made of it at most be dropped.
+    /// The pointer must come from [`into_raw`](Self::into_raw), and no other thread may call this with it meanwhile.
     #[inline]
     pub(crate) unsafe fn from_raw(chunk: *mut Chunk) -> Option<Self> {
-        // SAFETY: the chunk has the reference that the pointer stands for, by this function's contract.
-        let len = unsafe { &*chunk }.len();
-        (len != 0).then(|| Self(chunk))
+        // SAFETY: by this function's contract.
+        let this = unsafe { Self::borrow_raw(chunk) }?;
+        this.len.store(this.len(), Ordering::Relaxed);
+        Some(ManuallyDrop::into_inner(this))
+    }
+
+    /// The reference of a pointer, which the pointer goes on standing for; none where [`from_raw`](Self::from_raw) gives none.
+    ///
+    /// # Safety
+    ///
+    /// As of [`from_raw`](Self::from_raw).
+    #[inline]
+    pub(crate) unsafe fn borrow_raw(chunk: *mut Chunk) -> Option<ManuallyDrop<Self>> {
+        // SAFETY: chunks stay on the heap as long as their pool's block, by this function's contract.
+        let is_raw = unsafe { &*chunk }.is_raw();
+        is_raw.then(|| ManuallyDrop::new(Self(chunk)))
+    }
+
+    /// The address of the chunk; its reference stays counted.
+    #[inline]
+    fn forget(self) -> *mut Chunk {
+        ManuallyDrop::new(self).0
     }
 
     /// Whether only the CPU has used the chunk since its allocation, and this is the only reference, which it then stays:
@@ -104,7 +124,7 @@ impl ChunkRef {
     /// Removes this reference; gives the chunk with the last one. In a forked child, nothing: the chunk is the parent's.
     #[inline]
     pub(crate) fn release(self) -> Option<FreeChunk> {
-        let chunk = self.into_raw();
+        let chunk = self.forget();
         // SAFETY: the reference keeps the chunk, up to the removal.
         let refs = unsafe { &(*chunk).refs };
         if process::is_forked() || !refs.remove() {
