@@ -12,6 +12,7 @@ mod pools;
 mod queue;
 mod raw;
 mod rings;
+mod semaphores;
 mod vulkan;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,12 +24,12 @@ use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 use crate::Tally;
 use crate::step::{Step, What};
-use commands::SemaphoreSlot;
 use device::Streams;
 use item::{Item, Site};
 use pools::PoolSlot;
 use queue::Queue;
 use raw::RawItem;
+use semaphores::SemaphoreSlot;
 use vulkan::AllocatorSlot;
 
 /// The objects shared by the worlds of several threads.
