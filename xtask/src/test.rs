@@ -154,7 +154,7 @@ fn profiles(context: &Context, runner: &Runner<'_>, stages: &mut Stages) {
         ("needs-dedicated", "memory::memory memory::export failures::allocate sequences"),
         ("no-export-of-imports", "memory::export memory::sharing sequences"),
         ("pointer-type-host", "interop copy::pinned"),
-        ("late", "memory pool stream copy"),
+        ("late", "memory pool stream copy ring"),
     ];
     let mut profiled = |profile: &str, commands: Vec<Cmd<'_>>| {
         let commands = commands.into_iter().map(|command| command.env("VKGDR_TEST_PROFILE", profile)).collect();

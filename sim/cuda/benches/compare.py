@@ -168,6 +168,12 @@ def cases():
     yield "spin lock 2^12", "kernels", "spin_lock", (32, 1, 1), (128, 1, 1), [lock, count], None
     one = [Buffer(floats(1 << 16)), Buffer(bytes(4), result=True), i32(1 << 16)]
     yield "one thread, 2^16 loops", "kernels", "reduction", (1, 1, 1), (1, 1, 1), one, None
+    n = 1 << 15
+    sum_ = [f32(5), Buffer(floats(n)), f32(6), Buffer(floats(n)), Buffer(bytes(4 * n), result=True), u64(n)]
+    yield "2^15 blocks of a thread", "kernels", "elementwise", (n, 1, 1), (1, 1, 1), sum_, None
+    n = 1 << 10
+    numbers = [Buffer(integers(n, 1, 100000)), Buffer(bytes(4 * n), result=True)]
+    yield "2^10 of a thread, collatz", "kernels", "collatz", (n, 1, 1), (1, 1, 1), numbers, None
 
 
 def run(driver, file, name, grid, block, arguments):

@@ -27,7 +27,7 @@
 //! | variable | effect |
 //! |---|---|
 //! | `SIMCUDA_ASYNC=1` | no work runs in the calling thread: all of it goes to the streams' worker threads |
-//! | `SIMCUDA_LATE=1` | as `SIMCUDA_ASYNC=1`, and work starts only when the program waits for it or asks about it |
+//! | `SIMCUDA_LATE=1` | as `SIMCUDA_ASYNC=1`, and work starts when the program waits for it or asks about it, or half a second later |
 //! | `SIMCUDA_WEAK=SEED` | global memory is as late and in as many orders as PTX allows towards the CPU: `memory/weak.rs` |
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |

@@ -3,7 +3,7 @@
 //! Every piece of work has a ticket, which passes when the work is done. Work starts when the previous ticket and every
 //! marker that it waits for have passed. Plain work on an idle stream runs in the calling thread, and a launch on an idle
 //! stream returns when its kernel is done or has run for [`GRACE`], unless `SIMCUDA_ASYNC=1` is set. With
-//! `SIMCUDA_LATE=1`, work starts when a program waits for it or asks whether it is done.
+//! `SIMCUDA_LATE=1`, work starts when a program waits for it or asks whether it is done, or [`DELAY`] after its submission.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,8 +38,14 @@ pub(crate) enum Placement {
 /// 0.1 ms, one of 10,000 threads a few milliseconds.
 const GRACE: Duration = Duration::from_millis(5);
 
+/// The time after which `SIMCUDA_LATE=1` starts work that nobody waits for. A driver submits work when it is launched (those
+/// for Linux do), and a kernel that talks to the CPU runs then, whatever the program asks. A program that forgets to wait
+/// looks at its results sooner.
+const DELAY: Duration = Duration::from_millis(500);
+
 struct Job {
     ticket: u64,
+    submitted: Instant,
     after: Vec<Marker>,
     work: Work,
 }
@@ -231,7 +237,7 @@ impl Stream {
             self.ensure_worker(&mut state)?;
         }
         state.submitted += 1;
-        let job = Job { ticket: state.submitted, after, work };
+        let job = Job { ticket: state.submitted, submitted: Instant::now(), after, work };
         let marker = Marker { stream: Arc::clone(self), ticket: job.ticket };
         if inline {
             drop(state);
@@ -269,15 +275,17 @@ impl Stream {
         let mut state = lock(&self.state);
         loop {
             let turn = state.completed + 1;
-            let held_back = when() == When::Late && state.demanded < turn && !state.closed;
-            if !held_back && state.queue.front().is_some_and(|job| job.ticket == turn) {
+            let late = when() == When::Late && state.demanded < turn && !state.closed;
+            let next = state.queue.front().filter(|job| job.ticket == turn);
+            let held_back = next.filter(|_| late).and_then(|job| DELAY.checked_sub(job.submitted.elapsed()));
+            if next.is_some() && held_back.is_none() {
                 return state.queue.pop_front();
             }
             if state.closed && state.idle() {
                 state.has_worker = false;
                 return None;
             }
-            (state, _) = self.changed.wait(&self.state, state, None);
+            (state, _) = self.changed.wait(&self.state, state, held_back);
         }
     }
 
@@ -372,7 +380,7 @@ enum When {
     Early,
     /// On the workers only.
     Async,
-    /// On the workers, once it is waited for or asked about.
+    /// On the workers, once it is waited for or asked about, or after [`DELAY`].
     Late,
 }
 

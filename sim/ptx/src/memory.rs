@@ -70,6 +70,26 @@ pub trait Memory: Sync {
     /// than once.
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64>;
 
+    /// [`update`](Memory::update) for each lane of a set, in order: `change` makes a lane's new value of the old one. Addresses
+    /// are as for [`load_lanes`](Memory::load_lanes).
+    ///
+    /// # Errors
+    ///
+    /// The first lane whose bytes are not all in one live allocation. Lanes before it have written.
+    fn update_lanes(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        change: &mut dyn FnMut(usize, u64) -> u64,
+        old: &mut [u64; 32],
+    ) -> Result<(), usize> {
+        for lane in members(lanes) {
+            old[lane] = self.update(addresses[lane], bytes, &mut |value| change(lane, value)).ok_or(lane)?;
+        }
+        Ok(())
+    }
+
     /// [`load`](Memory::load) by an instruction that is neither volatile nor relaxed: until the next fence it may see a value
     /// that was there before.
     fn load_weak(&self, address: u64, bytes: u32) -> Option<u64> {

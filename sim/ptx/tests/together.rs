@@ -34,6 +34,28 @@ fn fault(body: &str, threads: u32) -> ptx::Fault {
 }
 
 #[test]
+fn every_block_of_many_starts_at_the_kernels_entry_with_empty_shared_memory() {
+    // The threads of the blocks before it have ended in a function, and left something behind.
+    let source = "
+        .version 8.6\n.target sm_80\n.address_size 64
+        .func last(.param .b64 to) {
+            .reg .b64 %a; ld.param.u64 %a, [to]; red.global.add.u32 [%a], 1; exit;
+        }
+        .visible .entry k(.param .u64 out) {
+            .reg .b64 %a, %b; .reg .b32 %t, %x; .shared .align 4 .b32 s[40];
+            ld.param.u64 %a, [out]; mov.u32 %t, %tid.x; mul.wide.u32 %b, %t, 4; add.u64 %a, %a, %b;
+            shl.b32 %t, %t, 2; mov.u32 %x, s; add.u32 %t, %t, %x;
+            ld.shared.u32 %x, [%t]; red.global.add.u32 [%a], %x; mov.u32 %x, 1000; st.shared.u32 [%t], %x;
+            { .param .b64 to; st.param.b64 [to], %a; call last, (to); }
+            ret;
+        }";
+    let mut bench = Bench::new(source);
+    let out = bench.room(4 * 40);
+    bench.run("k", 100, 40, &[Argument::P(out)]);
+    assert_eq!(bench.ram.read::<u32>(out, 40), [100; 40]);
+}
+
+#[test]
 fn a_barrier_holds_back_every_thread() {
     let body = "
         shl.b32 %x, %t, 2; mov.u32 %y, s; add.u32 %y, %y, %x; st.shared.u32 [%y], %t;

@@ -110,11 +110,22 @@ macro_rules! word {
                 }
             }
 
-            pub(super) fn update(address: usize, change: &mut dyn FnMut(u64) -> u64) -> u64 {
+            pub(super) fn update(address: usize, mut change: impl FnMut(u64) -> u64) -> u64 {
                 let next = |old| Some(low(change(u64::from(old))));
                 #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
                 let old = at(address).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
                 u64::from(old.unwrap_or_else(|old| old))
+            }
+
+            pub(super) fn update_lanes(
+                addresses: &[u64; 32],
+                lanes: u32,
+                change: &mut dyn FnMut(usize, u64) -> u64,
+                old: &mut [u64; 32],
+            ) {
+                for lane in ptx::members(lanes) {
+                    old[lane] = update(host(addresses[lane]), |value| change(lane, value));
+                }
             }
         }
     };
@@ -173,5 +184,21 @@ pub(crate) fn update(address: usize, bytes: usize, change: &mut dyn FnMut(u64) -
         2 => half::update(address, change),
         4 => single::update(address, change),
         _ => double::update(address, change),
+    }
+}
+
+/// [`update`] for each lane of a set in order, at its aligned address.
+pub(crate) fn update_lanes(
+    addresses: &[u64; 32],
+    lanes: u32,
+    bytes: u32,
+    change: &mut dyn FnMut(usize, u64) -> u64,
+    old: &mut [u64; 32],
+) {
+    match bytes {
+        1 => byte::update_lanes(addresses, lanes, change, old),
+        2 => half::update_lanes(addresses, lanes, change, old),
+        4 => single::update_lanes(addresses, lanes, change, old),
+        _ => double::update_lanes(addresses, lanes, change, old),
     }
 }

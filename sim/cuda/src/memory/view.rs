@@ -84,6 +84,23 @@ impl ptx::Memory for View {
         self.access(address, bytes, |address, len| bytes::update(address, len, change))
     }
 
+    fn update_lanes(
+        &self,
+        addresses: &[u64; 32],
+        lanes: u32,
+        bytes: u32,
+        change: &mut dyn FnMut(usize, u64) -> u64,
+        old: &mut [u64; 32],
+    ) -> Result<(), usize> {
+        if self.access_all(addresses, bytes, || bytes::update_lanes(addresses, lanes, bytes, change, old)).is_some() {
+            return Ok(());
+        }
+        for lane in ptx::members(lanes) {
+            old[lane] = self.update(addresses[lane], bytes, &mut |value| change(lane, value)).ok_or(lane)?;
+        }
+        Ok(())
+    }
+
     fn fence(&self, _: ptx::Scope) {
         atomic::fence(Ordering::SeqCst);
     }

@@ -56,7 +56,7 @@ impl View<'_> {
     /// Loads for every active lane. Other lanes' addresses and values may change.
     pub(super) fn load_all(
         &self,
-        active: &Active,
+        active: &impl Active,
         addresses: &mut Lanes,
         access: Access,
         values: &mut Lanes,
@@ -89,7 +89,7 @@ impl View<'_> {
     /// Stores for every active lane, in order. Other lanes' addresses may change.
     pub(super) fn store_all(
         &mut self,
-        active: &Active,
+        active: &impl Active,
         addresses: &mut Lanes,
         access: Access,
         values: &Lanes,
@@ -108,6 +108,29 @@ impl View<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Updates for every active lane, in order: `change` makes a lane's new value of the old one. Other lanes' addresses and
+    /// old values may change.
+    pub(super) fn update_all(
+        &mut self,
+        active: &impl Active,
+        addresses: &mut Lanes,
+        access: Access,
+        mut change: impl FnMut(usize, u64) -> u64,
+        old: &mut Lanes,
+    ) -> Result<(), Failed> {
+        if !active.are_few()
+            && let Some((Window::Global | Window::Generic, _)) = located(active, addresses, access)
+        {
+            let done = self.memory.update_lanes(addresses, active.set(), access.bytes.into(), &mut change, old);
+            return done.map_err(|lane| (lane, FaultKind::IllegalAddress));
+        }
+        for lane in members(active.set()) {
+            let change = |value| change(lane, value);
+            old[lane] = self.update(lane, addresses[lane], access, change).map_err(|kind| (lane, kind))?;
+        }
+        Ok(())
     }
 
     /// The size of the thread's or block's own memory that an illegal access missed; empty for global memory.
@@ -148,6 +171,15 @@ impl View<'_> {
     }
 }
 
+/// The sums of the lanes' bases and an offset.
+pub(super) fn sums(bases: &Lanes, offset: u64) -> Lanes {
+    let mut sums = [0; LANES];
+    for (sum, base) in sums.iter_mut().zip(bases) {
+        *sum = base.wrapping_add(offset);
+    }
+    sums
+}
+
 fn extended(value: u64, access: Access) -> u64 {
     sign_extend(value, 8 * u32::from(access.bytes)) & mask(u32::from(access.extend))
 }
@@ -167,7 +199,7 @@ fn locate(address: u64, access: Access) -> (Window, u64) {
 
 /// The state space of all active lanes' addresses, and its start; `None` if an address is misaligned or in another space.
 /// Lanes that are not active get the address of one that is.
-fn located(active: &Active, addresses: &mut Lanes, access: Access) -> Option<(Window, u64)> {
+fn located(active: &impl Active, addresses: &mut Lanes, access: Access) -> Option<(Window, u64)> {
     let first = addresses[active.set().trailing_zeros() as usize % LANES];
     if !active.are_all() {
         let mut all = [first; LANES];
@@ -230,7 +262,7 @@ fn gather(memory: &[u8], addresses: &Lanes, start: u64, bytes: u32, values: &mut
 }
 
 /// Writes for all active lanes in order, unless one of the addresses is outside.
-fn scatter(memory: &mut [u8], active: &Active, addresses: &Lanes, start: u64, bytes: u32, values: &Lanes) -> bool {
+fn scatter(memory: &mut [u8], active: &impl Active, addresses: &Lanes, start: u64, bytes: u32, values: &Lanes) -> bool {
     if !are_inside(addresses, start, bytes, memory.len()) {
         return false;
     }

@@ -29,6 +29,13 @@ impl<'g> Block<'g> {
         Block { grid, index, warps, shared }
     }
 
+    /// Makes an ended block another one of the launch, all of which have the same shape.
+    pub(super) fn restart(&mut self, index: [u32; 3]) {
+        self.index = index;
+        self.warps.iter_mut().for_each(|warp| warp.restart(self.grid.entry));
+        self.shared.fill(0);
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.warps.iter().all(|warp| warp.states.live() == 0)
     }

@@ -78,9 +78,9 @@ impl Run<'_> {
         let mut frames = Frames::default();
         while !self.stop.load(Ordering::Relaxed) {
             while resident.len() < capacity
-                && let Some(block) = self.start_block()
+                && let Some(index) = self.next_index()
             {
-                resident.push(block);
+                resident.push(Block::new(&self.grid, index));
             }
             if resident.is_empty() {
                 return;
@@ -103,18 +103,26 @@ impl Run<'_> {
             ended |= block.has_ended();
             wake = wake.and_then(|wake| Some(wake.min(block.sleeps_for()?)));
         }
-        resident.retain(|block| !block.has_ended());
+        if ended {
+            resident.retain_mut(|block| !block.has_ended() || self.restart(block));
+            return Ok(());
+        }
         match wake {
             // A sleep is short, so that an interruption is noticed soon.
-            Some(time) if !resident.is_empty() => std::thread::sleep(time.min(Duration::from_millis(1))),
+            Some(time) => std::thread::sleep(time.min(Duration::from_millis(1))),
             // A spinning kernel may wait for another thread of this machine.
-            _ if !ended => std::thread::yield_now(),
-            _ => {}
+            None => std::thread::yield_now(),
         }
         Ok(())
     }
 
-    fn start_block(&self) -> Option<Block<'_>> {
+    /// Makes an ended block one that has not started; whether there is one.
+    fn restart(&self, block: &mut Block<'_>) -> bool {
+        self.next_index().inspect(|index| block.restart(*index)).is_some()
+    }
+
+    /// The index of a block that has not started.
+    fn next_index(&self) -> Option<[u32; 3]> {
         let blocks = self.grid.blocks();
         #[allow(deprecated, reason = "its new name, try_update, needs Rust 1.95")]
         let next = self
@@ -124,7 +132,7 @@ impl Run<'_> {
         let (width, height) = (u64::from(self.grid.size[0]), u64::from(self.grid.size[1]));
         let place = [index % width, index / width % height, index / width / height];
         // Each is smaller than the grid's length in its dimension.
-        Some(Block::new(&self.grid, place.map(|at| u32::try_from(at).unwrap_or(u32::MAX))))
+        Some(place.map(|at| u32::try_from(at).unwrap_or(u32::MAX)))
     }
 
     fn report(&self, fault: Fault) {

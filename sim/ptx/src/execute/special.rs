@@ -1,22 +1,21 @@
 //! Special registers.
 
 use super::grid::Grid;
-use crate::arithmetic::lanewise::{LANES, Lanes};
+use crate::arithmetic::lanewise::LANES;
 use crate::op::Special;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A special register's value for each lane.
-pub(super) fn special(what: Special, grid: &Grid<'_>, block: [u32; 3], index: &[[u32; LANES]; 3], first: u32) -> Lanes {
+/// The value of a special register that all lanes of a warp share, which starts with thread `first` of its block.
+pub(super) fn common(what: Special, grid: &Grid<'_>, block: [u32; 3], first: u32) -> Option<u64> {
     let axis = |of: [u32; 3], axis: u8, beyond: u32| of.get(usize::from(axis)).copied().unwrap_or(beyond);
-    let by_lane = |f: fn(u64) -> u64| std::array::from_fn(|lane| f(lane as u64));
     let narrow = match what {
-        Special::Thread(axis) => return index.get(usize::from(axis)).map_or([0; LANES], |axis| axis.map(u64::from)),
-        Special::Lane => return by_lane(|lane| lane),
-        Special::LanesEqual => return by_lane(|lane| 1 << lane),
-        Special::LanesLess => return by_lane(|lane| (1 << lane) - 1),
-        Special::LanesLessEqual => return by_lane(|lane| (2 << lane) - 1),
-        Special::LanesGreater => return by_lane(|lane| 0xffff_ffff & !((2 << lane) - 1)),
-        Special::LanesGreaterEqual => return by_lane(|lane| 0xffff_ffff & !((1 << lane) - 1)),
+        Special::Thread(_)
+        | Special::Lane
+        | Special::LanesEqual
+        | Special::LanesLess
+        | Special::LanesLessEqual
+        | Special::LanesGreater
+        | Special::LanesGreaterEqual => return None,
         Special::BlockSize(which) => axis(grid.block_size, which, 1),
         Special::Block(which) => axis(block, which, 0),
         Special::GridSize(which) => axis(grid.size, which, 1),
@@ -25,16 +24,29 @@ pub(super) fn special(what: Special, grid: &Grid<'_>, block: [u32; 3], index: &[
         Special::DynamicShared => grid.dynamic_shared,
         Special::Zero => 0,
         Special::One => 1,
-        Special::Clock => return [clock(grid); LANES],
-        Special::ClockHigh => return [clock(grid) >> 32; LANES],
-        Special::GlobalTimer => return [wall_clock(); LANES],
-        Special::GlobalTimerHigh => return [wall_clock() >> 32; LANES],
-        Special::TotalShared => return [grid.shared_bytes; LANES],
-        Special::DynamicSharedBase => return [grid.dynamic_shared_base; LANES],
-        Special::GridWorkspace => return [grid.workspace & 0xffff_ffff; LANES],
-        Special::GridWorkspaceHigh => return [grid.workspace >> 32; LANES],
+        Special::Clock => return Some(clock(grid)),
+        Special::ClockHigh => return Some(clock(grid) >> 32),
+        Special::GlobalTimer => return Some(wall_clock()),
+        Special::GlobalTimerHigh => return Some(wall_clock() >> 32),
+        Special::TotalShared => return Some(grid.shared_bytes),
+        Special::DynamicSharedBase => return Some(grid.dynamic_shared_base),
+        Special::GridWorkspace => return Some(grid.workspace & 0xffff_ffff),
+        Special::GridWorkspaceHigh => return Some(grid.workspace >> 32),
     };
-    [u64::from(narrow); LANES]
+    Some(u64::from(narrow))
+}
+
+/// The value of a special register that each lane has its own of; `index` are the lanes' places in their block, by axis.
+pub(super) fn of_lane(what: Special, index: &[[u32; LANES]; 3], lane: usize) -> u64 {
+    match what {
+        Special::Thread(axis) => index.get(usize::from(axis)).map_or(0, |axis| u64::from(axis[lane])),
+        Special::LanesEqual => 1 << lane,
+        Special::LanesLess => (1 << lane) - 1,
+        Special::LanesLessEqual => (2 << lane) - 1,
+        Special::LanesGreater => 0xffff_ffff & !((2 << lane) - 1),
+        Special::LanesGreaterEqual => 0xffff_ffff & !((1 << lane) - 1),
+        _ => lane as u64,
+    }
 }
 
 /// A clock of 1 GHz.

@@ -3,13 +3,12 @@
 //! Lanes at one instruction execute it together. Where they part at a branch, the group that is behind runs first, see
 //! [`queue`](super::queue).
 
-use super::access::View;
-use super::active::{Active, set_of};
+use super::access::{View, sums};
+use super::active::{Active, Several, Single};
 use super::grid::Grid;
 use super::queue::{Group, Queue};
-use super::special::special;
 use super::warp::{LaneTrouble, Trouble, Warp};
-use super::{call, collective, matrix, update};
+use super::{call, collective, matrix, special, update};
 use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::arithmetic::mask;
 use crate::fault::FaultKind;
@@ -36,19 +35,25 @@ pub(super) enum Leave {
     Sleep,
 }
 
-/// The sums of the lanes' bases and an offset.
-fn sums(bases: &Lanes, offset: u64) -> Lanes {
-    let mut sums = [0; LANES];
-    for (sum, base) in sums.iter_mut().zip(bases) {
-        *sum = base.wrapping_add(offset);
-    }
-    sums
-}
-
 /// Runs operations of lanes that are in one frame, until a group of them leaves it; returns the reason and the group. Takes
 /// the lanes whose turn is over out of `pending`.
-#[expect(clippy::too_many_lines, reason = "the loop over the operations")]
 pub(super) fn frame(
+    warp: &mut Warp,
+    place: &mut Place<'_>,
+    set: u32,
+    pending: &mut u32,
+) -> Result<(Leave, u32), LaneTrouble> {
+    if set.is_power_of_two() {
+        run::<Single>(warp, place, set, pending)
+    } else {
+        run::<Several>(warp, place, set, pending)
+    }
+}
+
+/// [`frame`] for one lane or for several. Inlined, both loops would share one function's registers, and spill.
+#[inline(never)]
+#[expect(clippy::too_many_lines, reason = "the loop over the operations")]
+fn run<A: Active>(
     warp: &mut Warp,
     place: &mut Place<'_>,
     set: u32,
@@ -61,15 +66,17 @@ pub(super) fn frame(
     let base = warp.base[leader] as usize;
     let live = warp.states.live();
     let mut queue = Queue::default();
+    let group = |lane: usize, set: u32| Group { pc: warp.pc[lane], set, fuel: warp.fuel[lane] };
     let is_one = members(set).all(|lane| warp.pc[lane] == warp.pc[leader] && warp.fuel[lane] == warp.fuel[leader]);
-    if is_one {
-        queue.add(Group { pc: warp.pc[leader], set, fuel: warp.fuel[leader] });
+    let first = if is_one {
+        Some(group(leader, set))
     } else {
-        members(set).for_each(|lane| queue.add(Group { pc: warp.pc[lane], set: 1 << lane, fuel: warp.fuel[lane] }));
-    }
-    let Some(Group { mut pc, set, mut fuel }) = queue.next() else { return Ok((Leave::TurnOver, 0)) };
+        members(set).for_each(|lane| queue.add(group(lane, 1 << lane)));
+        queue.next()
+    };
+    let Some(Group { mut pc, set, mut fuel }) = first else { return Ok((Leave::TurnOver, 0)) };
     let mut limit = queue.limit();
-    let mut active = Active::new(set);
+    let mut active = A::new(set);
     // Whether the group may be waiting for another one: it made an atomic access or a fence since the last jump backwards.
     let mut waits = false;
     let registers = &mut warp.registers[base..];
@@ -149,7 +156,7 @@ pub(super) fn frame(
         }};
     }
     loop {
-        if pc >= limit {
+        if !A::IS_SINGLE && pc >= limit {
             let current = Group { pc, set: active.set(), fuel };
             queue.add(current);
             next!();
@@ -157,10 +164,7 @@ pub(super) fn frame(
         let op = &code[pc as usize];
         pc += 1;
         match op {
-            Op::Move { d, a } => {
-                let values = get!(a);
-                active.write(&mut get!(d), &values);
-            }
+            Op::Move { d, a } => active.copy(registers, *d, *a),
             Op::Unary { f, d, a } => active.unary(registers, f, *d, *a),
             Op::Binary { f, d, a, b } => active.binary(registers, f, *d, [*a, *b]),
             Op::Ternary { f, d, a, b, c } => active.ternary(registers, f, *d, [*a, *b, *c]),
@@ -171,8 +175,8 @@ pub(super) fn frame(
             }
             Op::Branch { target } => jump!(target),
             Op::BranchIf { p, negated, target } => {
-                let holds = set_of(&get!(p));
-                let taken = active.set() & if *negated { !holds } else { holds };
+                let holds = active.where_set(&get!(p));
+                let taken = if *negated { active.set() & !holds } else { holds };
                 let others = active.set() & !taken;
                 if others == 0 {
                     jump!(target);
@@ -226,17 +230,19 @@ pub(super) fn frame(
             Op::Atomic { atomic } => {
                 let atomic = &function.atomics[*atomic as usize];
                 waits = true;
-                for lane in members(active.set()) {
+                if let Err((lane, kind)) = update::atomic(&mut view, registers, &active, atomic) {
                     let address = get!(&atomic.base)[lane].wrapping_add(atomic.offset);
-                    if let Err(kind) = update::atomic(&mut view, registers, lane, atomic, address) {
-                        fault!(lane, kind, address, atomic.access);
-                    }
+                    fault!(lane, kind, address, atomic.access);
                 }
             }
-            Op::Special { d, what } => {
-                let values = special(*what, grid, place.block, &warp.index, warp.first);
-                active.write(&mut get!(d), &values);
-            }
+            Op::Special { d, what } => match special::common(*what, grid, place.block, warp.first) {
+                Some(value) => active.fill(&mut get!(d), value),
+                None => {
+                    for lane in members(active.set()) {
+                        get!(d)[lane] = special::of_lane(*what, &warp.index, lane);
+                    }
+                }
+            },
             Op::Convert { d, a, how } => {
                 for lane in members(active.set()) {
                     get!(d)[lane] = how.apply(get!(a)[lane]);

@@ -1,29 +1,32 @@
-//! Atomic operations of one lane, and those on mbarriers.
+//! Atomic operations, and those on mbarriers.
 
-use super::access::View;
-use crate::arithmetic::lanewise::Lanes;
+use super::access::{View, sums};
+use super::active::Active;
+use crate::arithmetic::lanewise::{LANES, Lanes};
 use crate::arithmetic::mbarrier::perform;
 use crate::fault::FaultKind;
 use crate::op::{Atomic, Mbarrier};
 use crate::window::Window;
 
+/// Performs an operation for every active lane. Returns the lane that failed.
 pub(super) fn atomic(
     view: &mut View<'_>,
     registers: &mut [Lanes],
-    lane: usize,
+    active: &impl Active,
     atomic: &Atomic,
-    address: u64,
-) -> Result<(), FaultKind> {
-    let (b, c) = (registers[atomic.b as usize][lane], registers[atomic.c as usize][lane]);
+) -> Result<(), (usize, FaultKind)> {
     if let Some(scope) = atomic.fence_before {
         view.memory.fence(scope);
     }
-    let old = view.update(lane, address, atomic.access, |old| (atomic.f)(old, b, c))?;
+    let (b, c) = (&registers[atomic.b as usize], &registers[atomic.c as usize]);
+    let mut addresses = sums(&registers[atomic.base as usize], atomic.offset);
+    let mut old = [0; LANES];
+    view.update_all(active, &mut addresses, atomic.access, |lane, old| (atomic.f)(old, b[lane], c[lane]), &mut old)?;
     if let Some(scope) = atomic.fence_after {
         view.memory.fence(scope);
     }
     if let Some(d) = atomic.d {
-        registers[d as usize][lane] = old;
+        active.write(&mut registers[d as usize], &old);
     }
     Ok(())
 }

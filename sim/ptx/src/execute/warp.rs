@@ -140,6 +140,20 @@ impl Warp {
         }
     }
 
+    /// Makes an ended warp one that has not begun: that of the same threads of another block.
+    pub(super) fn restart(&mut self, entry: usize) {
+        self.states = States { ready: self.exist, ..States::default() };
+        for lane in members(self.exist) {
+            // A thread may end with calls open.
+            self.function[lane] = u32::try_from(entry).unwrap_or(u32::MAX);
+            self.callers[lane].clear();
+            (self.pc[lane], self.base[lane]) = (0, 0);
+            (self.arrived[lane], self.patience[lane]) = (0, 0);
+        }
+        (self.barriers, self.reducing, self.passed) = (0, 0, 0);
+        self.yielded = false;
+    }
+
     /// Creates the first frame of a new warp.
     pub(super) fn begin(&mut self, entry: &LinkedFunction, frames: &mut Frames) {
         if !self.registers.is_empty() {
@@ -195,6 +209,9 @@ impl Warp {
 
     /// Those of some lanes that are in the same frame of the same function: the frame of the deepest call.
     pub(super) fn together(&self, set: u32) -> u32 {
+        if set.is_power_of_two() {
+            return set;
+        }
         let first = set.trailing_zeros() as usize % LANES;
         let frame = |lane: usize| u64::from(self.function[lane]) << 32 | u64::from(self.base[lane]);
         if (0..LANES).fold(0, |differs, lane| differs | (frame(lane) ^ frame(first))) == 0 {
