@@ -285,6 +285,26 @@ impl Allocation {
         }
     }
 
+    /// Keeps the object of the stream that the memory was just bound to, and lets go of those of earlier ones, whose work the
+    /// bound stream's comes after.
+    pub(crate) fn keep_stream(&self, handle: u64, object: Py<PyAny>) {
+        if let Ok(storage) = self.storage()
+            && let Some(kept) = storage.kept()
+        {
+            kept.add_stream(handle, object);
+        }
+        self.keep_bound_stream();
+    }
+
+    /// Lets go of the objects of streams that the memory is no longer bound to.
+    pub(crate) fn keep_bound_stream(&self) {
+        if let Ok(storage) = self.storage()
+            && let (Some(memory), Some(kept)) = (storage.memory(), storage.kept())
+        {
+            kept.keep_only_stream(memory.bound_stream().map(|stream| stream.addr() as u64));
+        }
+    }
+
     /// The kept objects.
     pub(crate) fn kept(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
         self.lock().kept().map_or_else(Vec::new, |kept| kept.objects(py))

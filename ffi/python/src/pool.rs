@@ -43,7 +43,7 @@ impl Open {
         // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
         let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(*handle)) })?;
         let view = self.view(py, memory);
-        view.live()?.keep(keep.clone_ref(py));
+        view.live()?.keep_stream(*handle, keep.clone_ref(py));
         Ok(view)
     }
 

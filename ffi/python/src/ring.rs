@@ -99,10 +99,11 @@ impl Ring {
     fn bind_stream(&self, stream: &Bound<'_, PyAny>) -> Result<()> {
         let py = stream.py();
         let handle: u64 = py.import("vkgdr.stream")?.call_method1("handle_of", (stream,))?.extract()?;
-        // Before binding: the stream must outlive the binding.
+        // SAFETY: the caller has its object, and `streams` then keeps it alive; for a bare handle that is the caller's
+        // obligation.
+        py.detach(|| unsafe { self.ring.bind_raw_stream(raw_stream(handle)) })?;
         self.streams.add(stream.clone().unbind());
-        // SAFETY: `streams` keeps it alive; for a bare handle that is the caller's obligation.
-        py.detach(|| Ok(unsafe { self.ring.bind_raw_stream(raw_stream(handle)) }?))
+        Ok(())
     }
 
     /// Pushes the bytes of an object with the buffer protocol; whether there was room.

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
@@ -64,30 +64,57 @@ impl Lease {
     }
 }
 
-/// Python objects that must live as long as the memory: a context, a stream, the owner of foreign memory.
+/// Python objects that must live as long as the memory, such as a context or the owner of foreign memory, or as long as it is
+/// bound to them: streams.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<Vec<Py<PyAny>>>);
+pub(crate) struct Kept(Mutex<Vec<KeptObject>>);
+
+struct KeptObject {
+    /// The handle of a stream; None for what lives as long as the memory.
+    stream: Option<u64>,
+    object: Py<PyAny>,
+}
 
 impl Kept {
     pub(crate) fn add(&self, object: Py<PyAny>) {
-        let mut objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once, however often the memory is bound to the same stream.
-        if !objects.iter().any(|kept| kept.is(&object)) {
-            objects.push(object);
+        self.add_once(KeptObject { stream: None, object });
+    }
+
+    /// Keeps the object of a stream, until [`keep_only_stream`](Self::keep_only_stream).
+    pub(crate) fn add_stream(&self, handle: u64, object: Py<PyAny>) {
+        self.add_once(KeptObject { stream: Some(handle), object });
+    }
+
+    fn add_once(&self, new: KeptObject) {
+        let mut objects = self.lock();
+        if !objects.iter().any(|kept| kept.object.is(&new.object) && kept.stream == new.stream) {
+            objects.push(new);
         }
+    }
+
+    /// Lets go of all streams but the bound one.
+    pub(crate) fn keep_only_stream(&self, bound: Option<u64>) {
+        let mut objects = self.lock();
+        let others: Vec<_> = objects.extract_if(.., |kept| kept.stream.is_some() && kept.stream != bound).collect();
+        // Not under the lock: dropping an object may run Python code.
+        drop(objects);
+        drop(others);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<KeptObject>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The objects.
     pub(crate) fn objects(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
-        let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        objects.iter().map(|object| object.clone_ref(py)).collect()
+        self.lock().iter().map(|kept| kept.object.clone_ref(py)).collect()
     }
 
     /// Reports the objects to the garbage collector.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         // Locked by a thread that uses the memory, which is not garbage then.
         let Ok(objects) = self.0.try_lock() else { return Ok(()) };
-        objects.iter().try_for_each(|object| visit.call(object))
+        objects.iter().try_for_each(|kept| visit.call(&kept.object))
     }
 }
 

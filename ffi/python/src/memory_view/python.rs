@@ -284,19 +284,22 @@ impl MemoryView {
         self.bound_handle()
     }
 
-    /// Binds the allocation to a stream that `keep` keeps alive.
+    /// Binds the allocation to a stream that `keep` keeps alive, and keeps that while it is bound.
     fn bind_stream(&self, py: Python<'_>, stream: u64, keep: Py<PyAny>) -> Result<()> {
         let allocation = self.live()?;
         let storage = allocation.storage()?;
         let memory = storage.ours()?;
-        // Before binding: the stream must outlive the binding.
-        allocation.keep(keep);
-        // SAFETY: `keep` lives as long as the memory; for a bare handle that is the caller's obligation.
-        py.detach(|| Ok(unsafe { memory.bind_raw_stream(raw_stream(stream)) }?))
+        // SAFETY: the caller has `keep`, and it then lives as long as the binding; for a bare handle that is the caller's
+        // obligation.
+        py.detach(|| unsafe { memory.bind_raw_stream(raw_stream(stream)) })?;
+        allocation.keep_stream(stream, keep);
+        Ok(())
     }
 
     fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
-        self.with_ours(py, Memory::unbind_stream)
+        self.with_ours(py, Memory::unbind_stream)?;
+        self.live()?.keep_bound_stream();
+        Ok(())
     }
 
     fn record_stream(&self, stream: u64) -> Result<()> {

@@ -48,6 +48,35 @@ def test_a_freed_memory_keeps_its_stream_until_the_last_view_goes(cuda, gpu):
     gpu.collect()
 
 
+def test_memory_keeps_the_stream_that_it_is_bound_to_and_no_other(cuda, gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    seen = []
+    for _ in range(3):
+        stream = Stream(cuda)
+        seen.append(weakref.ref(stream))
+        memory.bind_to_stream(stream)
+        del stream
+        gc.collect()
+        assert [one() is not None for one in seen] == [False] * (len(seen) - 1) + [True]
+    memory.unbind_stream()
+    gc.collect()
+    assert seen[-1]() is None
+
+
+def test_memory_does_not_keep_a_stream_that_it_was_not_bound_to(cuda, gpu):
+    memory = vkgdr.Memory(gpu, 64)
+    other = cuda.create_context()
+    stream = Stream(cuda)
+    seen = weakref.ref(stream)
+    cuda.pop()
+    with pytest.raises(vkgdr.InvalidArgumentError):
+        memory.bind_to_stream(stream)
+    del stream
+    gc.collect()
+    assert seen() is None
+    other.destroy()
+
+
 def test_the_collector_does_not_end_the_stream_of_a_tensor(cuda, gpu):
     stream = Stream(cuda)
     seen = weakref.ref(stream)
