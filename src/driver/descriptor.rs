@@ -57,11 +57,23 @@ impl<'a> DriverFd<'a> {
     }
 }
 
-/// The size of a regular file, such as a memfd, in bytes; none for a descriptor of anything else, such as a device.
-pub(crate) fn file_size(fd: &OwnedFd) -> Result<Option<u64>> {
+/// What a descriptor is of, where that tells whether it can be memory.
+pub(crate) enum FileType {
+    /// A regular file, such as a memfd, with its size in bytes.
+    Regular(u64),
+    /// A pipe, a socket or a directory, of which a driver makes no memory: one that reads it may wait for ever.
+    NoMemory,
+    /// Such as a device.
+    Other,
+}
+
+pub(crate) fn file_type(fd: &OwnedFd) -> Result<FileType> {
     let stat = status(fd.as_raw_fd()).ok_or_else(|| system("fstat", &io::Error::last_os_error()))?;
-    let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-    Ok(if is_file { u64::try_from(stat.st_size).ok() } else { None })
+    Ok(match stat.st_mode & libc::S_IFMT {
+        libc::S_IFREG => FileType::Regular(stat.st_size.try_into().unwrap_or(0)),
+        libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFDIR => FileType::NoMemory,
+        _ => FileType::Other,
+    })
 }
 
 /// The identity of a file; none for a number that is not open.

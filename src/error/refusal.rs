@@ -94,7 +94,8 @@ pub enum Refusal {
         /// The allocation's size in bytes.
         size: u64,
     },
-    /// The descriptor is not what the message says: one that Vulkan exported, or a file of registered pages.
+    /// The descriptor is not what the message says: one that Vulkan exported, or a file of registered pages. A pipe, a socket
+    /// or a directory is neither.
     #[error("its descriptor is not of the kind that the message names")]
     OtherDescriptor,
     /// The descriptor is a file that is smaller than the memory.

@@ -39,8 +39,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::allocation;
 use crate::device::{MemoryType, Source};
+use crate::driver::descriptor::{FileType, file_type};
 use crate::driver::socket::{self, Framing};
-use crate::driver::{descriptor, memfd, process};
+use crate::driver::{memfd, process};
 pub use crate::error::Refusal;
 use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
 use message::{Backing, Expected, LEN, Message};
@@ -151,9 +152,12 @@ unsafe fn receive(socket: BorrowedFd<'_>, framing: Framing, owner: &Vkgdr) -> Re
         return Err(Refusal::OtherDescriptor.into());
     }
     // A driver that keeps memory in files cannot have more memory than file.
-    match descriptor::file_size(&fd)? {
-        Some(file) if file < message.size => return Err(Refusal::File { file, size: message.size }.into()),
-        _ => {}
+    match file_type(&fd)? {
+        FileType::Regular(file) if file < message.size => {
+            return Err(Refusal::File { file, size: message.size }.into());
+        }
+        FileType::NoMemory => return Err(Refusal::OtherDescriptor.into()),
+        FileType::Regular(_) | FileType::Other => {}
     }
     // SAFETY: the message says that the sender exported it from memory of this length and kind, and it fits the handle;
     // the sender is trusted by this function's contract.

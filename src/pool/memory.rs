@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::slice;
 
 use bytemuck::Pod;
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::thread_cache;
 use crate::driver::process;
@@ -51,6 +52,13 @@ impl PoolMemory {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the field is not used afterwards.
         unsafe { ManuallyDrop::take(&mut this.memory) }
+    }
+
+    /// The device address of the first byte.
+    #[inline]
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.memory.device_ptr()
     }
 
     /// The bytes as a mutable slice, see [`Region::as_mut_slice`](crate::Region::as_mut_slice).

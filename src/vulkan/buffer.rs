@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ash::vk;
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::inner::AllocatorInner;
 use crate::device::gpu::VulkanRef;
@@ -77,6 +78,13 @@ impl Buffer {
     #[must_use]
     pub const fn handle(&self) -> vk::Buffer {
         self.buffer.handle
+    }
+
+    /// The device address of the first byte.
+    #[inline]
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.memory.device_ptr()
     }
 
     /// Gives the buffer a name in the allocator's [`report`](super::Allocator::report).

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use ash::vk;
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::inner::AllocatorInner;
 use crate::device::gpu::VulkanRef;
@@ -82,6 +83,13 @@ impl Image {
     #[must_use]
     pub const fn handle(&self) -> vk::Image {
         self.image.handle
+    }
+
+    /// The device address of the first byte.
+    #[inline]
+    #[must_use]
+    pub fn device_ptr(&self) -> CUdeviceptr {
+        self.memory.device_ptr()
     }
 
     /// Where the pixels of a mipmap level and an array layer lie in the memory, by the image's aspect for colours; none for

@@ -9,7 +9,7 @@ use support::ledger::{Calls, Live};
 use support::{HOST_VIEWS, Result, device_read, host_read, host_write, pattern, supported};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream, DevicePtr, DeviceSlice, LaunchConfig, PushKernelArg};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, Region, Vkgdr};
+use vkgdr::{DropPolicy, Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Region, Vkgdr};
 
 const NONE: OpenFlags = OpenFlags::empty();
 const MAPPED: MemoryKind = MemoryKind::Mapped;
@@ -326,5 +326,13 @@ fn a_kernel_takes_memory_and_regions_as_arguments() -> Result {
     sum.read(0, &mut seen)?;
     assert_eq!(seen, floats().iter().map(|x| x + x).collect::<Vec<_>>());
     assert_eq!(device_read(Region::device_ptr(&sum), 4), (-14.0_f32).to_ne_bytes());
+    Ok(())
+}
+
+#[test]
+fn a_device_pointer_needs_no_stream_although_cudarcs_trait_is_in_scope() -> Result {
+    let (_primary, gpu) = support::open(OpenFlags::empty())?;
+    let memory = Pool::new(&gpu, PoolOptions::default())?.allocate(100)?;
+    assert_eq!(memory.device_ptr(), memory.region(..)?.device_ptr());
     Ok(())
 }

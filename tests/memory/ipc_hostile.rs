@@ -132,6 +132,19 @@ fn a_descriptor_of_less_memory_than_the_message_says_is_refused() -> Result {
 }
 
 #[test]
+fn a_descriptor_that_is_no_memory_is_refused_before_a_driver_reads_it() -> Result {
+    let victim = Victim::new()?;
+    let (pipe, _writer) = std::io::pipe()?;
+    let (socket, _peer) = UnixStream::pair()?;
+    let folder = File::open("/")?;
+    for fd in [pipe.as_fd(), socket.as_fd(), folder.as_fd()] {
+        let error = victim.refuses(libc::SOCK_STREAM, &victim.bytes, &[fd])?;
+        assert!(matches!(error, Error::Refused(Refusal::OtherDescriptor)), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_message_has_exactly_one_descriptor() -> Result {
     let victim = Victim::new()?;
     let null = File::open("/dev/null")?;
