@@ -1,6 +1,7 @@
 //! `vkgdr-sim --supported`: the functions and the instructions that the simulator has, from its libraries and from the
 //! interpreter itself.
 
+mod forms;
 mod functions;
 mod instructions;
 
