@@ -114,6 +114,12 @@ fn a_kernel_of_a_library_says_what_it_is() -> Result {
     let threads =
         given(|out| call!(cuKernelGetAttribute(out => *mut c_int, 0 => c_uint, bounded => usize, 0 => c_int)));
     assert_eq!(threads, Ok(64));
+    let constant = CUfunction_attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES;
+    let of_kernel = given(
+        |out| call!(cuKernelGetAttribute(out => *mut c_int, constant as c_uint => c_uint, take => usize, 0 => c_int)),
+    );
+    assert!(of_kernel.is_ok_and(|bytes| bytes > 0), "the module has constants: {of_kernel:?}");
+    assert_eq!(of_kernel, good(function_of(take))?.attribute(constant));
     Ok(())
 }
 

@@ -67,6 +67,11 @@ impl Kernel {
         self.linked().shared_bytes
     }
 
+    /// The size of its module's `.const` variables in bytes.
+    pub fn constant_bytes(&self) -> u64 {
+        self.program.constants.iter().map(|range| range.end - range.start).sum()
+    }
+
     /// The local memory of a thread in bytes, without that of called functions.
     pub fn local_bytes(&self) -> u64 {
         self.program.functions[self.linked().head.function].function.local_bytes

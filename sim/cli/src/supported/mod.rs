@@ -1,6 +1,7 @@
 //! `vkgdr-sim --supported`: the functions and the instructions that the simulator has, from its libraries and from the
 //! interpreter itself.
 
+mod forms;
 mod functions;
 mod instructions;
 
@@ -27,7 +28,9 @@ pub(crate) fn page(folder: &Path) -> Result<String, String> {
     }
     text.push_str(
         "\n## PTX\n\nEach row was tried with each type; \"yes\" is the answer for instructions without types. Some forms load that NVIDIA's \
-         assembler refuses.\n\n",
+         assembler refuses. Instructions that the device's compute capability, 8.0, lacks are refused, as by NVIDIA's assembler for \
+         that target: among them atomics of 128 bits (`atom.exch.b128`, `atom.cas.b128`: 9.0) and conversions of 8-bit floats \
+         (`cvt.rn.satfinite.e4m3x2.f32` and the like: 8.9).\n\n",
     );
     text.push_str(&instructions::tables());
     Ok(text.trim_end().to_owned() + "\n")

@@ -94,7 +94,7 @@ fn open(out: Out<usize>, handle: Handle, flags: u32) -> Outcome {
     let (len, offset, size) = (number(handle.len)?, number(handle.offset)?, number(handle.size)?);
     let mapping = Mapping::of(&file, len).ok_or(MAP_FAILED)?;
     let address = mapping.start + offset;
-    table::insert(address, size, Kind::Shared, context.owner(), Backing::Mapping(mapping));
+    table::insert(address, size, Kind::Shared, context.owner(), Backing::block(mapping));
     opened.insert(key, Opened { address, uses: 1 });
     out.set(address)
 }

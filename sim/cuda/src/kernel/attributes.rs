@@ -35,13 +35,13 @@ const MAX_SHARED_OPT_IN: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_M
 /// Registers of a thread, a typical figure of compiled kernels: an interpreted kernel has none.
 pub(super) const REGISTERS: u64 = 32;
 
-fn value(attribute: u32, kernel: &ptx::Kernel, settings: &Settings, constant_bytes: u64) -> Result<i32, Code> {
+fn value(attribute: u32, kernel: &ptx::Kernel, settings: &Settings) -> Result<i32, Code> {
     let settings = settings.get();
     let capability = device::COMPUTE_CAPABILITY;
     let value = match attribute {
         MAX_THREADS => most_threads(kernel),
         SHARED_BYTES => kernel.shared_bytes(),
-        CONSTANT_BYTES => constant_bytes,
+        CONSTANT_BYTES => kernel.constant_bytes(),
         LOCAL_BYTES => kernel.local_bytes(),
         NUMBER_OF_REGISTERS => REGISTERS,
         PTX_VERSION => u64::from(kernel.target()),
@@ -80,8 +80,7 @@ fn get(out: Out<i32>, attribute: u32, function: usize) -> Outcome {
     out.required()?;
     context::usable()?;
     let function = library::function(function)?;
-    let constant_bytes = function.variables.constant_bytes;
-    out.set(value(attribute, &function.kernel, &function.settings, constant_bytes)?)
+    out.set(value(attribute, &function.kernel, &function.settings)?)
 }
 
 fn set(function: usize, attribute: u32, value: i32) -> Outcome {
@@ -94,7 +93,7 @@ fn get_of_kernel(out: Out<i32>, attribute: u32, kernel: usize, device: i32) -> O
     out.required()?;
     device::check(device)?;
     let kernel = library::kernel(kernel)?;
-    out.set(value(attribute, &kernel.kernel, &kernel.settings, 0)?)
+    out.set(value(attribute, &kernel.kernel, &kernel.settings)?)
 }
 
 fn set_of_kernel(attribute: u32, value: i32, kernel: usize, device: i32) -> Outcome {

@@ -3,21 +3,15 @@
 
 use cudarc::driver::sys::{CUmem_advise, CUmemAttach_flags, CUmemLocationType, CUstream_flags};
 
-use super::ranges;
-use super::table::{self, Found, Kind};
+use super::ranges::{self, HOST, ON_DEVICE, ON_HOST, managed};
 
 use crate::boundary::exports;
-use crate::code::{Code, INVALID_DEVICE, INVALID_VALUE, Outcome};
+use crate::code::{INVALID_DEVICE, INVALID_VALUE, Outcome};
 use crate::context;
 use crate::device;
 use crate::layout::Location;
 use crate::stream::table as streams;
 
-/// `CU_DEVICE_CPU` in cuda.h: the host, where a device is expected.
-pub(super) const HOST: i32 = -1;
-
-pub(super) const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
-pub(super) const ON_HOST: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST as u32;
 const ON_NUMA_NODE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA as u32;
 const ON_NEAREST_NODE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT as u32;
 
@@ -41,12 +35,6 @@ impl Location {
             _ => Err(INVALID_VALUE),
         }
     }
-}
-
-// The allocation of managed memory that contains all of the range.
-pub(super) fn managed(address: usize, len: usize) -> Result<Found, Code> {
-    let found = table::find(address).filter(|found| found.kind == Kind::Managed).ok_or(INVALID_VALUE)?;
-    if len > 0 && found.window.contains(address, len) { Ok(found) } else { Err(INVALID_VALUE) }
 }
 
 fn prefetch(address: usize, len: usize, location: Location, flags: u32, stream: usize) -> Outcome {

@@ -47,7 +47,7 @@ fn reserve(size: usize, kind: Kind) -> Result<usize, i32> {
     }
     let block = if kind == Kind::Managed { Block::managed(size) } else { Block::device(size) };
     let block = block.ok_or(OUT_OF_MEMORY)?;
-    Ok(table::insert(block.address, size, kind, context.owner(), Backing::Block(block)))
+    Ok(table::insert(block.address, size, kind, context.owner(), Backing::block(block)))
 }
 
 /// Frees at once, without waiting for queued work. Work that then accesses imported memory fails with

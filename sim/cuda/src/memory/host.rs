@@ -34,7 +34,7 @@ fn allocate(out: Out<usize>, size: usize, flags: u32) -> Outcome {
     let block = Block::host(size).ok_or(OUT_OF_MEMORY)?;
     // With unified addressing all host memory is portable and mapped.
     let kind = Kind::Host { flags: flags | PORTABLE | DEVICEMAP };
-    out.set(table::insert(block.address, size, kind, context.owner(), Backing::Block(block)))
+    out.set(table::insert(block.address, size, kind, context.owner(), Backing::block(block)))
 }
 
 fn allocate_plain(out: Out<usize>, size: usize) -> Outcome {

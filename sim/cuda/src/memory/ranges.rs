@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use cudarc::driver::sys::CUmem_range_attribute;
+use cudarc::driver::sys::{CUmem_range_attribute, CUmemLocationType};
 
-use super::advice::{HOST, ON_DEVICE, ON_HOST, managed};
-use super::table;
+use super::table::{self, Found, Kind};
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, Outcome};
 use crate::context;
@@ -14,6 +13,11 @@ use crate::ffi::{In, Out};
 use crate::layout::Location;
 use crate::sync::lock;
 
+/// `CU_DEVICE_CPU` in cuda.h: the host, where a device is expected.
+pub(super) const HOST: i32 = -1;
+
+pub(super) const ON_DEVICE: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
+pub(super) const ON_HOST: u32 = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST as u32;
 /// The host's pages, of which advice holds for whole ones.
 const PAGE: usize = 4096;
 /// `CU_DEVICE_INVALID`.
@@ -35,6 +39,12 @@ type Pages = BTreeMap<usize, Advice>;
 
 /// By the identity of the allocation's window, with its address.
 static ADVICE: Mutex<BTreeMap<u64, (usize, Pages)>> = Mutex::new(BTreeMap::new());
+
+/// The allocation of managed memory that contains all of the range.
+pub(super) fn managed(address: usize, len: usize) -> Result<Found, Code> {
+    let found = table::find(address).filter(|found| found.kind == Kind::Managed).ok_or(INVALID_VALUE)?;
+    if len > 0 && found.window.contains(address, len) { Ok(found) } else { Err(INVALID_VALUE) }
+}
 
 /// Changes the advice of the pages of a range of managed memory.
 pub(super) fn change(address: usize, len: usize, change: impl Fn(&mut Advice)) -> Outcome {

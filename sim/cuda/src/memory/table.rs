@@ -99,7 +99,7 @@ pub(crate) fn insert_registered(address: usize, size: usize, flags: u32, owner: 
     }
     let window = Window { id: handle::next_id(), address, size, owner };
     let kind = Kind::Registered { flags };
-    regions.insert(address, Region { size, kind, windows: vec![window], backing: Arc::new(Backing::Caller) });
+    regions.insert(address, Region { size, kind, windows: vec![window], backing: Arc::new(Backing::of_caller()) });
     true
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn insert_imported(import: Arc<Import>, base: usize, offset: usize, s
         size: import.size,
         kind: Kind::Imported { system: import.is_system_memory },
         windows: Vec::new(),
-        backing: Arc::new(Backing::Import(import)),
+        backing: Arc::new(Backing::shared(import)),
     });
     region.windows.push(window);
 }
@@ -122,7 +122,7 @@ pub(crate) fn insert_variables(block: Block, size: usize, ranges: &[Range<usize>
     let window =
         |range: &Range<usize>| Window { id: handle::next_id(), address: base + range.start, size: range.len(), owner };
     let windows: Vec<Window> = ranges.iter().map(window).collect();
-    let backing = Arc::new(Backing::Block(block));
+    let backing = Arc::new(Backing::block(block));
     lock(&REGIONS).insert(base, Region { size, kind: Kind::Variable, windows: windows.clone(), backing });
     windows
 }

@@ -4,28 +4,34 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::heap::Block;
 use crate::owner::Owner;
-use crate::pages::Mapping;
-use crate::pool::Chunk;
-use crate::virtual_memory::Physical;
-use crate::vulkan::Import;
 
 /// Between two looks at the pages that copies under way keep.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// The owner of a region's pages.
-#[expect(dead_code, reason = "the values are held, not read")]
-pub(crate) enum Backing {
-    Block(Block),
-    Chunk(Chunk),
-    Mapping(Mapping),
-    Import(Arc<Import>),
-    Physical(Arc<Physical>),
-    /// Of several regions that lie side by side.
-    Several(Vec<Arc<Backing>>),
-    /// Registered host memory: its pages are the caller's.
-    Caller,
+/// The owner of a region's pages, which live as long as it does.
+pub(crate) struct Backing {
+    /// Whether the driver allocated the pages itself.
+    is_block: bool,
+    /// Held, not read. Registered host memory has none: its pages are the caller's.
+    _pages: Option<Box<dyn Send + Sync>>,
+}
+
+impl Backing {
+    /// Pages that the driver allocated, or has from another process.
+    pub(crate) fn block(pages: impl Send + Sync + 'static) -> Backing {
+        Backing { is_block: true, _pages: Some(Box::new(pages)) }
+    }
+
+    /// Pages that also others keep: imported ones, and allocations that are mapped.
+    pub(crate) fn shared(pages: impl Send + Sync + 'static) -> Backing {
+        Backing { is_block: false, _pages: Some(Box::new(pages)) }
+    }
+
+    /// Registered host memory.
+    pub(super) fn of_caller() -> Backing {
+        Backing { is_block: false, _pages: None }
+    }
 }
 
 /// What one driver call handed out: a range of addresses.
@@ -55,7 +61,7 @@ impl Pinned {
 
     /// The pages of several regions.
     pub(super) fn of_all<'a>(pages: impl Iterator<Item = &'a Arc<Backing>>) -> Pinned {
-        Pinned(Arc::new(Backing::Several(pages.cloned().collect())))
+        Pinned(Arc::new(Backing::shared(pages.cloned().collect::<Vec<_>>())))
     }
 
     /// Waits until nothing else keeps the pages. They must be out of the table, so that nothing new does.
@@ -67,6 +73,6 @@ impl Pinned {
 
     /// Whether the driver allocated the pages itself.
     pub(super) fn is_block(&self) -> bool {
-        matches!(*self.0, Backing::Block(_) | Backing::Chunk(_) | Backing::Mapping(_))
+        self.0.is_block
     }
 }

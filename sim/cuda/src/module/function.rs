@@ -77,8 +77,8 @@ pub(crate) struct Function {
     pub(crate) name: CString,
     pub(crate) settings: Arc<Settings>,
     pub(crate) prepared: Mutex<Prepared>,
-    /// Kept alive by launches that may use them.
-    pub(crate) variables: Arc<Variables>,
+    /// Held, not read: launches that may use them keep them alive.
+    _variables: Arc<Variables>,
 }
 
 impl Function {
@@ -91,7 +91,16 @@ impl Function {
     ) -> Arc<Function> {
         let name = CString::new(kernel.name()).unwrap_or_default();
         let prepared = Mutex::default();
-        Arc::new(Function { handle: handle::next(), kernel, module, owner, name, settings, prepared, variables })
+        Arc::new(Function {
+            handle: handle::next(),
+            kernel,
+            module,
+            owner,
+            name,
+            settings,
+            prepared,
+            _variables: variables,
+        })
     }
 }
 

@@ -13,8 +13,6 @@ const GAP: usize = 16;
 pub(crate) struct Variables {
     names: Vec<String>,
     windows: Vec<Window>,
-    /// The size of the `.const` variables in bytes.
-    pub(crate) constant_bytes: u64,
 }
 
 impl Variables {
@@ -29,8 +27,6 @@ impl Variables {
             end = start.checked_add(size).ok_or(OUT_OF_MEMORY)?;
             ranges.push(start..end);
         }
-        let constant = variables.iter().filter(|variable| variable.space == ptx::Space::Const);
-        let constant_bytes = constant.map(|variable| variable.size).sum();
         let names = variables.iter().map(|variable| variable.name.clone()).collect();
         let windows = if ranges.is_empty() {
             Vec::new()
@@ -38,7 +34,7 @@ impl Variables {
             let block = Block::device(end.max(1)).ok_or(OUT_OF_MEMORY)?;
             table::insert_variables(block, end.max(1), &ranges, owner)
         };
-        Ok(Variables { names, windows, constant_bytes })
+        Ok(Variables { names, windows })
     }
 
     pub(super) fn addresses(&self) -> Vec<u64> {

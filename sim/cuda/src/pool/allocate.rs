@@ -35,7 +35,7 @@ fn allocate_from(out: Out<usize>, size: usize, pool: &Arc<Pool>, stream: usize) 
     let chunk = lend(pool, size.checked_next_multiple_of(GRAIN).ok_or(OUT_OF_MEMORY)?)?;
     let owner = Owner { device: pool.device, ..stream.owner };
     let kind = Kind::Pooled { pool: pool.handle };
-    out.set(table::insert(chunk.address(), size, kind, owner, Backing::Chunk(chunk)))
+    out.set(table::insert(chunk.address(), size, kind, owner, Backing::block(chunk)))
 }
 
 /// Lends a block, and makes room for it if need be: by what the pools keep, then by waiting for frees that are queued, as

@@ -12,5 +12,4 @@ mod exports;
 mod state;
 mod table;
 
-pub(crate) use state::Chunk;
 pub(crate) use table::{count, release_unused};

@@ -11,7 +11,7 @@ mod physical;
 mod properties;
 mod reservation;
 
-pub(crate) use physical::{Physical, count as allocations};
+pub(crate) use physical::count as allocations;
 pub(crate) use reservation::{count as reservations, dma_buf, handle_types};
 
 /// The granularity of sizes and mapped addresses, minimum and recommended: a GPU's large page.

@@ -138,7 +138,7 @@ pub(super) fn set_access(address: usize, size: usize, device: i32, accessible: b
         match (mapping.accessible, accessible) {
             (false, true) => {
                 // It belongs to no context.
-                let (owner, backing) = (Owner::new(0, device), Backing::Physical(Arc::clone(&mapping.physical)));
+                let (owner, backing) = (Owner::new(0, device), Backing::shared(Arc::clone(&mapping.physical)));
                 table::insert(at, mapping.size, Kind::Virtual, owner, backing);
             }
             (true, false) => hide(at),
