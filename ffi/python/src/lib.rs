@@ -28,6 +28,7 @@ mod storage;
 mod torch;
 mod totals;
 mod transfer;
+mod vulkan;
 
 use pyo3::prelude::*;
 
@@ -66,6 +67,8 @@ mod _vkgdr {
     use crate::source::Source;
     #[pymodule_export]
     use crate::transfer::{copy, fill};
+    #[pymodule_export]
+    use crate::vulkan::Semaphore;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
