@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 
+from vkgdr import _vkgdr
 from vkgdr._device import default_owner
 from vkgdr._errors import VkgdrError
 
@@ -23,14 +25,22 @@ _REMEDIES = {
 }
 
 
-@functools.cache
 def _library() -> ctypes.CDLL:
+    library, process = _loaded()
+    if os.getpid() != process:
+        # The error of a forked child, in which no driver may be called.
+        _vkgdr.driver_version()
+    return library
+
+
+@functools.cache
+def _loaded() -> tuple[ctypes.CDLL, int]:
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise VkgdrError(f"the CUDA driver cannot be loaded: {error}") from None
     call_of(library, "cuInit", ctypes.c_uint(0))
-    return library
+    return library, os.getpid()
 
 
 def call_of(library: ctypes.CDLL, function: str, *arguments: object) -> None:
