@@ -7,6 +7,7 @@ import ctypes
 import functools
 
 from vkgdr import _vkgdr
+from vkgdr._device import default_owner
 from vkgdr._errors import VkgdrError
 
 TYPE_CHECKING = False
@@ -67,16 +68,15 @@ def query(function: str, handle: int) -> bool:
 
 
 @contextlib.contextmanager
-def current_context() -> Iterator[None]:
-    """Make the default handle's primary context current within the block, unless a context is."""
+def current_context(device: int | None = None) -> Iterator[None]:
+    """Make the primary context of a device, or of `default_owner`, current within the block, unless a context is."""
     context = ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(context))
     if context.value:
         yield
         return
-    from vkgdr._device import default_owner
-
-    device = default_owner().device
+    if device is None:
+        device = default_owner().device
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     try:
         call("cuCtxPushCurrent_v2", context)
