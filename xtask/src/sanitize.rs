@@ -40,6 +40,18 @@ const DRIVERLESS: [&str; 20] = [
     "vulkan::",
 ];
 
+/// The tests that start threads, alone or through the simulator, without the exhaustive ones of copy plans, which start none
+/// and take minutes each.
+const UNDER_THREAD: [&str; 3] = [
+    "--package simcuda",
+    "--package vkgdr --lib --test memory --test pool --test ring --test stream --test vulkan \
+     -- --skip access::copy::accesses --skip access::copy::tests",
+    SEQUENCES,
+];
+
+/// The tests whose steps `VKGDR_STEPS` counts.
+const SEQUENCES: &str = "--package vkgdr --test sequences";
+
 /// Runs the parts.
 pub(crate) fn run(context: &Context, asked: &[String]) -> Result {
     let mut failed = Vec::new();
@@ -93,41 +105,44 @@ impl<'a> Instrumented<'a> {
             .env("VKGDR_SIM_DIR", self.target.join("sim"))
             .env("CARGO_BUILD_TARGET", &self.host)
             .env("RUSTFLAGS", &self.flags)
+            // An instrumented standard library takes a minute to write the backtrace of a panic that a test expects.
+            .env("RUST_BACKTRACE", "0")
             .env("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", suppressions.display()))
             .env("VKGDR_CUDA_DRIVER", "sim")
             .env("VKGDR_TEST_LAYERS", "faults")
+    }
+
+    /// A run of tests, selected as both cargo-nextest and `cargo test` understand it.
+    fn tests(&self, selection: &str) -> Cmd<'a> {
+        let runner = if self.context.has_nextest() {
+            "cargo nextest run --locked --profile sanitized --no-fail-fast"
+        } else {
+            "cargo test --locked --no-fail-fast"
+        };
+        self.command(runner).args(selection.split_whitespace())
     }
 }
 
 /// Every Rust test of the crate under AddressSanitizer, which includes LeakSanitizer.
 fn address(context: &Context) -> Result {
     let build = Instrumented::new(context, "address", &[])?;
-    let tests = if context.has_nextest() {
-        "cargo nextest run --locked --package vkgdr --profile sanitized --no-fail-fast"
-    } else {
-        "cargo test --locked --package vkgdr --lib --tests --no-fail-fast"
-    };
-    Ok(build.command(tests).run()?)
+    Ok(build.tests("--package vkgdr --lib --tests").run()?)
 }
 
-/// What threads share: the pools, memory, streams, copies, and sixteen threads of sequences. The standard library is built
-/// anew, too: else its locks are not seen.
+/// What threads share, in the crate and in the simulator. The standard library is built anew, too: else its locks are not
+/// seen.
 fn thread(context: &Context) -> Result {
     component(context, "rust-src")?;
     let settings = [("CARGO_UNSTABLE_BUILD_STD", "std")];
     let build = Instrumented::new(context, "thread", &settings)?;
     let options = format!("halt_on_error=1 history_size=7 {}", variable("TSAN_OPTIONS").unwrap_or_default());
     let steps = variable("VKGDR_STEPS").unwrap_or_else(|| "10000".into());
-    // Every test that starts threads.
-    for tests in [
-        "--lib -- copy_engine:: device:: pool:: sync::",
-        "--test pool -- threads",
-        "--test memory",
-        "--test sequences -- --nocapture sixteen_threads",
-    ] {
-        let command = build.command("cargo test --quiet --locked --package vkgdr").args(tests.split(' '));
+    for selection in UNDER_THREAD {
+        let command = build.tests(selection).env("TSAN_OPTIONS", &options);
         let command = settings.iter().fold(command, |command, (name, value)| command.env(name, value));
-        command.env("TSAN_OPTIONS", &options).env("VKGDR_STEPS", &steps).run()?;
+        // The rounds of Vulkan's tests read it, too.
+        let command = if selection == SEQUENCES { command.env("VKGDR_STEPS", &steps) } else { command };
+        command.run()?;
     }
     Ok(())
 }

@@ -166,7 +166,7 @@ fn processes(log: &Log) -> String {
 fn sanitizers(log: &Log) -> String {
     let what = [
         ("address", "AddressSanitizer, LeakSanitizer: the crate's tests, but for the exhaustive ones of copy plans"),
-        ("thread", "ThreadSanitizer: 16 threads of sequences, of pools and of memory; nothing suppressed"),
+        ("thread", "ThreadSanitizer: what threads share in the crate and in the simulator; nothing suppressed"),
         ("c", "AddressSanitizer, UBSan, LeakSanitizer and Valgrind: the C and C++ programs"),
         ("python", "AddressSanitizer: the Python tests, with the extension module and the simulator instrumented"),
         ("miri", "Miri: what needs no driver"),
