@@ -166,6 +166,8 @@ class Array:
         has_view = self.memory is None or self.memory.host_ptr is not None
         if not has_view and copy is False:
             raise ValueError("memory without a host view cannot be an array of NumPy without a copy")
+        if copy is False and dtype is not None and np.dtype(dtype) != self.dtype:
+            raise ValueError(f"an array of {self.dtype} cannot be one of {np.dtype(dtype)} without a copy")
         array = self.host if has_view and not copy else self.copy_to_host()
         return array if dtype is None else array.astype(dtype, copy=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import operator
 
 import numpy as np
 
@@ -77,7 +78,8 @@ def device_array(
     extents, element, size = shaped(shape, dtype)
     check_order(order)
     if strides is not None:
-        strides = tuple(map(int, strides)) if isinstance(strides, tuple | list) else (int(strides),)
+        distances = strides if isinstance(strides, tuple | list) else (strides,)
+        strides = tuple(map(operator.index, distances))
         size = strided_size(extents, element.itemsize, strides)
     elif order == "F":
         strides = fortran_strides(extents, element.itemsize)

@@ -100,8 +100,10 @@ def reshaped(layout: Layout, shape: tuple[Any, ...], order: Order) -> Layout:
     NotImplementedError
         It needs a copy.
     ValueError
-        The sizes differ.
+        The sizes differ, or the order is none of NumPy's.
     """
+    if order not in ("C", "F", "A"):
+        raise InvalidArgumentError(f"order must be 'C', 'F' or 'A', not {order!r}")
     extents = tuple(map(operator.index, shape))
     known = math.prod(extent for extent in extents if extent >= 0)
     if extents.count(-1) == 1 and known and layout.size % known == 0:

@@ -472,7 +472,7 @@ class MemoryObject(_vkgdr.Base):
 
         `map` and copies then wait for this stream, `free` returns at once and the memory is released after the stream's
         earlier work, and the CUDA Array Interface and DLPack name it. The new stream waits for the one bound before.
-        While it is bound, the memory keeps the stream object alive; for a number, the caller must keep the stream alive.
+        While it is bound, the memory keeps the stream object alive; a stream given as a number is kept by the caller.
 
         Raises
         ------

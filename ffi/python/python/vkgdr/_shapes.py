@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 from vkgdr._errors import InvalidArgumentError, in_bytes
@@ -58,6 +59,9 @@ def shaped(shape: Shape, dtype: npt.DTypeLike) -> tuple[tuple[int, ...], np.dtyp
         if extent < 0:
             raise InvalidArgumentError(f"shape {extents} has a negative extent")
         size *= extent
+    if not size and kind.itemsize * math.prod(max(extent, 1) for extent in extents) >= ADDRESSES // 2:
+        # NumPy has no such array, although it is empty.
+        raise InvalidArgumentError(f"shape {extents} of {kind} exceeds the address space")
     return extents, kind, size
 
 

@@ -66,7 +66,13 @@ def _raw_handle(stream: object) -> int:
 def wait_for(events: Iterable[Waitable] | None) -> None:
     """Wait for events of any library."""
     for event in events or ():
-        event.synchronize()
+        _wait_on_this_thread(event)
+
+
+def _wait_on_this_thread(event: Waitable) -> None:
+    if not hasattr(event, "synchronize"):
+        raise TypeError(f"{event!r} is not an event: it has no method synchronize")
+    event.synchronize()
 
 
 def order_after(view: MemoryView, stream: int, events: Iterable[Waitable] | None) -> None:
@@ -75,4 +81,4 @@ def order_after(view: MemoryView, stream: int, events: Iterable[Waitable] | None
         if isinstance(event, _vkgdr.Event):
             _vkgdr.stream_wait(view, stream, event)
         else:
-            event.synchronize()
+            _wait_on_this_thread(event)

@@ -165,6 +165,8 @@ class TimedEvent:
 
     def elapsed_time(self, end: TimedEvent) -> float:
         """Return the milliseconds from this event to a later one; both must be complete."""
+        if not isinstance(end, TimedEvent):
+            raise TypeError(f"end must be a vkgdr.stream.TimedEvent, not {type(end).__name__}")
         milliseconds = ctypes.c_float()
         _driver.call("cuEventElapsedTime", ctypes.byref(milliseconds), self._argument, end._argument)
         return milliseconds.value

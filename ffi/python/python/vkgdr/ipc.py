@@ -46,7 +46,7 @@ def send(connection: socket.socket, memory: Memory) -> None:
     VkgdrError
         The drivers cannot export the memory.
     OSError
-        The socket is not of family ``AF_UNIX``, or is closed; `TimeoutError` and `BlockingIOError` as from the socket's
+        The socket is of another family or type, or is closed; `TimeoutError` and `BlockingIOError` as from the socket's
         own methods.
     """
     _check(connection)
@@ -63,7 +63,8 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
     Parameters
     ----------
     connection : socket.socket
-        As for `send`.
+        As for `send`. Without a timeout it waits for the rest of a message that began to arrive, and runs no signal
+        handlers meanwhile. `send` leaves no message half sent.
     owner : Vkgdr
         The same GPU as the sender's, opened with the same flags. The context rules are those of `Memory`.
     any_user : bool, optional
@@ -97,6 +98,8 @@ def _check(connection: object) -> None:
     # On other families Linux drops descriptors silently.
     if connection.family != socket.AF_UNIX:
         raise OSError(f"connection must be of family AF_UNIX to send memory, not {connection.family.name}")
+    if connection.type not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+        raise OSError(f"connection must be of type SOCK_STREAM or SOCK_SEQPACKET, not {connection.type.name}")
     if connection.fileno() < 0:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 

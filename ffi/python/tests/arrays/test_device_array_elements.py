@@ -267,3 +267,9 @@ def test_a_bool_is_no_index(example):
             _ = example[key]
         with pytest.raises(TypeError, match="indexed with integers"):
             example[key] = 1
+
+
+def test_an_order_that_numpy_does_not_have_is_refused(example):
+    with pytest.raises(vkgdr.InvalidArgumentError, match="'Z'"):
+        example.reshape(24, order="Z")
+    assert example.reshape(24, order="A").shape == (24,)

@@ -38,6 +38,17 @@ def test_device_array_refuses_invalid_arguments(gpu):
             device_array(owner=gpu, **arguments)
 
 
+def test_an_empty_device_array_beyond_the_address_space_is_refused(gpu):
+    for make in (device_array, arrays.mapped_array):
+        with pytest.raises(vkgdr.InvalidArgumentError, match="exceeds the address space"):
+            make((0, 1 << 62), owner=gpu)
+
+
+def test_strides_are_integers(gpu):
+    with pytest.raises(TypeError):
+        device_array((2, 2), strides=(16.9, 8.2), owner=gpu)
+
+
 def test_device_array_may_be_empty(gpu):
     array = device_array((0, 3), owner=gpu)
     assert (array.size, array.nbytes, array.alloc_size, array.kind, len(array)) == (0, 0, 0, None, 0)
@@ -164,6 +175,12 @@ def test_the_host_view_is_the_same_bytes(gpu):
         assert (array[1:, ::-1].host == EXAMPLE.T[1:, ::-1]).all()
     with pytest.raises(vkgdr.NoHostViewError):
         _ = to_device(EXAMPLE, kind="device", owner=gpu).host
+
+
+def test_another_data_type_needs_a_copy(example):
+    with pytest.raises(ValueError, match="without a copy"):
+        example.__array__("f4", copy=False)
+    assert np.asarray(example, "f4").dtype == np.float32
 
 
 def test_array_of_numpy(example):

@@ -210,6 +210,9 @@ def test_events_of_other_libraries_are_waited_for(gpu, memory):
     event = ForeignEvent()
     ops.copy(memory, DATA, wait_for=[event])
     ops.copy(memory, DATA, wait_for=iter([event]), is_blocking=False).synchronize()
+    for is_blocking in (True, False):
+        with pytest.raises(TypeError, match="1 is not an event"):
+            ops.copy(memory, DATA, wait_for=[1], is_blocking=is_blocking)
     ops.fill(memory, b"a", wait_for=(event,)).synchronize()
     ops.fill(memory, b"abcdefgh", wait_for=(event,), is_blocking=True)
     assert event.waits == 4

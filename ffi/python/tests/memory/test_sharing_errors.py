@@ -60,6 +60,15 @@ def test_a_socket_that_carries_no_descriptors_is_refused(gpu):
         assert descriptors() == before
 
 
+def test_a_datagram_socket_is_refused(gpu):
+    one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with one, two:
+        with pytest.raises(OSError, match="SOCK_DGRAM"):
+            vkgdr.ipc.send(one, vkgdr.Memory(gpu, 5))
+        with pytest.raises(OSError, match="SOCK_DGRAM"):
+            vkgdr.ipc.recv(two, gpu)
+
+
 def test_the_end_of_the_connection_is_an_eof_error(gpu, pair):
     pair[1].close()
     with pytest.raises(EOFError, match="closed"):

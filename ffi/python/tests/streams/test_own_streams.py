@@ -141,6 +141,8 @@ def test_elapsed_time_is_in_milliseconds(stream):
     untimed.synchronize()
     with pytest.raises(vkgdr.VkgdrError, match="cuEventElapsedTime"):
         first.elapsed_time(untimed)
+    with pytest.raises(TypeError, match="not int"):
+        first.elapsed_time(3)
 
 
 def test_events_are_destroyed(context, simulated):
