@@ -123,12 +123,22 @@ impl Pool {
     /// [`Memory::allocate`](crate::Memory::allocate) when the pool needs a new block or a dedicated allocation.
     #[inline]
     pub fn allocate(&self, len: usize) -> Result<PoolMemory> {
-        let inner = self.inner();
-        let cached = if process::is_forked() { None } else { inner.classes.of(len) };
-        match cached.and_then(|class| thread_cache::take(inner.id, class, len)) {
-            Some(memory) => Ok(PoolMemory::new(memory)),
-            None => inner.allocate(len).map(PoolMemory::new),
+        match self.allocate_cached(len) {
+            Some(memory) => Ok(memory),
+            None => self.inner().allocate(len).map(PoolMemory::new),
         }
+    }
+
+    /// Allocates `len` bytes if this thread has a free chunk: without a wait and without a call of a driver.
+    ///
+    /// For callers that hold a lock over which [`allocate`](Self::allocate) must not wait, such as an interpreter's. After
+    /// None, `allocate` may succeed.
+    #[inline]
+    #[must_use]
+    pub fn allocate_cached(&self, len: usize) -> Option<PoolMemory> {
+        let inner = self.inner();
+        let class = if process::is_forked() { None } else { inner.classes.of(len) }?;
+        thread_cache::take(inner.id, class, len).map(PoolMemory::new)
     }
 
     /// Allocates `len` bytes bound to a stream, see [`Memory::bind_stream`](crate::Memory::bind_stream).

@@ -39,6 +39,24 @@ fn a_pool_and_its_memory_go_to_other_threads() {
 }
 
 #[test]
+fn allocate_cached_finds_what_this_thread_freed_and_makes_nothing() -> Result {
+    let (_context, _gpu, pool) = open(small())?;
+    assert!(pool.allocate_cached(1000).is_none() && pool.managed_bytes() == 0);
+    let chunk = pool.allocate(1000)?;
+    let address = chunk.host_ptr();
+    drop(chunk);
+    let again = pool.allocate_cached(900).ok_or("the chunk is not at hand")?;
+    assert_eq!((again.len(), again.host_ptr()), (900, address));
+    assert_active(&pool, 1, 900);
+    let elsewhere = thread::scope(|scope| scope.spawn(|| pool.allocate_cached(1000).is_none()).join());
+    assert!(elsewhere.is_ok_and(|none| none), "another thread has no cache yet");
+    for impossible in [0, 1 << 20] {
+        assert!(pool.allocate_cached(impossible).is_none(), "{impossible} bytes");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_chunk_does_what_memory_does() -> Result {
     for flags in [NONE, OpenFlags::FORCE_NON_COHERENT] {
         let (context, gpu) = support::open(flags)?;

@@ -10,7 +10,8 @@ use crate::context::{Context, say};
 use crate::{blocks, links};
 
 /// The public classes and functions of the Python package, by module.
-const PYTHON: [&str; 6] = ["vkgdr", "vkgdr.arrays", "vkgdr.ipc", "vkgdr.pool", "vkgdr.pycuda", "vkgdr.stream"];
+const PYTHON: [&str; 7] =
+    ["vkgdr", "vkgdr.arrays", "vkgdr.ipc", "vkgdr.pool", "vkgdr.pycuda", "vkgdr.stream", "vkgdr.vulkan"];
 
 /// Builds the site, with rustdoc's pages if they are there.
 pub(crate) fn build(context: &Context) -> Result {

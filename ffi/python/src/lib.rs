@@ -30,6 +30,7 @@ mod stream_handle;
 mod torch;
 mod totals;
 mod transfer;
+mod vulkan;
 
 use pyo3::prelude::*;
 
@@ -70,6 +71,8 @@ mod _vkgdr {
     use crate::stream_handle::{StreamHandle, check_process};
     #[pymodule_export]
     use crate::transfer::{copy, fill};
+    #[pymodule_export]
+    use crate::vulkan::Semaphore;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -38,6 +38,10 @@ impl Open {
     /// Allocates a view of `size` bytes, bound to the pool's stream if it has one.
     fn take(&self, py: Python<'_>, size: usize) -> Result<MemoryView> {
         let Some((handle, keep)) = &self.stream else {
+            // Detaching costs more than taking a chunk that is at hand.
+            if let Some(memory) = self.pool.allocate_cached(size) {
+                return Ok(MemoryView::pooled(memory, self.owner.clone_ref(py)));
+            }
             return Ok(self.view(py, py.detach(|| self.pool.allocate(size))?));
         };
         // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.

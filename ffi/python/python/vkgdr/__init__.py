@@ -8,6 +8,7 @@ pointer address the same bytes.
 * `vkgdr.memory_of` finds the memory in which an array or an address lies, `vkgdr.host_view` the CPU's view of it.
   Where the driver and the GPU allow it, `host_view` maps other libraries' memory too; `Mapping` does so by address.
 * `vkgdr.ring` passes messages to a kernel that keeps running, and back.
+* `vkgdr.vulkan` lends the Vulkan device, and has semaphores that Vulkan and CUDA share.
 * `vkgdr.pool` has pools for small allocations, `vkgdr.pycuda` memory for pycuda's arrays.
 * `vkgdr.numba`, `vkgdr.torch`, `vkgdr.cuda_core`, `vkgdr.rmm`, `vkgdr.warp` and `vkgdr.cupy` make these libraries
   allocate their arrays in this memory.
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from vkgdr import rmm as rmm
     from vkgdr import stream as stream
     from vkgdr import torch as torch
+    from vkgdr import vulkan as vulkan
     from vkgdr import warp as warp
     from vkgdr._map import Map
     from vkgdr.arrays import device_view, host_view
@@ -87,7 +89,7 @@ del _class
 
 # Loaded on first use: importing this package imports no other library.
 _SUBMODULES = frozenset(
-    {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "ring", "stream", "typing"}
+    {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "ring", "stream", "typing", "vulkan"}
     # The adaptors of other libraries, which need these.
     | {"cuda_core", "cupy", "numba", "rmm", "torch", "warp"}
 )

@@ -10,10 +10,14 @@ from vkgdr._vkgdr import Handle, MemoryInfo, MemoryType
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Callable
     from types import TracebackType
-    from typing import NoReturn, Self, SupportsIndex
+    from typing import NoReturn, Self, SupportsIndex, TypeVar
 
+    from vkgdr._vulkan_handles import Handles
     from vkgdr.typing import Kind
+
+    T = TypeVar("T")
 
 __all__ = ["OpenFlags", "Vkgdr", "default_owner"]
 
@@ -230,6 +234,30 @@ class Vkgdr:
             `copy_thresholds`.
         """
         return self._handle.calibrate()
+
+    @property
+    def vulkan_handles(self) -> Handles:
+        """The Vulkan device that allocates, as numbers, for other libraries.
+
+        Raises
+        ------
+        VkgdrError
+            The GPU was opened without Vulkan; the message says what is missing.
+        """
+        from vkgdr._vulkan_handles import Handles
+
+        return Handles(*self._handle.vulkan_handles())
+
+    def with_vulkan_queue(self, work: Callable[[int], T]) -> T:
+        """Return ``work(queue)``, called with the ``VkQueue`` of `vulkan_handles` while no other thread has it.
+
+        A call within `work` would never return. This package itself submits nothing to the queue.
+        """
+        return self._handle.with_vulkan_queue(work)
+
+    def supports_semaphores(self) -> bool:
+        """Return whether the drivers share timeline semaphores, see `vkgdr.vulkan.Semaphore`, as far as Vulkan says."""
+        return self._handle.supports_semaphores()
 
     def collect(self) -> int:
         """Release the pending allocations that their streams have finished with.

@@ -7,6 +7,7 @@ import ctypes
 import functools
 
 from vkgdr import _vkgdr
+from vkgdr._device import default_owner
 from vkgdr._errors import VkgdrError
 
 TYPE_CHECKING = False
@@ -23,8 +24,14 @@ _REMEDIES = {
 }
 
 
-@functools.cache
 def _library() -> ctypes.CDLL:
+    # An error in a forked child, in which no driver may be called.
+    _vkgdr.check_process()
+    return _loaded()
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -51,13 +58,11 @@ def call_of(library: ctypes.CDLL, function: str, *arguments: object) -> None:
 
 def call(function: str, *arguments: object) -> None:
     """Call a function of the driver; raise `VkgdrError` with its code if it fails, and in a forked child."""
-    _vkgdr.check_process()
     call_of(_library(), function, *arguments)
 
 
 def query(function: str, handle: int) -> bool:
     """Ask for the state of a stream or an event: whether its work is done."""
-    _vkgdr.check_process()
     code: int = getattr(_library(), function)(ctypes.c_void_p(handle))
     if code == NOT_READY:
         return False
@@ -67,16 +72,15 @@ def query(function: str, handle: int) -> bool:
 
 
 @contextlib.contextmanager
-def current_context() -> Iterator[None]:
-    """Make the default handle's primary context current within the block, unless a context is."""
+def current_context(device: int | None = None) -> Iterator[None]:
+    """Make the primary context of a device, or of `default_owner`, current within the block, unless a context is."""
     context = ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(context))
     if context.value:
         yield
         return
-    from vkgdr._device import default_owner
-
-    device = default_owner().device
+    if device is None:
+        device = default_owner().device
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     try:
         call("cuCtxPushCurrent_v2", context)

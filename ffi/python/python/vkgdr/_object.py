@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vkgdr._dma_buf import DmaBuf
     from vkgdr._map import Map
     from vkgdr._memory import Memory
+    from vkgdr._vulkan_handles import VulkanMemory
     from vkgdr.stream import Event
     from vkgdr.typing import Kind, MapMode, Order, Shape, StreamLike
 
@@ -147,6 +148,18 @@ class MemoryObject(_vkgdr.Base):
     def heap_index(self) -> int | None:
         """The index of the Vulkan memory heap; None for memory that does not come from Vulkan."""
         return self._view.memory_type.heap
+
+    @property
+    def vulkan_memory(self) -> VulkanMemory | None:
+        """The Vulkan memory object, and the offset of the first byte in it; None if Vulkan did not allocate the memory.
+
+        For buffers and images of your own on the device of `Vkgdr.vulkan_handles`, while the memory lives. They
+        must be created for export as ``VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT``.
+        """
+        from vkgdr._vulkan_handles import VulkanMemory
+
+        place = self._view.vulkan_memory
+        return None if place is None else VulkanMemory(*place)
 
     def get_info(self, name: str) -> object:
         """Return an attribute by name, as in pyopencl.

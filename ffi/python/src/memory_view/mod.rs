@@ -138,6 +138,11 @@ impl MemoryView {
         self.len
     }
 
+    /// The offset of the first byte in its allocation.
+    pub(crate) const fn start(&self) -> usize {
+        self.offset
+    }
+
     pub(crate) const fn is_readonly(&self) -> bool {
         self.readonly
     }

@@ -13,6 +13,8 @@ FORK = """
     memory.memset(7)
     mapping, view, capsule = memory.map(), memoryview(memory), memory.__dlpack__()
     raw = vkgdr.RawMemory(gpu, 64)
+    stream, event = vkgdr.stream.stream(), vkgdr.stream.event()
+    event.record(stream)
     child = os.fork()
     if child == 0:
         code = 1
@@ -53,6 +55,10 @@ def forked(child):
         "memory.bind_to_stream(0)",
         "gpu.memory_info()",
         "memory[:3].tobytes()",
+        "vkgdr.stream.stream()",
+        "stream.synchronize()",
+        "event.query()",
+        "event.record(stream)",
     ],
 )
 def test_a_forked_child_is_told_that_it_cannot_use_the_gpu(run_python, use):
@@ -79,6 +85,7 @@ def test_a_forked_child_is_told_that_it_cannot_use_the_gpu(run_python, use):
         "mapping.release()",
         "del memory, mapping, view, capsule, raw; gc.collect()",
         "del gpu; gc.collect()",
+        "del stream, event; gc.collect()",
         "repr(memory), repr(gpu), hash(memory), len(memory), memory.device_ptr",
     ],
 )

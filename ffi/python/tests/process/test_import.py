@@ -8,7 +8,7 @@ import pkgutil
 import pytest
 import vkgdr
 
-PUBLIC = {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "ring", "stream", "typing"}
+PUBLIC = {"arrays", "compat", "ipc", "memory", "ops", "pool", "pycuda", "ring", "stream", "typing", "vulkan"}
 # They need the library of their name: see `adaptors`.
 ADAPTORS = {"cuda_core", "cupy", "numba", "rmm", "torch", "warp"}
 

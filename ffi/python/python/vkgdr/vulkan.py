@@ -1,0 +1,112 @@
+"""Vulkan beside CUDA: the handles of the Vulkan device as numbers, and timeline semaphores that both share.
+
+`vkgdr.Vkgdr.vulkan_handles` lends the Vulkan device of a GPU to the package ``vulkan``, to wgpu and to code in C, and
+`vkgdr.MemoryObject.vulkan_memory` tells where memory lies on it. Neither driver orders the work of the other: wait on
+the CPU between them, or share a `Semaphore`.
+"""
+
+from __future__ import annotations
+
+from vkgdr import _driver, _vkgdr
+from vkgdr._stream_handle import handle_of
+from vkgdr._vulkan_handles import Handles, VulkanMemory
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+    from vkgdr._device import Vkgdr
+    from vkgdr.typing import StreamLike
+
+__all__ = ["Handles", "Semaphore", "VulkanMemory"]
+
+
+class Semaphore:
+    """A timeline semaphore: a number that only grows, which Vulkan's queues, CUDA's streams and the CPU share.
+
+    It belongs to the primary context of a handle that retains one, otherwise to the context that is current when it is
+    made. The streams that it orders are of that context: it must be current in `wait_on` and `signal_on`, or, for a
+    primary context, no context.
+
+    ``with`` closes it at the end; so does dropping it.
+
+    Parameters
+    ----------
+    owner : vkgdr.Vkgdr
+        The GPU. The Vulkan device must share semaphores, see `vkgdr.Vkgdr.supports_semaphores`.
+    value : int, optional
+        The first value.
+
+    Raises
+    ------
+    vkgdr.VkgdrError
+        The Vulkan device does not share semaphores, no context is current, or a driver fails.
+
+    Examples
+    --------
+    >>> import vkgdr
+    >>> from vkgdr.vulkan import Semaphore
+    >>> gpu = vkgdr.Vkgdr.open_primary_context()
+    >>> with Semaphore(gpu) as semaphore:
+    ...     semaphore.signal(1)
+    ...     semaphore.wait(1)
+    True
+    """
+
+    def __init__(self, owner: Vkgdr, value: int = 0) -> None:
+        self._native = _vkgdr.Semaphore(owner, value)
+        self._device = owner.device
+
+    @property
+    def handle(self) -> int:
+        """The ``VkSemaphore``, for a queue; valid until `close`."""
+        return self._native.handle
+
+    @property
+    def value(self) -> int:
+        """The present value."""
+        return self._native.value
+
+    def signal(self, value: int) -> None:
+        """Raise the value by the CPU, to more than the present one and less than what a queue or stream will signal."""
+        self._native.signal(value)
+
+    def wait(self, value: int, timeout: float | None = None) -> bool:
+        """Wait on this thread for a value or more.
+
+        Parameters
+        ----------
+        value : int
+            The value.
+        timeout : float, optional
+            Seconds; without a limit by default.
+
+        Returns
+        -------
+        bool
+            False if the time is over.
+        """
+        return self._native.wait(value, timeout)
+
+    def signal_on(self, stream: StreamLike, value: int) -> None:
+        """Raise the value after the earlier work of a stream, to more than any value that it has by then."""
+        with _driver.current_context(self._device):
+            self._native.signal_on(handle_of(stream), value)
+
+    def wait_on(self, stream: StreamLike, value: int) -> None:
+        """Let the later work of a stream wait for a value or more. Every value that is waited for must be signalled."""
+        with _driver.current_context(self._device):
+            self._native.wait_on(handle_of(stream), value)
+
+    def close(self) -> None:
+        """Wait for all work of the context, and destroy the semaphore. A second call does nothing.
+
+        Vulkan's work that uses it must have finished. A stream that still waits for a value makes this wait for ever.
+        """
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
