@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use vkgdr::ash::vk::Handle as _;
 use vkgdr::{StreamRef, vulkan};
 
+use crate::detached::Detached;
 use crate::error::{Failure, Result};
 use crate::handle::{self, Handle};
 use crate::memory_view::{MemoryView, raw_stream};
@@ -55,8 +56,8 @@ impl MemoryView {
 /// The native half of `vkgdr.vulkan.Semaphore`.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
 pub(crate) struct Semaphore {
-    /// None once closed. A call clones it, so that it lives until the call ends.
-    open: Mutex<Option<Arc<vulkan::Semaphore>>>,
+    /// None once closed. A call clones it, so that it lives until the call ends. Its drop waits for the context.
+    open: Detached<Mutex<Option<Arc<vulkan::Semaphore>>>>,
 }
 
 impl Semaphore {
@@ -85,7 +86,7 @@ impl Semaphore {
     fn new(owner: &Bound<'_, PyAny>, value: u64) -> Result<Self> {
         let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
         let semaphore = py.detach(|| vulkan::Semaphore::new(&gpu, value))?;
-        Ok(Self { open: Mutex::new(Some(Arc::new(semaphore))) })
+        Ok(Self { open: Detached::new(Mutex::new(Some(Arc::new(semaphore)))) })
     }
 
     /// The `VkSemaphore`.
@@ -143,15 +144,5 @@ impl Semaphore {
     fn close(&self, py: Python<'_>) {
         let semaphore = self.slot().take();
         py.detach(|| drop(semaphore));
-    }
-}
-
-impl Drop for Semaphore {
-    fn drop(&mut self) {
-        let semaphore = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if semaphore.is_some() {
-            // Waits for the context.
-            Python::attach(|py| py.detach(|| drop(semaphore)));
-        }
     }
 }
