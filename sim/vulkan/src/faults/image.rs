@@ -7,7 +7,7 @@ use super::device::DEVICES;
 use super::passing::{counted, passed_on};
 
 counted! {
-    create_image = "vkCreateImage", destroy_image = "vkDestroyImage" of Image: vk::Image, vk::ImageCreateInfo<'_>;
+    create_image = "vkCreateImage", destroy_image = "vkDestroyImage" of Image: vk::Image, vk::ImageCreateInfo<'_>, DEVICES;
 }
 
 passed_on! {

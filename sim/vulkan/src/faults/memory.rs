@@ -23,7 +23,7 @@ unsafe fn enter(device: vk::Device, function: &'static str) -> Result<Arc<Device
 }
 
 counted! {
-    create_buffer = "vkCreateBuffer", destroy_buffer = "vkDestroyBuffer" of Buffer: vk::Buffer, vk::BufferCreateInfo<'_>;
+    create_buffer = "vkCreateBuffer", destroy_buffer = "vkDestroyBuffer" of Buffer: vk::Buffer, vk::BufferCreateInfo<'_>, DEVICES;
 }
 
 pub(super) unsafe extern "system" fn allocate_memory(

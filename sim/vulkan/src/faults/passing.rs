@@ -21,9 +21,9 @@ macro_rules! passed_on {
 pub(super) use passed_on;
 
 /// Defines the creation and the destruction of objects that the ledger counts: `create = "vkCreate", destroy = "vkDestroy" of
-/// Noun: HandleType, CreateInfoType;`, with the names of the next layer's functions.
+/// Noun: HandleType, CreateInfoType, TABLE;`, with the names of the next layer's functions and the table of devices.
 macro_rules! counted {
-    ($($create:ident = $created:literal, $destroy:ident = $destroyed:literal of $noun:ident: $object:ty, $info:ty;)+) => {
+    ($($create:ident = $created:literal, $destroy:ident = $destroyed:literal of $noun:ident: $object:ty, $info:ty, $table:ident;)+) => {
         $(
             pub(super) unsafe extern "system" fn $create(
                 device: ash::vk::Device,
@@ -32,7 +32,7 @@ macro_rules! counted {
                 object: *mut $object,
             ) -> ash::vk::Result {
                 // SAFETY: a live device of the caller's.
-                let Some(kept) = (unsafe { super::device::DEVICES.get(device) }) else {
+                let Some(kept) = (unsafe { $table.get(device) }) else {
                     return ash::vk::Result::ERROR_DEVICE_LOST;
                 };
                 if let Err(result) = kept.identity.enter($created) {
@@ -53,7 +53,7 @@ macro_rules! counted {
                 allocator: *const ash::vk::AllocationCallbacks<'_>,
             ) {
                 // SAFETY: a live device of the caller's.
-                let Some(kept) = (unsafe { super::device::DEVICES.get(device) }) else { return };
+                let Some(kept) = (unsafe { $table.get(device) }) else { return };
                 // A fault only shows in the count: the function returns nothing.
                 let _ = kept.identity.enter($destroyed);
                 // Before the call, since afterwards the handle may belong to another object.

@@ -10,7 +10,7 @@ use super::passing::{counted, passed_on};
 
 counted! {
     create_semaphore = "vkCreateSemaphore", destroy_semaphore = "vkDestroySemaphore"
-        of Semaphore: vk::Semaphore, vk::SemaphoreCreateInfo<'_>;
+        of Semaphore: vk::Semaphore, vk::SemaphoreCreateInfo<'_>, DEVICES;
 }
 
 passed_on! {

@@ -9,11 +9,12 @@ use ash::khr::{external_semaphore_fd, timeline_semaphore};
 use ash::vk;
 
 use super::instance::{ADDED, Instance, has};
+use super::mirror::Timeline;
 use super::shared::Shared;
 use crate::dispatch::DeviceState;
 use crate::interface::{extension_names, text};
 use crate::next::{CreateDevice, NextDevice};
-use crate::payload::Kind;
+use crate::payload::{Kind, Payload};
 use crate::tables::Tables;
 
 /// All devices of the process.
@@ -41,6 +42,12 @@ pub(super) enum Known {
 }
 
 impl Device {
+    /// A semaphore with a payload, over one of the driver's, that no one else has yet.
+    pub(super) fn new_shared(&self, driver: vk::Semaphore, kind: Kind, payload: Payload) -> Arc<Shared> {
+        let timeline = Timeline::new(self.timelines.clone(), self.next.handle, driver, payload);
+        Arc::new(Shared::new(timeline, driver, kind))
+    }
+
     /// Remembers a semaphore; returns what was shared under the handle before.
     pub(super) fn insert(&self, handle: vk::Semaphore, known: Known) -> Option<Arc<Shared>> {
         let mut semaphores = self.semaphores();

@@ -4,13 +4,11 @@
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
 
 use ash::vk::{self, ExternalSemaphoreHandleTypeFlags as HandleTypes};
 
 use super::device::{DEVICES, Known};
 use super::life::{create_timeline, release};
-use super::shared::Shared;
 use crate::payload::Payload;
 use crate::rules::broken;
 
@@ -74,7 +72,7 @@ pub(super) unsafe extern "system" fn import_semaphore_fd(
     if result != vk::Result::SUCCESS {
         return result;
     }
-    let shared = Arc::new(Shared::new(&known, driver, kind, payload));
+    let shared = known.new_shared(driver, kind, payload);
     if shared.share().is_err() {
         // SAFETY: nothing has used it.
         unsafe { release(&known, asked.semaphore, &shared) };

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use ash::vk::{self, ExternalSemaphoreHandleTypeFlags as HandleTypes};
 
@@ -89,7 +88,7 @@ pub(super) unsafe extern "system" fn create_semaphore(
     if result == vk::Result::SUCCESS {
         // SAFETY: success means that it was written.
         let handle = unsafe { *semaphore };
-        known.insert(handle, Known::Shared(Arc::new(Shared::new(&known, handle, kind, payload))));
+        known.insert(handle, Known::Shared(known.new_shared(handle, kind, payload)));
     }
     result
 }

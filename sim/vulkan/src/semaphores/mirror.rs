@@ -10,7 +10,6 @@ use std::time::Duration;
 use ash::khr::timeline_semaphore;
 use ash::vk;
 
-use super::device::Device;
 use crate::payload::Payload;
 
 /// The longest wait of a thread, which looks then whether it must end. It is woken for that, so that this matters only
@@ -32,11 +31,16 @@ struct Inner {
 }
 
 impl Timeline {
-    pub(super) fn new(device: &Device, semaphore: vk::Semaphore, payload: Payload) -> Timeline {
+    pub(super) fn new(
+        functions: timeline_semaphore::DeviceFn,
+        device: vk::Device,
+        semaphore: vk::Semaphore,
+        payload: Payload,
+    ) -> Timeline {
         Timeline(Arc::new(Inner {
-            device: device.next.handle,
+            device,
             semaphore,
-            functions: device.timelines.clone(),
+            functions,
             payload,
             counter: Mutex::default(),
             stopped: AtomicBool::new(false),

@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ash::vk;
 
-use super::device::Device;
 use super::mirror::{Mirror, Timeline};
-use crate::payload::{Kind, Payload};
+use crate::payload::Kind;
 
 /// A shared semaphore: the driver's timeline, the payload, and the threads between them.
 pub(super) struct Shared {
@@ -20,8 +19,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// A semaphore that no one else has yet.
-    pub(super) fn new(device: &Device, driver: vk::Semaphore, kind: Kind, payload: Payload) -> Shared {
-        let timeline = Timeline::new(device, driver, payload);
+    pub(super) fn new(timeline: Timeline, driver: vk::Semaphore, kind: Kind) -> Shared {
         Shared { kind, driver, timeline, mirror: Mutex::default() }
     }
 
