@@ -65,12 +65,15 @@ impl Runner<'_> {
     }
 
     /// The tests that depend on whether memory is coherent: those of the crate and of gdrcopy's functions.
-    fn of_crate(&self) -> Cmd<'_> {
+    fn of_crate(&self) -> Vec<Cmd<'_>> {
         if self.nextest {
-            self.all().args(["-E", "package(vkgdr) + package(vkgdr-gdrapi)"])
-        } else {
-            self.context.cargo("test --workspace --no-fail-fast --exclude vkgdr-c --exclude vkgdr-python --lib --tests")
+            return vec![self.all().args(["-E", "package(vkgdr) + package(vkgdr-gdrapi) & binary(=functions)"])];
         }
+        let others = "--exclude vkgdr-c --exclude vkgdr-gdrapi --exclude vkgdr-python";
+        vec![
+            self.context.cargo("test --workspace --no-fail-fast --lib --tests").args(others.split(' ')),
+            self.context.cargo("test --package vkgdr-gdrapi --no-fail-fast --test functions"),
+        ]
     }
 
     /// Test binaries, or modules of them: `BINARY` or `BINARY::MODULE`.
@@ -154,13 +157,13 @@ fn profiles(context: &Context, runner: &Runner<'_>, stages: &mut Stages) {
         ("needs-dedicated", "memory::memory memory::export failures::allocate sequences"),
         ("no-export-of-imports", "memory::export memory::sharing sequences"),
         ("pointer-type-host", "interop copy::pinned"),
-        ("late", "memory pool stream copy ring"),
+        ("late", "memory pool stream copy ring sequences"),
     ];
     let mut profiled = |profile: &str, commands: Vec<Cmd<'_>>| {
         let commands = commands.into_iter().map(|command| command.env("VKGDR_TEST_PROFILE", profile)).collect();
         stages.layered(&format!("tests under the profile {profile}"), "faults", commands);
     };
-    profiled("non-coherent", vec![runner.of_crate()]);
+    profiled("non-coherent", runner.of_crate());
     for (profile, names) in selected {
         profiled(profile, runner.selected(&names.split(' ').collect::<Vec<_>>()));
     }
