@@ -135,7 +135,9 @@ fn thread(context: &Context) -> Result {
     component(context, "rust-src")?;
     let settings = [("CARGO_UNSTABLE_BUILD_STD", "std")];
     let build = Instrumented::new(context, "thread", &settings)?;
-    let options = format!("halt_on_error=1 history_size=7 {}", variable("TSAN_OPTIONS").unwrap_or_default());
+    let suppressions = context.root.join("tests/tsan.supp");
+    let more = variable("TSAN_OPTIONS").unwrap_or_default();
+    let options = format!("halt_on_error=1 history_size=7 suppressions={} {more}", suppressions.display());
     let steps = variable("VKGDR_STEPS").unwrap_or_else(|| "10000".into());
     for selection in UNDER_THREAD {
         let command = build.tests(selection).env("TSAN_OPTIONS", &options);
