@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use crate::driver::process;
 use crate::lock::Lock;
-use crate::sync::SingleFlight;
 
 /// Something that is released once the device has finished with it.
 pub(crate) trait Deferred: Send {
@@ -34,7 +33,6 @@ pub(crate) struct DeferredFrees {
     len: AtomicUsize,
     /// How often an entry that was taken out was put back, as not finished.
     put_back: AtomicUsize,
-    draining: SingleFlight,
 }
 
 thread_local! {
@@ -103,7 +101,7 @@ impl DeferredFrees {
     }
 
     /// How long a drain, after it has waited for the device, goes on with entries that other threads have taken out: such a
-    /// thread may be in a logger that waits for this one.
+    /// thread may be in a logger that waits for this one, or in a drain that waits for longer work.
     const PATIENCE: Duration = Duration::from_secs(1);
 
     /// Waits for every entry and releases it, those too that other threads are scanning. Returns whether there was any,
@@ -112,9 +110,7 @@ impl DeferredFrees {
         if self.len() == 0 || SCANNING.get() || process::is_forked() {
             return false;
         }
-        // A second thread would find the entries taken out: it waits for the first thread instead, but not for ever, since
-        // that may be in a logger that waits for the second.
-        let _turn = self.draining.begin();
+        crate::lock::before_wait();
         let mut deadline = None;
         loop {
             let before = self.put_back.load(Ordering::Relaxed);
