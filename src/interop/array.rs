@@ -277,12 +277,13 @@ impl<T: Pod, D: Dimension> Array<T, D> {
 
 /// The bytes of an array in C or Fortran order. As in `ndarray`, the product of the extents other than 0 must fit as well.
 fn byte_count<T, D: Dimension>(shape: &D) -> Result<usize> {
-    let extents = shape.slice().iter().copied();
+    let extents = shape.slice();
     let limit = isize::MAX.unsigned_abs();
-    let bytes = extents.clone().filter(|&extent| extent > 0).chain([size_of::<T>()]).try_fold(1, usize::checked_mul);
+    let others = extents.iter().copied().filter(|&extent| extent > 0);
+    let bytes = others.chain([size_of::<T>()]).try_fold(1, usize::checked_mul);
     let bytes =
         bytes.filter(|&bytes| bytes <= limit).ok_or(Error::OutOfRange { offset: 0, len: usize::MAX, size: limit })?;
-    Ok(if extents.clone().any(|extent| extent == 0) { 0 } else { bytes })
+    Ok(if extents.contains(&0) { 0 } else { bytes })
 }
 
 impl<T, D: Dimension> Clone for Array<T, D> {
