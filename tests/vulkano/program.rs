@@ -33,7 +33,7 @@ const GROUP: u32 = 64;
 /// words[i] = 5 * words[i] + addend.
 const KERNEL: &str = include_str!("../vulkan/step.ptx");
 
-/// What a program has of vulkano.
+/// A program's vulkano objects: its device and its queue.
 struct Program {
     device: Arc<Device>,
     queue: Arc<Queue>,

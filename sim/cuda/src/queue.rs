@@ -38,9 +38,9 @@ pub(crate) enum Placement {
 /// 0.1 ms, one of 10,000 threads a few milliseconds.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// The time after which `SIMCUDA_LATE=1` starts work that nobody waits for. A driver submits work when it is launched (those
-/// for Linux do), and a kernel that talks to the CPU runs then, whatever the program asks. A program that forgets to wait
-/// looks at its results sooner.
+/// How long after its launch `SIMCUDA_LATE=1` starts work without a wait or a query. Drivers for Linux submit work at its
+/// launch, so that kernels which exchange data with the CPU must start by themselves; a program that forgets to wait reads
+/// its results sooner than this.
 const DELAY: Duration = Duration::from_millis(500);
 
 struct Job {

@@ -111,7 +111,7 @@ impl World {
         self.queue.as_mut().map_or(Ok(()), Queue::wait)
     }
 
-    /// Gives a new image its layout, before which nobody may write to it.
+    /// Changes a new image to its layout. Nothing may write to the image earlier.
     pub(super) fn prepare_image(&mut self, picture: &Picture) -> Result {
         let barrier = picture.barrier(vk::ImageLayout::UNDEFINED);
         let mut queue = self.queue.take().map_or_else(|| Queue::new(&self.shared.gpu), Ok)?;
