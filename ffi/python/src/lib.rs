@@ -18,6 +18,7 @@ mod handle;
 mod heap;
 mod host_buffer;
 mod host_view;
+mod interruptible;
 mod listed;
 mod logging;
 mod mapping;

@@ -1,9 +1,9 @@
 //! `Ring`: messages to a running kernel, and answers from it.
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pyo3::exceptions::{PyEOFError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyEOFError, PyTimeoutError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use pyo3::{PyTraverseError, PyVisit};
@@ -13,11 +13,9 @@ use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::host_buffer::HostBuffer;
+use crate::interruptible::{self, duration};
 use crate::memory_view::raw_stream;
 use crate::storage::Kept;
-
-/// The longest time between two looks at Python's signals.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// Messages to a kernel that keeps running, and its answers.
 #[pyclass(frozen, module = "vkgdr.ring")]
@@ -36,33 +34,15 @@ fn told(error: Error) -> Failure {
     }
 }
 
-/// A time in seconds; none for no limit.
-fn duration(seconds: Option<f64>) -> Result<Option<Duration>> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    if seconds.is_nan() {
-        return Err(PyValueError::new_err("timeout is not a number").into());
-    }
-    // Longer than a program runs is no limit, and less than nothing is no time.
-    Ok(Duration::try_from_secs_f64(seconds.max(0.0)).ok())
-}
-
-/// Repeats a wait of the crate in slices, without the interpreter, until the time is over. Python's signal handlers run in
-/// between.
+/// Repeats a wait of the ring until it ends, or the time is over: `TimeoutError`.
 fn wait<T: Send>(
     py: Python<'_>,
     timeout: Option<Duration>,
     work: impl Fn(Duration) -> vkgdr::Result<T> + Sync,
 ) -> Result<T> {
-    let deadline = timeout.map(|timeout| Instant::now().checked_add(timeout));
-    loop {
-        let left = deadline.flatten().map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
-        match py.detach(|| work(left.min(SLICE))) {
-            Err(error @ Error::RingTimeout { .. }) if left <= SLICE && deadline.flatten().is_some() => {
-                return Err(PyTimeoutError::new_err(error.to_string()).into());
-            }
-            Err(Error::RingTimeout { .. }) => py.check_signals()?,
-            result => return result.map_err(told),
-        }
+    match interruptible::wait(py, timeout, work, |result| matches!(result, Err(Error::RingTimeout { .. })))? {
+        Err(error @ Error::RingTimeout { .. }) => Err(PyTimeoutError::new_err(error.to_string()).into()),
+        result => result.map_err(told),
     }
 }
 

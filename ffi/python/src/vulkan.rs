@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "raises semaphores to the caller's values, and uses streams that the caller owns")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use vkgdr::ash::vk::Handle as _;
@@ -11,10 +10,8 @@ use vkgdr::{StreamRef, vulkan};
 use crate::detached::Detached;
 use crate::error::{Failure, Result};
 use crate::handle::{self, Handle};
+use crate::interruptible::{self, duration};
 use crate::memory_view::{MemoryView, raw_stream};
-
-/// The longest time between two looks at Python's signals.
-const SLICE: Duration = Duration::from_millis(50);
 
 #[pymethods]
 impl Handle {
@@ -105,20 +102,11 @@ impl Semaphore {
         self.with(py, |semaphore| unsafe { semaphore.signal(value) })
     }
 
-    /// Waits for a value, without an end if `seconds` is None; whether it came.
+    /// Waits for a value, at most `seconds`, or without a limit if they are None. Returns whether the value was reached.
     fn wait(&self, py: Python<'_>, value: u64, seconds: Option<f64>) -> Result<bool> {
-        let patience = seconds.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX));
-        let end = patience.and_then(|patience| Instant::now().checked_add(patience));
-        loop {
-            let left = end.map_or(SLICE, |end| end.saturating_duration_since(Instant::now()));
-            if self.with(py, |semaphore| semaphore.wait(value, left.min(SLICE)))? {
-                return Ok(true);
-            }
-            if left <= SLICE && end.is_some() {
-                return Ok(false);
-            }
-            py.check_signals()?;
-        }
+        // Looked up in each slice: a close on another thread ends the wait.
+        let wait = |time| -> Result<bool> { Ok(self.live()?.wait(value, time)?) };
+        interruptible::wait(py, duration(seconds)?, wait, |reached| matches!(reached, Ok(false)))?
     }
 
     /// Raises the value after the earlier work of a stream of the current context.
