@@ -36,7 +36,7 @@ mod window;
 pub use error::LoadError;
 pub use execute::{RESIDENT, run};
 pub use fault::{Fault, FaultKind};
-pub use lanes::members;
+pub use lanes::{each_lane, members};
 pub use memory::{Memory, Scope};
 pub use module::{Module, Parameter, Space, Variable};
 pub use program::{Kernel, Launch, Program};

@@ -1,6 +1,6 @@
 //! The interface of a kernel to global memory.
 
-use crate::lanes::members;
+use crate::lanes::each_lane;
 
 /// The threads for which a fence orders accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,7 @@ pub trait Memory: Sync {
     ///
     /// The first lane whose bytes are not all in one live allocation.
     fn load_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &mut [u64; 32]) -> Result<(), usize> {
-        for lane in members(lanes) {
-            values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
-        }
-        Ok(())
+        each_lane(lanes, |lane| self.load(addresses[lane], bytes).map(|value| values[lane] = value))
     }
 
     /// [`load_lanes`](Memory::load_lanes) by a weak instruction, see [`load_weak`](Memory::load_weak).
@@ -47,10 +44,7 @@ pub trait Memory: Sync {
         bytes: u32,
         values: &mut [u64; 32],
     ) -> Result<(), usize> {
-        for lane in members(lanes) {
-            values[lane] = self.load_weak(addresses[lane], bytes).ok_or(lane)?;
-        }
-        Ok(())
+        each_lane(lanes, |lane| self.load_weak(addresses[lane], bytes).map(|value| values[lane] = value))
     }
 
     /// Writes the low bits of each lane's value, in order, as for [`load_lanes`](Memory::load_lanes).
@@ -59,11 +53,8 @@ pub trait Memory: Sync {
     ///
     /// The first lane whose bytes are not all in one live allocation. Lanes before it have written.
     fn store_lanes(&self, addresses: &[u64; 32], lanes: u32, bytes: u32, values: &[u64; 32]) -> Result<(), usize> {
-        for lane in members(lanes) {
-            let low = if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
-            self.store(addresses[lane], bytes, values[lane] & low).ok_or(lane)?;
-        }
-        Ok(())
+        let low = if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 };
+        each_lane(lanes, |lane| self.store(addresses[lane], bytes, values[lane] & low))
     }
 
     /// Replaces a value by `change` of it in one atomic step, and returns the old value. `change` may be called more
@@ -84,10 +75,9 @@ pub trait Memory: Sync {
         change: &mut dyn FnMut(usize, u64) -> u64,
         old: &mut [u64; 32],
     ) -> Result<(), usize> {
-        for lane in members(lanes) {
-            old[lane] = self.update(addresses[lane], bytes, &mut |value| change(lane, value)).ok_or(lane)?;
-        }
-        Ok(())
+        each_lane(lanes, |lane| {
+            self.update(addresses[lane], bytes, &mut |value| change(lane, value)).map(|value| old[lane] = value)
+        })
     }
 
     /// [`load`](Memory::load) by an instruction that is neither volatile nor relaxed: until the next fence it may see a value

@@ -54,10 +54,7 @@ impl ptx::Memory for View {
         if self.access_all(addresses, bytes, || bytes::load_lanes(addresses, bytes, values)).is_some() {
             return Ok(());
         }
-        for lane in ptx::members(lanes) {
-            values[lane] = self.load(addresses[lane], bytes).ok_or(lane)?;
-        }
-        Ok(())
+        ptx::each_lane(lanes, |lane| self.load(addresses[lane], bytes).map(|value| values[lane] = value))
     }
 
     fn load_lanes_weak(
@@ -74,10 +71,7 @@ impl ptx::Memory for View {
         if self.access_all(addresses, bytes, || bytes::store_lanes(addresses, lanes, bytes, values)).is_some() {
             return Ok(());
         }
-        for lane in ptx::members(lanes) {
-            self.store(addresses[lane], bytes, values[lane]).ok_or(lane)?;
-        }
-        Ok(())
+        ptx::each_lane(lanes, |lane| self.store(addresses[lane], bytes, values[lane]))
     }
 
     fn update(&self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Option<u64> {
@@ -95,10 +89,9 @@ impl ptx::Memory for View {
         if self.access_all(addresses, bytes, || bytes::update_lanes(addresses, lanes, bytes, change, old)).is_some() {
             return Ok(());
         }
-        for lane in ptx::members(lanes) {
-            old[lane] = self.update(addresses[lane], bytes, &mut |value| change(lane, value)).ok_or(lane)?;
-        }
-        Ok(())
+        ptx::each_lane(lanes, |lane| {
+            self.update(addresses[lane], bytes, &mut |value| change(lane, value)).map(|value| old[lane] = value)
+        })
     }
 
     fn fence(&self, _: ptx::Scope) {
