@@ -20,6 +20,7 @@ mod link;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod producer;
+mod siblings;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -40,6 +41,7 @@ use consumer::Consumer;
 use layout::{ABORTED, CONTROL, DESCRIPTION, HEAD, Header, TAIL, VERSION};
 use link::SharedLink;
 use producer::Producer;
+use siblings::Sibling;
 
 /// The text of `vkgdr_ring.cuh`, the kernel's end of a [`Ring`], for NVRTC or a file that nvcc includes.
 pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
@@ -55,10 +57,11 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
 ///
 /// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in host
-/// memory. A drop [aborts](Self::abort) the kernel, and then waits for the context as the drop of any memory: also for other
-/// kernels that keep running, unless the ring is [bound](Self::bind_stream) to its kernel's stream. So of several rings, and
-/// of a ring and unbound memory, the drop of the first waits for ever if only that of the next would end a kernel: bind rings,
-/// or abort all of them before the first drop. A forked child's drop does nothing.
+/// memory. A drop [aborts](Self::abort) the kernel. The memory is freed by the drop of the context's last ring, since freeing
+/// waits for the context and so for the kernels of all rings. Bind a ring to its kernel's stream
+/// ([`bind_stream`](Self::bind_stream)) where rings come and go: its memory then waits for that stream alone. Other memory that
+/// is not bound must not be freed before the kernel was told to end: its drop would wait for ever. A forked child's drop does
+/// nothing.
 ///
 /// # Examples
 ///
@@ -83,6 +86,8 @@ pub struct Ring {
     most: usize,
     device: Memory,
     host: Memory,
+    /// Dropped last: what it frees then has no running kernel.
+    sibling: Sibling,
 }
 
 /// What has passed through a [`Ring`].
@@ -160,13 +165,14 @@ impl Ring {
             producer: Lock::new(Producer::new(sending, message_bytes, messages)),
             consumer: Lock::new(Consumer::new(receiving, answer_bytes)),
             most: messages,
+            sibling: Sibling::new(device.block().context()),
             device,
             host,
         })
     }
 
     /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]: the drop then waits for no other
-    /// kernel, such as that of another ring, and returns at once.
+    /// kernel, such as that of another ring, returns at once, and keeps no memory for longer.
     ///
     /// # Errors
     ///
@@ -345,8 +351,12 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // The memory waits for the kernel.
         match self.abort() {
-            Ok(()) | Err(Error::Forked) => {}
+            Ok(()) => {}
+            Err(Error::Forked) => return,
             Err(error) => report!(Warn, "a ring's kernel was not told to end: {error}"),
+        }
+        if self.device.bound_stream().is_none() {
+            self.sibling.keep([&self.device, &self.host]);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use support::fork::{assert_forked, in_child};
+use support::ledger::Live;
 use support::{Result, child, simcuda};
 use vkgdr::Error;
 use vkgdr::ring::Ring;
@@ -141,6 +142,31 @@ fn a_bound_ring_is_dropped_while_the_kernel_of_another_ring_runs() -> Result {
     assert_eq!(answer, message(0, 10));
     drop(second);
     other.stream.synchronize()?;
+    Ok(())
+}
+
+#[test]
+fn rings_that_are_not_bound_are_dropped_while_the_kernels_of_others_run() -> Result {
+    let setups = [Setup::new()?, Setup::new()?];
+    let rings = || -> Result<Vec<Ring>> {
+        let rings = setups.iter().map(|setup| {
+            let ring = Ring::new(&setups[0].gpu, 100, 100)?;
+            setup.echo(&ring, 1)?;
+            Ok(ring)
+        });
+        rings.collect()
+    };
+    let before = Live::now();
+    drop(rings()?);
+    assert_eq!(Live::now(), before, "the last drop frees the memory of both");
+
+    let [first, second] = <[Ring; 2]>::try_from(rings()?).map_err(|_| "two rings")?;
+    drop(first);
+    setups[0].stream.synchronize()?;
+    second.push(&message(0, 10), PATIENCE)?;
+    let mut answer = Vec::new();
+    second.pop(&mut answer, PATIENCE)?;
+    assert_eq!(answer, message(0, 10));
     Ok(())
 }
 

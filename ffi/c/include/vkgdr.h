@@ -1188,9 +1188,8 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
 VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, vkgdr_ring_t *out);
 
 /**
- * Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. Waits until the context has ended its work,
- * other kernels that keep running included, unless the ring is bound to its kernel's stream: of several rings, abort all
- * before the first is freed.
+ * Aborts the kernel as vkgdr_ring_abort(), and frees the ring. NULL is allowed. The memory of rings that are not bound to their
+ * kernels' streams is freed with the last ring of their context, which waits until the context has ended its work.
  *
  * @param ring  The ring, which must not be used afterwards.
  *
@@ -1199,8 +1198,8 @@ VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, 
 VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
 
 /**
- * Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring, and
- * returns at once.
+ * Binds a ring to the stream of its kernel: vkgdr_ring_free() then waits for no other kernel, such as that of another ring,
+ * returns at once, and keeps no memory for longer.
  *
  * @param ring    The ring.
  * @param stream  A stream of the ring's context; NULL is its legacy default stream.

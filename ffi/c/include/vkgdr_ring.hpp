@@ -16,7 +16,7 @@
 #include <memory>
 
 /// Messages to a kernel that keeps running, and its answers. The kernel's end is in `vkgdr_ring.cuh`. Move-only; empty
-/// after it was moved from, and then every method throws. The destructor aborts the kernel and waits for it.
+/// after it was moved from, and then every method throws. The destructor aborts the kernel; see vkgdr_ring_free().
 class vkgdr::ring {
 public:
     /// A time that never ends.

@@ -1,0 +1,63 @@
+//! [`Sibling`]: one of the live rings of a context.
+//!
+//! Freeing the memory of a ring that is not bound waits for all kernels of the context, also for those of its siblings, which
+//! only the siblings' own drops end. So that memory outlives the ring until the context's last ring is dropped.
+#![forbid(unsafe_code)]
+
+use crate::Region;
+use crate::driver::context::Context;
+use crate::driver::process;
+use crate::lock::Lock;
+
+static FAMILIES: Lock<Vec<Family>> = Lock::new(Vec::new());
+
+/// The rings of a context.
+struct Family {
+    context: Context,
+    /// How many live.
+    rings: usize,
+    /// The memory of those that were dropped.
+    kept: Vec<Region>,
+}
+
+/// A live ring's place among those of its context. Its drop gives up the place.
+#[derive(Debug)]
+pub(super) struct Sibling(Context);
+
+impl Sibling {
+    pub(super) fn new(context: Context) -> Self {
+        let mut families = FAMILIES.lock();
+        match families.iter_mut().find(|family| family.context == context) {
+            Some(family) => family.rings += 1,
+            None => families.push(Family { context, rings: 1, kept: Vec::new() }),
+        }
+        Self(context)
+    }
+
+    /// Keeps the memory for as long as another ring of the context lives. It is not kept for the last one.
+    pub(super) fn keep(&self, memory: [&Region; 2]) {
+        let mut families = FAMILIES.lock();
+        let family = families.iter_mut().find(|family| family.context == self.0);
+        if let Some(family) = family.filter(|family| family.rings > 1) {
+            family.kept.extend(memory.map(Region::clone));
+        }
+    }
+}
+
+impl Drop for Sibling {
+    fn drop(&mut self) {
+        if process::is_forked() {
+            // The parent may have been forked while it had the lock.
+            return;
+        }
+        let last = {
+            let mut families = FAMILIES.lock();
+            let Some(place) = families.iter().position(|family| family.context == self.0) else { return };
+            let rings = &mut families[place].rings;
+            *rings -= 1;
+            if *rings > 0 { None } else { Some(families.swap_remove(place)) }
+        };
+        // Frees the memory, which waits and may log: without the lock.
+        drop(last.map(|family| family.kept));
+    }
+}
