@@ -65,20 +65,23 @@ fn of(page: &Path, text: &str) -> Result<Vec<Block>> {
     let mut lines = text.lines().enumerate();
     let mut last = "";
     while let Some((number, line)) = lines.next() {
-        let Some(information) = line.trim_start().strip_prefix("```") else {
+        let Some(information) = line.strip_prefix("```") else {
+            if line.trim_start().starts_with("```") {
+                let place = format!("{}:{}", page.display(), number + 1);
+                return Err(format!("{place}: a fence within a list, which the guide does not render").into());
+            }
             if !line.trim().is_empty() {
                 last = line.trim();
             }
             continue;
         };
-        let indent = line.len() - line.trim_start().len();
         let mut code = String::new();
         loop {
             let (_, line) = lines.next().ok_or_else(|| format!("{}:{}: no end", page.display(), number + 1))?;
-            if line.trim_start().starts_with("```") {
+            if line.starts_with("```") {
                 break;
             }
-            code += line.get(indent..).unwrap_or_default();
+            code += line;
             code.push('\n');
         }
         let mark = |name: &str| {
@@ -183,14 +186,16 @@ fn programs_in_rust_are_among_the_doctests() -> Result {
 }
 
 #[test]
-fn marks_and_indented_blocks_are_read() -> Result {
-    let text = "a\n\n<!-- not run: needs a GPU -->\n```sh\nls\n```\n\n* b\n\n  ```rust,no_run\n  fn main() {}\n  ```\n";
+fn marks_are_read_and_blocks_within_lists_are_refused() -> Result {
+    let text = "a\n\n<!-- not run: needs a GPU -->\n```sh\nls\n```\n\nb\n\n```rust,no_run\nfn main() {}\n```\n";
     let blocks = of(Path::new("page"), text)?;
     let found: Vec<_> = blocks
         .iter()
         .map(|block| (block.line, block.language.as_str(), block.code.as_str(), block.not_run.as_deref()))
         .collect();
     assert_eq!(found, [(4, "sh", "ls\n", Some("needs a GPU")), (10, "rust", "fn main() {}\n", None)]);
+    let refused = of(Path::new("page"), "* a\n\n  ```sh\n  ls\n  ```\n").map(|blocks| blocks.len());
+    assert!(refused.is_err_and(|error| error.to_string().starts_with("page:3: a fence within a list")));
     assert_eq!(without_comments("a\n<!-- b\n\n-->\n`<!-- c -->`\n<!-- d -->\n"), "a\n`<!-- c -->`\n");
     Ok(())
 }
