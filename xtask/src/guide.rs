@@ -1,4 +1,4 @@
-//! Builds the guide: one site of all pages, rustdoc, the C header and the Python package's docstrings. A dead link fails.
+//! Builds the guide: one site of all pages, rustdoc, the C header's comments and the Python package's docstrings. A dead link fails.
 //!
 //! The pages are read where they lie in the sources, by other tools as well, so they are copied with what they link to.
 
@@ -9,7 +9,7 @@ use xshell::Cmd;
 
 use crate::Result;
 use crate::context::{Context, say};
-use crate::{blocks, links};
+use crate::{blocks, c_reference, links};
 
 /// The public classes and functions of the Python package, by module.
 const PYTHON: [&str; 7] =
@@ -38,10 +38,7 @@ pub(crate) fn build(context: &Context) -> Result {
     let reference = pages.join("reference");
     fs::create_dir_all(&reference)?;
     let header = fs::read_to_string(context.root.join("ffi/c/include/vkgdr.h"))?;
-    fs::write(
-        reference.join("c.md"),
-        format!("# The C header\n\n`vkgdr.h`, with its comments:\n\n```c\n{header}```\n"),
-    )?;
+    fs::write(reference.join("c.md"), c_reference::page(&header)?)?;
     let modules: String = PYTHON.iter().map(|module| format!("::: {module}\n\n")).collect();
     fs::write(reference.join("python.md"), format!("# The Python package\n\n{modules}"))?;
 

@@ -5,6 +5,7 @@ mod bench;
 mod blocks;
 mod bundle;
 mod c_examples;
+mod c_reference;
 mod code;
 mod container;
 mod context;
