@@ -232,8 +232,10 @@ fn extreme_f64<const LARGER: bool>(a: u64, b: u64) -> u64 {
     if first { a } else { b }
 }
 
+/// The sign is that of the product. The canonical NaN has none (PTX ISA, `min`: "if (.xorsign && !isNaN(d))").
 fn xor_sign<const LARGER: bool, const FLUSH: bool, const NAN: bool>(a: u64, b: u64) -> u64 {
-    extreme_f32::<LARGER, FLUSH, NAN>(a & 0x7fff_ffff, b & 0x7fff_ffff) | (a ^ b) & 1 << 31
+    let magnitude = extreme_f32::<LARGER, FLUSH, NAN>(a & 0x7fff_ffff, b & 0x7fff_ffff);
+    if magnitude == NAN_F32 { NAN_F32 } else { magnitude | (a ^ b) & 1 << 31 }
 }
 
 macro_rules! extremes {

@@ -97,6 +97,11 @@ fn extreme(a: f32, b: f32, larger: bool) -> f32 {
     }
 }
 
+/// The sign is that of the product; a NaN has none.
+fn with_sign_of_both(magnitude: f32, sign: u64) -> u64 {
+    if magnitude.is_nan() { 0x7fff_ffff } else { u64::from(magnitude.to_bits()) | sign & 0x8000_0000 }
+}
+
 agrees!(
     f32_extremes_know_nan_and_zero,
     &[
@@ -109,6 +114,20 @@ agrees!(
                 0x7fff_ffff
             } else {
                 bits(extreme(f32(a), f32(b), true))
+            }
+        },
+        Case {
+            text: "min.xorsign.abs.f32 %d, %a, %b;",
+            types: F32,
+            model: |a, b, _| with_sign_of_both(extreme(f32(a).abs(), f32(b).abs(), false), a ^ b)
+        },
+        Case {
+            text: "max.NaN.xorsign.abs.f32 %d, %a, %b;",
+            types: F32,
+            model: |a, b, _| if f32(a).is_nan() || f32(b).is_nan() {
+                0x7fff_ffff
+            } else {
+                with_sign_of_both(extreme(f32(a).abs(), f32(b).abs(), true), a ^ b)
             }
         },
         Case {
