@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::block::ContextEntry;
+use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::allocation::Allocation;
 use crate::driver::context::ContextGuard;
@@ -25,6 +26,8 @@ pub struct RawMemory {
     allocation: Option<std::mem::ManuallyDrop<Allocation>>,
     len: usize,
     kind: MemoryKind,
+    /// How the CPU copies the memory, looked up once: a flush takes less time than the lookup.
+    access: HostAccess,
 }
 
 impl RawMemory {
@@ -46,7 +49,8 @@ impl RawMemory {
                 Allocation::new(owner, len, kind)?
             }
         };
-        Ok(Self { allocation: Some(std::mem::ManuallyDrop::new(allocation)), len, kind })
+        let access = View::whole(&allocation).access();
+        Ok(Self { allocation: Some(std::mem::ManuallyDrop::new(allocation)), len, kind, access })
     }
 
     /// Frees the memory. A second call does nothing, and neither does a call in a forked child, where the memory is the
@@ -159,8 +163,10 @@ impl RawMemory {
         self.view()?.invalidate(offset, len)
     }
 
+    #[inline]
     fn view(&self) -> Result<View<'_>> {
-        self.allocation.as_ref().map(|allocation| View::whole(allocation)).ok_or(Error::Freed)
+        let allocation = self.allocation.as_ref().ok_or(Error::Freed)?;
+        Ok(View::checked(allocation, 0, self.len, self.access))
     }
 }
 
