@@ -72,7 +72,7 @@ fn main() -> Result {
     // SAFETY: as above.
     let mapped = unsafe { map(g, handle, &raw mut va, LEN) };
     assert_eq!((pinned, asked, mapped), (0, 0, 0));
-    let bytes = va.wrapping_byte_add(usize::try_from(memory.device_ptr() - known.va)?);
+    let bytes = va.wrapping_byte_add(usize::try_from(memory.device_ptr() - known.v1.va)?);
 
     let mut report = Report::default();
     for (len, name) in LENGTHS {

@@ -85,6 +85,7 @@ typedef struct gdr_info_v2 {
     gdr_mapping_type_t mapping_type;
 } gdr_info_v2_t;
 typedef gdr_info_v2_t gdr_info_t;
+/* The library's own gdr_get_info is for programs built with gdrcopy before 2.4, whose gdr_info_t ends before mapping_type. */
 #define gdr_get_info gdr_get_info_v2
 
 /* NULL, and an error number in errno, without a CUDA driver and in a child that was forked from a process that had loaded it. */

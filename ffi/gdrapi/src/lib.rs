@@ -47,10 +47,10 @@ pub struct gdr_mh_t {
     pub h: c_ulong,
 }
 
-/// What is known of pinned memory.
+/// What is known of pinned memory, in programs built with gdrcopy before 2.4.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct gdr_info_v2_t {
+pub struct gdr_info_v1_t {
     /// The first device address of the pages.
     pub va: u64,
     /// The bytes of the pages.
@@ -63,6 +63,14 @@ pub struct gdr_info_v2_t {
     pub cycles_per_ms: u32,
     /// Bit 0: mapped. Bit 1: mapped, and the CPU's stores are write-combined.
     pub bits: c_uint,
+}
+
+/// What is known of pinned memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct gdr_info_v2_t {
+    /// The members of both versions, which come first.
+    pub v1: gdr_info_v1_t,
     /// A `gdr_mapping_type_t`.
     pub mapping_type: c_uint,
 }
@@ -178,19 +186,37 @@ pub unsafe extern "C" fn gdr_get_callback_flag(g: gdr_t, handle: gdr_mh_t, flag:
 pub unsafe extern "C" fn gdr_get_info_v2(g: gdr_t, handle: gdr_mh_t, info: *mut gdr_info_v2_t) -> c_int {
     status(|| {
         let pinned = handles::pinned_of(number(g), handle.h)?;
-        let (pin, mapping) = (pinned.pin(), pinned.mapping());
-        let known = gdr_info_v2_t {
-            va: pin.va,
-            mapped_size: pin.mapped_size,
-            #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
-            page_size: PAGE as u32,
-            bits: c_uint::from(mapping != NONE) | c_uint::from(mapping == WC) << 1,
-            mapping_type: mapping.into(),
-            ..Default::default()
-        };
+        let known = gdr_info_v2_t { v1: known(&pinned), mapping_type: pinned.mapping().into() };
         // SAFETY: by this function's contract.
         unsafe { put(info, known) }
     })
+}
+
+/// What is known of pinned memory, without the type of its mapping: the symbol that programs built with gdrcopy before 2.4
+/// import, and that NCCL requires. In `gdrapi.h` the name stands for [`gdr_get_info_v2`], as in gdrcopy's.
+///
+/// # Safety
+///
+/// `info` must be null or good for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gdr_get_info(g: gdr_t, handle: gdr_mh_t, info: *mut gdr_info_v1_t) -> c_int {
+    status(|| {
+        let known = known(&handles::pinned_of(number(g), handle.h)?);
+        // SAFETY: by this function's contract.
+        unsafe { put(info, known) }
+    })
+}
+
+fn known(pinned: &handles::Pinned) -> gdr_info_v1_t {
+    let (pin, mapping) = (pinned.pin(), pinned.mapping());
+    gdr_info_v1_t {
+        va: pin.va,
+        mapped_size: pin.mapped_size,
+        #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
+        page_size: PAGE as u32,
+        bits: c_uint::from(mapping != NONE) | c_uint::from(mapping == WC) << 1,
+        ..Default::default()
+    }
 }
 
 /// Gives the host address of the first page of pinned memory, which `gdr_info_v2_t::va` is the device address of.

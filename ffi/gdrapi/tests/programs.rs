@@ -147,10 +147,12 @@ fn the_library_exports_the_functions_of_the_header_and_has_gdrcopys_soname() -> 
     let name = |line: &str| Some(line.split_once('(')?.0.split([' ', '*']).next_back()?.to_owned());
     let is_prototype =
         |line: &&str| line.ends_with(';') && ["gdr_t ", "int ", "void "].iter().any(|t| line.starts_with(t));
-    let declared: BTreeSet<_> = header.lines().filter(is_prototype).filter_map(name).collect();
+    let mut declared: BTreeSet<_> = header.lines().filter(is_prototype).filter_map(name).collect();
+    // Of gdrcopy's header too it is a macro, while its library exports the function for programs built with older headers.
+    declared.insert("gdr_get_info".to_owned());
     let listed = run(Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(&library))?;
     let exported: BTreeSet<_> = listed.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
-    assert_eq!((exported.len(), &exported), (16, &declared));
+    assert_eq!((exported.len(), &exported), (17, &declared));
     let dynamic = run(Command::new("readelf").args(["-dW"]).arg(&library).env("LC_ALL", "C"))?;
     assert!(dynamic.contains("soname: [libgdrapi.so.2]"), "{dynamic}");
     Ok(())

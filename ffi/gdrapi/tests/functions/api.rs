@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 use support::Result;
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_gdrapi::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t, gdr_t};
 
 type Map = unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize) -> c_int;
 
@@ -20,6 +20,7 @@ pub(crate) struct Api {
     pub(crate) map_v2: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut *mut c_void, usize, c_int) -> c_int,
     pub(crate) unmap: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut c_void, usize) -> c_int,
     pub(crate) info: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut gdr_info_v2_t) -> c_int,
+    pub(crate) info_v1: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut gdr_info_v1_t) -> c_int,
     pub(crate) callback_flag: unsafe extern "C" fn(gdr_t, gdr_mh_t, *mut c_int) -> c_int,
     pub(crate) copy_to: unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int,
     pub(crate) copy_from: unsafe extern "C" fn(gdr_mh_t, *mut c_void, *const c_void, usize) -> c_int,
@@ -49,6 +50,7 @@ fn load() -> Result<Api> {
         map_v2: function!(b"gdr_map_v2"),
         unmap: function!(b"gdr_unmap"),
         info: function!(b"gdr_get_info_v2"),
+        info_v1: function!(b"gdr_get_info"),
         callback_flag: function!(b"gdr_get_callback_flag"),
         copy_to: function!(b"gdr_copy_to_mapping"),
         copy_from: function!(b"gdr_copy_from_mapping"),

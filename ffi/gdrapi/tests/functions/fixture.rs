@@ -46,7 +46,7 @@ impl Fixture {
 
     /// Maps all, and gives the host addresses of the mapping and of the memory in it.
     pub(crate) fn map(&self) -> Result<(*mut c_void, *mut c_void)> {
-        let (info, mut va) = (self.info()?, null_mut());
+        let (info, mut va) = (self.info()?.v1, null_mut());
         assert_eq!(call!(map(self.g, self.handle, &raw mut va, usize::try_from(info.mapped_size)?)), 0);
         Ok((va, va.wrapping_byte_add(usize::try_from(self.memory.device_ptr() - info.va)?)))
     }

@@ -1,4 +1,4 @@
-//! Each of gdrcopy's sixteen functions, its error numbers included, on memory of this program, which is another copy of the
+//! Each of gdrcopy's seventeen functions, its error numbers included, on memory of this program, which is another copy of the
 //! crate than the library's.
 #![expect(unsafe_code, reason = "calls C functions")]
 
@@ -13,7 +13,7 @@ use api::call;
 use fixture::{Fixture, LEN, NO_HANDLE, PAGE};
 use support::fork::in_quiet_child;
 use support::{Result, device_read, pattern};
-use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t};
+use vkgdr_gdrapi::{gdr_info_v1_t, gdr_info_v2_t, gdr_mh_t};
 use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
 const EINVAL: c_int = 22;
@@ -156,20 +156,36 @@ fn gdr_unmap() -> Result {
 fn gdr_get_info_v2() -> Result {
     let fixture = Fixture::new()?;
     let (g, handle, address) = (fixture.g, fixture.handle, fixture.memory.device_ptr());
-    let before = fixture.info()?;
+    let gdr_info_v2_t { v1: before, mapping_type } = fixture.info()?;
     assert_eq!((before.va, before.page_size), (address - address % 65536, 65536));
     assert!(before.mapped_size.is_multiple_of(65536) && before.va + before.mapped_size >= address + LEN as u64);
-    assert_eq!((before.tm_cycles, before.cycles_per_ms, before.bits, before.mapping_type), (0, 0, 0, 0));
+    assert_eq!((before.tm_cycles, before.cycles_per_ms, before.bits, mapping_type), (0, 0, 0, 0));
     fixture.map()?;
     let cached = fixture.memory.is_cached();
     let expected = if cached { (1, 2) } else { (3, 1) };
     let after = fixture.info()?;
-    assert_eq!((after.bits, after.mapping_type), expected);
+    assert_eq!((after.v1.bits, after.mapping_type), expected);
     assert_eq!(call!(info(g, handle, null_mut())), EINVAL);
     let mut info = after;
     assert_eq!(call!(info(g, NO_HANDLE, &raw mut info)), EINVAL);
     assert_eq!(call!(info(null_mut(), handle, &raw mut info)), EINVAL);
     assert_eq!(info, after, "a failure writes nothing");
+    fixture.close()
+}
+
+#[test]
+fn gdr_get_info() -> Result {
+    let fixture = Fixture::new()?;
+    let (g, handle) = (fixture.g, fixture.handle);
+    fixture.map()?;
+    // The second is what a program keeps behind the structure.
+    let beside = gdr_info_v1_t { va: 1, bits: 7, ..Default::default() };
+    let mut infos = [beside; 2];
+    assert_eq!(call!(info_v1(g, handle, infos.as_mut_ptr())), 0);
+    assert_eq!(infos, [fixture.info()?.v1, beside]);
+    assert_eq!(call!(info_v1(g, handle, null_mut())), EINVAL);
+    assert_eq!(call!(info_v1(g, NO_HANDLE, infos.as_mut_ptr())), EINVAL);
+    assert_eq!(infos, [fixture.info()?.v1, beside], "a failure writes nothing");
     fixture.close()
 }
 
@@ -336,7 +352,7 @@ fn threads_pin_map_copy_and_unpin_at_once() -> Result {
             assert_eq!(call!(pin(g, address, PAGE, 0, 0, &raw mut handle)), 0);
             assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), 0);
             assert_eq!(call!(info(g, handle, &raw mut info)), 0);
-            let bytes = va.wrapping_byte_add(usize::try_from(address - info.va)?);
+            let bytes = va.wrapping_byte_add(usize::try_from(address - info.v1.va)?);
             let (expected, mut found) = (pattern(500, (thread * 1000 + round) as u64), [0_u8; 500]);
             assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), 500)), 0);
             assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, 500)), 0);
