@@ -64,7 +64,8 @@ typedef enum gdr_mapping_type {
     GDR_MAPPING_TYPE_NONE = 0,    /* not mapped */
     GDR_MAPPING_TYPE_WC = 1,      /* the CPU's stores are write-combined */
     GDR_MAPPING_TYPE_CACHING = 2, /* the CPU caches the memory */
-    GDR_MAPPING_TYPE_DEVICE = 3
+    GDR_MAPPING_TYPE_DEVICE = 3,  /* never given */
+    GDR_MAPPING_TYPE_MAX
 } gdr_mapping_type_t;
 
 typedef enum gdr_attr {
