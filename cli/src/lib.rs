@@ -24,6 +24,7 @@ use std::env;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, Write};
 
 use clap::{CommandFactory, Parser};
 use vkgdr::diagnosis::System;
@@ -78,18 +79,23 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let options = match Options::try_parse_from(arguments) {
         Ok(options) => options,
         Err(error) => {
-            // To stdout for --help and --version, otherwise to stderr. A closed pipe is not a failure.
-            let _ = error.print();
-            return if error.use_stderr() { USAGE } else { SUCCESS };
+            // To stdout for --help and --version, otherwise to stderr.
+            let printed = error.print().and_then(|()| io::stdout().flush());
+            return if error.use_stderr() { USAGE } else { code(printed.map(|()| SUCCESS).map_err(Into::into)) };
         }
     };
-    let mut screen = Screen::new();
-    match carry_out(options, &mut screen) {
+    code(carry_out(options, &mut Screen::new()))
+}
+
+/// The exit code, with a failure said on stderr.
+fn code(result: Result<u8>) -> u8 {
+    match result {
         Ok(code) => code,
         // The reader closed the pipe: a normal end.
         Err(error) if screen::is_broken_pipe(&*error) => SUCCESS,
         Err(error) => {
-            eprintln!("vkgdr: {error}");
+            // Not eprintln, which panics where stderr is full or closed: the code tells of the failure.
+            let _ = writeln!(io::stderr(), "vkgdr: {error}");
             error.downcast_ref::<Failure>().map_or(FAILURE, |failure| failure.code)
         }
     }

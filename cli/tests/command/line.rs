@@ -56,10 +56,17 @@ fn a_reader_that_goes_early_is_no_error() -> Result {
 
 #[test]
 fn a_full_disk_is_an_error() -> Result {
-    let full = fs::File::options().write(true).open("/dev/full")?;
-    let printed = Printed::from(Machine::bare("full")?.command(&["doctor"])?.stdout(full).output()?);
-    assert_eq!(printed.code, Some(1));
-    assert!(printed.err.starts_with("vkgdr: ") && printed.err.contains("No space left"), "{}", printed.err);
+    let full = || fs::File::options().write(true).open("/dev/full");
+    let machine = Machine::bare("full")?;
+    for arguments in
+        [&["doctor"][..], &["--help"], &["--version"], &["bench", "bw", "--help"], &["completions", "fish"]]
+    {
+        let printed = Printed::from(machine.command(arguments)?.stdout(full()?).output()?);
+        assert_eq!(printed.code, Some(1), "{arguments:?}");
+        assert!(printed.err.starts_with("vkgdr: ") && printed.err.contains("No space left"), "{}", printed.err);
+        let printed = Printed::from(machine.command(arguments)?.stdout(full()?).stderr(full()?).output()?);
+        assert_eq!(printed.code, Some(1), "{arguments:?}, and nowhere to say it");
+    }
     Ok(())
 }
 

@@ -14,7 +14,7 @@ mod profile;
 mod supported;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -44,12 +44,16 @@ fn main() -> ExitCode {
 
 /// Prints to stdout. A closed pipe is not a failure.
 fn print(text: &str) -> ExitCode {
-    std::io::stdout().write_all(text.as_bytes()).unwrap_or_default();
-    ExitCode::SUCCESS
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(FAILED, &error.to_string()),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn fail(code: u8, complaint: &str) -> ExitCode {
-    eprintln!("vkgdr-sim: {complaint}");
+    // Not eprintln, which panics where stderr is full or closed: the code tells of the failure.
+    let _ = writeln!(io::stderr(), "vkgdr-sim: {complaint}");
     ExitCode::from(code)
 }
 
@@ -62,6 +66,6 @@ fn run(options: &Options) -> ExitCode {
     };
     let environment = Environment::new(options, &installation, &|name| std::env::var_os(name));
     let error = Command::new(&options.program).args(&options.arguments).envs(environment.variables()).exec();
-    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
     fail(code, &format!("{}: {error}", options.program.display()))
 }

@@ -106,6 +106,19 @@ fn every_profile_of_the_list_is_known_to_the_layer() -> Result {
 }
 
 #[test]
+fn a_full_disk_is_a_failure_of_the_launcher() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    let full = || std::fs::File::options().write(true).open("/dev/full");
+    for argument in ["--help", "--version", "--profiles"] {
+        let status = Command::new(&sim.0).arg(argument).stdout(full()?).stderr(full()?).status()?;
+        assert_eq!(status.code(), Some(125), "{argument}");
+    }
+    let status = Command::new(&sim.0).arg("--nonsense").stderr(full()?).status()?;
+    assert_eq!(status.code(), Some(125), "a message that cannot be printed");
+    Ok(())
+}
+
+#[test]
 fn a_program_sees_the_failures_that_were_asked_for() -> Result {
     let Some(sim) = Launcher::find()? else { return Ok(()) };
     let cuda = sim.report(&["--fail", "cuInit:CUDA_ERROR_NO_DEVICE"])?;
