@@ -69,7 +69,7 @@ impl Run<'_> {
     /// Adds a point to the report, and to the table on the terminal.
     fn add(&mut self, point: Point) -> Result {
         self.progress.clear();
-        let line = self.report.line(&point);
+        let line = self.report.line(&point, self.screen.width());
         self.report.points.push(point);
         if self.json { Ok(()) } else { self.screen.print(&line) }
     }
@@ -87,17 +87,21 @@ impl Run<'_> {
 /// A line on a terminal about what is being measured.
 struct Progress {
     shown: bool,
+    /// The columns of the terminal, and of the line that is shown.
+    columns: usize,
     width: usize,
 }
 
 impl Progress {
-    fn new() -> Self {
-        Self { shown: stderr().is_terminal(), width: 0 }
+    fn new(columns: usize) -> Self {
+        Self { shown: stderr().is_terminal(), columns, width: 0 }
     }
 
     fn show(&mut self, text: &str) {
         if self.shown {
             self.clear();
+            // A line that the terminal wraps could not be cleared. ASCII, one byte a column.
+            let text = &text[..text.len().min(self.columns - 1)];
             self.width = text.len();
             let _ = write!(stderr(), "{text}");
         }
@@ -129,7 +133,8 @@ pub(crate) fn run(screen: &mut Screen, bench: &Bench, json: bool) -> Result<u8> 
     if !json {
         screen.print(&report.heading(screen.width()))?;
     }
-    let mut run = Run { gpu: &gpu, report: &mut report, screen, progress: Progress::new(), json };
+    let progress = Progress::new(screen.width());
+    let mut run = Run { gpu: &gpu, report: &mut report, screen, progress, json };
     let measured = match bench {
         Bench::Bw(options) | Bench::Latency(options) => copies::measure(&mut run, options, &sizes, &kinds),
         Bench::Pingpong(_) => ping_pong::measure(&mut run, &kinds),

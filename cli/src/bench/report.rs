@@ -72,13 +72,15 @@ impl Report {
             lines.extend(wrap(SIMULATED, width, "", "  "));
         }
         lines.push(String::new());
-        let rate = if self.copies { "rate" } else { "" };
-        lines.push(row(["kind", "operation", "size", "P0", "P50", "P99", rate]));
+        if width >= TABLE {
+            let rate = if self.copies { "rate" } else { "" };
+            lines.push(row(["kind", "operation", "size", "P0", "P50", "P99", rate]));
+        }
         lines.join("\n")
     }
 
-    /// A line of the table.
-    pub(super) fn line(&self, point: &Point) -> String {
+    /// A line of the table. Where that is too wide, the same as text.
+    pub(super) fn line(&self, point: &Point, width: usize) -> String {
         let [p0, p50, p99] = SHOWN.map(|(_, part)| time(point.times.percentile(part)));
         let bytes = point.bytes.map_or_else(|| "-".to_owned(), |bytes| size(bytes as u64));
         let rate = point.rate.map_or_else(String::new, rate);
@@ -86,7 +88,13 @@ impl Report {
             Some("engine") => format!("{} (engine)", point.operation),
             _ => point.operation.to_owned(),
         };
-        row([&point.kind.to_string(), &operation, &bytes, &p0, &p50, &p99, &rate])
+        if width >= TABLE {
+            return row([&point.kind.to_string(), &operation, &bytes, &p0, &p50, &p99, &rate]);
+        }
+        let bytes = if point.bytes.is_some() { format!(" {bytes}") } else { String::new() };
+        let rate = if rate.is_empty() { rate } else { format!(", {rate}") };
+        let text = format!("{} {operation}{bytes}: P0 {p0}, P50 {p50}, P99 {p99}{rate}", point.kind);
+        wrap(&text, width, "", "  ").join("\n")
     }
 
     pub(super) fn json(&self) -> Value {
@@ -124,6 +132,9 @@ impl Report {
 fn rounded(nanoseconds: f64) -> f64 {
     (nanoseconds * 1e3).round() / 1e3
 }
+
+/// The columns of a [`row`].
+const TABLE: usize = 77;
 
 fn row([kind, operation, bytes, p0, p50, p99, rate]: [&str; 7]) -> String {
     let line = format!("{kind:<7} {operation:<15} {bytes:>10} {p0:>9} {p50:>9} {p99:>9} {rate:>12}");

@@ -82,6 +82,25 @@ fn the_tables_fit_a_terminal_of_80_columns_and_say_that_the_driver_is_simulated(
 }
 
 #[test]
+fn narrow_terminals_get_text_instead_of_tables() -> Result {
+    need_simulator!();
+    let machine = Machine::simulated("narrow", "rebar")?.with_variable("COLUMNS", "40");
+    for (arguments, start) in [
+        ("bench bw --from 1M --to 4M --kind mapped --plot", "mapped write 1 MiB: P0 "),
+        ("bench latency --to 1 --kind device --direction read", "device read (engine) 1 byte: P0 "),
+        ("bench alloc --from 256 --to 256 --kind mapped", "mapped pool 256 bytes: P0 "),
+    ] {
+        let printed = machine.run(&arguments.split(' ').collect::<Vec<_>>())?;
+        assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{arguments}");
+        assert!(printed.words().contains(start), "{arguments}: {}", printed.out);
+        for line in printed.out.lines() {
+            assert!(line.chars().count() <= 40 && line == line.trim_end(), "{line:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn memory_that_the_gpu_lacks_keeps_no_other_from_being_measured() -> Result {
     need_simulator!();
     let machine = Machine::simulated("lacks", "no-vulkan")?;
