@@ -16,15 +16,6 @@ const CONTROL_WORDS: usize = 128;
 const DESCRIPTOR: libc::c_uint = 4;
 const _: () = assert!(size_of::<RawFd>() == DESCRIPTOR as usize);
 
-/// How a socket divides its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
-    /// `SOCK_STREAM`: not at all.
-    Stream,
-    /// `SOCK_SEQPACKET`, `SOCK_DGRAM`: each call transfers one message.
-    Messages,
-}
-
 /// What one call received.
 #[derive(Debug)]
 pub(crate) struct Received {
@@ -38,17 +29,17 @@ pub(crate) struct Received {
     pub(crate) lost: bool,
 }
 
-/// The framing of a Unix socket.
+/// Fails unless it is a Unix socket.
 ///
 /// # Errors
 ///
 /// `EAFNOSUPPORT` for a socket of another family, which would drop descriptors silently; `ENOTSOCK`.
-pub(crate) fn framing(socket: BorrowedFd<'_>) -> Result<Framing> {
-    if option::<libc::c_int>(socket, libc::SO_DOMAIN)? != libc::AF_UNIX {
-        return Err(Error::System { operation: GETSOCKOPT, code: libc::EAFNOSUPPORT });
+pub(crate) fn check_family(socket: BorrowedFd<'_>) -> Result<()> {
+    if option::<libc::c_int>(socket, libc::SO_DOMAIN)? == libc::AF_UNIX {
+        Ok(())
+    } else {
+        Err(Error::System { operation: GETSOCKOPT, code: libc::EAFNOSUPPORT })
     }
-    let is_stream = option::<libc::c_int>(socket, libc::SO_TYPE)? == libc::SOCK_STREAM;
-    Ok(if is_stream { Framing::Stream } else { Framing::Messages })
 }
 
 /// The user of the process that connected the other end, or listened there.
@@ -203,7 +194,7 @@ mod tests {
     fn the_other_end_of_a_pair_is_this_user() -> Result {
         let (ours, _theirs) = UnixStream::pair()?;
         assert_eq!(peer_user(ours.as_fd())?, own_user());
-        assert_eq!(framing(ours.as_fd())?, Framing::Stream);
+        check_family(ours.as_fd())?;
         Ok(())
     }
 }

@@ -40,7 +40,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::allocation;
 use crate::device::{MemoryType, Source};
 use crate::driver::descriptor::{FileType, file_type};
-use crate::driver::socket::{self, Framing};
+use crate::driver::socket::{self, Received};
 use crate::driver::{memfd, process};
 pub use crate::error::Refusal;
 use crate::{Error, Memory, MemoryTypeInfo, Result, Vkgdr};
@@ -58,9 +58,8 @@ use message::{Backing, Expected, LEN, Message};
 /// `EAFNOSUPPORT` for a socket that is none of Unix, `EPIPE` where the other end is closed, `EAGAIN` from a socket that
 /// is full and is non-blocking or has a timeout. Nothing was sent then.
 pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
-    process::check()?;
     let socket = socket.as_fd();
-    socket::framing(socket)?;
+    check_socket(socket)?;
     let exported = memory.export_fd()?;
     let owner = memory.owner();
     let memory_type = *memory.block().allocation().memory_type();
@@ -90,7 +89,8 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 /// about a descriptor, so the sender must be trusted to send one that its message describes. A process of the same user
 /// is: it could change this one anyway.
 ///
-/// Waits for a message unless the socket is non-blocking, or as long as its timeout says.
+/// Waits for a message unless the socket is non-blocking, or as long as its timeout says. A message that arrives in pieces,
+/// which [`send`] sends none in, is refused at once.
 ///
 /// # Errors
 ///
@@ -102,13 +102,14 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 /// Errors of the context, [`Error::Forked`], [`Refusal::OtherUser`] and `EAGAIN` leave the message in the socket. After
 /// other refusals a stream may be in the midst of a message: close it.
 pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
-    let (socket, framing) = check_socket(socket.as_fd())?;
+    let socket = socket.as_fd();
+    check_socket(socket)?;
     let (theirs, ours) = (socket::peer_user(socket)?, socket::own_user());
     if theirs != ours {
         return Err(Refusal::OtherUser { theirs, ours }.into());
     }
     // SAFETY: the sender has the rights of this process, see above.
-    unsafe { receive(socket, framing, owner) }
+    unsafe { receive(socket, owner) }
 }
 
 /// As [`recv`], from a process of any user.
@@ -122,23 +123,24 @@ pub fn recv(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
 /// The process at the other end must be trusted to send only by [`send`], or as `docs/sharing.md` says: with a
 /// descriptor of anything else than the message describes, the drivers' behaviour is undefined.
 pub unsafe fn recv_from_any_user(socket: impl AsFd, owner: &Vkgdr) -> Result<Memory> {
-    let (socket, framing) = check_socket(socket.as_fd())?;
+    let socket = socket.as_fd();
+    check_socket(socket)?;
     // SAFETY: by this function's contract.
-    unsafe { receive(socket, framing, owner) }
+    unsafe { receive(socket, owner) }
 }
 
-fn check_socket(socket: BorrowedFd<'_>) -> Result<(BorrowedFd<'_>, Framing)> {
+fn check_socket(socket: BorrowedFd<'_>) -> Result<()> {
     process::check()?;
-    Ok((socket, socket::framing(socket)?))
+    socket::check_family(socket)
 }
 
 /// # Safety
 ///
 /// As for [`recv_from_any_user`].
-unsafe fn receive(socket: BorrowedFd<'_>, framing: Framing, owner: &Vkgdr) -> Result<Memory> {
+unsafe fn receive(socket: BorrowedFd<'_>, owner: &Vkgdr) -> Result<Memory> {
     // First: without a context the memory that arrives would be lost.
     owner.allocation_context()?;
-    let (bytes, fd) = receive_message(socket, framing)?;
+    let (bytes, fd) = receive_message(socket)?;
     let message = Message::decode(&bytes)?;
     let memory_type = match message.backing {
         Backing::Vulkan => owner.vulkan_memory_type(message.kind)?,
@@ -175,29 +177,20 @@ fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16],
     })
 }
 
-/// The bytes of one message, and its only descriptor.
-fn receive_message(socket: BorrowedFd<'_>, framing: Framing) -> Result<([u8; LEN], OwnedFd)> {
-    let (mut bytes, mut len) = ([0; LEN], 0);
-    let (mut descriptors, mut lost) = (Vec::new(), false);
-    while len < LEN {
-        let received = match socket::receive(socket, &mut bytes[len..]) {
-            // A sender that is `send` leaves no message half sent.
-            Err(Error::System { code: libc::EAGAIN, .. }) if len > 0 => return Err(truncated(len)),
-            received => received?,
-        };
-        len += received.len;
-        descriptors.extend(received.descriptors);
-        lost |= received.lost;
-        message::check_start(&bytes[..len])?;
-        if received.cut {
-            return Err(Refusal::TooLong { expected: LEN }.into());
-        }
-        if len == 0 && descriptors.is_empty() {
-            return Err(Error::Disconnected);
-        }
-        if received.len == 0 || framing == Framing::Messages && len < LEN {
-            return Err(truncated(len));
-        }
+/// The bytes of one message, and its only descriptor. A message is sent in one call, and Linux divides none of its length: what
+/// arrives without its end is none, and a wait for the rest would be at the mercy of the other process.
+fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
+    let mut bytes = [0; LEN];
+    let Received { len, cut, mut descriptors, lost } = socket::receive(socket, &mut bytes)?;
+    message::check_start(&bytes[..len])?;
+    if cut {
+        return Err(Refusal::TooLong { expected: LEN }.into());
+    }
+    if len == 0 && descriptors.is_empty() {
+        return Err(Error::Disconnected);
+    }
+    if len < LEN {
+        return Err(Refusal::Truncated { received: len, expected: LEN }.into());
     }
     match (descriptors.pop(), descriptors.is_empty(), lost) {
         (Some(fd), true, false) => Ok((bytes, fd)),
@@ -206,10 +199,6 @@ fn receive_message(socket: BorrowedFd<'_>, framing: Framing) -> Result<([u8; LEN
         (None, _, false) => Err(Refusal::Descriptors { count: 0 }.into()),
         (Some(_), ..) => Err(Refusal::Descriptors { count: descriptors.len().max(1) + 1 }.into()),
     }
-}
-
-fn truncated(received: usize) -> Error {
-    Refusal::Truncated { received, expected: LEN }.into()
 }
 
 /// The pure parts of the receiver, for the fuzz target: cargo-fuzz sets this configuration.

@@ -94,25 +94,6 @@ fn other_data_goes_over_the_same_socket_before_between_and_after() -> Result {
 }
 
 #[test]
-fn a_message_in_pieces_is_put_together() -> Result {
-    let (_context, gpu) = support::open(NONE)?;
-    let (bytes, fd) = super::ipc_hostile::genuine(&Memory::allocate(&gpu, SIZE, MAPPED)?)?;
-    let (mut ours, theirs) = UnixStream::pair()?;
-    thread::scope(|scope| {
-        let sender = scope.spawn(move || {
-            // The descriptor comes with the byte that it was sent with.
-            bytes[..50].chunks(1).try_for_each(|byte| ours.write_all(byte)).map_err(|error| error.to_string())?;
-            socket::send(ours.as_fd(), &bytes[50..60], &[fd.as_fd()]).map_err(|error| error.to_string())?;
-            bytes[60..].chunks(3).try_for_each(|bytes| ours.write_all(bytes)).map_err(|error| error.to_string())
-        });
-        let received = ipc::recv(&theirs, &gpu)?;
-        assert_eq!(received.len(), SIZE);
-        sender.join().map_err(|_| "the sender panicked")??;
-        Ok(())
-    })
-}
-
-#[test]
 fn memory_that_is_received_may_be_sent_on() -> Result {
     let (_context, gpu) = support::open(NONE)?;
     let (ours, theirs) = UnixStream::pair()?;

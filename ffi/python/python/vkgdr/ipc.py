@@ -63,8 +63,7 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
     Parameters
     ----------
     connection : socket.socket
-        As for `send`. Without a timeout it waits for the rest of a message that began to arrive, and runs no signal
-        handlers meanwhile. `send` leaves no message half sent.
+        As for `send`.
     owner : Vkgdr
         The same GPU as the sender's, opened with the same flags. The context rules are those of `Memory`.
     any_user : bool, optional

@@ -53,10 +53,11 @@ def test_a_message_of_version_1_is_refused_with_an_error_that_says_so(gpu, pair,
     assert descriptors() == before
 
 
+@pytest.mark.parametrize("timeout", [None, 600])
 @pytest.mark.parametrize("length", [8, LENGTH - 1])
-def test_a_message_that_ends_early_is_refused(gpu, pair, genuine, length):
+def test_a_message_that_ends_early_is_refused_without_a_wait_for_the_rest(gpu, pair, genuine, length, timeout):
+    pair[0].settimeout(timeout)
     socket.send_fds(pair[1], [genuine[1][:length]], [genuine[2]])
-    pair[1].close()
     before = descriptors()
     with pytest.raises(vkgdr.VkgdrError, match=f"ends after {length} of 88 bytes"):
         vkgdr.ipc.recv(pair[0], gpu)
