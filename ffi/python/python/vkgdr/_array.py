@@ -419,5 +419,5 @@ def as_array(obj: Any) -> Array:
         else:
             memory = Region._over(_vkgdr.foreign(first, size, bool(interface["data"][1]), obj))
     shape, strides = tuple(map(operator.index, interface["shape"])), interface.get("strides")
-    layout = _layout.layout_of(shape, None if strides is None else tuple(strides), element_of(interface))
+    layout = _layout.layout_of(shape, None if strides is None else tuple(strides), element_of(interface, obj))
     return Array(layout, memory, interface.get("stream") or 0)

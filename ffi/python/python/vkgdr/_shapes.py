@@ -139,14 +139,18 @@ def described(dtype: np.dtype[Any]) -> list[Any]:
         return [("", dtype.str)]
 
 
-def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
-    """Return the data type of an array interface.
+def element_of(interface: dict[str, Any], array: object = None) -> np.dtype[Any]:
+    """Return the data type of an array interface, which is that of an array.
+
+    Where the interface says no more than the size of an element, the array's own data type counts: numba's interface
+    has no fields.
 
     Raises
     ------
     InvalidArgumentError
         It has Python objects, or another size than the interface says.
     """
+    import numpy as np
     from numpy.lib.format import descr_to_dtype
 
     typestr, fields = interface["typestr"], interface.get("descr")
@@ -157,6 +161,10 @@ def element_of(interface: dict[str, Any]) -> np.dtype[Any]:
     if element.hasobject or element.itemsize != item_size(typestr):
         text = f"typestr {typestr!r}, descr {fields}"
         raise InvalidArgumentError(f"an array interface has Python objects, or elements of two sizes: {text}")
+    own = getattr(array, "dtype", None)
+    is_opaque = element.kind == "V" and element.names is None
+    if is_opaque and isinstance(own, np.dtype) and own.itemsize == element.itemsize and not own.hasobject:
+        return own
     return element
 
 

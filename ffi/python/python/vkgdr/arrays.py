@@ -323,7 +323,7 @@ def _element(obj: Any, interface: dict[str, Any]) -> np.dtype[Any]:
     """Return the data type of an array: that of one of our own is more than its interface tells."""
     from vkgdr._array import Array
 
-    return obj.dtype if isinstance(obj, Array) else element_of(interface)
+    return obj.dtype if isinstance(obj, Array) else element_of(interface, obj)
 
 
 def _strided(obj: Any, interface: dict[str, Any], owner: Vkgdr | None) -> np.ndarray[Any, Any]:

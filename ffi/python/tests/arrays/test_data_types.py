@@ -82,6 +82,24 @@ def test_the_interface_of_another_library_has_the_type(gpu, name):
         assert values(view) == values(host)
 
 
+@pytest.mark.parametrize("strided", [False, True])
+def test_an_array_whose_interface_has_no_fields_has_its_own_type(gpu, strided):
+    """As numba's records."""
+    array = to_device(example(ALIGNED), owner=gpu)
+    interface = {"shape": (20,), "typestr": "|V16", "data": array.__cuda_array_interface__["data"]}
+    other = Interface(**interface | ({"strides": (16,)} if strided else {}))
+    for own, expected in [
+        (ALIGNED, ALIGNED),
+        (None, np.dtype("V16")),
+        ("float32", np.dtype("V16")),
+        (np.dtype("f4"), np.dtype("V16")),
+        (np.dtype([("a", "O"), ("b", "O")]), np.dtype("V16")),
+    ]:
+        other.dtype = own
+        for view in (as_cuda_array(other), vkgdr.host_view(other)):
+            assert view.dtype == expected
+
+
 @pytest.mark.parametrize(
     ("typestr", "descr"),
     [
