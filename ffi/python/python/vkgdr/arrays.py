@@ -301,7 +301,7 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
         The kind of memory has no host view.
     """
     interface = getattr(obj, "__cuda_array_interface__", None)
-    if interface is not None and interface.get("strides") is not None:
+    if isinstance(interface, dict) and interface.get("strides") is not None:
         return _strided(obj, interface, owner)
     view, _ = _copies.device_view_of(obj)
     shape = None if interface is None else tuple(interface["shape"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import vkgdr
 from neighbours import MAKERS, ByDlpack, every_visible_kind, memory_of
-from vkgdr.arrays import mapped_array
+from vkgdr.arrays import as_cuda_array, mapped_array
 
 # ---- vkgdr.device_view ----------------------------------------------------------------------------------------------
 
@@ -198,6 +198,15 @@ def test_the_host_view_of_a_structured_array_has_its_fields(gpu):
     array = OnDevice(memory.device_ptr, (2,), "|V12")
     array.__cuda_array_interface__["descr"] = [("a", "<i4"), ("b", "<f8")]
     assert vkgdr.host_view(array).dtype == np.dtype([("a", "<i4"), ("b", "<f8")])
+
+
+@pytest.mark.parametrize("interface", [5, "shape", []])
+def test_an_interface_that_is_no_dict_is_a_type_error(interface):
+    array = OnDevice(0, (2,), "|V12")
+    array.__cuda_array_interface__ = interface
+    for use in (vkgdr.host_view, vkgdr.memory_of, as_cuda_array):
+        with pytest.raises(TypeError, match=f"__cuda_array_interface__ must be a dict, not {type(interface).__name__}"):
+            use(array)
 
 
 def test_the_two_views_lead_to_each_other(gpu):
