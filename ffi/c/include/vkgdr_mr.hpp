@@ -25,6 +25,9 @@ class vkgdr_bad_alloc : public std::bad_alloc {
 public:
     /// @param what  The text.
     explicit vkgdr_bad_alloc(const std::string &what) : what_(std::make_shared<const std::string>(what)) {}
+    /// Shares the text, also with what it is moved from.
+    vkgdr_bad_alloc(const vkgdr_bad_alloc &) = default;
+    vkgdr_bad_alloc &operator=(const vkgdr_bad_alloc &) = default;
     /// The text.
     const char *what() const noexcept override { return what_->c_str(); }
 
@@ -51,6 +54,10 @@ public:
     /// @param kind  The kind of memory.
     explicit vkgdr_memory_resource(vkgdr::device gpu, vkgdr::memory_kind kind = vkgdr::memory_kind::mapped)
         : state_(std::make_shared<state>(std::move(gpu), kind)) {}
+
+    /// Shares the handle and the pool. There is no move, which would leave a resource that can do nothing: std::move copies.
+    vkgdr_memory_resource(const vkgdr_memory_resource &) = default;
+    vkgdr_memory_resource &operator=(const vkgdr_memory_resource &) = default;
 
     /// Small allocations are lent by a pool, without a call of a driver.
     ///

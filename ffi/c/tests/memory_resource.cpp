@@ -21,6 +21,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using resource = vkgdr_memory_resource;
@@ -152,6 +153,17 @@ static void on_a_gpu(resource mr, cudaStream_t stream) {
     rmm::mr::reset_current_device_resource();
 }
 
+// Moves copy, so that nothing is left that cannot be used.
+static void moved_from(resource mr) {
+    resource kept(std::move(mr)), assigned(kept);
+    assigned = std::move(kept);
+    CHECK(mr == assigned && kept == assigned);
+    mr.deallocate_sync(mr.allocate_sync(3), 3);
+    vkgdr_bad_alloc shortage("text");
+    const vkgdr_bad_alloc other(std::move(shortage));
+    CHECK(std::string(shortage.what()) == "text" && std::string(other.what()) == "text");
+}
+
 int main(int count, char **arguments) {
     const bool has_gpu = count > 1 && std::string(arguments[1]) == "gpu";
     CHECK(cudaFree(nullptr) == cudaSuccess);
@@ -166,6 +178,7 @@ int main(int count, char **arguments) {
             both_views(mr, stream);
             freed_after_the_work_of_the_stream(mr, stream);
             sizes_and_alignments(mr);
+            moved_from(mr);
             shortages(mr, stream);
             adaptors_of_rmm(mr, stream);
             if (has_gpu) on_a_gpu(mr, stream);
