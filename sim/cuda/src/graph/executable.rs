@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::capture;
-use super::operation::Operation;
+use super::child::Child;
+use super::held::Held;
+use super::operation::{Kind, Operation};
 use super::state::{self, Graph};
-use super::user_object::Held;
 use crate::boundary::exports;
 use crate::code::{Code, GRAPH_EXEC_UPDATE_FAILURE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
@@ -126,7 +127,7 @@ fn launch(executable: usize, stream: usize) -> Outcome {
         for step in &steps {
             after = vec![graph.add(step.operation.clone(), after)?];
         }
-        Ok(Operation::Graph(graph))
+        Ok(Operation::new(Child(graph)))
     };
     if capture::add_result(&stream, as_node)? {
         return Ok(());
@@ -223,7 +224,8 @@ fn is_enabled(executable: usize, node: usize, out: Out<u32>) -> Outcome {
 fn enable(executable: usize, node: usize, enabled: u32) -> Outcome {
     let executable = get(executable)?;
     let mut steps = lock(&executable.steps);
-    let step = steps.iter_mut().find(|step| step.node == node && step.operation.kind() <= 2);
+    let can_be = |kind| matches!(kind, Kind::Kernel | Kind::Copy | Kind::Fill);
+    let step = steps.iter_mut().find(|step| step.node == node && can_be(step.operation.kind()));
     step.ok_or(INVALID_VALUE)?.enabled = enabled != 0;
     Ok(())
 }
