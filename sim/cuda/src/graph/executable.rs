@@ -18,7 +18,8 @@ use crate::stream::table as streams;
 use crate::sync::lock;
 
 // CUgraphInstantiate_flags: free on launch, upload, use of node priorities. Launches from the device are not simulated.
-const FLAGS: u64 = 1 | 2 | 8;
+const FREE_ON_LAUNCH: u64 = 1;
+const FLAGS: u64 = FREE_ON_LAUNCH | 2 | 8;
 const DEVICE_LAUNCH: u64 = 4;
 
 #[derive(Clone)]
@@ -66,11 +67,14 @@ fn places(graph: &Graph) -> Result<Vec<(usize, usize)>, Code> {
 fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Outcome {
     out.required()?;
     context::usable()?;
+    // As documented, a launch from the device excludes the memory that a launch frees.
+    if flags & !(FLAGS | DEVICE_LAUNCH) != 0
+        || flags & (DEVICE_LAUNCH | FREE_ON_LAUNCH) == DEVICE_LAUNCH | FREE_ON_LAUNCH
+    {
+        return Err(INVALID_VALUE);
+    }
     if flags & DEVICE_LAUNCH != 0 {
         return Err(NOT_SUPPORTED);
-    }
-    if flags & !FLAGS != 0 {
-        return Err(INVALID_VALUE);
     }
     let graph = state::get(graph)?;
     let (steps, edges) = (Mutex::new(steps(&graph)?), places(&graph)?);

@@ -261,8 +261,17 @@ impl Work for Wait {
     }
 }
 
+/// Whether an event may be asked: not one of a capture, which is its error whatever else is captured (cudarc's test
+/// `test_event_try_is_complete_preserves_capture_error`), and no other while a capture forbids it.
+fn check_asked(event: &Event) -> Outcome {
+    let forbidden = capture::check_unsafe();
+    let is_captured = matches!(*lock(&event.last), Some(Recorded::Captured(_)));
+    if is_captured { Err(CAPTURED_EVENT) } else { forbidden }
+}
+
 fn query(handle: usize) -> Outcome {
     let event = get(handle)?;
+    check_asked(&event)?;
     event.health.check()?;
     if let Some(elsewhere) = event.elsewhere() {
         return if elsewhere.payload.is_complete(elsewhere.number) { Ok(()) } else { Err(NOT_READY) };
@@ -276,6 +285,7 @@ fn query(handle: usize) -> Outcome {
 /// Needs no current context.
 fn synchronize(handle: usize) -> Outcome {
     let event = get(handle)?;
+    check_asked(&event)?;
     if let Some(elsewhere) = event.elsewhere() {
         elsewhere.wait(&event.health);
     } else if let Some(record) = last(handle)? {
