@@ -18,8 +18,7 @@ fn init(flags: u32) -> Outcome {
         return Err(INVALID_VALUE);
     }
     vulkan::cpu_device().ok_or(NO_DEVICE)?;
-    call::initialize();
-    Ok(())
+    call::initialize()
 }
 
 fn version(out: Out<i32>) -> Outcome {
