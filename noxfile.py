@@ -4,7 +4,9 @@
 PYTHON names the interpreter; the default is the one that runs nox, or one that uv finds or fetches if that is too old.
 """
 
+import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -94,9 +96,9 @@ def torch(session: nox.Session) -> None:
 
 
 @nox.session(python=PYTHON)
-@nox.parametrize("suite", ["numba", "pycuda"])
+@nox.parametrize("suite", ["numba", "pycuda", "cudarc", "warp"])
 def pass_rates(session: nox.Session, suite: str) -> None:
-    """Run the tests of CUDA libraries on the simulated GPU, and write the pass rates into sim/README.md; 400 MB."""
+    """Run the tests of CUDA libraries on the simulated GPU, and write the pass rates into sim/README.md; 800 MB."""
     results = HERE / "pass-rates"
     results.mkdir(parents=True, exist_ok=True)
     session.run("scripts/sim.sh", external=True)
@@ -106,6 +108,15 @@ def pass_rates(session: nox.Session, suite: str) -> None:
         requirements = ["--requirement", "scripts/requirements/numba.txt", *NUMBA_TESTS]
         session.install("--constraint", REQUIREMENTS, *requirements, silent=True)
         session.run(*run_suite, "numba", output, external=True)
+    elif suite == "warp":
+        session.install("--constraint", REQUIREMENTS, "warp-lang==1.19.0", "numpy", silent=True)
+        session.run(*run_suite, "warp", output, external=True)
+    elif suite == "cudarc":
+        session.install("--no-deps", "nvidia-cuda-nvrtc==13.5.37", silent=True)
+        crate, version = cudarc_sources(session, results)
+        name = f"cudarc {version}"
+        libraries = cuda_libraries(session)
+        session.run(*run_suite, "rust", name, str(crate), CUDARC_FEATURES, output, env=libraries, external=True)
     else:
         session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
         pycuda(session)
@@ -117,8 +128,28 @@ def pass_rates(session: nox.Session, suite: str) -> None:
         [archive] = sources.glob("pycuda-*.tar.gz")
         session.run("tar", "-xf", str(archive), "-C", str(sources), external=True)
         tests = next(sources.glob("pycuda-*/test"))
-        session.run(*run_suite, "pytest", "pycuda 2026.1", str(tests), output, external=True)
+        # libcudadevrt.a is among them.
+        libraries = cuda_libraries(session)
+        session.run(*run_suite, "pytest", "pycuda 2026.1", str(tests), output, env=libraries, external=True)
     session.run("python", "scripts/pass_rates", "write", str(results))
+
+
+def cuda_libraries(session: nox.Session) -> dict[str, str]:
+    """Return the environment in which programs find the libraries of CUDA's packages."""
+    [folder] = Path(session.virtualenv.location).glob("lib/python3.*/site-packages/nvidia/cu13/lib")
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+def cudarc_sources(session: nox.Session, into: Path) -> tuple[Path, str]:
+    """Copy the sources of our version of cudarc, as a workspace of its own; return their folder and version."""
+    command = ["cargo", "metadata", "--quiet", "--locked", "--format-version=1"]
+    metadata = json.loads(str(session.run(*command, silent=True, external=True)))
+    [cudarc] = [package for package in metadata["packages"] if package["name"] == "cudarc"]
+    crate = into / f"cudarc-{cudarc['version']}"
+    shutil.copytree(Path(cudarc["manifest_path"]).parent, crate, dirs_exist_ok=True)
+    with (crate / "Cargo.toml").open("a") as manifest:
+        manifest.write("\n[workspace]\n")
+    return crate, cudarc["version"]
 
 
 @nox.session(python=PYTHON)
@@ -161,6 +192,8 @@ def wheel(session: nox.Session) -> None:
     run(session, "-m", "pytest", "--quiet", "-r", "fE", "ffi/python/tests")
 
 
+# Those whose libraries the simulator has, and NVRTC.
+CUDARC_FEATURES = "std,driver,nvrtc,f16,fallback-dynamic-loading,cuda-version-from-build-system,fallback-latest"
 # What numba-cuda's own tests import, and the headers of the kernels that they compile.
 NUMBA_TESTS = ["cffi", "filecheck", "ml_dtypes", "nvidia-cuda-cccl", "psutil", "pytest"]
 SIM_TESTS = ["-m", "pytest", "--config-file", "sim/python/pyproject.toml", "sim/python/tests"]

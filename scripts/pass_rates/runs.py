@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -33,9 +34,22 @@ def timed(command: list[str]) -> tuple[str, str]:
     return printed, "crash by signal" if process.returncode < 0 else ""
 
 
-def unittest_module(module: str) -> States:
-    """Run a module of unittest's."""
-    printed, end = timed([sys.executable, str(Path(__file__).parent), "module", module])
+def unittest_module(module: str, names: str = "*") -> States:
+    """Run a module of unittest's, the tests whose names match a pattern.
+
+    Those that fail run again, each in a process of its own: a kernel's fault ends its context, and with that the tests
+    after it in the same process.
+    """
+    states = in_one_process(module, names)
+    failed = [test for test, (state, _) in states.items() if state == "fail" and test != module]
+    for test in failed if len(states) > 1 else []:
+        states |= in_one_process(test, "*")
+    return states
+
+
+def in_one_process(module: str, names: str) -> States:
+    """Run a module, a class or a test of unittest's, the tests whose names match a pattern."""
+    printed, end = timed([sys.executable, str(Path(__file__).parent), "module", module, names])
     lines = [json.loads(line[5:]) for line in printed.splitlines() if line.startswith("TEST ")]
     states: States = {}
     for test, state, text in lines:
@@ -66,6 +80,33 @@ def pytest_file(file: str) -> States:
     if end or not cases:
         states[file] = ("fail", end or printed.strip().splitlines()[-1])
     return states
+
+
+def build_rust(folder: Path, features: str) -> str:
+    """Build the unit tests of a crate with the features alone; return their program."""
+    command = ["cargo", "test", "--lib", "--no-run", "--locked", "--message-format=json"]
+    command += [f"--manifest-path={folder}/Cargo.toml", "--no-default-features", f"--features={features}"]
+    built = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    [program] = [name for line in built.splitlines() if (name := json.loads(line).get("executable"))]
+    return str(program)
+
+
+def rust_tests(binary: str) -> list[str]:
+    """Return the names of the tests in a program."""
+    listed = subprocess.run([binary, "--list", "--format=terse"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
+
+
+def rust_test(binary: str, test: str) -> States:
+    """Run one test of a program of tests."""
+    printed, end = timed([binary, "--exact", test, "--test-threads=1"])
+    # A test that should panic says so after its name.
+    if re.search(rf"^test {test}( - should panic)? \.\.\. ok$", printed, re.MULTILINE):
+        return {test: ("pass", "")}
+    if re.search(rf"^test {test} \.\.\. ignored", printed, re.MULTILINE):
+        return {test: ("skip", "ignored")}
+    # Behind the names of the test and the thread.
+    return {test: ("fail", end or printed.partition("panicked at")[2][:1000] or printed[-1000:])}
 
 
 def run_all(name: str, files: list[str], run: Callable[[str], States], output: Path) -> None:

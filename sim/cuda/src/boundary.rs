@@ -1,12 +1,11 @@
 //! The entry to every driver function. Each is declared with `exports!` and runs through [`call`], which counts the
 //! call, injects failures, refuses calls before `cuInit` and inside a host function, and stops panics.
 
-use std::cell::Cell;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::code::{NOT_INITIALIZED, NOT_PERMITTED, Outcome, SUCCESS, UNKNOWN};
+use crate::call;
+use crate::code::{Outcome, SUCCESS, UNKNOWN};
 use crate::control;
 use crate::control::site::{Policy, Site};
 use crate::graph::capture;
@@ -25,14 +24,10 @@ pub(crate) fn call(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
 }
 
 fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
-    NAME.set(site.name());
-    if matches!(site.policy(), Policy::Plain | Policy::Release | Policy::Missing) {
-        if !INITIALIZED.load(Ordering::Acquire) {
-            return NOT_INITIALIZED;
-        }
-        if in_host_function() {
-            return NOT_PERMITTED;
-        }
+    call::set_name(site.name());
+    let checked = matches!(site.policy(), Policy::Plain | Policy::Release | Policy::Missing);
+    if let Some(code) = checked.then(call::check).and_then(Result::err) {
+        return code;
     }
     if site.policy() == Policy::Missing && site.first_time() {
         say_missing(site);
@@ -56,37 +51,6 @@ fn say_missing(site: &Site) {
     }
     // A closed stderr is no reason to panic in the program's thread.
     let _ = writeln!(io::stderr(), "simcuda: {} is not simulated: CUDA_ERROR_NOT_SUPPORTED", site.name());
-}
-
-thread_local! {
-    static NAME: Cell<&'static str> = const { Cell::new("a call") };
-}
-
-/// The function that this thread called last.
-pub(crate) fn name() -> &'static str {
-    NAME.get()
-}
-
-static INITIALIZED: AtomicBool = AtomicBool::new(false);
-
-/// Lets the functions through that are refused before `cuInit`.
-pub(crate) fn initialize() {
-    INITIALIZED.store(true, Ordering::Release);
-}
-
-thread_local! {
-    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
-}
-
-fn in_host_function() -> bool {
-    IN_HOST_FUNCTION.with(Cell::get)
-}
-
-/// Runs a host function of the caller: driver calls from inside it are `CUDA_ERROR_NOT_PERMITTED`.
-pub(crate) fn host_function(function: impl FnOnce()) {
-    IN_HOST_FUNCTION.set(true);
-    function();
-    IN_HOST_FUNCTION.set(false);
 }
 
 /// Declares exported functions: one C function for each name, all with the same body, each with an entry in

@@ -1,6 +1,7 @@
 //! `cuInit` and the driver's version.
 
-use crate::boundary::{self, exports};
+use crate::boundary::exports;
+use crate::call;
 use crate::code::{INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::Out;
 use crate::profile::profile;
@@ -17,8 +18,7 @@ fn init(flags: u32) -> Outcome {
         return Err(INVALID_VALUE);
     }
     vulkan::cpu_device().ok_or(NO_DEVICE)?;
-    boundary::initialize();
-    Ok(())
+    call::initialize()
 }
 
 fn version(out: Out<i32>) -> Outcome {

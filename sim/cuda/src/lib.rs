@@ -9,7 +9,7 @@
 //! # Modules
 //! | file | contents |
 //! |---|---|
-//! | `boundary`, `ffi`, `layout` | the entry to every function, the caller's pointers, the structures of the API |
+//! | `boundary`, `call`, `ffi`, `layout` | the entry to every function, the call of a thread, the caller's pointers, the structures of the API |
 //! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
 //! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
@@ -114,6 +114,7 @@
 compile_error!("device pointers are host addresses here: 64-bit targets only");
 
 mod boundary;
+mod call;
 mod code;
 mod context;
 mod control;

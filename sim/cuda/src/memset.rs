@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::boundary::exports;
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
 use crate::copy::plan::{End, Memory, Rows, Shape, Side};
-use crate::graph::{Operation, capture};
+use crate::graph::{Kind, Operation, Work, capture};
 use crate::layout::FillParameters;
 use crate::memory::bytes::{self, Pattern};
 use crate::memory::table::Queued;
@@ -47,10 +47,10 @@ impl Fill {
             return Ok(());
         }
         let filling = self.checked()?;
-        if capture::add(&stream, || Operation::Fill(filling))? {
+        if capture::add(&stream, || Operation::new(filling))? {
             return Ok(());
         }
-        let marker = filling.submit(&stream)?;
+        let marker = filling.queue(&stream)?;
         if wait_for_host && !filling.target.is_device() {
             marker.wait();
             stream.health.check()?;
@@ -112,7 +112,7 @@ impl Filling {
     }
 
     /// Queues the fill.
-    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Result<Marker, Code> {
+    fn queue(&self, stream: &Arc<Stream>) -> Result<Marker, Code> {
         let Filling { target, shape, pattern, width } = *self;
         let span = target.span.map(Queued::new);
         let work = move || {
@@ -121,6 +121,16 @@ impl Filling {
             Ok(())
         };
         stream.submit(Placement::Anywhere, work)
+    }
+}
+
+impl Work for Filling {
+    fn kind(&self) -> Kind {
+        Kind::Fill
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        self.queue(stream).map(drop)
     }
 }
 

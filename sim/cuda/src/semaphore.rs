@@ -14,7 +14,7 @@ use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::context;
 use crate::ffi::{In, Out};
-use crate::graph::{Operation, capture};
+use crate::graph::{self, Operation, Work, capture};
 use crate::health::Health;
 use crate::layout::{SemaphoreHandle, SemaphoreNode, SemaphoreParameters};
 use crate::owner::Owner;
@@ -136,7 +136,7 @@ impl Points {
     }
 
     /// Queues the signals. They start at once where `SIMCUDA_LATE=1` holds work back, since others may wait for them.
-    pub(crate) fn signal(&self, stream: &Arc<Stream>) -> Outcome {
+    fn signal(&self, stream: &Arc<Stream>) -> Outcome {
         let points = self.numbered(Payload::next_signal);
         let work = move || {
             points.iter().for_each(raise);
@@ -147,7 +147,7 @@ impl Points {
     }
 
     /// Queues the waits.
-    pub(crate) fn wait(&self, stream: &Arc<Stream>) -> Outcome {
+    fn wait(&self, stream: &Arc<Stream>) -> Outcome {
         let points = self.numbered(Payload::next_wait);
         let health = Arc::clone(&stream.health);
         let work = move || {
@@ -156,6 +156,32 @@ impl Points {
         };
         stream.submit(Placement::Worker, work)?;
         Ok(())
+    }
+}
+
+/// The signals as a node of a graph.
+pub(crate) struct Signal(pub(crate) Points);
+
+impl Work for Signal {
+    fn kind(&self) -> graph::Kind {
+        graph::Kind::Signal
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        self.0.signal(stream)
+    }
+}
+
+/// The waits as a node of a graph.
+pub(crate) struct Await(pub(crate) Points);
+
+impl Work for Await {
+    fn kind(&self) -> graph::Kind {
+        graph::Kind::Await
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        self.0.wait(stream)
     }
 }
 
@@ -178,7 +204,7 @@ fn await_value(point: &Point, health: &Health) {
 fn signal(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
     let points = Points::new(SemaphoreNode { semaphores, parameters, count })?;
-    if capture::add(&stream, || Operation::Signal(points.clone()))? {
+    if capture::add(&stream, || Operation::new(Signal(points.clone())))? {
         return Ok(());
     }
     points.signal(&stream)
@@ -187,7 +213,7 @@ fn signal(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32
 fn wait(semaphores: In<usize>, parameters: In<SemaphoreParameters>, count: u32, stream: usize) -> Outcome {
     let stream = streams::capturable(stream)?;
     let points = Points::new(SemaphoreNode { semaphores, parameters, count })?;
-    if capture::add(&stream, || Operation::Await(points.clone()))? {
+    if capture::add(&stream, || Operation::new(Await(points.clone())))? {
         return Ok(());
     }
     points.wait(&stream)

@@ -54,6 +54,8 @@ impl Declaration<'_> {
 pub(crate) enum Linkage {
     Here,
     Extern,
+    /// Of several with one name, the largest stands for all.
+    Common,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

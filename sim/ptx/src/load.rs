@@ -9,6 +9,7 @@ use crate::op;
 use crate::parser::parse;
 use crate::span::Span;
 use crate::types::{self, Type};
+use std::collections::HashMap;
 
 /// The limit on all variables of a module together, whose initial bytes must fit in memory.
 const MOST_VARIABLES: u64 = 1 << 30;
@@ -47,6 +48,7 @@ impl<'a> Loader<'_, 'a> {
 
     fn variables(&mut self, source: &Source<'a>, module: &mut Module) -> Result<(), LoadError> {
         let mut total = 0u64;
+        let mut commons: HashMap<&str, usize> = HashMap::new();
         for declaration in &source.variables {
             let symbol = match declaration.space {
                 types::Space::Shared => {
@@ -57,8 +59,19 @@ impl<'a> Loader<'_, 'a> {
                 }
                 types::Space::Global | types::Space::Const => {
                     total = total.saturating_add(declaration.size());
-                    module.variables.push(variable(declaration));
-                    Symbol::Variable(module.variables.len() - 1)
+                    let new = variable(declaration);
+                    let index = if declaration.linkage == Linkage::Common {
+                        *commons.entry(declaration.name).or_insert(module.variables.len())
+                    } else {
+                        module.variables.len()
+                    };
+                    match module.variables.get_mut(index) {
+                        Some(known) => {
+                            (known.size, known.align) = (known.size.max(new.size), known.align.max(new.align))
+                        }
+                        None => module.variables.push(new),
+                    }
+                    Symbol::Variable(index)
                 }
                 _ => return Err(self.error(declaration.span, "such a variable stands inside a function")),
             };
@@ -82,6 +95,8 @@ impl<'a> Loader<'_, 'a> {
                 Ok(())
             }
             Some(_) if symbol == Symbol::Undefined => Ok(()),
+            // Of variables with the linkage `.common`, one stands for all.
+            Some(known) if *known == symbol => Ok(()),
             Some(_) => Err(self.error(span, format!("{name} is defined twice"))),
         }
     }
@@ -98,8 +113,19 @@ impl<'a> Loader<'_, 'a> {
                 if defined && self.symbols.defined[index] {
                     return Err(self.error(function.span, format!("{} is defined twice", function.name)));
                 }
-                if shape != self.symbols.shapes[index] {
-                    return Err(self.error(function.span, format!("{} is declared otherwise before", function.name)));
+                let known = &self.symbols.shapes[index];
+                if shape != *known {
+                    let is_known = self.symbols.defined[index];
+                    let (with, without) = if defined { (known, &shape) } else { (&shape, known) };
+                    if !(defined || is_known) || !with.differs_by_result(without) {
+                        return Err(
+                            self.error(function.span, format!("{} is declared otherwise before", function.name))
+                        );
+                    }
+                    self.symbols.without_result.insert(index);
+                    if defined {
+                        self.symbols.shapes[index] = shape;
+                    }
                 }
                 self.symbols.defined[index] |= defined && !function.is_entry;
                 continue;
@@ -152,8 +178,9 @@ impl<'a> Loader<'_, 'a> {
     }
 
     fn first_values(&mut self, source: &Source<'a>, module: &mut Module) -> Result<(), LoadError> {
+        module.first_values = vec![Vec::new(); module.variables.len()];
         for declaration in &source.variables {
-            let Some(&Symbol::Variable(_)) = self.symbols.names.get(declaration.name) else { continue };
+            let Some(&Symbol::Variable(index)) = self.symbols.names.get(declaration.name) else { continue };
             if declaration.linkage == Linkage::Extern {
                 continue;
             }
@@ -163,7 +190,9 @@ impl<'a> Loader<'_, 'a> {
                 let bytes = declaration.type_.bytes();
                 values.push(FirstValue { offset: at.saturating_mul(u64::from(bytes)), bytes, value });
             }
-            module.first_values.push(values);
+            if !values.is_empty() {
+                module.first_values[index] = values;
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::{LazyLock, Mutex};
 
-use crate::boundary;
+use crate::call;
 use crate::handle;
 use crate::sync::lock;
 
@@ -60,7 +60,7 @@ pub(crate) fn object(noun: &str, handle: usize) {
 }
 
 fn abort(what: &str, handle: usize) -> ! {
-    let call = boundary::name();
+    let call = call::name();
     // With RUST_BACKTRACE=1.
     let place = Backtrace::capture();
     let place = if place.status() == BacktraceStatus::Captured { format!("\n{place}") } else { String::new() };

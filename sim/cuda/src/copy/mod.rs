@@ -6,5 +6,4 @@ pub(crate) mod plan;
 mod run;
 mod strided;
 
-pub(crate) use run::Transfer;
 pub(crate) use strided::transfer;

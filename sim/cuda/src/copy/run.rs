@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::plan::{End, Rows, Shape, Side};
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, Outcome};
-use crate::graph::{Operation, capture};
+use crate::graph::{Kind, Operation, Work, capture};
 use crate::memory::bytes;
 use crate::memory::table::Queued;
 use crate::queue::{Marker, Placement, Stream};
@@ -38,7 +38,7 @@ pub(super) fn asynchronous(target: Side, source: Side, shape: Shape, stream: usi
     }
     let (target, source) = (target.check(shape)?, source.check(shape)?);
     let transfer = Transfer { target, source, shape };
-    if capture::add(&stream, || Operation::Copy(transfer))? {
+    if capture::add(&stream, || Operation::new(transfer))? {
         return Ok(());
     }
     let marker = if source.is_pageable() && !target.is_pageable() {
@@ -51,7 +51,7 @@ pub(super) fn asynchronous(target: Side, source: Side, shape: Shape, stream: usi
             outcome
         })?
     } else {
-        transfer.submit(&stream)?
+        transfer.queue(&stream)?
     };
     if target.is_pageable() {
         marker.wait();
@@ -77,9 +77,19 @@ impl Transfer {
     }
 
     /// Queues the copy.
-    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Result<Marker, Code> {
+    fn queue(&self, stream: &Arc<Stream>) -> Result<Marker, Code> {
         let copy = Copy::new(self.target, self.source, self.shape);
         stream.submit(Placement::Anywhere, move || copy.run())
+    }
+}
+
+impl Work for Transfer {
+    fn kind(&self) -> Kind {
+        Kind::Copy
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        self.queue(stream).map(drop)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Nodes whose kind is a parameter, and those of external semaphores.
 
+use super::child::{Child, Empty};
 use super::edges::plain;
 use super::executable;
 use super::exports::add;
@@ -10,8 +11,8 @@ use crate::boundary::exports;
 use crate::code::{Code, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::ffi::{In, Out};
 use crate::layout::{NodeParameters, SemaphoreNode};
-use crate::semaphore::Points;
-use crate::stream::event;
+use crate::semaphore::{Await, Points, Signal};
+use crate::stream::event::{self, Record, Wait};
 
 /// The offset of the union in `CUgraphNodeParams`, and of the copy in `CUDA_MEMCPY_NODE_PARAMS`, in bytes.
 const UNION: usize = 16;
@@ -20,11 +21,11 @@ const COPY: usize = 16;
 const NOT_SIMULATED: std::ops::RangeInclusive<u32> = 10..=13;
 
 fn signal(parameters: In<SemaphoreNode>) -> Result<Operation, Code> {
-    Ok(Operation::Signal(Points::new(parameters.get()?)?))
+    Ok(Operation::new(Signal(Points::new(parameters.get()?)?)))
 }
 
 fn wait(parameters: In<SemaphoreNode>) -> Result<Operation, Code> {
-    Ok(Operation::Await(Points::new(parameters.get()?)?))
+    Ok(Operation::new(Await(Points::new(parameters.get()?)?)))
 }
 
 /// A copy of a graph, other than the one that gets the node.
@@ -32,7 +33,7 @@ fn child(child: usize, graph: usize) -> Result<Operation, Code> {
     if child == graph {
         return Err(INVALID_VALUE);
     }
-    Ok(Operation::Graph(state::get(child)?.copy()?))
+    Ok(Operation::new(Child(state::get(child)?.copy()?)))
 }
 
 /// `graph` is the one that has the node, 0 if the node is an executable graph's.
@@ -49,9 +50,9 @@ fn operation(parameters: In<NodeParameters>, graph: usize) -> Result<Operation, 
         // The ownership, in the low half: a move needs a graph that no one else has.
         4 if second & u64::from(u32::MAX) != 0 => Err(NOT_SUPPORTED),
         4 => child(handle, graph),
-        5 => Ok(Operation::Empty),
-        6 => event::check(handle).map(|()| Operation::Wait(handle)),
-        7 => event::check(handle).map(|()| Operation::Record(handle)),
+        5 => Ok(Operation::new(Empty)),
+        6 => event::check(handle).map(|()| Operation::new(Wait(handle))),
+        7 => event::check(handle).map(|()| Operation::new(Record(handle))),
         8 => signal(parameters.behind(UNION)),
         9 => wait(parameters.behind(UNION)),
         kind if NOT_SIMULATED.contains(&kind) => Err(NOT_SUPPORTED),
@@ -101,14 +102,14 @@ fn add_wait(out: Out<usize>, graph: usize, after: In<usize>, count: usize, given
 /// The arrays that are given out live as long as the node has these parameters.
 fn get_signal(node: usize, out: Out<SemaphoreNode>) -> Outcome {
     out.required()?;
-    let Operation::Signal(points) = state::of_node(node)?.operation(node)? else { return Err(INVALID_VALUE) };
-    out.set(points.parameters())
+    let operation = state::of_node(node)?.operation(node)?;
+    out.set(operation.get::<Signal>().ok_or(INVALID_VALUE)?.0.parameters())
 }
 
 fn get_wait(node: usize, out: Out<SemaphoreNode>) -> Outcome {
     out.required()?;
-    let Operation::Await(points) = state::of_node(node)?.operation(node)? else { return Err(INVALID_VALUE) };
-    out.set(points.parameters())
+    let operation = state::of_node(node)?.operation(node)?;
+    out.set(operation.get::<Await>().ok_or(INVALID_VALUE)?.0.parameters())
 }
 
 fn set_signal(node: usize, given: In<SemaphoreNode>) -> Outcome {

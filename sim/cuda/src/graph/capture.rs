@@ -26,11 +26,9 @@ use crate::sync::lock;
 pub(crate) const GLOBAL: u32 = 0;
 pub(crate) const RELAXED: u32 = 2;
 
-/// Functions that a real driver may let wait for a capturing stream, and therefore forbids: CUDA names cudaMalloc and
-/// cudaEventQuery.
-const UNSAFE: [&str; 9] = [
-    "cuEventQuery",
-    "cuEventSynchronize",
+/// Functions that a real driver may let wait for a capturing stream, and therefore forbids, as CUDA does cudaMalloc. Those
+/// that ask events call [`check_unsafe`] themselves.
+const UNSAFE: [&str; 7] = [
     "cuMemAlloc",
     "cuMemAllocHost",
     "cuMemAllocManaged",
@@ -116,9 +114,14 @@ pub(crate) fn refuse_context(owner: Owner) -> Outcome {
     invalidate(&captures_where(|member| member.owner == owner), STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// Refuses functions that are not safe while something is captured, by the modes of the captures and of the thread.
+/// Refuses functions that are not safe while something is captured.
 pub(crate) fn check_call(site: &Site) -> Outcome {
-    if COUNT.load(Ordering::Acquire) == 0 || MODE.get() == RELAXED || !UNSAFE.contains(&site.base()) {
+    if COUNT.load(Ordering::Acquire) == 0 || !UNSAFE.contains(&site.base()) { Ok(()) } else { check_unsafe() }
+}
+
+/// Refuses what is not safe while something is captured, by the modes of the captures and of the thread.
+pub(crate) fn check_unsafe() -> Outcome {
+    if COUNT.load(Ordering::Acquire) == 0 || MODE.get() == RELAXED {
         return Ok(());
     }
     let own = thread::current().id();

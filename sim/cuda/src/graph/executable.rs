@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::capture;
-use super::operation::Operation;
+use super::child::Child;
+use super::held::Held;
+use super::operation::{Kind, Operation};
 use super::state::{self, Graph};
-use super::user_object::Held;
 use crate::boundary::exports;
 use crate::code::{Code, GRAPH_EXEC_UPDATE_FAILURE, INVALID_VALUE, NOT_SUPPORTED, Outcome};
 use crate::context;
@@ -17,7 +18,8 @@ use crate::stream::table as streams;
 use crate::sync::lock;
 
 // CUgraphInstantiate_flags: free on launch, upload, use of node priorities. Launches from the device are not simulated.
-const FLAGS: u64 = 1 | 2 | 8;
+const FREE_ON_LAUNCH: u64 = 1;
+const FLAGS: u64 = FREE_ON_LAUNCH | 2 | 8;
 const DEVICE_LAUNCH: u64 = 4;
 
 #[derive(Clone)]
@@ -65,11 +67,14 @@ fn places(graph: &Graph) -> Result<Vec<(usize, usize)>, Code> {
 fn instantiate(out: Out<usize>, graph: usize, flags: u64) -> Outcome {
     out.required()?;
     context::usable()?;
+    // As documented, a launch from the device excludes the memory that a launch frees.
+    if flags & !(FLAGS | DEVICE_LAUNCH) != 0
+        || flags & (DEVICE_LAUNCH | FREE_ON_LAUNCH) == DEVICE_LAUNCH | FREE_ON_LAUNCH
+    {
+        return Err(INVALID_VALUE);
+    }
     if flags & DEVICE_LAUNCH != 0 {
         return Err(NOT_SUPPORTED);
-    }
-    if flags & !FLAGS != 0 {
-        return Err(INVALID_VALUE);
     }
     let graph = state::get(graph)?;
     let (steps, edges) = (Mutex::new(steps(&graph)?), places(&graph)?);
@@ -126,7 +131,7 @@ fn launch(executable: usize, stream: usize) -> Outcome {
         for step in &steps {
             after = vec![graph.add(step.operation.clone(), after)?];
         }
-        Ok(Operation::Graph(graph))
+        Ok(Operation::new(Child(graph)))
     };
     if capture::add_result(&stream, as_node)? {
         return Ok(());
@@ -223,7 +228,8 @@ fn is_enabled(executable: usize, node: usize, out: Out<u32>) -> Outcome {
 fn enable(executable: usize, node: usize, enabled: u32) -> Outcome {
     let executable = get(executable)?;
     let mut steps = lock(&executable.steps);
-    let step = steps.iter_mut().find(|step| step.node == node && step.operation.kind() <= 2);
+    let can_be = |kind| matches!(kind, Kind::Kernel | Kind::Copy | Kind::Fill);
+    let step = steps.iter_mut().find(|step| step.node == node && can_be(step.operation.kind()));
     step.ok_or(INVALID_VALUE)?.enabled = enabled != 0;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Create, copy and destroy graphs, and list their nodes.
 
+use super::child::{Child, Empty};
 use super::operation::Operation;
 use super::state::{self, Graph};
 use crate::boundary::exports;
@@ -47,7 +48,7 @@ fn roots(graph: usize, out: Out<usize>, count: Out<usize>) -> Outcome {
 
 fn kind(node: usize, out: Out<u32>) -> Outcome {
     out.required()?;
-    out.set(state::of_node(node)?.operation(node)?.kind())
+    out.set(state::of_node(node)?.operation(node)?.kind() as u32)
 }
 
 fn containing(node: usize, out: Out<usize>) -> Outcome {
@@ -68,7 +69,7 @@ pub(super) fn add(out: Out<usize>, graph: usize, after: In<usize>, count: usize,
 }
 
 fn add_empty(out: Out<usize>, graph: usize, after: In<usize>, count: usize) -> Outcome {
-    add(out, graph, after, count, Operation::Empty)
+    add(out, graph, after, count, Operation::new(Empty))
 }
 
 /// A copy of the child is added.
@@ -76,14 +77,14 @@ fn add_child(out: Out<usize>, graph: usize, after: In<usize>, count: usize, chil
     if graph == child {
         return Err(INVALID_VALUE);
     }
-    add(out, graph, after, count, Operation::Graph(state::get(child)?.copy()?))
+    add(out, graph, after, count, Operation::new(Child(state::get(child)?.copy()?)))
 }
 
 /// The graph in a node, which the program may change, and which the node destroys.
 fn child_of(node: usize, out: Out<usize>) -> Outcome {
     out.required()?;
-    let Operation::Graph(graph) = state::of_node(node)?.operation(node)? else { return Err(INVALID_VALUE) };
-    out.set(state::child(&graph))
+    let operation = state::of_node(node)?.operation(node)?;
+    out.set(state::child(&operation.get::<Child>().ok_or(INVALID_VALUE)?.0))
 }
 
 use state::remove as destroy;

@@ -7,14 +7,16 @@
 mod any_node;
 pub(crate) mod capture;
 mod capture_exports;
+mod child;
 mod edges;
 mod executable;
 mod exports;
+mod held;
 mod node_exports;
 mod operation;
 mod state;
 mod user_object;
 
 pub(crate) use executable::count as executables;
-pub(crate) use operation::Operation;
+pub(crate) use operation::{Kind, Operation, Work};
 pub(crate) use state::count;

@@ -12,31 +12,32 @@ use crate::ffi::{In, Out};
 use crate::kernel::Prepared;
 use crate::layout::{Copy3D, FillParameters, HostParameters, KernelParameters, KernelParametersV1};
 use crate::memset::Filling;
-use crate::stream::{HostCall, event};
+use crate::stream::HostCall;
+use crate::stream::event::{self, Record, Wait};
 
 pub(super) fn kernel(parameters: In<KernelParameters>) -> Result<Operation, Code> {
     context::usable()?;
-    Ok(Operation::Kernel(Prepared::from_parameters(&parameters.get()?)?))
+    Ok(Operation::new(Prepared::from_parameters(&parameters.get()?)?))
 }
 
 fn kernel_v1(parameters: In<KernelParametersV1>) -> Result<Operation, Code> {
     context::usable()?;
-    Ok(Operation::Kernel(Prepared::from_parameters(&parameters.get()?.widened())?))
+    Ok(Operation::new(Prepared::from_parameters(&parameters.get()?.widened())?))
 }
 
 pub(super) fn transfer(parameters: In<Copy3D>) -> Result<Operation, Code> {
     context::usable()?;
-    Ok(Operation::Copy(copy::transfer(&parameters.get()?)?))
+    Ok(Operation::new(copy::transfer(&parameters.get()?)?))
 }
 
 pub(super) fn fill(parameters: In<FillParameters>) -> Result<Operation, Code> {
     context::usable()?;
-    Ok(Operation::Fill(Filling::from_parameters(&parameters.get()?)?))
+    Ok(Operation::new(Filling::from_parameters(&parameters.get()?)?))
 }
 
 pub(super) fn host(parameters: In<HostParameters>) -> Result<Operation, Code> {
     let HostParameters { function, argument } = parameters.get()?;
-    Ok(Operation::Host(HostCall::new(function, argument)?))
+    Ok(Operation::new(HostCall::new(function, argument)?))
 }
 
 fn add_kernel_v1(
@@ -87,12 +88,12 @@ fn add_host(out: Out<usize>, graph: usize, after: In<usize>, count: usize, param
 
 fn add_record(out: Out<usize>, graph: usize, after: In<usize>, count: usize, event: usize) -> Outcome {
     event::check(event)?;
-    add(out, graph, after, count, Operation::Record(event))
+    add(out, graph, after, count, Operation::new(Record(event)))
 }
 
 fn add_wait(out: Out<usize>, graph: usize, after: In<usize>, count: usize, event: usize) -> Outcome {
     event::check(event)?;
-    add(out, graph, after, count, Operation::Wait(event))
+    add(out, graph, after, count, Operation::new(Wait(event)))
 }
 
 fn operation(node: usize) -> Result<Operation, Code> {
@@ -106,32 +107,38 @@ fn replace(node: usize, operation: Operation) -> Outcome {
 /// The arrays that are given out live as long as the node has these parameters.
 fn get_kernel(node: usize, out: Out<KernelParameters>) -> Outcome {
     out.required()?;
-    let Operation::Kernel(launch) = operation(node)? else { return Err(INVALID_VALUE) };
+    let operation = operation(node)?;
+    let launch = operation.get::<Prepared>().ok_or(INVALID_VALUE)?;
     out.set(launch.parameters())
 }
 
 fn get_kernel_v1(node: usize, out: Out<KernelParametersV1>) -> Outcome {
     out.required()?;
-    let Operation::Kernel(launch) = operation(node)? else { return Err(INVALID_VALUE) };
+    let operation = operation(node)?;
+    let launch = operation.get::<Prepared>().ok_or(INVALID_VALUE)?;
     out.set(launch.parameters().narrowed())
 }
 
 fn get_fill(node: usize, out: Out<FillParameters>) -> Outcome {
     out.required()?;
-    let Operation::Fill(fill) = operation(node)? else { return Err(INVALID_VALUE) };
+    let operation = operation(node)?;
+    let fill = operation.get::<Filling>().ok_or(INVALID_VALUE)?;
     out.set(fill.parameters())
 }
 
 fn get_host(node: usize, out: Out<HostParameters>) -> Outcome {
     out.required()?;
-    let Operation::Host(call) = operation(node)? else { return Err(INVALID_VALUE) };
+    let operation = operation(node)?;
+    let call = operation.get::<HostCall>().ok_or(INVALID_VALUE)?;
     out.set(call.parameters())
 }
 
 fn get_event(node: usize, out: Out<usize>) -> Outcome {
     out.required()?;
-    let (Operation::Record(event) | Operation::Wait(event)) = operation(node)? else { return Err(INVALID_VALUE) };
-    out.set(event)
+    let operation = operation(node)?;
+    let recorded = operation.get::<Record>().map(|Record(event)| *event);
+    let event = recorded.or_else(|| operation.get::<Wait>().map(|Wait(event)| *event));
+    out.set(event.ok_or(INVALID_VALUE)?)
 }
 
 fn set_kernel(node: usize, parameters: In<KernelParameters>) -> Outcome {
@@ -156,12 +163,12 @@ fn set_host(node: usize, parameters: In<HostParameters>) -> Outcome {
 
 fn set_record(node: usize, event: usize) -> Outcome {
     event::check(event)?;
-    replace(node, Operation::Record(event))
+    replace(node, Operation::new(Record(event)))
 }
 
 fn set_wait(node: usize, event: usize) -> Outcome {
     event::check(event)?;
-    replace(node, Operation::Wait(event))
+    replace(node, Operation::new(Wait(event)))
 }
 
 fn set_kernel_in(executable: usize, node: usize, parameters: In<KernelParameters>) -> Outcome {
@@ -186,12 +193,12 @@ fn set_host_in(executable: usize, node: usize, parameters: In<HostParameters>) -
 
 fn set_record_in(executable: usize, node: usize, event: usize) -> Outcome {
     event::check(event)?;
-    executable::replace(executable, node, Operation::Record(event))
+    executable::replace(executable, node, Operation::new(Record(event)))
 }
 
 fn set_wait_in(executable: usize, node: usize, event: usize) -> Outcome {
     event::check(event)?;
-    executable::replace(executable, node, Operation::Wait(event))
+    executable::replace(executable, node, Operation::new(Wait(event)))
 }
 
 exports! {

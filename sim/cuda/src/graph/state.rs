@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock, Mutex, Weak};
 
+use super::held::Held;
 use super::operation::Operation;
-use super::user_object::Held;
 use crate::code::{Code, INVALID_VALUE, Outcome};
 use crate::handle;
 use crate::sync::lock;

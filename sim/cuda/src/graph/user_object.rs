@@ -1,11 +1,12 @@
-//! Objects of the program that graphs keep alive: the last reference that is released calls the program's destructor.
+//! Objects of the program that graphs keep alive.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use super::held::{References, UserObject};
 use super::state;
-use crate::boundary::{self, exports};
-use crate::code::{Code, INVALID_VALUE, Outcome};
+use crate::boundary::exports;
+use crate::code::{INVALID_VALUE, Outcome};
 use crate::ffi::{HostFunction, Out};
 use crate::handle;
 use crate::sync::lock;
@@ -13,47 +14,6 @@ use crate::sync::lock;
 // CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, which is required, and CU_GRAPH_USER_OBJECT_MOVE.
 const NO_SYNC: u32 = 1;
 const MOVE: u32 = 1;
-
-/// An object, whose destructor may not call the driver.
-pub(super) struct UserObject {
-    handle: usize,
-    destructor: HostFunction,
-    argument: usize,
-}
-
-impl Drop for UserObject {
-    fn drop(&mut self) {
-        boundary::host_function(|| self.destructor.call(self.argument));
-    }
-}
-
-/// References of one holder to an object.
-#[derive(Clone)]
-pub(super) struct References {
-    object: Arc<UserObject>,
-    count: u32,
-}
-
-/// The references of one holder.
-#[derive(Clone, Default)]
-pub(super) struct Held(Vec<References>);
-
-impl Held {
-    fn add(&mut self, object: &Arc<UserObject>, count: u32) {
-        match self.0.iter_mut().find(|held| Arc::ptr_eq(&held.object, object)) {
-            Some(held) => held.count = held.count.saturating_add(count),
-            None => self.0.push(References { object: Arc::clone(object), count }),
-        }
-    }
-
-    /// Gives up references. The result keeps the object until no lock is held.
-    fn remove(&mut self, handle: usize, count: u32) -> Result<Option<References>, Code> {
-        let held = self.0.iter().position(|held| held.object.handle == handle && held.count >= count);
-        let index = held.ok_or(INVALID_VALUE)?;
-        self.0[index].count -= count;
-        Ok((self.0[index].count == 0).then(|| self.0.swap_remove(index)))
-    }
-}
 
 /// The program's references, by handle.
 static OBJECTS: LazyLock<Mutex<HashMap<usize, References>>> = LazyLock::new(Mutex::default);

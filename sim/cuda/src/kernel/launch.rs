@@ -15,7 +15,7 @@ use crate::context;
 use crate::control::behind_kernels;
 use crate::device;
 use crate::ffi::In;
-use crate::graph::{Operation, capture};
+use crate::graph::{Kind, Operation, Work, capture};
 use crate::heap::Block;
 use crate::layout::KernelParameters;
 use crate::memory::bytes;
@@ -136,7 +136,7 @@ pub(super) fn launch(
         return Err(INVALID_HANDLE);
     }
     let launch = Prepared::new(function, shape, cooperative, parameters)?;
-    if capture::add(&stream, || Operation::Kernel(launch.clone()))? {
+    if capture::add(&stream, || Operation::new(launch.clone()))? {
         return Ok(());
     }
     launch.submit(&stream)
@@ -184,9 +184,14 @@ impl Prepared {
         let (function, context) = (self.function.handle, self.function.owner.context);
         KernelParameters { function, grid, block, dynamic_shared, pointers, extra: In::NULL, kernel: 0, context }
     }
+}
 
-    /// Queues the launch.
-    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+impl Work for Prepared {
+    fn kind(&self) -> Kind {
+        Kind::Kernel
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         if stream.owner != self.function.owner {
             return Err(INVALID_HANDLE);
         }

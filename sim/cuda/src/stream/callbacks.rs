@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::table;
-use crate::boundary::{self, exports};
+use crate::boundary::exports;
+use crate::call;
 use crate::code::{Code, INVALID_VALUE, Outcome, SUCCESS};
 use crate::ffi::{HostFunction, StreamCallback};
-use crate::graph::{Operation, capture};
+use crate::graph::{Kind, Operation, Work, capture};
 use crate::health::Health;
 use crate::layout::HostParameters;
 use crate::queue::{Placement, Stream};
@@ -15,7 +16,7 @@ use crate::queue::{Placement, Stream};
 fn launch(stream: usize, function: HostFunction, argument: usize) -> Outcome {
     let call = HostCall::new(function, argument)?;
     let stream = table::capturable(stream)?;
-    if capture::add(&stream, || Operation::Host(call))? {
+    if capture::add(&stream, || Operation::new(call))? {
         return Ok(());
     }
     call.submit(&stream)
@@ -34,12 +35,17 @@ impl HostCall {
     pub(crate) fn parameters(&self) -> HostParameters {
         self.0
     }
+}
 
-    /// Queues the call.
-    pub(crate) fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+impl Work for HostCall {
+    fn kind(&self) -> Kind {
+        Kind::Host
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
         let HostParameters { function, argument } = self.0;
         let work = move || {
-            boundary::host_function(|| function.call(argument));
+            call::host_function(|| function.call(argument));
             Ok(())
         };
         stream.submit(Placement::Worker, work)?;
@@ -64,7 +70,7 @@ fn add_callback(stream: usize, callback: StreamCallback, argument: usize, flags:
     let queue = table::usable(stream)?;
     let work = move |health: &Health| {
         let status = health.check().err().unwrap_or(SUCCESS);
-        boundary::host_function(|| callback.call(stream, status, argument));
+        call::host_function(|| callback.call(stream, status, argument));
     };
     queue.submit_after(Vec::new(), Placement::Worker, Box::new(work))?;
     Ok(())

@@ -11,8 +11,8 @@ use crate::boundary::exports;
 use crate::code::{CAPTURED_EVENT, Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, OUT_OF_MEMORY, Outcome};
 use crate::context::{self, Context, stale};
 use crate::ffi::Out;
-use crate::graph::Operation;
 use crate::graph::capture::{self, Point};
+use crate::graph::{self, Operation, Work};
 use crate::handle;
 use crate::health::Health;
 use crate::owner::Owner;
@@ -27,7 +27,7 @@ const EXTERNAL: u32 = 1;
 const INTERPROCESS: u32 = CUevent_flags::CU_EVENT_INTERPROCESS as u32;
 
 #[derive(Clone)]
-enum Record {
+enum Recorded {
     Live {
         marker: Marker,
         time: Arc<OnceLock<Instant>>,
@@ -38,12 +38,12 @@ enum Record {
     Captured(Point),
 }
 
-impl Record {
+impl Recorded {
     /// The point in a stream. An event of a capture has none.
     fn marker(&self) -> Result<&Marker, Code> {
         match self {
-            Record::Live { marker, .. } => Ok(marker),
-            Record::Captured(_) => Err(CAPTURED_EVENT),
+            Recorded::Live { marker, .. } => Ok(marker),
+            Recorded::Captured(_) => Err(CAPTURED_EVENT),
         }
     }
 }
@@ -52,7 +52,7 @@ struct Event {
     flags: u32,
     owner: Owner,
     health: Arc<Health>,
-    last: Mutex<Option<Record>>,
+    last: Mutex<Option<Recorded>>,
     /// Of an event that other processes may have.
     payload: Option<Arc<Payload>>,
 }
@@ -71,7 +71,7 @@ impl Event {
         let payload = self.payload.as_ref()?;
         let number = payload.last_record();
         let own = match &*lock(&self.last) {
-            Some(Record::Live { number, .. }) => *number,
+            Some(Recorded::Live { number, .. }) => *number,
             _ => 0,
         };
         (number > own).then(|| Elsewhere { payload: Arc::clone(payload), number })
@@ -114,7 +114,7 @@ fn unknown(event: usize) -> Code {
     INVALID_HANDLE
 }
 
-fn last(event: usize) -> Result<Option<Record>, Code> {
+fn last(event: usize) -> Result<Option<Recorded>, Code> {
     Ok(lock(&get(event)?.last).clone())
 }
 
@@ -152,14 +152,14 @@ fn record(event: usize, stream: usize) -> Outcome {
         return Err(INVALID_HANDLE);
     }
     if let Some(point) = capture::point(&stream)? {
-        *lock(&inner.last) = Some(Record::Captured(point));
+        *lock(&inner.last) = Some(Recorded::Captured(point));
         return Ok(());
     }
     record_on(event, &stream)
 }
 
 /// Records the event in the stream's order, outside of captures.
-pub(crate) fn record_on(event: usize, stream: &Arc<Stream>) -> Outcome {
+fn record_on(event: usize, stream: &Arc<Stream>) -> Outcome {
     let event = get(event)?;
     let time = Arc::new(OnceLock::new());
     let clock = Arc::clone(&time);
@@ -186,7 +186,7 @@ pub(crate) fn record_on(event: usize, stream: &Arc<Stream>) -> Outcome {
         // Other processes may wait for it, of which `SIMCUDA_LATE=1` does not know.
         marker.ask();
     }
-    *lock(&event.last) = Some(Record::Live { marker, time, number });
+    *lock(&event.last) = Some(Recorded::Live { marker, time, number });
     Ok(())
 }
 
@@ -197,7 +197,7 @@ fn record_with_flags(event: usize, stream: usize, flags: u32) -> Outcome {
         EXTERNAL => {
             let stream = streams::capturable(stream)?;
             check(event)?;
-            let captured = capture::add(&stream, || Operation::Record(event))?;
+            let captured = capture::add(&stream, || Operation::new(Record(event)))?;
             if captured { Ok(()) } else { Err(INVALID_VALUE) }
         }
         _ => Err(INVALID_VALUE),
@@ -207,11 +207,11 @@ fn record_with_flags(event: usize, stream: usize, flags: u32) -> Outcome {
 /// Lets the stream's later work wait for the event.
 pub(super) fn wait(event: usize, stream: &Arc<Stream>, external: bool) -> Outcome {
     check(event)?;
-    if external && capture::add(stream, || Operation::Wait(event))? {
+    if external && capture::add(stream, || Operation::new(Wait(event)))? {
         return Ok(());
     }
     let point = match last(event)? {
-        Some(Record::Captured(point)) => Some(point),
+        Some(Recorded::Captured(point)) => Some(point),
         _ => None,
     };
     if capture::wait(stream, point)? {
@@ -221,7 +221,7 @@ pub(super) fn wait(event: usize, stream: &Arc<Stream>, external: bool) -> Outcom
 }
 
 /// As [`wait`], outside of captures.
-pub(crate) fn wait_on(event: usize, stream: &Arc<Stream>) -> Outcome {
+fn wait_on(event: usize, stream: &Arc<Stream>) -> Outcome {
     if let Some(elsewhere) = get(event)?.elsewhere() {
         let work = move |health: &Health| elsewhere.wait(health);
         stream.submit_after(Vec::new(), Placement::Worker, Box::new(work))?;
@@ -235,8 +235,43 @@ pub(crate) fn wait_on(event: usize, stream: &Arc<Stream>) -> Outcome {
     Ok(())
 }
 
+/// The record of an event, by its handle, as a node of a graph.
+pub(crate) struct Record(pub(crate) usize);
+
+impl Work for Record {
+    fn kind(&self) -> graph::Kind {
+        graph::Kind::Record
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        record_on(self.0, stream)
+    }
+}
+
+/// The wait for an event, by its handle, as a node of a graph.
+pub(crate) struct Wait(pub(crate) usize);
+
+impl Work for Wait {
+    fn kind(&self) -> graph::Kind {
+        graph::Kind::Wait
+    }
+
+    fn submit(&self, stream: &Arc<Stream>) -> Outcome {
+        wait_on(self.0, stream)
+    }
+}
+
+/// Whether an event may be asked: not one of a capture, which is its error whatever else is captured (cudarc's test
+/// `test_event_try_is_complete_preserves_capture_error`), and no other while a capture forbids it.
+fn check_asked(event: &Event) -> Outcome {
+    let forbidden = capture::check_unsafe();
+    let is_captured = matches!(*lock(&event.last), Some(Recorded::Captured(_)));
+    if is_captured { Err(CAPTURED_EVENT) } else { forbidden }
+}
+
 fn query(handle: usize) -> Outcome {
     let event = get(handle)?;
+    check_asked(&event)?;
     event.health.check()?;
     if let Some(elsewhere) = event.elsewhere() {
         return if elsewhere.payload.is_complete(elsewhere.number) { Ok(()) } else { Err(NOT_READY) };
@@ -250,6 +285,7 @@ fn query(handle: usize) -> Outcome {
 /// Needs no current context.
 fn synchronize(handle: usize) -> Outcome {
     let event = get(handle)?;
+    check_asked(&event)?;
     if let Some(elsewhere) = event.elsewhere() {
         elsewhere.wait(&event.health);
     } else if let Some(record) = last(handle)? {
@@ -271,8 +307,8 @@ fn time_of(event: &Event) -> Result<Instant, Code> {
     }
     let last = lock(&event.last);
     match last.as_ref().ok_or(INVALID_HANDLE)? {
-        Record::Live { marker, time, .. } => time.get().filter(|_| marker.ask()).copied().ok_or(NOT_READY),
-        Record::Captured(_) => Err(CAPTURED_EVENT),
+        Recorded::Live { marker, time, .. } => time.get().filter(|_| marker.ask()).copied().ok_or(NOT_READY),
+        Recorded::Captured(_) => Err(CAPTURED_EVENT),
     }
 }
 

@@ -175,13 +175,14 @@ fn what_cannot_be_captured_invalidates_the_capture() {
     let (_stream, stream) = stream();
     let (a, event) = (allocate(), event());
     let mut pointer = 0_u64;
-    let calls: [&dyn Fn() -> i32; 8] = [
+    let calls: [&dyn Fn() -> i32; 9] = [
         &|| call!(cuStreamSynchronize(stream => usize)),
         &|| call!(cuStreamQuery(stream => usize)),
         &|| call!(cuCtxSynchronize()),
         &|| call!(cuMemAllocAsync(&raw const pointer => *const u64, 4 => usize, stream => usize)),
         &|| call!(cuStreamWriteValue32_v2(stream => usize, a => u64, 1 => u32, 0 => u32)),
         &|| call!(cuEventQuery(event => usize)),
+        &|| call!(cuEventSynchronize(event => usize)),
         &|| call!(cuMemAlloc_v2(&raw const pointer => *const u64, 4 => usize)),
         &|| call!(cuMemFree_v2(a => u64)),
     ];
@@ -276,6 +277,15 @@ fn events_stay_on_their_side_of_a_capture() {
     assert_eq!(wait(first, outside), ISOLATION);
     assert_eq!(end(first), Err(INVALIDATED));
     assert_eq!(wait(second, inside), ISOLATION, "its capture has ended");
+    // To ask for it is its own error, and invalidates the capture as any call does that may be unsafe.
+    let calls: [&dyn Fn() -> i32; 2] =
+        [&|| call!(cuEventQuery(inside => usize)), &|| call!(cuEventSynchronize(inside => usize))];
+    for ask in calls {
+        good(begin(first, THREAD_LOCAL));
+        good(record(inside, first));
+        assert_eq!(ask(), CAPTURED_EVENT);
+        assert_eq!(end(first), Err(INVALIDATED));
+    }
     // Two captures do not become one.
     good(begin(first, GLOBAL));
     good(begin(second, GLOBAL));

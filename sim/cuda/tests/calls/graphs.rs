@@ -334,7 +334,7 @@ fn bad_nodes_are_refused() {
     let new = fill(a, 0);
     assert_eq!(call!(cuGraphMemsetNodeSetParams(node => usize, &raw const new => *const Fill)), INVALID_VALUE);
     let mut out = 0_usize;
-    for (flags, code) in [(16_u64, INVALID_VALUE), (4, 801)] {
+    for (flags, code) in [(16_u64, INVALID_VALUE), (4, 801), (4 | 1, INVALID_VALUE)] {
         let made = call!(cuGraphInstantiateWithFlags(&raw mut out => *mut usize, graph => usize, flags => u64));
         assert_eq!(made, code);
     }

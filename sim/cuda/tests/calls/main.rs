@@ -4,6 +4,7 @@
 mod any_nodes;
 mod captures;
 mod dma_buf;
+mod forks;
 mod graphs;
 mod ipc;
 mod memory;

@@ -137,7 +137,7 @@ impl Convert {
     /// Flushes and saturates a result.
     fn finish(&self, bits: u64) -> u64 {
         let as_number = Convert { from: self.to, flush: false, ..*self }.flushed(bits);
-        if self.relu && (as_number.is_nan() || as_number <= 0.0) {
+        if self.relu && as_number <= 0.0 {
             return 0;
         }
         if self.saturate {

@@ -132,10 +132,28 @@ arithmetic!(add, +);
 arithmetic!(sub, -);
 arithmetic!(mul, *);
 
+fn fused<N: Narrow, const F: bool, const S: bool>(a: u16, b: u16, c: u16) -> u16 {
+    finish::<N, F, S>(N::fma(flush::<N, F>(a), flush::<N, F>(b), flush::<N, F>(c)))
+}
+
 pub(crate) fn fma(type_: Type, style: Style) -> Option<Ternary> {
     fn function<N: Narrow, const PAIR: bool, const F: bool, const S: bool>(a: u64, b: u64, c: u64) -> u64 {
-        let one = |a, b, c| finish::<N, F, S>(N::fma(flush::<N, F>(a), flush::<N, F>(b), flush::<N, F>(c)));
+        each(PAIR, fused::<N, F, S>, a, b, c)
+    }
+    styles!(type_, style, function)
+}
+
+/// `.relu`: negative results are zero, and NaN stays NaN. There is none that saturates, too.
+pub(crate) fn fma_relu(type_: Type, style: Style) -> Option<Ternary> {
+    fn function<N: Narrow, const PAIR: bool, const F: bool, const S: bool>(a: u64, b: u64, c: u64) -> u64 {
+        let one = |a, b, c| match fused::<N, F, S>(a, b, c) {
+            negative if negative & 0x8000 != 0 => 0,
+            result => result,
+        };
         each(PAIR, one, a, b, c)
+    }
+    if style.saturate {
+        return None;
     }
     styles!(type_, style, function)
 }

@@ -18,11 +18,11 @@ pub(crate) fn value(bits: u64) -> f32 {
     f32::from_bits(u32::try_from(bits & 0xffff_ffff & !REST).unwrap_or(0))
 }
 
-/// An f32 rounded to tf32. `SATURATE` keeps it finite, `RELU` makes negative values and NaN zero.
+/// An f32 rounded to tf32. `SATURATE` keeps it finite, `RELU` makes negative values zero, and NaN stays NaN.
 pub(crate) fn round<const MODE: u8, const SATURATE: bool, const RELU: bool>(a: u64) -> u64 {
     let (sign, magnitude) = (a & 0x8000_0000, a & 0x7fff_ffff);
     if magnitude > INFINITY {
-        return if RELU { 0 } else { NAN };
+        return NAN;
     }
     if RELU && sign != 0 {
         return 0;

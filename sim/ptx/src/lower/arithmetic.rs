@@ -14,6 +14,7 @@ impl<'a> Lower<'_, 'a> {
         let with_carry = m.take("cc") || matches!(i.opcode, "addc" | "subc" | "madc");
         let part = m.take_any(&["lo", "hi", "wide"]);
         let nan = m.take("NaN");
+        let relu = i.opcode == "fma" && m.take("relu");
         let xor_sign = m.take("xorsign");
         if xor_sign && !m.take("abs") {
             return Err("modifier .xorsign needs .abs".to_owned());
@@ -27,7 +28,7 @@ impl<'a> Lower<'_, 'a> {
         let plain = style.round == rounding::NEAREST && !style.flush && !style.saturate;
         match type_ {
             Type::F32 | Type::F64 => {
-                if part.is_some() || type_ == Type::F64 && (style.flush || style.saturate || nan || xor_sign) {
+                if relu || part.is_some() || type_ == Type::F64 && (style.flush || style.saturate || nan || xor_sign) {
                     return Err(UNSUPPORTED.to_owned());
                 }
                 let how = Extreme { larger: i.opcode == "max", flush: style.flush, nan, xor_sign };
@@ -38,6 +39,9 @@ impl<'a> Lower<'_, 'a> {
                     return Err(UNSUPPORTED.to_owned());
                 }
                 let style = half::Style { flush: style.flush, saturate: style.saturate || nan };
+                if relu {
+                    return self.ternary(i, [type_; 4], half::fma_relu(type_, style));
+                }
                 self.half_arithmetic(i, type_, style)
             }
             _ if says_more && part.is_none() || !plain && !style.saturate => Err(UNSUPPORTED.to_owned()),

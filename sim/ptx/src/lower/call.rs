@@ -32,6 +32,8 @@ impl<'a> Lower<'_, 'a> {
                 Some(&Symbol::Function(index)) if self.symbols.defined[index] => {
                     self.function.callees.push(index);
                     let shape = self.symbols.shapes[index].clone();
+                    // What the caller takes for the result keeps its value.
+                    let results = if self.symbols.without_result.contains(&index) { &[] } else { results };
                     self.call_of(Target::Function(index), &shape, results, arguments)?
                 }
                 Some(Symbol::Function(_) | Symbol::Undefined) => self.call_of_runtime(name, results, arguments)?,

@@ -238,7 +238,10 @@ impl<'a> Lower<'_, 'a> {
         };
         let pair = matches!(from, Type::F16x2 | Type::BF16x2) || from == Type::Pred || to == Type::Pred;
         let to_integer = from.is_float() && !to.is_float();
-        if pair || to_integer != integral.is_some() && (to_integer || from != to) || relu && !to.is_float() {
+        if pair
+            || to_integer != integral.is_some() && (to_integer || from != to)
+            || relu && !matches!(to, Type::F16 | Type::BF16)
+        {
             return Err("this conversion is not supported".to_owned());
         }
         let [d, a] = operands(i)?;

@@ -4,7 +4,7 @@ use super::modifiers::Lowered;
 use crate::ast::{Declaration, Linkage, Signature};
 use crate::op::{FIRST_SLOT, Formal, Place, Shape};
 use crate::types::Space;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The maximum local memory of a thread on any GPU.
 pub(crate) const MOST_LOCAL: u64 = 512 << 10;
@@ -43,6 +43,8 @@ pub(crate) struct Symbols<'a> {
     /// Indexed by function; empty for kernels.
     pub(crate) shapes: Vec<Shape>,
     pub(crate) defined: Vec<bool>,
+    /// Functions that are declared with a result, and defined without.
+    pub(crate) without_result: HashSet<usize>,
 }
 
 impl<'a> Symbols<'a> {

@@ -44,6 +44,20 @@ pub(crate) struct Shape {
     pub(crate) parameters: Vec<Formal>,
 }
 
+impl Shape {
+    /// Whether a function of this shape has a result that one of the other shape lacks, and no other difference. Linked texts
+    /// may disagree about that: numba declares C functions that return nothing as if they returned a pointer.
+    pub(crate) fn differs_by_result(&self, without: &Shape) -> bool {
+        let same = |a: &Formal, b: &Formal| {
+            a.bytes == b.bytes && matches!(a.place, Place::Slot(_)) == matches!(b.place, Place::Slot(_))
+        };
+        !self.results.is_empty()
+            && without.results.is_empty()
+            && self.parameters.len() == without.parameters.len()
+            && self.parameters.iter().zip(&without.parameters).all(|(a, b)| same(a, b))
+    }
+}
+
 /// A value's location and its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Formal {

@@ -100,7 +100,8 @@ impl<'a> Parser<'a> {
 
     fn linkage(&mut self) -> Linkage {
         let linkage = match self.kind() {
-            Kind::Dot("visible" | "weak" | "common") => Linkage::Here,
+            Kind::Dot("visible" | "weak") => Linkage::Here,
+            Kind::Dot("common") => Linkage::Common,
             Kind::Dot("extern") => Linkage::Extern,
             _ => return Linkage::Here,
         };

@@ -90,6 +90,47 @@ agrees!(
     ]
 );
 
+/// The PTX ISA: "clamps the result to 0 if negative. NaN result is converted to canonical NaN."
+fn clamped(bits: u64) -> u64 {
+    if bits & 0x8000 == 0 { bits } else { 0 }
+}
+
+/// Subnormal inputs and results are zero.
+fn flushed(bits: u64) -> u64 {
+    if bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }
+}
+
+agrees!(
+    fused_results_are_clamped_by_relu,
+    &[
+        Case {
+            text: "mov.b16 %c, 0x3c00; fma.rn.relu.f16 %d, %a, %b, %c;",
+            types: H,
+            model: |a, b, _| clamped(fused(a, b, 0x3c00))
+        },
+        Case {
+            text: "mov.b16 %c, 0x3c00; fma.rn.ftz.relu.f16 %d, %a, %b, %c;",
+            types: H,
+            model: |a, b, _| clamped(flushed(fused(flushed(a), flushed(b), 0x3c00)))
+        },
+        Case {
+            text: "mov.b32 %c, 0x3c003c00; fma.rn.relu.f16x2 %d, %a, %b, %c;",
+            types: H2,
+            model: |a, b, _| pair(a, b, |a, b| clamped(fused(a, b, 0x3c00)))
+        },
+        Case {
+            text: "mov.b16 %c, 0x3f80; fma.rn.relu.bf16 %d, %a, %c, %b;",
+            types: H,
+            model: |x, y, _| clamped(to_b(b(x) + b(y)))
+        },
+        Case {
+            text: "mov.b32 %c, 0x3f803f80; fma.rn.relu.bf16x2 %d, %a, %c, %b;",
+            types: H2,
+            model: |x, y, _| pair(x, y, |x, y| clamped(to_b(b(x) + b(y))))
+        },
+    ]
+);
+
 agrees!(
     halves_compare_and_choose,
     &[
@@ -186,5 +227,5 @@ fn towards_zero(value: f32) -> u64 {
 
 fn relu(bits: u64) -> u64 {
     let value = f32::from_bits(bits as u32);
-    if value > 0.0 { to_b(value) } else { 0 }
+    if value <= 0.0 { 0 } else { to_b(value) }
 }

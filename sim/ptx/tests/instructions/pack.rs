@@ -97,7 +97,7 @@ fn conversions_to_tf32_know_infinity_and_nan() {
         ("cvt.rna.satfinite.tf32.f32 %d, %a;", 0xff7f_ffff, 0xff7f_e000),
         ("cvt.rna.satfinite.tf32.f32 %d, %a;", 0x7f80_0000, 0x7f7f_e000),
         ("cvt.rna.tf32.f32 %d, %a;", 0xff80_0001, 0x7fff_ffff),
-        ("cvt.rn.relu.tf32.f32 %d, %a;", 0x7fc0_0000, 0),
+        ("cvt.rn.relu.tf32.f32 %d, %a;", 0xffc0_0000, 0x7fff_ffff),
         ("cvt.rz.relu.tf32.f32 %d, %a;", 0xbf80_0000, 0),
         ("cvt.rz.relu.tf32.f32 %d, %a;", 0x3f80_1fff, 0x3f80_0000),
     ] {

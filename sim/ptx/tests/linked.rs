@@ -1,0 +1,59 @@
+//! Texts that a linker joined: what one says of another's names.
+
+#![expect(clippy::expect_used, reason = "a test that panics fails")]
+
+mod common;
+
+use common::{Argument, Bench};
+use ptx::Module;
+
+const HEAD: &str = ".version 8.0\n.target sm_80\n.address_size 64\n";
+
+/// Runs the kernel `k` on one thread; returns the word that it writes.
+fn run(text: &str) -> u64 {
+    let mut bench = Bench::new(&format!("{HEAD}{text}"));
+    let out = bench.room(8);
+    bench.run("k", 1, 1, &[Argument::P(out)]);
+    bench.ram.read(out, 1)[0]
+}
+
+const DECLARED: &str = ".extern .func (.param .b64 r) put(.param .b64 p, .param .b32 v);";
+const DEFINED: &str = ".func put(.param .b64 p, .param .b32 v) { .reg .b64 %p; .reg .b32 %v;
+    ld.param.b64 %p, [p]; ld.param.b32 %v, [v]; st.b32 [%p], %v; ret; }";
+const CALLER: &str = ".entry k(.param .u64 out) { .reg .b64 %out, %r; .param .b64 p; .param .b32 v; .param .b64 r;
+    ld.param.u64 %out, [out]; st.param.b64 [p], %out; st.param.b32 [v], 7; st.param.b64 [r], 5;
+    call (r), put, (p, v); ld.param.b64 %r, [r]; st.b32 [%out+4], 9; ret; }";
+
+#[test]
+fn a_declaration_may_have_a_result_that_the_definition_lacks() {
+    for text in [
+        format!("{DECLARED}{CALLER}{DECLARED}{DEFINED}"),
+        format!("{DEFINED}{DECLARED}{CALLER}"),
+        format!("{DECLARED}{DEFINED}{DECLARED}{CALLER}"),
+    ] {
+        assert_eq!(run(&text), 9 << 32 | 7, "{text}");
+    }
+}
+
+#[test]
+fn other_differences_between_declarations_are_refused() {
+    for text in [
+        ".extern .func (.param .b64 r) f(.param .b32 v); .func f(.param .b64 v) { ret; }",
+        ".extern .func (.param .b64 r) f(.param .b32 v); .func f(.reg .b32 v) { ret; }",
+        ".extern .func f(.param .b32 v); .func (.param .b64 r) f(.param .b32 v) { ret; }",
+        ".extern .func (.param .b64 r) f(.param .b32 v); .extern .func f(.param .b32 v);",
+    ] {
+        let error = Module::load(&format!("{HEAD}{text}")).expect_err(text);
+        assert!(error.reason.contains("otherwise"), "{error}");
+    }
+}
+
+#[test]
+fn the_largest_of_common_variables_stands_for_all() {
+    let text = ".common .global .b32 a; .common .global .align 16 .b32 a[2] = {3, 4}; .common .global .b32 a;
+        .entry k(.param .u64 out) { .reg .b64 %out, %v; ld.param.u64 %out, [out]; ld.global.b64 %v, [a]; st.b64 [%out], %v; ret; }";
+    assert_eq!(run(text), 4 << 32 | 3);
+    let error =
+        Module::load(&format!("{HEAD}.common .global .b32 a;\n.global .b32 a;")).expect_err("one is not common");
+    assert!(error.reason.contains("twice"), "{error}");
+}
