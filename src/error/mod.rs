@@ -203,7 +203,9 @@ pub enum Error {
         reason: NoMapping,
     },
     /// Memory that no network card can register.
-    #[error("{kind} memory of this allocation has no dma-buf: allocate mapped or device memory with_dma_buf")]
+    #[error(
+        "{kind} memory of this allocation has no dma-buf: allocate mapped or device memory for network cards (with_dma_buf, VKGDR_MEMORY_DMA_BUF_BIT, dma_buf=True)"
+    )]
     NoDmaBuf {
         /// The kind of memory.
         kind: MemoryKind,

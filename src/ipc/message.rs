@@ -221,8 +221,8 @@ mod tests {
             (Message { memory_type: MemoryTypeInfo { index: 6, ..TYPE }, ..SENT }, "memory type 6 ("),
             (Message { memory_type: MemoryTypeInfo { heap: 0, ..TYPE }, ..SENT }, "heap 0 of 268435456 bytes"),
             (Message { memory_type: MemoryTypeInfo { heap_size: 1, ..TYPE }, ..SENT }, "heap 2 of 1 bytes"),
-            (Message { size: 5120, ..SENT }, "4.8 KiB of host memory in an allocation of 5 KiB"),
-            (Message { size: u64::MAX, ..SENT }, "15.9 EiB"),
+            (Message { size: 5120, ..SENT }, "5000 bytes of host memory in an allocation of 5120 bytes"),
+            (Message { size: u64::MAX, ..SENT }, "18446744073709551615 bytes"),
         ] {
             assert!(refusal(message).is_some_and(|refusal| refusal.contains(text)), "{text}: {:?}", refusal(message));
         }

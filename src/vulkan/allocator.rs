@@ -11,11 +11,11 @@ use gpu_allocator::{AllocatorReport, MemoryLocation};
 
 use super::buffer::{Buffer, OwnedBuffer};
 use super::image::{Image, OwnedImage};
-use super::inner::AllocatorInner;
+use super::inner::{AllocatorInner, kind_of};
 use super::options::AllocatorOptions;
 use crate::driver::process;
 use crate::driver::vulkan::resources::Requirements;
-use crate::{Error, Memory, MemoryKind, Result, Vkgdr};
+use crate::{Error, Memory, Result, Vkgdr};
 
 /// Allocates memory for Vulkan's buffers and images that CUDA and the CPU see as well.
 ///
@@ -113,7 +113,7 @@ impl Allocator {
     pub unsafe fn buffer(&self, info: &vk::BufferCreateInfo<'_>, location: MemoryLocation) -> Result<Buffer> {
         let len = usize::try_from(info.size).unwrap_or(usize::MAX);
         if len == 0 {
-            return Err(Error::ZeroSize { kind: MemoryKind::default() });
+            return Err(Error::ZeroSize { kind: kind_of(location) });
         }
         // SAFETY: by this method's contract.
         let buffer = unsafe { OwnedBuffer::create(&self.inner().gpu, info) }?;
@@ -178,7 +178,7 @@ impl Allocator {
         let size = desc.requirements.size;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         if len == 0 {
-            return Err(Error::ZeroSize { kind: MemoryKind::default() });
+            return Err(Error::ZeroSize { kind: kind_of(desc.location) });
         }
         self.inner().allocate(desc, len, false)
     }

@@ -341,7 +341,7 @@ fn release(blocks: Vec<Arc<SharedBlock>>) -> Result<()> {
 }
 
 /// The kind of memory that a location asks for.
-const fn kind_of(location: MemoryLocation) -> MemoryKind {
+pub(super) const fn kind_of(location: MemoryLocation) -> MemoryKind {
     match location {
         MemoryLocation::CpuToGpu => MemoryKind::Mapped,
         MemoryLocation::GpuToCpu => MemoryKind::Host,
