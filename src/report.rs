@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) fn line(level: log::Level, target: &str, text: fmt::Arguments<'_>) {
     crate::lock::before_log();
     let logged = catch_unwind(AssertUnwindSafe(|| log::log!(target: target, level, "{text}")));
-    // Never dropped: the payload of the panic may panic again.
-    let _ = ManuallyDrop::new(logged);
+    // The drop of a panic's payload may panic, too. What that panic carries is never dropped.
+    let _ = ManuallyDrop::new(catch_unwind(AssertUnwindSafe(|| drop(logged))));
 }
 
 /// Logs a line at a [`log::Level`] with the module as its target. To be called last, when the state is already right, and

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "wraps contexts that it does not own")]
 
 use std::collections::HashMap;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::sync::{Arc, Weak};
 
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
@@ -85,11 +85,24 @@ impl Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        let context = self.0.context().clone();
+        let context = ManuallyDrop::new(self.0.context().clone());
         // SAFETY: this is the last use.
         drop(unsafe { ManuallyDrop::take(&mut self.0) });
-        // Where a program kept a clone of the stream, which must not destroy the context either, the `Arc` is left behind;
-        // otherwise the value alone, which has no heap of its own.
-        let _ = Arc::try_unwrap(context).map(ManuallyDrop::new).map_err(ManuallyDrop::new);
+        let Some(context) = without_others(context) else { return };
+        // A forked child leaves it behind: another thread may have held the lock.
+        if !process::is_forked() {
+            let mut kept = KEPT.lock();
+            kept.push(context);
+            *kept = mem::take(&mut *kept).into_iter().filter_map(without_others).collect();
+        }
     }
+}
+
+/// Of streams that a program still has a clone of, which must not destroy the context either. Freed when the next such
+/// stream comes here, unless the program still has its clone.
+static KEPT: Lock<Vec<ManuallyDrop<Arc<CudaContext>>>> = Lock::new(Vec::new());
+
+/// Frees the heap of a `CudaContext` without other references. The value, which has no heap of its own, is not dropped.
+fn without_others(context: ManuallyDrop<Arc<CudaContext>>) -> Option<ManuallyDrop<Arc<CudaContext>>> {
+    Arc::try_unwrap(ManuallyDrop::into_inner(context)).map(ManuallyDrop::new).map_err(ManuallyDrop::new).err()
 }

@@ -238,6 +238,22 @@ fn a_logger_that_panics_ends_no_drop_and_frees_nothing_in_another_context() -> R
 
 /// A panic that leaves a drop while another one unwinds ends the process.
 #[test]
+fn a_logger_whose_panic_panics_again_when_it_is_dropped_does_not_end_the_process() -> Result {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            resume_unwind(Box::new("in the payload"));
+        }
+    }
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let memory = orphaned_memory(&gpu)?;
+    let _logging = log_with(|| resume_unwind(Box::new(Payload)));
+    drop(memory);
+    assert_eq!(lines(), 1);
+    Ok(())
+}
+
+#[test]
 fn a_logger_that_always_panics_does_not_end_the_process() -> Result {
     let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let memory = orphaned_memory(&gpu)?;

@@ -92,6 +92,8 @@ fn directives_that_make_no_sense_are_refused() {
         (".global .b8 a[2000000000]", "1 GiB"),
         (".global .u32 a[2] = {1, 2, 3}", "more values"),
         (".global .u32 a = b", "b"),
+        (".global .u32 a = }", "}"),
+        (".global .u32 a[4294967296][4294967296][] = {{{1}}}", "too large"),
         (".global .u32 a; .global .u32 a", "twice"),
         (".global .texref t", "texref"),
         (".global .align 3 .u32 a", "power of two"),

@@ -1,6 +1,8 @@
 //! Contexts that are current, destroyed or of a forked process.
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use support::cuda::{Context, current};
 use support::ledger::Calls;
@@ -10,6 +12,14 @@ use vkgdr::{OpenFlags, Vkgdr};
 
 use crate::kernels::{add, floats, vector_add};
 use crate::order::{Setup, filled, hold};
+
+/// Keeps what is destroyed with its context, which its drop would destroy once more.
+fn never_dropped<T: Send + Sync + 'static>(value: T) -> &'static T {
+    static KEPT: Mutex<Vec<&'static (dyn Any + Send + Sync)>> = Mutex::new(Vec::new());
+    let value: &'static T = Box::leak(Box::new(value));
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(value);
+    value
+}
 
 #[test]
 fn arguments_leave_the_current_context_alone() -> Result {
@@ -37,11 +47,10 @@ fn bound_memory_of_a_destroyed_context_is_dropped_without_a_query_of_its_events(
     let owner = Context::create(0);
     let (a, b, mut sum) = (floats(&gpu, 1.0)?, floats(&gpu, 2.0)?, floats(&gpu, 0.0)?);
     let context = DeviceSlice::<u8>::stream(&a).context().clone();
-    // Destroyed with their context.
-    let streams = ManuallyDrop::new([context.new_stream()?, context.new_stream()?]);
-    let kernel = ManuallyDrop::new(vector_add(&context)?);
+    let streams = never_dropped([context.new_stream()?, context.new_stream()?]);
+    let kernel = never_dropped(vector_add(&context)?);
     a.bind_stream(&streams[0])?;
-    add(&streams[1], &kernel, &a, &b, &mut sum)?;
+    add(&streams[1], kernel, &a, &b, &mut sum)?;
     context.synchronize()?;
     owner.destroy();
     let queries = Calls::of("cuEventQuery");
@@ -56,9 +65,8 @@ fn an_argument_of_a_destroyed_context_is_lent_without_a_query_of_its_events() ->
     let owner = Context::create(0);
     let (mut memory, mut target) = (filled(&gpu, 1)?, filled(&gpu, 2)?);
     let context = DeviceSlice::<u8>::stream(&memory).context().clone();
-    // Destroyed with their context.
-    let streams = ManuallyDrop::new([context.new_stream()?, context.new_stream()?]);
-    for stream in &*streams {
+    let streams = never_dropped([context.new_stream()?, context.new_stream()?]);
+    for stream in streams {
         stream.memcpy_dtod::<u8, _, _>(&memory, &mut target)?;
     }
     context.synchronize()?;
@@ -77,19 +85,37 @@ fn a_drop_destroys_nothing_that_a_destroyed_context_took_along() -> Result {
     let owner = Context::create(0);
     let (memory, mut target) = (filled(&gpu, 1)?, filled(&gpu, 2)?);
     let context = DeviceSlice::<u8>::stream(&memory).context().clone();
-    // Destroyed with their context.
-    let kernel = ManuallyDrop::new(vector_add(&context)?);
+    let kernel = never_dropped(vector_add(&context)?);
     let streams: Vec<_> = (0..5).map(|_| context.new_stream()).collect::<std::result::Result<_, DriverError>>()?;
-    let streams = ManuallyDrop::new(streams);
-    for stream in &*streams {
+    for stream in never_dropped(streams) {
         stream.memcpy_dtod::<u8, _, _>(&memory, &mut target)?;
-        stream.launch_builder(&kernel).arg(&memory);
+        stream.launch_builder(kernel).arg(&memory);
     }
     context.synchronize()?;
     owner.destroy();
     let calls = ["cuEventDestroy", "cuStreamDestroy", "cuCtxDestroy", "cuEventQuery"].map(Calls::of);
     drop((memory, target));
     calls.iter().for_each(|calls| calls.assert(0, "the context is gone"));
+    Ok(())
+}
+
+#[test]
+fn a_context_that_a_program_keeps_longer_than_the_memory_is_freed_and_not_destroyed() -> Result {
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let owner = Context::create(0);
+    let destroyed = Calls::of("cuCtxDestroy");
+    // A later one frees those before it.
+    let mut ended = Vec::new();
+    for _ in 0..3 {
+        let memory = filled(&gpu, 1)?;
+        let context = DeviceSlice::<u8>::stream(&memory).context().clone();
+        drop(memory);
+        context.synchronize()?;
+        ended.iter().for_each(|ended: &Weak<CudaContext>| assert_eq!(ended.strong_count(), 0));
+        ended.push(Arc::downgrade(&context));
+    }
+    destroyed.assert(0, "the context is the program's");
+    owner.destroy();
     Ok(())
 }
 

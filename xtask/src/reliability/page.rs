@@ -165,8 +165,11 @@ fn processes(log: &Log) -> String {
 /// One row for each sanitizer.
 fn sanitizers(log: &Log) -> String {
     let what = [
-        ("address", "AddressSanitizer, LeakSanitizer: the crate's tests, but for the exhaustive ones of copy plans"),
-        ("thread", "ThreadSanitizer: what threads share in the crate and in the simulator; nothing suppressed"),
+        ("address", "AddressSanitizer, LeakSanitizer: the crate's tests"),
+        (
+            "thread",
+            "ThreadSanitizer: what threads share in the crate and in the simulator; lavapipe's copies are left out",
+        ),
         ("c", "AddressSanitizer, UBSan, LeakSanitizer and Valgrind: the C and C++ programs"),
         ("python", "AddressSanitizer: the Python tests, with the extension module and the simulator instrumented"),
         ("miri", "Miri: what needs no driver"),

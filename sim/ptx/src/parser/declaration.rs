@@ -101,12 +101,12 @@ impl<'a> Parser<'a> {
     }
 
     fn dimensions(&mut self, one: &mut Declaration<'a>, start: Span) -> Result<Vec<u64>, LoadError> {
-        let mut dimensions = Vec::new();
+        let (mut dimensions, mut is_open) = (Vec::new(), false);
         while self.eat(b'[') {
             one.is_array = true;
             if self.eat(b']') {
-                one.elements = None;
-                return Ok(dimensions);
+                is_open = true;
+                break;
             }
             dimensions.push(self.integer(start)?);
             self.expect(b']', start)?;
@@ -116,7 +116,7 @@ impl<'a> Parser<'a> {
         if dimensions.len() > MOST_DIMENSIONS || size.is_none_or(|size| size > LARGEST_VARIABLE) {
             return Err(self.error(start, "the array is too large"));
         }
-        one.elements = product;
+        one.elements = product.filter(|_| !is_open);
         Ok(dimensions)
     }
 
@@ -129,8 +129,7 @@ impl<'a> Parser<'a> {
         loop {
             if self.eat(b'{') {
                 depth += 1;
-            } else if self.eat(b'}') {
-                // Not closed more often than opened: the loop ends at depth 0.
+            } else if depth > 0 && self.eat(b'}') {
                 depth -= 1;
                 let row: u64 = shape.get(depth..).unwrap_or_default().iter().product();
                 at = at.next_multiple_of(row.max(1)).max(at);
