@@ -109,6 +109,8 @@
 //! * Memory imported from Vulkan does not count against the device's memory.
 //! * The per-thread default-stream variants of functions (`_ptds`, `_ptsz`) are the plain functions; the stream
 //!   handle `CU_STREAM_PER_THREAD` works.
+// eprintln panics where stderr is full or a closed pipe, and a call would fail with another code.
+#![deny(clippy::print_stderr)]
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("device pointers are host addresses here: 64-bit targets only");

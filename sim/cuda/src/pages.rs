@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::{Arc, Mutex, Weak};
@@ -69,7 +70,10 @@ impl Pages {
             let overlap = files.range(offset + 1..offset + len).next().is_some()
                 || files.range(..offset).next_back().is_some_and(|(first, other)| first + other.len > offset);
             if overlap || (known > 0 && !mappable) {
-                eprintln!("simcuda: exported ranges overlap without starting at the same page, which is not simulated");
+                let _ = writeln!(
+                    io::stderr(),
+                    "simcuda: exported ranges overlap without starting at the same page, which is not simulated"
+                );
                 return Err(NOT_SUPPORTED);
             }
             let file = match files.remove(&offset) {

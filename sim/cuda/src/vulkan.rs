@@ -6,6 +6,7 @@
 //! live until the process ends.
 
 use std::ffi::CStr;
+use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::OnceLock;
 
@@ -45,7 +46,9 @@ struct Importer {
 /// on stderr once, since CUDA's code only says that there is no device.
 pub(crate) fn cpu_device() -> Option<&'static CpuDevice> {
     static DEVICE: OnceLock<Option<CpuDevice>> = OnceLock::new();
-    let said = |why: &String| eprintln!("simcuda: no Vulkan device to simulate a GPU on: {why}");
+    let said = |why: &String| {
+        let _ = writeln!(io::stderr(), "simcuda: no Vulkan device to simulate a GPU on: {why}");
+    };
     DEVICE
         .get_or_init(|| {
             if !profile().has_vulkan {

@@ -35,6 +35,8 @@
 //!
 //! No panic crosses the ABI: in an `extern "system"` function a panic ends the process, which is what a broken test
 //! layer should do.
+// eprintln panics where stderr is full or a closed pipe, and a call would fail with another code.
+#![deny(clippy::print_stderr)]
 
 mod controls;
 mod dispatch;

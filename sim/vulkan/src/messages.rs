@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "is called by Vulkan and exports C functions")]
 
 use std::ffi::{c_char, c_void};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -50,7 +51,7 @@ unsafe extern "system" fn heard(
 
 fn record(message: String) {
     if !*ONLY_COUNT {
-        eprintln!("validation: {message}");
+        let _ = writeln!(io::stderr(), "validation: {message}");
         std::process::abort();
     }
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = message;

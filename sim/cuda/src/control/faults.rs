@@ -1,5 +1,6 @@
 //! Injected failures: each waits for the Nth call of one function, or of any, and fires once.
 
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex};
 
@@ -91,7 +92,10 @@ fn from_environment() -> Vec<Fault> {
     let text = std::env::var("SIMCUDA_FAIL").unwrap_or_default();
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     let refuse = |entry| {
-        eprintln!("simcuda: SIMCUDA_FAIL has {entry:?}, which is not function:nth:code of a function of this driver");
+        let _ = writeln!(
+            io::stderr(),
+            "simcuda: SIMCUDA_FAIL has {entry:?}, which is not function:nth:code of a function of this driver"
+        );
         std::process::abort()
     };
     entries.map(|entry| parse_entry(entry).unwrap_or_else(|| refuse(entry))).collect()

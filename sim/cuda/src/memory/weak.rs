@@ -7,6 +7,7 @@
 //! the CPU do not. The seed and the number of the launch choose the order.
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
@@ -25,7 +26,7 @@ static SEED: LazyLock<Option<u64>> = LazyLock::new(|| {
     let text = std::env::var("SIMCUDA_WEAK").ok()?;
     // A mistake ends the process: a test under it would test nothing.
     let seed = text.parse().unwrap_or_else(|_| {
-        eprintln!("simcuda: SIMCUDA_WEAK has {text:?}, which is not a number");
+        let _ = writeln!(io::stderr(), "simcuda: SIMCUDA_WEAK has {text:?}, which is not a number");
         std::process::abort()
     });
     Some(seed)

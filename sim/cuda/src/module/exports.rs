@@ -1,5 +1,6 @@
 //! Load and unload modules, and look up what is in them.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUmoduleLoadingMode;
@@ -21,7 +22,7 @@ const EAGER_LOADING: u32 = CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING as u32;
 pub(super) fn report(options: &Options, (code, reason): Refusal) -> Code {
     let text = format!("simcuda: {reason}");
     options.report_failure(&text);
-    eprintln!("{text}");
+    let _ = writeln!(io::stderr(), "{text}");
     code
 }
 

@@ -3,6 +3,7 @@
 //! Lock order: the reservations, then the memory's table.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -175,7 +176,8 @@ pub(crate) fn dma_buf(address: usize, size: usize, writable: bool) -> Result<Opt
     let Ok(reservation) = containing(&mut reservations, address, size) else { return Ok(None) };
     let Some((start, mapping)) = reservation.mapping(address) else { return Err(INVALID_VALUE) };
     if start != address || size > mapping.size {
-        eprintln!(
+        let _ = writeln!(
+            io::stderr(),
             "simcuda: an export of mapped memory that does not start with an allocation, or has several, is not simulated"
         );
         return Err(NOT_SUPPORTED);

@@ -3,7 +3,9 @@
 mod descriptors;
 mod model;
 
+use std::fs::File;
 use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
 
 use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
@@ -238,6 +240,29 @@ fn neighbouring_mappings_are_one_range() {
     good(free(address, size));
     handles.into_iter().for_each(|handle| good(release(handle)));
     good(call!(cuMemFree_v2(other => u64)));
+}
+
+/// A line that cannot be written changes no code.
+#[test]
+fn a_fault_has_its_code_where_stderr_is_full() {
+    if simcuda().is_none() {
+        skip!("a fault leaves a real context unusable");
+    }
+    let context = Context::create(0);
+    let address = reserve(GRAIN);
+    let Ok(full) = File::options().write(true).open("/dev/full") else { panic!("no /dev/full") };
+    // SAFETY: duplicates a descriptor, here and below.
+    let kept = unsafe { libc::dup(2) };
+    // SAFETY: both are open.
+    let replaced = unsafe { libc::dup2(full.as_raw_fd(), 2) };
+    let code = put(address);
+    // SAFETY: as above.
+    let restored = unsafe { libc::dup2(kept, 2) };
+    // SAFETY: this test's own descriptor.
+    let closed = unsafe { libc::close(kept) };
+    assert_eq!((code, replaced, restored, closed), (ILLEGAL_ADDRESS, 2, 2, 0));
+    context.destroy();
+    good(free(address, GRAIN));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The intercepted functions that return a `VkResult`.
@@ -94,7 +95,8 @@ impl State {
             let parsed = parse(fault).ok_or(());
             if parsed.and_then(|(function, nth, code)| state.fail(function, nth, code)).is_err() {
                 let functions = FALLIBLE.join(", ");
-                eprintln!(
+                let _ = writeln!(
+                    io::stderr(),
                     "vklayer: {VARIABLE} has {fault:?}, which is not function:nth:negative code of one of {functions}"
                 );
                 std::process::abort();

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::CStr;
+use std::io::{self, Write};
 use std::sync::LazyLock;
 
 use ash::khr::external_memory_fd;
@@ -312,7 +313,7 @@ pub(super) fn profile() -> &'static Profile {
         let wanted = std::env::var(VARIABLE).unwrap_or_default();
         ALL.into_iter().find(|profile| profile.name == wanted).unwrap_or_else(|| {
             let names: Vec<_> = ALL.iter().map(|profile| profile.name).collect();
-            eprintln!("vklayer: {VARIABLE} is {wanted:?}; it must be one of {}", names.join(", "));
+            let _ = writeln!(io::stderr(), "vklayer: {VARIABLE} is {wanted:?}; it must be one of {}", names.join(", "));
             std::process::abort();
         })
     });

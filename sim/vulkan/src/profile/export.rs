@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
 use std::ffi::c_int;
+use std::io::{self, Write};
 
 use ash::vk::{self, ExternalMemoryFeatureFlags as Features};
 
@@ -33,7 +34,7 @@ pub(super) unsafe extern "system" fn get_memory_fd(
             && let Err(error) = label.write(fd)
         {
             // Without it the simulated CUDA driver would not follow the profile, and a test prove nothing.
-            eprintln!("vklayer: {FUNCTION}: the label of the memory: {error}");
+            let _ = writeln!(io::stderr(), "vklayer: {FUNCTION}: the label of the memory: {error}");
             std::process::abort();
         }
     }

@@ -1,6 +1,7 @@
 //! Instances.
 #![expect(unsafe_code, reason = "is called by the loader and calls the next layer")]
 
+use std::io::{self, Write};
 use std::sync::OnceLock;
 
 use ash::vk;
@@ -29,7 +30,11 @@ impl Instance {
             let devices = unsafe { self.next.enumerate_physical_devices() }.unwrap_or_default();
             let wanted = profile().devices.len();
             if devices.len() != wanted {
-                eprintln!("vklayer: the profile is of {wanted} devices, the driver has {}", devices.len());
+                let _ = writeln!(
+                    io::stderr(),
+                    "vklayer: the profile is of {wanted} devices, the driver has {}",
+                    devices.len()
+                );
                 std::process::abort();
             }
             devices
