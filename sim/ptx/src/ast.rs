@@ -72,6 +72,7 @@ pub(crate) enum Initial<'a> {
 #[derive(Debug)]
 pub(crate) struct Function<'a> {
     pub(crate) is_entry: bool,
+    pub(crate) is_weak: bool,
     pub(crate) name: &'a str,
     pub(crate) signature: Signature<'a>,
     pub(crate) max_threads: Option<u32>,

@@ -9,7 +9,7 @@ use crate::op;
 use crate::parser::parse;
 use crate::span::Span;
 use crate::types::{self, Type};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The limit on all variables of a module together, whose initial bytes must fit in memory.
 const MOST_VARIABLES: u64 = 1 << 30;
@@ -21,7 +21,8 @@ impl Module {
     ///
     /// The first statement that is invalid or not supported. Never panics, whatever the text.
     pub fn load(text: &str) -> Result<Module, LoadError> {
-        let source = parse(text)?;
+        let mut source = parse(text)?;
+        choose_weak(&mut source);
         let mut module =
             Module { text: text.into(), version: source.version, target: source.target, ..Module::default() };
         let mut symbols = Symbols { dynamic_align: 16, ..Symbols::default() };
@@ -33,6 +34,17 @@ impl Module {
         module.shared = symbols.shared;
         module.dynamic_align = symbols.dynamic_align;
         Ok(module)
+    }
+}
+
+/// A weak function gives way to a definition that is not, and to a weak one before it.
+fn choose_weak(source: &mut Source<'_>) {
+    let strong = source.functions.iter().filter(|function| function.body.is_some() && !function.is_weak);
+    let mut defined: HashSet<&str> = strong.map(|function| function.name).collect();
+    for function in source.functions.iter_mut().filter(|function| function.is_weak && function.body.is_some()) {
+        if !defined.insert(function.name) {
+            function.body = None;
+        }
     }
 }
 

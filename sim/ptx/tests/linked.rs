@@ -49,6 +49,20 @@ fn other_differences_between_declarations_are_refused() {
 }
 
 #[test]
+fn a_weak_function_gives_way() {
+    let function = |linkage: &str, value: u32| {
+        format!("{linkage} .func (.param .b32 r) one() {{ st.param.b32 [r], {value}; ret; }}\n")
+    };
+    let caller = ".entry k(.param .u64 out) { .reg .b64 %out; .reg .b32 %r; .param .b32 r;
+        ld.param.u64 %out, [out]; call (r), one; ld.param.b32 %r, [r]; st.b32 [%out], %r; ret; }\n";
+    let (weak, other, strong) = (function(".weak", 1), function(".weak", 2), function(".visible", 3));
+    assert_eq!(run(&format!("{weak}{caller}{other}")), 1, "the first");
+    assert_eq!(run(&format!("{weak}{caller}{strong}{other}")), 3);
+    assert_eq!(run(&format!("{strong}{weak}{caller}")), 3);
+    assert!(Module::load(&format!("{HEAD}{strong}{caller}{strong}")).is_err());
+}
+
+#[test]
 fn the_largest_of_common_variables_stands_for_all() {
     let text = ".common .global .b32 a; .common .global .align 16 .b32 a[2] = {3, 4}; .common .global .b32 a;
         .entry k(.param .u64 out) { .reg .b64 %out, %v; ld.param.u64 %out, [out]; ld.global.b64 %v, [a]; st.b64 [%out], %v; ret; }";

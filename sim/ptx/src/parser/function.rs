@@ -15,7 +15,8 @@ impl<'a> Parser<'a> {
         let signature = Signature { returns, parameters: self.parameter_list()? };
         let span = start.to(self.last_span());
         let (max_threads, required_block, body) = (None, None, None);
-        let mut function = Function { is_entry, name, signature, max_threads, required_block, body, span };
+        let is_weak = false;
+        let mut function = Function { is_entry, is_weak, name, signature, max_threads, required_block, body, span };
         self.performance(&mut function, start)?;
         if !self.eat(b';') {
             function.body = Some(self.body(start)?);

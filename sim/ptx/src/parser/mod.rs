@@ -4,7 +4,7 @@ mod declaration;
 mod function;
 mod instruction;
 
-use crate::ast::{Linkage, Source};
+use crate::ast::{Function, Linkage, Source};
 use crate::error::LoadError;
 use crate::lexer::{Kind, Number, Token, tokens};
 use crate::span::Span;
@@ -48,10 +48,11 @@ impl<'a> Parser<'a> {
                 module.functions.push(function);
             }
             _ => {
+                let is_weak = self.kind() == Kind::Dot("weak");
                 let linkage = self.linkage();
                 if matches!(self.kind(), Kind::Dot("entry" | "func")) {
                     let function = self.function(start)?;
-                    module.functions.push(function);
+                    module.functions.push(Function { is_weak, ..function });
                 } else {
                     module.variables.extend(self.variables(linkage, start)?);
                 }
