@@ -69,9 +69,12 @@ impl Shape {
         if !fits(self.grid, MAX_GRID) || !fits(self.block, MAX_BLOCK) || threads > device::limit(MAX_THREADS) {
             return Err(INVALID_VALUE);
         }
-        let wrong_shape = kernel.required_block().is_some_and(|required| required != self.block);
-        if wrong_shape || threads > most_threads(kernel) {
+        if kernel.required_block().is_some_and(|required| required != self.block) {
             return Err(LAUNCH_OUT_OF_RESOURCES);
+        }
+        // The code that numba-cuda's TestLaunchBounds, which runs on GPUs, expects.
+        if threads > most_threads(kernel) {
+            return Err(INVALID_VALUE);
         }
         // More than 48 KiB only where the program asked for it.
         let dynamic = u64::from(self.dynamic_shared);
