@@ -189,6 +189,15 @@ fn a_vulkan_driver_that_cannot_be_loaded_is_named_with_the_loaders_reason() -> R
         let reason = format!("{library} is installed but cannot be loaded ({needs}: cannot open shared object file");
         report.says("vulkan-driver", "limited", &[&reason, remedy]);
     }
+    let machine = Machine::simulated("glibc", "no-vulkan")?.with_library_for_newer_glibc("libGLX_nvidia.so.0")?;
+    let report = Report::of(&machine)?;
+    report.exits(1, "limited");
+    let reason = "version `GLIBC_2.99' not found (required by ";
+    report.says(
+        "vulkan-driver",
+        "limited",
+        &["cannot be loaded", reason, "older than the driver needs", "newer container image"],
+    );
     Ok(())
 }
 

@@ -166,6 +166,23 @@ impl Machine {
         Ok(self)
     }
 
+    /// A library that was linked with a C library newer than any.
+    pub(crate) fn with_library_for_newer_glibc(self, name: &str) -> Result<Self> {
+        let (lib, newer) = (self.folder.join("lib"), self.folder.join("lib/libc.so.6"));
+        fs::write(self.folder.join("newer.c"), "int newer;\n")?;
+        fs::write(self.folder.join("newer.map"), "GLIBC_2.99 { newer; };\n")?;
+        fs::write(self.folder.join("user.c"), "extern int newer;\nint *user(void) { return &newer; }\n")?;
+        let cc = |arguments: &[&str], output: &Path| {
+            let mut command = Command::new("cc");
+            command.args(["-shared", "-nostdlib", "-fPIC", "-o"]).arg(output).args(arguments);
+            command.current_dir(&self.folder).status().map(|status| assert!(status.success()))
+        };
+        cc(&["newer.c", "-Wl,--version-script=newer.map", "-Wl,-soname,libc.so.6"], &newer)?;
+        cc(&["user.c", "lib/libc.so.6"], &lib.join(name))?;
+        fs::remove_file(newer)?;
+        Ok(self)
+    }
+
     /// A file that the dynamic loader rejects.
     pub(crate) fn with_broken_library(self, name: &str) -> Result<Self> {
         fs::write(self.folder.join("lib").join(name), "not a library\n")?;
