@@ -1,6 +1,7 @@
 //! Tests that need a fresh process: they start their own binary again, in a role.
 //!
 //! A child sends messages to the parent by [`say`]; its failures are panics, as in any test.
+#![expect(unsafe_code, reason = "sets the action of a signal")]
 
 use std::fmt::Display;
 use std::process::Command;
@@ -11,10 +12,14 @@ const ROLE: &str = "VKGDR_TEST_ROLE";
 /// The prefix of lines for the parent; libtest, Vulkan's loader and the drivers write other lines.
 const MARK: &str = "child: ";
 
-/// The role that this process was started in; `None` in the test itself.
+/// The role that this process was started in; `None` in the test itself. A child can be interrupted, also where its parent is a
+/// job in the background of a shell, which ignores that.
 #[must_use]
 pub fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
+    let role = std::env::var(ROLE).ok()?;
+    // SAFETY: the default action has no handler.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+    Some(role)
 }
 
 /// The command that runs `test` of this binary, by its full name, in a new process and in `role`.
