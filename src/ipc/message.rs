@@ -288,7 +288,9 @@ mod tests {
             let checked = Message::decode(&bytes).and_then(|message| {
                 // The length is checked by the size that belongs to it.
                 let size = (message.len == SENT.len).then_some(5056);
-                message.kind.eq(&SENT.kind).then_some(()).ok_or(Refusal::NoMessage)?;
+                // What is expected is that of the kind and of the descriptor that the message names.
+                let named = (message.kind, message.backing) == (SENT.kind, SENT.backing);
+                named.then_some(()).ok_or(Refusal::NoMessage)?;
                 message.check(&Expected { size, ..EXPECTED })
             });
             prop_assert!(checked.is_err(), "byte {at}");
