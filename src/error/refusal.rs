@@ -1,7 +1,7 @@
 //! [`Refusal`]: why memory that another process sent was refused.
 #![forbid(unsafe_code)]
 
-use super::text::Uuid;
+use super::text::{Count, Uuid};
 use crate::MemoryKind;
 
 /// Why memory that another process sent was refused, before a driver saw its descriptor. The descriptor was closed.
@@ -83,7 +83,7 @@ pub enum Refusal {
         ours: String,
     },
     /// The sizes do not go together, or not with the GPU.
-    #[error("{len} bytes of {kind} memory in an allocation of {size} bytes cannot be on this GPU")]
+    #[error("{} of {kind} memory in an allocation of {} cannot be on this GPU", Count(*len), Count(*size))]
     Size {
         /// The kind of memory.
         kind: MemoryKind,
@@ -97,7 +97,7 @@ pub enum Refusal {
     #[error("its descriptor is not of the kind that the message names")]
     OtherDescriptor,
     /// The descriptor is a file that is smaller than the memory.
-    #[error("its descriptor is a file of {file} bytes, the allocation has {size} bytes")]
+    #[error("its descriptor is a file of {}, the allocation has {}", Count(*file), Count(*size))]
     File {
         /// The file's size in bytes.
         file: u64,

@@ -62,11 +62,11 @@ impl fmt::Display for Room<'_> {
 }
 
 /// A number of bytes, without a larger unit.
-pub(super) struct Count(pub(super) usize);
+pub(super) struct Count<N>(pub(super) N);
 
-impl fmt::Display for Count {
+impl<N: fmt::Display + PartialEq + From<u8>> fmt::Display for Count<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" })
+        write!(f, "{} {}", self.0, if self.0 == N::from(1) { "byte" } else { "bytes" })
     }
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let Some(exponent) = self.0.checked_ilog2().map(|log| log / 10).filter(|&e| e > 0) else {
-            return write!(f, "{} {}", self.0, if self.0 == 1 { "byte" } else { "bytes" });
+            return Count(self.0).fmt(f);
         };
         let unit = UNITS[exponent as usize - 1];
         let shift = exponent * 10;
