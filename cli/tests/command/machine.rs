@@ -224,7 +224,9 @@ impl Machine {
         };
         // Ours first: vkgdr-sim prepends its own folder.
         let path = format!("export LD_LIBRARY_PATH=\"{}:$LD_LIBRARY_PATH\"; ", self.folder.join("lib").display());
-        command.arg("-c").arg(format!("{path}{}exec \"$0\" \"$@\"", self.shell)).arg(vkgdr).args(arguments);
+        // A shell ignores interrupts for a job in the background, and what that starts would inherit it.
+        let start = "exec env --default-signal=INT \"$0\" \"$@\"";
+        command.arg("-c").arg(format!("{path}{}{start}", self.shell)).arg(vkgdr).args(arguments);
         UNSET.iter().for_each(|name| {
             command.env_remove(name);
         });
