@@ -90,7 +90,7 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 /// is: it could change this one anyway.
 ///
 /// Waits for a message unless the socket is non-blocking, or as long as its timeout says. A message that arrives in pieces,
-/// which [`send`] sends none in, is refused at once.
+/// which [`send`] never does, is refused at once.
 ///
 /// # Errors
 ///
@@ -177,8 +177,8 @@ fn fields(owner: &Vkgdr, memory_type: &MemoryType) -> Result<(Backing, [u8; 16],
     })
 }
 
-/// The bytes of one message, and its only descriptor. A message is sent in one call, and Linux divides none of its length: what
-/// arrives without its end is none, and a wait for the rest would be at the mercy of the other process.
+/// The bytes of one message, and its only descriptor. [`send`] makes one call for a message, which Linux delivers whole. An
+/// incomplete one is refused: the other process could delay the rest for ever.
 fn receive_message(socket: BorrowedFd<'_>) -> Result<([u8; LEN], OwnedFd)> {
     let mut bytes = [0; LEN];
     let Received { len, cut, mut descriptors, lost } = socket::receive(socket, &mut bytes)?;

@@ -86,7 +86,7 @@ pub struct Ring {
     most: usize,
     device: Memory,
     host: Memory,
-    /// Dropped last: what it frees then has no running kernel.
+    /// The last field: its drop may free the memory of this ring and of others.
     sibling: Sibling,
 }
 

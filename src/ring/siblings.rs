@@ -34,11 +34,10 @@ impl Sibling {
         Self(context)
     }
 
-    /// Keeps the memory for as long as another ring of the context lives. It is not kept for the last one.
+    /// Keeps the memory until the last ring of the context is dropped, which may be this one.
     pub(super) fn keep(&self, memory: [&Region; 2]) {
         let mut families = FAMILIES.lock();
-        let family = families.iter_mut().find(|family| family.context == self.0);
-        if let Some(family) = family.filter(|family| family.rings > 1) {
+        if let Some(family) = families.iter_mut().find(|family| family.context == self.0) {
             family.kept.extend(memory.map(Region::clone));
         }
     }

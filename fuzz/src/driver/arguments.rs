@@ -15,7 +15,7 @@ pub(crate) enum Argument {
     /// An object that the call ends.
     End(Kind),
     Zero,
-    /// Where results are returned that nobody reads.
+    /// A place for results that the target does not read.
     Out,
     /// An array of such places.
     Outs,

@@ -143,7 +143,7 @@ pub(crate) fn fma(type_: Type, style: Style) -> Option<Ternary> {
     styles!(type_, style, function)
 }
 
-/// `.relu`: negative results are zero, and NaN stays NaN. There is none that saturates, too.
+/// `.relu`: negative results are zero, and NaN stays NaN. It excludes `.sat`.
 pub(crate) fn fma_relu(type_: Type, style: Style) -> Option<Ternary> {
     fn function<N: Narrow, const PAIR: bool, const F: bool, const S: bool>(a: u64, b: u64, c: u64) -> u64 {
         let one = |a, b, c| match fused::<N, F, S>(a, b, c) {
