@@ -36,6 +36,7 @@ pub(crate) fn run(context: &Context, asked: &[String]) -> Result {
     }
     let logs = context.target.join("reliability");
     fs::create_dir_all(&logs)?;
+    context.need_nextest()?;
     context.command("scripts/sim.sh").run()?;
     let mut failed = Vec::new();
     for part in parts(asked, &PARTS)?.into_iter().filter(|part| *part != "page") {
@@ -86,24 +87,23 @@ fn run_here(context: &Context, part: &str) -> Result {
     Ok(())
 }
 
+/// Every kind of sequence, on one thread and on sixteen, on each profile.
 fn sequences(context: &Context) -> Result {
     let steps = variable("STEPS").unwrap_or_else(|| "100000".into());
-    let (alone, threads) = ("random_sequences", "sixteen_threads");
-    let of = |steps: &str, test: &str| -> Cmd<'_> {
-        let command = context.cargo("test --quiet --package vkgdr --test sequences -- --nocapture").arg(test);
+    let of = |steps: &str| -> Cmd<'_> {
+        let command = context.cargo("nextest run --profile long --cargo-profile long --package vkgdr --no-fail-fast");
+        let command = command.args(["--success-output", "immediate", "--test", "sequences"]);
         command.env("VKGDR_STEPS", steps).env("VKGDR_TEST_LAYERS", "faults")
     };
-    of(&steps, alone).run()?;
-    of(&steps, alone).env("VKGDR_COPY", "portable").run()?;
-    of(&steps, threads).run()?;
-    of("10000", alone).env("VKGDR_TEST_LAYERS", "validation").run()?;
+    of(&steps).run()?;
+    of(&steps).env("VKGDR_COPY", "portable").run()?;
+    of("10000").env("VKGDR_TEST_LAYERS", "validation").run()?;
     // A profile's line begins with its name and two spaces.
     let profiles = context.sh.cmd(context.sim.join("vkgdr-sim")).arg("--profiles").quiet().read()?;
     let names = profiles.lines().filter_map(|line| line.split_once("  ")).map(|(name, _)| name);
     let is_name = |name: &&str| name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.contains(' ');
     for profile in names.filter(is_name) {
-        of(&steps, alone).env("VKGDR_TEST_PROFILE", profile).run()?;
-        of(&steps, threads).env("VKGDR_TEST_PROFILE", profile).run()?;
+        of(&steps).env("VKGDR_TEST_PROFILE", profile).run()?;
     }
     Ok(())
 }
