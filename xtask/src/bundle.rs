@@ -40,7 +40,8 @@ pub(crate) fn run(context: &Context) -> Result {
     for folder in ["bench", "bin", "examples", "layers", "lib", "python", "sim", "workspace"] {
         fs::create_dir(programs.join(folder))?;
     }
-    let nextest = nextest(context)?;
+    context.need_nextest()?;
+    let nextest = PathBuf::from(context.command("sh -c").arg("command -v cargo-nextest").read()?);
     build(context, &nextest, &new, &programs)?;
     python(context, &programs.join("python"))?;
     let packages = vulkan(context, &programs)?;
@@ -81,20 +82,6 @@ fn check(context: &Context, bundle: &Path) -> Result {
         return Err("the bundle contains Debian packages: make it on Debian or Ubuntu".into());
     }
     Ok(())
-}
-
-/// Finds cargo-nextest, or builds it.
-fn nextest(context: &Context) -> Result<PathBuf> {
-    if context.has_nextest() {
-        return Ok(context.command("sh -c").arg("command -v cargo-nextest").read()?.into());
-    }
-    let tools = context.target.join("tools");
-    let program = tools.join("bin/cargo-nextest");
-    if !program.exists() {
-        say("building cargo-nextest (takes minutes, once)");
-        context.command("cargo install --quiet --locked cargo-nextest --root").arg(&tools).run()?;
-    }
-    Ok(program)
 }
 
 /// The executables of one kind that a cargo command builds.

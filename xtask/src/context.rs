@@ -9,6 +9,9 @@ use xshell::{Cmd, Shell};
 
 use crate::Result;
 
+/// The last version that the oldest supported Rust compiles.
+const NEXTEST: &str = "cargo-nextest@0.9.114";
+
 /// Where a run reads and writes. The shell's folder is that of the sources.
 pub(crate) struct Context {
     pub(crate) sh: Shell,
@@ -93,9 +96,16 @@ impl Context {
         self.tool("nox").args(["--session"]).args(line.split_whitespace())
     }
 
-    /// Whether cargo-nextest is installed.
-    pub(crate) fn has_nextest(&self) -> bool {
-        has("cargo-nextest")
+    /// Installs the test runner with `cargo install` unless it is installed. Many tests need a process of their own, since
+    /// they exhaust descriptors, fork, or change what the whole process remembers; `cargo test` runs them in one.
+    pub(crate) fn need_nextest(&self) -> Result {
+        if has("cargo-nextest") {
+            return Ok(());
+        }
+        say(format!("building {NEXTEST}, the test runner (takes minutes, once)"));
+        // Without the part that updates the program.
+        let features = ["--no-default-features", "--features", "default-no-update"];
+        Ok(self.command("cargo install --quiet --locked").arg(NEXTEST).args(features).run()?)
     }
 
     /// Rust's name of this machine.

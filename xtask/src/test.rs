@@ -34,102 +34,56 @@ impl Stages {
         }
     }
 
-    /// Runs commands with the Vulkan layers of `sim/run`; all of them, even if one fails.
-    fn layered(&mut self, name: &str, layers: &str, commands: Vec<Cmd<'_>>) {
-        self.run(name, || {
-            let results: Vec<_> =
-                commands.into_iter().map(|command| command.env("VKGDR_TEST_LAYERS", layers).run()).collect();
-            Ok(results.into_iter().collect::<std::result::Result<(), _>>()?)
-        });
+    /// Runs a command with the Vulkan layers of `sim/run`.
+    fn layered(&mut self, name: &str, layers: &str, command: Cmd<'_>) {
+        self.run(name, || Ok(command.env("VKGDR_TEST_LAYERS", layers).run()?));
     }
 }
 
-/// The test runner: cargo-nextest, or `cargo test`, which runs one test at a time.
-struct Runner<'a> {
-    context: &'a Context,
-    nextest: bool,
+/// All Rust tests, by cargo-nextest.
+fn all(context: &Context) -> Cmd<'_> {
+    context.cargo("nextest run --workspace --no-fail-fast")
 }
 
-impl Runner<'_> {
-    fn all(&self) -> Cmd<'_> {
-        if self.nextest {
-            self.context.cargo("nextest run --workspace --no-fail-fast")
-        } else {
-            // --lib includes libraries with `test = false`: the extension module, which does not link without Python.
-            self.context.cargo("test --workspace --exclude vkgdr-python --no-fail-fast --lib --bins --tests")
-        }
-    }
+/// The tests that depend on whether memory is coherent: those of the crate and of gdrcopy's functions.
+fn of_crate(context: &Context) -> Cmd<'_> {
+    all(context).args(["-E", "package(vkgdr) + package(vkgdr-gdrapi) & binary(=functions)"])
+}
 
-    fn validated(&self) -> Cmd<'_> {
-        if self.nextest { self.all().args(["--profile", "validation"]) } else { self.all() }
-    }
-
-    /// The tests that depend on whether memory is coherent: those of the crate and of gdrcopy's functions.
-    fn of_crate(&self) -> Vec<Cmd<'_>> {
-        if self.nextest {
-            return vec![self.all().args(["-E", "package(vkgdr) + package(vkgdr-gdrapi) & binary(=functions)"])];
-        }
-        let others = "--exclude vkgdr-c --exclude vkgdr-gdrapi --exclude vkgdr-python";
-        vec![
-            self.context.cargo("test --workspace --no-fail-fast --lib --tests").args(others.split(' ')),
-            self.context.cargo("test --package vkgdr-gdrapi --no-fail-fast --test functions"),
-        ]
-    }
-
-    /// Test binaries, or modules of them: `BINARY` or `BINARY::MODULE`.
-    fn selected(&self, names: &[&str]) -> Vec<Cmd<'_>> {
-        let split = |name: &str| -> (String, Option<String>) {
-            name.split_once("::")
-                .map_or((name.to_owned(), None), |(binary, module)| (binary.to_owned(), Some(module.to_owned())))
-        };
-        if self.nextest {
-            let filters = names.iter().map(|name| match split(name) {
-                (binary, None) => format!("(package(vkgdr) & binary(={binary}))"),
-                (binary, Some(module)) => format!("(package(vkgdr) & binary(={binary}) & test(/^{module}::/))"),
-            });
-            return vec![self.all().arg("-E").arg(filters.collect::<Vec<_>>().join(" + "))];
-        }
-        let command = |name: &&str| {
-            let (binary, module) = split(name);
-            let command = self.context.cargo("test --package vkgdr --no-fail-fast --test").arg(binary);
-            match module {
-                None => command,
-                Some(module) => command.arg("--").arg(format!("{module}::")),
-            }
-        };
-        names.iter().map(command).collect()
-    }
+/// Test binaries of the crate, or modules of them: `BINARY` or `BINARY::MODULE`, separated by spaces.
+fn selected<'a>(context: &'a Context, names: &str) -> Cmd<'a> {
+    let filters = names.split(' ').map(|name| match name.split_once("::") {
+        None => format!("(package(vkgdr) & binary(={name}))"),
+        Some((binary, module)) => format!("(package(vkgdr) & binary(={binary}) & test(/^{module}::/))"),
+    });
+    all(context).arg("-E").arg(filters.collect::<Vec<_>>().join(" + "))
 }
 
 /// Runs everything.
 pub(crate) fn run(context: &Context) -> Result {
     let driver = context.choose_driver()?;
-    let nextest = context.has_nextest();
-    if !nextest {
-        say("cargo-nextest is not installed: using cargo test, which runs one test at a time");
-    }
-    let runner = Runner { context, nextest };
+    context.need_nextest()?;
     let mut stages = Stages::default();
     // sim/run is explicit because cargo before 1.89 does not use its runner for doctests.
     stages.run("doctests", || Ok(context.command("sim/run cargo test --locked --workspace --doc").run()?));
     stages.run("examples", || examples(context));
     stages.run("C and C++ examples", || c_examples::run(context));
-    stages.layered("tests", "faults", vec![runner.all()]);
-    stages.layered("tests under the validation layer", "validation", vec![runner.validated()]);
+    stages.layered("tests", "faults", all(context));
+    stages.layered("tests under the validation layer", "validation", all(context).args(["--profile", "validation"]));
     if driver == Driver::Simulated {
-        profiles(context, &runner, &mut stages);
+        profiles(context, &mut stages);
     }
     stages.run("code of the guide's pages", || code::run(context));
     stages.run("guide", || guide::build(context));
     stages.run("Python: pip install", || Ok(context.nox("install").run()?));
-    stages.layered("Python: tests", "faults", vec![context.nox("tests")]);
+    stages.layered("Python: tests", "faults", context.nox("tests"));
     // Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
     // interpreters, and their copies are covered by other tests.
     let again = || context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
-    stages.layered("Python: tests under the validation layer", "validation", vec![again()]);
+    stages.layered("Python: tests under the validation layer", "validation", again());
     if driver == Driver::Simulated {
         let tests = again().env("VKGDR_TEST_PROFILE", "non-coherent");
-        stages.layered("Python: tests under the profile non-coherent", "faults", vec![tests]);
+        stages.layered("Python: tests under the profile non-coherent", "faults", tests);
         stages.run("Python: vkgdr-sim's package", || Ok(context.nox("sim_package").run()?));
     }
     stages.tell_times();
@@ -139,33 +93,32 @@ pub(crate) fn run(context: &Context) -> Result {
 }
 
 /// Runs the tests that depend on the GPU under device profiles (`sim/vulkan/src/profile.rs`).
-fn profiles(context: &Context, runner: &Runner<'_>, stages: &mut Stages) {
-    let selected = [
+fn profiles(context: &Context, stages: &mut Stages) {
+    let others = [
         ("rebar", "memory::access memory::map memory::memory copy::routines copy::engine copy::policy"),
         ("bar256", "memory::cycles failures pool"),
         (
             "host-import-refused",
             "memory device failures pool stream copy::engine copy::policy interop vulkan sequences",
         ),
-        ("needs-dedicated", "failures::allocate failures::release memory::export vulkan"),
+        ("needs-dedicated", "failures::allocate failures::release memory::export memory::memory vulkan sequences"),
         ("two-gpus-swapped", "device stream interop memory::contexts copy::engine pool::pool"),
         ("types-11", "sequences"),
         ("gb10", "copy memory::access memory::map sequences ring"),
         ("no-bar", "failures"),
         ("no-vulkan", "sequences failures ring"),
         ("dma-buf-no-vulkan", "sequences"),
-        ("needs-dedicated", "memory::memory memory::export failures::allocate sequences"),
         ("no-export-of-imports", "memory::export memory::sharing sequences"),
         ("pointer-type-host", "interop copy::pinned"),
-        ("late", "memory pool stream copy ring sequences"),
+        ("late", "failures memory pool stream copy ring sequences"),
     ];
-    let mut profiled = |profile: &str, commands: Vec<Cmd<'_>>| {
-        let commands = commands.into_iter().map(|command| command.env("VKGDR_TEST_PROFILE", profile)).collect();
-        stages.layered(&format!("tests under the profile {profile}"), "faults", commands);
+    let mut profiled = |profile: &str, tests: Cmd<'_>| {
+        let tests = tests.env("VKGDR_TEST_PROFILE", profile);
+        stages.layered(&format!("tests under the profile {profile}"), "faults", tests);
     };
-    profiled("non-coherent", runner.of_crate());
-    for (profile, names) in selected {
-        profiled(profile, runner.selected(&names.split(' ').collect::<Vec<_>>()));
+    profiled("non-coherent", of_crate(context));
+    for (profile, names) in others {
+        profiled(profile, selected(context, names));
     }
     stages.run("tests detect a broken flush", || mutations::run(context));
 }
