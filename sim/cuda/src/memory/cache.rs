@@ -3,6 +3,8 @@
 //! Each thread has its own, behind a lock that it shares with no other thread unless there are more than [`SLOTS`].
 //! Removing a window from the table invalidates all caches before it returns, so no kernel accesses the pages
 //! afterwards, except launches that were told to keep them.
+//!
+//! Locks are taken in this order: the list of caches, a cache's slots, the table of windows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};

@@ -159,17 +159,20 @@ pub(crate) fn remove(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<Wi
 
 /// As [`remove`]; also returns the kind of the memory, and its pages, which live at least for as long as the result.
 pub(crate) fn take(address: usize, wanted: impl Fn(Kind) -> bool) -> Option<(Window, Pinned, Kind)> {
-    let mut regions = lock(&REGIONS);
-    let (&base, region) = regions.range_mut(..=address).next_back()?;
-    if !wanted(region.kind) {
-        return None;
-    }
-    let index = region.windows.iter().rposition(|window| window.address == address)?;
-    let window = region.windows[index];
-    let (pages, kind) = (Pinned::new(&region.backing), region.kind);
+    let (window, pages, kind) = {
+        let regions = lock(&REGIONS);
+        let (_, region) = regions.range(..=address).next_back().filter(|(_, region)| wanted(region.kind))?;
+        let window = *region.windows.iter().rfind(|window| window.address == address)?;
+        (window, Pinned::new(&region.backing), region.kind)
+    };
+    // With the table unlocked: the order is the list of caches, a cache, the table.
     if pages.is_block() {
         cache::keep(window, &pages);
     }
+    let mut regions = lock(&REGIONS);
+    let (&base, region) = regions.range_mut(..=address).next_back()?;
+    // Another thread may have removed it meanwhile.
+    let index = region.windows.iter().position(|candidate| candidate.id == window.id)?;
     region.windows.remove(index);
     let gone = if region.windows.is_empty() { regions.remove(&base) } else { None };
     // Pages are released with the table unlocked, since that may call Vulkan.

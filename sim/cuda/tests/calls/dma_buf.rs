@@ -8,9 +8,10 @@ use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, no_context};
 use support::{Result, child, simcuda};
 
-use crate::{call, given, good};
+use crate::{PUT, call, given, good};
 
 const PAGE: usize = 64 << 10;
+const ROUNDS: u32 = 2000;
 const MAP_FAILED: isize = -1;
 
 fn allocate(len: usize) -> u64 {
@@ -210,4 +211,48 @@ fn a_profile_says_what_is_exported_and_mapped() -> Result {
     under("rebar", name, check_old)?;
     under("gb10", name, check_gb10)?;
     under("dma-buf-cached", name, || assert_eq!((attribute(100), attribute(152)), (Ok(1), Ok(1))))
+}
+
+/// Runs `work` on a thread of its own, in the context that is current on this one.
+fn beside<'a>(scope: &'a std::thread::Scope<'a, '_>, work: fn()) {
+    let context: usize = given(|out| call!(cuCtxGetCurrent(out => *mut usize)));
+    scope.spawn(move || {
+        good(call!(cuCtxSetCurrent(context => usize)));
+        work();
+    });
+}
+
+fn launch_and_free() {
+    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
+    let put: usize =
+        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)));
+    for value in 0..ROUNDS {
+        let memory = allocate(PAGE);
+        let arguments = [(&raw const memory).cast::<u8>(), (&raw const value).cast::<u8>()];
+        good(call!(cuLaunchKernel(
+            put => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, 0 => usize, arguments.as_ptr() => *const *const u8, 0 => usize
+        )));
+        // Not waited for: the memory is freed while the kernel looks for it.
+        free(memory);
+    }
+    good(call!(cuModuleUnload(module => usize)));
+}
+
+fn export_often() {
+    for _ in 0..ROUNDS {
+        let memory = allocate(PAGE);
+        drop(must(export(memory, PAGE).ok(), "a descriptor"));
+        free(memory);
+    }
+}
+
+#[test]
+fn kernels_frees_and_exports_do_not_wait_for_each_other_for_ever() -> Result {
+    under("dma-buf", "dma_buf::kernels_frees_and_exports_do_not_wait_for_each_other_for_ever", || {
+        std::thread::scope(|scope| {
+            beside(scope, launch_and_free);
+            beside(scope, launch_and_free);
+            beside(scope, export_often);
+        });
+    })
 }
