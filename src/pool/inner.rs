@@ -67,7 +67,7 @@ impl PoolInner {
         let context = owner.allocation_context()?;
         let shared = Shared {
             arena: Lock::new(Arena::new(classes)),
-            pending: PendingFrees::new(context, classes),
+            pending: PendingFrees::new(context, classes, owner.gpu().deferred_frees()),
             caches: Lock::default(),
             growth: SingleFlight::default(),
             used_chunks: AtomicIsize::new(0),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUstream;
 
 use super::classes::Classes;
+use crate::device::deferred_frees::{Deferred, DeferredFrees};
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::lock::{Lock, LockGuard};
@@ -56,11 +57,12 @@ struct State {
 }
 
 /// The free chunks of a pool that the device may still use.
-#[derive(Debug)]
 pub(super) struct PendingFrees {
     state: Lock<State>,
     context: Context,
     classes: Classes,
+    /// Those of the GPU.
+    deferred: &'static DeferredFrees,
 }
 
 /// As [`Error::ends_all_work`], of an error that is only logged.
@@ -69,12 +71,35 @@ fn ends_all_work(error: &Error) -> bool {
     error.ends_all_work()
 }
 
-/// Waits for contexts, and logs errors.
-fn finish_all<'a>(contexts: impl IntoIterator<Item = &'a Context>) {
-    for context in contexts {
-        if let Err(error) = context.finish() {
+/// Waits for contexts, and logs errors. Whether none of their work uses memory any more.
+fn finish_all<'a>(contexts: impl IntoIterator<Item = &'a Context>) -> bool {
+    contexts.into_iter().fold(true, |all, context| {
+        let finished = context.finish().or_else(|error| {
             report!(Warn, "waiting for a context that read memory of a pool: {error}");
-        }
+            if error.ends_all_work() { Ok(()) } else { Err(error) }
+        });
+        all & finished.is_ok()
+    })
+}
+
+/// Chunks of a closed pool, whose readers could not be waited for.
+struct ClosedChunks {
+    readers: Vec<Context>,
+    chunks: Chunks,
+}
+
+impl Deferred for ClosedChunks {
+    /// Waits, since no event can be asked.
+    fn is_ready(&self) -> bool {
+        finish_all(&self.readers)
+    }
+
+    fn wait(&self) -> bool {
+        finish_all(&self.readers)
+    }
+
+    fn release(self: Box<Self>) {
+        drop(self.chunks);
     }
 }
 
@@ -86,8 +111,8 @@ impl PendingFrees {
     /// The most events: chunks of any more wait for the whole context.
     const MOST_EVENTS: usize = 1024;
 
-    pub(super) fn new(context: Context, classes: Classes) -> Self {
-        Self { state: Lock::default(), context, classes }
+    pub(super) fn new(context: Context, classes: Classes, deferred: &'static DeferredFrees) -> Self {
+        Self { state: Lock::default(), context, classes, deferred }
     }
 
     /// The number of chunks here.
@@ -107,9 +132,15 @@ impl PendingFrees {
             state.for_context_bytes += self.classes.size(chunk.class().into());
             state.for_context.push(chunk);
         });
-        if refused.is_some() {
-            // The chunk's block waits for its own context only.
-            finish_all(readers);
+        if let Some(chunk) = refused {
+            self.drop_closed(vec![chunk], readers.to_vec());
+        }
+    }
+
+    /// Drops chunks of the closed pool, once `readers` have finished: their blocks wait for their own context only.
+    fn drop_closed(&self, chunks: Chunks, readers: Vec<Context>) {
+        if !finish_all(&readers) {
+            self.deferred.push(Box::new(ClosedChunks { readers, chunks }));
         }
     }
 
@@ -320,11 +351,9 @@ impl PendingFrees {
 
     /// Drops all chunks, and keeps none from now on. Their blocks wait for the context by themselves.
     pub(super) fn close(&self) {
-        let state = mem::replace(&mut *self.lock(), State { closed: true, ..State::default() });
-        // Blocks wait for their own context only.
-        finish_all(&state.readers);
+        let mut state = mem::replace(&mut *self.lock(), State { closed: true, ..State::default() });
         // Unlocked: dropping chunks, streams and events may call the driver.
-        drop(state);
+        self.drop_closed(mem::take(&mut state.for_context), state.readers.drain().collect());
     }
 
     /// Keeps chunks that `len` includes until the whole context has finished.

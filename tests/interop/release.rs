@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use support::blocking::{let_run, while_shut};
+use support::codes::OUT_OF_MEMORY;
 use support::cuda::{Context, Gate, Stream};
 use support::ledger::Live;
-use support::{Result, host_write};
+use support::{Result, host_write, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceSlice};
 use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Vkgdr};
 
@@ -153,6 +154,36 @@ fn memory_of_a_pool_is_not_given_back_while_a_stream_of_another_context_reads_it
         Ok(())
     })?;
     setup.check()
+}
+
+#[test]
+fn memory_of_a_closed_pool_stays_while_waiting_for_another_context_fails() -> Result {
+    let Some(sim) = simcuda() else { return skip("only the simulated driver's calls can be made to fail") };
+    for chunk_last in [false, true] {
+        let mut setup = Setup::new()?;
+        let before = Live::now();
+        let pool = setup.pool()?;
+        let chunk = pool.allocate(LEN)?;
+        host_write(&chunk, 0, &[1; LEN])?;
+        let gate = setup.read(&chunk)?;
+        let fail = || sim.fail("cuCtxSynchronize", 1, OUT_OF_MEMORY);
+        if chunk_last {
+            drop(pool);
+            fail();
+            drop(chunk);
+        } else {
+            drop(chunk);
+            fail();
+            drop(pool);
+        }
+        assert_eq!(sim.last_fault().as_deref(), Some("cuCtxSynchronize"));
+        sim.clear_faults();
+        assert_eq!(setup.gpu.pending_releases(), 1, "the chunk is last: {chunk_last}");
+        gate.open();
+        setup.check()?;
+        assert_eq!((setup.gpu.pending_releases(), Live::now()), (0, before), "the chunk is last: {chunk_last}");
+    }
+    Ok(())
 }
 
 /// A chunk that was allocated on a stream belongs to that stream, which may reuse it at once.
