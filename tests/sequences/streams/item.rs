@@ -107,6 +107,9 @@ struct Model {
     bound: RefCell<Weak<CudaStream>>,
     /// Whether it was an argument of a launch: its order may have a stream that joins events.
     launched: Cell<bool>,
+    /// Whether it was bound to a second stream. Memory of a pool may keep the first, on which an earlier holder used it,
+    /// until a use on another stream has waited for that.
+    rebound: Cell<bool>,
 }
 
 /// Memory or a region of it.
@@ -139,7 +142,10 @@ impl Item {
 
     /// Records that the memory is bound to a stream.
     pub(super) fn bind(&self, stream: &Arc<CudaStream>) {
-        *self.model.bound.borrow_mut() = Arc::downgrade(stream);
+        let before = self.model.bound.replace(Arc::downgrade(stream));
+        if before.strong_count() > 0 && !before.ptr_eq(&Arc::downgrade(stream)) {
+            self.model.rebound.set(true);
+        }
     }
 
     /// The stream that the memory was bound to last, if it is alive.
@@ -151,8 +157,9 @@ impl Item {
         self.model.launched.set(true);
     }
 
-    pub(super) fn was_launched(&self) -> bool {
-        self.model.launched.get()
+    /// The number of streams that the memory may hold besides the one that it is bound to.
+    pub(super) fn other_streams(&self) -> usize {
+        usize::from(self.model.launched.get()) + usize::from(self.model.rebound.get())
     }
 
     /// Whether two items may have bytes in common.

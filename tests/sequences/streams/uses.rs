@@ -198,8 +198,8 @@ impl World {
         }
         let live = simcuda().map_or(0, |sim| sim.live_objects_of("stream")) - self.foreign_streams;
         let expected = self.known_streams();
-        let with_joins = expected + self.items.iter().filter(|item| item.was_launched()).count();
-        if (expected..=with_joins).contains(&live) {
+        let with_others = expected + self.items.iter().map(Item::other_streams).sum::<usize>();
+        if (expected..=with_others).contains(&live) {
             return Ok(());
         }
         Err(format!("{live} streams are alive, {expected} to {with_joins} are in use").into())
