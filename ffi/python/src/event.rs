@@ -41,7 +41,7 @@ fn in_use() -> MutexGuard<'static, Vec<InUse>> {
 
 impl Event {
     /// Records an event on a stream, and keeps `objects` alive until it is complete.
-    pub(crate) fn on(py: Python<'_>, stream: StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
+    pub(crate) fn on(py: Python<'_>, stream: &StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
         let event = Arc::new(py.detach(|| stream.record())?);
         if !objects.is_empty() {
             let entry = InUse { until: event.clone(), _objects: objects };
@@ -100,7 +100,7 @@ impl Event {
 #[pyfunction]
 pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64, objects: Vec<Py<PyAny>>) -> Result<Event> {
     let stream = py.detach(|| view.stream_of_any_context(stream))?;
-    Event::on(py, stream, objects)
+    Event::on(py, &stream, objects)
 }
 
 /// An event that is complete from the start.

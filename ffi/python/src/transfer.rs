@@ -177,7 +177,7 @@ pub(crate) fn copy(
     py.detach(move || {
         let held = held;
         let (Sent(target), Sent(source)) = ({ target }, { source });
-        let queue = lead.stream(stream)?;
+        let queue = *lead.stream(stream)?;
         begin(queue, &held, wait);
         let queued = match crossing {
             Some(context) => between_contexts(queue, target, source, context, extent),
@@ -254,7 +254,7 @@ pub(crate) fn fill(
     let held = view.live()?.storage()?;
     py.detach(move || {
         let held = [held];
-        let queue = view.stream(stream)?;
+        let queue = *view.stream(stream)?;
         begin(queue, &held, wait);
         let queued = match *pattern {
             // SAFETY: the range was checked, and the memory's release waits for the stream.

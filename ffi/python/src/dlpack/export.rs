@@ -195,7 +195,7 @@ fn order(view: &MemoryView, bound: u64, consumer: u64) -> Result<()> {
     let event = view.stream(bound)?.record()?;
     let follower = view.stream_of_any_context(consumer)?;
     follower.wait(&event)?;
-    view.note_use(follower)
+    view.note_use(*follower)
 }
 
 fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {

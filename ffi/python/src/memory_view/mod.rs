@@ -3,6 +3,7 @@
 
 mod python;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +20,20 @@ use crate::storage::{FREED, Lease, Storage};
 struct Held {
     used: Use,
     owner: Option<Py<PyAny>>,
+}
+
+/// A stream, and the memory that may keep it alive: another thread may free that meanwhile.
+pub(crate) struct HeldStream {
+    stream: StreamRef,
+    _storage: Storage,
+}
+
+impl Deref for HeldStream {
+    type Target = StreamRef;
+
+    fn deref(&self) -> &StreamRef {
+        &self.stream
+    }
 }
 
 /// A range of an allocation.
@@ -203,14 +218,16 @@ impl MemoryView {
     }
 
     /// A stream of the memory's context.
-    pub(crate) fn stream(&self, handle: u64) -> Result<StreamRef> {
-        let stream = match self.live()?.storage()?.memory() {
-            // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive.
+    pub(crate) fn stream(&self, handle: u64) -> Result<HeldStream> {
+        let storage = self.live()?.storage()?;
+        let stream = match storage.memory() {
+            // SAFETY: every Python function that takes a stream requires its caller to keep the stream alive, and the bound
+            // stream lives as long as the memory.
             Some(memory) => unsafe { memory.stream(raw_stream(handle)) },
             // SAFETY: as above.
             None => unsafe { StreamRef::in_current_context(raw_stream(handle)) },
         };
-        Ok(stream?)
+        Ok(HeldStream { stream: stream?, _storage: storage })
     }
 
     /// Checks that the memory's context was not destroyed. That of another copy's memory is not known.
@@ -223,11 +240,13 @@ impl MemoryView {
     }
 
     /// A stream of the memory's context or, if it belongs to another one, of the current context.
-    pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<StreamRef> {
+    pub(crate) fn stream_of_any_context(&self, handle: u64) -> Result<HeldStream> {
         match self.stream(handle) {
             Err(Failure::Driver(vkgdr::Error::ForeignStream)) => {
+                let storage = self.live()?.storage()?;
                 // SAFETY: as for `stream`.
-                Ok(unsafe { StreamRef::in_current_context(raw_stream(handle)) }?)
+                let stream = unsafe { StreamRef::in_current_context(raw_stream(handle)) }?;
+                Ok(HeldStream { stream, _storage: storage })
             }
             other => other,
         }

@@ -171,12 +171,12 @@ impl MemoryView {
 
     /// Frees in stream order: the event is complete once the work submitted to the stream so far is done.
     fn free_async(&self, py: Python<'_>, stream: u64) -> Result<Event> {
-        let queue = self.stream(stream)?;
-        // The stream's object may be kept alive by the memory alone.
+        // The stream's object may be kept alive by the memory alone, which is not held: its release begins here.
         let _kept = self.live()?.kept(py);
+        let queue = *self.stream(stream)?;
         self.free(py, false)?;
         // After the event of the release itself: when this one is complete, the memory can be released.
-        Event::on(py, queue, Vec::new())
+        Event::on(py, &queue, Vec::new())
     }
 
     /// `free` for destructors: errors are logged.
@@ -303,7 +303,7 @@ impl MemoryView {
     }
 
     fn record_stream(&self, stream: u64) -> Result<()> {
-        self.note_use(self.stream(stream)?)
+        self.note_use(*self.stream(stream)?)
     }
 
     fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
