@@ -196,7 +196,7 @@ fn dropping_memory_that_owns_its_stream_survives_every_failure() -> Result {
         Ok(memory)
     };
     let settle = || {
-        gpu.collect();
+        gpu.finish_frees();
         // cudarc returns the error of destroying a stream from its next call.
         let _ = cudarc_context.check_err();
     };
