@@ -202,7 +202,7 @@ impl World {
         if (expected..=with_others).contains(&live) {
             return Ok(());
         }
-        Err(format!("{live} streams are alive, {expected} to {with_joins} are in use").into())
+        Err(format!("{live} streams are alive, {expected} to {with_others} are in use").into())
     }
 
     /// The number of streams that the world or its memory holds.
