@@ -101,9 +101,9 @@ fn executables(command: Cmd<'_>, kind: &str) -> Result<Vec<PathBuf>> {
 fn build(context: &Context, nextest: &Path, new: &Path, programs: &Path) -> Result {
     say("building the tests, examples and benches (profile \"bundle\"; minutes)");
     context.command("scripts/sim.sh bundle").env("VKGDR_SIM_DIR", programs.join("sim")).run()?;
-    // Without the tests of the C libraries and of the command, which need compilers.
+    // Without the tests of the C libraries and of the command, which need compilers, and those of the simulator.
     let archive = "nextest archive --workspace --exclude vkgdr-c --exclude vkgdr-cli --exclude vkgdr-gdrapi \
-                   --exclude vkgdr-python --exclude xtask --locked \
+                   --exclude vkgdr-python --exclude xtask --exclude ptx --exclude simcuda --exclude vkgdr-sim --locked \
         --cargo-profile bundle --zstd-level 19 --archive-file";
     context.sh.cmd(nextest).quiet().args(archive.split_whitespace()).arg(new.join("tests.tar.zst")).run()?;
     for file in executables(context.cargo("build --profile bundle --package examples --examples"), "example")? {
