@@ -3,6 +3,7 @@
 A library's allocator is chosen for a whole process, so tests use each library in a process of its own.
 """
 
+import contextlib
 from typing import Any
 
 import libcuda
@@ -176,20 +177,17 @@ class Warp(Library):
 
 class Torch(Library):
     def __init__(self, kind: Any = "mapped", *, pool: bool = False) -> None:
-        import contextlib
-
         import torch
 
-        self.torch, self.scope = torch, contextlib.nullcontext
+        self.torch, self.pool = torch, None
         if kind is not None:
             import vkgdr.torch
 
-            pool = vkgdr.torch.mem_pool(kind)
-            self.scope = lambda: torch.cuda.use_mem_pool(pool)
+            self.pool = vkgdr.torch.mem_pool(kind)
         self.shortage = (torch.OutOfMemoryError,)
 
     def array(self, count: int) -> Any:
-        with self.scope():
+        with contextlib.nullcontext() if self.pool is None else self.torch.cuda.use_mem_pool(self.pool):
             return self.torch.empty(count, dtype=self.torch.int32, device="cuda")
 
     def copy(self, to: Any, source: Any) -> None:
