@@ -21,13 +21,13 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
 use super::block::Block;
 use super::shared_binding::{LazyBinding, SharedBinding};
-use crate::Result;
 use crate::access::copy::HostAccess;
 use crate::addresses;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
+use crate::{Result, StreamRef};
 pub(crate) use chunk_ref::ChunkRef;
 pub(crate) use shared_block::{ChunkPool, SharedBlock};
 
@@ -222,8 +222,9 @@ impl Chunk {
 
     /// # Safety
     ///
-    /// `stream` must be live, and stay so until the bytes are released or bound to another stream.
-    pub(super) unsafe fn bind_raw(&self, stream: CUstream) -> Result<()> {
+    /// `stream` must be live, and stay so until the bytes are released or bound to another stream. It must be of the block's
+    /// context.
+    pub(super) unsafe fn bind_raw(&self, stream: StreamRef) -> Result<()> {
         process::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.binding.shared().bind_raw(stream, self.block.context()) }

@@ -15,7 +15,7 @@ use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::Allocation;
 use crate::stream::binding::DropPolicy;
-use crate::{Error, MemoryKind, Result, Vkgdr};
+use crate::{Error, MemoryKind, Result, StreamRef, Vkgdr};
 
 /// Memory that the CPU and the device share, freed when it is dropped.
 ///
@@ -251,7 +251,20 @@ impl Memory {
     ///
     /// The stream must stay alive until the memory and all its regions are dropped, or bound to another stream.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
+        // SAFETY: live by this method's contract.
+        let stream = unsafe { self.stream(stream) }?;
         // SAFETY: live for long enough by this method's contract.
+        unsafe { self.bind_checked_stream(stream) }
+    }
+
+    /// Binds to a stream of the memory's context. Fails only where an earlier holder's stream has to be waited for, in memory of
+    /// a pool.
+    ///
+    /// # Safety
+    ///
+    /// See [`bind_raw_stream`](Self::bind_raw_stream).
+    pub(crate) unsafe fn bind_checked_stream(&self, stream: StreamRef) -> Result<()> {
+        // SAFETY: live for long enough by this method's contract, and of the context.
         unsafe { self.0.chunk().bind_raw(stream) }
     }
 

@@ -5,7 +5,6 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUstream;
 
 use crate::driver::context::Context;
 use crate::driver::process;
@@ -73,10 +72,8 @@ impl SharedBinding {
     /// # Safety
     ///
     /// `stream` must be live, and stay so until the memory is freed or bound to another stream.
-    pub(super) unsafe fn bind_raw(&self, stream: CUstream, context: Context) -> Result<()> {
-        // SAFETY: the stream is live by this method's contract.
-        unsafe { StreamRef::in_context(stream, context) }?;
-        self.set(BoundStream::Raw(Handle(stream)), context)
+    pub(super) unsafe fn bind_raw(&self, stream: StreamRef, context: Context) -> Result<()> {
+        self.set(BoundStream::Raw(Handle(stream.raw())), context)
     }
 
     fn set(&self, stream: BoundStream, context: Context) -> Result<()> {
@@ -84,7 +81,11 @@ impl SharedBinding {
             return Err(Error::PerThreadStream);
         }
         if self.lock().must_finish_before(&stream) {
-            self.get().synchronize(context)?;
+            let finished = self.get();
+            finished.synchronize(context)?;
+            // The caller may destroy it from now on.
+            let holder = self.lock().finish_holder(finished.stream());
+            drop(holder);
         }
         let before = self.lock().bind(stream);
         // Without the lock: dropping a stream may call the driver.
@@ -124,9 +125,9 @@ impl SharedBinding {
 
     /// Waits for the other contexts that were recorded to read the memory.
     pub(crate) fn finish_readers(&self) -> Result<()> {
-        let readers = self.lock().counted_readers();
+        let readers = self.lock().unfinished_readers();
         readers.iter().try_for_each(|(reader, _)| reader.finish())?;
-        self.lock().remove_readers(&readers);
+        self.lock().finish_readers(&readers);
         Ok(())
     }
 

@@ -192,10 +192,13 @@ impl Ring {
     ///
     /// As of [`Memory::bind_raw_stream`].
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
+        // Checked once, before either is bound: a ring of which half is bound would use the stream at its drop.
+        // SAFETY: live by this method's contract.
+        let stream = unsafe { self.device.stream(stream) }?;
         // SAFETY: by this method's contract.
-        unsafe { self.device.bind_raw_stream(stream) }?;
-        // SAFETY: as above.
-        unsafe { self.host.bind_raw_stream(stream) }
+        unsafe { self.device.bind_checked_stream(stream) }?;
+        // SAFETY: as above; both are of one context.
+        unsafe { self.host.bind_checked_stream(stream) }
     }
 
     /// The kernel's argument: the device address of the ring.

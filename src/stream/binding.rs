@@ -59,6 +59,17 @@ fn is_same_stream(one: CUstream, other: CUstream) -> bool {
     number(one) == number(other)
 }
 
+/// Another context whose streams read the memory. It stays until the release, which waits for it: a read may have been
+/// announced before a wait, and submitted after it.
+#[derive(Debug, Clone)]
+struct Reader {
+    context: Context,
+    /// The number of reads that were announced.
+    times: u64,
+    /// The number of these before the last wait for the context.
+    finished: u64,
+}
+
 /// Uses that no event follows yet.
 #[derive(Debug)]
 pub(crate) struct Unrecorded {
@@ -87,8 +98,8 @@ pub(crate) struct Binding {
     reused: bool,
     /// That stream, once it is bound.
     earlier_holder: Option<BoundStream>,
-    /// Other contexts with streams that read the memory, and the number of times.
-    readers: Vec<(Context, u64)>,
+    /// Other contexts with streams that read the memory.
+    readers: Vec<Reader>,
     /// Whether a launch is neither ordered nor recorded.
     lost_launch: bool,
 }
@@ -174,23 +185,40 @@ impl Binding {
         if self.stream() != finished {
             return Self::default();
         }
-        // It has finished with the memory of an earlier holder, too.
-        self.earlier_holder.take_if(|earlier| finished.is_some_and(|finished| is_same_stream(finished, earlier.raw())));
+        drop(self.finish_holder(finished));
         Self::of(self.stream.take())
+    }
+
+    /// Forgets that a stream may still use the memory for an earlier holder, once it has finished. Returns what keeps it alive.
+    pub(crate) fn finish_holder(&mut self, finished: Option<CUstream>) -> Self {
+        let is_finished = |earlier: &mut BoundStream| finished.is_some_and(|raw| is_same_stream(raw, earlier.raw()));
+        Self::of(self.earlier_holder.take_if(is_finished))
     }
 
     /// Records that a stream of another context is about to read the memory.
     pub(crate) fn record_reader(&mut self, context: Context) {
         self.used_elsewhere = true;
-        match self.readers.iter_mut().find(|(reader, _)| *reader == context) {
-            Some((_, times)) => *times += 1,
-            None => self.readers.push((context, 1)),
+        match self.readers.iter_mut().find(|reader| reader.context == context) {
+            Some(reader) => reader.times += 1,
+            None => self.readers.push(Reader { context, times: 1, finished: 0 }),
         }
     }
 
-    /// Forgets other contexts that have finished, unless they have read again.
-    pub(crate) fn remove_readers(&mut self, finished: &[(Context, u64)]) {
-        self.readers.retain(|reader| !finished.contains(reader));
+    /// The other contexts that a write must not overtake, and their numbers of reads for
+    /// [`finish_readers`](Self::finish_readers).
+    pub(crate) fn unfinished_readers(&self) -> Vec<(Context, u64)> {
+        let unfinished = self.readers.iter().filter(|reader| reader.times > reader.finished);
+        unfinished.map(|reader| (reader.context, reader.times)).collect()
+    }
+
+    /// Records that other contexts have finished their reads so far.
+    pub(crate) fn finish_readers(&mut self, finished: &[(Context, u64)]) {
+        for &(context, times) in finished {
+            let found = self.readers.iter_mut().find(|reader| reader.context == context);
+            if let Some(reader) = found {
+                reader.finished = reader.finished.max(times);
+            }
+        }
     }
 
     /// Records a launch that is neither ordered nor recorded, since the driver refused.
@@ -211,7 +239,8 @@ impl Binding {
     /// Records a use of the legacy default stream, which no event will follow, if it need not wait for any other: the case of
     /// programs with one stream. Whether that is so.
     pub(crate) fn record_sole_use(&mut self, stream: CUstream, access: Access) -> bool {
-        let awaits_readers = access == Access::Write && !self.readers.is_empty();
+        let awaits_readers =
+            access == Access::Write && self.readers.iter().any(|reader| reader.times > reader.finished);
         if awaits_readers
             || self.lost_launch
             || self.earlier_holder.as_ref().is_some_and(|earlier| !is_same_stream(stream, earlier.raw()))
@@ -265,12 +294,7 @@ impl Binding {
     /// The other contexts whose work the release waits for besides that of the memory's.
     pub(crate) fn readers(&self) -> Vec<Context> {
         let readers = if self.immediate { &[] } else { &*self.readers };
-        readers.iter().map(|(reader, _)| *reader).collect()
-    }
-
-    /// The other contexts that read the memory, for [`remove_readers`](Self::remove_readers) once they have finished.
-    pub(crate) fn counted_readers(&self) -> Vec<(Context, u64)> {
-        self.readers.clone()
+        readers.iter().map(|reader| reader.context).collect()
     }
 
     /// Whether a raw stream may still use the memory for an earlier holder, and may go once the memory is bound to `stream`.

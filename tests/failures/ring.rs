@@ -3,6 +3,7 @@
 
 use support::codes;
 use support::cuda::Stream;
+use support::ledger::Calls;
 use vkgdr::ring::Ring;
 use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
 
@@ -67,6 +68,28 @@ fn a_failed_binding_of_a_ring_names_the_call() -> Result {
         Ok(ring)
     };
     sweep.run(|| Ok(ring(&place.gpu)?), bind, |_| Ok(()))
+}
+
+/// The caller may destroy the stream after a failed call.
+#[test]
+fn a_failed_binding_of_a_ring_binds_no_part_of_it() -> Result {
+    let place = Place::plain(OpenFlags::empty())?;
+    let Some(sim) = support::simcuda() else {
+        return support::skip("only the simulated driver's calls can be made to fail");
+    };
+    for nth in 1..=2 {
+        let (ring, stream) = (ring(&place.gpu)?, Stream::create());
+        // From here on a kernel may use it.
+        let _ = ring.device_ptr();
+        sim.fail("cuStreamGetCtx", nth, codes::UNKNOWN);
+        // SAFETY: the ring is bound to the stream in no part where the call fails, and is dropped first where it does not.
+        let bound = unsafe { ring.bind_raw_stream(stream.raw()) };
+        sim.clear_faults();
+        let records = Calls::of("cuEventRecord");
+        drop(ring);
+        assert!(bound.is_ok() || records.count() == Some(0), "call {nth} failed, and a part was bound");
+    }
+    Ok(())
 }
 
 #[test]

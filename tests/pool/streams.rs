@@ -222,6 +222,29 @@ fn memory_of_a_raw_stream_waits_for_an_event_of_its_own() -> Result {
     Ok(())
 }
 
+/// The caller may destroy the first stream once the memory is bound to the second.
+#[test]
+fn memory_of_a_raw_stream_that_is_bound_to_another_forgets_the_first() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let streams = [Stream::create(), Stream::create(), Stream::create()];
+    // SAFETY: the streams outlive the memory.
+    let allocate = || unsafe { pool.allocate_on_raw(LEN, streams[0].raw()) };
+    let chunk = allocate()?;
+    let address = chunk.device_ptr();
+    let gate = streams[0].hold();
+    chunk.free()?;
+    let again = allocate()?;
+    assert_eq!(again.device_ptr(), address, "the stream may still use it for its earlier holder");
+    gate.open();
+    for (stream, waits) in [(&streams[1], 1), (&streams[2], 0)] {
+        let calls = Calls::of("cuStreamSynchronize");
+        // SAFETY: as above.
+        unsafe { again.bind_raw_stream(stream.raw()) }?;
+        calls.assert(waits, "waits for the earlier holder's stream");
+    }
+    Ok(())
+}
+
 #[test]
 fn memory_used_by_another_stream_waits_for_the_context() -> Result {
     let (_context, _gpu, pool) = open()?;

@@ -2,6 +2,8 @@
 //!
 //! Their calls interleave by chance: a test passes in any order, and a lost order shows in some rounds.
 
+#![expect(unsafe_code, reason = "submits a copy by the driver's own call")]
+
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,6 +12,7 @@ use support::blocking::{let_run, while_shut};
 use support::cuda::{Context, Gate};
 use support::ledger::Calls;
 use support::{Result, host_write, simcuda, skip};
+use vkgdr::cudarc::driver::result::memcpy_dtod_async;
 use vkgdr::cudarc::driver::{CudaContext, DevicePtr, DeviceSlice, DriverError};
 use vkgdr::{OpenFlags, Vkgdr};
 
@@ -204,5 +207,39 @@ fn a_read_that_begins_while_a_write_waits_for_others_keeps_the_memory() -> Resul
     // Streams and memory before their contexts.
     drop((slow_target, slow, own));
     drop((owner, third));
+    Ok(())
+}
+
+/// cudarc takes the address, and then submits the copy; a write may wait for the readers' contexts in between.
+#[test]
+fn a_read_that_was_announced_before_a_write_waited_keeps_the_memory() -> Result {
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let foreign = CudaContext::new(0)?;
+    let reader = foreign.new_stream()?;
+    let target = reader.alloc_zeros::<u8>(LEN)?;
+    foreign.synchronize()?;
+    let owner = Context::create(0);
+    let memory = filled(&gpu, 1)?;
+    let own = DeviceSlice::<u8>::stream(&memory).context().new_stream()?;
+    let mut region = memory.region(..)?;
+    foreign.bind_to_thread()?;
+    let (source, announced) = DevicePtr::<u8>::device_ptr(&memory, DeviceSlice::<u8>::stream(&memory));
+    own.memset_zeros::<u8, _>(&mut region)?;
+    own.synchronize()?;
+    let gate = hold(&reader)?;
+    foreign.bind_to_thread()?;
+    let (to, _recorded) = target.device_ptr(&reader);
+    // SAFETY: both have `LEN` bytes. The memory is released after the copy, which this test is about.
+    unsafe { memcpy_dtod_async(to, source, LEN, reader.cu_stream()) }?;
+    drop(announced);
+    drop(region);
+    while_shut(gate, || {
+        drop(memory);
+        Ok::<_, Box<dyn std::error::Error>>(())
+    })?;
+    reader.synchronize().map_err(|error: DriverError| format!("a read of released memory: {error}"))?;
+    // The stream before its context.
+    drop(own);
+    drop(owner);
     Ok(())
 }
