@@ -178,7 +178,7 @@ mod tests {
     use crate::driver::LEGACY_STREAM;
 
     /// A stream's handle that no driver is asked about.
-    fn stream(address: usize) -> CUstream {
+    fn stream(address: usize) -> cudarc::driver::sys::CUstream {
         ptr::without_provenance_mut(address)
     }
 
