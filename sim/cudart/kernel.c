@@ -5,13 +5,15 @@
 #include "runtime.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
     const void *image;
     void *library;
-    int tried, code, gone;
+    int tried, code;
+    atomic_int gone;
 } Binary;
 
 // A kernel by its host function, or a variable by its address on the host.
@@ -85,13 +87,11 @@ EXPORT void __cudaRegisterFatBinaryEnd(void **binary) {
     (void)binary;
 }
 
-// The binary stays, since its symbols are found by way of it. Programs unregister at their end, when the driver may be gone.
+// The binary stays, since its symbols are found by way of it. Programs unregister at their end, when the driver may be gone,
+// and forked children, too, which may find the mutex held by a thread that they do not have.
 EXPORT void __cudaUnregisterFatBinary(void **handle) {
     Binary *binary = (Binary *)handle;
-    if (binary == NULL) return;
-    pthread_mutex_lock(&mutex);
-    binary->gone = 1;
-    pthread_mutex_unlock(&mutex);
+    if (binary != NULL) atomic_store(&binary->gone, 1);
 }
 
 EXPORT void __cudaRegisterFunction(void **binary, const char *host, char *device, const char *name, int limit, void *tid,

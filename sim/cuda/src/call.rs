@@ -12,11 +12,12 @@ thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The process: before `cuInit`, after it, or forked after it.
+/// The process: before `cuInit`, during the first one, after it, or forked since that began.
 static STATE: AtomicU8 = AtomicU8::new(FRESH);
 const FRESH: u8 = 0;
-const INITIALIZED: u8 = 1;
-const FORKED: u8 = 2;
+const STARTING: u8 = 1;
+const INITIALIZED: u8 = 2;
+const FORKED: u8 = 3;
 
 /// The function that this thread called last.
 pub(crate) fn name() -> &'static str {
@@ -28,23 +29,34 @@ pub(crate) fn set_name(name: &'static str) {
     NAME.set(name);
 }
 
-/// Lets the functions through that are refused before `cuInit`. A child that was forked after that has no driver, as on a
-/// GPU, and cannot initialise one.
-pub(crate) fn initialize() -> Outcome {
+/// Initialises the driver by `start`, and lets the functions through that are refused before `cuInit`. A child that was
+/// forked since has no driver, as on a GPU, and cannot initialise one: it may find `start` begun by a thread that it does not
+/// have.
+pub(crate) fn initialize(start: impl FnOnce() -> Outcome) -> Outcome {
     static HANDLER: Once = Once::new();
-    if STATE.load(Ordering::Acquire) == FORKED {
+    if is_forked() {
         return Err(NOT_INITIALIZED);
     }
     HANDLER.call_once(|| {
-        // SAFETY: the handler only stores to an atomic, which a forked child may do.
+        // SAFETY: the handler only uses an atomic, which a forked child may do.
         unsafe { libc::pthread_atfork(None, None, Some(mark_the_child)) };
     });
-    STATE.store(INITIALIZED, Ordering::Release);
-    Ok(())
+    let change = |from, to| STATE.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    change(FRESH, STARTING);
+    let outcome = start();
+    change(STARTING, if outcome.is_ok() { INITIALIZED } else { FRESH });
+    outcome
 }
 
 extern "C" fn mark_the_child() {
-    STATE.store(FORKED, Ordering::Release);
+    if STATE.load(Ordering::Acquire) != FRESH {
+        STATE.store(FORKED, Ordering::Release);
+    }
+}
+
+/// Whether this is a child of a process that had begun to initialise the driver.
+pub(crate) fn is_forked() -> bool {
+    STATE.load(Ordering::Acquire) == FORKED
 }
 
 /// Refuses calls before `cuInit`, in forked children, and inside a host function.

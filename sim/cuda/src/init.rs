@@ -17,8 +17,7 @@ fn init(flags: u32) -> Outcome {
     if flags != 0 {
         return Err(INVALID_VALUE);
     }
-    vulkan::cpu_device().ok_or(NO_DEVICE)?;
-    call::initialize()
+    call::initialize(|| vulkan::cpu_device().map(drop).ok_or(NO_DEVICE))
 }
 
 fn version(out: Out<i32>) -> Outcome {

@@ -16,7 +16,7 @@
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `semaphore`, `payload` | imported semaphores |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
-//! | `queue`, `stream`, `interrupt` | the order of work: streams and events; signals during a wait for it |
+//! | `queue`, `own_streams`, `stream`, `interrupt` | the order of work: streams and events; signals during a wait for it |
 //! | `graph` | graphs and captures |
 //! | `ipc` | memory of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
@@ -143,6 +143,7 @@ mod lifecycle;
 mod memory;
 mod memset;
 mod module;
+mod own_streams;
 mod owner;
 mod pages;
 #[path = "../../vulkan/src/payload.rs"]

@@ -17,6 +17,7 @@ use crate::code::{Code, OPERATING_SYSTEM, Outcome, UNKNOWN};
 use crate::handle;
 use crate::health::Health;
 use crate::interrupt;
+use crate::own_streams;
 use crate::owner::Owner;
 use crate::sync::{Condition, Wake, lock};
 
@@ -330,9 +331,22 @@ impl Streams {
 
     /// The calling thread's own default stream.
     pub(crate) fn per_thread(self: &Arc<Self>) -> Arc<Stream> {
-        let mut streams = lock(&self.per_thread);
-        let new = || Arc::new(self.stream());
-        Arc::clone(streams.entry(std::thread::current().id()).or_insert_with(new))
+        let new = || {
+            own_streams::ends_with_thread(Arc::downgrade(self));
+            Arc::new(self.stream())
+        };
+        Arc::clone(lock(&self.per_thread).entry(std::thread::current().id()).or_insert_with(new))
+    }
+
+    /// Closes the own stream of a thread that has ended. Until its work is done, it is among the created ones.
+    pub(crate) fn end_own(&self, thread: ThreadId) {
+        let Some(stream) = lock(&self.per_thread).get(&thread).cloned() else { return };
+        stream.close();
+        let mut created = lock(&self.created);
+        created.retain(|stream| !stream.finished());
+        created.push(stream);
+        drop(created);
+        lock(&self.per_thread).remove(&thread);
     }
 
     /// A new stream of the program with these flags.

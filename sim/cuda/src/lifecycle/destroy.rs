@@ -1,7 +1,7 @@
 //! The end of a context, and of everything that it owns.
 
 use crate::code::Outcome;
-use crate::context::{stale, table};
+use crate::context::{Context, stale, table};
 use crate::external;
 use crate::graph;
 use crate::memory;
@@ -12,7 +12,13 @@ use crate::stream;
 /// Removes a context from the table, lets its queued work finish, then releases everything that it owns. It stays on
 /// the threads' stacks.
 pub(super) fn destroy(context: usize) -> Outcome {
-    let context = table::remove(context)?;
+    end(&*table::remove(context)?);
+    Ok(())
+}
+
+/// Lets the queued work of a context finish that is not in the table any more, then releases everything that it owns. No
+/// lock may be held: signal handlers and host functions of the program run meanwhile.
+pub(super) fn end(context: &Context) {
     let owner = context.owner();
     context.health.close();
     // There is no caller left to report the work's error to.
@@ -27,5 +33,4 @@ pub(super) fn destroy(context: usize) -> Outcome {
     external::release_all_of(owner);
     semaphore::release_all_of(owner);
     stale::release(owner.context);
-    Ok(())
 }

@@ -10,6 +10,7 @@ mod ipc;
 mod memory;
 mod missing;
 mod pools;
+mod primaries;
 mod profiler;
 mod semaphores;
 mod streams;

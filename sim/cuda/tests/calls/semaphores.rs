@@ -148,6 +148,33 @@ fn a_timeline_orders_both_sides() {
     good(call!(cuMemFree_v2(memory => u64)));
 }
 
+/// The mirror between the two sides follows with threads of its own, which may be late.
+#[test]
+fn signals_of_both_sides_in_the_order_of_the_cpu_keep_the_device() {
+    let vulkan = vulkan!();
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    let (timeline, fd) = vulkan.exported(Kind::Timeline(0));
+    let semaphore = import(TIMELINE_FD, fd);
+    let by_cuda = |value| {
+        good(signal(semaphore, value, raw));
+        synchronize(raw);
+    };
+    for round in 0..5000 {
+        by_cuda(4 * round + 1);
+        // Meets the mirror at different moments.
+        (0..(round * 37) % 97 * 50).for_each(|_| std::hint::spin_loop());
+        vulkan.signal(timeline, 4 * round + 2);
+        by_cuda(4 * round + 3);
+        vulkan.submit_signal(timeline, 4 * round + 4);
+        vulkan.wait(timeline, 4 * round + 4);
+    }
+    assert_eq!(vulkan.counter(timeline), 20_000);
+    destroy(semaphore);
+    vulkan.destroy(timeline);
+}
+
 #[test]
 fn a_binary_semaphore_passes_one_wait_for_each_signal() {
     let vulkan = vulkan!();

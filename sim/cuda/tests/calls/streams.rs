@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use support::codes;
 use support::cuda::{PrimaryContext, Stream, no_context};
+use support::{simcuda, skip};
 
 use crate::{call, given, good};
 
@@ -54,4 +55,52 @@ fn a_thread_exchanges_its_capture_mode() {
     assert_eq!(exchange(0), 1);
     let mut unknown = 3_u32;
     assert_eq!(call!(cuThreadExchangeStreamCaptureMode(&raw mut unknown => *mut u32)), codes::INVALID_VALUE);
+}
+
+/// `CU_STREAM_PER_THREAD`.
+const OWN: usize = 2;
+
+extern "C" fn nothing(_: usize) {}
+
+extern "C" fn dawdle(_: usize) {
+    thread::sleep(Duration::from_millis(200));
+}
+
+/// Queues a host function on a new thread's own stream, and lets the thread end.
+fn on_ended_thread(context: usize, function: extern "C" fn(usize)) {
+    let queue = move || {
+        good(call!(cuCtxSetCurrent(context => usize)));
+        good(call!(cuLaunchHostFunc(OWN => usize, function => extern "C" fn(usize), 0 => usize)));
+    };
+    thread::spawn(queue).join().unwrap_or_else(|_| panic!("the thread panicked"));
+}
+
+/// The threads of this process with that name.
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap_or_else(|error| panic!("{error}"));
+    let named =
+        |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name);
+    tasks.filter(|task| task.as_ref().is_ok_and(|task| named(task.path()))).count()
+}
+
+#[test]
+fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
+    if simcuda().is_none() {
+        skip!("what a real driver keeps of a thread is its own business");
+    }
+    let _context = PrimaryContext::retain_and_push(0);
+    let context: usize = given(|out| call!(cuCtxGetCurrent(out => *mut usize)));
+    for _ in 0..50 {
+        on_ended_thread(context, nothing);
+    }
+    let patience = std::time::Instant::now();
+    while threads("simcuda stream") > 5 && patience.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(threads("simcuda stream") <= 5, "{} workers", threads("simcuda stream"));
+    // The context and its default stream wait for what an ended thread has queued.
+    on_ended_thread(context, dawdle);
+    assert_eq!(call!(cuStreamQuery(0 => usize)), codes::NOT_READY);
+    good(call!(cuCtxSynchronize()));
+    good(call!(cuStreamQuery(0 => usize)));
 }

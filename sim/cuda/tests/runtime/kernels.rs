@@ -1,6 +1,11 @@
 //! Kernels and variables that a program registers, as nvcc makes it.
 
 use std::ffi::c_char;
+use std::fmt::Write as _;
+use std::thread;
+
+use support::fork::{End, end_of};
+use support::simcuda;
 
 use crate::{HOST_TO_DEVICE, INVALID_VALUE, Runtime, call, good, with_each};
 
@@ -208,6 +213,48 @@ fn a_fault_stays_until_the_device_is_reset() {
         let out = cuda.allocate(4);
         assert_eq!(launch(cuda, address(&KERNEL), Dim3(1, 1, 1), out, 8), 0);
         assert_eq!(words(cuda, out, 1), [8]);
+        cuda.free(out);
+    });
+}
+
+/// A text with `add` that takes a while to load.
+fn long_ptx() -> &'static [u8] {
+    let mut text = String::from_utf8_lossy(PTX).trim_end_matches('\0').to_owned();
+    for kernel in 0..400 {
+        let body = "add.u32 %r1, %r2, %r3;\n".repeat(200);
+        let _ = write!(text, ".visible .entry k{kernel}()\n{{\n.reg .b32 %r<4>;\n{body}ret;\n}}\n");
+    }
+    text.push('\0');
+    Box::leak(text.into_boxed_str().into_boxed_bytes())
+}
+
+/// Programs unregister their code when they end, also forked children.
+#[test]
+fn code_is_unregistered_in_a_child_that_was_forked_while_it_was_loaded() {
+    with_each(|cuda| {
+        let Some(sim) = simcuda() else { return };
+        type Unregister = unsafe extern "C" fn(usize);
+        let binary = Binary::register(cuda, long_ptx(), address(&KERNEL));
+        let out = cuda.allocate(4);
+        // SAFETY: the type in crt/host_runtime.h.
+        let unregister = unsafe { cuda.symbol::<Unregister>("__cudaUnregisterFatBinary") };
+        let loads = || sim.calls(Some("cuLibraryLoadData"));
+        let before = loads();
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(launch(cuda, address(&KERNEL), Dim3(1, 1, 1), out, 7), 0));
+            while loads() == before {
+                thread::yield_now();
+            }
+            let end = end_of(|| {
+                // SAFETY: async-signal-safe; kills a hanging child.
+                unsafe { libc::alarm(5) };
+                // SAFETY: a registered binary.
+                unsafe { unregister(binary.1) };
+                0
+            });
+            assert_eq!(end.ok(), Some(End::Exit(0)));
+        });
+        assert_eq!(words(cuda, out, 1), [7]);
         cuda.free(out);
     });
 }

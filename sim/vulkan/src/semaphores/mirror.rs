@@ -25,7 +25,8 @@ struct Inner {
     semaphore: vk::Semaphore,
     functions: timeline_semaphore::DeviceFn,
     payload: Payload,
-    /// Held from reading the driver's counter until the signal or the new value that follows from it.
+    /// Held from reading the driver's counter until the signal or the new value that follows from it, and over the
+    /// application's signals: the mirror's own signal would otherwise come behind one, where the driver loses the device.
     counter: Mutex<()>,
     stopped: AtomicBool,
 }
@@ -78,9 +79,24 @@ impl Timeline {
     /// Raises the payload to the driver's counter, and returns that.
     pub(super) fn publish(&self) -> Option<u64> {
         let _guard = self.lock()?;
+        self.publish_locked()
+    }
+
+    /// As [`Timeline::publish`]. `counter` is locked.
+    fn publish_locked(&self) -> Option<u64> {
         let value = self.counter()?;
         self.payload().advance(value);
         Some(value)
+    }
+
+    /// Runs a signal of the application, and raises the payload to the driver's counter.
+    pub(super) fn raise(&self, signal: impl FnOnce() -> vk::Result) -> vk::Result {
+        let guard = self.lock();
+        let result = signal();
+        if guard.is_some() {
+            self.publish_locked();
+        }
+        result
     }
 
     /// Raises the driver's counter to the payload's value.

@@ -31,8 +31,12 @@ impl Device {
         self.find(semaphore).map_or((semaphore, value), |shared| shared.wait(value))
     }
 
+    /// The driver's counter is at the payload's value before the signal is submitted, since the mirror, signalling it later,
+    /// would come behind the queue.
     fn signal_of(&self, semaphore: vk::Semaphore, value: u64) -> (vk::Semaphore, u64) {
-        self.find(semaphore).map_or((semaphore, value), |shared| shared.signal(value))
+        let Some(shared) = self.find(semaphore) else { return (semaphore, value) };
+        shared.timeline.adopt();
+        shared.signal(value)
     }
 }
 

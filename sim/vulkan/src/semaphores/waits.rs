@@ -40,11 +40,11 @@ pub(super) unsafe extern "system" fn signal_semaphore(
         info.semaphore = shared.driver;
     }
     // SAFETY: the caller's arguments with another semaphore, alive during the call.
-    let result = unsafe { (known.next.fp_v1_2().signal_semaphore)(device, &raw const info) };
-    if let Some(shared) = &shared {
-        shared.timeline.publish();
+    let signal = || unsafe { (known.next.fp_v1_2().signal_semaphore)(device, &raw const info) };
+    match &shared {
+        Some(shared) => shared.timeline.raise(signal),
+        None => signal(),
     }
-    result
 }
 
 pub(super) unsafe extern "system" fn wait_semaphores(
