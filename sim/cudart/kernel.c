@@ -11,9 +11,12 @@
 
 typedef struct {
     const void *image;
+    // Held while the binary is loaded, which may wait for kernels. The library and the code are written before `tried`, and
+    // not changed afterwards.
+    pthread_mutex_t loading;
     void *library;
-    int tried, code;
-    atomic_int gone;
+    int code;
+    atomic_int tried, gone;
 } Binary;
 
 // A kernel by its host function, or a variable by its address on the host.
@@ -21,7 +24,7 @@ typedef struct Symbol {
     const void *host;
     const char *name;
     Binary *binary;
-    void *kernel;
+    _Atomic(void *) kernel;
     size_t size;
     int is_variable;
     struct Symbol *next;
@@ -29,7 +32,8 @@ typedef struct Symbol {
 
 enum { INITIAL_BUCKETS = 1024 };
 
-// Libraries register tens of thousands of kernels when they are loaded.
+// Libraries register tens of thousands of kernels when they are loaded. The mutex is of the table, and is never held over a
+// call of the driver. Symbols and binaries are never freed.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static Symbol **buckets;
 static size_t bucket_count, symbol_count;
@@ -38,10 +42,12 @@ static size_t bucket_of(const void *host, size_t count) {
     return ((uintptr_t)host >> 4) * 0x9e3779b97f4a7c15u >> 20 & (count - 1);
 }
 
-// The symbol, whose binary is registered. The mutex is held.
+// The symbol, whose binary is registered.
 static Symbol *find(const void *host) {
+    pthread_mutex_lock(&mutex);
     Symbol *symbol = bucket_count == 0 ? NULL : buckets[bucket_of(host, bucket_count)];
     while (symbol != NULL && (symbol->host != host || symbol->binary->gone)) symbol = symbol->next;
+    pthread_mutex_unlock(&mutex);
     return symbol;
 }
 
@@ -79,7 +85,10 @@ static void add(Binary *binary, const void *host, const char *name, size_t size,
 
 EXPORT void **__cudaRegisterFatBinary(void *image) {
     Binary *binary = calloc(1, sizeof *binary);
-    if (binary != NULL) binary->image = image;
+    if (binary != NULL) {
+        binary->image = image;
+        pthread_mutex_init(&binary->loading, NULL);
+    }
     return (void **)binary;
 }
 
@@ -111,26 +120,32 @@ EXPORT char __cudaInitModule(void **binary) {
     return 1;
 }
 
-// Loads the binary. The mutex is held; the driver calls no code of the program.
+// Loads the binary, once. The driver calls no code of the program.
 static int load(Binary *binary) {
     if (!binary->tried) {
-        binary->tried = 1;
-        binary->code = driver.cuLibraryLoadData(&binary->library, binary->image, NULL, NULL, 0, NULL, NULL, 0);
+        pthread_mutex_lock(&binary->loading);
+        if (!binary->tried) {
+            binary->code = driver.cuLibraryLoadData(&binary->library, binary->image, NULL, NULL, 0, NULL, NULL, 0);
+            binary->tried = 1;
+        }
+        pthread_mutex_unlock(&binary->loading);
     }
     return binary->code;
 }
 
 int runtime_kernel(void **kernel, const void *function) {
-    pthread_mutex_lock(&mutex);
     Symbol *symbol = find(function);
     int code = INVALID_FUNCTION;
     if (symbol != NULL && !symbol->is_variable) {
         code = load(symbol->binary);
-        if (code == SUCCESS && symbol->kernel == NULL)
-            code = driver.cuLibraryGetKernel(&symbol->kernel, symbol->binary->library, symbol->name);
-        *kernel = symbol->kernel;
+        void *found = symbol->kernel;
+        // Threads that ask at the same time are given the same handle.
+        if (code == SUCCESS && found == NULL) {
+            code = driver.cuLibraryGetKernel(&found, symbol->binary->library, symbol->name);
+            if (code == SUCCESS) symbol->kernel = found;
+        }
+        *kernel = found;
     }
-    pthread_mutex_unlock(&mutex);
     size_t count;
     // A handle of cudaGetKernel is as good as a function.
     if (symbol == NULL && function != NULL && driver.cuKernelGetParamCount((void *)function, &count) == SUCCESS) {
@@ -142,15 +157,10 @@ int runtime_kernel(void **kernel, const void *function) {
 
 // Address and size of a variable in the current context.
 static int variable(uint64_t *address, size_t *size, const void *host) {
-    pthread_mutex_lock(&mutex);
     Symbol *symbol = find(host);
-    int code = INVALID_SYMBOL;
-    if (symbol != NULL && symbol->is_variable) {
-        code = load(symbol->binary);
-        if (code == SUCCESS) code = driver.cuLibraryGetGlobal(address, size, symbol->binary->library, symbol->name);
-    }
-    pthread_mutex_unlock(&mutex);
-    return code;
+    if (symbol == NULL || !symbol->is_variable) return INVALID_SYMBOL;
+    int code = load(symbol->binary);
+    return code != SUCCESS ? code : driver.cuLibraryGetGlobal(address, size, symbol->binary->library, symbol->name);
 }
 
 // Launches. A block of no threads, and more than there can be, is a configuration of its own code.

@@ -3,9 +3,10 @@
 use std::ffi::c_char;
 use std::fmt::Write as _;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use support::fork::{End, end_of};
-use support::simcuda;
+use support::{Result, child, simcuda, skip};
 
 use crate::{HOST_TO_DEVICE, INVALID_VALUE, Runtime, call, good, with_each};
 
@@ -39,6 +40,7 @@ const STEP: &[u8] = b"step\0";
 static KERNEL: u64 = 0;
 static OTHER: u64 = 1;
 static VARIABLE: u64 = 2;
+static THIRD: u64 = 3;
 
 fn address(of: &'static u64) -> usize {
     std::ptr::from_ref(of).expose_provenance()
@@ -80,11 +82,15 @@ impl Drop for Binary {
 }
 
 fn launch(cuda: Runtime, kernel: usize, block: Dim3, out: usize, amount: u32) -> i32 {
+    launch_on(cuda, 0, kernel, block, (out, amount))
+}
+
+fn launch_on(cuda: Runtime, stream: usize, kernel: usize, block: Dim3, (out, amount): (usize, u32)) -> i32 {
     let arguments = [(&raw const out).cast::<u8>(), (&raw const amount).cast::<u8>()];
     call!(
         cuda,
         cudaLaunchKernel(kernel => usize, Dim3(1, 1, 1) => Dim3, block => Dim3,
-                         arguments.as_ptr() => *const *const u8, 0 => usize, 0 => usize)
+                         arguments.as_ptr() => *const *const u8, 0 => usize, stream => usize)
     )
 }
 
@@ -257,6 +263,80 @@ fn code_is_unregistered_in_a_child_that_was_forked_while_it_was_loaded() {
         assert_eq!(words(cuda, out, 1), [7]);
         cuda.free(out);
     });
+}
+
+// Its `add` waits until the word at `out` is not 0.
+const WAITING: &[u8] = b"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry add(.param .u64 out, .param .u32 amount)
+{
+    .reg .b64 %rd<2>;
+    .reg .b32 %r<2>;
+    .reg .pred %p;
+    ld.param.u64 %rd1, [out];
+again:
+    ld.volatile.global.u32 %r1, [%rd1];
+    setp.eq.u32 %p, %r1, 0;
+    @%p bra again;
+    ret;
+}
+\0";
+
+/// Launches loaded code while a kernel waits for it, and while code is loaded, which waits for that kernel.
+fn launch_beside_a_load(cuda: Runtime) {
+    let [loaded, waiting, new] = [(PTX, &KERNEL), (WAITING, &OTHER), (PTX, &THIRD)]
+        .map(|(image, kernel)| (Binary::register(cuda, image, address(kernel)), address(kernel)));
+    let (flag, out, one) = (cuda.allocate(4), cuda.allocate(4), Dim3(1, 1, 1));
+    cuda.write(flag, &[0; 4]);
+    let streams = [0_usize; 3].map(|mut stream| {
+        good!(cuda, cudaStreamCreateWithFlags(&raw mut stream => *mut usize, 1 => u32));
+        stream
+    });
+    assert_eq!(launch(cuda, loaded.1, one, out, 1), 0);
+    good!(cuda, cudaDeviceSynchronize());
+    assert_eq!(launch_on(cuda, streams[0], waiting.1, one, (flag, 0)), 0);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| launch_on(cuda, streams[1], new.1, one, (out, 5)));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!load.is_finished());
+        let set = scope.spawn(|| launch_on(cuda, streams[2], loaded.1, one, (flag, 1)));
+        let start = Instant::now();
+        while !set.is_finished() {
+            if start.elapsed() > Duration::from_secs(10) {
+                child::say("the loaded code waited");
+                std::process::exit(1);
+            }
+            thread::yield_now();
+        }
+        assert_eq!(set.join().ok(), Some(0));
+        assert_eq!(load.join().ok(), Some(0));
+    });
+    good!(cuda, cudaDeviceSynchronize());
+    assert_eq!(words(cuda, out, 1), [5]);
+    for stream in streams {
+        good!(cuda, cudaStreamDestroy(stream => usize));
+    }
+    cuda.free(flag);
+    cuda.free(out);
+}
+
+#[test]
+fn loaded_code_is_launched_while_other_code_waits_for_its_load() -> Result {
+    if child::role().is_some() {
+        with_each(launch_beside_a_load);
+        child::say("launched");
+        return Ok(());
+    }
+    if simcuda().is_none() {
+        return skip("the runtime is the simulator's");
+    }
+    let test = "kernels::loaded_code_is_launched_while_other_code_waits_for_its_load";
+    let mut command = child::command(test, "launching")?;
+    command.env("SIMCUDA_BEHIND_KERNELS", "wait");
+    assert_eq!(child::run(command)?, ["launched"]);
+    Ok(())
 }
 
 /// `cudaKernelNodeParams`.
