@@ -1,6 +1,7 @@
 //! Times at which nothing accesses device memory.
 //!
-//! Kernels hold a lock of their cache's during each access, copies and fills the one here.
+//! Kernels hold a lock of their cache's during each access, copies and fills the one here, which comes before all locks of
+//! caches, and after those of a block's pages.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -15,6 +16,10 @@ pub(super) fn copying() -> RwLockReadGuard<'static, ()> {
 
 /// Runs `work` while no copy, fill or kernel accesses memory. It must not access the memory's table.
 pub(crate) fn while_nothing_runs<T>(work: impl FnOnce() -> T) -> T {
-    let _copies = COPIES.write().unwrap_or_else(PoisonError::into_inner);
-    cache::while_locked(work)
+    let copies = COPIES.write().unwrap_or_else(PoisonError::into_inner);
+    let (value, caches) = cache::while_locked(work);
+    drop(copies);
+    // The last of a launch that ended meanwhile returns memory to pools.
+    drop(caches);
+    value
 }
