@@ -130,8 +130,9 @@ pub(crate) fn count() -> usize {
 
 /// Forgets the events of a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
-    let mut events = lock(&EVENTS);
-    stale::orphan(events.extract_if(|_, event| event.owner == owner).map(|(handle, _)| handle));
+    // Dropped with the table unlocked.
+    let released: Vec<_> = lock(&EVENTS).extract_if(|_, event| event.owner == owner).collect();
+    stale::orphan(released.iter().map(|(handle, _)| *handle));
 }
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
