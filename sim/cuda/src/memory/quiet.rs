@@ -1,6 +1,6 @@
 //! Times at which nothing accesses device memory.
 //!
-//! Kernels hold a lock of their cache's during each access, copies and fills the one here, which comes before all locks of
+//! Kernels hold a lock of their cache's during each access, copies, fills and streams' stores the one here, which comes before all locks of
 //! caches, and after those of a block's pages.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -9,8 +9,9 @@ use super::cache;
 
 static COPIES: RwLock<()> = RwLock::new(());
 
-/// Keeps pages in place while a copy or fill accesses them.
-pub(super) fn copying() -> RwLockReadGuard<'static, ()> {
+/// Keeps pages in place while a copy, a fill or a stream's store accesses them. Not for callers that have done so already: the
+/// thread would wait for an export that waits for it.
+pub(crate) fn copying() -> RwLockReadGuard<'static, ()> {
     COPIES.read().unwrap_or_else(PoisonError::into_inner)
 }
 

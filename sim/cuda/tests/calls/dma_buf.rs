@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, no_context};
@@ -87,6 +88,12 @@ fn device_byte(address: u64) -> u8 {
     let mut byte = 0_u8;
     good(call!(cuMemcpyDtoH_v2(&raw mut byte => *mut u8, address => u64, 1 => usize)));
     byte
+}
+
+fn device_word(address: u64) -> u32 {
+    let mut word = 0_u32;
+    good(call!(cuMemcpyDtoH_v2(&raw mut word => *mut u32, address => u64, 4 => usize)));
+    word
 }
 
 /// The value, which must be there.
@@ -345,4 +352,34 @@ fn kernels_that_end_pools_and_exports_do_not_wait_for_each_other_for_ever() -> R
             beside(scope, export_much);
         });
     })
+}
+
+fn write_values_during_exports() {
+    let (len, stream) = (512 * PAGE, stream());
+    for _ in 0..20 {
+        let memory = allocate(len);
+        fill(memory, 1, len);
+        let exported = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _context = PrimaryContext::retain_and_push(0);
+                drop(must(export(memory, len).ok(), "a descriptor"));
+                exported.store(true, Ordering::Release);
+            });
+            let mut value = 0_u32;
+            while !exported.load(Ordering::Acquire) {
+                value += 1;
+                good(call!(cuStreamWriteValue32_v2(stream => usize, memory => u64, value => u32, 0 => u32)));
+                good(call!(cuStreamSynchronize(stream => usize)));
+                assert_eq!(device_word(memory), value);
+            }
+        });
+        free(memory);
+    }
+    end(stream);
+}
+
+#[test]
+fn a_value_that_a_stream_writes_is_not_lost_in_an_export() -> Result {
+    under("dma-buf", "dma_buf::a_value_that_a_stream_writes_is_not_lost_in_an_export", write_values_during_exports)
 }
