@@ -127,9 +127,11 @@ impl Pool {
         }
     }
 
-    /// The oldest free that its stream may not have reached.
+    /// The oldest free that its stream may not have reached. It stays noted until then, for other threads to wait for.
     pub(super) fn oldest_free(&self) -> Option<Marker> {
-        lock(&self.state).frees.pop_front()
+        let mut state = lock(&self.state);
+        state.frees.retain(|free| !free.passed());
+        state.frees.front().cloned()
     }
 
     pub(super) fn numbers(&self) -> Numbers {
