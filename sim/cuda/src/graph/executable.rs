@@ -138,7 +138,8 @@ fn launch(executable: usize, stream: usize) -> Outcome {
         return Ok(());
     }
     let mut last = lock(&executable.last);
-    let before = Vec::from_iter(last.take());
+    // Stays noted until the launch has succeeded.
+    let before = Vec::from_iter(last.clone());
     stream.submit_after(before, Placement::Anywhere, Box::new(|_| ()))?;
     steps.iter().try_for_each(|step| step.operation.submit(&stream))?;
     // The program may destroy the graph before its work is done.
