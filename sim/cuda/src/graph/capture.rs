@@ -2,6 +2,8 @@
 //!
 //! A capture starts on one stream and takes in others that wait for its events. What may not happen during a capture
 //! invalidates it, as documented (CUDA programming guide, "Prohibited and Unhandled Operations").
+//!
+//! Locks are taken in this order: the streams that capture, a capture's state, its graph.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -151,12 +153,21 @@ pub(crate) fn add_result(stream: &Stream, operation: impl FnOnce() -> Result<Ope
     Ok(true)
 }
 
-fn join(stream: &Stream, capture: &Arc<Capture>, nodes: Vec<usize>) {
-    lock(&capture.state).tips.insert(stream.id, nodes);
+/// Takes a stream into a capture, the first of which starts it. False if the stream takes part in one already, or if the
+/// capture has ended.
+fn join(stream: &Stream, capture: &Arc<Capture>, nodes: Vec<usize>) -> bool {
     let (owner, blocking) = (stream.owner, stream.flags & NON_BLOCKING == 0);
     let mut members = lock(&MEMBERS);
+    let mut state = lock(&capture.state);
+    let lives = state.tips.is_empty() || members.values().any(|member| Arc::ptr_eq(&member.capture, capture));
+    if !lives || members.contains_key(&stream.id) {
+        return false;
+    }
+    state.tips.insert(stream.id, nodes);
+    drop(state);
     members.insert(stream.id, Member { capture: Arc::clone(capture), owner, blocking });
     COUNT.store(members.len(), Ordering::Release);
+    true
 }
 
 /// Starts a capture into a new graph, or behind `after` in a given one.
@@ -164,15 +175,12 @@ pub(super) fn begin(stream: &Stream, mode: u32, graph: Option<Arc<Graph>>, after
     if stream.is_legacy() {
         return Err(STREAM_CAPTURE_UNSUPPORTED);
     }
-    if of(stream).is_some() {
-        return Err(ILLEGAL_STATE);
-    }
     let is_new = graph.is_none();
     let graph = graph.unwrap_or_else(Graph::new);
     if is_new {
         state::insert(Arc::clone(&graph));
     }
-    let capture = Capture {
+    let capture = Arc::new(Capture {
         id: handle::next_id(),
         mode,
         thread: thread::current().id(),
@@ -180,9 +188,12 @@ pub(super) fn begin(stream: &Stream, mode: u32, graph: Option<Arc<Graph>>, after
         is_new,
         graph,
         state: Mutex::default(),
-    };
-    join(stream, &Arc::new(capture), after);
-    Ok(())
+    });
+    if join(stream, &capture, after) {
+        return Ok(());
+    }
+    capture.discard();
+    Err(ILLEGAL_STATE)
 }
 
 /// Ends the capture that started on this stream.
@@ -195,7 +206,9 @@ pub(super) fn end(stream: &Stream) -> Result<Arc<Capture>, Code> {
     if capture.mode != RELAXED && capture.thread != thread::current().id() {
         return Err(STREAM_CAPTURE_WRONG_THREAD);
     }
-    leave(&capture);
+    if !leave(&capture) {
+        return Err(ILLEGAL_STATE);
+    }
     let outcome = capture.outcome(stream);
     if outcome.is_err() {
         capture.discard();
@@ -224,16 +237,19 @@ impl Capture {
     }
 }
 
-// Its streams capture no longer.
-fn leave(capture: &Arc<Capture>) {
+/// Its streams capture no longer. False if another thread has ended it.
+fn leave(capture: &Arc<Capture>) -> bool {
     let mut members = lock(&MEMBERS);
+    let before = members.len();
     members.retain(|_, member| !Arc::ptr_eq(&member.capture, capture));
     COUNT.store(members.len(), Ordering::Release);
+    members.len() < before
 }
 
 fn forget(capture: &Arc<Capture>) {
-    leave(capture);
-    capture.discard();
+    if leave(capture) {
+        capture.discard();
+    }
 }
 
 /// A stream that captures is destroyed, which invalidates its capture. One that started there ends.
@@ -282,7 +298,9 @@ pub(crate) fn wait(stream: &Stream, point: Option<Point>) -> Result<bool, Code> 
             return Err(STREAM_CAPTURE_ISOLATION);
         }
         None if stream.is_legacy() => return invalidate(&[capture], STREAM_CAPTURE_IMPLICIT).map(|()| true),
-        None => join(stream, &capture, nodes),
+        // The stream or the capture is no longer as it was.
+        None if !join(stream, &capture, nodes.clone()) => return wait(stream, Some(Point { capture, nodes })),
+        None => {}
     }
     Ok(true)
 }

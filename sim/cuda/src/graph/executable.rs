@@ -30,6 +30,7 @@ struct Step {
 }
 
 struct Executable {
+    // Operations are dropped with the steps unlocked, as those of a graph.
     steps: Mutex<Vec<Step>>,
     edges: Vec<(usize, usize)>,
     flags: u64,
@@ -137,7 +138,8 @@ fn launch(executable: usize, stream: usize) -> Outcome {
         return Ok(());
     }
     let mut last = lock(&executable.last);
-    let before = Vec::from_iter(last.take());
+    // Stays noted until the launch has succeeded.
+    let before = Vec::from_iter(last.clone());
     stream.submit_after(before, Placement::Anywhere, Box::new(|_| ()))?;
     steps.iter().try_for_each(|step| step.operation.submit(&stream))?;
     // The program may destroy the graph before its work is done.
@@ -172,9 +174,10 @@ fn compare(executable: &Executable, graph: &Graph) -> Result<(u32, usize), Code>
     if let Some((new, _)) = changed {
         return Ok((TYPE_CHANGED, new.node));
     }
-    for (old, new) in old.iter_mut().zip(new) {
-        old.operation = new.operation;
-    }
+    let new = new.into_iter().map(|new| new.operation);
+    let before: Vec<_> = old.iter_mut().zip(new).map(|(old, new)| std::mem::replace(&mut old.operation, new)).collect();
+    drop(old);
+    drop(before);
     Ok((SAME, 0))
 }
 
@@ -213,7 +216,9 @@ pub(super) fn replace(executable: usize, node: usize, operation: Operation) -> O
     let executable = get(executable)?;
     let mut steps = lock(&executable.steps);
     let step = steps.iter_mut().find(|step| step.node == node && step.operation.kind() == operation.kind());
-    step.ok_or(INVALID_VALUE)?.operation = operation;
+    let before = std::mem::replace(&mut step.ok_or(INVALID_VALUE)?.operation, operation);
+    drop(steps);
+    drop(before);
     Ok(())
 }
 

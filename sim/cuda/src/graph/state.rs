@@ -9,7 +9,8 @@ use crate::code::{Code, INVALID_VALUE, Outcome};
 use crate::handle;
 use crate::sync::lock;
 
-/// A graph under construction.
+/// A graph under construction. What its nodes do is dropped with the nodes unlocked: a child graph may be the last to hold an
+/// object of the program, whose destructor may wait for threads that use this graph.
 pub(crate) struct Graph {
     pub(super) handle: usize,
     nodes: Mutex<BTreeMap<usize, Node>>,
@@ -99,9 +100,11 @@ impl Graph {
 
     pub(super) fn remove(&self, node: usize) -> Outcome {
         let mut nodes = lock(&self.nodes);
-        nodes.remove(&node).ok_or(INVALID_VALUE)?;
+        let removed = nodes.remove(&node).ok_or(INVALID_VALUE)?;
         nodes.values_mut().for_each(|other| other.after.retain(|before| *before != node));
         lock(&OWNERS).remove(&node);
+        drop(nodes);
+        drop(removed);
         Ok(())
     }
 
@@ -119,7 +122,9 @@ impl Graph {
         let mut nodes = lock(&self.nodes);
         let node =
             nodes.get_mut(&node).filter(|node| node.operation.kind() == operation.kind()).ok_or(INVALID_VALUE)?;
-        node.operation = operation;
+        let before = std::mem::replace(&mut node.operation, operation);
+        drop(nodes);
+        drop(before);
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use crate::code::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, MAP_FAILED, Ou
 use crate::context;
 use crate::ffi::Out;
 use crate::memory::table::{self, Kind};
-use crate::memory::window::Backing;
+use crate::memory::window::{Backing, Window};
 use crate::pages::{Mapping, Pages};
 use crate::sync::lock;
 
@@ -52,11 +52,18 @@ fn get(out: Out<Handle>, pointer: usize) -> Outcome {
 
 /// An allocation that was opened, and how often.
 struct Opened {
-    address: usize,
+    window: Window,
     uses: usize,
 }
 
-/// By file and offset.
+impl Opened {
+    /// Whether it is still open: the destruction of its context closes it, and other memory may have its address then.
+    fn is_live(&self) -> bool {
+        table::find(self.window.address).is_some_and(|found| found.window.id == self.window.id)
+    }
+}
+
+/// By file and offset. The table of memory is locked after it.
 static OPENED: LazyLock<Mutex<HashMap<(FileId, u64), Opened>>> = LazyLock::new(Mutex::default);
 
 fn is_shared(kind: Kind) -> bool {
@@ -78,11 +85,10 @@ fn open(out: Out<usize>, handle: Handle, flags: u32) -> Outcome {
     }
     let mut opened = lock(&OPENED);
     let key = (handle.file, handle.offset);
-    // The destruction of its context may have closed it.
-    let live = |opened: &&mut Opened| table::find(opened.address).is_some_and(|found| is_shared(found.kind));
-    if let Some(known) = opened.get_mut(&key).filter(live) {
+    opened.retain(|_, opened| opened.is_live());
+    if let Some(known) = opened.get_mut(&key) {
         known.uses += 1;
-        return out.set(known.address);
+        return out.set(known.window.address);
     }
     let file = open_descriptor(handle.process, handle.descriptor)?;
     let length = file.metadata().map_err(|_| INVALID_HANDLE)?.len();
@@ -94,8 +100,8 @@ fn open(out: Out<usize>, handle: Handle, flags: u32) -> Outcome {
     let (len, offset, size) = (number(handle.len)?, number(handle.offset)?, number(handle.size)?);
     let mapping = Mapping::of(&file, len).ok_or(MAP_FAILED)?;
     let address = mapping.start + offset;
-    table::insert(address, size, Kind::Shared, context.owner(), Backing::block(mapping));
-    opened.insert(key, Opened { address, uses: 1 });
+    let window = table::insert_window(address, size, Kind::Shared, context.owner(), Backing::block(mapping));
+    opened.insert(key, Opened { window, uses: 1 });
     out.set(address)
 }
 
@@ -103,7 +109,8 @@ fn open(out: Out<usize>, handle: Handle, flags: u32) -> Outcome {
 fn close(pointer: usize) -> Outcome {
     context::usable()?;
     let mut opened = lock(&OPENED);
-    let (key, known) = opened.iter_mut().find(|(_, opened)| opened.address == pointer).ok_or(INVALID_VALUE)?;
+    opened.retain(|_, opened| opened.is_live());
+    let (key, known) = opened.iter_mut().find(|(_, opened)| opened.window.address == pointer).ok_or(INVALID_VALUE)?;
     known.uses -= 1;
     if known.uses == 0 {
         let key = *key;

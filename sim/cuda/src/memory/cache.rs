@@ -4,7 +4,8 @@
 //! Removing a window from the table invalidates all caches before it returns, so no kernel accesses the pages
 //! afterwards, except launches that were told to keep them.
 //!
-//! Locks are taken in this order: the list of caches, a cache's slots, the table of windows.
+//! Locks are taken in this order: the list of caches, a cache's slots, the table of windows. A cache that an upgrade of the
+//! list keeps alive is dropped with the list unlocked, and with copies running: the last one returns memory to its pool.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -77,8 +78,8 @@ pub(super) fn forget_all() {
     }
 }
 
-/// Runs `work` while no kernel accesses memory.
-pub(super) fn while_locked<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work` while no kernel accesses memory. The caches are for the caller to drop when copies run again.
+pub(super) fn while_locked<T>(work: impl FnOnce() -> T) -> (T, Vec<Arc<Cache>>) {
     // Held throughout, so that no launch is queued meanwhile.
     let caches = lock(&CACHES);
     let live: Vec<Arc<Cache>> = caches.iter().filter_map(Weak::upgrade).collect();
@@ -86,12 +87,13 @@ pub(super) fn while_locked<T>(work: impl FnOnce() -> T) -> T {
     let value = work();
     drop(slots);
     drop(caches);
-    value
+    (value, live)
 }
 
 /// Keeps a window that is about to be removed from the table usable for launches that are already queued.
 pub(super) fn keep(window: Window, pages: &Pinned) {
-    for cache in lock(&CACHES).iter().filter_map(Weak::upgrade) {
+    let caches: Vec<Arc<Cache>> = lock(&CACHES).iter().filter_map(Weak::upgrade).collect();
+    for cache in caches {
         lock(&cache.kept).push((window, pages.clone()));
     }
 }

@@ -1,6 +1,7 @@
 //! Times at which nothing accesses device memory.
 //!
-//! Kernels hold a lock of their cache's during each access, copies and fills the one here.
+//! Kernels hold a lock of their cache's during each access, copies, fills and streams' stores the one here, which comes before all locks of
+//! caches, and after those of a block's pages.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
@@ -8,13 +9,18 @@ use super::cache;
 
 static COPIES: RwLock<()> = RwLock::new(());
 
-/// Keeps pages in place while a copy or fill accesses them.
-pub(super) fn copying() -> RwLockReadGuard<'static, ()> {
+/// Keeps pages in place while a copy, a fill or a stream's store accesses them. Not for callers that have done so already: the
+/// thread would wait for an export that waits for it.
+pub(crate) fn copying() -> RwLockReadGuard<'static, ()> {
     COPIES.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `work` while no copy, fill or kernel accesses memory. It must not access the memory's table.
 pub(crate) fn while_nothing_runs<T>(work: impl FnOnce() -> T) -> T {
-    let _copies = COPIES.write().unwrap_or_else(PoisonError::into_inner);
-    cache::while_locked(work)
+    let copies = COPIES.write().unwrap_or_else(PoisonError::into_inner);
+    let (value, caches) = cache::while_locked(work);
+    drop(copies);
+    // The last of a launch that ended meanwhile returns memory to pools.
+    drop(caches);
+    value
 }

@@ -84,10 +84,15 @@ const REMEMBERED: usize = 64;
 
 /// Adds a region that is one window, and returns its address.
 pub(crate) fn insert(address: usize, size: usize, kind: Kind, owner: Owner, backing: Backing) -> usize {
+    insert_window(address, size, kind, owner, backing).address
+}
+
+/// As [`insert`]; returns the window.
+pub(crate) fn insert_window(address: usize, size: usize, kind: Kind, owner: Owner, backing: Backing) -> Window {
     let window = Window { id: handle::next_id(), address, size, owner };
     let region = Region { size, kind, windows: vec![window], backing: Arc::new(backing) };
     lock(&REGIONS).insert(address, region);
-    address
+    window
 }
 
 /// Adds a registered host range; false when it overlaps an existing region.

@@ -41,19 +41,18 @@ fn allocate_from(out: Out<usize>, size: usize, pool: &Arc<Pool>, stream: usize) 
 /// Lends a block, and makes room for it if need be: by what the pools keep, then by waiting for frees that are queued, as
 /// a GPU makes the stream wait.
 fn lend(pool: &Arc<Pool>, size: usize) -> Result<Chunk, Code> {
-    let mut lent = pool.lend(size);
-    if lent.is_err() {
+    if let Ok(chunk) = pool.lend(size) {
+        return Ok(chunk);
+    }
+    loop {
+        // Asked first: a free that its stream reaches after a failed attempt is a reason for another one.
+        let pending = pool.oldest_free();
         pools::all().iter().for_each(|pool| pool.trim(0));
-        lent = pool.lend(size);
+        match (pool.lend(size), pending) {
+            (Err(_), Some(free)) => free.wait(),
+            (lent, _) => return lent,
+        }
     }
-    while lent.is_err()
-        && let Some(free) = pool.oldest_free()
-    {
-        free.wait();
-        pool.trim(0);
-        lent = pool.lend(size);
-    }
-    lent
 }
 
 /// Work that is submitted later cannot use the memory. What was submitted before keeps it.

@@ -1,4 +1,7 @@
 //! A pool: the blocks that it lends, those that it keeps, and their counts.
+//!
+//! No lock but those of streams, slabs and pages is taken while a pool's state is locked: a kernel that ends returns blocks
+//! with its cache locked. So new blocks, which are filled with zeros as a copy would, are made with the state unlocked.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -85,28 +88,34 @@ impl Pool {
 
     /// Lends a block of exactly that size, if there is an unused one or room for one more.
     pub(super) fn lend(self: &Arc<Self>, size: usize) -> Result<Chunk, Code> {
+        let block = self.reserve(size)?.or_else(|| Block::device(size));
         let mut state = lock(&self.state);
-        let unused = state.unused.iter().rposition(|(unused, _)| *unused == size);
-        let block = match unused {
-            Some(index) => state.unused.swap_remove(index).1,
-            None => {
-                if self.most > 0 {
-                    state.trim(self.most.saturating_sub(size));
-                    if state.numbers.reserved.saturating_add(size) > self.most {
-                        return Err(OUT_OF_MEMORY);
-                    }
-                }
-                let block = Block::device(size).ok_or(OUT_OF_MEMORY)?;
-                state.numbers.reserved += size;
-                block
-            }
-        };
         let numbers = &mut state.numbers;
+        let Some(block) = block else {
+            numbers.reserved -= size;
+            return Err(OUT_OF_MEMORY);
+        };
         numbers.used += size;
         numbers.used_high = numbers.used_high.max(numbers.used);
         numbers.reserved_high = numbers.reserved_high.max(numbers.reserved);
         drop(state);
         Ok(Chunk { block: Some(block), size, pool: Arc::clone(self) })
+    }
+
+    /// Takes an unused block of that size, or counts a new one as reserved, which the caller makes.
+    fn reserve(&self, size: usize) -> Result<Option<Block>, Code> {
+        let mut state = lock(&self.state);
+        if let Some(index) = state.unused.iter().rposition(|(unused, _)| *unused == size) {
+            return Ok(Some(state.unused.swap_remove(index).1));
+        }
+        if self.most > 0 {
+            state.trim(self.most.saturating_sub(size));
+            if state.numbers.reserved.saturating_add(size) > self.most {
+                return Err(OUT_OF_MEMORY);
+            }
+        }
+        state.numbers.reserved = state.numbers.reserved.checked_add(size).ok_or(OUT_OF_MEMORY)?;
+        Ok(None)
     }
 
     /// Notes a free that its stream may not have reached.
@@ -118,9 +127,11 @@ impl Pool {
         }
     }
 
-    /// The oldest free that its stream may not have reached.
+    /// The oldest free that its stream may not have reached. It stays noted until then, for other threads to wait for.
     pub(super) fn oldest_free(&self) -> Option<Marker> {
-        lock(&self.state).frees.pop_front()
+        let mut state = lock(&self.state);
+        state.frees.retain(|free| !free.passed());
+        state.frees.front().cloned()
     }
 
     pub(super) fn numbers(&self) -> Numbers {

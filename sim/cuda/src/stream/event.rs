@@ -67,6 +67,13 @@ struct Elsewhere {
 }
 
 impl Event {
+    /// Sets the last record. The one before, which may be the last to hold a graph with the program's objects, is dropped with
+    /// the event unlocked: the objects' destructors may wait for threads that use the event.
+    fn set_last(&self, record: Recorded) {
+        let before = lock(&self.last).replace(record);
+        drop(before);
+    }
+
     fn elsewhere(&self) -> Option<Elsewhere> {
         let payload = self.payload.as_ref()?;
         let number = payload.last_record();
@@ -130,8 +137,9 @@ pub(crate) fn count() -> usize {
 
 /// Forgets the events of a destroyed context.
 pub(crate) fn release_all_of(owner: Owner) {
-    let mut events = lock(&EVENTS);
-    stale::orphan(events.extract_if(|_, event| event.owner == owner).map(|(handle, _)| handle));
+    // Dropped with the table unlocked.
+    let released: Vec<_> = lock(&EVENTS).extract_if(|_, event| event.owner == owner).collect();
+    stale::orphan(released.iter().map(|(handle, _)| *handle));
 }
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
@@ -152,7 +160,7 @@ fn record(event: usize, stream: usize) -> Outcome {
         return Err(INVALID_HANDLE);
     }
     if let Some(point) = capture::point(&stream)? {
-        *lock(&inner.last) = Some(Recorded::Captured(point));
+        inner.set_last(Recorded::Captured(point));
         return Ok(());
     }
     record_on(event, &stream)
@@ -186,7 +194,7 @@ fn record_on(event: usize, stream: &Arc<Stream>) -> Outcome {
         // Other processes may wait for it, of which `SIMCUDA_LATE=1` does not know.
         marker.ask();
     }
-    *lock(&event.last) = Some(Recorded::Live { marker, time, number });
+    event.set_last(Recorded::Live { marker, time, number });
     Ok(())
 }
 

@@ -79,6 +79,7 @@ pub(super) fn remove(handle: usize) -> Result<Arc<Stream>, Code> {
 
 /// Removes the handles of a destroyed context's streams.
 pub(crate) fn release_all_of(owner: Owner) {
-    let mut streams = lock(&STREAMS);
-    stale::orphan(streams.extract_if(|_, stream| stream.owner == owner).map(|(handle, _)| handle));
+    // Dropped with the table unlocked.
+    let released: Vec<_> = lock(&STREAMS).extract_if(|_, stream| stream.owner == owner).collect();
+    stale::orphan(released.iter().map(|(handle, _)| *handle));
 }

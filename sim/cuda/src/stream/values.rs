@@ -9,8 +9,8 @@ use super::table;
 
 use crate::boundary::exports;
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, Outcome};
-use crate::memory::bytes;
 use crate::memory::table::{Queued, Span, pin, span};
+use crate::memory::{bytes, quiet};
 use crate::queue::Placement;
 
 const GEQ: u32 = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as u32;
@@ -58,6 +58,8 @@ fn write(stream: usize, address: usize, value: u64, width: usize, flags: u32) ->
     let queued = Queued::new(word);
     let work = move || {
         let _pinned = queued.pin().ok_or(ILLEGAL_ADDRESS)?;
+        // A pin keeps the range, not its pages, which an export exchanges for others with the bytes of before.
+        let _in_place = quiet::copying();
         bytes::store(word.address, width, value);
         Ok(())
     };

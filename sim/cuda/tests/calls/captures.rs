@@ -1,5 +1,6 @@
 //! Captures of streams into graphs.
 
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 
 use support::codes::{CAPTURED_EVENT, INVALID_VALUE};
@@ -21,6 +22,7 @@ const THREAD_LOCAL: u32 = 1;
 const RELAXED: u32 = 2;
 
 const LEN: usize = 64;
+const ROUNDS: usize = 150_000;
 
 fn stream() -> (Stream, usize) {
     let stream = Stream::create();
@@ -322,4 +324,79 @@ fn the_legacy_stream_is_out_of_bounds_while_a_blocking_stream_captures() {
     good(call!(cuStreamDestroy_v2(stream => usize)));
     good(fill(a, 1, 0));
     good(call!(cuCtxSynchronize()));
+}
+
+#[test]
+fn one_of_two_threads_begins_and_one_ends_a_capture() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let (_stream, stream) = stream();
+    // Spins: a barrier wakes one thread after the other.
+    let arrived = AtomicUsize::new(0);
+    let meet = |expected: usize| {
+        arrived.fetch_add(1, Ordering::AcqRel);
+        while arrived.load(Ordering::Acquire) < expected {
+            thread::yield_now();
+        }
+    };
+    let work = || {
+        let _context = PrimaryContext::retain_and_push(0);
+        (0..ROUNDS)
+            .map(|round| {
+                meet(4 * round + 2);
+                let begun = begin(stream, RELAXED);
+                meet(4 * round + 4);
+                // A panic would let the other thread wait for ever.
+                let mut graph = 0_usize;
+                let ended = call!(cuStreamEndCapture(stream => usize, &raw mut graph => *mut usize));
+                let destroyed = if ended == 0 { call!(cuGraphDestroy(graph => usize)) } else { 0 };
+                (begun, ended, destroyed)
+            })
+            .collect::<Vec<_>>()
+    };
+    let [one, other] = thread::scope(|scope| {
+        [scope.spawn(work), scope.spawn(work)]
+            .map(|thread| thread.join().unwrap_or_else(|_| panic!("a thread panicked")))
+    });
+    let one_succeeds = |codes: [i32; 2]| codes == [0, ILLEGAL_STATE] || codes == [ILLEGAL_STATE, 0];
+    for ((begun, ended, destroyed), (also_begun, also_ended, also_destroyed)) in one.into_iter().zip(other) {
+        assert!(one_succeeds([begun, also_begun]), "{begun} {also_begun}");
+        assert!(one_succeeds([ended, also_ended]), "{ended} {also_ended}");
+        assert_eq!([destroyed, also_destroyed], [0, 0]);
+    }
+}
+
+struct Asked {
+    event: usize,
+    code: AtomicI32,
+}
+
+extern "C" fn ask_elsewhere(asked: *const Asked) {
+    // SAFETY: of the test that waits for this.
+    let asked = unsafe { &*asked };
+    let ask = || asked.code.store(call!(cuEventSynchronize(asked.event => usize)), Ordering::Release);
+    thread::scope(|scope| drop(scope.spawn(ask)));
+}
+
+#[test]
+fn objects_that_an_event_kept_end_with_the_event_unlocked() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let (_stream, stream) = stream();
+    let asked = Asked { event: event(), code: AtomicI32::new(-1) };
+    let destructor: extern "C" fn(*const Asked) = ask_elsewhere;
+    let object: usize = given(|out| {
+        call!(cuUserObjectCreate(
+            out => *mut usize, &raw const asked => *const Asked,
+            destructor => extern "C" fn(*const Asked), 1 => u32, 1 => u32
+        ))
+    });
+    good(begin(stream, RELAXED));
+    good(record(asked.event, stream));
+    let graph = end(stream).unwrap_or_else(|code| panic!("{code}"));
+    good(call!(cuGraphRetainUserObject(graph => usize, object => usize, 1 => u32, 1 => u32)));
+    destroy(graph);
+    // The event is the last to hold the graph.
+    assert_eq!(asked.code.load(Ordering::Acquire), -1);
+    good(record(asked.event, stream));
+    assert_eq!(asked.code.load(Ordering::Acquire), 0);
+    good(call!(cuEventDestroy_v2(asked.event => usize)));
 }

@@ -1,8 +1,10 @@
 //! `cuMemGetHandleForAddressRange`: which ranges are exported under which profile, and what a mapping of the descriptor
 //! shows.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::codes::{INVALID_CONTEXT, INVALID_VALUE, NOT_SUPPORTED};
 use support::cuda::{PrimaryContext, no_context};
@@ -86,6 +88,12 @@ fn device_byte(address: u64) -> u8 {
     let mut byte = 0_u8;
     good(call!(cuMemcpyDtoH_v2(&raw mut byte => *mut u8, address => u64, 1 => usize)));
     byte
+}
+
+fn device_word(address: u64) -> u32 {
+    let mut word = 0_u32;
+    good(call!(cuMemcpyDtoH_v2(&raw mut word => *mut u32, address => u64, 4 => usize)));
+    word
 }
 
 /// The value, which must be there.
@@ -222,16 +230,23 @@ fn beside<'a>(scope: &'a std::thread::Scope<'a, '_>, work: fn()) {
     });
 }
 
+/// A module and its kernel of that name.
+fn load(text: &CStr, kernel: &CStr) -> [usize; 2] {
+    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, text.as_ptr() => *const i8)));
+    [module, given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, kernel.as_ptr() => *const i8)))]
+}
+
+fn launch(kernel: usize, stream: usize, arguments: &[*const u8]) {
+    good(call!(cuLaunchKernel(
+        kernel => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, stream => usize, arguments.as_ptr() => *const *const u8, 0 => usize
+    )));
+}
+
 fn launch_and_free() {
-    let module: usize = given(|out| call!(cuModuleLoadData(out => *mut usize, PUT.as_ptr() => *const i8)));
-    let put: usize =
-        given(|out| call!(cuModuleGetFunction(out => *mut usize, module => usize, c"put".as_ptr() => *const i8)));
+    let [module, put] = load(PUT, c"put");
     for value in 0..ROUNDS {
         let memory = allocate(PAGE);
-        let arguments = [(&raw const memory).cast::<u8>(), (&raw const value).cast::<u8>()];
-        good(call!(cuLaunchKernel(
-            put => usize, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 1 => u32, 0 => u32, 0 => usize, arguments.as_ptr() => *const *const u8, 0 => usize
-        )));
+        launch(put, 0, &[(&raw const memory).cast(), (&raw const value).cast()]);
         // Not waited for: the memory is freed while the kernel looks for it.
         free(memory);
     }
@@ -255,4 +270,116 @@ fn kernels_frees_and_exports_do_not_wait_for_each_other_for_ever() -> Result {
             beside(scope, export_often);
         });
     })
+}
+
+/// The kernel `spin`, which accesses no memory for a number of steps.
+const SPIN: &CStr = c"
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry spin(.param .u32 steps)
+{
+    .reg .b32 %r;
+    .reg .pred %p;
+    ld.param.u32 %r, [steps];
+NEXT:
+    sub.u32 %r, %r, 1;
+    setp.ne.u32 %p, %r, 0;
+    @%p bra NEXT;
+    ret;
+}
+";
+
+fn stream() -> usize {
+    given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32)))
+}
+
+fn allocate_in_order(len: usize, stream: usize) -> u64 {
+    given(|out| call!(cuMemAllocAsync(out => *mut u64, len => usize, stream => usize)))
+}
+
+fn free_in_order(address: u64, stream: usize) {
+    good(call!(cuMemFreeAsync(address => u64, stream => usize)));
+}
+
+fn end(stream: usize) {
+    good(call!(cuStreamSynchronize(stream => usize)));
+    good(call!(cuStreamDestroy_v2(stream => usize)));
+}
+
+/// Allocations that fill a part of a page with zeros, as the pool keeps none.
+fn allocate_from_a_pool() {
+    let pool: usize = given(|out| call!(cuDeviceGetDefaultMemPool(out => *mut usize, 0 => i32)));
+    let stream = stream();
+    for round in 0..10 * ROUNDS as usize {
+        free_in_order(allocate_in_order(512 * (1 + round % 20), stream), stream);
+        good(call!(cuMemPoolTrimTo(pool => usize, 0 => usize)));
+    }
+    end(stream);
+}
+
+fn free_under_a_kernel() {
+    let [module, spin] = load(SPIN, c"spin");
+    let (busy, other) = (stream(), stream());
+    for round in 0..ROUNDS {
+        let memory = allocate_in_order(700, other);
+        let steps = 2000 + round * 977 % 60000;
+        launch(spin, busy, &[(&raw const steps).cast()]);
+        // The kernel keeps it, and returns it to the pool when it ends.
+        free_in_order(memory, other);
+        good(call!(cuStreamSynchronize(busy => usize)));
+    }
+    end(busy);
+    end(other);
+    good(call!(cuModuleUnload(module => usize)));
+}
+
+fn export_much() {
+    let len = 256 * PAGE;
+    for _ in 0..ROUNDS / 4 {
+        let memory = allocate(len);
+        drop(must(export(memory, len).ok(), "a descriptor"));
+        free(memory);
+    }
+}
+
+#[test]
+fn kernels_that_end_pools_and_exports_do_not_wait_for_each_other_for_ever() -> Result {
+    under("dma-buf", "dma_buf::kernels_that_end_pools_and_exports_do_not_wait_for_each_other_for_ever", || {
+        std::thread::scope(|scope| {
+            beside(scope, allocate_from_a_pool);
+            beside(scope, free_under_a_kernel);
+            beside(scope, export_much);
+        });
+    })
+}
+
+fn write_values_during_exports() {
+    let (len, stream) = (512 * PAGE, stream());
+    for _ in 0..20 {
+        let memory = allocate(len);
+        fill(memory, 1, len);
+        let exported = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _context = PrimaryContext::retain_and_push(0);
+                drop(must(export(memory, len).ok(), "a descriptor"));
+                exported.store(true, Ordering::Release);
+            });
+            let mut value = 0_u32;
+            while !exported.load(Ordering::Acquire) {
+                value += 1;
+                good(call!(cuStreamWriteValue32_v2(stream => usize, memory => u64, value => u32, 0 => u32)));
+                good(call!(cuStreamSynchronize(stream => usize)));
+                assert_eq!(device_word(memory), value);
+            }
+        });
+        free(memory);
+    }
+    end(stream);
+}
+
+#[test]
+fn a_value_that_a_stream_writes_is_not_lost_in_an_export() -> Result {
+    under("dma-buf", "dma_buf::a_value_that_a_stream_writes_is_not_lost_in_an_export", write_values_during_exports)
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use support::codes::{INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
-use support::cuda::{PrimaryContext, Stream, memcpy_dtoh};
+use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh};
 use support::{Result, child, simcuda};
 
 use crate::{call, given, good};
@@ -135,6 +135,52 @@ fn a_handle_of_memory_that_was_freed_is_refused() -> Result {
     good(call!(cuMemFree_v2(address => u64)));
     let output = child::command(TEST, "import")?.env(HANDLE, text(handle)).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// The importing process: the memory of a destroyed context is no longer open, whatever has its address.
+fn import_again() -> Result {
+    let handles = std::env::var(HANDLE)?.split(';').map(parsed).collect::<Result<Vec<_>>>()?;
+    let opened = |handle: Handle| {
+        let (code, address) = open(handle, 1);
+        good(code);
+        address
+    };
+    let first = Context::create(0);
+    opened(handles[0]);
+    opened(handles[0]);
+    first.destroy();
+    let _second = Context::create(0);
+    let other = opened(handles[1]);
+    let again = opened(handles[0]);
+    assert_eq!((read(again, 1), read(other, 1)), (vec![7], vec![8]));
+    assert_eq!([again, other].map(close), [0, 0]);
+    assert_eq!([again, other].map(close), [INVALID_VALUE; 2]);
+    Ok(())
+}
+
+#[test]
+fn memory_that_a_destroyed_context_had_opened_is_opened_anew() -> Result {
+    const TEST: &str = "ipc::memory_that_a_destroyed_context_had_opened_is_opened_anew";
+    if child::role().is_some() {
+        return import_again();
+    }
+    if simcuda().is_none() {
+        eprintln!("skipped: the importer of a GPU's memory may be too late here");
+        return Ok(());
+    }
+    let _context = PrimaryContext::retain_and_push(0);
+    let blocks = [7, 8].map(|byte| {
+        let address = allocate(LEN);
+        fill(address, byte, LEN);
+        address
+    });
+    let handles = blocks.map(|address| text(get(address).1)).join(";");
+    let output = child::command(TEST, "import")?.env(HANDLE, handles).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for address in blocks {
+        good(call!(cuMemFree_v2(address => u64)));
+    }
     Ok(())
 }
 

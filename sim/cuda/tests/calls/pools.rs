@@ -188,6 +188,32 @@ fn a_full_pool_waits_for_its_frees() {
 }
 
 #[test]
+fn all_threads_wait_for_the_free_that_has_room_for_them() {
+    let _context = PrimaryContext::retain_and_push(0);
+    let stream = Stream::create();
+    let raw = stream.raw().expose_provenance();
+    let pool = created(Properties { most: 2 * MIB, ..PLAIN });
+    let first = lent(pool, 2 * MIB, raw);
+    let gate = stream.hold();
+    good(free(first, raw));
+    let answers = thread::scope(|scope| {
+        let allocations = [(); 3].map(|()| {
+            scope.spawn(move || {
+                let _context = PrimaryContext::retain_and_push(0);
+                let stream = Stream::create();
+                let raw = stream.raw().expose_provenance();
+                allocate(pool, MIB / 2, raw).map(|address| free(address, raw))
+            })
+        });
+        thread::sleep(Duration::from_millis(20));
+        drop(gate);
+        allocations.map(|allocation| allocation.join().unwrap_or_else(|_| panic!("a thread panicked")))
+    });
+    assert_eq!(answers, [Ok(0); 3]);
+    destroy(pool);
+}
+
+#[test]
 fn a_device_has_a_default_and_a_current_pool() {
     let _context = PrimaryContext::retain_and_push(0);
     let default: usize = given(|out| call!(cuDeviceGetDefaultMemPool(out => *mut usize, 0 => i32)));

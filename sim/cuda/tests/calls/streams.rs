@@ -3,9 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
+<<<<<<< HEAD
 use support::codes;
 use support::cuda::{PrimaryContext, Stream, no_context};
 use support::{simcuda, skip};
+=======
+use support::cuda::{Context, PrimaryContext, Stream, no_context};
+use support::{Result, child, codes, simcuda};
+>>>>>>> s1
 
 use crate::{call, given, good};
 
@@ -57,6 +62,7 @@ fn a_thread_exchanges_its_capture_mode() {
     assert_eq!(call!(cuThreadExchangeStreamCaptureMode(&raw mut unknown => *mut u32)), codes::INVALID_VALUE);
 }
 
+<<<<<<< HEAD
 /// `CU_STREAM_PER_THREAD`.
 const OWN: usize = 2;
 
@@ -103,4 +109,34 @@ fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
     assert_eq!(call!(cuStreamQuery(0 => usize)), codes::NOT_READY);
     good(call!(cuCtxSynchronize()));
     good(call!(cuStreamQuery(0 => usize)));
+=======
+/// The driver that was started with `SIMCUDA_STALE_CONTEXT=error` forgets the handles, and ends no process.
+#[test]
+fn streams_and_events_end_with_their_context() -> Result {
+    let Some(sim) = simcuda() else {
+        eprintln!("skipped: what a real driver does with such handles is undefined");
+        return Ok(());
+    };
+    if child::role().is_none() {
+        let mut command = child::command("streams::streams_and_events_end_with_their_context", "error")?;
+        command.env("SIMCUDA_STALE_CONTEXT", "error");
+        assert_eq!(child::run(command)?, ["done"]);
+        return Ok(());
+    }
+    let context = Context::create(0);
+    let stream: usize = given(|out| call!(cuStreamCreate(out => *mut usize, 1 => u32)));
+    let event: usize = given(|out| call!(cuEventCreate(out => *mut usize, 0 => u32)));
+    assert_eq!(["stream", "event"].map(|noun| sim.live_objects_of(noun)), [1, 1]);
+    context.destroy();
+    assert_eq!(["stream", "event"].map(|noun| sim.live_objects_of(noun)), [0, 0]);
+    let codes = [
+        call!(cuStreamQuery(stream => usize)),
+        call!(cuStreamDestroy_v2(stream => usize)),
+        call!(cuEventQuery(event => usize)),
+        call!(cuEventDestroy_v2(event => usize)),
+    ];
+    assert_eq!(codes, [codes::INVALID_HANDLE; 4]);
+    child::say("done");
+    Ok(())
+>>>>>>> s1
 }
