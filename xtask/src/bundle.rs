@@ -202,7 +202,10 @@ fn files(folder: &Path) -> Result<Vec<String>> {
 /// relative to it.
 fn workspace(context: &Context, programs: &Path) -> Result {
     let workspace = programs.join("workspace");
-    context.command("cp --parents Cargo.toml .cargo/config.toml .config/nextest.toml").arg(&workspace).run()?;
+    context
+        .command("cp --parents Cargo.toml README.md .cargo/config.toml .config/nextest.toml")
+        .arg(&workspace)
+        .run()?;
     let find = "find examples sim tests benches ffi/python/tests ffi/python/pyproject.toml -type f ! -name *.rs \
         ! -name *.pyc ! -path tests/gpu/* ! -path benches/results/* -exec cp --parents {}";
     context.command(find).arg(&workspace).arg(";").run()?;

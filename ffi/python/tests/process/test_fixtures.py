@@ -114,8 +114,11 @@ def test_a_warning_of_a_fork_with_threads_is_no_error(run_python, category):
 
 def test_without_a_c_compiler_tests_that_need_one_are_skipped(tmp_path):
     tests = Path(__file__).parents[1] / "dlpack" / "test_dlpack.py"
+    # Where plug-ins are not found by themselves, pytest must be told of the one that the settings name.
+    plugin = ["-p", "pytest_timeout"] if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD") else []
+    names = "that_python_does_not_know or without_the_gil"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-k", "that_python_does_not_know or without_the_gil", str(tests)],
+        [sys.executable, "-m", "pytest", *plugin, "-q", "-k", names, str(tests)],
         env=os.environ | {"PATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -3,14 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-<<<<<<< HEAD
-use support::codes;
-use support::cuda::{PrimaryContext, Stream, no_context};
-use support::{simcuda, skip};
-=======
 use support::cuda::{Context, PrimaryContext, Stream, no_context};
-use support::{Result, child, codes, simcuda};
->>>>>>> s1
+use support::{Result, child, codes, simcuda, skip};
 
 use crate::{call, given, good};
 
@@ -62,7 +56,6 @@ fn a_thread_exchanges_its_capture_mode() {
     assert_eq!(call!(cuThreadExchangeStreamCaptureMode(&raw mut unknown => *mut u32)), codes::INVALID_VALUE);
 }
 
-<<<<<<< HEAD
 /// `CU_STREAM_PER_THREAD`.
 const OWN: usize = 2;
 
@@ -109,7 +102,8 @@ fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
     assert_eq!(call!(cuStreamQuery(0 => usize)), codes::NOT_READY);
     good(call!(cuCtxSynchronize()));
     good(call!(cuStreamQuery(0 => usize)));
-=======
+}
+
 /// The driver that was started with `SIMCUDA_STALE_CONTEXT=error` forgets the handles, and ends no process.
 #[test]
 fn streams_and_events_end_with_their_context() -> Result {
@@ -138,5 +132,4 @@ fn streams_and_events_end_with_their_context() -> Result {
     assert_eq!(codes, [codes::INVALID_HANDLE; 4]);
     child::say("done");
     Ok(())
->>>>>>> s1
 }
