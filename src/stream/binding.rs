@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
+use super::StreamRef;
 use super::order::{Access, is_legacy};
 use crate::Result;
 use crate::driver::context::{Context, Entered, keeping_current};
@@ -144,6 +145,16 @@ impl Binding {
         self.used_elsewhere |= !self.is_bound_to(stream);
     }
 
+    /// Records that `stream` is about to use the memory, which belongs to `own`. Handles are compared within a context alone:
+    /// those of the default streams are the same in each.
+    pub(crate) fn record_use_by(&mut self, stream: StreamRef, own: Context) {
+        if stream.context == own {
+            self.record_use(stream.raw());
+        } else {
+            self.record_reader(stream.context);
+        }
+    }
+
     /// Records that a failed copy of the copy engine may still use the memory. A request for immediate release, before
     /// or after, does not cover that copy.
     pub(crate) fn record_unfinished_copy(&mut self) {
@@ -179,7 +190,7 @@ impl Binding {
         Self::of(self.stream.take())
     }
 
-    /// Records that a stream of another context is about to read the memory.
+    /// Records that a stream of another context is about to use the memory.
     pub(crate) fn record_reader(&mut self, context: Context) {
         self.used_elsewhere = true;
         match self.readers.iter_mut().find(|(reader, _)| *reader == context) {
