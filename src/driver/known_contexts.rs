@@ -37,6 +37,12 @@ pub(crate) struct ContextKey {
     pub(super) id: Option<u64>,
 }
 
+impl ContextKey {
+    pub(super) const fn is_at_address_of(self, other: Self) -> bool {
+        self.address == other.address
+    }
+}
+
 /// What is known of a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Liveness {

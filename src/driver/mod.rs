@@ -3,6 +3,7 @@
 //! Every call is checked here and becomes a [`Result`](crate::Result) that names it. The libraries are loaded
 //! on first use and never unloaded. No call reaches them in a child that is forked afterwards ([`process`]).
 
+pub(crate) mod anchor;
 pub(crate) mod context;
 pub(crate) mod control_data;
 pub(crate) mod cuda;

@@ -25,6 +25,7 @@ use crate::access::copy::HostAccess;
 use crate::addresses;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
+use crate::stream::StreamRef;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
 use crate::{Result, StreamRef};
@@ -251,6 +252,16 @@ impl Chunk {
     pub(crate) fn record_use(&self, stream: CUstream) {
         self.expose();
         self.change(|binding| binding.record_use(stream));
+    }
+
+    /// Records that `stream`, of any context, is about to use the bytes.
+    pub(super) fn record_use_by(&self, stream: StreamRef) -> Result<()> {
+        process::check()?;
+        self.expose();
+        let own = self.block.context();
+        stream.keep_context_known(own)?;
+        self.change(|binding| binding.record_use_by(stream, own));
+        Ok(())
     }
 
     /// Records that the stream which the chunk is bound to next may still use it for an earlier holder.

@@ -14,6 +14,7 @@ use super::chunk::{Chunk, ChunkRef, FreeChunk, SharedBlock};
 use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::Allocation;
+use crate::stream::StreamRef;
 use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, Result, StreamRef, Vkgdr};
 
@@ -295,6 +296,17 @@ impl Memory {
     /// handle is only compared, never used.
     pub fn record_use(&self, stream: CUstream) {
         self.0.chunk().record_use(stream);
+    }
+
+    /// [`record_use`](Self::record_use) for a stream of any context: the drop waits for the stream's context, too, unless that
+    /// is destroyed by then.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors for a context of `cuCtxCreate`, whose end must be found out at the drop. The use is then unrecorded.
+    #[doc(hidden)]
+    pub fn record_use_by(&self, stream: StreamRef) -> Result<()> {
+        self.0.chunk().record_use_by(stream)
     }
 
     /// The device work that freeing the memory waits for.

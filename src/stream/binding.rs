@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
+use super::StreamRef;
 use super::order::{Access, is_legacy};
 use crate::Result;
 use crate::driver::context::{Context, Entered, keeping_current};
@@ -155,6 +156,16 @@ impl Binding {
         self.used_elsewhere |= !self.is_bound_to(stream);
     }
 
+    /// Records that `stream` is about to use the memory, which belongs to `own`. Handles are compared within a context alone:
+    /// those of the default streams are the same in each.
+    pub(crate) fn record_use_by(&mut self, stream: StreamRef, own: Context) {
+        if stream.context == own {
+            self.record_use(stream.raw());
+        } else {
+            self.record_reader(stream.context);
+        }
+    }
+
     /// Records that a failed copy of the copy engine may still use the memory. A request for immediate release, before
     /// or after, does not cover that copy.
     pub(crate) fn record_unfinished_copy(&mut self) {
@@ -189,6 +200,7 @@ impl Binding {
         Self::of(self.stream.take())
     }
 
+<<<<<<< HEAD
     /// Forgets that a stream may still use the memory for an earlier holder, once it has finished. Returns what keeps it alive.
     pub(crate) fn finish_holder(&mut self, finished: Option<CUstream>) -> Self {
         let is_finished = |earlier: &mut BoundStream| finished.is_some_and(|raw| is_same_stream(raw, earlier.raw()));
@@ -196,6 +208,9 @@ impl Binding {
     }
 
     /// Records that a stream of another context is about to read the memory.
+=======
+    /// Records that a stream of another context is about to use the memory.
+>>>>>>> p1
     pub(crate) fn record_reader(&mut self, context: Context) {
         self.used_elsewhere = true;
         match self.readers.iter_mut().find(|reader| reader.context == context) {

@@ -16,6 +16,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUstream};
 
 use crate::addresses;
 use crate::driver::Handle;
+use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::event::Event as DriverEvent;
@@ -74,6 +75,12 @@ impl StreamRef {
 
     fn checked(raw: CUstream, found: CUcontext, context: Context) -> Result<Self> {
         if found == context.raw() { Ok(Self { context, raw: Handle(raw) }) } else { Err(Error::ForeignStream) }
+    }
+
+    /// Makes sure that the end of the stream's context can be found out, if that is not `own`: it may be destroyed while the
+    /// memory that the stream used, which is of `own`, lives.
+    pub(crate) fn keep_context_known(&self, own: Context) -> Result<()> {
+        if self.context == own { Ok(()) } else { anchor::keep(self.context) }
     }
 
     /// The driver's handle.

@@ -14,7 +14,6 @@
 //! This module needs the crate's feature `vulkan`, which is on by default.
 
 mod allocator;
-mod anchor;
 mod books;
 mod buffer;
 mod hooks;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ash::vk;
 use cudarc::driver::sys::CUexternalSemaphore;
 
-use super::anchor::Anchor;
 use crate::device::deferred_frees::Deferred;
 use crate::device::gpu::VulkanRef;
 use crate::driver::Handle;
+use crate::driver::anchor::Anchor;
 use crate::driver::context::{Context, Entered};
 use crate::driver::cuda::{Cuda, cuda};
 use crate::driver::process;

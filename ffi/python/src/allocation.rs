@@ -322,6 +322,12 @@ impl Allocation {
     /// Frees the memory, whether or not it has users. A second call does nothing. Detaches `py` from the interpreter
     /// where that may wait.
     fn take_away(&self, py: Option<Python<'_>>) -> Result<()> {
+        self.take_away_with(py, |_, _| ())
+    }
+
+    /// The same, and runs `prepare` on the memory before its release, which is told whether the release is this call's: an
+    /// operation under way makes it otherwise.
+    fn take_away_with(&self, py: Option<Python<'_>>, prepare: impl FnOnce(&Memory, bool)) -> Result<()> {
         self.freed.store(true, Ordering::Release);
         let storage = replace(&mut *self.lock(), Storage::Freed);
         let owned = match storage {
@@ -337,8 +343,18 @@ impl Allocation {
             LISTED.remove(owned.memory.id(), self);
         }
         totals::remove(self.device, self.kind, self.len);
-        // If an operation still holds a clone, the memory is released with that clone.
-        let Some(owned) = Arc::into_inner(owned) else { return Ok(()) };
+        let owned = match Arc::try_unwrap(owned) {
+            Ok(owned) => {
+                prepare(&owned.memory, true);
+                owned
+            }
+            Err(shared) => {
+                // An operation holds a clone, too, with which the memory is released: after this, while this clone lives.
+                prepare(&shared.memory, false);
+                let Some(owned) = Arc::into_inner(shared) else { return Ok(()) };
+                owned
+            }
+        };
         let Some(Owned { memory, kept }) = defer(owned) else { return Ok(()) };
         let memory = memory.into_inner();
         let freed = match py {

@@ -134,17 +134,18 @@ impl Source {
         }
         let used = lock(&self.held).remove(&address);
         let used = used.ok_or_else(|| unknown(address))?;
-        used.release_with(|memory, is_last| {
+        used.release_with(|memory, is_released| {
             let bound = memory.bound_stream().is_some();
-            let stream = stream.filter(|&stream| is_last && stream != PER_THREAD_STREAM);
+            let stream = stream.filter(|&stream| is_released && stream != PER_THREAD_STREAM);
             // SAFETY: live during this call, which records the event that the release waits for.
             let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
             if bound && !follows {
                 // No other stream than the bound one needs to exist: the release now waits for the whole context.
                 memory.record_use(raw_stream(PER_THREAD_STREAM));
             }
-            if bound && !is_last {
-                // SAFETY: the legacy default stream always exists. Views must not use a stream that may be destroyed.
+            if bound && !is_released {
+                // Views, and a later release, must not use a stream that may be destroyed.
+                // SAFETY: the legacy default stream always exists.
                 let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
             }
         })

@@ -206,10 +206,11 @@ impl Storage {
         Ok(())
     }
 
-    /// Records that a stream uses the memory: its release waits for that use.
-    pub(crate) fn note_use(&self, stream: StreamRef) {
-        if let Some(memory) = self.memory() {
-            memory.record_use(stream.raw());
+    /// Records that a stream, of any context, uses the memory: its release waits for that use. May wait.
+    pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
+        match self.memory() {
+            Some(memory) => Ok(memory.record_use_by(stream)?),
+            None => Ok(()),
         }
     }
 }

@@ -178,7 +178,7 @@ pub(crate) fn copy(
         let held = held;
         let (Sent(target), Sent(source)) = ({ target }, { source });
         let queue = *lead.stream(stream)?;
-        begin(queue, &held, wait);
+        begin(queue, &held, wait)?;
         let queued = match crossing {
             Some(context) => between_contexts(queue, target, source, context, extent),
             // SAFETY: both ranges were checked against their sides; the caller keeps both sides until the copy is done.
@@ -189,17 +189,16 @@ pub(crate) fn copy(
 }
 
 /// Records the use before an unawaited operation is submitted: a call that fails may still have submitted work.
-fn begin(queue: StreamRef, held: &[Storage], wait: bool) {
-    if !wait {
-        held.iter().for_each(|storage| storage.note_use(queue));
-    }
+fn begin(queue: StreamRef, held: &[Storage], wait: bool) -> Result<()> {
+    if wait { Ok(()) } else { held.iter().try_for_each(|storage| storage.note_use(queue)) }
 }
 
 /// Waits for the operation if asked to. Records the use if submitting or waiting failed: the work may be pending.
 fn end(queue: StreamRef, held: &[Storage], wait: bool, queued: Result<()>) -> Result<()> {
     let done = queued.and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
     if done.is_err() {
-        held.iter().for_each(|storage| storage.note_use(queue));
+        // The operation's error is the one to report.
+        held.iter().for_each(|storage| drop(storage.note_use(queue)));
     }
     done
 }
@@ -255,7 +254,7 @@ pub(crate) fn fill(
     py.detach(move || {
         let held = [held];
         let queue = *view.stream(stream)?;
-        begin(queue, &held, wait);
+        begin(queue, &held, wait)?;
         let queued = match *pattern {
             // SAFETY: the range was checked, and the memory's release waits for the stream.
             [a] => unsafe { queue.fill_u8(to, a, count) },

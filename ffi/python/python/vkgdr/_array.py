@@ -48,7 +48,7 @@ class Array:
     memory : vkgdr.Region
         The bytes from the lowest to the highest one of the array; None for an empty array.
     stream : object
-        The stream of the array; 0 if there is none.
+        The stream of the array; 0 if there is none, or none but that which the memory is bound to at each use.
     """
 
     def __init__(self, layout: np.ndarray[Any, Any], memory: Region | None, stream: StreamLike = 0) -> None:
@@ -134,10 +134,12 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        stream = None
-        if self.stream:
-            stream = handle_of(self.stream) or LEGACY_STREAM
         memory = self.memory
+        stream = None if memory is None else memory.stream
+        if self.stream:
+            stream = handle_of(self.stream)
+        if stream is not None:
+            stream = stream or LEGACY_STREAM
         address = 0 if memory is None else memory.device_ptr + _layout.start(self._layout)
         return {
             "shape": self.shape,
@@ -420,4 +422,9 @@ def as_array(obj: Any) -> Array:
             memory = Region._over(_vkgdr.foreign(first, size, bool(interface["data"][1]), obj))
     shape, strides = tuple(map(operator.index, interface["shape"])), interface.get("strides")
     layout = _layout.layout_of(shape, None if strides is None else tuple(strides), element_of(interface, obj))
-    return Array(layout, memory, interface.get("stream") or 0)
+    stream = interface.get("stream") or 0
+    bound = None if memory is None else memory.stream
+    if bound is not None and stream == (bound or LEGACY_STREAM):
+        # The memory's own stream is asked for at each use: it keeps that only while it is bound to it.
+        stream = 0
+    return Array(layout, memory, stream)

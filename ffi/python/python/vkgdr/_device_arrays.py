@@ -175,8 +175,10 @@ def as_cuda_array(obj: Any, sync: bool = True) -> Array:  # noqa: FBT001, FBT002
     if not is_cuda_array(obj):
         raise TypeError("*obj* doesn't implement the cuda array interface.")
     array = as_array(obj)
-    if sync and array.stream and array.memory is not None:
-        _vkgdr.stream_synchronize(array.memory._view, handle_of(array.stream))
+    if sync and array.memory is not None:
+        array.memory._view.wait_for_stream()
+        if array.stream:
+            _vkgdr.stream_synchronize(array.memory._view, handle_of(array.stream))
     return array
 
 

@@ -11,6 +11,7 @@ use vkgdr::Memory;
 use super::Allocation;
 use crate::error::Result;
 use crate::logging;
+use crate::storage::Storage;
 
 /// One user of an allocation. The last one frees it.
 pub(crate) struct Use {
@@ -42,15 +43,18 @@ impl Use {
     }
 
     /// Gives the use up, without Python; the last one frees the memory. Runs `prepare` on the memory before, which is told
-    /// whether this is the last use: then no other can begin.
+    /// whether the memory is released by this call: then nothing else uses it, not even an operation under way.
     pub(crate) fn release_with(mut self, prepare: impl FnOnce(&Memory, bool)) -> Result<()> {
-        let is_last = self.leave();
-        if let Ok(storage) = self.allocation.storage()
-            && let Some(memory) = storage.memory()
-        {
-            prepare(memory, is_last);
+        // Before this use ends: from then on another thread may free the memory, which must stay until it is prepared.
+        let storage = self.allocation.storage();
+        if self.leave() {
+            drop(storage);
+            return self.allocation.take_away_with(None, prepare);
         }
-        if is_last { self.allocation.take_away(None) } else { Ok(()) }
+        if let Some(memory) = storage.as_ref().ok().and_then(Storage::memory) {
+            prepare(memory, false);
+        }
+        Ok(())
     }
 
     /// Frees the memory although other uses exist.

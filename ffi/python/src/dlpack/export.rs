@@ -179,10 +179,8 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
     if copy {
         return copy_on_device(py, view, consumer.unwrap_or(1), device);
     }
-    if let (Some(consumer), Some(bound)) = (consumer, view.bound_handle()?)
-        && consumer != bound
-    {
-        py.detach(|| order(view, bound, consumer))?;
+    if let Some(consumer) = consumer {
+        py.detach(|| order(view, consumer))?;
     }
     let owner = Owner::Memory { _used: view.join()? };
     // A device address: provenance does not matter.
@@ -190,12 +188,25 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
     Ok(Contents { address, len: view.len(), device, flags: readonly, owner })
 }
 
-/// Makes the consumer's stream wait for the work submitted to the bound one.
-fn order(view: &MemoryView, bound: u64, consumer: u64) -> Result<()> {
-    let event = view.stream(bound)?.record()?;
+/// Records that the consumer's stream uses the memory, and makes it wait for the work submitted to the bound one.
+///
+/// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
+fn order(view: &MemoryView, consumer: u64) -> Result<()> {
+    if view.context_address()?.is_none() {
+        // Another library's memory, or none: neither is it bound, nor is it freed here.
+        return Ok(());
+    }
+    let bound = view.bound_handle()?;
+    if bound == Some(consumer) {
+        return Ok(());
+    }
     let follower = view.stream_of_any_context(consumer)?;
-    follower.wait(&event)?;
-    view.note_use(*follower)
+    // Before the wait: a call that fails may have handed the memory's work on.
+    view.note_use(*follower)?;
+    if let Some(bound) = bound {
+        follower.wait(&view.stream(bound)?.record()?)?;
+    }
+    Ok(())
 }
 
 fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {
@@ -210,8 +221,13 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
         let from = CopySide::linear(Place::Device(from));
         let queue = view.stream(stream)?;
         // SAFETY: both ranges have `len` bytes, and both allocations live until the copy is done.
-        unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
-        queue.synchronize()?;
+        let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
+        let copied = queued.and_then(|()| queue.synchronize());
+        if copied.is_err() {
+            // The copy may be under way, and the source's release must wait for it.
+            let _ = storage.note_use(*queue);
+        }
+        copied?;
         Ok(Allocation::dedicated(Lease::Dedicated(memory)))
     })?;
     let address = as_address(used.allocation().device_ptr()?);

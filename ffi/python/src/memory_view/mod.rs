@@ -266,10 +266,7 @@ impl MemoryView {
 
     /// Records that a stream uses the memory: its release waits for that use.
     pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
-        self.live()?.briefly(|storage| {
-            storage.note_use(stream);
-            Ok(())
-        })
+        self.live()?.storage()?.note_use(stream)
     }
 
     /// The CUDA context as a number; None for memory that another library allocated.

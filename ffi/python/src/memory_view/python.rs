@@ -302,8 +302,8 @@ impl MemoryView {
         Ok(())
     }
 
-    fn record_stream(&self, stream: u64) -> Result<()> {
-        self.note_use(*self.stream(stream)?)
+    fn record_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
+        py.detach(|| self.note_use(*self.stream(stream)?))
     }
 
     fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {

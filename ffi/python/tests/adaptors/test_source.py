@@ -298,3 +298,33 @@ def test_a_forked_child_allocates_nothing_and_frees_nothing(run_python):
         source.free(address)
     """
     run_python(code)
+
+
+@both
+def test_a_free_beside_an_operation_of_a_freed_view_does_not_use_its_stream_later(
+    primary_context, cuda, simulated, caplog, pool
+):
+    source = Source("device", pool=pool)
+    with cuda.stream() as other:
+        stream = cuda.create_stream()
+        address = source.allocate(1 << 20, None, stream if pool else None)
+        view = vkgdr.memory_of(address)
+
+        def copy():
+            cuda.push(context)
+            view.copy_to_host(bytearray(1 << 20), stream=other)
+            cuda.pop()
+
+        context = cuda.current()
+        with cuda.hold(other) as gate:
+            thread = threading.Thread(target=copy)
+            thread.start()
+            # It waits then, and holds the memory. Too short a wait can only miss a defect.
+            thread.join(0.3)
+            view.free()
+            source.free(address, stream)
+            cuda.destroy_stream(stream)
+            gate.open()
+            thread.join()
+    source.close()
+    assert caplog.records == []

@@ -2,10 +2,12 @@
 
 import contextlib
 import gc
+import pickle
 
 import numpy as np
 import pytest
 import vkgdr
+import vkgdr.stream
 from neighbours import EXAMPLE, BorrowedBytes, ByDlpack, every_kind
 from vkgdr import arrays
 from vkgdr.arrays import Array, as_cuda_array, device_array, device_array_like, is_cuda_array, to_device
@@ -120,6 +122,30 @@ def test_as_cuda_array_waits_for_the_interfaces_stream(cuda, gpu, simulated):
         gate.open()
         as_cuda_array(borrowed)
         assert cuda.is_done(stream)
+
+
+@pytest.mark.parametrize("use", ["copy_to_host", "__dlpack__", "pickle"])
+@pytest.mark.parametrize("to", ["none", "another"])
+def test_as_cuda_array_does_not_use_a_stream_that_the_memory_is_no_longer_bound_to(gpu, simulated, use, to):
+    memory = vkgdr.Memory(gpu, 16)
+    memory.memset(3)
+    memory.bind_to_stream(vkgdr.stream.stream())
+    array = as_cuda_array(memory)
+    assert array.__cuda_array_interface__["stream"] == memory.stream
+    if to == "none":
+        memory.unbind_stream()
+    else:
+        memory.bind_to_stream(vkgdr.stream.stream())
+    gc.collect()
+    assert array.__cuda_array_interface__["stream"] == memory.stream
+    if use == "copy_to_host":
+        assert array.copy_to_host().tolist() == [3] * 16
+    elif use == "__dlpack__":
+        array.__dlpack__(stream=1)
+    else:
+        assert pickle.loads(pickle.dumps(array)).copy_to_host().tolist() == [3] * 16
+    array = None
+    memory.free()
 
 
 def test_from_cuda_array_interface_keeps_the_owner(gpu, live):

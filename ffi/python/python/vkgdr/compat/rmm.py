@@ -82,6 +82,8 @@ class Buffer(MemoryObject):
     # The allocation's size in bytes. The view covers the first `len(self)` of them, and is its only user.
     _capacity: int = 0
     _bound: StreamLike | None = None
+    # Guards the view, its capacity and the bound stream, which change together. Each buffer has its own.
+    _changing = threading.RLock()
     _kind: Kind
 
     def __init__(
@@ -176,8 +178,8 @@ class Buffer(MemoryObject):
     @property
     def stream(self) -> int | None:
         """The bound stream, as a number; None if there is none."""
-        bound = self._view.bound_stream
-        return handle_of(self._bound) if bound is None and self._bound is not None else bound
+        bound, kept = self._view.bound_stream, self._bound
+        return handle_of(kept) if bound is None and kept is not None else bound
 
     def capacity(self) -> int:
         """Return the number of bytes to which the buffer can grow without moving."""
@@ -242,7 +244,7 @@ class Buffer(MemoryObject):
             self._show(wanted)
 
     def _lock(self) -> threading.RLock:
-        """Return the lock that guards size changes; raise if the memory was freed."""
+        """Return the lock that guards changes; raise if the memory was freed."""
         len(self)
         return self._changing
 
@@ -262,8 +264,9 @@ class Buffer(MemoryObject):
             self.bind_to_stream(stream)
         before = self._view
         after = self._allocate(self._require_owner(), capacity)
-        if self._bound is not None:
-            after.bind_stream(handle_of(self._bound), self._bound)
+        bound = self._bound
+        if bound is not None:
+            after.bind_stream(handle_of(bound), bound)
         if before.nbytes:
             # Copied by the GPU, since the CPU reads GPU memory slowly.
             queue = _copies.stream_of(after, None)
@@ -354,22 +357,25 @@ class Buffer(MemoryObject):
 
     def bind_to_stream(self, stream: StreamLike) -> None:
         """Bind the buffer to a stream, now and after a reallocation, like `MemoryObject.bind_to_stream`."""
-        if self._capacity or self.freed:
-            super().bind_to_stream(stream)
-        else:
-            handle_of(stream)
-        self._bound = stream
+        with self._changing:
+            if self._capacity or self.freed:
+                super().bind_to_stream(stream)
+            else:
+                handle_of(stream)
+            self._bound = stream
 
     def unbind_stream(self) -> None:
         """Wait for the bound stream and remove the binding."""
-        if self._capacity or self.freed:
-            super().unbind_stream()
-        self._bound = None
+        with self._changing:
+            if self._capacity or self.freed:
+                super().unbind_stream()
+            self._bound = None
 
     def free(self, *, force: bool = False) -> None:
         """Free the memory, like `MemoryObject.free`. To empty a buffer that is used again, call ``resize(0)``."""
-        super().free(force=force)
-        self._bound = None
+        with self._changing:
+            super().free(force=force)
+            self._bound = None
 
     def free_async(self, stream: StreamLike | None = None) -> Event:
         """Free the memory in stream order, like `MemoryObject.free_async`."""
