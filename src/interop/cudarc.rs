@@ -40,6 +40,7 @@ use cudarc::driver::{
     SyncOnDrop,
 };
 
+use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::process;
 use crate::memory::shared_binding::SharedBinding;
@@ -64,6 +65,8 @@ impl Region {
             if let (true, Access::Read, Ok(current)) = (is_own, access, Context::current())
                 && current.raw() != context.raw()
             {
+                // Recorded also where this fails: then the end of the other context may not be found out.
+                drop(anchor::keep(current));
                 self.chunk().binding().change(|binding| binding.record_reader(current));
             }
         }

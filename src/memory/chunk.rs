@@ -25,7 +25,6 @@ use crate::access::copy::HostAccess;
 use crate::addresses;
 use crate::allocation::{Allocation, LINE};
 use crate::driver::process;
-use crate::stream::StreamRef;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
 use crate::{Result, StreamRef};

@@ -14,7 +14,6 @@ use super::chunk::{Chunk, ChunkRef, FreeChunk, SharedBlock};
 use super::options::AllocateOptions;
 use super::region::Region;
 use crate::allocation::Allocation;
-use crate::stream::StreamRef;
 use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, Result, StreamRef, Vkgdr};
 

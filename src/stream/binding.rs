@@ -200,17 +200,13 @@ impl Binding {
         Self::of(self.stream.take())
     }
 
-<<<<<<< HEAD
     /// Forgets that a stream may still use the memory for an earlier holder, once it has finished. Returns what keeps it alive.
     pub(crate) fn finish_holder(&mut self, finished: Option<CUstream>) -> Self {
         let is_finished = |earlier: &mut BoundStream| finished.is_some_and(|raw| is_same_stream(raw, earlier.raw()));
         Self::of(self.earlier_holder.take_if(is_finished))
     }
 
-    /// Records that a stream of another context is about to read the memory.
-=======
     /// Records that a stream of another context is about to use the memory.
->>>>>>> p1
     pub(crate) fn record_reader(&mut self, context: Context) {
         self.used_elsewhere = true;
         match self.readers.iter_mut().find(|reader| reader.context == context) {
