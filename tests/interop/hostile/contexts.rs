@@ -140,3 +140,25 @@ fn a_forked_child_that_uses_and_drops_memory_calls_no_driver() -> Result {
         Ok(())
     })
 }
+
+/// A release waits for the contexts that have read, and names none that is gone, to the driver.
+#[test]
+fn memory_is_freed_after_a_context_that_read_it_was_destroyed() -> Result {
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
+    let owner = Context::create(0);
+    let memory = filled(&gpu, 1)?;
+    let own = DeviceSlice::<u8>::stream(&memory).context().new_stream()?;
+    let mut region = memory.region(..)?;
+    let reader = Context::create(0);
+    // As cudarc asks for a copy to the current context.
+    drop(DevicePtr::<u8>::device_ptr(&memory, DeviceSlice::<u8>::stream(&memory)).1);
+    own.memset_zeros::<u8, _>(&mut region)?;
+    own.synchronize()?;
+    reader.destroy();
+    drop(region);
+    memory.free()?;
+    // The stream before its context.
+    drop(own);
+    drop(owner);
+    Ok(())
+}
