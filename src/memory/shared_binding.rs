@@ -174,11 +174,13 @@ impl LazyBinding {
 mod tests {
     use std::ptr;
 
+    use cudarc::driver::sys::CUstream;
+
     use super::*;
     use crate::driver::LEGACY_STREAM;
 
     /// A stream's handle that no driver is asked about.
-    fn stream(address: usize) -> cudarc::driver::sys::CUstream {
+    fn stream(address: usize) -> CUstream {
         ptr::without_provenance_mut(address)
     }
 

@@ -74,10 +74,10 @@ fn ends_all_work(error: &Error) -> bool {
 /// Waits for contexts, and logs errors. Whether none of their work uses memory any more.
 fn finish_all<'a>(contexts: impl IntoIterator<Item = &'a Context>) -> bool {
     contexts.into_iter().fold(true, |all, context| {
-        let finished = context.finish().or_else(|error| {
+        let finished = context.finish();
+        if let Err(error) = &finished {
             report!(Warn, "waiting for a context that read memory of a pool: {error}");
-            if error.ends_all_work() { Ok(()) } else { Err(error) }
-        });
+        }
         all & finished.is_ok()
     })
 }
@@ -91,7 +91,7 @@ struct ClosedChunks {
 impl Deferred for ClosedChunks {
     /// Waits, since no event can be asked.
     fn is_ready(&self) -> bool {
-        finish_all(&self.readers)
+        self.wait()
     }
 
     fn wait(&self) -> bool {

@@ -18,7 +18,7 @@ type Lock<'a> = MutexGuard<'a, Option<ThreadId>>;
 /// The part of a device's primary context that outlives it.
 #[derive(Default)]
 struct Primary {
-    // Both are written with `ending` locked, and read without it. The handle is 0 while there is none.
+    // `handle` and `retains` are written with `ending` locked and read without it. The handle is 0 while no context exists.
     handle: AtomicUsize,
     retains: AtomicUsize,
     // The flags of the next context.

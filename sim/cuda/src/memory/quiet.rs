@@ -1,7 +1,7 @@
 //! Times at which nothing accesses device memory.
 //!
-//! Kernels hold a lock of their cache's during each access, copies, fills and streams' stores the one here, which comes before all locks of
-//! caches, and after those of a block's pages.
+//! Kernels hold a lock of their cache during each access; copies, fills and streams' stores hold the one here. It is taken
+//! before all locks of caches, and after those of a block's pages.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 

@@ -97,7 +97,7 @@ fn a_threads_own_stream_ends_with_it_once_its_work_is_done() {
         thread::sleep(Duration::from_millis(10));
     }
     assert!(threads("simcuda stream") <= 5, "{} workers", threads("simcuda stream"));
-    // The context and its default stream wait for what an ended thread has queued.
+    // Work that a thread queued before it ended still holds up the context and its default stream.
     on_ended_thread(context, dawdle);
     assert_eq!(call!(cuStreamQuery(0 => usize)), codes::NOT_READY);
     good(call!(cuCtxSynchronize()));
