@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
+use crate::chunk::block::Block;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
 use crate::driver::process;
-use crate::memory::block::Block;
 use crate::report::report;
 use crate::stream::binding::Binding;
 use crate::{CopyThresholds, MemoryKind, Result, Vkgdr};

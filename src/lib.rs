@@ -48,6 +48,7 @@ compile_error!("vkgdr requires Linux: Vulkan passes memory to CUDA as a file des
 mod access;
 mod addresses;
 mod allocation;
+mod chunk;
 mod copy_engine;
 mod copy_tuning;
 mod device;
@@ -64,6 +65,7 @@ mod memory;
 mod memory_kind;
 mod other_copies;
 mod pool;
+mod region;
 mod report;
 pub mod ring;
 mod stream;
@@ -82,10 +84,11 @@ pub use error::{CudaCode, Error, NoMapping, Result};
 pub use flags::{MappingFlags, OpenFlags};
 #[cfg(feature = "ndarray")]
 pub use interop::array::Array;
-pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, Region, memory_of};
+pub use memory::{AllocateOptions, DmaBuf, Mapping, Memory, RawMemory, memory_of};
 pub use memory_kind::MemoryKind;
 pub use other_copies::{OtherMemory, other_memory_of};
 pub use pool::{Pool, PoolMemory, PoolOptions};
+pub use region::Region;
 pub use stream::binding::DropPolicy;
 pub use stream::{CopyExtent, CopySide, Event, Place, StreamRef};
 

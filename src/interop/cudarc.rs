@@ -40,10 +40,10 @@ use cudarc::driver::{
     SyncOnDrop,
 };
 
+use crate::chunk::shared_binding::SharedBinding;
 use crate::driver::anchor;
 use crate::driver::context::Context;
 use crate::driver::process;
-use crate::memory::shared_binding::SharedBinding;
 use crate::stream::binding::Binding;
 use crate::stream::order::{Access, Recording, StreamOrder, is_legacy};
 use crate::stream::{DefaultStream, Unusable};

@@ -5,9 +5,9 @@
 use std::os::fd::OwnedFd;
 
 use super::memory::Memory;
-use super::region::Region;
 use crate::allocation::{Allocation, Exported};
 use crate::driver::process;
+use crate::region::Region;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
 /// A descriptor of device memory that a network card can register: the arguments of

@@ -1,8 +1,8 @@
 //! Lookup of memory by an address.
 #![forbid(unsafe_code)]
 
-use super::chunk::ChunkRef;
 use super::memory::Memory;
+use crate::chunk::ChunkRef;
 use crate::driver::process;
 
 /// The memory that contains an address, and the offset of the address in it.

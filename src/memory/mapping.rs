@@ -6,14 +6,14 @@ use std::ops::Deref;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::block::Block;
-use super::chunk::{ChunkRef, FreeChunk, SharedBlock};
 use super::lookup::memory_of;
-use super::region::Region;
 use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
+use crate::chunk::block::Block;
+use crate::chunk::{ChunkRef, FreeChunk, SharedBlock};
 use crate::device::{Source, dma_buf};
 use crate::driver::process;
+use crate::region::Region;
 use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 
 /// A host view of CUDA memory that this crate did not allocate, such as that of `cudaMalloc`, PyTorch or numba.

@@ -9,11 +9,11 @@ use bytemuck::Pod;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUstream};
 
-use super::block::Block;
-use super::chunk::{Chunk, ChunkRef, FreeChunk, SharedBlock};
 use super::options::AllocateOptions;
-use super::region::Region;
 use crate::allocation::Allocation;
+use crate::chunk::block::Block;
+use crate::chunk::{Chunk, ChunkRef, FreeChunk, SharedBlock};
+use crate::region::Region;
 use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, Result, StreamRef, Vkgdr};
 
@@ -24,13 +24,12 @@ use crate::{Error, MemoryKind, Result, StreamRef, Vkgdr};
 ///
 /// # Contexts
 ///
-/// Free memory before its context, and before other contexts whose streams read it. What the driver does with a context
-/// that was destroyed is undefined, and CUDA cannot be asked whether one was. Where there is evidence of that, only Vulkan's
-/// side is freed, and a warning is logged: the driver knows the address of the memory no more, the context was a device's
-/// primary one, which exists no more, another context has its address, or it was destroyed while it was current on this
-/// thread. Otherwise it counts as alive. With a handle from
-/// [`Vkgdr::open_primary_context`](crate::Vkgdr::open_primary_context) none of this matters, unless the primary context is
-/// reset.
+/// Free memory before its context, and before other contexts whose streams read it. What the driver does with a destroyed
+/// context is undefined, and CUDA cannot be asked whether one was destroyed. Where there is evidence that it was, only
+/// Vulkan's side is freed, and a warning is logged: the driver no longer knows the address of the memory, the device's
+/// primary context no longer exists, another context has the same address, or the context was destroyed while it was current
+/// on this thread. Otherwise it counts as alive. None of this matters with a handle from
+/// [`Vkgdr::open_primary_context`](crate::Vkgdr::open_primary_context), unless the primary context is reset.
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. CUDA forbids that while a stream
 /// is captured in global mode: drop memory before or after a capture, or capture in thread-local or relaxed mode.

@@ -1,21 +1,16 @@
-//! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its [`Region`]s and freed
-//! with the last of them. [`Mapping`] is a host view of memory that others allocated.
+//! [`RawMemory`], which is freed by hand, and [`Memory`], which is reference-counted with its
+//! [`Region`](crate::Region)s and freed with the last of them. [`Mapping`] is a host view of memory that others allocated.
 //!
-//! A `Region` refers to a [`chunk`], which is part or all of a [`block`], the live allocation. A [`shared_binding`] says what
-//! the release waits for.
+//! A `Region` refers to a [`chunk`](crate::chunk), which is part or all of a [`block`](crate::chunk::block), the live
+//! allocation.
 
-pub(crate) mod block;
-pub(crate) mod chunk;
 mod export;
 mod lookup;
 mod mapping;
 #[expect(clippy::module_inception, reason = "a file is named after the type in it")]
 mod memory;
 mod options;
-pub(crate) mod pending;
 mod raw;
-mod region;
-pub(crate) mod shared_binding;
 
 pub use export::DmaBuf;
 pub use lookup::memory_of;
@@ -23,4 +18,3 @@ pub use mapping::Mapping;
 pub use memory::Memory;
 pub use options::AllocateOptions;
 pub use raw::RawMemory;
-pub use region::Region;

@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::block::ContextEntry;
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::allocation::Allocation;
+use crate::chunk::block::ContextEntry;
 use crate::driver::context::ContextGuard;
 use crate::driver::process;
 use crate::report::report;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
-use crate::memory::chunk::{FreeChunk, SharedBlock};
+use crate::chunk::{FreeChunk, SharedBlock};
 use crate::report::report;
 use crate::stream::binding::Binding;
 

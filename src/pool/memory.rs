@@ -11,8 +11,8 @@ use bytemuck::Pod;
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::thread_cache;
+use crate::chunk::ChunkRef;
 use crate::driver::process;
-use crate::memory::chunk::ChunkRef;
 use crate::{Error, Memory, Result};
 
 /// Memory of a [`Pool`](crate::Pool), returned to the pool when it and its regions are dropped.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUstream;
 
 use super::classes::Classes;
+use crate::chunk::FreeChunk;
 use crate::device::deferred_frees::{Deferred, DeferredFrees};
 use crate::driver::context::Context;
 use crate::driver::cuda::cuda;
 use crate::lock::{Lock, LockGuard};
-use crate::memory::chunk::FreeChunk;
 use crate::report::report;
 use crate::stream::binding::Binding;
 use crate::{Error, Event, Result};

@@ -15,8 +15,8 @@ use std::sync::{Arc, Weak};
 
 use super::classes::Classes;
 use crate::Memory;
+use crate::chunk::{ChunkRef, FreeChunk, SharedBlock};
 use crate::driver::process;
-use crate::memory::chunk::{ChunkRef, FreeChunk, SharedBlock};
 use crate::sync::{Locked, TryLock};
 
 /// Bytes of a class that a thread keeps at most. Classes of more than half of it are not kept.

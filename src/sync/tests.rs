@@ -12,7 +12,7 @@ struct Counted<'a> {
     ends: &'a AtomicUsize,
 }
 
-/// A reference to one, as [`ChunkRef`](crate::memory::chunk::ChunkRef) is to a chunk.
+/// A reference to one, as [`ChunkRef`](crate::chunk::ChunkRef) is to a chunk.
 struct Ref<'a>(*mut Counted<'a>);
 
 // SAFETY: a pointer to what is counted atomically, and may be sent and shared.

@@ -10,7 +10,7 @@ use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator as Subal
 
 use super::hooks::{Offer, Scope, Wanted};
 use super::slots::Slots;
-use crate::memory::chunk::SharedBlock;
+use crate::chunk::SharedBlock;
 
 /// The books of an allocator. None of its methods calls a driver.
 #[derive(Default)]

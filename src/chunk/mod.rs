@@ -1,4 +1,7 @@
-//! A chunk: a reference-counted part of a block, or all of a dedicated one.
+//! [`Chunk`]: a reference-counted part of a [`block`], or all of a dedicated one.
+//!
+//! A block is a live allocation. A [`shared_binding`] says what the release of a chunk waits for, and [`pending`] is that work
+//! where it cannot be waited for at once.
 //!
 //! A [`FreeChunk`] is in one of a pool's lists. While the chunk is allocated, each [`Memory`](crate::Memory) and
 //! [`Region`](crate::Region) of it has a [`ChunkRef`]; the last one to go makes it a free chunk again and returns it.
@@ -7,7 +10,10 @@
 //! whether it is free or allocated, and read nothing of it but the reference count before they have a reference.
 #![expect(unsafe_code, reason = "counts references to chunks on the heap")]
 
+pub(crate) mod block;
 mod chunk_ref;
+pub(crate) mod pending;
+pub(crate) mod shared_binding;
 mod shared_block;
 
 use std::fmt;
@@ -19,8 +25,8 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::block::Block;
-use super::shared_binding::{LazyBinding, SharedBinding};
+use self::block::Block;
+use self::shared_binding::{LazyBinding, SharedBinding};
 use crate::access::copy::HostAccess;
 use crate::addresses;
 use crate::allocation::{Allocation, LINE};
@@ -141,14 +147,14 @@ impl Chunk {
 
     /// Records the requested length, before there are other holders. Later calls change nothing.
     #[inline]
-    pub(super) fn record_len(&self, len: usize) {
+    pub(crate) fn record_len(&self, len: usize) {
         if self.len() == 0 {
             self.len.store(len, Ordering::Relaxed);
         }
     }
 
     #[inline]
-    pub(super) const fn host_access(&self) -> HostAccess {
+    pub(crate) const fn host_access(&self) -> HostAccess {
         self.host_access
     }
 
@@ -163,12 +169,12 @@ impl Chunk {
         self.block.pool_id()
     }
 
-    pub(super) fn is_pooled(&self) -> bool {
+    pub(crate) fn is_pooled(&self) -> bool {
         self.block.pool().is_some()
     }
 
     #[inline]
-    pub(super) fn allocation(&self) -> &Allocation {
+    pub(crate) fn allocation(&self) -> &Allocation {
         self.block.allocation()
     }
 
@@ -178,13 +184,13 @@ impl Chunk {
     }
 
     #[inline]
-    pub(super) fn device_ptr(&self) -> CUdeviceptr {
+    pub(crate) fn device_ptr(&self) -> CUdeviceptr {
         self.allocation().device_ptr() + self.offset() as u64
     }
 
     /// The first byte as the CPU sees it; null for device memory.
     #[inline]
-    pub(super) fn host_ptr(&self) -> *mut u8 {
+    pub(crate) fn host_ptr(&self) -> *mut u8 {
         self.allocation().host_ptr().map_or(ptr::null_mut(), |base| base.as_ptr().wrapping_add(self.offset()))
     }
 
@@ -207,15 +213,15 @@ impl Chunk {
         !self.is_exposed() && self.binding.is_unset()
     }
 
-    pub(super) fn policy(&self) -> DropPolicy {
+    pub(crate) fn policy(&self) -> DropPolicy {
         self.binding.get().policy()
     }
 
-    pub(super) fn release_immediately(&self) {
+    pub(crate) fn release_immediately(&self) {
         self.change(Binding::release_immediately);
     }
 
-    pub(super) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
+    pub(crate) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
         process::check()?;
         self.binding.shared().bind(stream, self.block.context())
     }
@@ -224,7 +230,7 @@ impl Chunk {
     ///
     /// `stream` must be live, and stay so until the bytes are released or bound to another stream. It must be of the block's
     /// context.
-    pub(super) unsafe fn bind_raw(&self, stream: StreamRef) -> Result<()> {
+    pub(crate) unsafe fn bind_raw(&self, stream: StreamRef) -> Result<()> {
         process::check()?;
         // SAFETY: by this method's contract.
         unsafe { self.binding.shared().bind_raw(stream, self.block.context()) }
@@ -236,13 +242,13 @@ impl Chunk {
     }
 
     /// Waits for the bound stream, and ends the binding.
-    pub(super) fn unbind(&self) -> Result<()> {
+    pub(crate) fn unbind(&self) -> Result<()> {
         process::check()?;
         self.binding.known().map_or(Ok(()), |binding| binding.unbind(self.block.context()))
     }
 
     /// Waits for the bound stream, if there is one.
-    pub(super) fn wait_for_stream(&self) -> Result<()> {
+    pub(crate) fn wait_for_stream(&self) -> Result<()> {
         process::check()?;
         self.binding.get().synchronize(self.block.context())
     }
@@ -254,7 +260,7 @@ impl Chunk {
     }
 
     /// Records that `stream`, of any context, is about to use the bytes.
-    pub(super) fn record_use_by(&self, stream: StreamRef) -> Result<()> {
+    pub(crate) fn record_use_by(&self, stream: StreamRef) -> Result<()> {
         process::check()?;
         self.expose();
         let own = self.block.context();
@@ -280,7 +286,7 @@ impl Chunk {
     }
 
     /// Records that a copy of ours may still be under way.
-    pub(super) fn record_unfinished_copy(&self) {
+    pub(crate) fn record_unfinished_copy(&self) {
         self.expose();
         self.change(Binding::record_unfinished_copy);
     }

@@ -42,7 +42,7 @@ pub(crate) struct Block {
 impl Block {
     /// Memory made by `allocate`, in the handle's primary context if it retains that, else in the current context.
     #[inline]
-    pub(super) fn dedicated(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
+    pub(crate) fn dedicated(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
         let (allocation, context) = match owner.primary_context() {
             Some(context) => (context.run(allocate)?, context),
             None => {
@@ -90,7 +90,7 @@ impl Block {
     }
 
     #[inline]
-    pub(super) const fn engines(&self) -> &'static CopyEngines {
+    pub(crate) const fn engines(&self) -> &'static CopyEngines {
         self.engines
     }
 
@@ -240,7 +240,7 @@ impl Drop for Block {
 }
 
 /// The result of entering the context of an allocation to release it there.
-pub(super) enum ContextEntry {
+pub(crate) enum ContextEntry {
     /// The context is current while the guard lives.
     Entered(ContextGuard, Allocation),
     /// The context was destroyed, and the rest of the allocation released or left to the system.
@@ -251,7 +251,7 @@ pub(super) enum ContextEntry {
 
 impl ContextEntry {
     #[inline]
-    pub(super) fn enter(context: Context, allocation: Allocation) -> Self {
+    pub(crate) fn enter(context: Context, allocation: Allocation) -> Self {
         match context.try_enter() {
             Ok(Entered::Current(guard)) => return Self::Entered(guard, allocation),
             Ok(Entered::Destroyed(_)) => release_orphan(allocation),

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use super::block::Block;
-use super::chunk::{ChunkRef, SharedBlock};
 use crate::access::copy::HostAccess;
 use crate::access::range;
 use crate::access::view::View;
+use crate::chunk::block::Block;
+use crate::chunk::{ChunkRef, SharedBlock};
 use crate::driver::Handle;
 use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
@@ -64,7 +64,7 @@ const EXPOSED: u8 = 2;
 impl Region {
     /// The first `len` bytes of a chunk.
     #[inline]
-    pub(super) fn new(chunk: ChunkRef, len: usize) -> Self {
+    pub(crate) fn new(chunk: ChunkRef, len: usize) -> Self {
         let pool_id = chunk.pool_id();
         // Memory of no pool is exposed from the start.
         let uses = if pool_id == SharedBlock::NO_POOL { EXPOSED } else { UNSHARED };
@@ -85,12 +85,12 @@ impl Region {
         self.chunk.block()
     }
 
-    pub(super) fn is_pooled(&self) -> bool {
+    pub(crate) fn is_pooled(&self) -> bool {
         self.chunk.is_pooled()
     }
 
     #[inline]
-    pub(super) const fn host_access(&self) -> HostAccess {
+    pub(crate) const fn host_access(&self) -> HostAccess {
         // SAFETY: every region is made with it.
         unsafe { self.host_access.assume_init() }
     }
@@ -112,24 +112,24 @@ impl Region {
     }
 
     #[inline]
-    pub(super) fn bound_stream(&self) -> Option<CUstream> {
+    pub(crate) fn bound_stream(&self) -> Option<CUstream> {
         self.chunk.bound_stream()
     }
 
-    pub(super) fn policy(&self) -> DropPolicy {
+    pub(crate) fn policy(&self) -> DropPolicy {
         self.chunk.policy()
     }
 
     /// Whether this is the only reference to its chunk, and only the CPU has used it.
     #[inline]
-    pub(super) fn is_unshared(&self) -> bool {
+    pub(crate) fn is_unshared(&self) -> bool {
         self.uses.load(Ordering::Relaxed) == UNSHARED
     }
 
     /// Marks the chunk as shared, unless this is the only reference and only the CPU has used it; then clears the
     /// recorded length. Returns whether it is not shared.
     #[inline]
-    pub(super) fn reset_shared(&self) -> bool {
+    pub(crate) fn reset_shared(&self) -> bool {
         let unshared = self.chunk.withdraw();
         if unshared {
             self.chunk.forget_len();
@@ -142,31 +142,31 @@ impl Region {
 
     /// As [`reset_shared`](Self::reset_shared), for memory that is about to be freed and may have been shared.
     #[inline(never)]
-    pub(super) fn try_unshare(&self) -> bool {
+    pub(crate) fn try_unshare(&self) -> bool {
         self.uses.load(Ordering::Relaxed) == SHARED && self.reset_shared()
     }
 
     /// The id of its pool and the class of its chunk.
     #[inline]
-    pub(super) const fn place(&self) -> (u32, u16) {
+    pub(crate) const fn place(&self) -> (u32, u16) {
         (self.pool_id, self.class)
     }
 
     /// Changes the length, when the chunk is reused.
     #[inline]
-    pub(super) fn set_len(&mut self, len: usize) {
+    pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len;
     }
 
     /// The reference to the chunk, with the length recorded.
     #[inline]
-    pub(super) fn into_chunk(self) -> ChunkRef {
+    pub(crate) fn into_chunk(self) -> ChunkRef {
         self.chunk.record_len(self.len);
         self.chunk
     }
 
     #[inline]
-    pub(super) fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
         View::checked(self.block().allocation(), self.offset(), self.len, self.host_access())
     }
 
@@ -178,7 +178,7 @@ impl Region {
 
     /// The host address of a range.
     #[inline]
-    pub(super) fn host_range(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
+    pub(crate) fn host_range(&self, offset: usize, len: usize) -> Result<NonNull<u8>> {
         range::check(offset, len, self.len)?;
         let first = NonNull::new(self.host_ptr.0).ok_or_else(|| Error::NoHostView { kind: self.kind() })?;
         // SAFETY: `offset` is at most the length of the mapping at `host_ptr`.
@@ -334,7 +334,7 @@ impl Region {
 
     /// [`free`](Self::free) without waiting for the device.
     #[inline]
-    pub(super) fn free_idle(self) -> Result<()> {
+    pub(crate) fn free_idle(self) -> Result<()> {
         self.chunk.free_idle()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::FreeChunk;
 use crate::Result;
-use crate::memory::block::Block;
+use crate::chunk::block::Block;
 use crate::stream::binding::Binding;
 
 /// A pool, as its chunks know it.
