@@ -8,7 +8,7 @@
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test aarch64 bench soak fuzz sanitize reliability install uninstall install-sim uninstall-sim python \
+.PHONY: help demo test profiles aarch64 bench soak fuzz sanitize reliability install uninstall install-sim uninstall-sim python \
     wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
@@ -54,6 +54,12 @@ test: ## run all tests, also under validation
 	@scripts/setup.sh rust $(vulkan) validation c python
 	@scripts/sim.sh
 	@$(xtask) test
+
+profiles: export VKGDR_CUDA_DRIVER = sim
+profiles: ## run the tests on other simulated GPUs, too
+	@scripts/setup.sh rust vulkan lavapipe validation c python
+	@scripts/sim.sh
+	@$(xtask) profiles
 
 # Emulation checks each access but not their order: the x86-64 host orders accesses that an AArch64 CPU may reorder.
 # An emulated program has no drivers to load, which shared_fd_tests needs.

@@ -14,8 +14,10 @@ mod guide;
 mod install;
 mod links;
 mod mutations;
+mod profiles;
 mod reliability;
 mod sanitize;
+mod stages;
 mod test;
 mod wheel;
 
@@ -30,6 +32,7 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE [ARGUMENT...]
 
   test                 all tests, plain and under validation, in Rust, C, C++ and Python
+  profiles             the tests on other simulated GPUs, and Python's under validation
   c-examples           installs the C library, builds the C and C++ examples against it, and runs them
   code                 runs the C, C++, CMake and shell code of the guide's pages
   container            builds the guide's container image with buildah and runs it on the simulated GPU, as root
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
 fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode> {
     match chore {
         "test" => test::run(context),
+        "profiles" => profiles::run(context),
         "c-examples" => c_examples::run(context),
         "code" => code::run(context),
         "container" => container::run(context),
