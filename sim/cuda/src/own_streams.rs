@@ -5,12 +5,17 @@ use std::sync::Weak;
 use std::thread::ThreadId;
 
 use crate::call;
-use crate::queue::Streams;
+
+/// A context's streams, one of which is a thread's own.
+pub(crate) trait OwnStreams {
+    /// Closes the own stream of a thread that has ended.
+    fn end_own(&self, thread: ThreadId);
+}
 
 /// The contexts in which a thread has its own stream.
 struct Own {
     thread: ThreadId,
-    contexts: Vec<Weak<Streams>>,
+    contexts: Vec<Weak<dyn OwnStreams>>,
 }
 
 thread_local! {
@@ -20,7 +25,7 @@ thread_local! {
 
 /// Lets the calling thread's own stream in a context end with the thread. One that is made by the destructor of another
 /// thread-local value, after this module's has run, stays as long as its context.
-pub(crate) fn ends_with_thread(streams: Weak<Streams>) {
+pub(crate) fn ends_with_thread(streams: Weak<dyn OwnStreams>) {
     let _ = OWN.try_with(|own| {
         let contexts = &mut own.borrow_mut().contexts;
         contexts.retain(|streams| streams.strong_count() > 0);

@@ -17,7 +17,7 @@ use crate::code::{Code, OPERATING_SYSTEM, Outcome, UNKNOWN};
 use crate::handle;
 use crate::health::Health;
 use crate::interrupt;
-use crate::own_streams;
+use crate::own_streams::{OwnStreams, ends_with_thread};
 use crate::owner::Owner;
 use crate::sync::{Condition, Wake, lock};
 
@@ -332,21 +332,10 @@ impl Streams {
     /// The calling thread's own default stream.
     pub(crate) fn per_thread(self: &Arc<Self>) -> Arc<Stream> {
         let new = || {
-            own_streams::ends_with_thread(Arc::downgrade(self));
+            ends_with_thread(Arc::<Self>::downgrade(self));
             Arc::new(self.stream())
         };
         Arc::clone(lock(&self.per_thread).entry(std::thread::current().id()).or_insert_with(new))
-    }
-
-    /// Closes the own stream of a thread that has ended. Until its work is done, it is among the created ones.
-    pub(crate) fn end_own(&self, thread: ThreadId) {
-        let Some(stream) = lock(&self.per_thread).get(&thread).cloned() else { return };
-        stream.close();
-        let mut created = lock(&self.created);
-        created.retain(|stream| !stream.finished());
-        created.push(stream);
-        drop(created);
-        lock(&self.per_thread).remove(&thread);
     }
 
     /// A new stream of the program with these flags.
@@ -384,6 +373,19 @@ impl Streams {
         self.legacy.close();
         lock(&self.created).clear();
         lock(&self.per_thread).clear();
+    }
+}
+
+impl OwnStreams for Streams {
+    /// Until the stream's work is done, it is among the created ones.
+    fn end_own(&self, thread: ThreadId) {
+        let Some(stream) = lock(&self.per_thread).get(&thread).cloned() else { return };
+        stream.close();
+        let mut created = lock(&self.created);
+        created.retain(|stream| !stream.finished());
+        created.push(stream);
+        drop(created);
+        lock(&self.per_thread).remove(&thread);
     }
 }
 
