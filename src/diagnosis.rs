@@ -1,5 +1,4 @@
-//! Facts about the system that decide whether the CPU can map GPU memory, and what they mean: the cause and its remedy
-//! where Vulkan does not know a GPU that CUDA knows.
+//! Diagnoses why the CPU cannot map GPU memory: the cause, and its remedy, where Vulkan does not know a GPU that CUDA knows.
 //!
 //! The command `vkgdr doctor` shows them one by one. Files are read below a root folder, `/` except in tests.
 #![forbid(unsafe_code)]
@@ -39,13 +38,13 @@ impl System {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The text of a file; none if it cannot be read.
+    /// The text of a file; `None` if it cannot be read.
     #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.path(path)).ok()
     }
 
-    /// The entries of a folder, in the order of their names; none if it cannot be read.
+    /// The entries of a folder, in the order of their names; `None` if it cannot be read.
     #[must_use]
     pub fn entries(&self, folder: &str) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();

@@ -12,7 +12,7 @@ use crate::{Error, MemoryInfo, MemoryKind, Result, Vkgdr};
 impl Vkgdr {
     /// Whether memory of a kind can be allocated.
     ///
-    /// A memory type in Vulkan's list does not say so: the drivers may still refuse to share the memory. So the first call
+    /// That Vulkan lists a memory type is not enough: the drivers may still refuse to share its memory. So the first call
     /// for a kind allocates one byte and frees it; the answer is kept for the GPU. It does that in the handle's primary
     /// context if it retains that, otherwise in the current context if that is one of the device, otherwise in the device's
     /// primary context, which it retains for this call. Like any allocation, it may wait for a running kernel.

@@ -1,5 +1,5 @@
-//! [`Lock`]: a mutex without poisoning. Debug builds know which locks a thread holds, and panic where one would be held over
-//! a log line or a wait: a logger may call this library or wait for a thread that does, and so may what is waited for.
+//! [`Lock`]: a mutex without poisoning. No lock may be held while logging or waiting, because the logger, or the thread that
+//! is waited for, may call this library. Debug builds track the locks that each thread holds, and panic on a violation.
 #![forbid(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};

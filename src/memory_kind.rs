@@ -22,9 +22,9 @@ pub enum MemoryKind {
     Mapped,
     /// Cached system memory that the GPU accesses over PCIe.
     ///
-    /// It is Vulkan's, unless a driver refuses to share that with CUDA, or there is no Vulkan, or Vulkan has no such type.
-    /// Then it is pages of an anonymous file (memfd) that are registered with CUDA (`cuMemHostRegister`), for all
-    /// allocations of the GPU from the first refusal on. Either is shared by [`export_fd`](crate::Memory::export_fd). A
+    /// Vulkan allocates it, unless a driver refuses to share Vulkan's host memory with CUDA, Vulkan is missing, or Vulkan has no
+    /// such type. Then it consists of pages of an anonymous file (memfd) that are registered with CUDA (`cuMemHostRegister`),
+    /// for all allocations of the GPU from the first refusal on. Either is shared by [`export_fd`](crate::Memory::export_fd). A
     /// registered page may have the same host and device address.
     Host,
     /// Video memory without a host view.

@@ -1,5 +1,5 @@
-//! A reference count, a try-lock and a lazy box, of which loom checks every interleaving; a single flight; and fallible
-//! initialisation of cells.
+//! Concurrency primitives: [`RefCount`], [`TryLock`] and [`LazyBox`], which loom checks, [`SingleFlight`], and
+//! [`get_or_try_init`].
 #![expect(unsafe_code, reason = "reaches a value by one thread at a time")]
 
 use std::marker::PhantomData;

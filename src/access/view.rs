@@ -49,7 +49,7 @@ impl<'a> View<'a> {
         self.allocation.device_ptr() + self.offset as u64
     }
 
-    /// The host address of the first byte; none for device memory.
+    /// The host address of the first byte; `None` for device memory.
     #[inline]
     pub(crate) fn host_ptr(self) -> Option<NonNull<u8>> {
         // SAFETY: `offset` is at most the allocation's length.

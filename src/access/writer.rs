@@ -13,8 +13,8 @@ use crate::Result;
 /// [`Region::write`](crate::Region::write) ends with a fence, which waits until the CPU's write-combining buffers are
 /// drained. A writer has one fence for all of its writes, when it is finished or dropped: this thread's later stores
 /// come after all of them, as the device sees it. The writes have no order among themselves, and the device may see each
-/// of them before or after the end. Write a flag that tells a running kernel that the bytes are there after the writer is
-/// finished.
+/// of them before or after the end. Finish the writer before you write the flag that tells a running kernel that
+/// the bytes are there.
 ///
 /// Cached memory needs no fence: a writer does the same as `Region::write`. Where memory is not coherent,
 /// [`Region::flush`](crate::Region::flush) must follow, which includes a fence.

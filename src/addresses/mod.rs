@@ -1,7 +1,7 @@
 //! The addresses of this crate's live allocations in this process, and of the chunks in them.
 //!
-//! They tell memory of this crate from other memory. What `cuPointerGetAttributes` says of an import does not: a driver may
-//! report imported system memory as the host's. [`memory_of`](crate::memory_of) finds chunks by them.
+//! They tell memory of this crate from other memory. `cuPointerGetAttributes` cannot: a driver may report imported system
+//! memory as the host's. [`memory_of`](crate::memory_of) finds chunks by them.
 #![forbid(unsafe_code)]
 
 mod listed_chunks;
@@ -25,7 +25,7 @@ struct Addresses {
 }
 
 /// A range of addresses with its properties. Host and device addresses are of one address space, so that only the two ranges
-/// of one allocation may overlap: [`remove_stale`] removes those whose addresses CUDA released with their context.
+/// of one allocation may overlap: [`Addresses::remove_stale`] removes those whose addresses CUDA released with their context.
 struct Range<T> {
     len: u64,
     /// That of its allocation's [`Listing`].

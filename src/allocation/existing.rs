@@ -1,4 +1,4 @@
-//! Pages of CUDA memory that this crate did not allocate, mapped for the CPU by a dma-buf.
+//! Pages of CUDA memory, mapped for the CPU by a dma-buf: of others' allocations, and of this crate's own by `cuMemAlloc`.
 //!
 //! Mappings of one allocation share the pages. An allocation of up to [`WHOLE`] bytes is mapped as a whole, since a program
 //! that maps one part of it is likely to map others; of a larger one, which may not fit the BAR, only the pages of the

@@ -228,7 +228,7 @@ impl Allocation {
         Ok(Self { addresses: None, stages, host_ptr, device_ptr, memory_type, kind, len, owner: owner.clone() })
     }
 
-    /// The mapped range of memory that others allocated; none for an allocation of this crate.
+    /// The mapped range of memory that others allocated; `None` for an allocation of this crate.
     pub(crate) const fn existing(&self) -> Option<&ExistingRange> {
         match &self.stages {
             Stages::Existing(range) => Some(range),
@@ -276,7 +276,7 @@ impl Allocation {
         &self.memory_type
     }
 
-    /// By which its chunks are listed; none for memory that others allocated.
+    /// By which its chunks are listed; `None` for memory that others allocated.
     #[inline]
     pub(crate) fn listing(&self) -> Option<Listing> {
         self.addresses.as_ref().map(ListedAddresses::listing)

@@ -1,4 +1,4 @@
-//! Host memory without Vulkan: the pages of an anonymous file, mapped and registered with CUDA.
+//! Host memory that is not Vulkan's: the pages of an anonymous file, mapped and registered with CUDA.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};

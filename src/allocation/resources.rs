@@ -53,7 +53,7 @@ impl Allocation {
         Ok(Self::with_stages(owner, block.len(), kind, memory_type, stages))
     }
 
-    /// Vulkan's memory object; none where Vulkan did not allocate the memory.
+    /// Vulkan's memory object; `None` where Vulkan did not allocate the memory.
     pub(crate) const fn device_memory(&self) -> Option<vk::DeviceMemory> {
         match &self.stages {
             Stages::Imported { memory, .. } => Some(memory.handle()),

@@ -1,4 +1,5 @@
-//! Errors for a shortage of memory: their sizes, and what the budget shows of mapped memory that a driver refuses.
+//! Errors for a shortage of memory: their sizes and, if the driver's budget shows room that it refuses, the free bytes and the
+//! other kinds.
 #![forbid(unsafe_code)]
 
 use ash::vk;

@@ -1,4 +1,4 @@
-//! [`Stages`]: what an allocation consists of.
+//! [`Stages`]: the driver objects of an allocation, one variant for each source of memory.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;

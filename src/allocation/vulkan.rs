@@ -158,7 +158,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// The first byte for the CPU; none for memory that is not mapped.
+    /// The first byte for the CPU; `None` for memory that is not mapped.
     #[inline]
     pub(super) const fn host_ptr(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.host_ptr.0)

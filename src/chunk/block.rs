@@ -35,7 +35,7 @@ pub(crate) struct Block {
     witness: Option<Witness>,
     /// Those of its GPU, which every small copy counts itself at.
     engines: &'static CopyEngines,
-    /// By which chunks are listed, also once the allocation was taken. None for memory that others allocated.
+    /// By which chunks are listed, also once the allocation was taken. `None` for memory that others allocated.
     listing: Option<Listing>,
 }
 
@@ -74,7 +74,7 @@ impl Block {
         Self { allocation, released: false, context, witness, engines, listing }
     }
 
-    /// By which chunks are listed; none for memory that others allocated.
+    /// By which chunks are listed; `None` for memory that others allocated.
     #[inline]
     pub(super) const fn listing(&self) -> Option<Listing> {
         self.listing

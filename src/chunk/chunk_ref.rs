@@ -78,7 +78,7 @@ impl ChunkRef {
         self.forget()
     }
 
-    /// The reference of a pointer; none if it was made of it already, also while the chunk has others.
+    /// The reference of a pointer; `None` if it was made of it already, also while the chunk has others.
     ///
     /// # Safety
     ///
@@ -91,11 +91,11 @@ impl ChunkRef {
         Some(ManuallyDrop::into_inner(this))
     }
 
-    /// The reference of a pointer, which the pointer goes on standing for; none where [`from_raw`](Self::from_raw) gives none.
+    /// The reference of a pointer, which the pointer goes on standing for; `None` where [`from_raw`](Self::from_raw) gives none.
     ///
     /// # Safety
     ///
-    /// As of [`from_raw`](Self::from_raw).
+    /// The contract of [`from_raw`](Self::from_raw).
     #[inline]
     pub(crate) unsafe fn borrow_raw(chunk: *mut Chunk) -> Option<ManuallyDrop<Self>> {
         // SAFETY: chunks stay on the heap as long as their pool's block, by this function's contract.

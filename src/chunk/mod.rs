@@ -1,4 +1,4 @@
-//! [`Chunk`]: a reference-counted part of a [`block`], or all of a dedicated one.
+//! [`Chunk`]: a reference-counted part of a [`block`], or all of a block that is not divided.
 //!
 //! A block is a live allocation. A [`shared_binding`] says what the release of a chunk waits for, and [`pending`] is that work
 //! where it cannot be waited for at once.

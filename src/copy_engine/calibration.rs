@@ -64,7 +64,7 @@ pub(crate) fn compare(
 }
 
 /// The shortest measured length from which the copy engine is faster at all lengths; `usize::MAX` if it is slower at the
-/// longest. None if nothing was measured.
+/// longest. `None` if nothing was measured.
 pub(crate) fn crossing(samples: &[Sample]) -> Option<usize> {
     let is_slower = |sample: &Sample| sample.engine >= sample.cpu;
     samples.last()?;

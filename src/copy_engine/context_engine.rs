@@ -128,7 +128,7 @@ impl ContextEngine {
 
     /// # Safety
     ///
-    /// As of [`write`](Self::write), until [`wait_for_all`](Self::wait_for_all).
+    /// The contract of [`write`](Self::write), until [`wait_for_all`](Self::wait_for_all).
     unsafe fn write_through_slots(&mut self, to: CUdeviceptr, source: &[u8]) -> Result<()> {
         for Segment { slot, start, len } in segments(source.len()) {
             self.wait(slot)?;
@@ -164,7 +164,7 @@ impl ContextEngine {
 
     /// # Safety
     ///
-    /// As of [`read`](Self::read), until [`wait_for_all`](Self::wait_for_all).
+    /// The contract of [`read`](Self::read), until [`wait_for_all`](Self::wait_for_all).
     unsafe fn read_through_slots(&mut self, from: CUdeviceptr, target: &mut [u8]) -> Result<()> {
         let mut ahead = segments(target.len());
         // A copy to each slot is under way before the first is emptied.

@@ -135,7 +135,7 @@ impl Counters {
         }
     }
 
-    /// This thread's counts; none in a forked child, and for a thread that is ending.
+    /// This thread's counts; `None` in a forked child, and for a thread that is ending.
     fn own_counts(&'static self) -> Option<&'static Counts> {
         if process::is_forked() {
             return None;

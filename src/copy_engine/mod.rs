@@ -116,7 +116,7 @@ impl CopyEngines {
     ///
     /// # Safety
     ///
-    /// As of [`write`](Self::write), at `from`.
+    /// The contract of [`write`](Self::write), at `from`.
     pub(crate) unsafe fn read(
         &self,
         context: Context,
@@ -134,7 +134,7 @@ impl CopyEngines {
     ///
     /// # Safety
     ///
-    /// As of [`write`](Self::write).
+    /// The contract of [`write`](Self::write).
     pub(crate) unsafe fn fill(
         &self,
         context: Context,

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub enum CopyPolicy {
     /// The faster of the two by [`CopyThresholds`], once [`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies),
     /// [`Vkgdr::calibrate`](crate::Vkgdr::calibrate) or a copy with [`Dma`](Self::Dma) has made the copy engine in the
-    /// memory's context; until then the CPU, since to make it may wait behind a kernel that waits for this copy. The copy
-    /// engine for memory without a host view. The default, and what `Region::write` and `Region::read` do, except that these
-    /// refuse memory without a view.
+    /// memory's context. Until then the CPU copies, because making the engine may wait for a kernel that itself waits for this
+    /// copy. Memory without a host view is always copied by the engine. The default, and what `Region::write` and
+    /// `Region::read` do, except that these refuse memory without a view.
     #[default]
     Auto,
     /// The CPU's loads and stores.
@@ -25,8 +25,8 @@ pub enum CopyPolicy {
 ///
 /// They apply to coherent memory that the CPU does not cache, such as `Mapped` memory of a GPU behind PCIe, in contexts in
 /// which the copy engine was made ([`Vkgdr::prepare_copies`](crate::Vkgdr::prepare_copies)). Cached memory
-/// is always copied by the CPU, also where `VKGDR_COPY` forces a routine. 0 leaves every copy to the engine, `usize::MAX`
-/// none.
+/// is always copied by the CPU, also where `VKGDR_COPY` forces a routine. With 0 the engine makes every copy, with
+/// `usize::MAX` none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyThresholds {
     /// Bytes of a read.

@@ -1,6 +1,6 @@
 //! The queue of frees that wait for the device.
 //!
-//! This file decides when an entry is released; `memory/block.rs` implements what that means for memory.
+//! This file decides when an entry is released; `chunk/block.rs` implements what that means for memory.
 #![forbid(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! Queries about a GPU and its driver: how much memory there is, memory types, PCI address, versions.
+//! Queries about a GPU and its driver: memory and its types, PCI address, versions, live allocations and deferred frees.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -64,9 +64,9 @@ pub fn device_count() -> Result<i32> {
     cuda.device_count()
 }
 
-/// The CUDA device whose memory contains an address, or from which it accesses this crate's host memory; none for other
-/// addresses, such as the host's. Initialises the CUDA driver. For addresses of other memory than this crate's a context must
-/// be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device) needs none.
+/// The CUDA device to which the memory at an address belongs, or for whose use this crate's host memory at a device address is
+/// mapped. `None` for other addresses, such as plain host addresses. Initialises the CUDA driver. For addresses of foreign
+/// memory a context must be current; [`StreamRef::pointer_device`](crate::StreamRef::pointer_device) needs none.
 ///
 /// # Errors
 ///
@@ -108,8 +108,8 @@ impl Vkgdr {
         self.vulkan().map(|vulkan| vulkan.memory_types()).unwrap_or_default()
     }
 
-    /// The memory type that this handle allocates a kind of memory from. That of host memory changes when a driver first
-    /// refuses to share Vulkan's, see [`MemoryKind::Host`].
+    /// The memory type that this handle allocates a kind of memory from. The type for `Host` changes once a driver refuses
+    /// to share Vulkan's host memory, see [`MemoryKind::Host`].
     ///
     /// # Errors
     ///

@@ -142,7 +142,7 @@ impl VulkanGpu {
         types & !self.refused_types.fetch_or(types, Ordering::Relaxed)
     }
 
-    /// The kind of memory that a type of Vulkan's list is, and its properties for a handle with these flags; none for types
+    /// The kind of memory that a type of Vulkan's list is, and its properties for a handle with these flags; `None` for types
     /// that CUDA and the CPU cannot share.
     pub(crate) fn type_at(&self, index: u32, flags: OpenFlags) -> Option<(MemoryKind, MemoryType)> {
         memory_type::at(&self.memory, self.device.physical.atom, index, flags)
@@ -244,7 +244,7 @@ impl Gpu {
         &self.trials
     }
 
-    /// Counts an allocation that is about to be made. None if there are `most` already.
+    /// Counts an allocation that is about to be made. `None` if there are `most` already.
     pub(crate) fn count_allocation(&'static self, most: u32) -> Option<CountedAllocation> {
         let before = self.live_allocations.fetch_add(1, Ordering::Relaxed);
         // Also at the limit: its drop takes the count back.

@@ -1,4 +1,4 @@
-//! Which of a GPU's memory types serves a kind. Pure.
+//! The choice of a memory type and of its source for each kind of memory. Pure.
 #![forbid(unsafe_code)]
 
 use ash::vk::{self, MemoryPropertyFlags as Property};
@@ -144,7 +144,7 @@ pub(super) fn list(memory: &vk::PhysicalDeviceMemoryProperties) -> impl Iterator
     })
 }
 
-/// The kind of memory that a type is, and the type as a handle uses it. None for types that CUDA and the CPU cannot share, and
+/// The kind of memory that a type is, and the type as a handle uses it. `None` for types that CUDA and the CPU cannot share, and
 /// for those that a handle with `REQUIRE_COHERENT` does not use.
 pub(super) fn at(
     memory: &vk::PhysicalDeviceMemoryProperties,

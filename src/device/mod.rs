@@ -37,8 +37,9 @@ pub(crate) use memory_type::{MemoryType, Source};
 /// time. All handles of a GPU in a process share one Vulkan device, which makes every `open` after the first
 /// cheap.
 ///
-/// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory, and `Mapped` memory is an
-/// error that says what is missing. Opening again tries Vulkan again; a handle that was opened without it stays so.
+/// Where Vulkan is missing or does not know the GPU, the handle has `Host` and `Device` memory, and a request for `Mapped`
+/// memory fails with an error that says what is missing. Opening again tries Vulkan again; a handle that was opened without
+/// Vulkan never gains it.
 ///
 /// A handle may be used from any thread. Unless it was opened with [`Vkgdr::open_primary_context`], allocating
 /// needs a CUDA context of its device to be current on the calling thread.
@@ -189,8 +190,8 @@ impl Vkgdr {
     ///
     /// Every allocation and every release of a `Memory` does the same for a few of the oldest, so that only programs
     /// that do neither for a long time need to call this. It waits only for memory whose drop could not wait for its
-    /// context, as during a stream capture. Keep a handle for as long as you drop memory that is bound to streams:
-    /// this call needs one.
+    /// context, as during a stream capture. Keep a handle until all memory that is bound to streams has been
+    /// dropped and collected: this call needs one.
     ///
     /// Also releases the copy engine's pinned memory and streams ([`CopyPolicy::Dma`](crate::CopyPolicy::Dma)) of
     /// contexts that were destroyed, and the streams that only free chunks of a [`Pool`](crate::Pool) keep alive.

@@ -1,4 +1,5 @@
-//! [`Anchor`]: memory of CUDA that shows whether a context without other memory of this crate still exists.
+//! [`Anchor`]: a one-byte CUDA allocation that reveals whether its context still exists, for contexts that hold no other
+//! memory of this crate.
 #![expect(unsafe_code, reason = "frees its own memory")]
 
 use cudarc::driver::sys::CUdeviceptr;
@@ -45,7 +46,7 @@ pub(crate) struct Anchor {
 }
 
 impl Anchor {
-    /// An anchor in the current context, `context`; none where no witness is needed.
+    /// An anchor in the current context, `context`; `None` where no witness is needed.
     pub(crate) fn new(context: Context) -> Result<Option<Self>> {
         if !Witness::is_needed(context.key()) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! File descriptors: duplicating, close-on-exec, and passing ownership to a driver.
+//! File descriptors: their type and limit, duplicates, close-on-exec, and passing ownership to a driver.
 #![expect(unsafe_code, reason = "asks the system about descriptors that may be closed")]
 
 use std::fs::File;
@@ -76,7 +76,7 @@ pub(crate) fn file_type(fd: &OwnedFd) -> Result<FileType> {
     })
 }
 
-/// The identity of a file; none for a number that is not open.
+/// The identity of a file; `None` for a number that is not open.
 fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
     status(fd).map(|stat| (stat.st_dev, stat.st_ino))
 }

@@ -10,7 +10,7 @@ pub(crate) enum FillPattern {
 }
 
 impl FillPattern {
-    /// The smallest value that repeats to `pattern`; none if CUDA cannot fill with it at this address, which must be a
+    /// The smallest value that repeats to `pattern`; `None` if CUDA cannot fill with it at this address, which must be a
     /// multiple of the value's size (`cuMemsetD16Async`, `cuMemsetD32Async`).
     pub(crate) fn of(pattern: &[u8], address: u64) -> Option<Self> {
         let one = || repeated(pattern).map(|[byte]| Self::One(byte));

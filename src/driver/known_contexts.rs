@@ -1,10 +1,10 @@
 //! Whether contexts that this crate has seen still exist, found out without naming one to the driver.
 //!
 //! A `CUcontext` that was destroyed must not reach the driver: the effect is undefined, and another context may have its
-//! address by then. What may be asked at any time is the context that is current (by null), a device's primary context, and
-//! the attributes of an address. So a context that is no device's primary one is remembered with addresses of memory that CUDA
-//! has in it only, its witnesses: the driver forgets them with the context. That this crate frees a witness is no evidence: it
-//! is removed beforehand.
+//! address by then. Three queries are always safe: the current context (pass null), a device's primary context, and the
+//! attributes of an address. So a context that is not a primary one is remembered with its witnesses, addresses of memory
+//! that CUDA has in that context only: the driver forgets them with the context. A witness is removed from the record before
+//! its memory is freed, so that this crate's own frees never look like a destroyed context.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -142,7 +142,7 @@ impl Witness {
         context.id.is_some() && with(context, |known| known.primary.is_none()).unwrap_or(false)
     }
 
-    /// An address in memory that CUDA has in `context`, which is alive, and in no other. None where it
+    /// An address in memory that CUDA has in `context`, which is alive, and in no other. `None` where it
     /// [needs none](Self::is_needed), and where the driver does not know the address.
     pub(crate) fn new(context: ContextKey, address: CUdeviceptr) -> Option<Self> {
         if !Self::is_needed(context) {

@@ -1,4 +1,4 @@
-//! Anonymous files for `Host` memory without Vulkan, recognised by their name and seals.
+//! Anonymous files for `Host` memory that is not Vulkan's, recognised by their name and seals.
 #![expect(unsafe_code, reason = "asks the system for files")]
 
 use std::ffi::CStr;

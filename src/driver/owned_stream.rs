@@ -39,7 +39,7 @@ impl OwnedStream {
 
     /// # Safety
     ///
-    /// As of [`copy_to_device`](Self::copy_to_device).
+    /// The contract of [`copy_to_device`](Self::copy_to_device).
     pub(crate) unsafe fn copy_to_host(&self, to: NonNull<u8>, from: CUdeviceptr, len: usize) -> Result<()> {
         // SAFETY: by this method's contract, and the stream is live.
         unsafe { cuda()?.copy_device_to_host(to.as_ptr(), from, len, self.raw()) }

@@ -1,4 +1,4 @@
-//! Vulkan: the process's instances and their devices; `device` has the memory calls of a device.
+//! Vulkan: the process's instances and their physical devices. `device` has a logical device's calls for memory.
 //!
 //! The loader's instance is the first choice; [`icd`] is the way to NVIDIA's driver where the loader does not find it.
 //! `handles` has the handles that programs are lent, `resources` the calls for buffers and images, and `semaphore` those for
@@ -195,7 +195,7 @@ impl Instance {
         })
     }
 
-    /// Creates a device that shares timeline semaphores as well. None where they cannot be had.
+    /// Creates a device that shares timeline semaphores as well. `None` where they cannot be had.
     fn with_semaphores(
         &self,
         device: &PhysicalDevice,

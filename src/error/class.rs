@@ -1,4 +1,4 @@
-//! What an error means for what comes next: whether the context is lost, and whether another kind or way may work.
+//! Classes of errors: those that end the context, shortages, refusals, and those after which another kind of memory may do.
 #![forbid(unsafe_code)]
 
 use ash::vk;

@@ -50,7 +50,7 @@ impl CudaCode {
         Self { value, name }
     }
 
-    /// The driver's name for it, such as `CUDA_ERROR_INVALID_VALUE`; none for a code that the driver does not know.
+    /// The driver's name for it, such as `CUDA_ERROR_INVALID_VALUE`; `None` for a code that the driver does not know.
     #[must_use]
     pub const fn name(self) -> Option<&'static str> {
         self.name

@@ -78,8 +78,8 @@ pub enum Error {
         hint::exhaustion(*code, *kind, *asked, *heap, *free)
     )]
     Allocation {
-        /// The Vulkan function that failed. None if the request was refused without a call: Vulkan leaves sizes beyond
-        /// the heap, and more live allocations than the device's limit, undefined.
+        /// The Vulkan function that failed. `None` if the request was refused without a call, because Vulkan leaves its effect
+        /// undefined: a size beyond the heap, or more live allocations than the device's limit.
         operation: Option<&'static str>,
         /// What the function returned, or the Vulkan result that names the reason of a refusal.
         code: vk::Result,
@@ -89,9 +89,9 @@ pub enum Error {
         asked: u64,
         /// Bytes in the memory heap of that kind.
         heap: u64,
-        /// Bytes of the heap that are free by the driver's budget, if they are enough: the BAR is full or fragmented.
+        /// Free bytes of the heap by the driver's budget, if they would have been enough: the BAR is full or fragmented.
         free: Option<u64>,
-        /// In this case the other kinds of memory that the GPU has.
+        /// If `free` is some, the other kinds of memory that the GPU has.
         others: Vec<MemoryKind>,
     },
     /// A Vulkan device that the program made cannot be used.

@@ -137,7 +137,7 @@ impl Region {
     }
 
     /// Records uses without events that one on `stream` must not overtake; on another context's or an unknown one if that is
-    /// none. None where the driver refuses.
+    /// none. `None` where the driver refuses.
     fn record_earlier(&self, binding: &SharedBinding, stream: Option<CUstream>, access: Access) -> Option<()> {
         let Some(earlier) = binding.change(|binding| binding.unrecorded_before(stream, access)) else {
             return Some(());
@@ -155,7 +155,7 @@ impl Region {
         Some(())
     }
 
-    /// The order of the memory's uses, made if need be. None where the driver refuses.
+    /// The order of the memory's uses, made if need be. `None` where the driver refuses.
     fn order<'a>(&self, binding: &'a SharedBinding) -> Option<&'a StreamOrder> {
         let make = || {
             let (pointer, len) = self.chunk().extent();
@@ -172,7 +172,7 @@ impl Region {
         binding.default_stream(make).or_else(|_| binding.default_stream(make))
     }
 
-    /// The order, for a launch with this memory as an argument. None where the driver refuses: then earlier uses have
+    /// The order, for a launch with this memory as an argument. `None` where the driver refuses: then earlier uses have
     /// finished, and later ones wait for the context.
     fn prepare_launch(&self, access: Access) -> Option<&StreamOrder> {
         if process::is_forked() {
@@ -200,7 +200,7 @@ impl Region {
         Some(order)
     }
 
-    /// This region as the argument of a launch that reads. None where nothing can be recorded.
+    /// This region as the argument of a launch that reads. `None` where nothing can be recorded.
     fn argument(&self) -> Option<&CudaView<'_, u8>> {
         let order = self.prepare_launch(Access::Read)?;
         // SAFETY: the bytes are the memory's, and the view is borrowed as long as this region.

@@ -1,4 +1,4 @@
-//! Implementations of other crates' traits for this crate's memory.
+//! This crate's memory in other crates' terms: cudarc's traits, ndarray's views.
 
 #[cfg(feature = "ndarray")]
 pub(crate) mod array;

@@ -61,7 +61,7 @@ pub(crate) struct Expected {
     pub(super) driver: [u8; 16],
     /// The handle's memory type for the message's kind.
     pub(super) memory_type: MemoryTypeInfo,
-    /// The size of an allocation of the message's length; none if such an allocation is impossible.
+    /// The size of an allocation of the message's length; `None` if such an allocation is impossible.
     pub(super) size: Option<u64>,
 }
 

@@ -85,9 +85,9 @@ pub fn send(socket: impl AsFd, memory: &Memory) -> Result<()> {
 /// `owner` must be a handle of the same GPU, opened with the same flags as the sender's. Host memory that does not come from
 /// Vulkan is received by every handle of the GPU. The context and the drop policy
 /// are chosen as by [`Memory::allocate`]. What arrives is checked before a driver sees the descriptor: its message, that it
-/// is the handle's GPU, driver and memory type, and that size and kind are possible. The drivers themselves tell nothing
-/// about a descriptor, so the sender must be trusted to send one that its message describes. A process of the same user
-/// is: it could change this one anyway.
+/// is the handle's GPU, driver and memory type, and that size and kind are possible. The drivers tell nothing about a
+/// descriptor, so the sender is trusted to send the one that its message describes. A process of the same user is trusted,
+/// since it could change this process anyway.
 ///
 /// Waits for a message unless the socket is non-blocking, or as long as its timeout says. A message that arrives in pieces,
 /// which [`send`] never does, is refused at once.

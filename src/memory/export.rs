@@ -69,8 +69,8 @@ impl Region {
     /// A new descriptor of the memory that a network card can register, with the place of this region in it.
     ///
     /// For memory that CUDA allocated: with [`AllocateOptions::with_dma_buf`](crate::AllocateOptions::with_dma_buf), video
-    /// memory of a handle without Vulkan, and existing memory ([`Mapping`](crate::Mapping)). The pages stay alive while the
-    /// descriptor or a registration does. Their bytes are this memory's only until it is freed: end the registration first.
+    /// memory of a handle without Vulkan, and existing memory ([`Mapping`](crate::Mapping)). The descriptor or a registration
+    /// keeps the pages alive, but once the memory is freed their bytes may be used for other memory: end the registration first.
     ///
     /// # Errors
     ///

@@ -11,9 +11,11 @@ use crate::driver::process;
 /// memory alive, and can do what any other [`Memory`] can. Dropping it frees the memory only if it is the last.
 ///
 /// Memory of a [`Pool`](crate::Pool) is found by an address that was asked for since its allocation
-/// ([`device_ptr`](crate::Region::device_ptr), [`host_ptr`](crate::Region::host_ptr), a slice, a map guard). None for other
-/// addresses, for memory of other copies of this library in the process ([`other_memory_of`](crate::other_memory_of)), for
-/// memory that was freed, for [`RawMemory`](crate::RawMemory), which nothing keeps alive, and in a forked child.
+/// ([`device_ptr`](crate::Region::device_ptr), [`host_ptr`](crate::Region::host_ptr), a slice, a map guard).
+///
+/// `None` for other addresses, for memory of other copies of this library in the process
+/// ([`other_memory_of`](crate::other_memory_of)), for freed memory, for [`RawMemory`](crate::RawMemory), which has no reference
+/// count, and in a forked child.
 /// Memory that another thread frees meanwhile is either kept alive or not found.
 ///
 /// # Examples

@@ -22,15 +22,15 @@ use crate::{Error, MappingFlags, NoMapping, Result, Vkgdr};
 /// memory of this crate does: copies by the CPU and the GPU's copy engine, fills, flush, guards, parts.
 ///
 /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
-/// data-centre boards, no GeForce that is known. There, memory of [`Memory`](crate::Memory) is the way.
+/// data-centre boards, and no known GeForce. Elsewhere, allocate with [`Memory`](crate::Memory).
 ///
-/// Of memory of this crate a mapping is a region, which keeps it alive, on every GPU.
+/// For memory of this crate, a mapping is an ordinary region: it keeps the memory alive, and works on every GPU.
 ///
 /// # Lifetime of the memory
 ///
-/// A mapping of memory of others does not keep the memory alive, and is not told when it is freed: drop the mapping first.
-/// Afterwards the CPU still sees the old pages. It may use them without a fault, but they may be other memory's by then, and
-/// copies by the GPU's copy engine use the address, whatever is there. [`is_current`](Self::is_current) asks the driver.
+/// A mapping of foreign memory neither keeps it alive nor learns that it was freed: drop the mapping first. Afterwards the CPU
+/// still sees the old pages. It may use them without a fault, but they may belong to another allocation by then, and copies by
+/// the GPU's copy engine use whatever the device address leads to. [`is_current`](Self::is_current) asks the driver.
 ///
 /// # Pages
 ///
@@ -89,7 +89,7 @@ impl Mapping {
         Ok(Self(Region::new(ChunkRef::new(chunk, len), len)))
     }
 
-    /// A view of memory of this crate, which it keeps alive; none for other memory, and for memory without a host view that
+    /// A view of memory of this crate, which it keeps alive; `None` for other memory, and for memory without a host view that
     /// CUDA allocated.
     fn of_ours(owner: &Vkgdr, device_ptr: CUdeviceptr, len: usize) -> Result<Option<Self>> {
         let refuse = |reason| Err(Error::NoMapping { address: device_ptr, reason });
@@ -112,8 +112,8 @@ impl Mapping {
         }
     }
 
-    /// The whole pages around the range that are mapped: their first device address and their bytes. The first host address
-    /// is as far before [`host_ptr`](Region::host_ptr) as this one is before [`device_ptr`](Region::device_ptr).
+    /// The whole pages around the range that are mapped: their first device address and their bytes. The host's mapping begins
+    /// as many bytes before [`host_ptr`](Region::host_ptr) as this address is before [`device_ptr`](Region::device_ptr).
     #[must_use]
     pub fn pages(&self) -> (CUdeviceptr, usize) {
         self.existing().map_or((self.0.device_ptr(), self.0.len()), ExistingRange::pages)
@@ -131,11 +131,11 @@ impl Mapping {
         self.existing().map_or(Ok(true), ExistingRange::is_current)
     }
 
-    /// Ends the mapping: as a drop, with the driver's error.
+    /// Ends the mapping as a drop does, but returns the driver's error.
     ///
     /// # Errors
     ///
-    /// None of today; those of later versions.
+    /// Never fails in this version. Later versions may return errors.
     pub fn unmap(self) -> Result<()> {
         self.0.free()
     }

@@ -25,10 +25,10 @@ use crate::{Error, MemoryKind, Result, StreamRef, Vkgdr};
 /// # Contexts
 ///
 /// Free memory before its context, and before other contexts whose streams read it. What the driver does with a destroyed
-/// context is undefined, and CUDA cannot be asked whether one was destroyed. Where there is evidence that it was, only
-/// Vulkan's side is freed, and a warning is logged: the driver no longer knows the address of the memory, the device's
-/// primary context no longer exists, another context has the same address, or the context was destroyed while it was current
-/// on this thread. Otherwise it counts as alive. None of this matters with a handle from
+/// context is undefined, and CUDA cannot be asked whether one was destroyed. Evidence of that is that the
+/// driver no longer knows the address of the memory, that the device's primary context no longer exists, that another context
+/// has the same address, or that the context was destroyed while it was current on this thread. Then only Vulkan's side is
+/// freed, and a warning is logged. Otherwise the context counts as alive. None of this matters with a handle from
 /// [`Vkgdr::open_primary_context`](crate::Vkgdr::open_primary_context), unless the primary context is reset.
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. CUDA forbids that while a stream
@@ -46,8 +46,8 @@ use crate::{Error, MemoryKind, Result, StreamRef, Vkgdr};
 ///
 /// Uses through cudarc are ordered as those of cudarc's own slices: on whichever streams of the memory's context, a read
 /// waits for earlier writes and a write for all earlier uses of the memory and its regions. Memory is not freed before
-/// such uses have finished, also those by streams of other contexts. `CudaContext::disable_event_tracking` turns the order
-/// off, not the wait of the release for its own context. Kernels that are launched with the plain
+/// such uses have finished, also those by streams of other contexts. `CudaContext::disable_event_tracking` turns
+/// this order off; the release still waits for the memory's own context. Kernels that are launched with the plain
 /// [`device_ptr`](Self::device_ptr) are not known: call [`record_use`](Self::record_use) if the memory is bound to another
 /// stream.
 ///
@@ -85,14 +85,13 @@ impl Memory {
         Self::make(owner, || Allocation::new(owner, len, kind))
     }
 
-    /// As [`allocate`](Self::allocate), with kinds to fall back on: memory of the first kind that is neither missing nor
+    /// Like [`allocate`](Self::allocate), with kinds to fall back on: memory of the first kind that is neither missing nor
     /// exhausted. [`kind`](Region::kind) tells which it is.
     ///
     /// # Errors
     ///
-    /// Those of [`allocate`](Self::allocate). An error that says that memory of the kind is missing or exhausted, or that
-    /// a driver refuses it, is returned only if that is so for all kinds, and then the first kind's; any other one at once,
-    /// such as that of the context or of a length of 0.
+    /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the first kind's
+    /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         // A kind that has no memory type fails with any of the errors of starting Vulkan.
         let concerns_the_kind = |kind, error: &Error| error.concerns_the_kind() || owner.memory_type(kind).is_err();
@@ -195,8 +194,8 @@ impl Memory {
         self.0.device_ptr()
     }
 
-    /// A number that all references to the same memory share, and no other live memory has. [`memory_of`](crate::memory_of)
-    /// finds the memory from now on, by the addresses that the caller knows.
+    /// A number that all references to the same memory share, and no other live memory has. From this call on,
+    /// [`memory_of`](crate::memory_of) finds the memory by any address that the caller knows.
     #[inline]
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -301,7 +300,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The driver's errors for a context of `cuCtxCreate`, whose end must be found out at the drop. The use is then unrecorded.
+    /// The driver's errors, only for a context of `cuCtxCreate`, whose end the drop must be able to detect. The use is then not
+    /// recorded.
     #[doc(hidden)]
     pub fn record_use_by(&self, stream: StreamRef) -> Result<()> {
         self.0.chunk().record_use_by(stream)

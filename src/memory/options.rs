@@ -55,8 +55,8 @@ impl AllocateOptions {
 
     /// Memory that network cards can register, by [`Region::dma_buf`](crate::Region::dma_buf). CUDA allocates it, since a card
     /// may refuse a dma-buf of Vulkan's memory, and mapped memory is a host view of that ([`Mapping`](super::Mapping)): the
-    /// driver and the GPU must allow it ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). Memory of kind
-    /// `Host` needs no dma-buf, since cards register host memory by its host pointer: it is [`Error::NoDmaBuf`].
+    /// driver and the GPU must allow it ([`Vkgdr::supports_existing`](crate::Vkgdr::supports_existing)). The kind `Host` fails
+    /// with [`Error::NoDmaBuf`]: network cards register host memory by its host pointer.
     ///
     /// [`Error::NoDmaBuf`]: crate::Error::NoDmaBuf
     pub const fn with_dma_buf(mut self) -> Self {

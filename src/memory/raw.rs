@@ -94,7 +94,7 @@ impl RawMemory {
         self.allocation.as_ref().map_or(0, |allocation| allocation.device_ptr())
     }
 
-    /// The host address of the first byte; none for device memory, and once the memory was freed.
+    /// The host address of the first byte; `None` for device memory, and once the memory was freed.
     ///
     /// The device may change the bytes at any time: read and write through the pointer with volatile or atomic
     /// accesses, and make references to the bytes only while the device does not write them.

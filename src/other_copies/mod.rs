@@ -114,10 +114,10 @@ struct FoundMemory {
 /// on its copy engine is faster.
 const SHORT: usize = 4096;
 
-/// The memory of another copy of this crate in the process that contains a device or host address, and the offset of the
-/// address in it: for what [`memory_of`] does not find. None in a forked child.
+/// Finds the memory that contains a device or host address and belongs to another copy of this crate in this process, and the
+/// offset of the address in it: for what [`memory_of`] does not find. `None` in a forked child.
 ///
-/// Copies find each other by the lay-out of their tables, whatever their versions.
+/// The copies may be of different versions: they agree on the layout of their tables.
 #[must_use]
 pub fn other_memory_of(address: u64) -> Option<(OtherMemory, usize)> {
     if process::is_forked() {
@@ -153,7 +153,7 @@ impl OtherMemory {
         self.found.device_ptr
     }
 
-    /// The host address of the first byte; none for device memory.
+    /// The host address of the first byte; `None` for device memory.
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.found.host_ptr.0)

@@ -2,7 +2,7 @@
 //!
 //! Each program and library that contains this crate has an ELF note named `vkgdr`, which holds the address of its table.
 //! Notes are found in all that is loaded, however it was loaded: a symbol would not be, in a program or a library that was
-//! loaded with `RTLD_LOCAL`. The lay-out is fixed: a later version of it gets a note of another type.
+//! loaded with `RTLD_LOCAL`. The layout is fixed: a later version of it gets a note of another type.
 #![expect(unsafe_code, reason = "reads the notes of loaded libraries")]
 
 use std::ffi::{c_int, c_void};
@@ -80,7 +80,7 @@ const NAME: [u8; 8] = *b"vkgdr\0\0\0";
 const CONTENT: usize = std::mem::offset_of!(Note, table);
 
 #[used]
-// SAFETY: a note's lay-out; the linker puts the notes of a file into a segment of their own.
+// SAFETY: a note's layout; the linker puts the notes of a file into a segment of their own.
 #[unsafe(link_section = ".note.vkgdr")]
 static NOTE: Note = Note { name_len: 6, content_len: 8, kind: VERSION, name: NAME, _pad: 0, table: &super::TABLE };
 

@@ -22,7 +22,7 @@ impl Classes {
         Self { bits, alignment, largest }
     }
 
-    /// The class for `len` bytes; none for 0 and beyond the largest.
+    /// The class for `len` bytes; `None` for 0 and beyond the largest.
     #[inline]
     pub(super) const fn of(&self, len: usize) -> Option<usize> {
         if len == 0 || len > self.largest {

@@ -264,7 +264,7 @@ impl PoolInner {
         freed + self.arena().trim(keep.saturating_sub(self.dedicated_bytes()), &mut evicted)
     }
 
-    /// Waits for the context, and takes the chunks that it may have used. None where waiting fails.
+    /// Waits for the context, and takes the chunks that it may have used. `None` where waiting fails.
     fn wait_for_pending(&self) -> Vec<FreeChunk> {
         self.pending().wait().unwrap_or_else(|error| {
             report!(Debug, "waiting for a pool's context: {error}");

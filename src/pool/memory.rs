@@ -113,7 +113,7 @@ impl PoolMemory {
     }
 
     /// The pointer that [`into_raw`](Self::into_raw) gave for memory of a pool, from another reference to it
-    /// ([`memory_of`](crate::memory_of)); none for other memory, and once [`from_raw`](Self::from_raw) was called.
+    /// ([`memory_of`](crate::memory_of)); `None` for other memory, and once [`from_raw`](Self::from_raw) was called.
     #[must_use]
     pub fn raw_of(memory: &Memory) -> Option<*mut c_void> {
         memory.raw_chunk().map(<*mut _>::cast)
@@ -142,7 +142,7 @@ impl PoolMemory {
     ///
     /// # Safety
     ///
-    /// As of [`from_raw`](Self::from_raw), and as of [`free_idle`](Self::free_idle) if the memory is not bound.
+    /// The contract of [`from_raw`](Self::from_raw), and that of [`free_idle`](Self::free_idle) if the memory is not bound.
     // Not inlined: another crate's code reaches thread-local storage by a call.
     #[doc(hidden)]
     pub unsafe fn free_raw(memory: *mut c_void) -> Result<()> {

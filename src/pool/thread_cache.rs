@@ -164,7 +164,7 @@ thread_local! {
     static LATEST: Cell<(u32, *const ThreadCache)> = const { Cell::new((NO_CACHE, ptr::null())) };
 }
 
-/// Locks this thread's cache of a pool; none where it has none, or another thread holds it.
+/// Locks this thread's cache of a pool; `None` where it has none, or another thread holds it.
 #[inline]
 fn lock<'a>(pool_id: u32) -> Option<Locked<'a, Bins>> {
     let cache = match LATEST.get() {

@@ -65,7 +65,7 @@ impl Region {
         }
     }
 
-    /// The value that the copy engine can repeat; none if the CPU fills or refuses.
+    /// The value that the copy engine can repeat; `None` if the CPU fills or refuses.
     fn fill_pattern_for_engine(
         &self,
         view: View<'_>,

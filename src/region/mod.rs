@@ -214,7 +214,7 @@ impl Region {
         self.uses.store(EXPOSED, Ordering::Relaxed);
     }
 
-    /// The host address of the first byte; none for device memory.
+    /// The host address of the first byte; `None` for device memory.
     ///
     /// Valid while the region lives. The device may change the bytes at any time: read and write through the pointer
     /// with volatile or atomic accesses.

@@ -1,7 +1,7 @@
-//! The lay-out of a ring's two memories, which `vkgdr_ring.cuh` has too: control blocks, position words and records.
+//! The layout of a ring's two memories: control blocks, position words and records. `vkgdr_ring.cuh` must match it.
 #![forbid(unsafe_code)]
 
-/// The version of the lay-out, the first word of the device's control block.
+/// The version of the layout, the first word of the device's control block.
 pub(super) const VERSION: u64 = 1;
 /// The bytes before the records in each memory.
 pub(super) const CONTROL: usize = 1024;
@@ -25,7 +25,7 @@ pub(super) const POSITION: u64 = ABORTED - 1;
 /// The unit of records, which aligns messages: what a kernel loads at once.
 pub(super) const UNIT: usize = 16;
 
-/// The length of a record with a message of `len` bytes; none if there is no such length.
+/// The length of a record with a message of `len` bytes; `None` if there is no such length.
 pub(super) fn record_len(len: usize) -> Option<usize> {
     len.checked_next_multiple_of(UNIT)?.checked_add(Header::LEN)
 }
@@ -62,7 +62,7 @@ impl Header {
         bytes
     }
 
-    /// The header of these bytes; none if they are no header.
+    /// The header of these bytes; `None` if they are no header.
     pub(super) fn from_bytes(bytes: [u8; Self::LEN]) -> Option<Self> {
         let (first, second) = bytes.split_at(8);
         let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes);

@@ -48,20 +48,19 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 
 /// Messages to a running kernel, and its answers.
 ///
-/// Messages are byte strings of any length up to the ring's, are read in the order in which they were pushed, and lie in one
-/// piece in GPU memory, at a multiple of 16. A push that finds no room says so; the kernel's answers wait likewise for the
-/// CPU. One kernel uses a ring at a time, by one thread (other threads of its block may read and write the messages). After it
-/// has ended, another one goes on where it stopped.
+/// Messages are byte strings of any length up to the ring's, read in the order of the pushes, each in one piece of GPU memory
+/// at a multiple of 16. A push that finds no room says so; the kernel's answers wait for the CPU. One kernel uses a ring at a
+/// time, by one thread (others of its block may read and write the messages). The next kernel goes on where it stopped.
 ///
 /// All methods may be called on any thread, by several at a time: each push is whole. Waits poll, and keep the CPU busy: to
 /// wait for long, sleep between calls of [`try_push`](Self::try_push) and [`try_pop`](Self::try_pop).
 ///
 /// The messages are in mapped memory, or in host memory where the GPU has none ([`kind`](Self::kind)), the answers in host
-/// memory. A drop [aborts](Self::abort) the kernel. The memory is freed by the drop of the context's last ring, since freeing
-/// waits for the context and so for the kernels of all rings. Bind a ring to its kernel's stream
+/// memory. A drop [aborts](Self::abort) the kernel. The memory of an unbound ring is freed when the context's last ring is
+/// dropped, since freeing waits for the whole context and so for the kernels of all its rings. Bind a ring to its kernel's stream
 /// ([`bind_stream`](Self::bind_stream)) where rings come and go: its memory then waits for that stream alone. Other memory that
-/// is not bound must not be freed before the kernel was told to end: its drop would wait for ever. A forked child's drop does
-/// nothing.
+/// is not bound must not be freed before the kernel was told to end: its drop would wait for ever. In a forked child, a drop
+/// does nothing.
 ///
 /// # Examples
 ///
@@ -100,7 +99,7 @@ pub struct RingStats {
     pub pushed_bytes: u64,
     /// Stores of the head, each behind one fence for all the messages before it.
     pub publications: u64,
-    /// Pushes that found too little room, each try of a waiting one included.
+    /// Pushes that found too little room, counting every retry of a push that waits.
     pub full: u64,
     /// Bytes of the ring that the kernel has not returned: unread messages with their headers.
     pub unread_bytes: u64,
@@ -125,8 +124,9 @@ fn capacity(most: usize, kind: MemoryKind) -> Result<usize> {
 }
 
 impl Ring {
-    /// Allocates a ring for messages of at most `messages` bytes and answers of at most `answers` bytes. That is also the room
-    /// for all of them that are on their way, of which each takes 16 bytes more, and a multiple of 16.
+    /// Allocates a ring for messages of at most `messages` bytes and answers of at most `answers` bytes. Each direction has room
+    /// for one message of that length or for several shorter ones, each of which takes its length, rounded up to a multiple of
+    /// 16, and 16 bytes.
     ///
     /// The context is that of [`Memory::allocate`]. Allocate before a kernel runs that waits for the CPU.
     ///
@@ -190,7 +190,7 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// As of [`Memory::bind_raw_stream`].
+    /// The contract of [`Memory::bind_raw_stream`].
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // Checked once, before either is bound: a ring of which half is bound would use the stream at its drop.
         // SAFETY: live by this method's contract.
@@ -229,8 +229,8 @@ impl Ring {
         Ok(self.try_push_all(&[message])? == 1)
     }
 
-    /// Pushes messages while there is room, all of them under one fence. Returns how many were pushed. The kernel sees none
-    /// before it could see all of those. They are in a slice, since an iterator would run while the ring is locked.
+    /// Pushes messages while there is room, all of them under one fence. Returns how many were pushed. They become
+    /// visible to the kernel together. They are in a slice, since an iterator would run while the ring is locked.
     ///
     /// # Errors
     ///
@@ -265,7 +265,7 @@ impl Ring {
         Ok(true)
     }
 
-    /// Pops an answer into the first bytes of `buffer`. Returns its length; none if there is no answer.
+    /// Pops an answer into the first bytes of `buffer`. Returns its length; `None` if there is no answer.
     ///
     /// # Errors
     ///

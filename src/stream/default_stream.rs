@@ -1,4 +1,4 @@
-//! The default stream of a context as cudarc's type.
+//! A context's legacy default stream as a `CudaStream`, which does not own the context.
 #![expect(unsafe_code, reason = "wraps contexts that it does not own")]
 
 use std::collections::HashMap;

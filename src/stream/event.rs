@@ -15,7 +15,7 @@ use crate::{Error, Result};
 ///
 /// It belongs to the stream's context and may outlive the stream. It may be used and dropped on any thread, with any
 /// context current. Dropping it destroys the CUDA event; work that waits for it is not affected. Drop it before its context
-/// is destroyed: that this has happened is not always known, see [`Memory`](crate::Memory#contexts).
+/// is destroyed: the destruction cannot always be detected, see [`Memory`](crate::Memory#contexts).
 pub struct Event {
     event: DriverEvent,
     context: Context,

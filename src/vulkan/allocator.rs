@@ -29,7 +29,7 @@ use crate::{Error, Memory, Result, Vkgdr};
 /// | `GpuToCpu` | the system's, which the CPU caches |
 /// | `GpuOnly` | the GPU's; the CPU sees it where all of the GPU's memory can be mapped and Vulkan lists that type first |
 ///
-/// Where CUDA refuses to share memory of a type, another type of the location is taken, and so by later allocations.
+/// Where CUDA refuses to share memory of a type, this and later allocations take another type that fits the location.
 ///
 /// What is allocated keeps its block alive, also when the allocator is gone. Memory returns to the allocator once CUDA has
 /// finished with it, as its [`DropPolicy`](crate::DropPolicy) says; the caller sees to it that Vulkan's queues have finished.
@@ -132,7 +132,7 @@ impl Allocator {
     /// are in an order of the driver's own.
     ///
     /// Its first layout is `VK_IMAGE_LAYOUT_UNDEFINED`, the only one for images whose memory is shared: change it to the general
-    /// layout by a command before the CPU or CUDA writes pixels, which that may discard.
+    /// layout by a command before the CPU or CUDA writes pixels, since the change may discard them.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! [`Books`]: what gpu-allocator knows, and the blocks that it divides.
+//! [`Books`]: the allocator's state behind its lock: gpu-allocator, the blocks that it divides, and the live allocations.
 #![expect(unsafe_code, reason = "asks gpu-allocator for the handle of a block")]
 
 use std::collections::HashMap;

@@ -23,7 +23,7 @@ pub(super) struct OwnedBuffer {
 impl OwnedBuffer {
     /// # Safety
     ///
-    /// As of [`Allocator::buffer`](super::Allocator::buffer).
+    /// The contract of [`Allocator::buffer`](super::Allocator::buffer).
     pub(super) unsafe fn create(gpu: &VulkanRef, info: &vk::BufferCreateInfo<'_>) -> Result<Self> {
         // SAFETY: by this function's contract.
         let handle = unsafe { gpu.device().create_exported_buffer(info) }?;

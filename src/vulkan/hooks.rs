@@ -1,8 +1,8 @@
 //! Vulkan's memory functions as gpu-allocator calls them: they call no driver, but say which block is wanted, and hand over
 //! the one that was made meanwhile.
 //!
-//! gpu-allocator's books are behind a lock, under which no driver may be called. So an attempt to allocate that needs a block
-//! fails and leaves its wish in the [`Scope`]; the block is made without the lock, and offered to the next attempt.
+//! No driver may be called under the lock of gpu-allocator's state. So an attempt to allocate that needs a block fails and
+//! records the request in the [`Scope`]; the block is made without the lock, and offered to the next attempt.
 #![expect(unsafe_code, reason = "functions with the types of Vulkan's")]
 
 use std::cell::Cell;

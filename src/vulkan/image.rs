@@ -26,7 +26,7 @@ pub(super) struct OwnedImage {
 impl OwnedImage {
     /// # Safety
     ///
-    /// As of [`Allocator::image`](super::Allocator::image), and the memory of such images must be shareable.
+    /// The contract of [`Allocator::image`](super::Allocator::image), and the memory of such images must be shareable.
     pub(super) unsafe fn create(gpu: &VulkanRef, info: &vk::ImageCreateInfo<'_>) -> Result<Self> {
         // SAFETY: by this function's contract.
         let handle = unsafe { gpu.device().create_exported_image(info) }?;
@@ -92,7 +92,7 @@ impl Image {
         self.memory.device_ptr()
     }
 
-    /// Where the pixels of a mipmap level and an array layer lie in the memory, by the image's aspect for colours; none for
+    /// Where the pixels of a mipmap level and an array layer lie in the memory, by the image's aspect for colours; `None` for
     /// optimal tiling, and for levels and layers that the image does not have.
     #[must_use]
     pub fn layout(&self, mip_level: u32, array_layer: u32) -> Option<vk::SubresourceLayout> {

@@ -1,4 +1,4 @@
-//! What programs are lent of Vulkan: the handles of the device, its queue, and the memory objects of regions.
+//! The Vulkan objects that programs may use: the device's handles, its queue, and the memory objects of regions.
 #![expect(unsafe_code, reason = "asks the device for its queue")]
 
 use ash::vk;
@@ -18,7 +18,7 @@ pub struct VulkanMemory {
 
 impl Region {
     /// The Vulkan memory object of the region, and its place there: for buffers and images of the program's own, on the device
-    /// of [`Vkgdr::vulkan_handles`]. None for memory that Vulkan did not allocate.
+    /// of [`Vkgdr::vulkan_handles`]. `None` for memory that Vulkan did not allocate.
     ///
     /// The memory object is valid while the region's memory lives. A buffer that is bound to it must be created for export as
     /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`; whether its requirements suit the memory's type and offset is the
@@ -32,8 +32,8 @@ impl Region {
 }
 
 impl Vkgdr {
-    /// The Vulkan device on which this handle allocates. Both stay alive until the process ends, unless the program made them
-    /// itself.
+    /// The Vulkan device on which this handle allocates. The device and its instance stay alive until the process ends, unless
+    /// the program made them.
     ///
     /// The device of this crate has Vulkan 1.1 without optional features, the extension `VK_KHR_external_memory_fd`, and one
     /// queue, for which [`with_vulkan_queue`](Self::with_vulkan_queue) takes turns. Destroy what is made of it, but not the

@@ -1,7 +1,7 @@
 //! Vulkan's side of this crate's memory: buffers and images whose bytes CUDA and the CPU see, and the Vulkan device that
 //! programs are lent or bring.
 //!
-//! * [`Allocator`] is [gpu-allocator](https://docs.rs/gpu-allocator), of whose blocks CUDA imports each: a [`Buffer`] or
+//! * [`Allocator`] is [gpu-allocator](https://docs.rs/gpu-allocator) with blocks that CUDA imports: a [`Buffer`] or
 //!   [`Image`] made by it has a host pointer, a CUDA pointer and a Vulkan handle of the same bytes.
 //! * [`Vkgdr::vulkan_handles`](crate::Vkgdr::vulkan_handles) lends the Vulkan device on which this crate allocates.
 //! * [`Vkgdr::open_on`](crate::Vkgdr::open_on) allocates on a Vulkan device that the program made.

@@ -1,4 +1,4 @@
-//! [`Vkgdr::open_on`]: handles of Vulkan devices that programs made.
+//! Handles of Vulkan devices that programs made: [`Vkgdr::open_on`], and [`Vkgdr::finish_frees`] before the device's end.
 #![expect(unsafe_code, reason = "uses a device that the caller keeps alive")]
 
 use std::sync::Arc;
@@ -75,9 +75,9 @@ impl Vkgdr {
     }
 
     /// Waits for the device work that deferred frees of this GPU wait for, and releases them: before a Vulkan device is
-    /// destroyed that the program made ([`open_on`](Self::open_on)). Frees that wait for the end of a stream capture remain
-    /// until [`collect`](Self::collect) finds it, and so may those that another call on another thread waits for:
-    /// [`pending_releases`](Self::pending_releases) counts them.
+    /// destroyed that the program made ([`open_on`](Self::open_on)). Two kinds of frees may remain, which
+    /// [`pending_releases`](Self::pending_releases) counts: those deferred by a stream capture, until
+    /// [`collect`](Self::collect) finds that it has ended, and those that another thread is waiting for.
     pub fn finish_frees(&self) {
         self.gpu().deferred_frees().drain();
     }

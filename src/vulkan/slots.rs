@@ -1,4 +1,4 @@
-//! [`Slots`]: values that a number stands for.
+//! [`Slots`]: a slab. The index of a removed value is used again.
 #![forbid(unsafe_code)]
 
 /// Values by number. The number of a removed value is used again.

@@ -1,4 +1,4 @@
-/* The interface of gdrcopy 2.6, as libgdrapi.so.2 of vkgdr has it: the same names, values and lay-outs, so that programs
+/* The interface of gdrcopy 2.6, as libgdrapi.so.2 of vkgdr has it: the same names, values and layouts, so that programs
  * written for gdrcopy compile and run unchanged. https://github.com/NVIDIA/gdrcopy describes the original.
  *
  * Functions that return int give 0 or an error number of errno.h. Every function accepts NULL and handles that are closed, and

@@ -65,7 +65,7 @@ impl Rest {
     ///
     /// # Safety
     ///
-    /// As of [`Accesses::store`].
+    /// The contract of [`Accesses::store`].
     #[inline(always)]
     unsafe fn store<A: Accesses>(&mut self, width: usize) {
         // SAFETY: by this method's contract.

@@ -54,7 +54,7 @@ impl Vectors {
 
 /// # Safety
 ///
-/// As of [`copy`].
+/// The contract of [`copy`].
 #[inline]
 unsafe fn large(target: *mut u8, source: *const u8, len: usize) {
     let mut memcpy: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = libc::memcpy;
@@ -78,7 +78,7 @@ macro_rules! moves {
 ///
 /// # Safety
 ///
-/// As of [`copy`].
+/// The contract of [`copy`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn small(target: *mut u8, source: *const u8, len: usize) {
@@ -138,7 +138,7 @@ unsafe fn small(target: *mut u8, source: *const u8, len: usize) {
 ///
 /// # Safety
 ///
-/// As of [`copy`].
+/// The contract of [`copy`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn narrow(target: *mut u8, source: *const u8, len: usize) {
@@ -163,7 +163,7 @@ unsafe fn narrow(target: *mut u8, source: *const u8, len: usize) {
 ///
 /// # Safety
 ///
-/// As of [`copy`], and the CPU must have [`Vectors::Wide`].
+/// The contract of [`copy`], and the CPU must have [`Vectors::Wide`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn wide(target: *mut u8, source: *const u8, len: usize) {

@@ -156,7 +156,7 @@ impl Table {
 
 /// # Safety
 ///
-/// As of [`cached::copy`].
+/// The contract of [`cached::copy`].
 unsafe fn write_by_memcpy(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
     unsafe { cached::copy(Vectors::here(), target, source.as_ptr(), source.len()) };
@@ -164,7 +164,7 @@ unsafe fn write_by_memcpy(target: *mut u8, source: &[u8]) {
 
 /// # Safety
 ///
-/// As of [`cached::copy`].
+/// The contract of [`cached::copy`].
 unsafe fn read_by_memcpy(source: *const u8, target: &mut [u8]) {
     // SAFETY: by this function's contract.
     unsafe { cached::copy(Vectors::here(), target.as_mut_ptr(), source, target.len()) };
@@ -186,7 +186,7 @@ pub(crate) unsafe fn write(access: HostAccess, target: NonNull<u8>, source: &[u8
 ///
 /// # Safety
 ///
-/// As of [`write()`].
+/// The contract of [`write()`].
 #[inline(always)]
 pub(super) unsafe fn write_unordered(access: HostAccess, target: NonNull<u8>, source: &[u8]) {
     if let HostAccess::Cached(vectors) = access {
@@ -234,7 +234,7 @@ pub(crate) unsafe fn read(access: HostAccess, source: NonNull<u8>, target: &mut 
 ///
 /// # Safety
 ///
-/// As of [`read`].
+/// The contract of [`read`].
 #[inline(always)]
 pub(crate) unsafe fn read_unordered(access: HostAccess, source: NonNull<u8>, target: &mut [u8]) {
     if let HostAccess::Cached(vectors) = access {

@@ -1,4 +1,4 @@
-//! NEON: LDNP and STNP, 32 bytes at a time. Every AArch64 CPU that runs Linux has it.
+//! NEON: LDNP and STNP, which move pairs of 16 bytes, and the fences. Every AArch64 CPU that runs Linux has it.
 #![expect(unsafe_code, reason = "accesses by assembly")]
 
 use std::arch::asm;

@@ -31,7 +31,7 @@ const VARIABLE: &str = "VKGDR_COPY";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CopyRoutine {
-    /// Single bytes, for CPUs without the others' instructions.
+    /// Single bytes, for CPUs that support no other routine.
     Portable,
     /// x86-64, 16 bytes at a time: MOVNTDQA, MOVNTDQ.
     Sse41,
@@ -43,7 +43,7 @@ pub enum CopyRoutine {
     Movdir64b,
     /// AArch64, 32 bytes at a time: LDNP, STNP.
     Neon,
-    /// As cached memory is copied: a few moves for small sizes, libc's `memcpy` for others.
+    /// The routine of cached memory: a few moves for small sizes, libc's `memcpy` for others.
     Ordinary,
 }
 

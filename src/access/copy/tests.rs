@@ -46,7 +46,7 @@ const NARROW: &Table = &Table { write: write_narrowly, read: read_narrowly };
 
 /// # Safety
 ///
-/// As of [`cached::copy`].
+/// The contract of [`cached::copy`].
 unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
     // SAFETY: by this function's contract.
     unsafe { cached::copy(Vectors::Narrow, target, source.as_ptr(), source.len()) };
@@ -54,7 +54,7 @@ unsafe fn write_narrowly(target: *mut u8, source: &[u8]) {
 
 /// # Safety
 ///
-/// As of [`cached::copy`].
+/// The contract of [`cached::copy`].
 unsafe fn read_narrowly(source: *const u8, target: &mut [u8]) {
     // SAFETY: by this function's contract.
     unsafe { cached::copy(Vectors::Narrow, target.as_mut_ptr(), source, target.len()) };

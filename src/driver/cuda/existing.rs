@@ -1,4 +1,4 @@
-//! The CUDA driver's functions on memory that it has allocated for others: what it is, and a descriptor of it.
+//! The CUDA driver's functions on memory that exists already: what it is, and a descriptor of it. And attributes of devices.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};

@@ -35,7 +35,7 @@ impl PointerAttributes {
 }
 
 impl Cuda {
-    /// The device of a device address; none for addresses that the driver does not know, and the host's.
+    /// The device of a device address; `None` for addresses that the driver does not know, and the host's.
     pub(crate) fn pointer_device(&self, address: CUdeviceptr) -> Result<Option<CUdevice>> {
         let found = self.ask_pointer(address, Self::POINTER_PLACE)?;
         Ok(if found.memory_type == MEMORY_TYPE_DEVICE { Some(found.device) } else { None })

@@ -1,4 +1,4 @@
-//! [`Handles`]: a Vulkan device as programs call it.
+//! [`Handles`]: the Vulkan handles that this crate and a program exchange, and the checks of a device that the program made.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::fmt;

@@ -1,5 +1,5 @@
-//! A Vulkan driver that is called without the loader, by the functions with which the loader itself calls it (Vulkan
-//! Loader, "Loader and Driver Interface").
+//! Loads a Vulkan driver without the Vulkan loader, through the interface between loader and drivers (Vulkan Loader, "Loader
+//! and Driver Interface").
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use ash::vk;

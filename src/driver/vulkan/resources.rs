@@ -1,4 +1,4 @@
-//! The calls for a program's buffers and images, whose memory is exported as opaque file descriptors.
+//! The calls for buffers and images whose memory is exported as opaque file descriptors.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use ash::vk;

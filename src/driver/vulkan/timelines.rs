@@ -1,4 +1,4 @@
-//! [`Timelines`]: a device's functions on timeline semaphores, which it need not have.
+//! [`Timelines`]: a device's functions for timeline semaphores, which are optional.
 #![expect(unsafe_code, reason = "foreign function calls")]
 
 use std::ffi::{CStr, CString, c_void};

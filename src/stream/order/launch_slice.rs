@@ -1,5 +1,5 @@
-//! A cudarc slice of memory that cudarc does not own, for its two events: kernel launches through cudarc wait for them
-//! and record them, and take no others.
+//! A `CudaSlice` that does not own its memory. cudarc orders a kernel launch only by the read and write events of the slices
+//! that it is given, so such a slice is needed to give it ours.
 #![expect(unsafe_code, reason = "extends borrows of the slice, which does not move, to its own life")]
 
 use std::mem::{self, ManuallyDrop};
@@ -94,7 +94,7 @@ struct Views {
 }
 
 impl LaunchSlice {
-    /// A slice of `len` bytes at `pointer`. None when the driver gives no events. The context must be current.
+    /// A slice of `len` bytes at `pointer`. `None` when the driver gives no events. The context must be current.
     ///
     /// # Safety
     ///

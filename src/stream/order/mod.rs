@@ -112,7 +112,7 @@ impl StreamOrder {
     /// Users that are told apart. The CPU waits for uses of any further one.
     const MOST_USES: usize = 64;
 
-    /// The order of the uses of `len` bytes at `pointer`, memory of `context`. None when the driver gives no events.
+    /// The order of the uses of `len` bytes at `pointer`, memory of `context`. `None` when the driver gives no events.
     pub(crate) fn new(
         context: Context,
         default_stream: Arc<DefaultStream>,
@@ -244,7 +244,7 @@ impl State {
         self.uses.iter().any(|each| ptr::eq(each.event, event))
     }
 
-    /// The event of a user's uses, or that of launches if it has no use, or a spare one. None if there is none.
+    /// The event of a user's uses, or that of launches if it has no use, or a spare one. `None` if there is none.
     fn recording(
         &mut self,
         user: User,
