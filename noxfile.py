@@ -4,10 +4,12 @@
 PYTHON names the interpreter; the default is the one that runs nox, or one that uv finds or fetches if that is too old.
 """
 
+import hashlib
 import json
 import os
 import shutil
 import sys
+import urllib.request
 from pathlib import Path
 
 import nox
@@ -152,6 +154,28 @@ def cudarc_sources(session: nox.Session, into: Path) -> tuple[Path, str]:
     return crate, cudarc["version"]
 
 
+def cpp_headers(session: nox.Session) -> dict[str, str]:
+    """Fetch headers that no package of PyPI has; return the folders by the variables in which tests look for them."""
+    found = {}
+    archive, folder = HERE / "adaptors/onnxruntime.deb", HERE / "adaptors/onnxruntime"
+    try:
+        urllib.request.urlretrieve(ONNXRUNTIME_DEV, archive)
+        if hashlib.sha256(archive.read_bytes()).hexdigest() != ONNXRUNTIME_DEV_SHA256:
+            session.error(f"{ONNXRUNTIME_DEV} is not what it was")
+        session.run("dpkg-deb", "--extract", str(archive), str(folder), external=True)
+        found["VKGDR_ONNXRUNTIME_HEADERS"] = str(folder / "usr/include/onnxruntime")
+    except (OSError, nox.command.CommandFailed) as error:
+        session.warn(f"no headers of ONNX Runtime: {error}")
+    # Cargo keeps the sources of a crate that it shows. 101 is any failure.
+    command = ["cargo", "info", "--quiet", "--registry", "crates-io", TENSORRT_CRATE]
+    session.run(*command, silent=True, external=True, success_codes=[0, 101])
+    sources = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"), "registry/src")
+    crate = TENSORRT_CRATE.replace("@", "-")
+    for folder in sources.glob(f"*/{crate}+*/TensorRT-Headers/TRT-Enterprise-*"):
+        found["VKGDR_TENSORRT_HEADERS"] = str(folder)
+    return found
+
+
 @nox.session(python=PYTHON)
 @nox.parametrize("libraries", ["nvidia", "torch", "cupy", "jax"])
 def adaptors(session: nox.Session, libraries: str) -> None:
@@ -173,11 +197,16 @@ def adaptors(session: nox.Session, libraries: str) -> None:
     environment = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_LAYERS": "faults", "VKGDR_TEST_TORCH": "1"}
     if libraries == "nvidia":
         c_library(session)
+        session.install("--no-deps", "onnxruntime==1.31.1", silent=True)
+        environment |= cpp_headers(session)
     command = ["-m", "pytest", "ffi/python/tests/adaptors", f"--junit-xml={results}/{libraries}.xml", *session.posargs]
     session.run("sim/run", "python", *command, env=environment, external=True)
+    if session.posargs:
+        return
     table = "scripts/adaptors_table.py"
-    session.run("python", table, "collect", f"{results}/{libraries}.xml", f"{results}/libraries-{libraries}.json")
-    if libraries == "nvidia" and not session.posargs:
+    collect = ["collect", f"{results}/{libraries}.xml", f"{results}/libraries-{libraries}.json"]
+    session.run("python", table, *collect, env=environment)
+    if libraries == "nvidia":
         environment = {"VKGDR_SIM_PRELOAD": "1", "SIMCUDA_STALE_CONTEXT": "error"}
         script = "scripts/numba_tests.py"
         session.run("sim/run", "python", script, f"{results}/numba.json", env=environment, external=True)
@@ -192,6 +221,10 @@ def wheel(session: nox.Session) -> None:
     run(session, "-m", "pytest", "--quiet", "-r", "fE", "ffi/python/tests")
 
 
+# Debian's headers of ONNX Runtime, whose wheel has none, and a crate with TensorRT's.
+ONNXRUNTIME_DEV = "https://deb.debian.org/debian/pool/main/o/onnxruntime/libonnxruntime-dev_1.21.0+dfsg-1_amd64.deb"
+ONNXRUNTIME_DEV_SHA256 = "14f7d959d5deacbcf1504830d4189f91fc67382b399ed9ae9d3aa9c4050ced08"
+TENSORRT_CRATE = "trtx-sys@0.9.1"
 # Those whose libraries the simulator has, and NVRTC.
 CUDARC_FEATURES = "std,driver,nvrtc,f16,fallback-dynamic-loading,cuda-version-from-build-system,fallback-latest"
 # What numba-cuda's own tests import, and the headers of the kernels that they compile.

@@ -6,6 +6,7 @@ python scripts/adaptors_table.py write FOLDER                       from the res
 
 import importlib.metadata
 import json
+import os
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -26,9 +27,18 @@ LIBRARIES = {
     "torch.cuda": ("torch", "PyTorch's kernels, which are machine code"),
     "cupy": ("cupy-cuda13x", "CuPy's allocations, streams and kernels: the CUDA runtime linked into CuPy"),
     "jax": ("jax", "the device view in JAX's CUDA arrays"),
+    "onnxruntime": ("onnxruntime", "sessions with CUDA's execution provider"),
+    "tensorrt": ("TensorRT", "TensorRT itself: no engine was built or run"),
 }
 # What the tests of a library are about, where it is not what every adaptor promises.
-SUBJECTS = {"cupy": "its memory classes", "jax": "host views on the CPU"}
+SUBJECTS = {
+    "cupy": "its memory classes",
+    "jax": "host views on the CPU",
+    "onnxruntime": "the allocator in C++, tensors, threads, shortages",
+    "tensorrt": "the allocator in C++ under TensorRT's headers, streams, threads, shortages",
+}
+# TensorRT's headers; the end of the folder's name is their version.
+HEADERS = Path(os.environ.get("VKGDR_TENSORRT_HEADERS", ""))
 
 
 def collect(report: str, output: str) -> None:
@@ -36,7 +46,7 @@ def collect(report: str, output: str) -> None:
     found = {}
     for library, (package, _) in LIBRARIES.items():
         try:
-            version = importlib.metadata.version(package)
+            version = HEADERS.name.rpartition("-")[2] if library == "tensorrt" else importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
         short = library.split(".")[0]

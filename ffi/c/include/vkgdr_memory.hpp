@@ -64,6 +64,18 @@ public:
         return memory(mapped);
     }
 
+    /// The memory that contains an address, as one more reference to it; empty if no memory of this library does. See
+    /// vkgdr_find().
+    ///
+    /// @param ptr     A host or device address of any byte.
+    /// @param offset  Where the offset of the address in the memory is written, in bytes; may be null.
+    static memory find(const void *ptr, std::size_t *offset = nullptr) noexcept {
+        vkgdr_memory_t found = nullptr;
+        // Without success nothing is written.
+        static_cast<void>(vkgdr_find(ptr, &found, offset));
+        return memory(found);
+    }
+
     /// Whether existing memory is still the one that was mapped, see vkgdr_memory_is_current().
     bool is_current() const {
         bool current = false;

@@ -296,11 +296,18 @@ def host_view(obj: Any, *, owner: Vkgdr | None = None) -> np.ndarray[Any, Any]:
     Raises
     ------
     InvalidArgumentError
-        The array is not in memory of this package, and cannot be mapped; the message names the reason.
+        The array is not in memory of this package, and cannot be mapped; the message names the reason. Or its bytes are
+        not its values, as of PyTorch's ``conj()``.
     NoHostViewError
         The kind of memory has no host view.
     """
     interface = getattr(obj, "__cuda_array_interface__", None)
+    for operation in ("conj", "neg"):
+        # PyTorch's interface does not tell.
+        if getattr(obj, f"is_{operation}", bool)():
+            raise InvalidArgumentError(
+                f"the bytes of this {type(obj).__name__} are not its values: call resolve_{operation}() first"
+            )
     if isinstance(interface, dict) and interface.get("strides") is not None:
         return _strided(obj, interface, owner)
     view, _ = _copies.device_view_of(obj)

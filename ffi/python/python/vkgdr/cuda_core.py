@@ -6,6 +6,8 @@ device. `vkgdr.host_view` and `vkgdr.memory_of` take the buffers.
 
 from __future__ import annotations
 
+import operator
+
 from vkgdr import _offers
 from vkgdr._errors import InvalidArgumentError
 from vkgdr._memory_of import memory_of
@@ -40,7 +42,8 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     """
 
     def __init__(self, device: Any = None, *, kind: Kinds = "mapped", pool: bool = False) -> None:
-        self._device = int(device if isinstance(device, int) else (device or Device()).device_id)
+        device = Device() if device is None else device
+        self._device = operator.index(getattr(device, "device_id", device))
         self._source = Source(kind, pool=pool)
 
     def allocate(self, size: int, *, stream: StreamLike) -> Any:
@@ -50,12 +53,26 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
         ------
         vkgdr.AllocationError
             Memory is exhausted.
+        vkgdr.InvalidArgumentError
+            The stream builds a graph: allocate before.
         """
+        _refuse_graph(stream)
         address = self._source.allocate(size, self._device, stream)
-        return Buffer.from_handle(address, size, self, stream=stream)
+        try:
+            return Buffer.from_handle(address, size, self, stream=stream)
+        except BaseException:
+            self._source.free(address)
+            raise
 
     def deallocate(self, ptr: Any, size: int, *, stream: StreamLike) -> None:  # noqa: ARG002 - cuda.core's signature
-        """Free a buffer's memory after the earlier work of a stream; called by ``Buffer.close``."""
+        """Free a buffer's memory after the earlier work of a stream; called by ``Buffer.close``.
+
+        Raises
+        ------
+        vkgdr.InvalidArgumentError
+            The stream builds a graph. The memory then stays until the resource is dropped.
+        """
+        _refuse_graph(stream)
         self._source.free(int(ptr), stream)
 
     def export_handle(self, buffer: Any) -> bytes:
@@ -91,3 +108,9 @@ class MappedMemoryResource(MemoryResource):  # type: ignore[misc]
     def is_managed(self) -> bool:
         """False."""
         return False
+
+
+def _refuse_graph(stream: object) -> None:
+    # An event of a capture never passes, and asking for it would end the capture with an error.
+    if getattr(stream, "is_building", False):
+        raise InvalidArgumentError("memory of vkgdr is not allocated or freed in a graph: use a stream outside of it")

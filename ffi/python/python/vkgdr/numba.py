@@ -20,6 +20,8 @@ from vkgdr._memory_of import memory_of
 from vkgdr._source import Source, missing
 
 try:
+    # Without it `numba.cuda` is numba's own, which lacks what is used here.
+    import numba_cuda  # noqa: F401
     from numba import cuda
     from numba.cuda.cudadrv import driver
 except ImportError as error:
@@ -159,7 +161,7 @@ def manager(kind: Kinds = "mapped", *, pool: bool = False) -> type[VkgdrNumbaMan
     pool : bool, optional
         Lend small arrays from a pool. They cannot be shared with other processes.
     """
-    Source(kind)
+    Source(kind, pool=pool)
     return type("VkgdrNumbaManager", (VkgdrNumbaManager,), {"kind": kind, "pool": pool, "__module__": __name__})
 
 

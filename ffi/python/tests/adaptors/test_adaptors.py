@@ -3,7 +3,6 @@
 Each test runs for each library that is installed, in a process of its own. `nox -s adaptors` installs them.
 """
 
-import importlib.util
 import os
 import textwrap
 from pathlib import Path
@@ -37,13 +36,6 @@ def live():
 SETTINGS = {"VKGDR_SIM_PRELOAD": "1", "SIMCUDA_DRIVER_VERSION": "13040"}
 
 
-def can_import(module):
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ImportError:
-        return False
-
-
 @pytest.fixture(params=adaptors.LIBRARIES)
 def run(request, run_python_to_its_end):
     """Return a function that runs a program with a library, and checks that none of its memory is left at its end."""
@@ -51,7 +43,7 @@ def run(request, run_python_to_its_end):
     # The other sessions have PyTorch, too, to use it on the CPU.
     if name == "torch.cuda" and not os.environ.get("VKGDR_TEST_TORCH"):
         pytest.skip("needs PyTorch with CUDA: `nox -s adaptors`")
-    if not can_import(name):
+    if not adaptors.can_import(name):
         pytest.skip(f"{name} is not installed")
     if not simulator.available():
         pytest.skip("loads several libraries with settings of the simulated driver")

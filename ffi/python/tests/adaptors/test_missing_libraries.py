@@ -2,20 +2,23 @@
 
 import pytest
 
-ADAPTORS = {
-    "numba": ("numba", "numba-cuda"),
-    "torch": ("torch", "torch"),
-    "cuda_core": ("cuda.core", "cuda-core"),
-    "rmm": ("rmm", "rmm"),
-    "warp": ("warp", "warp-lang"),
-    "cupy": ("cupy", "cupy"),
-    "pycuda": ("pycuda", "pycuda"),
-}
+ADAPTORS = [
+    ("numba", "numba", "numba-cuda"),
+    # numba alone has a `numba.cuda`, too.
+    ("numba", "numba_cuda", "numba-cuda"),
+    ("torch", "torch", "torch"),
+    ("cuda_core", "cuda.core", "cuda-core"),
+    ("rmm", "rmm", "rmm"),
+    ("warp", "warp", "warp-lang"),
+    ("cupy", "cupy", "cupy"),
+    ("pycuda", "pycuda", "pycuda"),
+]
 
 
-@pytest.mark.parametrize("name", ADAPTORS)
-def test_the_error_names_the_package(run_python, name):
-    library, package = ADAPTORS[name]
+@pytest.mark.parametrize(
+    ("name", "library", "package"), ADAPTORS, ids=[library.replace(".", "_") for _, library, _ in ADAPTORS]
+)
+def test_the_error_names_the_package(run_python, name, library, package):
     code = f"""
         import sys
         sys.modules[{library!r}] = None

@@ -75,6 +75,20 @@ def test_selection_by_the_environment_and_by_set_memory_manager(run):
     run(code, NUMBA_CUDA_MEMORY_MANAGER="default")
 
 
+def test_arguments_are_checked_where_they_are_given(run):
+    code = """
+        import vkgdr.numba
+        for arguments in ({"kind": "other"}, {"kind": ()}, {"kind": 3}, {"pool": "yes"}):
+            try:
+                vkgdr.numba.manager(**arguments)
+            except (TypeError, vkgdr.InvalidArgumentError):
+                pass
+            else:
+                raise AssertionError(arguments)
+    """
+    run(code)
+
+
 def test_memalloc(run):
     code = """
         array = cuda.device_array(100)

@@ -200,6 +200,29 @@ def test_the_host_view_of_a_structured_array_has_its_fields(gpu):
     assert vkgdr.host_view(array).dtype == np.dtype([("a", "<i4"), ("b", "<f8")])
 
 
+@pytest.mark.parametrize("operation", ["conj", "neg"])
+def test_an_array_whose_bytes_are_not_its_values_has_no_host_view(gpu, operation):
+    memory = vkgdr.Memory(gpu, 64)
+
+    class Tensor:
+        """As PyTorch's, which negates and conjugates at the next use; its interface does not tell."""
+
+        __cuda_array_interface__ = memory.__cuda_array_interface__
+        is_lazy = False
+
+        def is_conj(self):
+            return operation == "conj" and self.is_lazy
+
+        def is_neg(self):
+            return operation == "neg" and self.is_lazy
+
+    tensor = Tensor()
+    assert vkgdr.host_view(tensor).nbytes == 64
+    tensor.is_lazy = True
+    with pytest.raises(vkgdr.InvalidArgumentError, match=f"this Tensor are not its values: call resolve_{operation}"):
+        vkgdr.host_view(tensor)
+
+
 @pytest.mark.parametrize("interface", [5, "shape", []])
 def test_an_interface_that_is_no_dict_is_a_type_error(interface):
     array = OnDevice(0, (2,), "|V12")

@@ -4,10 +4,19 @@ A library's allocator is chosen for a whole process, so tests use each library i
 """
 
 import contextlib
+import importlib.util
 from typing import Any
 
 import libcuda
 import numpy as np
+
+
+def can_import(module: str) -> bool:
+    """Return whether a module is installed, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
 
 
 class Library:

@@ -1,0 +1,75 @@
+"""The memory resource of cuda.core: wrong arguments, and graphs."""
+
+import textwrap
+
+import adaptors
+import pytest
+import simulator
+
+
+@pytest.fixture
+def run(run_python):
+    """Return a function that runs a program with a memory resource."""
+    if not adaptors.can_import("cuda.core"):
+        pytest.skip("cuda-core is not installed")
+    if not simulator.available():
+        pytest.skip("uses settings of the simulated driver")
+    prelude = """
+import numpy as np
+import vkgdr
+from cuda.core import Device
+from vkgdr.cuda_core import MappedMemoryResource
+
+device = Device(0)
+device.set_current()
+stream = device.create_stream()
+resource = MappedMemoryResource(device)
+
+def refused(error, call):
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(call)
+"""
+    settings = {"VKGDR_SIM_PRELOAD": "1", "VKGDR_TEST_PROFILE": "none"}
+    return lambda code: run_python(prelude + textwrap.dedent(code), **settings)
+
+
+def test_the_device_is_a_device_or_its_number(run):
+    code = """
+        for number in (None, device, 0, np.int64(0)):
+            assert MappedMemoryResource(number).device_id == 0
+        # Not the current one.
+        assert MappedMemoryResource(np.int64(7)).device_id == 7
+        for other in ("0", 1.5, []):
+            refused(TypeError, lambda: MappedMemoryResource(other))
+        refused(vkgdr.VkgdrError, lambda: MappedMemoryResource(7).allocate(1, stream=stream))
+    """
+    run(code)
+
+
+def test_a_buffer_that_cannot_be_made_leaves_no_memory(run):
+    code = """
+        # cuda.core takes no number for a stream, this package does.
+        refused(TypeError, lambda: resource.allocate(100, stream=1))
+        assert len(resource._source) == 0
+    """
+    run(code)
+
+
+def test_memory_is_not_allocated_or_freed_in_a_graph(run):
+    code = """
+        buffer, other = resource.allocate(100, stream=stream), resource.allocate(100, stream=stream)
+        graph = device.create_graph_builder().begin_building()
+        refused(vkgdr.InvalidArgumentError, lambda: resource.allocate(100, stream=graph))
+        refused(vkgdr.InvalidArgumentError, lambda: resource.deallocate(buffer.handle, 100, stream=graph))
+        buffer.copy_to(other, stream=graph)
+        # The refusals did not end the graph.
+        built = graph.end_building().complete()
+        vkgdr.host_view(buffer)[:] = 5
+        built.launch(stream)
+        stream.sync()
+        assert (vkgdr.host_view(other) == 5).all()
+    """
+    run(code)
