@@ -67,5 +67,6 @@ if [ "$driver" = real ]; then
     fi
 else
     vulkan='Vulkan driver: lavapipe, DRY RUN on the simulated CUDA driver'
+    [ -z "${VKGDR_TEST_PROFILE-}" ] || vulkan+=" with the profile $VKGDR_TEST_PROFILE"
 fi
 printf '%s\n%s' "$vulkan" "$tried" >"$scratch/vulkan.txt"

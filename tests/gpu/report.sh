@@ -30,6 +30,23 @@ results() { # LOG: the numbers of a stage, its failures, and what those say
     grep -aE '^E  ' "$log" | head -60 | cut -c1-220
 }
 
+# The reasons for which tests were left out, the most frequent first.
+left_out() {
+    cat "$out"/tests.log "$out"/validation.log "$out"/python.log 2>/dev/null |
+        grep -aoE '(skipped|left out): .*|^SKIPPED \[.*' |
+        sed -E 's/^(skipped|left out): /1 /; s/^SKIPPED \[([0-9]+)\] [^ ]+: /\1 /' | cut -c1-160 |
+        awk '{ count = $1; sub(/^[0-9]+ /, ""); tests[$0] += count } END { for (why in tests) printf "%5d %s\n", tests[why], why }' |
+        sort -rn | head -n 40
+}
+
+# Whether every stage so far succeeded.
+verdict() {
+    awk '$1 == "stage" || $1 == "total:" { next }
+        { count++ }
+        $2 != 0 { failed = failed (failed ? ", " : "") $1 ($2 == 124 ? " (out of time)" : "") }
+        END { print failed ? "FAILED: " failed : "Passed: all of the " count " stages that ran" }' "$stages"
+}
+
 title='A SIMULATED GPU: nothing here is about a GPU'
 if [ "$VKGDR_CUDA_DRIVER" = real ]; then
     title=$(section 'nvidia-smi --query-gpu=name,driver_version,vbios_version,pci.bus_id,memory.total,compute_cap --format=csv' |
@@ -41,7 +58,7 @@ cat <<EOF
 Made by the GPU bundle on $(date -u +%F), $(sed -n 2p "$bundle/bundle.txt" | tr -s ' '). Please attach this file to an issue.
 EOF
 head -n 20 "$VKGDR_SCRATCH/vulkan.txt" | cut -c1-300 | block 'Vulkan driver'
-block 'Stages' <"$stages"
+{ verdict && cat "$stages"; } | block 'Stages'
 {
     uname -srm
     section system | grep -E '^PRETTY_NAME|^glibc|^IOMMU|^modules|^infiniband'
@@ -55,5 +72,6 @@ section 'libraries of the Vulkan driver' | block 'Libraries of the Vulkan driver
 section 'loader' | tail -n 80 | cut -c1-300 | block 'Messages of the Vulkan loader'
 sed -n '/^gpu_probe: /,$p' "$facts" 2>/dev/null | grep -aE '^(gpu_probe: |[A-Z][0-9]+[a-z]? )' | cut -c1-600 | block 'Answers'
 for log in tests validation python examples; do results "$log" | block "Results of $log"; done
+left_out | block 'Left out, with the number of tests'
 # The benches' tables.
 [ ! -e "$out/bench.log" ] || grep -avE '^(Benchmarking|Found|  [0-9]+ \()' "$out/bench.log" | cut -c1-160 | head -n 150 | block 'Benches'

@@ -3,7 +3,7 @@
 use support::codes::{self, vulkan};
 use support::cuda::no_context;
 use support::ledger::Live;
-use support::{Result, assert_says, refused, skip};
+use support::{Result, Shortage, assert_says, refused, skip};
 use vkgdr::MemoryKind::{Device, Host, Mapped};
 use vkgdr::{AllocateOptions, Error, Memory, MemoryTypeInfo, OpenFlags};
 
@@ -26,14 +26,11 @@ fn the_first_kind_is_taken_where_there_is_some() -> Result {
 #[test]
 fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let Some(layer) = support::vklayer() else { return skip("needs the fault layer") };
     for (failures, expected) in [(1, Host), (2, Device)] {
         for code in [vulkan::OUT_OF_DEVICE_MEMORY, vulkan::OUT_OF_HOST_MEMORY] {
-            for nth in 1..=failures {
-                layer.fail("vkAllocateMemory", nth, code);
-            }
+            let Some(shortage) = Shortage::of(&gpu, failures, code)? else { return Ok(()) };
             let memory = Memory::allocate_with(&gpu, SIZE, to_all());
-            layer.clear_faults();
+            drop(shortage);
             // Host memory that does not come from Vulkan does not fail with it.
             let is_registered = gpu.memory_type_of(Host)?.index == MemoryTypeInfo::OUTSIDE_VULKAN;
             assert_eq!(memory?.kind(), if is_registered { Host } else { expected });
@@ -45,13 +42,10 @@ fn the_next_kind_is_taken_where_one_is_exhausted_and_the_memory_says_which() -> 
 #[test]
 fn where_no_kind_is_left_the_error_is_the_first_ones_and_nothing_stays() -> Result {
     let (_context, gpu) = support::open(OpenFlags::empty())?;
-    let Some(layer) = support::vklayer() else { return skip("needs the fault layer") };
     let live = Live::now();
-    for nth in 1..=3 {
-        layer.fail("vkAllocateMemory", nth, vulkan::OUT_OF_DEVICE_MEMORY);
-    }
+    let Some(shortage) = Shortage::of(&gpu, 3, vulkan::OUT_OF_DEVICE_MEMORY)? else { return Ok(()) };
     let error = refused(Memory::allocate_with(&gpu, SIZE, to_all()));
-    layer.clear_faults();
+    drop(shortage);
     assert!(matches!(error, Error::Allocation { kind: Mapped, .. }), "{error}");
     assert_eq!(Live::now(), live);
     // Larger than every heap.

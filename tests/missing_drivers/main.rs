@@ -1,5 +1,5 @@
 //! Without a complete driver, opening returns an error of one line with the remedy, and never panics. Where only Vulkan is
-//! missing, that is the error of mapped memory, and the other kinds work.
+//! missing, that is the error of Vulkan's handles, and of mapped memory unless CUDA allocates it; the other kinds work.
 //!
 //! Each case runs in a child process whose environment lacks one part.
 #![expect(unsafe_code, reason = "changes the environment of a child, and frees raw memory by hand")]
@@ -15,8 +15,7 @@ use vkgdr::{Error, Memory, MemoryInfoSource, MemoryKind, MemoryTypeInfo, OpenFla
 
 use support::Result;
 
-/// The child: opens in two ways, twice each, and reports why there is no mapped memory: the error of `open`, or where Vulkan
-/// is missing that of mapped memory. Then the other kinds must work.
+/// The child: opens in two ways, twice each, and reports why that or Vulkan fails. What needs no Vulkan must work.
 const OPEN: &str = "open";
 /// Like `OPEN`, after CUDA was initialised and then `VK_DRIVER_FILES` was changed to `VKGDR_TEST_VK_DRIVER_FILES`,
 /// which affects later instances only.
@@ -57,8 +56,8 @@ fn change_icd() -> Result {
 fn open() -> Result {
     for _ in 0..2 {
         for result in [Vkgdr::open(0, OpenFlags::empty()), Vkgdr::open_primary_context(0, OpenFlags::empty())] {
-            child::say(match result.map(|gpu| (gpu.memory_type_of(MemoryKind::Mapped), gpu)) {
-                Ok((Ok(_), gpu)) => format!("opened {}", gpu.name()),
+            child::say(match result.map(|gpu| (gpu.vulkan_handles().map(drop), gpu)) {
+                Ok((Ok(()), gpu)) => format!("opened {}", gpu.name()),
                 Ok((Err(error), gpu)) => {
                     use_without_vulkan(&gpu, &error.to_string())?;
                     error.to_string().replace('\n', "<newline>")
@@ -72,16 +71,22 @@ fn open() -> Result {
 
 /// What a handle has without Vulkan. `missing` is the text of the error that says why.
 fn use_without_vulkan(gpu: &Vkgdr, missing: &str) -> Result {
-    assert_eq!(MemoryKind::ALL.map(|kind| gpu.supports(kind)), [false, true, true]);
+    // CUDA allocates mapped memory where the CPU can map what CUDA exports.
+    let is_mapped = gpu.supports_existing()?;
+    assert_eq!(MemoryKind::ALL.map(|kind| gpu.supports(kind)), [is_mapped, true, true]);
     assert!(gpu.memory_types().is_empty());
     let context = support::cuda::PrimaryContext::retain_and_push(0);
-    let errors = [
-        support::refused(Memory::allocate(gpu, 4096, MemoryKind::Mapped)),
-        support::refused(gpu.memory_info(MemoryKind::Mapped)),
-        support::refused(Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT)),
-    ];
-    assert_eq!(errors.map(|error| error.to_string()), [missing; 3]);
-    for (kind, source) in [(MemoryKind::Host, MemoryInfoSource::System), (MemoryKind::Device, MemoryInfoSource::Cuda)] {
+    if !is_mapped {
+        let errors = [
+            support::refused(Memory::allocate(gpu, 4096, MemoryKind::Mapped)),
+            support::refused(gpu.memory_info(MemoryKind::Mapped)),
+            support::refused(gpu.memory_type_of(MemoryKind::Mapped)),
+            support::refused(Vkgdr::open(0, OpenFlags::REQUIRE_COHERENT)),
+        ];
+        assert_eq!(errors.map(|error| error.to_string()), [missing; 4]);
+    }
+    let sources = [MemoryInfoSource::Cuda, MemoryInfoSource::System, MemoryInfoSource::Cuda];
+    for (kind, source) in MemoryKind::ALL.into_iter().zip(sources).skip(usize::from(!is_mapped)) {
         let info = gpu.memory_info(kind)?;
         assert!(info.available > 0 && info.available <= info.total && info.source == source, "{kind}: {info:?}");
         let memory = Memory::allocate(gpu, 5000, kind)?;
@@ -91,10 +96,12 @@ fn use_without_vulkan(gpu: &Vkgdr, missing: &str) -> Result {
         let bytes = support::pattern(5000, 1);
         if kind.has_host_view() {
             support::host_write(&memory, 0, &bytes)?;
-            memory.export_fd()?;
         } else {
             support::cuda::memcpy_htod(memory.device_ptr(), &bytes);
-            assert!(matches!(memory.export_fd(), Err(Error::NoExport { kind: MemoryKind::Device })));
+        }
+        match memory.export_fd() {
+            Ok(_) => assert_eq!(kind, MemoryKind::Host),
+            Err(error) => assert!(matches!(error, Error::NoExport { kind: refused } if refused == kind), "{error}"),
         }
         assert!(support::device_read(memory.device_ptr(), 5000) == bytes, "{kind}");
         memory.free()?;

@@ -8,7 +8,7 @@ use support::blocking::was_open_on_return;
 use support::codes;
 use support::cuda::{self, Context, Gate, PrimaryContext, Stream};
 use support::ledger::{Calls, Live};
-use support::{Result, host_read, host_write, pattern, refused, skip, vklayer};
+use support::{Result, Shortage, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, StreamRef, Vkgdr};
 
@@ -365,32 +365,31 @@ fn the_stream_of_another_context_is_refused() -> Result {
 
 #[test]
 fn a_pool_without_memory_frees_its_free_chunks_and_tries_once_more() -> Result {
-    let Some(layer) = vklayer() else { return skip("this needs VKGDR_TEST_LAYERS=faults") };
-    let (_context, _gpu, pool) = open()?;
+    let (_context, gpu, pool) = open()?;
     let stream = Stream::create();
     let before = Live::now();
+    let shortage = |count| Shortage::of(&gpu, count, codes::vulkan::OUT_OF_DEVICE_MEMORY);
     let all: Vec<_> = (0..BLOCK / LEN).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
     let gate = stream.hold();
     // Too few bytes for the pool to wait for the context by itself.
     let mut all = all.into_iter().map(|(chunk, _)| chunk);
     all.by_ref().take(3).for_each(drop);
     let kept: Vec<_> = all.collect();
-    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
+    let Some(first) = shortage(1)? else { return Ok(()) };
     let (was_open, chunk) = was_open_on_return(gate, "cuCtxSynchronize", || Ok(pool.allocate(LEN)?))?;
-    layer.clear_faults();
+    drop(first);
     assert!(was_open, "the exposed memory was not waited for");
     assert_eq!((Live::now(), pool.managed_bytes()), (before.plus_one(MemoryKind::Mapped), BLOCK));
     // Nothing is left to free: the second attempt is a smaller block.
     let [another, third] = [pool.allocate(LEN)?, pool.allocate(LEN)?];
-    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
+    let second = shortage(1)?;
     let small = pool.allocate(LEN)?;
-    layer.clear_faults();
+    drop(second);
     assert_eq!(pool.managed_bytes(), BLOCK + (64 << 10));
     let extra: Vec<_> = (1..(64 << 10) / LEN).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    layer.fail("vkAllocateMemory", 1, codes::vulkan::OUT_OF_DEVICE_MEMORY);
-    layer.fail("vkAllocateMemory", 2, codes::vulkan::OUT_OF_DEVICE_MEMORY);
+    let last = shortage(2)?;
     let error = refused(pool.allocate(LEN)).to_string();
-    layer.clear_faults();
+    drop(last);
     assert!(
         error.contains("vkAllocateMemory failed (VK_ERROR_OUT_OF_DEVICE_MEMORY): requested 64 KiB of mapped"),
         "{error}"

@@ -69,6 +69,19 @@ pub fn device_count() -> i32 {
     if code == 0 { count } else { 0 }
 }
 
+/// The version of CUDA that the driver reports: 1000 for each major, 10 for each minor version.
+///
+/// # Panics
+/// When it reports none.
+#[must_use]
+#[track_caller]
+pub fn version() -> i32 {
+    let mut version = 0;
+    // SAFETY: `version` is a valid output.
+    check("cuDriverGetVersion", unsafe { call::cuDriverGetVersion(&raw mut version) });
+    version
+}
+
 fn init() -> i32 {
     // SAFETY: `cuInit` takes flags, which must be 0, and may be called again.
     unsafe { call::cuInit(0) }
@@ -150,6 +163,7 @@ fn named(name: &str) -> CString {
 
 driver_functions! {
     cuInit(flags: c_uint);
+    cuDriverGetVersion(version: *mut c_int);
     cuGetErrorName(code: c_int, name: *mut *const c_char);
     cuDeviceGetCount(count: *mut c_int);
     cuDeviceGet(device: *mut CUdevice, ordinal: c_int);

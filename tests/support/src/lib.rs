@@ -10,7 +10,7 @@
 //! | [`child`], [`profile`], [`fork`], [`socket`] | tests of several processes |
 //! | [`driver`] | the CUDA driver of this process, and the helpers' calls of it |
 //! | [`cuda`] | contexts, streams and copies that release themselves |
-//! | [`simcuda()`], [`vklayer()`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
+//! | [`simcuda()`], [`vklayer()`], [`Shortage`] | ledger and fault injection of the simulated driver and of the Vulkan layer |
 //! | [`skip!`], [`skip_without_gpu!`] | skips with a reason |
 //!
 //! A failed call panics at the caller's line, with its name and the driver's token.
@@ -30,6 +30,7 @@ pub mod profile;
 mod random;
 pub mod ranges;
 pub mod resources;
+mod shortage;
 mod simcuda;
 mod skip;
 pub mod socket;
@@ -43,6 +44,7 @@ pub use memory::{
     supported,
 };
 pub use random::{Random, pattern};
+pub use shortage::Shortage;
 pub use simcuda::{SimCuda, simcuda};
 pub use skip::{require_gpu, skip, skip_reason_is_no_gpu};
 pub use vklayer::{VkLayer, vklayer};

@@ -157,7 +157,7 @@ def test_an_allocation_collects_garbage_when_there_is_no_room(gpu, simulated):
     try:
         del memory
         assert gone() is not None
-        with simulator.vulkan.fail("vkAllocateMemory", 1, -2):
+        with simulator.no_room(gpu):
             again = vkgdr.Memory(gpu, 64)
         assert gone() is None
         again.free()

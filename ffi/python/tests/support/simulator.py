@@ -10,8 +10,12 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    import vkgdr
 
 CUDA_NOUNS = (
     "memory",
@@ -147,6 +151,22 @@ def fail(
 ) -> contextlib.AbstractContextManager[None]:
     """Make the nth call of a CUDA function fail; see `Controls.fail`."""
     return cuda.fail(function, nth, code, must_happen=must_happen)
+
+
+OUT_OF_MEMORY = 2
+OUT_OF_DEVICE_MEMORY = -2
+
+
+@contextlib.contextmanager
+def no_room(gpu: "vkgdr.Vkgdr", count: int = 1) -> Iterator[None]:
+    """Make the next ``count`` allocations by Vulkan fail; by CUDA, too, where it allocates mapped memory instead."""
+    with contextlib.ExitStack() as stack:
+        for nth in range(1, count + 1):
+            stack.enter_context(vulkan.fail("vkAllocateMemory", nth, OUT_OF_DEVICE_MEMORY))
+            if gpu.supports_existing():
+                # Memory of other kinds is Vulkan's.
+                stack.enter_context(fail("cuMemAlloc", nth, OUT_OF_MEMORY, must_happen=False))
+        yield
 
 
 def counters() -> list[tuple[bytes, Callable[[bytes], int], bytes]]:
