@@ -18,8 +18,9 @@ use vkgdr::{Memory, MemoryKind, OtherMemory, PoolMemory};
 use crate::deferral::defer;
 use crate::detached::{Detached, detached};
 use crate::error::{Failure, Result};
+use crate::kept::Kept;
 use crate::listed::Listed;
-use crate::storage::{FREED, Kept, Lease, Owned, Storage};
+use crate::storage::{FREED, Lease, Owned, Storage};
 use crate::totals;
 pub(crate) use uses::Use;
 
@@ -284,26 +285,6 @@ impl Allocation {
             && let Some(kept) = storage.kept()
         {
             kept.add(object);
-        }
-    }
-
-    /// Keeps the object of the stream that the memory was just bound to, and lets go of those of earlier ones, whose work the
-    /// bound stream's comes after.
-    pub(crate) fn keep_stream(&self, handle: u64, object: Py<PyAny>) {
-        if let Ok(storage) = self.storage()
-            && let Some(kept) = storage.kept()
-        {
-            kept.add_stream(handle, object);
-        }
-        self.keep_bound_stream();
-    }
-
-    /// Lets go of the objects of streams that the memory is no longer bound to.
-    pub(crate) fn keep_bound_stream(&self) {
-        if let Ok(storage) = self.storage()
-            && let (Some(memory), Some(kept)) = (storage.memory(), storage.kept())
-        {
-            kept.keep_only_stream(memory.bound_stream().map(|stream| stream.addr() as u64));
         }
     }
 

@@ -19,6 +19,7 @@ mod heap;
 mod host_buffer;
 mod host_view;
 mod interruptible;
+mod kept;
 mod listed;
 mod logging;
 mod mapping;

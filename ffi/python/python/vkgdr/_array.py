@@ -135,7 +135,7 @@ class Array:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         memory = self.memory
-        stream = None if memory is None else memory.stream
+        stream = None if memory is None else memory._view.bound_stream
         if self.stream:
             stream = handle_of(self.stream)
         if stream is not None:

@@ -101,8 +101,9 @@ class MemoryObject(_vkgdr.Base):
 
     @property
     def stream(self) -> int | None:
-        """The bound stream as a number; None if there is none."""
-        return self._view.bound_stream
+        """The bound stream as a number, which does not keep it alive; None if there is none."""
+        bound = self._view.bound_stream
+        return None if bound is None else int(bound)
 
     @property
     def freed(self) -> bool:

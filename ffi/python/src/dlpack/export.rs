@@ -18,8 +18,8 @@ use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::heap::zeroes;
 use crate::host_view::HostView;
-use crate::memory_view::{MemoryView, as_address};
-use crate::storage::Lease;
+use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
+use crate::storage::{Lease, Storage};
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
@@ -180,7 +180,7 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
         return copy_on_device(py, view, consumer.unwrap_or(1), device);
     }
     if let Some(consumer) = consumer {
-        py.detach(|| order(view, consumer))?;
+        view.with_streams(py, |storage| order(view, storage, consumer))?;
     }
     let owner = Owner::Memory { _used: view.join()? };
     // A device address: provenance does not matter.
@@ -191,12 +191,10 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
 /// Records that the consumer's stream uses the memory, and makes it wait for the work submitted to the bound one.
 ///
 /// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
-fn order(view: &MemoryView, consumer: u64) -> Result<()> {
-    if view.context_address()?.is_none() {
-        // Another library's memory, or none: neither is it bound, nor is it freed here.
-        return Ok(());
-    }
-    let bound = view.bound_handle()?;
+fn order(view: &MemoryView, storage: &Storage, consumer: u64) -> Result<()> {
+    // Another library's memory, or none: neither is it bound, nor is it freed here.
+    let Some(memory) = storage.memory() else { return Ok(()) };
+    let bound = bound_to(memory);
     if bound == Some(consumer) {
         return Ok(());
     }
@@ -209,11 +207,14 @@ fn order(view: &MemoryView, consumer: u64) -> Result<()> {
     Ok(())
 }
 
+/// The handle of the stream that memory is bound to. Only for use within `MemoryView::with_streams`.
+fn bound_to(memory: &Memory) -> Option<u64> {
+    memory.bound_stream().map(|stream| stream.addr() as u64)
+}
+
 fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {
     let (from, len) = (view.device_address()?, view.len());
-    let source = view.join()?;
-    let used = py.detach(|| -> Result<Use> {
-        let storage = source.allocation().storage()?;
+    let used = view.with_streams(py, |storage| {
         let original = storage.ours()?;
         original.wait_for_stream()?;
         let memory = Memory::allocate(original.owner(), len, original.kind())?;
@@ -262,13 +263,13 @@ fn on_host(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: Option<
     }
     let mut bytes = zeroes::<u64>(len.div_ceil(8))?.into_boxed_slice();
     let target = bytes.as_mut_ptr().expose_provenance();
-    py.detach(|| copy_to_host(view, target, len))?;
+    view.with_streams(py, |storage| copy_to_host(view, storage, target, len))?;
     Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
 }
 
 /// Copies a whole view to host memory at `target` with CUDA, and waits.
-fn copy_to_host(view: &MemoryView, target: usize, len: usize) -> Result<()> {
-    let queue = view.stream(view.bound_handle()?.unwrap_or(0))?;
+fn copy_to_host(view: &MemoryView, storage: &Storage, target: usize, len: usize) -> Result<()> {
+    let queue = view.stream(storage.memory().and_then(bound_to).unwrap_or(NULL_STREAM))?;
     let to = CopySide::linear(Place::Host(with_exposed_provenance_mut(target)));
     let from = CopySide::linear(Place::Device(view.device_address()?));
     // SAFETY: the caller has `len` bytes at `target` and keeps them until the copy is done.

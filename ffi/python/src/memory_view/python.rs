@@ -1,5 +1,5 @@
 //! The methods of `MemoryView` that Python calls.
-#![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
+#![expect(unsafe_code, reason = "uses descriptors and sockets that the caller owns")]
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{AllocateOptions, DropPolicy, Memory, ipc};
 
-use super::{Held, MemoryView, raw_stream};
+use super::{Held, MemoryView};
 use crate::allocation::Allocation;
 use crate::error::{Failure, Result, Size};
 use crate::event::Event;
@@ -277,37 +277,6 @@ impl MemoryView {
             DropPolicy::Immediate => "immediate",
             _ => "context",
         })
-    }
-
-    #[getter]
-    fn bound_stream(&self) -> Result<Option<u64>> {
-        self.bound_handle()
-    }
-
-    /// Binds the allocation to a stream that `keep` keeps alive, and keeps that while it is bound.
-    fn bind_stream(&self, py: Python<'_>, stream: u64, keep: Py<PyAny>) -> Result<()> {
-        let allocation = self.live()?;
-        let storage = allocation.storage()?;
-        let memory = storage.ours()?;
-        // SAFETY: the caller has `keep`, and it then lives as long as the binding; for a bare handle that is the caller's
-        // obligation.
-        py.detach(|| unsafe { memory.bind_raw_stream(raw_stream(stream)) })?;
-        allocation.keep_stream(stream, keep);
-        Ok(())
-    }
-
-    fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
-        self.with_ours(py, Memory::unbind_stream)?;
-        self.live()?.keep_bound_stream();
-        Ok(())
-    }
-
-    fn record_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
-        py.detach(|| self.note_use(*self.stream(stream)?))
-    }
-
-    fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
-        self.wait_for_bound(py)
     }
 
     /// Keeps an object alive until the memory is freed.
