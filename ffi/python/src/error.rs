@@ -41,7 +41,7 @@ impl Failure {
     /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.
     pub(crate) fn of_socket(self, py: Python<'_>) -> Self {
         match self {
-            Self::Driver(Error::System { operation: "getsockopt" | "recvmsg" | "sendmsg", code }) => {
+            Self::Driver(Error::System { operation: "fcntl" | "getsockopt" | "recvmsg" | "sendmsg", code }) => {
                 let text = py.import("os").and_then(|os| os.call_method1("strerror", (code,)));
                 Self::Python(text.map_or_else(|error| error, |text| PyOSError::new_err((code, text.unbind()))))
             }
