@@ -20,7 +20,7 @@ use crate::detached::{Detached, detached};
 use crate::error::{Failure, Result};
 use crate::kept::Kept;
 use crate::listed::Listed;
-use crate::storage::{FREED, Lease, Owned, Storage};
+use crate::storage::{FREED, Lease, Owned, Storage, forget_stream};
 use crate::totals;
 pub(crate) use uses::Use;
 
@@ -332,6 +332,10 @@ impl Allocation {
             Err(shared) => {
                 // An operation holds a clone, too, with which the memory is released: after this, while this clone lives.
                 prepare(&shared.memory, false);
+                if shared.kept.is_bound_by_number(&shared.memory) {
+                    let forget = || forget_stream(&shared.memory);
+                    py.map_or_else(forget, |py| py.detach(forget));
+                }
                 let Some(owned) = Arc::into_inner(shared) else { return Ok(()) };
                 owned
             }

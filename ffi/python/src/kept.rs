@@ -77,6 +77,12 @@ impl Kept {
         Some((handle, own.map(|kept| kept.object.clone_ref(py)).collect()))
     }
 
+    /// Whether the memory is bound to a stream that the caller keeps alive, having given it as a number.
+    pub(crate) fn is_bound_by_number(&self, memory: &Memory) -> bool {
+        let kept = self.lock();
+        bound_handle(memory).is_some_and(|handle| kept.objects.iter().all(|kept| kept.stream != Some(handle)))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Objects> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
 //! `Storage`: the memory of an allocation, with the Python objects that it needs.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "binds memory to the default stream")]
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use vkgdr::{Memory, OtherMemory, PoolMemory, StreamRef};
 use crate::detached::Detached;
 use crate::error::{Failure, Result};
 use crate::kept::{Kept, KeptStreams};
+use crate::memory_view::{NULL_STREAM, PER_THREAD_STREAM, raw_stream};
 
 /// The error message for memory that was freed.
 pub(crate) const FREED: &str = "the memory was freed";
@@ -60,6 +61,14 @@ impl Lease {
             Self::Pooled(memory) => memory.free(),
         }
     }
+}
+
+/// Lets a later release name no stream, and wait for the whole context: the stream that the memory is bound to may end before.
+pub(crate) fn forget_stream(memory: &Memory) {
+    // No other stream than the bound one needs to exist.
+    memory.record_use(raw_stream(PER_THREAD_STREAM));
+    // SAFETY: the legacy default stream lives as long as its context.
+    let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
 }
 
 impl Storage {
