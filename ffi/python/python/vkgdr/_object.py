@@ -483,7 +483,7 @@ class MemoryObject(_vkgdr.Base):
         handle, bound = handle_of(stream), self._view.bound_stream
         if bound is not None and bound != handle:
             # Order the new stream after the work of the old one.
-            _vkgdr.stream_wait(self._view, handle, _vkgdr.record(self._view, bound, []))
+            _vkgdr.stream_wait(self._view, handle, _vkgdr.record(self._view, bound))
         self._view.bind_stream(handle, stream)
 
     def unbind_stream(self) -> None:

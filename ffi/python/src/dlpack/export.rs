@@ -20,6 +20,7 @@ use crate::heap::zeroes;
 use crate::host_view::HostView;
 use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
 use crate::storage::{Lease, Storage};
+use crate::transfer::{is_idle, leak};
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
@@ -262,19 +263,28 @@ fn on_host(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: Option<
         return Ok(Contents { address, len, device, flags, owner: Owner::Memory { _used: used } });
     }
     let mut bytes = zeroes::<u64>(len.div_ceil(8))?.into_boxed_slice();
-    let target = bytes.as_mut_ptr().expose_provenance();
-    view.with_streams(py, |storage| copy_to_host(view, storage, target, len))?;
-    Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
+    // The bytes stay where they are.
+    let address = bytes.as_mut_ptr().expose_provenance();
+    let bytes = view.with_streams(py, |storage| copy_to_host(view, storage, bytes, len))?;
+    Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
 }
 
-/// Copies a whole view to host memory at `target` with CUDA, and waits.
-fn copy_to_host(view: &MemoryView, storage: &Storage, target: usize, len: usize) -> Result<()> {
+/// Copies a whole view with CUDA to the first of `bytes`, which it returns, and waits.
+fn copy_to_host(view: &MemoryView, storage: &Storage, mut bytes: Box<[u64]>, len: usize) -> Result<Box<[u64]>> {
     let queue = view.stream(storage.memory().and_then(bound_to).unwrap_or(NULL_STREAM))?;
-    let to = CopySide::linear(Place::Host(with_exposed_provenance_mut(target)));
+    let to = CopySide::linear(Place::Host(bytes.as_mut_ptr().cast()));
     let from = CopySide::linear(Place::Device(view.device_address()?));
-    // SAFETY: the caller has `len` bytes at `target` and keeps them until the copy is done.
-    unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
-    Ok(queue.synchronize()?)
+    // SAFETY: there are `len` bytes at both addresses; the memory is held, and the bytes are kept until the copy is done.
+    let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
+    if let Err(error) = queued.and_then(|()| queue.synchronize()) {
+        // The copy may be under way.
+        let _ = storage.note_use(*queue);
+        if !is_idle(*queue) {
+            leak(bytes);
+        }
+        return Err(error.into());
+    }
+    Ok(bytes)
 }
 
 /// Makes a capsule, versioned or legacy.

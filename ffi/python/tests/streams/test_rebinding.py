@@ -65,7 +65,7 @@ def test_a_stream_that_a_call_waits_for_outlives_its_binding(cuda, context, boun
 
     with cuda.stream() as other, cuda.stream() as held:
         with cuda.hold(held) as gate:
-            _vkgdr.stream_wait(memory._view, old, _vkgdr.record(memory._view, held, []))
+            _vkgdr.stream_wait(memory._view, old, _vkgdr.record(memory._view, held))
             thread = threading.Thread(target=run)
             thread.start()
             # Too short a wait can only miss a defect.
@@ -94,7 +94,7 @@ COPIES = {
     "ops.copy of an interface": lambda memory, other: ops.copy(other, BorrowedBytes(memory.device_ptr, SIZE)),
     "ops.copy, later": lambda memory, _: ops.copy(memory, bytes(SIZE), is_blocking=False),
     "ops.fill": lambda memory, _: ops.fill(memory, b"\1"),
-    "ops.fill by a pattern": lambda memory, _: ops.fill(memory, b"\1" * 64),
+    "ops.fill by a pattern": lambda memory, _: ops.fill(memory, bytes(range(64))),
     "bind_to_stream": lambda memory, _: memory.bind_to_stream(0),
     "free_async": lambda memory, _: memory.free_async(),
 }
@@ -176,7 +176,7 @@ def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, 
 
     works = [
         lambda: memory.copy_to_host(bytearray(SIZE)),
-        lambda: ops.fill(memory, b"\1" * 8),
+        lambda: ops.fill(memory, bytes(range(8))),
         lambda: memory.__dlpack__(stream=1),
         lambda: memory.bind_to_stream(Owner(cuda, ended)),
         memory.unbind_stream,
