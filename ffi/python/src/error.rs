@@ -36,6 +36,8 @@ impl From<PyErr> for Failure {
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: i32 = 2;
+/// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
+pub(crate) const INVALID_CONTEXT: i32 = 201;
 
 impl Failure {
     /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.

@@ -13,15 +13,13 @@ use vkgdr::{AllocateOptions, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOpt
 
 use crate::allocation::{Allocation, Use, pools_give_back};
 use crate::detached::Detached;
-use crate::error::{Failure, Result, Size, in_bytes};
+use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
 use crate::handle::{self, Handle};
 use crate::memory_view::{PER_THREAD_STREAM, raw_stream};
 use crate::storage::{Lease, forget_stream};
 
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
-/// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
-const INVALID_CONTEXT: i32 = 201;
 
 /// An open GPU, with a pool for each kind if the source has pools.
 #[derive(Clone)]

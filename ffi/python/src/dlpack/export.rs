@@ -13,6 +13,7 @@ use super::abi::{
     CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
     VERSIONED,
 };
+use super::order::{bound_to, consumers, order};
 use crate::allocation::{Allocation, Use};
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
@@ -189,30 +190,6 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
     Ok(Contents { address, len: view.len(), device, flags: readonly, owner })
 }
 
-/// Records that the consumer's stream uses the memory, and makes it wait for the work submitted to the bound one.
-///
-/// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
-fn order(view: &MemoryView, storage: &Storage, consumer: u64) -> Result<()> {
-    // Another library's memory, or none: neither is it bound, nor is it freed here.
-    let Some(memory) = storage.memory() else { return Ok(()) };
-    let bound = bound_to(memory);
-    if bound == Some(consumer) {
-        return Ok(());
-    }
-    let follower = view.stream_of_any_context(consumer)?;
-    // Before the wait: a call that fails may have handed the memory's work on.
-    view.note_use(*follower)?;
-    if let Some(bound) = bound {
-        follower.wait(&view.stream(bound)?.record()?)?;
-    }
-    Ok(())
-}
-
-/// The handle of the stream that memory is bound to. Only for use within `MemoryView::with_streams`.
-fn bound_to(memory: &Memory) -> Option<u64> {
-    memory.bound_stream().map(|stream| stream.addr() as u64)
-}
-
 fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {
     let (from, len) = (view.device_address()?, view.len());
     let used = view.with_streams(py, |storage| {
@@ -230,7 +207,10 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
             let _ = storage.note_use(*queue);
         }
         copied?;
-        Ok(Allocation::dedicated(Lease::Dedicated(memory)))
+        let copy = Allocation::dedicated(Lease::Dedicated(memory));
+        let storage = copy.allocation().storage()?;
+        consumers(view, stream)?.into_iter().try_for_each(|consumer| storage.note_use(consumer))?;
+        Ok(copy)
     })?;
     let address = as_address(used.allocation().device_ptr()?);
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Memory { _used: used } })
