@@ -473,7 +473,9 @@ class MemoryObject(_vkgdr.Base):
 
         `map` and copies then wait for this stream, `free` returns at once and the memory is released after the stream's
         earlier work, and the CUDA Array Interface and DLPack name it. The new stream waits for the one bound before.
-        While it is bound, the memory keeps the stream object alive; a stream given as a number is kept by the caller.
+        While it is bound, the memory keeps the stream object alive. A stream given as a number is kept by the caller,
+        until the memory was freed and its views were dropped, or it was bound to another stream, and until calls on
+        other threads that began before have returned.
 
         Raises
         ------
