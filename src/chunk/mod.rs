@@ -228,8 +228,8 @@ impl Chunk {
 
     /// # Safety
     ///
-    /// `stream` must be live, and stay so until the bytes are released or bound to another stream. It must be of the block's
-    /// context.
+    /// `stream` must be live, and stay so until the bytes are released or bound to another stream, and calls that began before
+    /// have returned. It must be of the block's context.
     pub(crate) unsafe fn bind_raw(&self, stream: StreamRef) -> Result<()> {
         process::check()?;
         // SAFETY: by this method's contract.

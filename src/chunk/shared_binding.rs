@@ -71,7 +71,8 @@ impl SharedBinding {
     ///
     /// # Safety
     ///
-    /// `stream` must be live, and stay so until the memory is freed or bound to another stream.
+    /// `stream` must be live, and stay so until the memory is freed or bound to another stream, and calls on other threads that
+    /// began before have returned: they use a copy of the binding.
     pub(super) unsafe fn bind_raw(&self, stream: StreamRef, context: Context) -> Result<()> {
         self.set(BoundStream::Raw(Handle(stream.raw())), context)
     }

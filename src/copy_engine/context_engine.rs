@@ -15,6 +15,7 @@ use crate::driver::fill_pattern::FillPattern;
 use crate::driver::known_contexts::Witness;
 use crate::driver::locked_pages::LockedPages;
 use crate::driver::owned_stream::OwnedStream;
+use crate::error::CudaCode;
 use crate::{Error, Result};
 
 /// The bytes of a slot: enough that a copy takes much longer than its start.
@@ -25,10 +26,14 @@ const SLOTS: usize = 2;
 const SEGMENT: usize = 64 << 10;
 /// The fewest segments of a copy, unless they would be too short, so that CPU and device work at once.
 const SEGMENTS: usize = 4;
-/// How often a failed wait for a copy of a caller's memory is repeated, a millisecond apart. An error that stays is that
-/// of a broken context, whose work has ended ("any further CUDA work will return the same error", CUDA driver API,
-/// CUresult).
-const WAIT_RETRIES: usize = 8;
+/// The time between a failed wait for a copy of a caller's memory and the next one.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Whether an error of a wait for a stream of an engine says that the stream's work has ended. The stream lives as long as the
+/// engine, unless its context took it along. An error that is not CUDA's is that of a process without CUDA.
+fn ends_copies(error: &Error) -> bool {
+    error.ends_all_work() || error.cuda_code().is_none_or(|code| code == CudaCode::INVALID_HANDLE)
+}
 
 /// Slots of pinned memory, each with a stream of one context, which must be current in every call.
 ///
@@ -111,17 +116,17 @@ impl ContextEngine {
     /// Starts a copy from or to the caller's memory, and returns when the device has finished with that, also after a
     /// failure. Returns whether the driver accepted the copy.
     fn copy_directly(&mut self, start: impl FnOnce(&OwnedStream) -> Result<()>) -> Result<bool> {
+        let cuda = cuda()?;
         let slot = &mut self.slots[0];
         // Also if the start fails: the device may have begun.
         slot.busy = true;
         let started = start(&slot.queue);
         let mut finished = self.wait(0);
-        for _ in 0..WAIT_RETRIES {
-            if finished.as_ref().err().is_none_or(Error::ends_all_work) {
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-            finished = self.wait(0);
+        // However long it takes: the caller's memory ends with its borrow, and cannot be kept for the device.
+        while finished.as_ref().is_err_and(|error| !ends_copies(error)) {
+            thread::sleep(PAUSE);
+            // A capture of this thread, which could refuse each wait, does not end before this returns.
+            finished = cuda.outside_captures(|| self.wait(0));
         }
         finished.map(|()| started.is_ok())
     }

@@ -13,7 +13,9 @@ impl Error {
     }
 
     /// Whether the CUDA context does no work any more and never will: it is broken or destroyed.
-    pub(crate) fn ends_all_work(&self) -> bool {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ends_all_work(&self) -> bool {
         let is_gone = |code| CudaCode::GONE.contains(&code) || code == CudaCode::DEINITIALIZED;
         self.is_fatal_to_context() || self.cuda_code().is_some_and(is_gone)
     }

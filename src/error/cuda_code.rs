@@ -23,6 +23,7 @@ impl CudaCode {
     pub(crate) const INVALID_DEVICE: i32 = CUresult::CUDA_ERROR_INVALID_DEVICE as i32;
     pub(crate) const INVALID_CONTEXT: i32 = CUresult::CUDA_ERROR_INVALID_CONTEXT as i32;
     pub(crate) const OPERATING_SYSTEM: i32 = CUresult::CUDA_ERROR_OPERATING_SYSTEM as i32;
+    pub(crate) const INVALID_HANDLE: i32 = CUresult::CUDA_ERROR_INVALID_HANDLE as i32;
     pub(crate) const NOT_READY: i32 = CUresult::CUDA_ERROR_NOT_READY as i32;
     pub(crate) const CONTEXT_IS_DESTROYED: i32 = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as i32;
     pub(crate) const NOT_SUPPORTED: i32 = CUresult::CUDA_ERROR_NOT_SUPPORTED as i32;

@@ -238,8 +238,7 @@ impl Memory {
         self.0.chunk().bind(stream)
     }
 
-    /// [`bind_stream`](Self::bind_stream) for a stream that the caller keeps alive. Null is the legacy default stream
-    /// of the memory's context.
+    /// [`bind_stream`](Self::bind_stream) for a stream that the caller keeps alive. Null is the context's legacy default one.
     ///
     /// # Errors
     ///
@@ -247,7 +246,8 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// The stream must stay alive until the memory and all its regions are dropped, or bound to another stream.
+    /// The stream must stay alive until the memory and all its regions are dropped, or bound to another stream or to none, and
+    /// until calls for them that other threads began before have returned.
     pub unsafe fn bind_raw_stream(&self, stream: CUstream) -> Result<()> {
         // SAFETY: live by this method's contract.
         let stream = unsafe { self.stream(stream) }?;

@@ -170,7 +170,7 @@ impl Pool {
     ///
     /// # Safety
     ///
-    /// The stream must stay alive until the memory and all its regions are dropped, or bound to another stream.
+    /// As of [`Memory::bind_raw_stream`](crate::Memory::bind_raw_stream).
     #[expect(unsafe_code, reason = "uses a stream that the caller keeps alive")]
     pub unsafe fn allocate_on_raw(&self, len: usize, stream: CUstream) -> Result<PoolMemory> {
         process::check()?;

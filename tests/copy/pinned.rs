@@ -96,7 +96,7 @@ fn memory_that_the_driver_does_not_copy_directly_goes_in_segments() -> Result {
     Ok(())
 }
 
-/// The copy does not return while the device may use the caller's memory: a failed wait is repeated.
+/// The copy does not return while the device may use the caller's memory: a failed wait is repeated, however often it fails.
 #[test]
 fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
@@ -104,16 +104,30 @@ fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
     let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
     let mut pinned = PinnedBytes::new(LEN);
     write_and_read(&memory, 0, &mut pinned, 1)?;
-    (1..=3).for_each(|nth| sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN));
-    write_and_read(&memory, 0, &mut pinned, 2)?;
+    for code in [codes::UNKNOWN, codes::STREAM_CAPTURE_UNSUPPORTED] {
+        (1..=50).for_each(|nth| sim.fail("cuStreamSynchronize", nth, code));
+        let waits = Calls::of("cuStreamSynchronize");
+        memory.write_with(CopyPolicy::Dma, 0, &pinned)?;
+        waits.assert(51, "until one succeeded");
+    }
+    write_and_read(&memory, 0, &mut pinned, 2)
+}
 
-    // A sticky error ends the wait: the context's work has stopped.
-    (1..=100).for_each(|nth| sim.fail("cuStreamSynchronize", nth, codes::UNKNOWN));
-    let waits = Calls::of("cuStreamSynchronize");
-    assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &pinned)), &["cuStreamSynchronize failed"]);
-    waits.assert(9, "once, and eight repetitions");
-    sim.clear_faults();
-    write_and_read(&memory, 0, &mut pinned, 3)
+/// The end of a wait for a copy that has not finished: the stream is known no more, as after its context was destroyed.
+#[test]
+fn a_copy_whose_stream_is_gone_is_not_waited_for_again() -> Result {
+    let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
+    let (_context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let mut pinned = PinnedBytes::new(LEN);
+    write_and_read(&memory, 0, &mut pinned, 1)?;
+    for code in [codes::INVALID_HANDLE, codes::CONTEXT_IS_DESTROYED] {
+        sim.fail("cuStreamSynchronize", 1, code);
+        let waits = Calls::of("cuStreamSynchronize");
+        assert_says(&refused(memory.write_with(CopyPolicy::Dma, 0, &pinned)), &["cuStreamSynchronize failed"]);
+        waits.assert(1, "no more");
+    }
+    write_and_read(&memory, 0, &mut pinned, 2)
 }
 
 #[test]

@@ -987,7 +987,7 @@ VKGDR_API int32_t vkgdr_memory_free_on_stream(vkgdr_memory_t mem, CUstream strea
  * @return A `vkgdr_status`.
  *
  * `mem` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound
- * to another stream.
+ * to another stream, and until calls for them that other threads began before have returned.
  */
 VKGDR_API int32_t vkgdr_memory_bind_stream(vkgdr_memory_t mem, CUstream stream);
 
@@ -1118,8 +1118,7 @@ VKGDR_API vkgdr_memory_t vkgdr_pool_alloc(vkgdr_pool_t pool, size_t size);
  * @param stream  A stream of the pool's context; NULL is its legacy default stream.
  * @return Memory for vkgdr_memory_free(), or NULL: see vkgdr_last_error().
  *
- * `pool` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound to
- * another stream.
+ * `pool` must be NULL or live; the stream must stay alive as vkgdr_memory_bind_stream() says.
  */
 VKGDR_API vkgdr_memory_t vkgdr_pool_alloc_on(vkgdr_pool_t pool, size_t size, CUstream stream);
 
@@ -1205,7 +1204,8 @@ VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
  * @param stream  A stream of the ring's context; NULL is its legacy default stream.
  * @return A `vkgdr_status`, as of vkgdr_memory_bind_stream().
  *
- * `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream.
+ * `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream, and until
+ * calls for it that other threads began before have returned.
  */
 VKGDR_API int32_t vkgdr_ring_bind_stream(vkgdr_ring_t ring, CUstream stream);
 

@@ -294,7 +294,8 @@ public:
     /// was submitted before. The CPU does not wait.
     ///
     /// @param stream  A stream of the memory's context, null for its legacy default stream. It must stay alive
-    ///                until the memory is freed or bound to another stream.
+    ///                until the memory is freed or bound to another stream, and until calls for it that other
+    ///                threads began before have returned.
     /// @throw error   VKGDR_ERROR_INVALID_ARGUMENT for a region or a foreign stream.
     void bind_stream(CUstream stream) const {
         check("vkgdr_memory_bind_stream", vkgdr_memory_bind_stream(get(), stream));

@@ -133,7 +133,7 @@ pub unsafe extern "C" fn vkgdr_memory_free_on_stream(mem: vkgdr_memory_t, stream
 /// # Safety
 ///
 /// `mem` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound
-/// to another stream.
+/// to another stream, and until calls for them that other threads began before have returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_memory_bind_stream(mem: vkgdr_memory_t, stream: CUstream) -> i32 {
     // SAFETY: by this function's contract.

@@ -192,8 +192,7 @@ pub unsafe extern "C" fn vkgdr_pool_alloc(pool: vkgdr_pool_t, size: usize) -> vk
 ///
 /// # Safety
 ///
-/// `pool` must be NULL or live; the stream must stay alive until the memory and all its regions are gone, or bound to
-/// another stream.
+/// `pool` must be NULL or live; the stream must stay alive as vkgdr_memory_bind_stream() says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_pool_alloc_on(pool: vkgdr_pool_t, size: usize, stream: CUstream) -> vkgdr_memory_t {
     let allocated = remembered(|| {

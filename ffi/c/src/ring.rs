@@ -114,7 +114,8 @@ pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
 ///
 /// # Safety
 ///
-/// `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream.
+/// `ring` must be NULL or live; the stream must stay alive until the ring is freed, or bound to another stream, and until
+/// calls for it that other threads began before have returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vkgdr_ring_bind_stream(ring: vkgdr_ring_t, stream: CUstream) -> i32 {
     boundary::status(|| {

@@ -18,8 +18,9 @@ use vkgdr::{Memory, MemoryKind, OtherMemory, PoolMemory};
 use crate::deferral::defer;
 use crate::detached::{Detached, detached};
 use crate::error::{Failure, Result};
+use crate::kept::Kept;
 use crate::listed::Listed;
-use crate::storage::{FREED, Kept, Lease, Owned, Storage};
+use crate::storage::{FREED, Lease, Owned, Storage, forget_stream};
 use crate::totals;
 pub(crate) use uses::Use;
 
@@ -287,26 +288,6 @@ impl Allocation {
         }
     }
 
-    /// Keeps the object of the stream that the memory was just bound to, and lets go of those of earlier ones, whose work the
-    /// bound stream's comes after.
-    pub(crate) fn keep_stream(&self, handle: u64, object: Py<PyAny>) {
-        if let Ok(storage) = self.storage()
-            && let Some(kept) = storage.kept()
-        {
-            kept.add_stream(handle, object);
-        }
-        self.keep_bound_stream();
-    }
-
-    /// Lets go of the objects of streams that the memory is no longer bound to.
-    pub(crate) fn keep_bound_stream(&self) {
-        if let Ok(storage) = self.storage()
-            && let (Some(memory), Some(kept)) = (storage.memory(), storage.kept())
-        {
-            kept.keep_only_stream(memory.bound_stream().map(|stream| stream.addr() as u64));
-        }
-    }
-
     /// The kept objects.
     pub(crate) fn kept(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
         self.lock().kept().map_or_else(Vec::new, |kept| kept.objects(py))
@@ -351,6 +332,10 @@ impl Allocation {
             Err(shared) => {
                 // An operation holds a clone, too, with which the memory is released: after this, while this clone lives.
                 prepare(&shared.memory, false);
+                if shared.kept.is_bound_by_number(&shared.memory) {
+                    let forget = || forget_stream(&shared.memory);
+                    py.map_or_else(forget, |py| py.detach(forget));
+                }
                 let Some(owned) = Arc::into_inner(shared) else { return Ok(()) };
                 owned
             }

@@ -6,7 +6,7 @@
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyInt};
 
 use crate::error::{Failure, Result, Size};
 use crate::host_view::{HostView, array_interface};
@@ -142,7 +142,10 @@ impl Base {
         let view = view_of(slf)?;
         let (view, interface) = (view.get(), PyDict::new(slf.py()));
         // The interface forbids 0 as a stream.
-        let stream = view.bound_handle()?.map(|stream| if stream == NULL_STREAM { LEGACY_STREAM } else { stream });
+        let stream = match view.bound_handle(slf.py())? {
+            Some(stream) if stream.eq(NULL_STREAM)? => Some(PyInt::new(slf.py(), LEGACY_STREAM).into_any()),
+            other => other,
+        };
         interface.set_item("shape", (view.len(),))?;
         interface.set_item("typestr", "|u1")?;
         interface.set_item("data", (view.shown_address()?, view.is_readonly()))?;

@@ -36,12 +36,14 @@ impl From<PyErr> for Failure {
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: i32 = 2;
+/// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
+pub(crate) const INVALID_CONTEXT: i32 = 201;
 
 impl Failure {
     /// The failure as Python's sockets report it: an `OSError` for an error of the system, `EOFError` at the end.
     pub(crate) fn of_socket(self, py: Python<'_>) -> Self {
         match self {
-            Self::Driver(Error::System { operation: "getsockopt" | "recvmsg" | "sendmsg", code }) => {
+            Self::Driver(Error::System { operation: "fcntl" | "getsockopt" | "recvmsg" | "sendmsg", code }) => {
                 let text = py.import("os").and_then(|os| os.call_method1("strerror", (code,)));
                 Self::Python(text.map_or_else(|error| error, |text| PyOSError::new_err((code, text.unbind()))))
             }

@@ -40,6 +40,11 @@ fn in_use() -> MutexGuard<'static, Vec<InUse>> {
 }
 
 impl Event {
+    /// An event that is complete from the start.
+    pub(crate) const fn complete() -> Self {
+        Self { event: None }
+    }
+
     /// Records an event on a stream, and keeps `objects` alive until it is complete.
     pub(crate) fn on(py: Python<'_>, stream: &StreamRef, objects: Vec<Py<PyAny>>) -> Result<Self> {
         let event = Arc::new(py.detach(|| stream.record())?);
@@ -98,15 +103,15 @@ impl Event {
 
 /// Records an event on a stream.
 #[pyfunction]
-pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64, objects: Vec<Py<PyAny>>) -> Result<Event> {
+pub(crate) fn record(py: Python<'_>, view: &MemoryView, stream: u64) -> Result<Event> {
     let stream = py.detach(|| view.stream_of_any_context(stream))?;
-    Event::on(py, &stream, objects)
+    Event::on(py, &stream, Vec::new())
 }
 
 /// An event that is complete from the start.
 #[pyfunction]
 pub(crate) fn complete() -> Event {
-    Event { event: None }
+    Event::complete()
 }
 
 /// Makes a stream wait for an event.

@@ -19,6 +19,7 @@ mod heap;
 mod host_buffer;
 mod host_view;
 mod interruptible;
+mod kept;
 mod listed;
 mod logging;
 mod mapping;
@@ -47,7 +48,7 @@ mod _vkgdr {
     #[pymodule_export]
     use crate::deferral::{deferral_begin, deferral_end};
     #[pymodule_export]
-    use crate::dlpack::{dlpack_export, dlpack_import};
+    use crate::dlpack::{dlpack_export, dlpack_import, dlpack_order};
     #[pymodule_export]
     use crate::event::{Event, complete, record, stream_synchronize, stream_wait};
     #[pymodule_export]

@@ -47,7 +47,9 @@ impl Open {
         // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
         let memory = py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(*handle)) })?;
         let view = self.view(py, memory);
-        view.live()?.keep_stream(*handle, keep.clone_ref(py));
+        if let Some(kept) = view.live()?.storage()?.kept() {
+            kept.add_stream(*handle, keep.bind(py));
+        }
         Ok(view)
     }
 

@@ -14,8 +14,8 @@ use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::host_buffer::HostBuffer;
 use crate::interruptible::{self, duration};
+use crate::kept::Kept;
 use crate::memory_view::raw_stream;
-use crate::storage::Kept;
 
 /// Messages to a kernel that keeps running, and its answers.
 #[pyclass(frozen, module = "vkgdr.ring")]

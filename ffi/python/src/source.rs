@@ -13,17 +13,13 @@ use vkgdr::{AllocateOptions, Error, Memory, MemoryKind, OpenFlags, Pool, PoolOpt
 
 use crate::allocation::{Allocation, Use, pools_give_back};
 use crate::detached::Detached;
-use crate::error::{Failure, Result, Size, in_bytes};
+use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
 use crate::handle::{self, Handle};
-use crate::memory_view::{NULL_STREAM, raw_stream};
-use crate::storage::Lease;
+use crate::memory_view::{PER_THREAD_STREAM, raw_stream};
+use crate::storage::{Lease, forget_stream};
 
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
-/// `CU_STREAM_PER_THREAD` (cuda.h), a stream to which memory cannot be bound.
-const PER_THREAD_STREAM: u64 = 2;
-/// `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
-const INVALID_CONTEXT: i32 = 201;
 
 /// An open GPU, with a pool for each kind if the source has pools.
 #[derive(Clone)]
@@ -139,14 +135,12 @@ impl Source {
             let stream = stream.filter(|&stream| is_released && stream != PER_THREAD_STREAM);
             // SAFETY: live during this call, which records the event that the release waits for.
             let follows = stream.is_some_and(|stream| unsafe { memory.bind_raw_stream(raw_stream(stream)) }.is_ok());
-            if bound && !follows {
-                // No other stream than the bound one needs to exist: the release now waits for the whole context.
-                memory.record_use(raw_stream(PER_THREAD_STREAM));
-            }
             if bound && !is_released {
                 // Views, and a later release, must not use a stream that may be destroyed.
-                // SAFETY: the legacy default stream always exists.
-                let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
+                forget_stream(memory);
+            } else if bound && !follows {
+                // No other stream than the bound one needs to exist: the release now waits for the whole context.
+                memory.record_use(raw_stream(PER_THREAD_STREAM));
             }
         })
     }

@@ -1,16 +1,15 @@
 //! `Storage`: the memory of an allocation, with the Python objects that it needs.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "binds memory to the default stream")]
 
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use pyo3::prelude::*;
-use pyo3::{PyTraverseError, PyVisit};
 use vkgdr::{Memory, OtherMemory, PoolMemory, StreamRef};
 
 use crate::detached::Detached;
 use crate::error::{Failure, Result};
-use crate::logging;
+use crate::kept::{Kept, KeptStreams};
+use crate::memory_view::{NULL_STREAM, PER_THREAD_STREAM, raw_stream};
 
 /// The error message for memory that was freed.
 pub(crate) const FREED: &str = "the memory was freed";
@@ -64,68 +63,12 @@ impl Lease {
     }
 }
 
-/// Python objects that must live as long as the memory, such as a context or the owner of foreign memory, or as long as it is
-/// bound to them: streams.
-#[derive(Default)]
-pub(crate) struct Kept(Mutex<Vec<KeptObject>>);
-
-struct KeptObject {
-    /// The handle of a stream; None for what lives as long as the memory.
-    stream: Option<u64>,
-    object: Py<PyAny>,
-}
-
-impl Kept {
-    pub(crate) fn add(&self, object: Py<PyAny>) {
-        self.add_once(KeptObject { stream: None, object });
-    }
-
-    /// Keeps the object of a stream, until [`keep_only_stream`](Self::keep_only_stream).
-    pub(crate) fn add_stream(&self, handle: u64, object: Py<PyAny>) {
-        self.add_once(KeptObject { stream: Some(handle), object });
-    }
-
-    fn add_once(&self, new: KeptObject) {
-        let mut objects = self.lock();
-        if !objects.iter().any(|kept| kept.object.is(&new.object) && kept.stream == new.stream) {
-            objects.push(new);
-        }
-    }
-
-    /// Lets go of all streams but the bound one.
-    pub(crate) fn keep_only_stream(&self, bound: Option<u64>) {
-        let mut objects = self.lock();
-        let others: Vec<_> = objects.extract_if(.., |kept| kept.stream.is_some() && kept.stream != bound).collect();
-        // Not under the lock: dropping an object may run Python code.
-        drop(objects);
-        drop(others);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<KeptObject>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The objects.
-    pub(crate) fn objects(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
-        self.lock().iter().map(|kept| kept.object.clone_ref(py)).collect()
-    }
-
-    /// Reports the objects to the garbage collector.
-    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        // Locked by a thread that uses the memory, which is not garbage then.
-        let Ok(objects) = self.0.try_lock() else { return Ok(()) };
-        objects.iter().try_for_each(|kept| visit.call(&kept.object))
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let objects = std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if !objects.is_empty() {
-            // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
-            logging::attached(|_| drop(objects));
-        }
-    }
+/// Lets a later release name no stream, and wait for the whole context: the stream that the memory is bound to may end before.
+pub(crate) fn forget_stream(memory: &Memory) {
+    // No other stream than the bound one needs to exist.
+    memory.record_use(raw_stream(PER_THREAD_STREAM));
+    // SAFETY: the legacy default stream lives as long as its context.
+    let _ = unsafe { memory.bind_raw_stream(raw_stream(NULL_STREAM)) };
 }
 
 impl Storage {
@@ -161,6 +104,11 @@ impl Storage {
             Self::Foreign(kept) => Some(kept),
             Self::Other(_) | Self::Empty | Self::Freed => None,
         }
+    }
+
+    /// Keeps the objects of all streams that the memory is bound to until the returned value is dropped.
+    pub(crate) fn keep_streams(&self) -> Option<KeptStreams<'_>> {
+        Some(self.kept()?.keep_streams(self.memory()?))
     }
 
     /// Makes the CPU's writes to a range visible to the device. Does nothing for memory of another library.

@@ -1,11 +1,14 @@
 //! Copies and fills on CUDA streams: every range is checked here, before the driver call.
 #![expect(unsafe_code, reason = "passes addresses to the driver")]
 
+use std::mem::ManuallyDrop;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use vkgdr::{CopyExtent, CopySide, Place, StreamRef};
 
 use crate::error::{Failure, Result, in_bytes};
+use crate::event::Event;
 use crate::host_buffer::HostBuffer;
 use crate::memory_view::MemoryView;
 use crate::storage::Storage;
@@ -44,6 +47,13 @@ impl<'a, 'py> Side<'a, 'py> {
         match self {
             Self::Device(view) => Some(view.get()),
             Self::Host(_) => None,
+        }
+    }
+
+    fn host(&self) -> Option<Py<PyAny>> {
+        match self {
+            Self::Device(_) => None,
+            Self::Host(buffer) => Some((*buffer).clone().into_any().unbind()),
         }
     }
 
@@ -139,9 +149,9 @@ fn check_overlap(
     Err(Failure::Invalid(format!("the source, from byte {from} on, and the destination, from byte {to} on, overlap")))
 }
 
-/// Copies a rectangle on a stream; with one row and one slice, a range.
+/// Copies a rectangle on a stream; with one row and one slice, a range. Returns an event, which is complete with `wait`.
 ///
-/// With `wait`, waits for the stream; otherwise both sides must live until the copy is done.
+/// Both sides live until the copy is done.
 #[pyfunction]
 #[pyo3(signature = (to, to_layout, from_, from_layout, extent, stream, wait = false))]
 #[expect(clippy::too_many_arguments, reason = "two parameters for each side")]
@@ -154,7 +164,7 @@ pub(crate) fn copy(
     extent: Extent,
     stream: u64,
     wait: bool,
-) -> Result<()> {
+) -> Result<Event> {
     let (to, from) = (Side::of(to)?, Side::of(from_)?);
     to.check_writable()?;
     check_layout("destination", &to, to_layout, extent)?;
@@ -174,33 +184,89 @@ pub(crate) fn copy(
     };
     let extent = CopyExtent { width: extent.0, height: extent.1, depth: extent.2 };
     let (target, source) = (Sent(target), Sent(source));
-    py.detach(move || {
-        let held = held;
+    let mut lent = lent(py, lead, &views, wait)?;
+    lent.extend([&to, &from].into_iter().filter_map(Side::host));
+    submit(py, lead, stream, held, lent, wait, move |queue| {
         let (Sent(target), Sent(source)) = ({ target }, { source });
-        let queue = *lead.stream(stream)?;
-        begin(queue, &held, wait)?;
-        let queued = match crossing {
+        match crossing {
             Some(context) => between_contexts(queue, target, source, context, extent),
-            // SAFETY: both ranges were checked against their sides; the caller keeps both sides until the copy is done.
+            // SAFETY: both ranges were checked against their sides, and `submit` keeps both sides until the copy is done.
             None => unsafe { queue.copy(target, source, extent) }.map_err(Into::into),
-        };
-        end(queue, &held, wait, queued)
+        }
     })
 }
 
-/// Records the use before an unawaited operation is submitted: a call that fails may still have submitted work.
-fn begin(queue: StreamRef, held: &[Storage], wait: bool) -> Result<()> {
-    if wait { Ok(()) } else { held.iter().try_for_each(|storage| storage.note_use(queue)) }
+/// Further views of the memory whose release does not wait for the operation: other libraries', and that of other copies of the
+/// crate. Without `wait` also those of other contexts' memory, so that its free need not wait.
+fn lent(py: Python<'_>, lead: &MemoryView, views: &[&MemoryView], wait: bool) -> Result<Vec<Py<PyAny>>> {
+    let context = lead.context_address()?;
+    let mut lent = Vec::new();
+    for view in views {
+        let own = view.context_address()?;
+        if own.is_none() || !wait && own != context {
+            // A use of its own, which outlives a free of the object.
+            lent.push(Py::new(py, view.again(py)?)?.into_any());
+        }
+    }
+    Ok(lent)
 }
 
-/// Waits for the operation if asked to. Records the use if submitting or waiting failed: the work may be pending.
-fn end(queue: StreamRef, held: &[Storage], wait: bool, queued: Result<()>) -> Result<()> {
-    let done = queued.and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
-    if done.is_err() {
-        // The operation's error is the one to report.
-        held.iter().for_each(|storage| drop(storage.note_use(queue)));
+/// Submits an operation to a stream and, with `wait`, waits for it. Otherwise `lent` is kept until the returned event.
+///
+/// One call does all of that, so that neither a signal's handler nor another thread comes between. It keeps the memory that is
+/// `held`, even from a forced free, until the operation is submitted; the memory's release then waits for it.
+fn submit(
+    py: Python<'_>,
+    lead: &MemoryView,
+    stream: u64,
+    held: Vec<Storage>,
+    lent: Vec<Py<PyAny>>,
+    wait: bool,
+    operation: impl FnOnce(StreamRef) -> Result<()> + Send,
+) -> Result<Event> {
+    let (queue, submitted) = py.detach(|| {
+        let queue = *lead.stream(stream)?;
+        if !wait {
+            // Before the operation is submitted: a call that fails may still have submitted work.
+            held.iter().try_for_each(|storage| storage.note_use(queue))?;
+        }
+        let done = operation(queue).and_then(|()| if wait { Ok(queue.synchronize()?) } else { Ok(()) });
+        if wait && done.is_err() {
+            // The operation's error is the one to report.
+            held.iter().for_each(|storage| drop(storage.note_use(queue)));
+        }
+        drop(held);
+        Ok::<_, Failure>((queue, done))
+    })?;
+    let (failure, is_kept) = match submitted {
+        Ok(()) if wait => return Ok(Event::complete()),
+        Ok(()) => match Event::on(py, &queue, clones(py, &lent)) {
+            Ok(event) => return Ok(event),
+            Err(failure) => (failure, false),
+        },
+        // The device may use what was lent, although the call failed.
+        Err(failure) => (failure, lent.is_empty() || Event::on(py, &queue, clones(py, &lent)).is_ok()),
+    };
+    if !is_kept && !py.detach(|| is_idle(queue)) {
+        leak(lent);
     }
-    done
+    Err(failure)
+}
+
+fn clones(py: Python<'_>, objects: &[Py<PyAny>]) -> Vec<Py<PyAny>> {
+    objects.iter().map(|object| object.clone_ref(py)).collect()
+}
+
+/// Waits for a stream after a failure, and returns whether no work of it is left. False where it cannot be waited for, such as
+/// during a stream capture: what was lent to its work must not be given back.
+pub(crate) fn is_idle(queue: StreamRef) -> bool {
+    queue.synchronize().map_or_else(|error| error.ends_all_work(), |()| true)
+}
+
+/// Keeps what was lent to the device for ever.
+pub(crate) fn leak<T>(lent: T) {
+    log::error!("leaking what a copy was lent: the device may still use it, and cannot be waited for");
+    let _leaked = ManuallyDrop::new(lent);
 }
 
 /// One side of a copy, moved into a closure that runs detached from the interpreter.
@@ -225,7 +291,8 @@ fn between_contexts(queue: StreamRef, to: CopySide, from: CopySide, context: usi
     Ok(unsafe { queue.copy_between_contexts(to, from, context, extent.width) }?)
 }
 
-/// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. With `wait`, waits for the stream.
+/// Fills memory on a stream with `count` repetitions of a value of 1, 2 or 4 bytes. Returns an event, which is complete with
+/// `wait`. The memory lives until the fill is done.
 #[pyfunction]
 #[pyo3(signature = (view, offset, pattern, count, stream, wait = false))]
 pub(crate) fn fill(
@@ -236,7 +303,7 @@ pub(crate) fn fill(
     count: usize,
     stream: u64,
     wait: bool,
-) -> Result<()> {
+) -> Result<Event> {
     if view.is_readonly() {
         return Err(Failure::Invalid("the destination is read-only".into()));
     }
@@ -250,25 +317,14 @@ pub(crate) fn fill(
             in_bytes(pattern.len())
         )));
     }
-    let held = view.live()?.storage()?;
-    py.detach(move || {
-        let held = [held];
-        let queue = *view.stream(stream)?;
-        begin(queue, &held, wait)?;
-        let queued = match *pattern {
-            // SAFETY: the range was checked, and the memory's release waits for the stream.
-            [a] => unsafe { queue.fill_u8(to, a, count) },
-            // SAFETY: as above, and aligned.
-            [a, b] => unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) },
-            // SAFETY: as above.
-            [a, b, c, d] => unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) },
-            _ => {
-                return Err(Failure::Invalid(format!(
-                    "the pattern has {}: CUDA fills with 1, 2 or 4",
-                    in_bytes(pattern.len())
-                )));
-            }
-        };
-        end(queue, &held, wait, queued.map_err(Into::into))
+    let held = vec![view.live()?.storage()?];
+    submit(py, view, stream, held, lent(py, view, &[view], wait)?, wait, |queue| match *pattern {
+        // SAFETY: the range was checked, and `submit` keeps the memory until the fill is done.
+        [a] => Ok(unsafe { queue.fill_u8(to, a, count) }?),
+        // SAFETY: as above, and aligned.
+        [a, b] => Ok(unsafe { queue.fill_u16(to, u16::from_ne_bytes([a, b]), count) }?),
+        // SAFETY: as above.
+        [a, b, c, d] => Ok(unsafe { queue.fill_u32(to, u32::from_ne_bytes([a, b, c, d]), count) }?),
+        _ => Err(Failure::Invalid(format!("the pattern has {}: CUDA fills with 1, 2 or 4", in_bytes(pattern.len())))),
     })
 }

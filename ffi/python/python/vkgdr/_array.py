@@ -135,7 +135,7 @@ class Array:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         memory = self.memory
-        stream = None if memory is None else memory.stream
+        stream = None if memory is None else memory._view.bound_stream
         if self.stream:
             stream = handle_of(self.stream)
         if stream is not None:
@@ -192,7 +192,7 @@ class Array:
         if own is not None and memory is not None and memory.stream is None and dl_device != (1, 0) and stream != -1:
             # The consumer's stream waits for the array's.
             consumer = LEGACY_STREAM if stream is None else stream
-            _vkgdr.stream_wait(view, consumer, _vkgdr.record(view, own, []))
+            _vkgdr.dlpack_order(view, consumer, own)
         elif own is not None and memory is not None and dl_device == (1, 0):
             _vkgdr.stream_synchronize(view, own)
         return _vkgdr.dlpack_export(

@@ -66,13 +66,13 @@ def follow(view: MemoryView, queue: int, side: MemoryView, ready: Iterable[int])
 
 def _recorded(view: MemoryView, side: MemoryView, stream: int) -> Iterator[Event]:
     if not side.is_foreign:
-        yield _vkgdr.record(side, stream, [])
+        yield _vkgdr.record(side, stream)
         return
     # The context of another library's memory is unknown: that of the view, or the current one.
-    yield _vkgdr.record(view, stream, [])
+    yield _vkgdr.record(view, stream)
     if stream <= PER_THREAD_STREAM:
         try:
-            event = _vkgdr.record(side, stream, [])
+            event = _vkgdr.record(side, stream)
         except VkgdrError as error:
             if error.cu_result != _CUDA_ERROR_INVALID_CONTEXT:
                 raise
@@ -167,16 +167,16 @@ def fill(memory: Base, offset: int, size: int, pattern: bytes, stream: StreamLik
         from_host(memory, offset, _vkgdr.HostBuffer(pattern * (size // len(pattern)), False), stream)
 
 
-def repeat(view: MemoryView, start: int, count: int, unit: bytes, stream: int) -> HostBuffer:
-    """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the host bytes still in use."""
+def repeat(view: MemoryView, start: int, count: int, unit: bytes, stream: int, *, wait: bool) -> Event:
+    """Fill with a pattern by doubling copies, for patterns without a CUDA fill. Return the event of the last one."""
     chunk = _vkgdr.HostBuffer(unit * (min(count, max(_CHUNK, len(unit))) // len(unit)), False)
-    _vkgdr.copy(view, (start, 0, 0), chunk, (0, 0, 0), (chunk.nbytes, 1, 1), stream)
     done = chunk.nbytes
+    event = _vkgdr.copy(view, (start, 0, 0), chunk, (0, 0, 0), (done, 1, 1), stream, wait and done == count)
     while done < count:
-        more = min(done, count - done)
-        _vkgdr.copy(view, (start + done, 0, 0), view, (start, 0, 0), (more, 1, 1), stream)
+        first, more = start + done, min(done, count - done)
         done += more
-    return chunk
+        event = _vkgdr.copy(view, (first, 0, 0), view, (start, 0, 0), (more, 1, 1), stream, wait and done == count)
+    return event
 
 
 def device_view_of(

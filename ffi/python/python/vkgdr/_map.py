@@ -88,7 +88,7 @@ class Map:
             self._event = _vkgdr.complete()
             self._invalidate()
         else:
-            self._event = _vkgdr.record(view, queue_of(view, stream), [])
+            self._event = _vkgdr.record(view, queue_of(view, stream))
         self._open = True
         memory._maps += 1
 

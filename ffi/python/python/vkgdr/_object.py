@@ -101,8 +101,9 @@ class MemoryObject(_vkgdr.Base):
 
     @property
     def stream(self) -> int | None:
-        """The bound stream as a number; None if there is none."""
-        return self._view.bound_stream
+        """The bound stream as a number, which does not keep it alive; None if there is none."""
+        bound = self._view.bound_stream
+        return None if bound is None else int(bound)
 
     @property
     def freed(self) -> bool:
@@ -472,7 +473,9 @@ class MemoryObject(_vkgdr.Base):
 
         `map` and copies then wait for this stream, `free` returns at once and the memory is released after the stream's
         earlier work, and the CUDA Array Interface and DLPack name it. The new stream waits for the one bound before.
-        While it is bound, the memory keeps the stream object alive; a stream given as a number is kept by the caller.
+        While it is bound, the memory keeps the stream object alive. A stream given as a number is kept by the caller,
+        until the memory was freed and its views were dropped, or it was bound to another stream, and until calls on
+        other threads that began before have returned.
 
         Raises
         ------
@@ -482,7 +485,7 @@ class MemoryObject(_vkgdr.Base):
         handle, bound = handle_of(stream), self._view.bound_stream
         if bound is not None and bound != handle:
             # Order the new stream after the work of the old one.
-            _vkgdr.stream_wait(self._view, handle, _vkgdr.record(self._view, bound, []))
+            _vkgdr.stream_wait(self._view, handle, _vkgdr.record(self._view, bound))
         self._view.bind_stream(handle, stream)
 
     def unbind_stream(self) -> None:

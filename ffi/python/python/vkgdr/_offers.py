@@ -137,4 +137,4 @@ def _answer(connection: socket.socket) -> None:
     request = connection.recv(8, socket.MSG_WAITALL)
     view = _vkgdr.find_id(struct.unpack("<Q", request)[0]) if len(request) == 8 else None
     if view is not None:
-        view.send(connection.fileno())
+        view.send(connection)

@@ -8,17 +8,44 @@ from vkgdr._errors import InvalidArgumentError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Self
 
     from vkgdr._vkgdr import MemoryView
     from vkgdr.typing import StreamLike, Waitable
 
-__all__ = ["LEGACY_STREAM", "NULL_STREAM", "PER_THREAD_STREAM", "handle_of", "order_after", "wait_for"]
+__all__ = [
+    "LEGACY_STREAM",
+    "NULL_STREAM",
+    "PER_THREAD_STREAM",
+    "BoundStream",
+    "handle_of",
+    "order_after",
+    "wait_for",
+]
 
 # The legacy default stream has two handles: null, and CU_STREAM_LEGACY of cuda.h.
 NULL_STREAM = 0
 LEGACY_STREAM = 1
 # CU_STREAM_PER_THREAD: the last handle that is not an address.
 PER_THREAD_STREAM = 2
+
+
+class BoundStream(int):
+    """The ``CUstream`` of a stream that memory is bound to.
+
+    It keeps the stream's objects alive, also when another thread binds the memory to another stream.
+    """
+
+    _objects: tuple[object, ...]
+
+    def __new__(cls, handle: int, objects: tuple[object, ...]) -> Self:
+        """Create the number."""
+        self = super().__new__(cls, handle)
+        self._objects = objects
+        return self
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
 
 
 def handle_of(stream: StreamLike) -> int:
@@ -44,7 +71,7 @@ def handle_of(stream: StreamLike) -> int:
 
 def _raw_handle(stream: object) -> int:
     if isinstance(stream, int) and not isinstance(stream, bool):
-        return int(stream)
+        return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         # In early versions of the protocol an attribute, not a method.

@@ -51,7 +51,7 @@ def send(connection: socket.socket, memory: Memory) -> None:
     """
     _check(connection)
     view = _whole(memory)._view
-    _when_ready(connection, select.POLLOUT, lambda: view.send(connection.fileno()))
+    _when_ready(connection, select.POLLOUT, lambda: view.send(connection))
 
 
 def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> Memory:
@@ -87,7 +87,7 @@ def recv(connection: socket.socket, owner: Vkgdr, *, any_user: bool = False) -> 
     return _when_ready(
         connection,
         select.POLLIN,
-        lambda: Memory._over(MemoryView.receive(owner, connection.fileno(), any_user)),
+        lambda: Memory._over(MemoryView.receive(owner, connection, any_user)),
     )
 
 

@@ -13,13 +13,15 @@ use super::abi::{
     CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
     VERSIONED,
 };
+use super::order::{bound_to, consumers, order};
 use crate::allocation::{Allocation, Use};
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::heap::zeroes;
 use crate::host_view::HostView;
-use crate::memory_view::{MemoryView, as_address};
-use crate::storage::Lease;
+use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
+use crate::storage::{Lease, Storage};
+use crate::transfer::{is_idle, leak};
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
 enum Owner {
@@ -180,7 +182,7 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
         return copy_on_device(py, view, consumer.unwrap_or(1), device);
     }
     if let Some(consumer) = consumer {
-        py.detach(|| order(view, consumer))?;
+        view.with_streams(py, |storage| order(view, storage, consumer))?;
     }
     let owner = Owner::Memory { _used: view.join()? };
     // A device address: provenance does not matter.
@@ -188,32 +190,9 @@ fn on_device(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: bool)
     Ok(Contents { address, len: view.len(), device, flags: readonly, owner })
 }
 
-/// Records that the consumer's stream uses the memory, and makes it wait for the work submitted to the bound one.
-///
-/// The release waits for the consumer's work then, in whichever context: its deleter may run before that has finished.
-fn order(view: &MemoryView, consumer: u64) -> Result<()> {
-    if view.context_address()?.is_none() {
-        // Another library's memory, or none: neither is it bound, nor is it freed here.
-        return Ok(());
-    }
-    let bound = view.bound_handle()?;
-    if bound == Some(consumer) {
-        return Ok(());
-    }
-    let follower = view.stream_of_any_context(consumer)?;
-    // Before the wait: a call that fails may have handed the memory's work on.
-    view.note_use(*follower)?;
-    if let Some(bound) = bound {
-        follower.wait(&view.stream(bound)?.record()?)?;
-    }
-    Ok(())
-}
-
 fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device) -> Result<Contents> {
     let (from, len) = (view.device_address()?, view.len());
-    let source = view.join()?;
-    let used = py.detach(|| -> Result<Use> {
-        let storage = source.allocation().storage()?;
+    let used = view.with_streams(py, |storage| {
         let original = storage.ours()?;
         original.wait_for_stream()?;
         let memory = Memory::allocate(original.owner(), len, original.kind())?;
@@ -228,7 +207,10 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
             let _ = storage.note_use(*queue);
         }
         copied?;
-        Ok(Allocation::dedicated(Lease::Dedicated(memory)))
+        let copy = Allocation::dedicated(Lease::Dedicated(memory));
+        let storage = copy.allocation().storage()?;
+        consumers(view, stream)?.into_iter().try_for_each(|consumer| storage.note_use(consumer))?;
+        Ok(copy)
     })?;
     let address = as_address(used.allocation().device_ptr()?);
     Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Memory { _used: used } })
@@ -261,19 +243,28 @@ fn on_host(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: Option<
         return Ok(Contents { address, len, device, flags, owner: Owner::Memory { _used: used } });
     }
     let mut bytes = zeroes::<u64>(len.div_ceil(8))?.into_boxed_slice();
-    let target = bytes.as_mut_ptr().expose_provenance();
-    py.detach(|| copy_to_host(view, target, len))?;
-    Ok(Contents { address: target, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
+    // The bytes stay where they are.
+    let address = bytes.as_mut_ptr().expose_provenance();
+    let bytes = view.with_streams(py, |storage| copy_to_host(view, storage, bytes, len))?;
+    Ok(Contents { address, len, device, flags: IS_COPIED, owner: Owner::Bytes { _bytes: bytes } })
 }
 
-/// Copies a whole view to host memory at `target` with CUDA, and waits.
-fn copy_to_host(view: &MemoryView, target: usize, len: usize) -> Result<()> {
-    let queue = view.stream(view.bound_handle()?.unwrap_or(0))?;
-    let to = CopySide::linear(Place::Host(with_exposed_provenance_mut(target)));
+/// Copies a whole view with CUDA to the first of `bytes`, which it returns, and waits.
+fn copy_to_host(view: &MemoryView, storage: &Storage, mut bytes: Box<[u64]>, len: usize) -> Result<Box<[u64]>> {
+    let queue = view.stream(storage.memory().and_then(bound_to).unwrap_or(NULL_STREAM))?;
+    let to = CopySide::linear(Place::Host(bytes.as_mut_ptr().cast()));
     let from = CopySide::linear(Place::Device(view.device_address()?));
-    // SAFETY: the caller has `len` bytes at `target` and keeps them until the copy is done.
-    unsafe { queue.copy(to, from, CopyExtent::linear(len)) }?;
-    Ok(queue.synchronize()?)
+    // SAFETY: there are `len` bytes at both addresses; the memory is held, and the bytes are kept until the copy is done.
+    let queued = unsafe { queue.copy(to, from, CopyExtent::linear(len)) };
+    if let Err(error) = queued.and_then(|()| queue.synchronize()) {
+        // The copy may be under way.
+        let _ = storage.note_use(*queue);
+        if !is_idle(*queue) {
+            leak(bytes);
+        }
+        return Err(error.into());
+    }
+    Ok(bytes)
 }
 
 /// Makes a capsule, versioned or legacy.

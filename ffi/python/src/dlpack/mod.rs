@@ -5,6 +5,8 @@
 mod abi;
 mod export;
 mod import;
+mod order;
 
 pub(crate) use export::dlpack_export;
 pub(crate) use import::dlpack_import;
+pub(crate) use order::dlpack_order;

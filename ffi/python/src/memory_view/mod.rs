@@ -1,6 +1,7 @@
 //! `MemoryView`: a range of an allocation, the native half of every memory object.
 #![expect(unsafe_code, reason = "uses streams that the caller owns")]
 
+mod binding;
 mod python;
 
 use std::ops::Deref;
@@ -58,6 +59,9 @@ pub(crate) struct MemoryView {
 pub(crate) const NULL_STREAM: u64 = 0;
 /// The handle `CU_STREAM_LEGACY` (cuda.h), the same stream as the null handle.
 pub(crate) const LEGACY_STREAM: u64 = 1;
+
+/// `CU_STREAM_PER_THREAD` (cuda.h), a stream to which memory cannot be bound.
+pub(crate) const PER_THREAD_STREAM: u64 = 2;
 
 /// A stream handle as CUDA's pointer type.
 pub(crate) fn raw_stream(handle: u64) -> CUstream {
@@ -252,18 +256,6 @@ impl MemoryView {
         }
     }
 
-    /// Waits for the bound stream, if there is one.
-    pub(crate) fn wait_for_bound(&self, py: Python<'_>) -> Result<()> {
-        let storage = self.live()?.storage()?;
-        py.detach(move || {
-            let storage = storage;
-            match storage.memory() {
-                Some(memory) => Ok(memory.wait_for_stream()?),
-                None => Ok(()),
-            }
-        })
-    }
-
     /// Records that a stream uses the memory: its release waits for that use.
     pub(crate) fn note_use(&self, stream: StreamRef) -> Result<()> {
         self.live()?.storage()?.note_use(stream)
@@ -272,12 +264,6 @@ impl MemoryView {
     /// The CUDA context as a number; None for memory that another library allocated.
     pub(crate) fn context_address(&self) -> Result<Option<usize>> {
         self.live()?.briefly(|storage| Ok(storage.memory().map(|memory| memory.context().addr())))
-    }
-
-    /// The bound stream's handle.
-    pub(crate) fn bound_handle(&self) -> Result<Option<u64>> {
-        let bound = |memory: &Memory| memory.bound_stream().map(|stream| stream.addr() as u64);
-        self.live()?.briefly(|storage| Ok(storage.memory().and_then(bound)))
     }
 
     pub(crate) fn flush_range(&self, py: Python<'_>, offset: usize, len: Option<usize>) -> Result<()> {

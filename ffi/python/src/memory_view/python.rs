@@ -1,15 +1,15 @@
 //! The methods of `MemoryView` that Python calls.
-#![expect(unsafe_code, reason = "binds memory to streams that the caller owns")]
+#![expect(unsafe_code, reason = "uses descriptors and sockets that the caller owns")]
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::{PyTraverseError, PyVisit};
+use pyo3::{PyTraverseError, PyVisit, intern};
 use vkgdr::{AllocateOptions, DropPolicy, Memory, ipc};
 
-use super::{Held, MemoryView, raw_stream};
+use super::{Held, MemoryView};
 use crate::allocation::Allocation;
 use crate::error::{Failure, Result, Size};
 use crate::event::Event;
@@ -17,6 +17,9 @@ use crate::handle::{self, Handle, MemoryType};
 use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
 use crate::storage::{Lease, Storage};
+
+/// `EBADF` (errno.h).
+const BAD_DESCRIPTOR: i32 = 9;
 
 #[pymethods]
 impl MemoryView {
@@ -92,14 +95,9 @@ impl MemoryView {
         if fd < 0 {
             return Err(Failure::Invalid(format!("{fd} is not a file descriptor")));
         }
-        let memory = py.detach(|| {
-            // SAFETY: not negative; it is only duplicated, which fails unless the descriptor is open.
-            let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-            let ours = borrowed.try_clone_to_owned();
-            let ours = ours.map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
-            // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
-            Ok::<_, Failure>(unsafe { Memory::import_fd(&gpu, ours, size.0, kind) }?)
-        })?;
+        let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
+        // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
+        let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
         Ok(Self::dedicated(Lease::Dedicated(memory), owner.clone().unbind()))
     }
 
@@ -114,30 +112,26 @@ impl MemoryView {
         Ok((dma_buf.fd.into_raw_fd(), dma_buf.offset, dma_buf.len))
     }
 
-    /// Sends the memory over the Unix socket with the number `socket`.
-    fn send(&self, py: Python<'_>, socket: i32) -> Result<()> {
-        // SAFETY: the caller's socket object keeps it open.
-        let sent = unsafe { borrow(socket) }.and_then(|socket| self.with_ours(py, |memory| ipc::send(socket, memory)));
+    /// Sends the memory over a Unix socket.
+    fn send(&self, connection: &Bound<'_, PyAny>) -> Result<()> {
+        let (py, socket) = (connection.py(), descriptor_of(connection)?);
+        let sent = self.with_ours(py, |memory| ipc::send(socket.as_fd(), memory));
         sent.map_err(|failure| failure.of_socket(py))
     }
 
-    /// Receives memory from the Unix socket with the number `socket`, of a process of this user, or of any.
+    /// Receives memory from a Unix socket, of a process of this user, or of any.
     #[staticmethod]
-    fn receive(owner: &Bound<'_, PyAny>, socket: i32, any_user: bool) -> Result<Self> {
-        let (py, gpu) = (owner.py(), handle::gpu_of(owner)?);
-        // SAFETY: the caller's socket object keeps it open.
-        let received = unsafe { borrow(socket) }.and_then(|socket| {
-            let receive = || {
-                if any_user {
-                    // SAFETY: `vkgdr.ipc.recv` requires a trusted sender.
-                    unsafe { ipc::recv_from_any_user(socket, &gpu) }
-                } else {
-                    ipc::recv(socket, &gpu)
-                }
-            };
-            Ok(py.detach(receive)?)
-        });
-        let memory = received.map_err(|failure| failure.of_socket(py))?;
+    fn receive(owner: &Bound<'_, PyAny>, connection: &Bound<'_, PyAny>, any_user: bool) -> Result<Self> {
+        let (py, gpu, socket) = (owner.py(), handle::gpu_of(owner)?, descriptor_of(connection)?);
+        let receive = || {
+            if any_user {
+                // SAFETY: `vkgdr.ipc.recv` requires a trusted sender.
+                unsafe { ipc::recv_from_any_user(socket.as_fd(), &gpu) }
+            } else {
+                ipc::recv(socket.as_fd(), &gpu)
+            }
+        };
+        let memory = py.detach(receive).map_err(|error| Failure::from(error).of_socket(py))?;
         Ok(Self::dedicated(Lease::Dedicated(memory), owner.clone().unbind()))
     }
 
@@ -279,37 +273,6 @@ impl MemoryView {
         })
     }
 
-    #[getter]
-    fn bound_stream(&self) -> Result<Option<u64>> {
-        self.bound_handle()
-    }
-
-    /// Binds the allocation to a stream that `keep` keeps alive, and keeps that while it is bound.
-    fn bind_stream(&self, py: Python<'_>, stream: u64, keep: Py<PyAny>) -> Result<()> {
-        let allocation = self.live()?;
-        let storage = allocation.storage()?;
-        let memory = storage.ours()?;
-        // SAFETY: the caller has `keep`, and it then lives as long as the binding; for a bare handle that is the caller's
-        // obligation.
-        py.detach(|| unsafe { memory.bind_raw_stream(raw_stream(stream)) })?;
-        allocation.keep_stream(stream, keep);
-        Ok(())
-    }
-
-    fn unbind_stream(&self, py: Python<'_>) -> Result<()> {
-        self.with_ours(py, Memory::unbind_stream)?;
-        self.live()?.keep_bound_stream();
-        Ok(())
-    }
-
-    fn record_stream(&self, py: Python<'_>, stream: u64) -> Result<()> {
-        py.detach(|| self.note_use(*self.stream(stream)?))
-    }
-
-    fn wait_for_stream(&self, py: Python<'_>) -> Result<()> {
-        self.wait_for_bound(py)
-    }
-
     /// Keeps an object alive until the memory is freed.
     fn keep(&self, object: Py<PyAny>) -> Result<()> {
         self.live()?.keep(object);
@@ -349,15 +312,21 @@ impl MemoryView {
     }
 }
 
-/// The socket with a number; an error for a negative one.
-///
-/// # Safety
-///
-/// The number must be negative, or stay that of the socket while the result is used.
-unsafe fn borrow<'a>(socket: i32) -> Result<BorrowedFd<'a>> {
-    if socket < 0 {
-        return Err(Failure::Invalid(format!("{socket} is not a file descriptor")));
+/// A duplicate of the descriptor with this number. To be called attached to the interpreter: detached, another thread may close
+/// the descriptor, and the number be that of another file.
+fn duplicate(number: i32) -> std::io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(std::io::Error::from_raw_os_error(BAD_DESCRIPTOR));
     }
-    // SAFETY: by this function's contract; -1 is excluded.
-    Ok(unsafe { BorrowedFd::borrow_raw(socket) })
+    // SAFETY: not negative; it is only duplicated, which fails unless the descriptor is open.
+    unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
+}
+
+/// A duplicate of a socket's descriptor, which stays that of the socket when another thread closes it.
+fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
+    let number = socket.call_method0(intern!(socket.py(), "fileno"))?.extract()?;
+    duplicate(number).map_err(|error| {
+        let code = error.raw_os_error().unwrap_or(BAD_DESCRIPTOR);
+        Failure::from(vkgdr::Error::System { operation: "fcntl", code }).of_socket(socket.py())
+    })
 }

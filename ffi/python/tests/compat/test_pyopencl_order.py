@@ -1,7 +1,6 @@
 """``vkgdr.ops.copy``: the order of streams and events, kept objects, and the choice of CPU or CUDA."""
 
 import contextlib
-import ctypes
 import gc
 import threading
 import weakref
@@ -9,29 +8,12 @@ import weakref
 import pytest
 import simulator
 import vkgdr
-from neighbours import BorrowedBytes, device_bytes
+from neighbours import BorrowedBytes, Pinned, device_bytes
 from vkgdr import ops
 
 KINDS = ("mapped", "host", "device")
 SIZE = 4096
 DATA = bytes(range(256)) * (SIZE // 256)
-
-
-class Pinned:
-    """Page-locked host memory, which CUDA copies in stream order, as bytes with weak references."""
-
-    def __init__(self, cuda, size):
-        address = ctypes.c_void_p()
-        cuda.call("cuMemHostAlloc", ctypes.byref(address), size, 0)
-        kind = type("PinnedBytes", (ctypes.c_ubyte * size,), {})
-        self.bytes = kind.from_address(address.value)
-        self._free = lambda: cuda.call("cuMemFreeHost", address)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self._free()
 
 
 @pytest.fixture(params=KINDS)

@@ -296,3 +296,24 @@ def test_a_free_beside_a_thread_that_waits_in_a_map_does_not_stop_python(gpu, cu
                 assert memory.pending_views >= 1
             gate.open()
             thread.join()
+
+
+def test_a_stream_given_as_a_number_may_end_after_a_free_beside_another_thread(gpu, cuda, context, caplog):
+    bound = cuda.create_stream()
+    memory = vkgdr.Memory(gpu, 64, kind="device", stream=bound)
+
+    def copy(stream):
+        with context.pushed():
+            memory.copy_to_host(bytearray(64), stream=stream)
+
+    with cuda.stream() as stream, cuda.hold(stream) as gate:
+        thread = threading.Thread(target=copy, args=[stream])
+        thread.start()
+        # The copy holds the memory, and releases it.
+        thread.join(0.05)
+        memory.free()
+        cuda.destroy_stream(bound)
+        gate.open()
+        thread.join()
+    gpu.collect()
+    assert [record.getMessage() for record in caplog.records] == []

@@ -1,7 +1,10 @@
 """What `vkgdr.ipc` refuses, and waits that end: sockets, timeouts, signals, errors of the drivers."""
 
+import contextlib
 import signal
 import socket
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -42,6 +45,35 @@ def test_nothing_is_sent_over_a_closed_socket(gpu, pair):
     with pytest.raises(OSError, match="Bad file descriptor"):
         vkgdr.ipc.recv(pair[0], gpu)
     assert descriptors() == before - 2
+
+
+def test_memory_is_not_sent_to_the_peer_of_a_socket_that_gets_the_number_of_one_that_is_closed(gpu, context):
+    memory = vkgdr.Memory(gpu, 4096)
+    strangers = 0
+    for _ in range(300):
+        start = threading.Barrier(2)
+        ours, theirs = socket.socketpair()
+
+        def send(ours=ours, start=start):
+            start.wait()
+            # The socket may be closed before the call.
+            with context.pushed(), contextlib.suppress(OSError):
+                vkgdr.ipc.send(ours, memory)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        start.wait()
+        # The other thread lets the interpreter go in the call: from then on its socket's number is used again.
+        time.sleep(1e-5)
+        ours.close()
+        one, two = socket.socketpair()
+        thread.join()
+        two.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            strangers += len(two.recv(1))
+        for end in (theirs, one, two):
+            end.close()
+    assert strangers == 0
 
 
 def test_a_socket_that_carries_no_descriptors_is_refused(gpu):

@@ -4,7 +4,7 @@ import pytest
 import simulator
 import vkgdr
 from capsules import Taken
-from neighbours import wait_at
+from neighbours import BorrowedBytes, wait_at
 
 SIZE = 4096
 OUT_OF_MEMORY = 2
@@ -61,3 +61,53 @@ def test_a_context_there_may_be_destroyed_before_the_memory_goes(cuda, context, 
                 Taken(memory.__dlpack__(stream=consumer)).end()
             other.destroy()
         memory.free()
+
+
+@pytest.mark.parametrize("consumer", [None, 1, 2])
+@pytest.mark.parametrize("ready_on", ["the bound stream", "the array's stream"])
+def test_a_consumers_default_stream_is_also_that_of_its_current_context(cuda, gpu, ready_on, consumer):
+    memory = vkgdr.Memory(gpu, SIZE, kind="device")
+    copied, queue = bytes(SIZE), consumer or 1
+    with cuda.stream() as ready, cuda.hold(ready) as gate:
+        if ready_on == "the bound stream":
+            memory.bind_to_stream(ready)
+            exporter = memory
+        else:
+            exporter = vkgdr.arrays.as_cuda_array(BorrowedBytes(memory.device_ptr, SIZE, ready), sync=False)
+        cuda.fill(memory.device_ptr, 1, SIZE, ready)
+        other = cuda.create_context()
+        pointer = cuda.allocate(SIZE)
+        tensor = Taken(exporter.__dlpack__(stream=consumer))
+        cuda.copy(pointer, tensor.tensor.data, SIZE, queue)
+        waits = not cuda.is_done(queue)
+        gate.open()
+        cuda.synchronize_stream(queue)
+        copied = cuda.read(pointer, SIZE)
+        cuda.free(pointer)
+        cuda.pop()
+        tensor.end()
+        del exporter
+        memory.unbind_stream()
+    assert waits
+    assert copied == b"\1" * SIZE
+    memory.free()
+    other.destroy()
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("consumer", [None, 1])
+def test_the_work_of_a_consumers_default_stream_is_waited_for(cuda, primary, consumer, copy):
+    memory = vkgdr.Memory(primary, SIZE, kind="device")
+    other = cuda.create_context()
+    pointer = cuda.allocate(SIZE)
+    with cuda.hold(1) as gate:
+        tensor = Taken(memory.__dlpack__(stream=consumer, copy=copy))
+        cuda.copy(pointer, tensor.tensor.data, SIZE, 1)
+        if copy:
+            wait_at(gate, tensor.end)
+        else:
+            tensor.end()
+            wait_at(gate, memory.free)
+    cuda.free(pointer)
+    memory.free()
+    other.destroy()

@@ -1,11 +1,12 @@
 """Stand-ins for device memory and streams of other libraries, and helpers of several tests."""
 
+import ctypes
 import gc
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import libcuda
 import numpy as np
@@ -44,6 +45,23 @@ class Foreign:
         self._cuda.push(self.context)
         self._cuda.free(self.pointer)
         self._cuda.pop()
+
+
+class Pinned:
+    """Page-locked host memory, which CUDA copies in stream order, as bytes with weak references."""
+
+    def __init__(self, cuda: libcuda.Cuda, size: int) -> None:
+        address = ctypes.c_void_p()
+        cuda.call("cuMemHostAlloc", ctypes.byref(address), size, 0)
+        kind = type("PinnedBytes", (ctypes.c_ubyte * size,), {})
+        self.bytes: Any = kind.from_address(address.value)
+        self._free = lambda: cuda.call("cuMemFreeHost", address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._free()
 
 
 class ByDlpack:

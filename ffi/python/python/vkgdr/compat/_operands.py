@@ -175,37 +175,14 @@ class Queue:
         for view, stream in self._others():
             _vkgdr.stream_synchronize(view, stream)
 
-    def synchronize(self) -> None:
-        """Wait for the stream."""
-        _vkgdr.stream_synchronize(self.lead, self.handle)
-
-    def end(self, hosts: Iterable[HostBuffer], *, is_blocking: bool) -> Event:
-        """Wait, or return an event; until it is complete the operands are kept alive."""
-        if is_blocking:
-            self.synchronize()
-            return _vkgdr.complete()
-        keep: list[object] = [*hosts]
-        for side in self.sides:
-            if side.view.is_foreign:
-                # A use of its own, which outlives a free of the object.
-                keep.append(side.view.part(0, None, False, False))
-            elif side.view.context != self.lead.context:
-                # Its release waits for its own context only: a further use defers the release.
-                keep.append(side.view.part(0, None, False, False))
+    def end(self, event: Event) -> None:
+        """Order later work of the sides' streams after the event of the operation."""
         try:
-            event = _vkgdr.record(self.lead, self.handle, keep)
-        except Exception:
-            # Without an event nothing keeps the operands alive.
-            self.synchronize()
-            raise
-        try:
-            # Work submitted to the sides' streams from now on comes after the operation.
             for view, stream in self._others():
                 _vkgdr.stream_wait(view, stream, event)
         except VkgdrError:
             # Such as without a current context, which another library's stream needs.
-            self.synchronize()
-        return event
+            event.synchronize()
 
 
 _NAMES = ("byte", "row", "slice")

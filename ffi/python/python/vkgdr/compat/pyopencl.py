@@ -176,9 +176,10 @@ def _copy_by_device(
     to_layout, from_layout, extent = plan
     queue.begin(wait_for)
     sides = [each.view if isinstance(each, DeviceSide) else each.buffer for each in (to, source)]
-    _vkgdr.copy(sides[0], to_layout, sides[1], from_layout, extent, queue.handle)
-    event = queue.end([each.buffer for each in (to, source) if isinstance(each, HostSide)], is_blocking=is_blocking)
-    if is_blocking and isinstance(to, DeviceSide):
+    event = _vkgdr.copy(sides[0], to_layout, sides[1], from_layout, extent, queue.handle, is_blocking)
+    if not is_blocking:
+        queue.end(event)
+    elif isinstance(to, DeviceSide):
         to.invalidate_host_view()
     return event
 
@@ -245,14 +246,14 @@ def fill(
         _copies.fill(to.region(), start, count, unit, queue.handle)
         return _vkgdr.complete()
     queue.begin(wait_for)
-    chunks = []
     if value is None:
-        chunks.append(_copies.repeat(to.view, start, count, unit, queue.handle))
+        event = _copies.repeat(to.view, start, count, unit, queue.handle, wait=is_blocking)
     else:
-        _vkgdr.fill(to.view, start, value, count // len(value), queue.handle)
-    event = queue.end(chunks, is_blocking=is_blocking)
+        event = _vkgdr.fill(to.view, start, value, count // len(value), queue.handle, is_blocking)
     if is_blocking:
         to.invalidate_host_view()
+    else:
+        queue.end(event)
     return event
 
 

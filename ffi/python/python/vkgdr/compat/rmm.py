@@ -178,7 +178,7 @@ class Buffer(MemoryObject):
     @property
     def stream(self) -> int | None:
         """The bound stream, as a number; None if there is none."""
-        bound, kept = self._view.bound_stream, self._bound
+        bound, kept = super().stream, self._bound
         return handle_of(kept) if bound is None and kept is not None else bound
 
     def capacity(self) -> int:

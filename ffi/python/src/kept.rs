@@ -1,0 +1,128 @@
+//! `Kept`: the Python objects that memory needs, among them those of the streams that it is bound to.
+//!
+//! The memory knows its stream as a handle. The object that keeps the stream alive is added before the memory is bound to it,
+//! and removed after it is no more, when no operation is under way that may have read the handle.
+#![forbid(unsafe_code)]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+use pyo3::{PyTraverseError, PyVisit};
+use vkgdr::Memory;
+
+use crate::logging;
+
+/// Python objects that must live as long as the memory, such as a context or the owner of foreign memory, or as long as it is
+/// bound to them: streams.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Objects>);
+
+#[derive(Default)]
+struct Objects {
+    objects: Vec<KeptObject>,
+    /// The number of [`KeptStreams`]: while there are any, no stream's object is removed.
+    operations: usize,
+}
+
+struct KeptObject {
+    /// The handle of a stream; None for what lives as long as the memory.
+    stream: Option<u64>,
+    object: Py<PyAny>,
+}
+
+/// An operation that uses streams that the memory is bound to. Their objects stay until it ends, also where another thread
+/// binds the memory to another stream. To be dropped attached to the interpreter.
+pub(crate) struct KeptStreams<'a> {
+    kept: &'a Kept,
+    memory: &'a Memory,
+}
+
+/// The handle of the stream that memory is bound to.
+fn bound_handle(memory: &Memory) -> Option<u64> {
+    memory.bound_stream().map(|stream| stream.addr() as u64)
+}
+
+impl Kept {
+    pub(crate) fn add(&self, object: Py<PyAny>) {
+        self.add_once(KeptObject { stream: None, object });
+    }
+
+    /// Keeps the object of a stream until the memory is not bound to it. A stream given as a number is kept by the caller.
+    pub(crate) fn add_stream(&self, handle: u64, object: &Bound<'_, PyAny>) {
+        if !object.is_instance_of::<PyInt>() {
+            self.add_once(KeptObject { stream: Some(handle), object: object.clone().unbind() });
+        }
+    }
+
+    fn add_once(&self, new: KeptObject) {
+        let mut kept = self.lock();
+        if !kept.objects.iter().any(|kept| kept.object.is(&new.object) && kept.stream == new.stream) {
+            kept.objects.push(new);
+        }
+    }
+
+    /// Keeps the objects of all streams that the memory is bound to until the returned value is dropped.
+    pub(crate) fn keep_streams<'a>(&'a self, memory: &'a Memory) -> KeptStreams<'a> {
+        self.lock().operations += 1;
+        KeptStreams { kept: self, memory }
+    }
+
+    /// The handle of the bound stream, and the objects that keep it alive.
+    pub(crate) fn bound_stream(&self, py: Python<'_>, memory: &Memory) -> Option<(u64, Vec<Py<PyAny>>)> {
+        // The handle is read under the lock under which objects are removed, so that its own are there.
+        let kept = self.lock();
+        let handle = bound_handle(memory)?;
+        let own = kept.objects.iter().filter(|kept| kept.stream == Some(handle));
+        Some((handle, own.map(|kept| kept.object.clone_ref(py)).collect()))
+    }
+
+    /// Whether the memory is bound to a stream that the caller keeps alive, having given it as a number.
+    pub(crate) fn is_bound_by_number(&self, memory: &Memory) -> bool {
+        let kept = self.lock();
+        bound_handle(memory).is_some_and(|handle| kept.objects.iter().all(|kept| kept.stream != Some(handle)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Objects> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The objects.
+    pub(crate) fn objects(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        self.lock().objects.iter().map(|kept| kept.object.clone_ref(py)).collect()
+    }
+
+    /// Reports the objects to the garbage collector.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Locked by a thread that uses the memory, which is not garbage then.
+        let Ok(kept) = self.0.try_lock() else { return Ok(()) };
+        kept.objects.iter().try_for_each(|kept| visit.call(&kept.object))
+    }
+}
+
+impl Drop for KeptStreams<'_> {
+    fn drop(&mut self) {
+        let mut kept = self.kept.lock();
+        kept.operations -= 1;
+        if kept.operations > 0 {
+            return;
+        }
+        let bound = bound_handle(self.memory);
+        let is_over = |kept: &mut KeptObject| kept.stream.is_some() && kept.stream != bound;
+        let over: Vec<_> = kept.objects.extract_if(.., is_over).collect();
+        // Not under the lock: dropping an object may run Python code.
+        drop(kept);
+        drop(over);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let kept = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let objects = std::mem::take(&mut kept.objects);
+        if !objects.is_empty() {
+            // At once if this thread is attached; otherwise PyO3 defers the decrements to the next attached thread.
+            logging::attached(|_| drop(objects));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+"""Binding memory to another stream, or to none, while another thread uses the stream that it was bound to."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+import vkgdr
+from neighbours import BorrowedBytes, ByDlpack, Stream
+from vkgdr import _copies, _vkgdr, ops
+
+SIZE = 4096
+
+
+class Owner(Stream):
+    """A stream that ends with its object; whether it has is told by `ended`."""
+
+    def __init__(self, cuda, ended):
+        super().__init__(cuda.create_stream())
+        self._destroy, self._ended = cuda.destroy_stream, ended
+
+    def __del__(self):
+        self._ended.append(self._handle)
+        self._destroy(self._handle)
+
+
+@pytest.fixture
+def bound(cuda, gpu):
+    """Return a function that allocates memory bound to a stream of its own, and the handles of those that ended."""
+    ended = []
+
+    def bound(kind="mapped"):
+        return vkgdr.Memory(gpu, SIZE, kind=kind, stream=Owner(cuda, ended))
+
+    yield bound, ended
+    gpu.collect()
+
+
+WAITS = {
+    "map": lambda memory: memory.map("r").release(),
+    "copy_to_host": lambda memory: memory.copy_to_host(bytearray(SIZE)),
+    "copy_from_host": lambda memory: memory.copy_from_host(bytes(SIZE)),
+    "memset": lambda memory: memory.memset(1),
+    "ops.copy": lambda memory: ops.copy(bytearray(SIZE), memory),
+    "unbind_stream": lambda memory: memory.unbind_stream(),
+    "wait_for_stream": lambda memory: memory._view.wait_for_stream(),
+    "DLPack on the CPU": lambda memory: np.from_dlpack(memory, device="cpu", copy=True),
+    "a copy by DLPack": lambda memory: memory.__dlpack__(copy=True),
+    "pickle": lambda memory: memory.__reduce_ex__(5),
+}
+
+
+@pytest.mark.parametrize("kind", ["mapped", "device"])
+@pytest.mark.parametrize("use", WAITS, ids=WAITS)
+def test_a_stream_that_a_call_waits_for_outlives_its_binding(cuda, context, bound, kind, use):
+    if kind == "device" and use == "map":
+        pytest.skip("device memory is not mapped")
+    allocate, ended = bound
+    memory = allocate(kind)
+    old = memory.stream
+
+    def run():
+        with context.pushed():
+            WAITS[use](memory)
+
+    with cuda.stream() as other, cuda.stream() as held:
+        with cuda.hold(held) as gate:
+            _vkgdr.stream_wait(memory._view, old, _vkgdr.record(memory._view, held))
+            thread = threading.Thread(target=run)
+            thread.start()
+            # Too short a wait can only miss a defect.
+            thread.join(0.05)
+            waited = thread.is_alive()
+            memory.bind_to_stream(other)
+            gc.collect()
+            during = list(ended)
+            gate.open()
+            thread.join()
+        assert waited
+        assert during == []
+        assert ended == [old]
+        memory.free()
+
+
+COPIES = {
+    "copy_to_host": lambda memory, _: memory.copy_to_host(bytearray(SIZE)),
+    "copy_from_host": lambda memory, _: memory.copy_from_host(bytes(SIZE)),
+    "memset": lambda memory, _: memory.memset(1),
+    "copy_from_device": lambda memory, other: memory.copy_from_device(other),
+    "copy_from_device, as the source": lambda memory, other: other.copy_from_device(memory),
+    "ops.copy": lambda memory, _: ops.copy(memory, bytes(SIZE)),
+    "ops.copy, as the source": lambda memory, other: ops.copy(other, memory),
+    "ops.copy of a tensor": lambda memory, other: ops.copy(other, ByDlpack(memory)),
+    "ops.copy of an interface": lambda memory, other: ops.copy(other, BorrowedBytes(memory.device_ptr, SIZE)),
+    "ops.copy, later": lambda memory, _: ops.copy(memory, bytes(SIZE), is_blocking=False),
+    "ops.fill": lambda memory, _: ops.fill(memory, b"\1"),
+    "ops.fill by a pattern": lambda memory, _: ops.fill(memory, bytes(range(64))),
+    "bind_to_stream": lambda memory, _: memory.bind_to_stream(0),
+    "free_async": lambda memory, _: memory.free_async(),
+}
+
+
+@pytest.mark.parametrize("use", COPIES.values(), ids=COPIES)
+def test_a_call_never_names_a_stream_that_another_thread_unbinds_meanwhile(bound, gpu, monkeypatch, use):
+    allocate, _ = bound
+    memory, other = allocate("device"), vkgdr.Memory(gpu, SIZE, kind="device")
+
+    def beside(function):
+        """Unbind the memory before each step of the call, as another thread may."""
+
+        def call(*arguments, **keywords):
+            if not memory.freed:
+                memory._view.unbind_stream()
+                gc.collect()
+            return function(*arguments, **keywords)
+
+        return call
+
+    for name in ("copy", "fill", "record", "stream_wait", "stream_synchronize"):
+        monkeypatch.setattr(_vkgdr, name, beside(getattr(_vkgdr, name)))
+    for name in ("stream_of", "bound_streams", "device_view_of"):
+        function = getattr(_copies, name)
+
+        def after(*arguments, function=function, **keywords):
+            found = function(*arguments, **keywords)
+            if not memory.freed:
+                memory._view.unbind_stream()
+                gc.collect()
+            return found
+
+        monkeypatch.setattr(_copies, name, after)
+    use(memory, other)
+    monkeypatch.undo()
+    gpu.collect()
+    other.free()
+    memory.free()
+
+
+def test_the_interface_keeps_the_stream_that_it_names(bound):
+    allocate, ended = bound
+    memory = allocate()
+    old = memory.stream
+    for array in (memory, vkgdr.arrays.as_cuda_array(memory)):
+        interface = array.__cuda_array_interface__
+        assert interface["stream"] == old
+    memory.unbind_stream()
+    gc.collect()
+    assert ended == []
+    del interface
+    gc.collect()
+    assert ended == [old]
+
+
+def test_the_number_of_the_bound_stream_keeps_nothing(bound):
+    allocate, ended = bound
+    memory = allocate()
+    number = memory.stream
+    assert type(number) is int
+    memory.unbind_stream()
+    assert ended == [number]
+
+
+def test_threads_that_bind_and_use_memory_at_once_use_live_streams(cuda, bound, gpu, context):
+    allocate, ended = bound
+    memory = allocate("device")
+    failures, stop = [], threading.Event()
+
+    def use(work):
+        try:
+            with context.pushed():
+                while not stop.is_set():
+                    work()
+        except Exception as error:  # noqa: BLE001 - all that comes is reported
+            failures.append(error)
+            stop.set()
+
+    works = [
+        lambda: memory.copy_to_host(bytearray(SIZE)),
+        lambda: ops.fill(memory, bytes(range(8))),
+        lambda: memory.__dlpack__(stream=1),
+        lambda: memory.bind_to_stream(Owner(cuda, ended)),
+        memory.unbind_stream,
+    ]
+    threads = [threading.Thread(target=use, args=[work]) for work in works]
+    for thread in threads:
+        thread.start()
+    stop.wait(0.5)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    last = memory.stream
+    memory.free()
+    assert last is None or last in ended

@@ -1,0 +1,164 @@
+"""What a copy was lent stays alive while the device may use it: host bytes, and memory of other libraries."""
+
+import contextlib
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import simulator
+import vkgdr
+from neighbours import BorrowedBytes, Pinned
+from vkgdr import ops
+from vkgdr.compat import _operands
+
+SIZE = 4096
+STREAM_CAPTURE_UNSUPPORTED = 900
+ILLEGAL_ADDRESS = 700
+
+
+class Bytes(np.ndarray):
+    """Host bytes that weak references follow."""
+
+
+@pytest.fixture
+def stream(cuda, context):
+    with cuda.stream() as stream:
+        yield stream
+
+
+@pytest.fixture
+def memory(gpu, stream):
+    memory = vkgdr.Memory(gpu, SIZE, kind="device", stream=stream)
+    yield memory
+    memory.free()
+    gpu.collect()
+
+
+@pytest.fixture
+def lend(cuda, context):
+    """Return a function that makes host bytes, or device memory of another library."""
+    with contextlib.ExitStack() as made:
+
+        def lend(what="host bytes"):
+            if what == "host bytes":
+                pinned = made.enter_context(Pinned(cuda, SIZE))
+                lent, pinned.bytes = pinned.bytes, None
+                return lent
+            pointer = cuda.allocate(SIZE)
+            made.callback(cuda.free, pointer)
+            return BorrowedBytes(pointer, SIZE)
+
+        yield lend
+
+
+def is_alive(seen):
+    # Each use of an event lets go of what finished work was lent.
+    assert vkgdr._vkgdr.complete().is_complete
+    gc.collect()
+    return seen() is not None
+
+
+@pytest.mark.parametrize("what", ["host bytes", "another library's memory"])
+@pytest.mark.parametrize("direction", ["from", "to"])
+@pytest.mark.parametrize("early", ["an interrupt", "a free on another thread"])
+def test_what_a_copy_was_lent_outlives_a_call_that_ends_early(
+    cuda, memory, stream, lend, monkeypatch, early, direction, what
+):
+    end = _operands.Queue.end
+
+    def end_early(*arguments, **keywords):
+        if early == "an interrupt":
+            raise KeyboardInterrupt
+        memory.free()
+        return end(*arguments, **keywords)
+
+    monkeypatch.setattr(_operands.Queue, "end", end_early)
+    lent = lend(what)
+    seen = weakref.ref(lent)
+    with cuda.hold(stream) as gate:
+        with contextlib.suppress(KeyboardInterrupt, vkgdr.FreedError):
+            sides = (memory, lent) if direction == "from" else (lent, memory)
+            ops.copy(*sides, stream=stream, is_blocking=False)
+        del lent, sides
+        assert is_alive(seen)
+        gate.open()
+        cuda.synchronize_stream(stream)
+        monkeypatch.undo()
+        assert not is_alive(seen)
+
+
+def test_the_pattern_of_a_fill_outlives_an_interrupt(cuda, memory, stream, monkeypatch):
+    seen = []
+
+    def buffer(contents, writable):
+        copied = np.frombuffer(contents, "u1").copy().view(Bytes)
+        seen.append(weakref.ref(copied))
+        return native(copied, writable)
+
+    def interrupt(*_arguments, **_keywords):
+        raise KeyboardInterrupt
+
+    native = vkgdr._vkgdr.HostBuffer
+    with cuda.hold(stream) as gate, monkeypatch.context() as patched:
+        patched.setattr(vkgdr._vkgdr, "HostBuffer", buffer)
+        patched.setattr(_operands.Queue, "end", interrupt)
+        with contextlib.suppress(KeyboardInterrupt):
+            ops.fill(memory, bytes(range(64)), stream=stream)
+        patched.undo()
+        assert is_alive(seen[0])
+        gate.open()
+        cuda.synchronize_stream(stream)
+        assert not is_alive(seen[0])
+
+
+COPIES = {
+    "copy_to_host": lambda memory, lent: memory.copy_to_host(lent),
+    "copy_from_host": lambda memory, lent: memory.copy_from_host(lent),
+}
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+def test_host_bytes_outlive_a_copy_whose_wait_fails(cuda, memory, stream, lend, simulated, copy):
+    lent = lend()
+    seen = weakref.ref(lent)
+    with cuda.hold(stream) as gate:
+        with (
+            simulator.fail("cuStreamSynchronize", 1, STREAM_CAPTURE_UNSUPPORTED),
+            pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
+        ):
+            copy(memory, lent)
+        del lent
+        assert is_alive(seen)
+        gate.open()
+        cuda.synchronize_stream(stream)
+        assert not is_alive(seen)
+
+
+@pytest.mark.parametrize(("code", "kept"), [(STREAM_CAPTURE_UNSUPPORTED, True), (ILLEGAL_ADDRESS, False)])
+def test_host_bytes_are_kept_for_ever_unless_the_device_can_be_waited_for_or_works_no_more(
+    cuda, memory, stream, lend, simulated, caplog, code, kept
+):
+    lent = lend()
+    seen = weakref.ref(lent)
+    with cuda.hold(stream):
+        with (
+            simulator.fail("cuStreamSynchronize", 1, code),
+            simulator.fail("cuEventRecord", 1, code),
+            simulator.fail("cuStreamSynchronize", 2, code),
+            pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
+        ):
+            memory.copy_from_host(lent)
+        del lent
+    assert is_alive(seen) is kept
+    assert any("leaking" in record.getMessage() for record in caplog.records) is kept
+
+
+def test_the_bytes_of_a_host_tensor_are_leaked_where_the_copy_cannot_be_waited_for(memory, simulated, caplog):
+    with (
+        simulator.fail("cuStreamSynchronize", 2, STREAM_CAPTURE_UNSUPPORTED),
+        simulator.fail("cuStreamSynchronize", 3, STREAM_CAPTURE_UNSUPPORTED),
+        pytest.raises(vkgdr.VkgdrError, match="cuStreamSynchronize"),
+    ):
+        memory.__dlpack__(dl_device=(1, 0))
+    assert "leaking" in caplog.text
