@@ -63,7 +63,7 @@ head -n 20 "$VKGDR_SCRATCH/vulkan.txt" | cut -c1-300 | block 'Vulkan driver'
     uname -srm
     section system | grep -E '^PRETTY_NAME|^glibc|^IOMMU|^modules|^infiniband'
     section CPU | head -n 20
-    section 'device nodes' | awk '{ print $1, $NF }'
+    section 'device nodes' | awk '/^[bcd]/ { print $1, $NF }'
     sed -n '/^---- PCI /,/^$/p' "$facts" 2>/dev/null
 } | block 'Machine'
 section 'Vulkan memory types and heaps' | block 'Vulkan memory types and heaps'
