@@ -73,6 +73,8 @@ mod sync;
 #[cfg(feature = "vulkan")]
 pub mod vulkan;
 
+#[doc(hidden)]
+pub use access::cached_bytes::CachedBytes;
 pub use access::copy::CopyRoutine;
 pub use access::guard::{MapGuard, MapMode};
 pub use access::writer::Writer;

@@ -116,6 +116,17 @@ impl ChunkRef {
         self.is_cpu_only() && self.refs.withdraw()
     }
 
+    /// As [`withdraw`](Self::withdraw), for a holder who knows that the device has finished with bytes that are not bound: the
+    /// chunk becomes one that only the CPU has used.
+    #[inline]
+    pub(crate) fn withdraw_idle(&self) -> bool {
+        let idle = self.refs.withdraw() && self.binding.is_unset();
+        if idle {
+            self.unexpose();
+        }
+        idle
+    }
+
     /// Whether this is the only reference.
     pub(crate) fn is_only(&self) -> bool {
         self.refs.is_one()

@@ -202,6 +202,14 @@ impl Chunk {
         }
     }
 
+    /// Forgets that the device may use the bytes. Returns whether it may have. No other thread may use the chunk meanwhile.
+    #[inline]
+    fn unexpose(&self) -> bool {
+        let marks = self.marks.load(Ordering::Relaxed);
+        self.marks.store(marks & LISTED, Ordering::Relaxed);
+        marks & EXPOSED != 0
+    }
+
     #[inline]
     fn is_exposed(&self) -> bool {
         self.marks.load(Ordering::Relaxed) & EXPOSED != 0
@@ -326,14 +334,6 @@ impl FreeChunk {
     pub(crate) fn reset(&mut self) -> LastUse {
         self.forget_len();
         LastUse { exposed: self.unexpose(), binding: self.take_binding() }
-    }
-
-    /// Forgets that the device may use the bytes. Returns whether it may have.
-    #[inline]
-    fn unexpose(&mut self) -> bool {
-        let marks = self.marks.load(Ordering::Relaxed);
-        self.marks.store(marks & LISTED, Ordering::Relaxed);
-        marks & EXPOSED != 0
     }
 
     #[inline]

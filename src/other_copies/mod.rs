@@ -15,6 +15,7 @@ use std::slice;
 use bytemuck::{NoUninit, Pod};
 use cudarc::driver::sys::{CUdevice, CUdeviceptr};
 
+use crate::access::cached_bytes::CachedBytes;
 use crate::access::copy::{self, HostAccess};
 use crate::access::range;
 use crate::driver::{Handle, process};
@@ -157,6 +158,13 @@ impl OtherMemory {
     #[must_use]
     pub fn host_ptr(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.found.host_ptr.0)
+    }
+
+    /// As [`Region::cached_bytes`](crate::Region::cached_bytes).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cached_bytes(&self) -> CachedBytes {
+        CachedBytes::new(self.host_ptr(), self.found.len, self.found.access)
     }
 
     /// The number of bytes.

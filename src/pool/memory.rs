@@ -101,7 +101,9 @@ impl PoolMemory {
     /// See [`Memory::free_idle`].
     #[inline]
     pub unsafe fn free_idle(self) -> Result<()> {
-        self.uncached().map_or(Ok(()), |memory| memory.into_chunk().free_idle())
+        let Some(memory) = self.uncached() else { return Ok(()) };
+        // Its device address was asked for, or the cache is full.
+        thread_cache::put_chunk(memory.into_chunk()).map_or(Ok(()), ChunkRef::free_idle)
     }
 
     /// Converts the memory into an opaque pointer, for [`from_raw`](Self::from_raw) and
@@ -143,8 +145,8 @@ impl PoolMemory {
     /// # Safety
     ///
     /// The contract of [`from_raw`](Self::from_raw), and that of [`free_idle`](Self::free_idle) if the memory is not bound.
-    // Not inlined: another crate's code reaches thread-local storage by a call.
     #[doc(hidden)]
+    #[inline]
     pub unsafe fn free_raw(memory: *mut c_void) -> Result<()> {
         // SAFETY: by this function's contract.
         let Some(chunk) = (unsafe { ChunkRef::from_raw(memory.cast()) }) else { return Err(Error::Freed) };

@@ -225,23 +225,25 @@ pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
     true
 }
 
-/// As [`put`], by the only reference to the chunk, which must have a length. Returns the reference if the cache did not keep
-/// the memory.
+/// As [`put`], by a reference to a chunk with a length. The device must have finished with the bytes, unless they are bound.
+/// Returns the reference if the cache did not keep the memory.
 ///
-/// The memory is made in its place in the cache: made elsewhere field by field, and then copied by vectors, it would have to
-/// wait until the fields are stored.
+/// The memory is made in its place in the cache, not pushed: `Vec::push` makes it on the stack field by field, and copies it
+/// from there by vectors, which wait until the fields are stored.
 #[inline]
 pub(super) fn put_chunk(chunk: ChunkRef) -> Option<ChunkRef> {
-    if process::is_forked() || !chunk.withdraw() {
+    if process::is_forked() || !chunk.withdraw_idle() {
         return Some(chunk);
     }
     let Some(mut cache) = lock(chunk.pool_id()) else { return Some(chunk) };
     let cache = &mut *cache;
-    let bin = cache.bins.get_mut(usize::from(chunk.class()));
-    let Some(bin) = bin.filter(|bin| bin.chunks.len() < bin.chunks.capacity()) else { return Some(chunk) };
+    let Some(bin) = cache.bins.get_mut(usize::from(chunk.class())) else { return Some(chunk) };
+    let Some(place) = bin.chunks.spare_capacity_mut().first_mut() else { return Some(chunk) };
     let len = chunk.len().cast_signed();
     chunk.forget_len();
-    bin.chunks.push(Memory::new(chunk, 0));
+    place.write(Memory::new(chunk, 0));
+    // SAFETY: the place after the last was just written.
+    unsafe { bin.chunks.set_len(bin.chunks.len() + 1) };
     cache.count(Used { chunks: -1, bytes: -len });
     None
 }

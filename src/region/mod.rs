@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
+use crate::access::cached_bytes::CachedBytes;
 use crate::access::copy::HostAccess;
 use crate::access::range;
 use crate::access::view::View;
@@ -233,6 +234,13 @@ impl Region {
     #[must_use]
     pub fn host_address(&self) -> Option<usize> {
         NonNull::new(self.host_ptr.0).map(|pointer| pointer.addr().get())
+    }
+
+    /// The host addresses of memory that the CPU caches, for copies that name addresses.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn cached_bytes(&self) -> CachedBytes {
+        CachedBytes::new(self.host_ptr(), self.len, self.host_access())
     }
 
     /// The number of bytes.

@@ -279,14 +279,17 @@ fn a_chunk_with_an_unfinished_copy_is_not_reused_at_once() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
     let (_context, gpu) = support::open(NONE)?;
     let pool = Pool::new(&gpu, PoolOptions::new(MAPPED))?;
-    let chunk = pool.allocate(4096)?;
-    let start = chunk.host_ptr();
-    sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
-    assert_says(&refused(chunk.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
-    // SAFETY: the only pending work is the library's own copy, for which the release waits.
-    unsafe { Memory::from(chunk).free_idle() }?;
-    let others: Vec<_> = (0..100).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
-    assert!(others.iter().all(|other| other.host_ptr() != start));
+    for pooled in [false, true] {
+        let chunk = pool.allocate(4096)?;
+        let start = chunk.host_ptr();
+        sim.fail("cuStreamSynchronize", 1, codes::UNKNOWN);
+        assert_says(&refused(chunk.write_with(CopyPolicy::Dma, 0, &[2_u8; 10])), &["cuStreamSynchronize failed"]);
+        // SAFETY: the only pending work is the library's own copy, for which the release waits.
+        let freed = if pooled { unsafe { chunk.free_idle() } } else { unsafe { Memory::from(chunk).free_idle() } };
+        freed?;
+        let others: Vec<_> = (0..100).map(|_| pool.allocate(4096)).collect::<vkgdr::Result<_>>()?;
+        assert!(others.iter().all(|other| other.host_ptr() != start), "pooled: {pooled}");
+    }
     Ok(())
 }
 

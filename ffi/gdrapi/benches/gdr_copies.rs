@@ -13,6 +13,7 @@ use std::error::Error;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::hint::black_box;
 use std::ptr::null_mut;
+use std::slice;
 use std::time::Duration;
 
 use libloading::Library;
@@ -82,14 +83,20 @@ fn main() -> Result {
             let batch = u32::try_from((64 << 20) / len / 64)?.max(1);
             (Goal::Ratio(1.05), Effort { batch, rounds: 300, at_most: Duration::from_secs(2) })
         };
-        let (source, mut target, mut other) = (vec![7_u8; len], vec![0_u8; len], vec![0_u8; len]);
+        // Both sides use the same private bytes, whose place in a page changes the time of a copy.
+        let mut private = vec![7_u8; len];
+        let place = private.as_mut_ptr();
         // SAFETY: private memory of `len` bytes.
-        let ours = || unsafe { to(black_box(handle), bytes, source.as_ptr().cast(), black_box(len)) };
-        let theirs = || memory.write(black_box(0), black_box(&source[..])).unwrap_or_else(|error| panic!("{error}"));
+        let ours = || unsafe { to(black_box(handle), bytes, place.cast(), black_box(len)) };
+        // SAFETY: as above, which only this side uses meanwhile.
+        let source = || unsafe { slice::from_raw_parts(black_box(place), len) };
+        let theirs = || memory.write(black_box(0), source()).unwrap_or_else(|error| panic!("{error}"));
         report.add(format!("gdr_copy_to_mapping, {name}"), "Region::write", effort.measure(ours, theirs), goal);
         // SAFETY: private memory of `len` bytes.
-        let ours = || unsafe { from(black_box(handle), target.as_mut_ptr().cast(), bytes, black_box(len)) };
-        let theirs = || memory.read(black_box(0), black_box(&mut other[..])).unwrap_or_else(|error| panic!("{error}"));
+        let ours = || unsafe { from(black_box(handle), place.cast(), bytes, black_box(len)) };
+        // SAFETY: as above, which only this side uses meanwhile.
+        let target = || unsafe { slice::from_raw_parts_mut(black_box(place), len) };
+        let theirs = || memory.read(black_box(0), target()).unwrap_or_else(|error| panic!("{error}"));
         report.add(format!("gdr_copy_from_mapping, {name}"), "Region::read", effort.measure(ours, theirs), goal);
     }
     report.publish("gdrapi", gpu.name());

@@ -292,7 +292,7 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
         let pinned = mapped(handle, h_ptr, size)?;
         // SAFETY: by this function's contract; not null.
         let source = unsafe { bytes(h_ptr, size) };
-        pinned.pin().write(map_d_ptr.addr(), source).map_err(|error| errno::of(&error))
+        pinned.pin().write(map_d_ptr.addr(), source)
     })
 }
 
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
         let pinned = mapped(handle, h_ptr, size)?;
         // SAFETY: by this function's contract; not null.
         let target = unsafe { bytes_mut(h_ptr, size) };
-        pinned.pin().read(map_d_ptr.addr(), target).map_err(|error| errno::of(&error))
+        pinned.pin().read(map_d_ptr.addr(), target)
     })
 }
 

@@ -1,16 +1,21 @@
 //! What `gdr_pin_buffer` pins: memory of vkgdr, that of another copy of it in the process, or existing CUDA memory.
-#![forbid(unsafe_code)]
+#![expect(unsafe_code, reason = "copies to memory that the pin keeps mapped")]
 
 use std::sync::Mutex;
 
 use vkgdr_rs::{
-    Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, memory_of, other_memory_of,
+    CachedBytes, Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, memory_of,
+    other_memory_of,
 };
 
+use crate::errno;
 use crate::lock::lock;
 
 /// The size of a page in bytes: that of `nvidia_p2p_get_pages` and of the driver's dma-bufs.
 pub(crate) const PAGE: u64 = 65536;
+
+/// The error number of a failed copy.
+type Status = std::result::Result<(), i32>;
 
 /// The owner of the memory. Memory of vkgdr is kept alive; existing memory is not.
 #[derive(Debug)]
@@ -20,13 +25,24 @@ enum Source {
     Existing(Mapping),
 }
 
+impl Source {
+    fn cached_bytes(&self) -> CachedBytes {
+        match self {
+            Self::Ours(memory) => memory.cached_bytes(),
+            Self::Other(memory) => memory.cached_bytes(),
+            Self::Existing(mapping) => mapping.cached_bytes(),
+        }
+    }
+}
+
 /// A pinned range, as whole pages.
 #[derive(Debug)]
 pub(crate) struct Pin {
+    /// The bytes that the CPU copies as ordinary memory: all of cached, coherent memory, and none of other memory.
+    ordinary: CachedBytes,
     source: Source,
-    /// The first host address of the memory, and its bytes.
+    /// The first host address of the memory.
     host: usize,
-    len: usize,
     coherent: bool,
     pub(crate) cached: bool,
     /// The first device address of the pages, the host address that corresponds to it, and their bytes.
@@ -61,7 +77,8 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     // Before the memory's first byte if that is not at the start of a page: nobody uses the bytes before it.
     let distance = usize::try_from(device_ptr.abs_diff(va)).unwrap_or(0);
     let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
-    Ok(Pin { source, host, len, coherent, cached, va, map, mapped_size: end - va })
+    let ordinary = if coherent { source.cached_bytes() } else { CachedBytes::NONE };
+    Ok(Pin { ordinary, source, host, coherent, cached, va, map, mapped_size: end - va })
 }
 
 /// The memory, its device and host addresses, its bytes, and whether it is coherent and cached.
@@ -114,48 +131,64 @@ pub(crate) fn gpus() -> Result<Vec<Vkgdr>> {
 }
 
 impl Pin {
-    /// The offset in the memory of bytes at a host address, if all of them are in it.
+    /// Copies to a host address of the mapping; on failure, the error number.
     #[inline]
-    fn offset(&self, address: usize, len: usize) -> Option<usize> {
-        let offset = address.wrapping_sub(self.host);
-        (offset <= self.len && len <= self.len - offset).then_some(offset)
+    pub(crate) fn write(&self, to: usize, source: &[u8]) -> Status {
+        // SAFETY: the pin's source keeps the memory mapped.
+        let is_copied = unsafe { self.ordinary.write(to, source) };
+        if is_copied { Ok(()) } else { self.write_by_source(to, source) }
     }
 
-    /// Copies to a host address of the mapping.
+    /// Copies from a host address of the mapping; on failure, the error number.
     #[inline]
-    pub(crate) fn write(&self, to: usize, source: &[u8]) -> Result<()> {
-        let Some(offset) = self.offset(to, source.len()) else { return Err(self.outside(to, source.len())) };
-        if !self.coherent {
-            self.invalidate_edges(offset, source.len())?;
-        }
-        match &self.source {
-            Source::Ours(memory) => memory.write(offset, source),
-            Source::Other(memory) => memory.write(offset, source),
-            Source::Existing(mapping) => mapping.write(offset, source),
-        }?;
-        if self.coherent { Ok(()) } else { self.flush(offset, source.len()) }
+    pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Status {
+        // SAFETY: as in `write`.
+        let is_copied = unsafe { self.ordinary.read(from, target) };
+        if is_copied { Ok(()) } else { self.read_by_source(from, target) }
     }
 
-    /// Copies from a host address of the mapping.
-    #[inline]
-    pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Result<()> {
-        let Some(offset) = self.offset(from, target.len()) else { return Err(self.outside(from, target.len())) };
-        if !self.coherent {
-            self.invalidate(offset, target.len())?;
-        }
-        match &self.source {
-            Source::Ours(memory) => memory.read(offset, target),
-            Source::Other(memory) => memory.read(offset, target),
-            Source::Existing(mapping) => mapping.read(offset, target),
-        }
+    /// As [`write`](Self::write), for memory that is not cached or not coherent, and for refusals.
+    #[inline(never)]
+    fn write_by_source(&self, to: usize, source: &[u8]) -> Status {
+        // Before the first byte this is more than any length, which the source refuses.
+        let offset = to.wrapping_sub(self.host);
+        let write = || -> Result<()> {
+            if !self.coherent {
+                self.invalidate_edges(offset, source.len())?;
+            }
+            match &self.source {
+                Source::Ours(memory) => memory.write(offset, source),
+                Source::Other(memory) => memory.write(offset, source),
+                Source::Existing(mapping) => mapping.write(offset, source),
+            }?;
+            if self.coherent { Ok(()) } else { self.flush(offset, source.len()) }
+        };
+        write().map_err(|error| errno::of(&error))
+    }
+
+    /// The counterpart of [`write_by_source`](Self::write_by_source) for [`read`](Self::read).
+    #[inline(never)]
+    fn read_by_source(&self, from: usize, target: &mut [u8]) -> Status {
+        let offset = from.wrapping_sub(self.host);
+        let mut read = || -> Result<()> {
+            if !self.coherent {
+                self.invalidate(offset, target.len())?;
+            }
+            match &self.source {
+                Source::Ours(memory) => memory.read(offset, target),
+                Source::Other(memory) => memory.read(offset, target),
+                Source::Existing(mapping) => mapping.read(offset, target),
+            }
+        };
+        read().map_err(|error| errno::of(&error))
     }
 
     #[cold]
     fn flush(&self, offset: usize, len: usize) -> Result<()> {
         match &self.source {
-            Source::Ours(memory) => memory.flush(offset..offset + len),
+            Source::Ours(memory) => memory.flush(offset..offset.saturating_add(len)),
             Source::Other(memory) => memory.flush(offset, len),
-            Source::Existing(mapping) => mapping.flush(offset..offset + len),
+            Source::Existing(mapping) => mapping.flush(offset..offset.saturating_add(len)),
         }
     }
 
@@ -172,15 +205,10 @@ impl Pin {
     #[cold]
     fn invalidate(&self, offset: usize, len: usize) -> Result<()> {
         match &self.source {
-            Source::Ours(memory) => memory.invalidate(offset..offset + len),
+            Source::Ours(memory) => memory.invalidate(offset..offset.saturating_add(len)),
             Source::Other(memory) => memory.invalidate(offset, len),
-            Source::Existing(mapping) => mapping.invalidate(offset..offset + len),
+            Source::Existing(mapping) => mapping.invalidate(offset..offset.saturating_add(len)),
         }
-    }
-
-    #[cold]
-    fn outside(&self, address: usize, len: usize) -> Error {
-        Error::OutOfRange { offset: address.wrapping_sub(self.host), len, size: self.len }
     }
 
     /// Whether the memory was freed while it is pinned, which only existing memory can be.

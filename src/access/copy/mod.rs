@@ -46,7 +46,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use accesses::Accesses;
-use cached::Vectors;
+pub(crate) use cached::Vectors;
 use routine::Choice;
 pub use routine::CopyRoutine;
 
