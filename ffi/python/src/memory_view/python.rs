@@ -18,9 +18,6 @@ use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
 use crate::storage::{Lease, Storage};
 
-/// `EBADF` (errno.h).
-const BAD_DESCRIPTOR: i32 = 9;
-
 #[pymethods]
 impl MemoryView {
     /// Allocates in the primary context of `owner`, a `Vkgdr`, or in the current context if it has none. If memory of the
@@ -316,7 +313,7 @@ impl MemoryView {
 /// the descriptor, and the number be that of another file.
 fn duplicate(number: i32) -> std::io::Result<OwnedFd> {
     if number < 0 {
-        return Err(std::io::Error::from_raw_os_error(BAD_DESCRIPTOR));
+        return Err(std::io::Error::from_raw_os_error(libc::EBADF));
     }
     // SAFETY: not negative; it is only duplicated, which fails unless the descriptor is open.
     unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
@@ -326,7 +323,7 @@ fn duplicate(number: i32) -> std::io::Result<OwnedFd> {
 fn descriptor_of(socket: &Bound<'_, PyAny>) -> Result<OwnedFd> {
     let number = socket.call_method0(intern!(socket.py(), "fileno"))?.extract()?;
     duplicate(number).map_err(|error| {
-        let code = error.raw_os_error().unwrap_or(BAD_DESCRIPTOR);
+        let code = error.raw_os_error().unwrap_or(libc::EBADF);
         Failure::from(vkgdr::Error::System { operation: "fcntl", code }).of_socket(socket.py())
     })
 }
