@@ -44,8 +44,10 @@ fn read(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
 fn every_routine_copies_what_the_device_sees() -> Result {
     if let Some(name) = child::role() {
         let (_context, gpu) = support::open(NONE)?;
+        // Before the capture: a driver that refuses to share a kind is logged.
+        let kinds = supported(&gpu, &HOST_VIEWS);
         logs::capture();
-        for kind in supported(&gpu, &HOST_VIEWS) {
+        for kind in kinds {
             let memory = Memory::allocate(&gpu, 400_001, kind)?;
             assert_eq!(memory.copy_routine().name(), name, "{kind}");
             copy_around_lines(&memory)?;

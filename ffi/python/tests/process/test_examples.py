@@ -116,9 +116,10 @@ sys.exit(packets.main())
 
 
 def test_send_memory_shares_memory_with_a_program_in_rust(tmp_path):
-    receiver = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "debug/examples/receive_memory"
+    built = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "debug/examples"
+    receiver = Path(os.environ.get("VKGDR_EXAMPLES_DIR", built)) / "receive_memory"
     if not receiver.is_file():
-        pytest.skip(f"{receiver} is not built: cargo build -p examples --examples")
+        pytest.skip(f"{receiver} is not built: cargo build -p examples --examples, or set VKGDR_EXAMPLES_DIR")
     path = str(tmp_path / "socket")
     with subprocess.Popen([str(receiver), path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
