@@ -236,7 +236,7 @@ SIM_TESTS = ["-m", "pytest", "--config-file", "sim/python/pyproject.toml", "sim/
 def sim_package(session: nox.Session) -> None:
     """Test vkgdr-sim's package, with the simulator that `make sim` built."""
     session.install("--no-deps", "--requirement", REQUIREMENTS, silent=True)
-    session.install("--no-deps", "./sim/python", env={"VKGDR_SIM_DIR": str(SIM)}, silent=True)
+    session.install("--no-deps", "--reinstall", "./sim/python", env={"VKGDR_SIM_DIR": str(SIM)}, silent=True)
     session.run("python", *SIM_TESTS, "--numprocesses=auto", *session.posargs)
 
 

@@ -161,3 +161,4 @@ mod sync;
 mod test_controls;
 mod virtual_memory;
 mod vulkan;
+mod worker;

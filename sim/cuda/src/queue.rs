@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUstream_flags;
 
-use crate::code::{Code, OPERATING_SYSTEM, Outcome, UNKNOWN};
+use crate::code::{Code, Outcome, UNKNOWN};
 use crate::handle;
 use crate::health::Health;
 use crate::interrupt;
 use crate::own_streams::{OwnStreams, ends_with_thread};
 use crate::owner::Owner;
 use crate::sync::{Condition, Wake, lock};
+use crate::worker;
 
 type Work = Box<dyn FnOnce(&Health) + Send>;
 
@@ -257,8 +258,7 @@ impl Stream {
     fn ensure_worker(self: &Arc<Self>, state: &mut MutexGuard<'_, State>) -> Outcome {
         if !state.has_worker {
             let stream = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("simcuda stream".to_owned());
-            thread.spawn(move || stream.work_off()).map_err(|_| OPERATING_SYSTEM)?;
+            worker::spawn("simcuda stream", move || stream.work_off())?;
             state.has_worker = true;
         }
         Ok(())
