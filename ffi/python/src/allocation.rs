@@ -20,7 +20,7 @@ use crate::detached::{Detached, detached};
 use crate::error::{Failure, Result};
 use crate::kept::Kept;
 use crate::listed::Listed;
-use crate::storage::{FREED, Lease, Owned, Storage, forget_stream};
+use crate::storage::{AnyMemory, FREED, Owned, Storage, forget_stream};
 use crate::totals;
 pub(crate) use uses::Use;
 
@@ -67,16 +67,16 @@ fn next_id() -> u64 {
 
 impl Allocation {
     /// A dedicated allocation, of a pool or of none.
-    pub(crate) fn dedicated(memory: Lease) -> Use {
+    pub(crate) fn dedicated(memory: AnyMemory) -> Use {
         Use::first(Arc::new(Self::of(memory, false)))
     }
 
     /// A chunk of a pool.
     pub(crate) fn pooled(memory: PoolMemory) -> Use {
-        Use::first(Arc::new(Self::of(Lease::Pooled(memory), true)))
+        Use::first(Arc::new(Self::of(AnyMemory::Pooled(memory), true)))
     }
 
-    fn of(memory: Lease, is_chunk: bool) -> Self {
+    fn of(memory: AnyMemory, is_chunk: bool) -> Self {
         let (kind, len, device) = (memory.kind(), memory.len(), memory.owner().device());
         totals::add(device, kind, len);
         Self {

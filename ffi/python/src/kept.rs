@@ -38,8 +38,9 @@ pub(crate) struct KeptStreams<'a> {
     memory: &'a Memory,
 }
 
-/// The handle of the stream that memory is bound to.
-fn bound_handle(memory: &Memory) -> Option<u64> {
+/// The handle of the stream that memory is bound to. Only for use while its objects are kept: under the lock of the [`Kept`], or
+/// within `MemoryView::with_streams`.
+pub(crate) fn bound_handle(memory: &Memory) -> Option<u64> {
     memory.bound_stream().map(|stream| stream.addr() as u64)
 }
 

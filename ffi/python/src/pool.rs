@@ -15,7 +15,7 @@ use crate::detached::Detached;
 use crate::error::{Failure, Result, Size};
 use crate::handle;
 use crate::memory_view::{MemoryView, raw_stream};
-use crate::storage::Lease;
+use crate::storage::AnyMemory;
 
 /// The native base class of pools. Opened by `__init__` of the Python class.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
@@ -59,7 +59,7 @@ impl Open {
         if self.pool.piece_len(memory.len()).is_some() {
             MemoryView::pooled(memory, owner)
         } else {
-            MemoryView::dedicated(Lease::Pooled(memory), owner)
+            MemoryView::dedicated(AnyMemory::Pooled(memory), owner)
         }
     }
 }

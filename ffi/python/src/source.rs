@@ -16,7 +16,7 @@ use crate::detached::Detached;
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, in_bytes};
 use crate::handle::{self, Handle};
 use crate::memory_view::{PER_THREAD_STREAM, raw_stream};
-use crate::storage::{Lease, forget_stream};
+use crate::storage::{AnyMemory, forget_stream};
 
 /// The alignment of addresses, that of `cuMemAlloc` (CUDA C++ Programming Guide, "Device Memory Accesses").
 const ALIGNMENT: usize = 256;
@@ -78,7 +78,7 @@ impl Source {
     fn take(&self, gpu: &Gpu, len: usize, stream: Option<u64>) -> Result<Use> {
         if gpu.pools.is_empty() {
             let options = AllocateOptions::new(self.kind).fallback(self.others.iter().copied());
-            return Ok(Allocation::dedicated(Lease::Dedicated(Memory::allocate_with(&gpu.handle, len, options)?)));
+            return Ok(Allocation::dedicated(AnyMemory::Dedicated(Memory::allocate_with(&gpu.handle, len, options)?)));
         }
         let mut refusal = None;
         for pool in &gpu.pools {
@@ -93,7 +93,7 @@ impl Source {
             };
             match memory {
                 Ok(memory) if pool.piece_len(len).is_some() => return Ok(Allocation::pooled(memory)),
-                Ok(memory) => return Ok(Allocation::dedicated(Lease::Pooled(memory))),
+                Ok(memory) => return Ok(Allocation::dedicated(AnyMemory::Pooled(memory))),
                 Err(error @ (Error::Allocation { .. } | Error::NoSuitableMemoryType { .. })) => {
                     refusal.get_or_insert(error);
                 }

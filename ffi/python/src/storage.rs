@@ -33,17 +33,17 @@ pub(crate) enum Storage {
 
 /// This package's memory. The order of the fields drops the memory first, so the kept objects outlive its last user.
 pub(crate) struct Owned {
-    pub(crate) memory: Detached<Lease>,
+    pub(crate) memory: Detached<AnyMemory>,
     pub(crate) kept: Kept,
 }
 
-/// An allocation of its own, or memory of a pool, which returns there by a faster way than other memory is freed.
-pub(crate) enum Lease {
+/// Memory of an allocation of its own, or of a pool, which returns there by a faster way than other memory is freed.
+pub(crate) enum AnyMemory {
     Dedicated(Memory),
     Pooled(PoolMemory),
 }
 
-impl Deref for Lease {
+impl Deref for AnyMemory {
     type Target = Memory;
 
     fn deref(&self) -> &Memory {
@@ -54,7 +54,7 @@ impl Deref for Lease {
     }
 }
 
-impl Lease {
+impl AnyMemory {
     pub(crate) fn free(self) -> vkgdr::Result<()> {
         match self {
             Self::Dedicated(memory) => memory.free(),

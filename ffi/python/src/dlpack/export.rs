@@ -13,14 +13,15 @@ use super::abi::{
     CPU, CUDA, DataType, Device, IS_COPIED, LEGACY, Managed, ManagedVersioned, READ_ONLY, Tensor, UINT, VERSION,
     VERSIONED,
 };
-use super::order::{bound_to, consumers, order};
+use super::order::{consumers, order};
 use crate::allocation::{Allocation, Use};
 use crate::base::{Base, view_of};
 use crate::error::{Failure, Result};
 use crate::heap::zeroes;
 use crate::host_view::HostView;
+use crate::kept::bound_handle;
 use crate::memory_view::{MemoryView, NULL_STREAM, as_address};
-use crate::storage::{Lease, Storage};
+use crate::storage::{AnyMemory, Storage};
 use crate::transfer::{is_idle, leak};
 
 /// The owner of a tensor's bytes. Holds no Python object, since any thread may delete the tensor.
@@ -207,7 +208,7 @@ fn copy_on_device(py: Python<'_>, view: &MemoryView, stream: u64, device: Device
             let _ = storage.note_use(*queue);
         }
         copied?;
-        let copy = Allocation::dedicated(Lease::Dedicated(memory));
+        let copy = Allocation::dedicated(AnyMemory::Dedicated(memory));
         let storage = copy.allocation().storage()?;
         consumers(view, stream)?.into_iter().try_for_each(|consumer| storage.note_use(consumer))?;
         Ok(copy)
@@ -251,7 +252,7 @@ fn on_host(py: Python<'_>, view: &MemoryView, stream: Option<i64>, copy: Option<
 
 /// Copies a whole view with CUDA to the first of `bytes`, which it returns, and waits.
 fn copy_to_host(view: &MemoryView, storage: &Storage, mut bytes: Box<[u64]>, len: usize) -> Result<Box<[u64]>> {
-    let queue = view.stream(storage.memory().and_then(bound_to).unwrap_or(NULL_STREAM))?;
+    let queue = view.stream(storage.memory().and_then(bound_handle).unwrap_or(NULL_STREAM))?;
     let to = CopySide::linear(Place::Host(bytes.as_mut_ptr().cast()));
     let from = CopySide::linear(Place::Device(view.device_address()?));
     // SAFETY: there are `len` bytes at both addresses; the memory is held, and the bytes are kept until the copy is done.

@@ -2,9 +2,10 @@
 #![expect(unsafe_code, reason = "names the default streams of the current context")]
 
 use pyo3::prelude::*;
-use vkgdr::{Memory, StreamRef};
+use vkgdr::StreamRef;
 
 use crate::error::{INVALID_CONTEXT, Result};
+use crate::kept::bound_handle;
 use crate::memory_view::{MemoryView, PER_THREAD_STREAM, raw_stream};
 use crate::storage::Storage;
 
@@ -14,7 +15,7 @@ use crate::storage::Storage;
 pub(super) fn order(view: &MemoryView, storage: &Storage, consumer: u64) -> Result<()> {
     // Another library's memory, or none: neither is it bound, nor is it freed here.
     let Some(memory) = storage.memory() else { return Ok(()) };
-    let bound = bound_to(memory);
+    let bound = bound_handle(memory);
     for follower in consumers(view, consumer)? {
         if bound == Some(consumer) && follower.context() == memory.context() {
             continue;
@@ -51,9 +52,4 @@ pub(super) fn consumers(view: &MemoryView, consumer: u64) -> Result<Vec<StreamRe
         }
     }
     Ok(streams)
-}
-
-/// The handle of the stream that memory is bound to. Only for use within `MemoryView::with_streams`.
-pub(super) fn bound_to(memory: &Memory) -> Option<u64> {
-    memory.bound_stream().map(|stream| stream.addr() as u64)
 }

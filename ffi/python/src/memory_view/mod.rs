@@ -15,7 +15,7 @@ use vkgdr::{Memory, PoolMemory, StreamRef};
 use crate::allocation::{Allocation, Use};
 use crate::error::{Failure, Result};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{FREED, Lease, Storage};
+use crate::storage::{AnyMemory, FREED, Storage};
 
 /// A live view's use of its allocation, and the Python object `Vkgdr` that the memory was allocated from, if known.
 struct Held {
@@ -113,7 +113,7 @@ impl MemoryView {
     }
 
     /// A dedicated allocation.
-    pub(crate) fn dedicated(memory: Lease, owner: Py<PyAny>) -> Self {
+    pub(crate) fn dedicated(memory: AnyMemory, owner: Py<PyAny>) -> Self {
         Self::whole(Allocation::dedicated(memory), Some(owner), false, false)
     }
 

@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::handle::{self, Handle, MemoryType};
 use crate::heap::{copied, zeroes};
 use crate::host_buffer::HostBuffer;
-use crate::storage::{Lease, Storage};
+use crate::storage::{AnyMemory, Storage};
 
 #[pymethods]
 impl MemoryView {
@@ -49,7 +49,7 @@ impl MemoryView {
             Err(_) if !others.is_empty() => py.detach(|| Memory::allocate_with(&gpu, size.0, options))?,
             other => other?,
         };
-        let used = Allocation::dedicated(Lease::Dedicated(memory));
+        let used = Allocation::dedicated(AnyMemory::Dedicated(memory));
         let allocation = used.allocation();
         let device = allocation.device_ptr()?;
         let misaligned = |address: u64| alignment > 1 && !address.is_multiple_of(alignment as u64);
@@ -95,7 +95,7 @@ impl MemoryView {
         let ours = duplicate(fd).map_err(|error| Failure::Invalid(format!("file descriptor {fd}: {error}")))?;
         // SAFETY: `Memory.import_fd` requires a descriptor from `export_fd` of memory of this size and kind.
         let memory = py.detach(|| unsafe { Memory::import_fd(&gpu, ours, size.0, kind) })?;
-        Ok(Self::dedicated(Lease::Dedicated(memory), owner.clone().unbind()))
+        Ok(Self::dedicated(AnyMemory::Dedicated(memory), owner.clone().unbind()))
     }
 
     fn export_fd(&self, py: Python<'_>) -> Result<i32> {
@@ -129,7 +129,7 @@ impl MemoryView {
             }
         };
         let memory = py.detach(receive).map_err(|error| Failure::from(error).of_socket(py))?;
-        Ok(Self::dedicated(Lease::Dedicated(memory), owner.clone().unbind()))
+        Ok(Self::dedicated(AnyMemory::Dedicated(memory), owner.clone().unbind()))
     }
 
     /// A view of a range of this one. `by_hand` as for `allocate`.
