@@ -1,7 +1,7 @@
 //! Copies by the copy engine from and to private memory page-locked by the caller.
 
 use support::codes;
-use support::cuda::{self, PinnedBytes};
+use support::cuda::{self, PinnedBytes, PrimaryContext};
 use support::ledger::Calls;
 use support::{Result, assert_says, device_read, pattern, refused, simcuda, supported};
 use vkgdr::{CopyPolicy, Memory, MemoryKind, OpenFlags};
@@ -32,6 +32,15 @@ fn write_and_read(memory: &Memory, offset: usize, bytes: &mut [u8], seed: u64) -
     memory.read_with(CopyPolicy::Dma, offset, bytes)?;
     assert!(bytes == expected, "read");
     Ok(())
+}
+
+/// Mapped memory and page-locked memory, which the context's copy engine has copied.
+fn copied() -> Result<(PrimaryContext, Memory, PinnedBytes)> {
+    let (context, gpu) = support::open(NONE)?;
+    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
+    let mut pinned = PinnedBytes::new(LEN);
+    write_and_read(&memory, 0, &mut pinned, 1)?;
+    Ok((context, memory, pinned))
 }
 
 #[test]
@@ -83,10 +92,7 @@ fn memory_of_which_only_parts_are_page_locked_is_copied_all_the_same() -> Result
 #[test]
 fn memory_that_the_driver_does_not_copy_directly_goes_in_segments() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
-    let mut pinned = PinnedBytes::new(LEN);
-    write_and_read(&memory, 0, &mut pinned, 1)?;
+    let (_context, memory, mut pinned) = copied()?;
     for function in ["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuPointerGetAttributes"] {
         sim.fail(function, 1, 1);
         write_and_read(&memory, 0, &mut pinned, 2)?;
@@ -100,10 +106,7 @@ fn memory_that_the_driver_does_not_copy_directly_goes_in_segments() -> Result {
 #[test]
 fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
-    let mut pinned = PinnedBytes::new(LEN);
-    write_and_read(&memory, 0, &mut pinned, 1)?;
+    let (_context, memory, mut pinned) = copied()?;
     for code in [codes::UNKNOWN, codes::STREAM_CAPTURE_UNSUPPORTED] {
         (1..=50).for_each(|nth| sim.fail("cuStreamSynchronize", nth, code));
         let waits = Calls::of("cuStreamSynchronize");
@@ -117,10 +120,7 @@ fn a_copy_is_waited_for_again_when_waiting_fails() -> Result {
 #[test]
 fn a_copy_whose_stream_is_gone_is_not_waited_for_again() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
-    let mut pinned = PinnedBytes::new(LEN);
-    write_and_read(&memory, 0, &mut pinned, 1)?;
+    let (_context, memory, mut pinned) = copied()?;
     for code in [codes::INVALID_HANDLE, codes::CONTEXT_IS_DESTROYED] {
         sim.fail("cuStreamSynchronize", 1, code);
         let waits = Calls::of("cuStreamSynchronize");
@@ -133,10 +133,7 @@ fn a_copy_whose_stream_is_gone_is_not_waited_for_again() -> Result {
 #[test]
 fn a_broken_context_is_not_called_again() -> Result {
     let Some(sim) = simcuda() else { return support::skip("fault injection needs the simulated driver") };
-    let (_context, gpu) = support::open(NONE)?;
-    let memory = Memory::allocate(&gpu, LEN, MAPPED)?;
-    let mut pinned = PinnedBytes::new(LEN);
-    write_and_read(&memory, 0, &mut pinned, 1)?;
+    let (_context, memory, mut pinned) = copied()?;
     sim.fail("cuStreamSynchronize", 1, codes::ILLEGAL_ADDRESS);
     let waits = Calls::of("cuStreamSynchronize");
     assert_says(&refused(memory.read_with(CopyPolicy::Dma, 0, &mut pinned)), &["CUDA_ERROR_ILLEGAL_ADDRESS"]);

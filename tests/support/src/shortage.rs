@@ -2,7 +2,7 @@
 
 use vkgdr::Vkgdr;
 
-use crate::{Result, SimCuda, VkLayer, codes, simcuda, vklayer};
+use crate::{Result, SimCuda, VkLayer, codes, simcuda, skip, vklayer};
 
 /// Drivers without room, until this is dropped.
 #[derive(Debug)]
@@ -20,16 +20,14 @@ impl Shortage {
     /// Those of [`Vkgdr::supports_existing`].
     pub fn of(gpu: &Vkgdr, count: u64, code: i32) -> Result<Option<Self>> {
         let Some(vulkan) = vklayer() else {
-            eprintln!("skipped: needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)");
+            skip("needs the fault layer (VKGDR_TEST_LAYERS=faults or validation)")?;
             return Ok(None);
         };
         let cuda = match (gpu.supports_existing()?, simcuda()) {
             (false, _) => None,
             (true, Some(sim)) => Some(sim),
             (true, None) => {
-                eprintln!(
-                    "skipped: where Vulkan has no room for mapped memory, CUDA allocates it, and cannot be made to fail"
-                );
+                skip("where Vulkan has no room for mapped memory, CUDA allocates it, and cannot be made to fail")?;
                 return Ok(None);
             }
         };
