@@ -6,29 +6,13 @@ use std::sync::Arc;
 
 use support::blocking::was_open_on_return;
 use support::codes;
-use support::cuda::{self, Context, Gate, PrimaryContext, Stream};
+use support::cuda::{self, Context, Gate, Stream};
 use support::ledger::{Calls, Live};
 use support::{Result, Shortage, host_read, host_write, pattern, refused};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
-use vkgdr::{Error, MapMode, Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, StreamRef, Vkgdr};
+use vkgdr::{Error, MapMode, MemoryKind, OpenFlags, Pool, PoolOptions, StreamRef, Vkgdr};
 
-const NONE: OpenFlags = OpenFlags::empty();
-const LEN: usize = 4096;
-const BLOCK: usize = 256 << 10;
-
-fn open() -> Result<(PrimaryContext, Vkgdr, Pool)> {
-    let (context, gpu) = support::open(NONE)?;
-    let options = PoolOptions::new(MemoryKind::Mapped).block_len(BLOCK).largest_piece(64 << 10);
-    let pool = Pool::new(&gpu, options)?;
-    Ok((context, gpu, pool))
-}
-
-/// A chunk with its device address requested, and that address.
-fn exposed(pool: &Pool) -> vkgdr::Result<(PoolMemory, u64)> {
-    let chunk = pool.allocate(LEN)?;
-    let address = chunk.device_ptr();
-    Ok((chunk, address))
-}
+use crate::chunks::{BLOCK, LEN, addresses, exposed, host_address, open};
 
 /// A cudarc stream that waits, through an event of another stream, for the returned gate.
 fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
@@ -39,16 +23,6 @@ fn held_stream(other: &Stream) -> Result<(Arc<CudaStream>, Gate)> {
     // SAFETY: as above.
     unsafe { StreamRef::in_current_context(stream.cu_stream()) }?.wait(&event)?;
     Ok((stream, gate))
-}
-
-/// Host addresses of `count` chunks that are live at the same time.
-fn addresses(pool: &Pool, count: usize) -> vkgdr::Result<Vec<u64>> {
-    let chunks: Vec<_> = (0..count).map(|_| pool.allocate(LEN)).collect::<vkgdr::Result<_>>()?;
-    Ok(chunks.iter().map(|chunk| chunk.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)).collect())
-}
-
-fn host_address(chunk: &PoolMemory) -> u64 {
-    chunk.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
 }
 
 #[test]
@@ -282,52 +256,6 @@ fn memory_with_immediate_release_is_reused_at_once() -> Result {
     Ok(())
 }
 
-/// Frees memory that the device does not use as idle: as a pool's, or as any.
-fn free_idle(chunk: PoolMemory, pooled: bool) -> Result {
-    // SAFETY: the device does not use it.
-    let freed = if pooled { unsafe { chunk.free_idle() } } else { unsafe { Memory::from(chunk).free_idle() } };
-    Ok(freed?)
-}
-
-#[test]
-fn memory_freed_as_idle_is_reused_at_once_whatever_its_binding() -> Result {
-    let (_context, _gpu, pool) = open()?;
-    let stream = Stream::create();
-    let gate = stream.hold();
-    for (bound, pooled) in [(false, false), (true, false), (false, true), (true, true)] {
-        let (chunk, address) = exposed(&pool)?;
-        if bound {
-            // SAFETY: the stream outlives the chunk.
-            unsafe { chunk.bind_raw_stream(stream.raw()) }?;
-        }
-        free_idle(chunk, pooled)?;
-        assert_eq!(exposed(&pool)?.1, address, "bound: {bound}, pooled: {pooled}");
-    }
-    gate.open();
-    Ok(())
-}
-
-#[test]
-fn memory_freed_as_idle_is_reused_at_once_after_its_last_region() -> Result {
-    let (_context, _gpu, pool) = open()?;
-    let stream = Stream::create();
-    let gate = stream.hold();
-    for pooled in [false, true] {
-        let chunk = pool.allocate(LEN)?;
-        let address = host_address(&chunk);
-        let region = chunk.region(..1)?;
-        free_idle(chunk, pooled)?;
-        assert_eq!(pool.used_chunks(), 1);
-        assert!(!addresses(&pool, 10)?.contains(&address), "the region keeps it");
-        assert_ne!(region.device_ptr(), 0);
-        region.free()?;
-        assert_eq!(pool.used_chunks(), 0);
-        assert!(addresses(&pool, 10)?.contains(&address), "reused without waiting for the stream");
-    }
-    gate.open();
-    Ok(())
-}
-
 #[test]
 fn a_map_of_a_chunk_waits_for_its_stream() -> Result {
     let (_context, _gpu, pool) = open()?;
@@ -359,7 +287,7 @@ fn a_dedicated_allocation_waits_like_other_memory() -> Result {
 
 #[test]
 fn the_stream_of_another_context_is_refused() -> Result {
-    let gpu = Vkgdr::open(0, NONE)?;
+    let gpu = Vkgdr::open(0, OpenFlags::empty())?;
     let _context = Context::create(0);
     let pool = Pool::new(&gpu, PoolOptions::default())?;
     let stream = CudaContext::new(0)?.new_stream()?;

@@ -1,0 +1,54 @@
+//! Memory that is freed as idle: the caller knows that the device has finished with it.
+#![expect(unsafe_code, reason = "frees memory without a wait, and binds it to streams")]
+
+use support::Result;
+use support::cuda::Stream;
+use vkgdr::{Memory, PoolMemory};
+
+use crate::chunks::{LEN, addresses, exposed, host_address, open};
+
+/// Frees memory that the device does not use as idle: as a pool's, or as any.
+fn free_idle(chunk: PoolMemory, pooled: bool) -> Result {
+    // SAFETY: the device does not use it.
+    let freed = if pooled { unsafe { chunk.free_idle() } } else { unsafe { Memory::from(chunk).free_idle() } };
+    Ok(freed?)
+}
+
+#[test]
+fn memory_freed_as_idle_is_reused_at_once_whatever_its_binding() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    for (bound, pooled) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (chunk, address) = exposed(&pool)?;
+        if bound {
+            // SAFETY: the stream outlives the chunk.
+            unsafe { chunk.bind_raw_stream(stream.raw()) }?;
+        }
+        free_idle(chunk, pooled)?;
+        assert_eq!(exposed(&pool)?.1, address, "bound: {bound}, pooled: {pooled}");
+    }
+    gate.open();
+    Ok(())
+}
+
+#[test]
+fn memory_freed_as_idle_is_reused_at_once_after_its_last_region() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    for pooled in [false, true] {
+        let chunk = pool.allocate(LEN)?;
+        let address = host_address(&chunk);
+        let region = chunk.region(..1)?;
+        free_idle(chunk, pooled)?;
+        assert_eq!(pool.used_chunks(), 1);
+        assert!(!addresses(&pool, 10)?.contains(&address), "the region keeps it");
+        assert_ne!(region.device_ptr(), 0);
+        region.free()?;
+        assert_eq!(pool.used_chunks(), 0);
+        assert!(addresses(&pool, 10)?.contains(&address), "reused without waiting for the stream");
+    }
+    gate.open();
+    Ok(())
+}
