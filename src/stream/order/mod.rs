@@ -244,7 +244,8 @@ impl State {
         self.uses.iter().any(|each| ptr::eq(each.event, event))
     }
 
-    /// The event of a user's uses, or that of launches if it has no use, or a spare one. `None` if there is none.
+    /// Where to record a use: in the event of the user's earlier uses, else in that of launches if no other use has it, else in
+    /// a spare one. `None` where there is no event to record in.
     fn recording(
         &mut self,
         user: User,
