@@ -32,7 +32,7 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE [ARGUMENT...]
 
   test                 all tests, plain and under validation, in Rust, C, C++ and Python
-  profiles             the tests on other simulated GPUs, and Python's under validation
+  profiles             the tests on other simulated GPUs
   c-examples           installs the C library, builds the C and C++ examples against it, and runs them
   code                 runs the C, C++, CMake and shell code of the guide's pages
   container            builds the guide's container image with buildah and runs it on the simulated GPU, as root

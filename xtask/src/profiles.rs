@@ -1,12 +1,11 @@
-//! The tests again on other simulated GPUs (device profiles, `sim/vulkan/src/profile.rs`), and Python's under the validation
-//! layer.
+//! The tests again on other simulated GPUs (device profiles, `sim/vulkan/src/profile.rs`).
 
 use xshell::Cmd;
 
 use crate::Result;
 use crate::context::{Context, Driver, say};
 use crate::mutations;
-use crate::stages::{Stages, rust};
+use crate::stages::{Stages, python_again, rust};
 
 /// The tests that depend on what a profile changes, as test binaries of the crate, or modules of them.
 const PROFILES: [(&str, &str); 13] = [
@@ -38,12 +37,8 @@ pub(crate) fn run(context: &Context) -> Result {
         stages.layered(&format!("tests under the profile {profile}"), "faults", tests);
     }
     stages.run("tests detect a broken flush", || mutations::run(context));
-    // Without the tests of forks and of the interpreter's end: they take more than half of the time, mostly to start
-    // interpreters, and their copies are covered by other tests.
-    let python = || context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py");
-    stages.layered("Python: tests under the validation layer", "validation", python());
-    let non_coherent = python().env("VKGDR_TEST_PROFILE", "non-coherent");
-    stages.layered("Python: tests under the profile non-coherent", "faults", non_coherent);
+    let python = python_again(context).env("VKGDR_TEST_PROFILE", "non-coherent");
+    stages.layered("Python: tests under the profile non-coherent", "faults", python);
     stages.end()?;
     say("all passed");
     Ok(())

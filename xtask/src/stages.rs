@@ -44,3 +44,9 @@ impl Stages {
 pub(crate) fn rust(context: &Context) -> Cmd<'_> {
     context.cargo("nextest run --workspace --no-fail-fast")
 }
+
+/// Python's tests, for a further run of them: without those of forks and of the interpreter's end, which take more than half of
+/// the time, mostly to start interpreters, and whose copies are covered by other tests.
+pub(crate) fn python_again(context: &Context) -> Cmd<'_> {
+    context.nox("tests -- --ignore-glob=*/test_fork.py --ignore-glob=*/test_interpreter_end.py")
+}

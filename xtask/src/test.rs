@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::context::{Context, Driver, none_failed, say};
-use crate::stages::{Stages, rust};
+use crate::stages::{Stages, python_again, rust};
 use crate::{Result, c_examples, code, guide};
 
 /// The tests that depend on whether memory is coherent.
@@ -28,6 +28,7 @@ pub(crate) fn run(context: &Context) -> Result {
     stages.run("guide", || guide::build(context));
     stages.run("Python: pip install", || Ok(context.nox("install").run()?));
     stages.layered("Python: tests", "faults", context.nox("tests"));
+    stages.layered("Python: tests under the validation layer", "validation", python_again(context));
     if driver == Driver::Simulated {
         stages.run("Python: vkgdr-sim's package", || Ok(context.nox("sim_package").run()?));
     }
