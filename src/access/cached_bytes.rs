@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "copies at host addresses")]
 
 use std::ptr::{self, NonNull};
+use std::slice;
 
 use super::copy::{self, HostAccess, Vectors};
 
@@ -32,30 +33,34 @@ impl CachedBytes {
     }
 
     /// As [`Region::write`](crate::Region::write), at a host address. False, with nothing written, unless all bytes are in
-    /// this memory.
+    /// this memory and there is a source.
     ///
     /// # Safety
     ///
-    /// The memory must be mapped still.
+    /// The memory must be mapped still, and `source` be null or good for reading `len` bytes.
     #[inline]
     #[must_use]
-    pub unsafe fn write(&self, to: usize, source: &[u8]) -> bool {
-        let Some(to) = self.place(to, source.len()) else { return false };
+    pub unsafe fn write(&self, to: usize, source: *const u8, len: usize) -> bool {
+        let (Some(to), false) = (self.place(to, len), source.is_null()) else { return false };
+        // SAFETY: by this method's contract; no longer than this memory, as a slice has to be.
+        let source = unsafe { slice::from_raw_parts(source, len) };
         // SAFETY: within the memory, which is mapped by this method's contract.
         unsafe { copy::write(HostAccess::Cached(self.vectors), to, source) };
         true
     }
 
     /// As [`Region::read`](crate::Region::read), at a host address. False, with nothing read, unless all bytes are in this
-    /// memory.
+    /// memory and there is a target.
     ///
     /// # Safety
     ///
-    /// That of [`write`](Self::write).
+    /// The memory must be mapped still, and `target` be null or good for writing `len` bytes.
     #[inline]
     #[must_use]
-    pub unsafe fn read(&self, from: usize, target: &mut [u8]) -> bool {
-        let Some(from) = self.place(from, target.len()) else { return false };
+    pub unsafe fn read(&self, from: usize, target: *mut u8, len: usize) -> bool {
+        let (Some(from), false) = (self.place(from, len), target.is_null()) else { return false };
+        // SAFETY: by this method's contract; no longer than this memory, as a slice has to be.
+        let target = unsafe { slice::from_raw_parts_mut(target, len) };
         // SAFETY: within the memory, which is mapped by this method's contract.
         unsafe { copy::read(HostAccess::Cached(self.vectors), from, target) };
         true

@@ -27,22 +27,29 @@ pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), i32> {
     Ok(())
 }
 
-/// The caller's bytes, to read.
+/// The caller's bytes, to read. `EINVAL` if there are none, or more than an object can have.
 ///
 /// # Safety
 ///
-/// `pointer` must be good for reading `len` bytes.
-pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> &'a [u8] {
-    // SAFETY: by this function's contract.
-    if len == 0 { &[] } else { unsafe { slice::from_raw_parts(pointer.cast(), len) } }
+/// `pointer` must be null or good for reading `len` bytes.
+pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, len: usize) -> Result<&'a [u8], i32> {
+    check(pointer, len)?;
+    // SAFETY: by this function's contract; not null.
+    Ok(if len == 0 { &[] } else { unsafe { slice::from_raw_parts(pointer.cast(), len) } })
 }
 
-/// The caller's bytes, to write.
+/// The caller's bytes, to write. The errors of [`bytes`].
 ///
 /// # Safety
 ///
-/// `pointer` must be good for writing `len` bytes.
-pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> &'a mut [u8] {
-    // SAFETY: by this function's contract.
-    if len == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(pointer.cast(), len) } }
+/// `pointer` must be null or good for writing `len` bytes.
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> Result<&'a mut [u8], i32> {
+    check(pointer, len)?;
+    // SAFETY: by this function's contract; not null.
+    Ok(if len == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(pointer.cast(), len) } })
+}
+
+fn check(pointer: *const c_void, len: usize) -> Result<(), i32> {
+    let exists = len == 0 || !pointer.is_null();
+    if exists && isize::try_from(len).is_ok() { Ok(()) } else { Err(libc::EINVAL) }
 }

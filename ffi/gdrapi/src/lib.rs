@@ -288,11 +288,29 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
     h_ptr: *const c_void,
     size: usize,
 ) -> c_int {
+    // Nothing here panics: outside of the boundary no register is saved.
+    if let Ok(pinned) = mapped(handle)
+        // SAFETY: by this function's contract; the pin keeps the memory mapped.
+        && unsafe { pinned.pin().ordinary.write(map_d_ptr.addr(), h_ptr.cast(), size) }
+    {
+        return 0;
+    }
+    // SAFETY: by this function's contract.
+    unsafe { write_other(handle, map_d_ptr.addr(), h_ptr, size) }
+}
+
+/// Copies to memory that is not ordinary, and refuses copies.
+///
+/// # Safety
+///
+/// The contract of [`gdr_copy_to_mapping`].
+#[inline(never)]
+unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: usize) -> c_int {
     status(|| {
-        let pinned = mapped(handle, h_ptr, size)?;
-        // SAFETY: by this function's contract; not null.
-        let source = unsafe { bytes(h_ptr, size) };
-        pinned.pin().write(map_d_ptr.addr(), source)
+        let pinned = mapped(handle)?;
+        // SAFETY: by this function's contract.
+        let source = unsafe { bytes(h_ptr, size) }?;
+        pinned.pin().write(to, source)
     })
 }
 
@@ -308,21 +326,37 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
     map_d_ptr: *const c_void,
     size: usize,
 ) -> c_int {
+    // As in `gdr_copy_to_mapping`.
+    if let Ok(pinned) = mapped(handle)
+        // SAFETY: by this function's contract; the pin keeps the memory mapped.
+        && unsafe { pinned.pin().ordinary.read(map_d_ptr.addr(), h_ptr.cast(), size) }
+    {
+        return 0;
+    }
+    // SAFETY: by this function's contract.
+    unsafe { read_other(handle, map_d_ptr.addr(), h_ptr, size) }
+}
+
+/// The counterpart of [`write_other`].
+///
+/// # Safety
+///
+/// The contract of [`gdr_copy_from_mapping`].
+#[inline(never)]
+unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: usize) -> c_int {
     status(|| {
-        let pinned = mapped(handle, h_ptr, size)?;
-        // SAFETY: by this function's contract; not null.
-        let target = unsafe { bytes_mut(h_ptr, size) };
-        pinned.pin().read(map_d_ptr.addr(), target)
+        let pinned = mapped(handle)?;
+        // SAFETY: by this function's contract.
+        let target = unsafe { bytes_mut(h_ptr, size) }?;
+        pinned.pin().read(from, target)
     })
 }
 
-/// The mapped memory of a handle, for a copy of `size` bytes from or to `private`.
+/// The mapped memory of a handle.
 #[inline]
-fn mapped(handle: gdr_mh_t, private: *const c_void, size: usize) -> Result<handles::Pinned, i32> {
+fn mapped(handle: gdr_mh_t) -> Result<handles::Pinned, i32> {
     let pinned = handles::pinned(handle.h)?;
-    // A slice has at most `isize::MAX` bytes.
-    let valid = (!private.is_null() || size == 0) && isize::try_from(size).is_ok() && pinned.mapping() != NONE;
-    if valid { Ok(pinned) } else { Err(libc::EINVAL) }
+    if pinned.mapping() == NONE { Err(libc::EINVAL) } else { Ok(pinned) }
 }
 
 /// The version of gdrcopy whose interface this is.

@@ -1,5 +1,5 @@
 //! What `gdr_pin_buffer` pins: memory of vkgdr, that of another copy of it in the process, or existing CUDA memory.
-#![expect(unsafe_code, reason = "copies to memory that the pin keeps mapped")]
+#![forbid(unsafe_code)]
 
 use std::sync::Mutex;
 
@@ -39,7 +39,7 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Pin {
     /// The bytes that the CPU copies as ordinary memory: all of cached, coherent memory, and none of other memory.
-    ordinary: CachedBytes,
+    pub(crate) ordinary: CachedBytes,
     source: Source,
     /// The first host address of the memory.
     host: usize,
@@ -132,24 +132,7 @@ pub(crate) fn gpus() -> Result<Vec<Vkgdr>> {
 
 impl Pin {
     /// Copies to a host address of the mapping; on failure, the error number.
-    #[inline]
     pub(crate) fn write(&self, to: usize, source: &[u8]) -> Status {
-        // SAFETY: the pin's source keeps the memory mapped.
-        let is_copied = unsafe { self.ordinary.write(to, source) };
-        if is_copied { Ok(()) } else { self.write_by_source(to, source) }
-    }
-
-    /// Copies from a host address of the mapping; on failure, the error number.
-    #[inline]
-    pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Status {
-        // SAFETY: as in `write`.
-        let is_copied = unsafe { self.ordinary.read(from, target) };
-        if is_copied { Ok(()) } else { self.read_by_source(from, target) }
-    }
-
-    /// As [`write`](Self::write), for memory that is not cached or not coherent, and for refusals.
-    #[inline(never)]
-    fn write_by_source(&self, to: usize, source: &[u8]) -> Status {
         // Before the first byte this is more than any length, which the source refuses.
         let offset = to.wrapping_sub(self.host);
         let write = || -> Result<()> {
@@ -166,9 +149,8 @@ impl Pin {
         write().map_err(|error| errno::of(&error))
     }
 
-    /// The counterpart of [`write_by_source`](Self::write_by_source) for [`read`](Self::read).
-    #[inline(never)]
-    fn read_by_source(&self, from: usize, target: &mut [u8]) -> Status {
+    /// Copies from a host address of the mapping; on failure, the error number.
+    pub(crate) fn read(&self, from: usize, target: &mut [u8]) -> Status {
         let offset = from.wrapping_sub(self.host);
         let mut read = || -> Result<()> {
             if !self.coherent {
