@@ -8,7 +8,7 @@
 SHELL = bash
 .SHELLFLAGS = -euo pipefail -c
 .DEFAULT_GOAL = help
-.PHONY: help demo test profiles aarch64 bench soak fuzz sanitize reliability install uninstall install-sim uninstall-sim python \
+.PHONY: help demo test validation profiles aarch64 bench soak fuzz sanitize reliability install uninstall install-sim uninstall-sim python \
     wheel gpu-bundle docs sim lint clean
 MAKEFLAGS += --no-print-directory
 
@@ -49,15 +49,21 @@ demo: ## share a file (FILE=path) with the GPU, run a kernel
 	@echo
 	@cargo run --quiet --locked --release --example vector_add
 
-test: ## run all tests, also under validation
+test: ## run all tests
 	@sim/run --driver >/dev/null
-	@scripts/setup.sh rust $(vulkan) validation c python
+	@scripts/setup.sh rust $(vulkan) c python
 	@scripts/sim.sh
 	@$(xtask) test
 
+validation: ## run the tests under Vulkan's validation layer
+	@sim/run --driver >/dev/null
+	@scripts/setup.sh rust $(vulkan) validation c python
+	@scripts/sim.sh
+	@$(xtask) validation
+
 profiles: export VKGDR_CUDA_DRIVER = sim
-profiles: ## run the tests on other simulated GPUs, too
-	@scripts/setup.sh rust vulkan lavapipe validation c python
+profiles: ## run the tests on other simulated GPUs
+	@scripts/setup.sh rust vulkan lavapipe c python
 	@scripts/sim.sh
 	@$(xtask) profiles
 

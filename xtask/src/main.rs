@@ -19,6 +19,7 @@ mod reliability;
 mod sanitize;
 mod stages;
 mod test;
+mod validation;
 mod wheel;
 
 use std::error::Error;
@@ -31,8 +32,9 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 const USAGE: &str = "\
 usage: cargo xtask CHORE [ARGUMENT...]
 
-  test                 all tests, plain and under validation, in Rust, C, C++ and Python
-  profiles             the tests on other simulated GPUs
+  test                 all tests, in Rust, C, C++ and Python
+  validation           the tests again under Vulkan's validation layer
+  profiles             the tests again on other simulated GPUs
   c-examples           installs the C library, builds the C and C++ examples against it, and runs them
   code                 runs the C, C++, CMake and shell code of the guide's pages
   container            builds the guide's container image with buildah and runs it on the simulated GPU, as root
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
 fn run(context: &Context, chore: &str, arguments: &[String]) -> Result<ExitCode> {
     match chore {
         "test" => test::run(context),
+        "validation" => validation::run(context),
         "profiles" => profiles::run(context),
         "c-examples" => c_examples::run(context),
         "code" => code::run(context),

@@ -7,7 +7,10 @@ use crate::context::{Context, Driver, say};
 use crate::mutations;
 use crate::stages::{Stages, python_again, rust};
 
-/// The tests that depend on what a profile changes, as test binaries of the crate, or modules of them.
+/// The tests that depend on whether memory is coherent: most of the crate's.
+const COHERENCE: &str = "(package(vkgdr) - kind(lib)) + package(vkgdr-gdrapi)";
+
+/// The tests that depend on what another profile changes, as test binaries of the crate, or modules of them.
 const PROFILES: [(&str, &str); 13] = [
     ("rebar", "memory::access memory::map memory::memory copy::routines copy::engine copy::policy"),
     ("bar256", "memory::cycles failures pool"),
@@ -32,6 +35,8 @@ pub(crate) fn run(context: &Context) -> Result {
     }
     context.need_nextest()?;
     let mut stages = Stages::default();
+    let tests = rust(context).args(["-E", COHERENCE]).env("VKGDR_TEST_PROFILE", "non-coherent");
+    stages.layered("tests under the profile non-coherent", "faults", tests);
     for (profile, names) in PROFILES {
         let tests = selected(context, names).env("VKGDR_TEST_PROFILE", profile);
         stages.layered(&format!("tests under the profile {profile}"), "faults", tests);

@@ -1,13 +1,10 @@
-//! Every test: plain, under the Khronos validation layer, and the crate's on memory that is not coherent.
+//! Every test, once.
 
 use std::fs;
 
 use crate::context::{Context, Driver, none_failed, say};
-use crate::stages::{Stages, python_again, rust};
+use crate::stages::{Stages, rust};
 use crate::{Result, c_examples, code, guide};
-
-/// The tests that depend on whether memory is coherent.
-const COHERENCE: &str = "(package(vkgdr) - kind(lib)) + (package(vkgdr-gdrapi) & binary(=functions))";
 
 /// Runs everything.
 pub(crate) fn run(context: &Context) -> Result {
@@ -19,21 +16,15 @@ pub(crate) fn run(context: &Context) -> Result {
     stages.run("examples", || examples(context));
     stages.run("C and C++ examples", || c_examples::run(context));
     stages.layered("tests", "faults", rust(context));
-    stages.layered("tests under the validation layer", "validation", rust(context).args(["--profile", "validation"]));
-    if driver == Driver::Simulated {
-        let tests = rust(context).args(["-E", COHERENCE]).env("VKGDR_TEST_PROFILE", "non-coherent");
-        stages.layered("tests under the profile non-coherent", "faults", tests);
-    }
     stages.run("code of the guide's pages", || code::run(context));
     stages.run("guide", || guide::build(context));
     stages.run("Python: pip install", || Ok(context.nox("install").run()?));
     stages.layered("Python: tests", "faults", context.nox("tests"));
-    stages.layered("Python: tests under the validation layer", "validation", python_again(context));
     if driver == Driver::Simulated {
         stages.run("Python: vkgdr-sim's package", || Ok(context.nox("sim_package").run()?));
     }
     stages.end()?;
-    say("all passed, in Rust, C, C++ and Python: doctests, examples, tests, tests under validation");
+    say("all passed, in Rust, C, C++ and Python: doctests, examples, tests");
     Ok(())
 }
 
