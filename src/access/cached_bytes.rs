@@ -41,7 +41,7 @@ impl CachedBytes {
     #[inline]
     #[must_use]
     pub unsafe fn write(&self, to: usize, source: *const u8, len: usize) -> bool {
-        let (Some(to), false) = (self.place(to, len), source.is_null()) else { return false };
+        let (Some(to), false) = (self.host_range(to, len), source.is_null()) else { return false };
         // SAFETY: by this method's contract; no longer than this memory, as a slice has to be.
         let source = unsafe { slice::from_raw_parts(source, len) };
         // SAFETY: within the memory, which is mapped by this method's contract.
@@ -58,7 +58,7 @@ impl CachedBytes {
     #[inline]
     #[must_use]
     pub unsafe fn read(&self, from: usize, target: *mut u8, len: usize) -> bool {
-        let (Some(from), false) = (self.place(from, len), target.is_null()) else { return false };
+        let (Some(from), false) = (self.host_range(from, len), target.is_null()) else { return false };
         // SAFETY: by this method's contract; no longer than this memory, as a slice has to be.
         let target = unsafe { slice::from_raw_parts_mut(target, len) };
         // SAFETY: within the memory, which is mapped by this method's contract.
@@ -67,7 +67,7 @@ impl CachedBytes {
     }
 
     #[inline]
-    fn place(&self, address: usize, len: usize) -> Option<NonNull<u8>> {
+    fn host_range(&self, address: usize, len: usize) -> Option<NonNull<u8>> {
         let offset = address.wrapping_sub(self.first);
         let within = offset <= self.len && len <= self.len - offset;
         if within { NonNull::new(ptr::with_exposed_provenance_mut(address)) } else { None }

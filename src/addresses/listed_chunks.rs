@@ -12,7 +12,7 @@ use crate::driver::Handle;
 type Chunk = Handle<*mut ()>;
 
 /// The binary logarithm of a page's bytes.
-const PAGE: u32 = 16;
+const PAGE_BITS: u32 = 16;
 
 /// The chunks of an allocation that lookups may find.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl ListedChunks {
     }
 
     fn insert(&mut self, entry: (u64, Chunk)) {
-        let page = self.pages.entry(entry.0 >> PAGE).or_default();
+        let page = self.pages.entry(entry.0 >> PAGE_BITS).or_default();
         let place = match page.last() {
             Some(last) if last.0 >= entry.0 => page.partition_point(|other| other.0 < entry.0),
             _ => page.len(),
@@ -43,13 +43,13 @@ impl ListedChunks {
     /// Removes a chunk, unless another one begins at the offset.
     pub(super) fn remove(&mut self, offset: u64, chunk: Chunk) {
         self.only.take_if(|only| *only == (offset, chunk));
-        let Some(page) = self.pages.get_mut(&(offset >> PAGE)) else { return };
+        let Some(page) = self.pages.get_mut(&(offset >> PAGE_BITS)) else { return };
         let place = page.partition_point(|other| other.0 < offset);
         if page.get(place) == Some(&(offset, chunk)) {
             page.remove(place);
         }
         if page.is_empty() {
-            self.pages.remove(&(offset >> PAGE));
+            self.pages.remove(&(offset >> PAGE_BITS));
         }
     }
 
@@ -59,7 +59,7 @@ impl ListedChunks {
             return (first <= offset).then_some(chunk);
         }
         let before = |page: &Vec<(u64, Chunk)>| page.partition_point(|other| other.0 <= offset).checked_sub(1);
-        let mut pages = self.pages.range(..=offset >> PAGE).rev();
+        let mut pages = self.pages.range(..=offset >> PAGE_BITS).rev();
         pages.find_map(|(_, page)| Some(page.get(before(page)?)?.1))
     }
 }

@@ -42,8 +42,9 @@ pub(crate) use shared_block::{ChunkPool, SharedBlock};
 /// 40 bytes, so that glibc's malloc takes 48 for it: the lists of a pool hold millions.
 pub(crate) struct Chunk {
     refs: RefCount,
-    /// The index of its span in the pool's arena.
-    span: u32,
+    /// What its owner finds it by: the index of its span in the pool's arena, or that of its suballocation in the books of a
+    /// Vulkan allocator.
+    slot: u32,
     class: u16,
     /// How the CPU copies it.
     host_access: HostAccess,
@@ -115,8 +116,8 @@ impl Chunk {
     /// The class of chunks that are all of a block.
     pub(crate) const DEDICATED: u16 = u16::MAX;
 
-    pub(crate) const fn span(&self) -> u32 {
-        self.span
+    pub(crate) const fn slot(&self) -> u32 {
+        self.slot
     }
 
     #[inline]
@@ -319,13 +320,13 @@ impl FreeChunk {
 
     /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
     #[inline]
-    pub(crate) fn new(block: Arc<SharedBlock>, offset: usize, host_access: HostAccess, span: u32, class: u16) -> Self {
+    pub(crate) fn new(block: Arc<SharedBlock>, offset: usize, host_access: HostAccess, slot: u32, class: u16) -> Self {
         debug_assert!(offset.is_multiple_of(LINE));
         // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
         let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
         let (refs, marks) = (RefCount::new(0), AtomicU8::new(0));
         let (len, binding) = (AtomicUsize::new(0), LazyBinding::default());
-        let chunk = Box::new(Chunk { refs, span, class, host_access, marks, line, len, binding, block });
+        let chunk = Box::new(Chunk { refs, slot, class, host_access, marks, line, len, binding, block });
         Self(NonNull::from(Box::leak(chunk)))
     }
 
@@ -377,8 +378,8 @@ impl FreeChunk {
 
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { class, span, .. } = self;
-        f.debug_struct("Chunk").field("class", class).field("span", span).field("block", &self.block).finish()
+        let Self { class, slot, .. } = self;
+        f.debug_struct("Chunk").field("class", class).field("slot", slot).field("block", &self.block).finish()
     }
 }
 

@@ -207,7 +207,7 @@ impl<T: Pod, D: Dimension> Array<T, D> {
     ///
     /// Those of [`Region::flush`].
     pub fn flush(&self) -> Result<()> {
-        self.region.flush(self.span())
+        self.region.flush(self.byte_range())
     }
 
     /// As [`Region::invalidate`], of all of the memory from the first element to the last.
@@ -216,11 +216,11 @@ impl<T: Pod, D: Dimension> Array<T, D> {
     ///
     /// Those of [`Region::invalidate`].
     pub fn invalidate(&self) -> Result<()> {
-        self.region.invalidate(self.span())
+        self.region.invalidate(self.byte_range())
     }
 
     /// The bytes from the first element in memory to the last.
-    fn span(&self) -> std::ops::Range<usize> {
+    fn byte_range(&self) -> std::ops::Range<usize> {
         if self.is_empty() {
             return 0..0;
         }

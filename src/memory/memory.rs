@@ -158,8 +158,8 @@ impl Memory {
 
     /// The id of its pool and the class of its chunk.
     #[inline]
-    pub(crate) const fn place(&self) -> (u32, u16) {
-        self.0.place()
+    pub(crate) const fn pool_and_class(&self) -> (u32, u16) {
+        self.0.pool_and_class()
     }
 
     /// Whether this is the only reference to its chunk, and only the CPU has used it.

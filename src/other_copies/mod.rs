@@ -239,7 +239,7 @@ impl OtherMemory {
     #[inline]
     pub fn write<T: NoUninit>(&self, offset: usize, source: &[T]) -> Result<()> {
         let source: &[u8] = bytemuck::cast_slice(source);
-        if let Some(to) = self.place(offset, source.len()) {
+        if let Some(to) = self.host_range(offset, source.len()) {
             // SAFETY: within the memory, which this reference keeps mapped.
             unsafe { copy::write(self.found.access, to, source) };
             return Ok(());
@@ -262,7 +262,7 @@ impl OtherMemory {
     #[inline]
     pub fn read<T: Pod>(&self, offset: usize, target: &mut [T]) -> Result<()> {
         let target: &mut [u8] = bytemuck::cast_slice_mut(target);
-        if let Some(from) = self.place(offset, target.len()) {
+        if let Some(from) = self.host_range(offset, target.len()) {
             copy::order_reads(self.found.access);
             // SAFETY: within the memory, which this reference keeps mapped, and an allocation is whole lines.
             unsafe { copy::read_unordered(self.found.access, from, target) };
@@ -280,7 +280,7 @@ impl OtherMemory {
 
     /// The host address of a range of the memory that the CPU copies.
     #[inline]
-    fn place(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+    fn host_range(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let within = offset <= self.found.len && len <= self.found.len - offset;
         if !within || !(self.found.is_cached || len < SHORT) {
             return None;

@@ -140,7 +140,7 @@ impl Arena {
         let rest = free.len() - free.len().min(count);
         self.free_chunks -= free.len() - rest;
         for chunk in free.drain(rest..) {
-            if let Some(Some(span)) = self.spans.get_mut(chunk.span() as usize) {
+            if let Some(Some(span)) = self.spans.get_mut(chunk.slot() as usize) {
                 self.free_spans -= usize::from(span.is_free());
                 span.free -= 1;
             }
@@ -209,7 +209,7 @@ impl Arena {
     /// Takes free chunks back. Returns the bytes of the blocks that are not kept.
     pub(super) fn put(&mut self, chunks: impl IntoIterator<Item = FreeChunk>, evicted: &mut Evicted) -> usize {
         for chunk in chunks {
-            let (true, Some(Some(span))) = (!self.closed, self.spans.get_mut(chunk.span() as usize)) else {
+            let (true, Some(Some(span))) = (!self.closed, self.spans.get_mut(chunk.slot() as usize)) else {
                 evicted.chunks.push(chunk);
                 continue;
             };
@@ -230,7 +230,7 @@ impl Arena {
         }
         let is_free = |spans: &[Option<Span>], place: usize| matches!(&spans[place], Some(span) if span.is_free());
         for (list, _) in self.free_lists.iter_mut().zip(touched).filter(|(_, touched)| *touched) {
-            evicted.chunks.extend(list.chunks.extract_if(.., |chunk| is_free(&self.spans, chunk.span() as usize)));
+            evicted.chunks.extend(list.chunks.extract_if(.., |chunk| is_free(&self.spans, chunk.slot() as usize)));
             list.chunks.shrink_to_fit();
             list.splitting = list.splitting.filter(|&place| !is_free(&self.spans, place));
         }

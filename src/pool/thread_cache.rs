@@ -210,7 +210,7 @@ pub(super) unsafe fn put(memory: &mut ManuallyDrop<Memory>) -> bool {
     if !memory.is_unshared() || process::is_forked() {
         return false;
     }
-    let (pool_id, class) = memory.place();
+    let (pool_id, class) = memory.pool_and_class();
     let Some(mut cache) = lock(pool_id) else { return false };
     let cache = &mut *cache;
     // Nothing is reallocated here: a closed cache and a class that is not kept have no capacity.

@@ -149,7 +149,7 @@ impl Region {
 
     /// The id of its pool and the class of its chunk.
     #[inline]
-    pub(crate) const fn place(&self) -> (u32, u16) {
+    pub(crate) const fn pool_and_class(&self) -> (u32, u16) {
         (self.pool_id, self.class)
     }
 

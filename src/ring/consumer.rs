@@ -1,7 +1,7 @@
 //! [`Consumer`]: the reading end of one direction.
 #![forbid(unsafe_code)]
 
-use super::layout::{CLOSED, Header, POSITION, Place, record_len};
+use super::layout::{CLOSED, Cursor, Header, POSITION, record_len};
 use super::link::{Link, corrupt};
 use crate::{Error, Result};
 
@@ -12,7 +12,7 @@ pub(super) struct Consumer<L> {
     /// The bytes of the records, a multiple of the unit.
     capacity: usize,
     /// Before the next record.
-    place: Place,
+    cursor: Cursor,
     /// The producer's position, as it was loaded last.
     head: u64,
     /// The position that the producer was told of: it may overwrite what lies before it.
@@ -34,7 +34,7 @@ impl<L: Link> Consumer<L> {
     /// A consumer of a ring that was not used yet.
     pub(super) fn new(link: L, capacity: usize) -> Self {
         let counters = ConsumerCounters::default();
-        Self { link, capacity, place: Place::default(), head: 0, returned: 0, stopped: false, counters }
+        Self { link, capacity, cursor: Cursor::default(), head: 0, returned: 0, stopped: false, counters }
     }
 
     /// The length of the next message; none while there is none. [`Error::RingClosed`] once there will be none any more.
@@ -43,23 +43,23 @@ impl<L: Link> Consumer<L> {
             if self.stopped {
                 return Err(Error::RingClosed);
             }
-            if self.place.position == self.head {
+            if self.cursor.position == self.head {
                 let word = self.link.load()?;
                 let head = word & POSITION;
-                if head < self.head || head - self.place.position > self.capacity as u64 {
+                if head < self.head || head - self.cursor.position > self.capacity as u64 {
                     return Err(corrupt("head", head));
                 }
                 self.head = head;
-                if head == self.place.position {
+                if head == self.cursor.position {
                     self.give_back()?;
                     self.counters.empty += 1;
                     return if word & CLOSED == 0 { Ok(None) } else { Err(Error::RingClosed) };
                 }
             }
             let mut bytes = [0; Header::LEN];
-            self.link.read(self.place.offset, &mut bytes)?;
-            let rest = self.capacity - self.place.offset;
-            let there = usize::try_from(self.head - self.place.position).unwrap_or(usize::MAX).min(rest);
+            self.link.read(self.cursor.offset, &mut bytes)?;
+            let rest = self.capacity - self.cursor.offset;
+            let there = usize::try_from(self.head - self.cursor.position).unwrap_or(usize::MAX).min(rest);
             match Header::from_bytes(bytes) {
                 Some(Header::Message { len, number })
                     if record_len(len).is_some_and(|record| record <= there) && number == self.counters.messages =>
@@ -67,7 +67,7 @@ impl<L: Link> Consumer<L> {
                     return Ok(Some(len));
                 }
                 Some(Header::Skip) if rest == there && rest < self.capacity => self.advance(rest)?,
-                _ => return Err(corrupt("header at", self.place.position)),
+                _ => return Err(corrupt("header at", self.cursor.position)),
             }
         }
     }
@@ -75,7 +75,7 @@ impl<L: Link> Consumer<L> {
     /// Reads the next message, of the length that [`next_len`](Self::next_len) has just returned, and goes on to the one
     /// after it.
     pub(super) fn take(&mut self, message: &mut [u8]) -> Result<()> {
-        self.link.read(self.place.offset + Header::LEN, message)?;
+        self.link.read(self.cursor.offset + Header::LEN, message)?;
         self.counters.messages += 1;
         self.counters.bytes += message.len() as u64;
         // It fits: its length was checked.
@@ -83,10 +83,10 @@ impl<L: Link> Consumer<L> {
     }
 
     fn advance(&mut self, len: usize) -> Result<()> {
-        self.place = self.place.after(len, self.capacity);
+        self.cursor = self.cursor.after(len, self.capacity);
         // A part of the room at once, since each return costs a store across PCIe; all of it when there is nothing to read.
-        let unreturned = self.place.position - self.returned;
-        if self.place.position == self.head || unreturned >= self.capacity as u64 / 4 {
+        let unreturned = self.cursor.position - self.returned;
+        if self.cursor.position == self.head || unreturned >= self.capacity as u64 / 4 {
             self.give_back()?;
         }
         Ok(())
@@ -94,11 +94,11 @@ impl<L: Link> Consumer<L> {
 
     /// Returns the room of what was read.
     fn give_back(&mut self) -> Result<()> {
-        if self.returned == self.place.position || self.stopped {
+        if self.returned == self.cursor.position || self.stopped {
             return Ok(());
         }
         self.link.order_reads()?;
-        self.returned = self.place.position;
+        self.returned = self.cursor.position;
         self.counters.returns += 1;
         self.link.store(self.returned)
     }

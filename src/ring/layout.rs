@@ -75,15 +75,15 @@ impl Header {
     }
 }
 
-/// A place among a direction's records: its position, and the offset that it has in the memory.
+/// Where the next record of a direction is: the bytes of all records before it, and its offset in the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub(super) struct Cursor {
     pub(super) position: u64,
     pub(super) offset: usize,
 }
 
-impl Place {
-    /// The place `len` bytes further; `len` is at most the rest of the `capacity` bytes.
+impl Cursor {
+    /// The cursor `len` bytes further; `len` is at most the rest of the `capacity` bytes.
     pub(super) fn after(self, len: usize, capacity: usize) -> Self {
         let offset = self.offset + len;
         debug_assert!(offset <= capacity);
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn the_last_byte_is_followed_by_the_first() {
-        let place = Place { position: 1_000, offset: 40 };
-        assert_eq!(place.after(8, 64), Place { position: 1_008, offset: 48 });
-        assert_eq!(place.after(24, 64), Place { position: 1_024, offset: 0 });
+        let cursor = Cursor { position: 1_000, offset: 40 };
+        assert_eq!(cursor.after(8, 64), Cursor { position: 1_008, offset: 48 });
+        assert_eq!(cursor.after(24, 64), Cursor { position: 1_024, offset: 0 });
     }
 }

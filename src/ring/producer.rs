@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use super::layout::{CLOSED, Header, POSITION, Place, record_len};
+use super::layout::{CLOSED, Cursor, Header, POSITION, record_len};
 use super::link::{Link, corrupt};
 use crate::{Error, Result};
 
@@ -16,9 +16,9 @@ pub(super) struct Producer<L> {
     /// The longest message.
     most: usize,
     /// After the last record that was written.
-    head: Place,
+    head: Cursor,
     /// After the last record that the consumer was told of.
-    published: Place,
+    published: Cursor,
     /// The consumer's position, as it was loaded last.
     tail: u64,
     /// What [`close`](Self::close) told the consumer; 0 while it is open.
@@ -45,7 +45,7 @@ impl<L: Link> Producer<L> {
     /// Writes messages until one finds no room, and publishes them together. Returns how many.
     pub(super) fn try_push(&mut self, messages: &[&[u8]]) -> Result<usize> {
         let mut count = 0;
-        let outcome = messages.iter().try_fold((), |(), message| match self.place(message) {
+        let outcome = messages.iter().try_fold((), |(), message| match self.append(message) {
             Ok(true) => {
                 count += 1;
                 ControlFlow::Continue(())
@@ -62,7 +62,7 @@ impl<L: Link> Producer<L> {
     }
 
     /// Writes one message, if there is room.
-    fn place(&mut self, message: &[u8]) -> Result<bool> {
+    fn append(&mut self, message: &[u8]) -> Result<bool> {
         if self.flags != 0 {
             return Err(Error::RingClosed);
         }

@@ -18,13 +18,13 @@ pub(super) struct Books {
     /// None once the allocator was dropped, and with it everything that it lent.
     pub(super) suballocator: Option<Suballocator>,
     pub(super) blocks: HashMap<vk::DeviceMemory, Arc<SharedBlock>>,
-    /// What gpu-allocator knows of each chunk, by the chunk's span.
+    /// What gpu-allocator knows of each chunk, by the chunk's slot.
     pub(super) allocations: Slots<Allocation>,
     pub(super) is_closed: bool,
 }
 
 /// A part of a block.
-pub(super) struct Place {
+pub(super) struct Suballocation {
     pub(super) block: Arc<SharedBlock>,
     pub(super) slot: u32,
     /// In bytes.
@@ -33,7 +33,7 @@ pub(super) struct Place {
 
 /// The result of one call of gpu-allocator.
 pub(super) struct Attempt {
-    pub(super) place: std::result::Result<Place, AllocationError>,
+    pub(super) suballocation: std::result::Result<Suballocation, AllocationError>,
     pub(super) wanted: Option<Wanted>,
     /// Blocks that are not in the books any more.
     pub(super) freed: Vec<Arc<SharedBlock>>,
@@ -50,7 +50,7 @@ impl Books {
         let mut scope = Scope { offer: offer.map(|(offer, _)| *offer), failed: failed.to_vec(), ..Scope::default() };
         let Self { suballocator: Some(suballocator), blocks, allocations, .. } = self else {
             let closed = AllocationError::Internal("the allocator was dropped".to_owned());
-            return Attempt { place: Err(closed), wanted: None, freed: Vec::new() };
+            return Attempt { suballocation: Err(closed), wanted: None, freed: Vec::new() };
         };
         let mut allocated = scope.run(|| suballocator.allocate(desc));
         if let Some((offer, block)) = offer.filter(|_| scope.taken) {
@@ -63,17 +63,17 @@ impl Books {
             let freed = scope.run(|| suballocator.free(allocation));
             allocated = Err(freed.err().unwrap_or(AllocationError::OutOfMemory));
         }
-        let place = allocated.and_then(|allocation| {
+        let suballocation = allocated.and_then(|allocation| {
             // SAFETY: the handle is only looked up.
             let block = blocks.get(&unsafe { allocation.memory() }).cloned();
             let offset = allocation.offset();
             let block = block.ok_or_else(|| AllocationError::Internal("an unknown block".to_owned()))?;
             let slot = allocations.insert(allocation);
             let slot = slot.map_err(|_| AllocationError::Internal("too many allocations".to_owned()))?;
-            Ok(Place { block, slot, offset })
+            Ok(Suballocation { block, slot, offset })
         });
         let freed = scope.freed.iter().filter_map(|memory| blocks.remove(memory)).collect();
-        Attempt { place, wanted: scope.wanted, freed }
+        Attempt { suballocation, wanted: scope.wanted, freed }
     }
 
     /// Ends an allocation. Returns the blocks that gpu-allocator gives back by that.

@@ -11,7 +11,7 @@ use ash::vk;
 use gpu_allocator::vulkan::{AllocationCreateDesc, AllocationScheme, Allocator as Suballocator, AllocatorCreateDesc};
 use gpu_allocator::{AllocationError, AllocatorDebugSettings, AllocatorReport, MemoryLocation};
 
-use super::books::{Attempt, Books, Place};
+use super::books::{Attempt, Books, Suballocation};
 use super::hooks::{self, Offer, Wanted};
 use super::options::AllocatorOptions;
 use crate::allocation::{LINE, ResourceBlock};
@@ -89,12 +89,13 @@ impl AllocatorInner {
         let (mut offer, mut turn) = (None, None);
         loop {
             desc.requirements.memory_type_bits = types & !refusals.types;
-            let Attempt { place, wanted, freed } = self.books.lock().attempt(&desc, offer.as_ref(), &refusals.failed);
+            let Attempt { suballocation, wanted, freed } =
+                self.books.lock().attempt(&desc, offer.as_ref(), &refusals.failed);
             // A block that another thread made unnecessary is released here, since the books do not have it.
             offer = None;
             release(freed)?;
-            let error = match place {
-                Ok(place) => return Ok(self.allocated(place, len, refusals.types)),
+            let error = match suballocation {
+                Ok(suballocation) => return Ok(self.allocated(suballocation, len, refusals.types)),
                 Err(error) => error,
             };
             let Some(wanted) = wanted else {
@@ -158,13 +159,13 @@ impl AllocatorInner {
         Ok((Offer { wanted, memory, host_ptr }, Arc::new(SharedBlock::new(block, Some(self.clone())))))
     }
 
-    /// Memory at a place in the books. `refused` are the types that CUDA refused before.
-    fn allocated(&self, place: Place, len: usize, refused: u32) -> Memory {
+    /// The memory of a suballocation. `refused` are the types that CUDA refused before.
+    fn allocated(&self, suballocation: Suballocation, len: usize, refused: u32) -> Memory {
         let new = self.gpu.refuse_types(refused);
         if new != 0 {
             report!(Info, "CUDA refuses to share Vulkan's memory of types {new:#b}: others are used from now on");
         }
-        let Place { block, slot, offset } = place;
+        let Suballocation { block, slot, offset } = suballocation;
         let host_access = block.host_access();
         // An allocation fits the address space.
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -209,7 +210,7 @@ impl AllocatorInner {
 
     pub(super) fn rename(&self, memory: &Memory, name: &str) -> Result<()> {
         process::check()?;
-        let slot = memory.chunk().span();
+        let slot = memory.chunk().slot();
         let mut books = self.books.lock();
         let Books { suballocator: Some(suballocator), allocations, .. } = &mut *books else { return Ok(()) };
         let Some(allocation) = allocations.get_mut(slot) else { return Ok(()) };
@@ -253,7 +254,7 @@ impl AllocatorInner {
 
     /// Ends a chunk that the device has finished with.
     fn release_chunk(&self, chunk: FreeChunk) -> Result<()> {
-        let (blocks, freed) = self.books.lock().forget(chunk.span());
+        let (blocks, freed) = self.books.lock().forget(chunk.slot());
         drop(chunk);
         release(blocks).and(freed.map_err(|error| suballocation(&error)))
     }
