@@ -16,7 +16,7 @@
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
 //! | `semaphore`, `payload` | imported semaphores |
 //! | `owner`, `health`, `context`, `lifecycle` | ownership, and the life of contexts |
-//! | `queue`, `own_streams`, `stream`, `interrupt` | the order of work: streams and events; signals during a wait for it |
+//! | `queue`, `own_streams`, `stream`, `worker`, `interrupt` | the order of work: streams, events, their threads; signals during a wait |
 //! | `graph` | graphs and captures |
 //! | `ipc` | memory of other processes |
 //! | `heap`, `pages`, `memory`, `pool`, `copy`, `memset`, `pointer` | address ranges, pools of memory, and work on them |
