@@ -24,7 +24,11 @@ pub(super) struct ListedChunks {
 }
 
 impl ListedChunks {
+    /// Adds a chunk, unless it is listed already. No other is listed at its offset.
     pub(super) fn add(&mut self, offset: u64, chunk: Chunk) {
+        if self.only == Some((offset, chunk)) {
+            return;
+        }
         match self.only.take() {
             None if self.pages.is_empty() => self.only = Some((offset, chunk)),
             first => first.into_iter().chain([(offset, chunk)]).for_each(|entry| self.insert(entry)),
@@ -37,7 +41,9 @@ impl ListedChunks {
             Some(last) if last.0 >= entry.0 => page.partition_point(|other| other.0 < entry.0),
             _ => page.len(),
         };
-        page.insert(place, entry);
+        if page.get(place) != Some(&entry) {
+            page.insert(place, entry);
+        }
     }
 
     /// Removes a chunk, unless another one begins at the offset.
@@ -80,6 +86,9 @@ mod tests {
         let mut chunks = ListedChunks::default();
         chunks.add(2, first);
         assert_eq!([1, 2, 90_000].map(|offset| chunks.find(offset)), [None, Some(first), Some(first)]);
+        chunks.add(2, first);
+        chunks.add(70_000, second);
+        chunks.add(2, first);
         chunks.add(70_000, second);
         let expected = [None, Some(first), Some(first), Some(second), Some(second)];
         assert_eq!([1, 2, 69_999, 70_000, 90_000].map(|offset| chunks.find(offset)), expected);

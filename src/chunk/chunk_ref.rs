@@ -61,6 +61,7 @@ impl ChunkRef {
         if !process::is_forked()
             && let Some(listing) = self.block.listing()
         {
+            // Other holders may do the same at this time, which lists it once.
             addresses::add_chunk(listing, self.offset() as u64, self.0.cast());
             self.marks.fetch_or(LISTED, Ordering::Relaxed);
         }
@@ -113,7 +114,8 @@ impl ChunkRef {
     /// lookups do not find the chunk any more.
     #[inline]
     pub(crate) fn withdraw(&self) -> bool {
-        self.is_cpu_only() && self.refs.withdraw()
+        // Asked again afterwards: another holder may have exposed the chunk, and gone, after the first answer.
+        self.is_cpu_only() && self.refs.withdraw() && self.is_cpu_only()
     }
 
     /// As [`withdraw`](Self::withdraw), for a holder who knows that the device has finished with bytes that are not bound: the

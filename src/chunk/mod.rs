@@ -94,13 +94,7 @@ impl Deref for FreeChunk {
 
 impl Drop for FreeChunk {
     fn drop(&mut self) {
-        // In a forked child a thread that does not exist there may hold the lock of the list.
-        if self.marks.load(Ordering::Relaxed) & LISTED != 0
-            && !process::is_forked()
-            && let Some(listing) = self.block.listing()
-        {
-            addresses::remove_chunk(listing, self.offset() as u64, self.0.as_ptr().cast());
-        }
+        self.unlist();
         // SAFETY: made from a box by `new`; not listed any more, so that nothing else refers to it.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
@@ -342,6 +336,18 @@ impl FreeChunk {
         // SAFETY: a chunk that this owns; lookups reach its reference count alone.
         let binding = unsafe { &mut (*self.0.as_ptr()).binding };
         binding.take()
+    }
+
+    /// Lets lookups find the chunk no more. Before its bytes become those of another chunk: one chunk is listed at an offset.
+    pub(crate) fn unlist(&mut self) {
+        // In a forked child a thread that does not exist there may hold the lock of the list.
+        if self.marks.load(Ordering::Relaxed) & LISTED != 0
+            && !process::is_forked()
+            && let Some(listing) = self.block.listing()
+        {
+            addresses::remove_chunk(listing, self.offset() as u64, self.0.as_ptr().cast());
+            self.marks.fetch_and(!LISTED, Ordering::Relaxed);
+        }
     }
 
     /// Forgets what the device did with the chunk, unless a copy of ours may still be under way.

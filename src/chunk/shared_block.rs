@@ -4,10 +4,12 @@
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::FreeChunk;
 use crate::Result;
 use crate::chunk::block::Block;
+use crate::report::report;
 use crate::stream::binding::Binding;
 
 /// A pool, as its chunks know it.
@@ -24,6 +26,8 @@ pub(crate) struct SharedBlock {
     pub(super) block: Block,
     pool: Option<Arc<dyn ChunkPool>>,
     pool_id: u32,
+    /// Whether the device has finished with all of it.
+    is_idle: AtomicBool,
 }
 
 impl SharedBlock {
@@ -33,7 +37,7 @@ impl SharedBlock {
     #[inline]
     pub(crate) fn new(block: Block, pool: Option<Arc<dyn ChunkPool>>) -> Self {
         let pool_id = pool.as_ref().map_or(Self::NO_POOL, |pool| pool.id());
-        Self { block, pool, pool_id }
+        Self { block, pool, pool_id, is_idle: AtomicBool::new(false) }
     }
 
     #[inline]
@@ -47,9 +51,26 @@ impl SharedBlock {
         self.pool_id
     }
 
-    /// As [`Block::release`].
-    pub(crate) fn release(self, binding: &Binding) -> Result<()> {
-        self.block.release(binding)
+    /// As [`Block::release_once`].
+    pub(crate) fn release(mut self, binding: &Binding) -> Result<()> {
+        self.block.release_once(binding)
+    }
+
+    /// Records that the device has finished with all of the block, of which nothing is allocated any more: the last reference
+    /// releases it without waiting.
+    pub(crate) fn mark_idle(&self) {
+        // The drop of the reference orders this before the drop of the last one.
+        self.is_idle.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SharedBlock {
+    fn drop(&mut self) {
+        if *self.is_idle.get_mut()
+            && let Err(error) = self.block.release_once(&Binding::immediate())
+        {
+            report!(Warn, "releasing memory: {error}");
+        }
     }
 }
 

@@ -11,8 +11,6 @@ use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
 use crate::chunk::{FreeChunk, SharedBlock};
-use crate::report::report;
-use crate::stream::binding::Binding;
 
 /// Bytes of a span of small chunks, about.
 const SPAN_LEN: usize = 64 << 10;
@@ -21,22 +19,8 @@ const SPAN_LEN: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Evicted {
     chunks: Vec<FreeChunk>,
-    /// Unused blocks, which the device has finished with.
-    unused_blocks: Vec<Arc<SharedBlock>>,
-    /// Blocks that go with the last chunk in use.
-    used_blocks: Vec<Arc<SharedBlock>>,
-}
-
-impl Drop for Evicted {
-    fn drop(&mut self) {
-        // Each holds its block.
-        self.chunks.clear();
-        for block in self.unused_blocks.drain(..).filter_map(Arc::into_inner) {
-            if let Err(error) = block.release(&Binding::immediate()) {
-                report!(Warn, "releasing a block of a pool: {error}");
-            }
-        }
-    }
+    /// Each goes with its last chunk, which another thread may have evicted, too, or which may be in use.
+    blocks: Vec<Arc<SharedBlock>>,
 }
 
 /// A block and the ranges of it that belong to no span.
@@ -235,6 +219,7 @@ impl Arena {
             list.splitting = list.splitting.filter(|&place| !is_free(&self.spans, place));
         }
         self.free_chunks -= evicted.chunks.len() - before;
+        evicted.chunks[before..].iter_mut().for_each(FreeChunk::unlist);
         for (place, span) in self.spans.iter_mut().enumerate() {
             let Some(Span { block, offset, len, .. }) = span.take_if(|span| span.is_free()) else { continue };
             self.vacant_spans.push(place);
@@ -261,7 +246,8 @@ impl Arena {
                 && let Some(block) = place.take_if(|block| block.free.is_whole())
             {
                 self.managed_bytes -= block.len;
-                evicted.unused_blocks.push(block.block);
+                block.block.mark_idle();
+                evicted.blocks.push(block.block);
             }
         }
         before - self.managed_bytes
@@ -279,7 +265,7 @@ impl Arena {
         for list in &mut self.free_lists {
             evicted.chunks.append(&mut std::mem::take(&mut list.chunks));
         }
-        evicted.used_blocks.extend(self.blocks.drain(..).flatten().map(|block| block.block));
+        evicted.blocks.extend(self.blocks.drain(..).flatten().map(|block| block.block));
         self.spans.clear();
         self.vacant_spans.clear();
         (self.free_chunks, self.managed_bytes) = (0, 0);

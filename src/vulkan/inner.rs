@@ -253,7 +253,8 @@ impl AllocatorInner {
     }
 
     /// Ends a chunk that the device has finished with.
-    fn release_chunk(&self, chunk: FreeChunk) -> Result<()> {
+    fn release_chunk(&self, mut chunk: FreeChunk) -> Result<()> {
+        chunk.unlist();
         let (blocks, freed) = self.books.lock().forget(chunk.slot());
         drop(chunk);
         release(blocks).and(freed.map_err(|error| suballocation(&error)))
@@ -334,7 +335,8 @@ const _: () = assert!(CLASS != Chunk::DEDICATED);
 fn release(blocks: Vec<Arc<SharedBlock>>) -> Result<()> {
     let mut first = Ok(());
     for block in blocks {
-        // Another thread may still drop a chunk of it, and then release it.
+        // Another thread may still drop a chunk of it, and then releases it.
+        block.mark_idle();
         let released = Arc::into_inner(block).map_or(Ok(()), |block| block.release(&Binding::immediate()));
         first = first.and(released);
     }

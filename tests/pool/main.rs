@@ -6,6 +6,7 @@ mod churn;
 mod idle;
 mod model;
 mod pool;
+mod races;
 mod raw;
 mod streams;
 mod waiting;

@@ -1,0 +1,172 @@
+//! Two threads at one chunk, or at chunks of one block, at the same time.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::Result;
+use support::ledger::Calls;
+use vkgdr::{MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr, memory_of};
+
+/// How long threads run against each other. Before each race was closed, it was lost in less.
+const TIME: Duration = Duration::from_secs(1);
+
+fn pool(gpu: &Vkgdr) -> vkgdr::Result<Pool> {
+    Pool::new(gpu, PoolOptions::new(MemoryKind::Mapped).block_len(1 << 20).largest_piece(64 << 10))
+}
+
+fn many(pool: &Pool, count: usize, len: usize) -> vkgdr::Result<Vec<PoolMemory>> {
+    (0..count).map(|_| pool.allocate(len)).collect()
+}
+
+fn address(memory: &PoolMemory) -> u64 {
+    memory.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
+}
+
+/// Whether a lookup of its first address finds the memory.
+fn is_found(memory: &PoolMemory) -> bool {
+    memory_of(address(memory))
+        .is_some_and(|(found, offset)| (found.host_ptr(), found.len(), offset) == (memory.host_ptr(), memory.len(), 0))
+}
+
+/// Waits until `count` threads have come here, of which this is one.
+fn meet(arrived: &AtomicUsize, count: usize) {
+    arrived.fetch_add(1, Ordering::SeqCst);
+    for spins in 0_u32.. {
+        if arrived.load(Ordering::SeqCst) >= count {
+            break;
+        }
+        if spins > 20_000 { thread::yield_now() } else { hint::spin_loop() }
+    }
+}
+
+#[test]
+fn memory_whose_address_two_threads_ask_for_first_is_listed_once() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = pool(&gpu)?;
+    let _keeps_the_block = pool.allocate(60_000)?;
+    let start = Instant::now();
+    while start.elapsed() < TIME {
+        let fresh = many(&pool, 64, 64)?;
+        let arrived = AtomicUsize::new(0);
+        let ask = || {
+            fresh.iter().enumerate().for_each(|(index, memory)| {
+                meet(&arrived, 2 * (index + 1));
+                hint::black_box(memory.host_ptr());
+            });
+        };
+        thread::scope(|scope| {
+            scope.spawn(ask);
+            ask();
+        });
+        let addresses: Vec<u64> = fresh.iter().map(address).collect();
+        drop(fresh);
+        pool.trim(0);
+        assert!(addresses.into_iter().all(|address| memory_of(address).is_none()), "free memory was found");
+        let others = many(&pool, 64, 320)?;
+        assert!(others.iter().all(is_found), "live memory of another size in its place was not found");
+        drop(others);
+        pool.trim(0);
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_in_the_place_of_memory_that_is_being_trimmed_is_found() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = pool(&gpu)?;
+    let _keeps_the_block = pool.allocate(60_000)?;
+    let start = Instant::now();
+    while start.elapsed() < TIME {
+        let old = many(&pool, 4000, 64)?;
+        old.iter().for_each(|memory| {
+            hint::black_box(address(memory));
+        });
+        drop(old);
+        let new = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let new = many(&pool, 2000, 320)?;
+                new.iter().for_each(|memory| {
+                    hint::black_box(address(memory));
+                });
+                Ok::<_, vkgdr::Error>(new)
+            });
+            pool.trim(0);
+            other.join()
+        });
+        let new = new.map_err(|_| "the other thread panicked")??;
+        assert!(new.iter().all(is_found), "live memory was not found");
+        drop(new);
+        pool.trim(0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_chunk_whose_other_reference_exposed_it_and_went_at_the_last_moment_waits_for_the_device() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = pool(&gpu)?;
+    let (arrived, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (regions, received) = mpsc::channel::<Region>();
+    thread::scope(|scope| -> Result {
+        // Ends when the sender goes.
+        let regions = regions;
+        scope.spawn(|| {
+            for (round, region) in (1..).zip(received) {
+                meet(&arrived, 2 * round);
+                (0..round % 64).for_each(|_| hint::spin_loop());
+                hint::black_box(region.device_ptr());
+                drop(region);
+                gone.store(round, Ordering::Release);
+            }
+        });
+        let start = Instant::now();
+        for round in (1..).take_while(|_| start.elapsed() < TIME) {
+            let memory = pool.allocate(64)?;
+            let address = memory.host_address();
+            regions.send(memory.region(..)?).map_err(|_| "the other thread has ended")?;
+            meet(&arrived, 2 * round);
+            (0..round / 64 % 64).for_each(|_| hint::spin_loop());
+            drop(memory);
+            while gone.load(Ordering::Acquire) < round {
+                thread::yield_now();
+            }
+            let again = pool.allocate_cached(64);
+            assert!(again.is_none_or(|again| again.host_address() != address), "lent at once, round {round}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn threads_that_trim_memory_which_the_device_never_had_wait_for_nothing() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let options = PoolOptions::new(MemoryKind::Mapped).block_len(256 << 10).largest_piece(64 << 10);
+    let pool = Pool::new(&gpu, options)?;
+    let waits = Calls::of("cuCtxSynchronize");
+    let is_over = AtomicBool::new(false);
+    let work = || -> vkgdr::Result<()> {
+        for len in [64, 128, 320, 1000].into_iter().cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+            let memories = many(&pool, (400 << 10) / len, len)?;
+            memories.iter().for_each(|memory| {
+                hint::black_box(address(memory));
+            });
+            drop(memories);
+            pool.trim(0);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| -> Result {
+        let threads = [scope.spawn(work), scope.spawn(work)];
+        thread::sleep(3 * TIME);
+        is_over.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        Ok(())
+    })?;
+    waits.assert(0, "the device has had none of it");
+    Ok(())
+}
