@@ -53,8 +53,8 @@ const NOT_RECORDED: SyncOnDrop<'static> = SyncOnDrop::Record(None);
 
 impl Region {
     /// The device pointer for a use on `stream`, which waits for earlier uses; 0, which the driver refuses, if the memory's
-    /// context was destroyed. `alone` says that no other thread can be using the memory.
-    fn submit<'a>(&'a self, stream: &'a CudaStream, access: Access, alone: bool) -> (CUdeviceptr, SyncOnDrop<'a>) {
+    /// context was destroyed. `exclusive` says that the memory is borrowed exclusively.
+    fn submit<'a>(&'a self, stream: &'a CudaStream, access: Access, exclusive: bool) -> (CUdeviceptr, SyncOnDrop<'a>) {
         let context = self.block().context();
         let is_own = stream.context().cu_ctx() == context.raw();
         if !context.is_current().unwrap_or(false) {
@@ -82,7 +82,7 @@ impl Region {
             // The memory's release waits for its own context only.
             return (pointer, SyncOnDrop::sync_stream(stream));
         }
-        let recorded = self.order_use(stream, access, is_own, alone).unwrap_or_else(|| {
+        let recorded = self.order_use(stream, access, is_own, exclusive).unwrap_or_else(|| {
             // The driver refused: the CPU waits.
             drop(context.finish());
             SyncOnDrop::sync_stream(stream)
@@ -96,7 +96,7 @@ impl Region {
         stream: &'a CudaStream,
         access: Access,
         is_own: bool,
-        alone: bool,
+        exclusive: bool,
     ) -> Option<SyncOnDrop<'a>> {
         let binding = self.chunk().binding();
         let records = is_own && stream.context().is_managing_stream_synchronization();
@@ -130,7 +130,7 @@ impl Region {
             order.wait(stream, access);
             return Some(SyncOnDrop::sync_stream(stream));
         }
-        Some(match order.submit(stream, access, alone) {
+        Some(match order.submit(stream, access, || exclusive && self.chunk().is_only()) {
             Recording::Event(event) => SyncOnDrop::Record(Some((event, stream))),
             Recording::Wait => SyncOnDrop::sync_stream(stream),
         })
@@ -254,8 +254,7 @@ macro_rules! device_slice {
 
         impl<T: DeviceRepr + Pod> DevicePtrMut<T> for $type {
             fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-                // Borrowed exclusively: without other references nothing else uses the memory.
-                self.submit(stream, Access::Write, self.chunk().is_only())
+                self.submit(stream, Access::Write, true)
             }
         }
 

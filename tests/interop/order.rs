@@ -5,13 +5,14 @@
 #![expect(unsafe_code, reason = "blocks streams and turns cudarc's tracking off")]
 
 use std::sync::Arc;
+use std::thread;
 
 use support::blocking::{let_run, while_shut};
-use support::cuda::{Gate, PrimaryContext, Stream};
+use support::cuda::{Context, Gate, PrimaryContext, Stream};
 use support::ledger::Calls;
 use support::{Result, host_read, host_write};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice};
-use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, Vkgdr, memory_of};
 
 pub(crate) const LEN: usize = 4096;
 
@@ -347,5 +348,59 @@ fn the_default_stream_of_another_context_sees_the_write_before_it() -> Result {
     assert!(seen.iter().all(|byte| *byte == 1), "a read got ahead of the write before it");
     drop((of_other, second));
     other.destroy();
+    Ok(())
+}
+
+/// A stream of a new context, and memory of that context.
+fn elsewhere(gpu: &Vkgdr) -> Result<(Context, Memory, Arc<CudaStream>)> {
+    let context = Context::create(0);
+    let memory = filled(gpu, 0)?;
+    let stream = DeviceSlice::<u8>::stream(&memory).context().new_stream()?;
+    Ok((context, memory, stream))
+}
+
+#[test]
+fn a_read_of_memory_that_is_looked_up_during_a_write_is_waited_for() -> Result {
+    let mut setup = Setup::new()?;
+    let plain = Vkgdr::open(0, OpenFlags::empty())?;
+    let [(_first_context, mut first, first_stream), (_second_context, mut second, second_stream)] =
+        [elsewhere(&plain)?, elsewhere(&plain)?];
+    setup.context.bind_to_thread()?;
+    let (mut memory, nines) = (filled(&setup.gpu, 0)?, filled(&setup.gpu, 9)?);
+    let address = memory.device_ptr();
+    let Setup { streams: [writer, reader, last], ones, seen, context, .. } = &mut setup;
+    writer.memset_zeros::<u8, _>(&mut memory)?;
+    reader.memcpy_dtod::<u8, _, _>(&memory, seen)?;
+    context.synchronize()?;
+    // The write below waits for one other context that reads the memory, and the read for one that reads its target.
+    let first_gate = hold(&first_stream)?;
+    first_stream.memcpy_dtod::<u8, _, _>(&memory, &mut first)?;
+    let second_gate = hold(&second_stream)?;
+    second_stream.memcpy_dtod::<u8, _, _>(seen, &mut second)?;
+    let gate = hold(reader)?;
+    let waits = Calls::of("cuCtxSynchronize");
+    thread::scope(|scope| -> Result {
+        let (memory, ones, seen, writer, reader) = (&mut memory, &*ones, &mut *seen, &*writer, &*reader);
+        let write = scope.spawn(move || writer.memcpy_dtod::<u8, _, _>(ones, memory));
+        let_run(|| waits.count().is_some_and(|count| count > 0));
+        let read = scope.spawn(move || {
+            let found = memory_of(address).map(|(found, _)| found);
+            found.map(|found| reader.memcpy_dtod::<u8, _, _>(&found, seen))
+        });
+        let_run(|| waits.count().is_some_and(|count| count > 1));
+        first_gate.open();
+        write.join().map_err(|_| "the write panicked")??;
+        second_gate.open();
+        Ok(read.join().map_err(|_| "the read panicked")?.ok_or("the memory was not found")??)
+    })?;
+    writer.synchronize()?;
+    last.memcpy_dtod::<u8, _, _>(&nines, &mut memory)?;
+    let done = last.record_event(None)?;
+    let_run(|| done.is_complete());
+    gate.open();
+    context.synchronize()?;
+    let overtaken = host_read(seen, 0, LEN)?.iter().filter(|byte| **byte == 9).count();
+    assert_eq!(overtaken, 0, "the last write overtook the read");
+    drop((first, second));
     Ok(())
 }

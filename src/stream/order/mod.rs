@@ -141,16 +141,18 @@ impl StreamOrder {
         waits.into_iter().for_each(|event| wait(stream, event));
     }
 
-    /// As [`wait`](Self::wait), and tells how the use is recorded. `alone` says that no other thread can be submitting uses.
-    pub(crate) fn submit(&self, stream: &CudaStream, access: Access, alone: bool) -> Recording<'_> {
+    /// As [`wait`](Self::wait), and tells how the use is recorded. `is_alone` says that no other thread can be submitting uses.
+    pub(crate) fn submit(&self, stream: &CudaStream, access: Access, is_alone: impl FnOnce() -> bool) -> Recording<'_> {
         let user = User::of(stream.cu_stream());
-        let waits = {
+        let (alone, waits) = {
             let mut state = self.state();
             state.recording = true;
+            // Under the lock: a lookup may find the memory at any time, but adds its use to those here only afterwards.
+            let alone = is_alone();
             if alone && access == Access::Write {
                 state.forget_complete(&self.slices);
             }
-            state.waits(user, access)
+            (alone, state.waits(user, access))
         };
         waits.into_iter().for_each(|event| wait(stream, event));
         // A copy that reads has an event of its own: its guard may still record it after a launch has used that of launches.
