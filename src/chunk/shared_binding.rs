@@ -100,9 +100,10 @@ impl SharedBinding {
         waited_for.synchronize(context)?;
         // Another thread may have bound the memory to another stream meanwhile.
         let before = self.lock().unbind(waited_for.stream());
+        let holder = self.lock().finish_holder(waited_for.holder());
         // Without the lock: dropping the last reference to a stream calls the driver, and a `Binding` restores the
         // current context afterwards.
-        drop(before);
+        drop((before, holder));
         Ok(())
     }
 

@@ -138,6 +138,11 @@ impl Binding {
         self.stream.as_ref().map(BoundStream::raw)
     }
 
+    /// The stream that may still use the memory for an earlier holder.
+    pub(crate) fn holder(&self) -> Option<CUstream> {
+        self.earlier_holder.as_ref().map(BoundStream::raw)
+    }
+
     fn of(stream: Option<BoundStream>) -> Self {
         let mut binding = Self::default();
         binding.stream = stream;
@@ -319,11 +324,15 @@ impl Binding {
         self.unrecorded
     }
 
-    /// Waits for the bound stream, if there is one.
+    /// Waits for the bound stream, if there is one, and for the one that may still use the memory for an earlier holder.
     pub(crate) fn synchronize(&self, context: Context) -> Result<()> {
-        let Some(stream) = &self.stream else { return Ok(()) };
-        // SAFETY: the stream is live for as long as the memory is bound to it.
-        context.run(|| unsafe { cuda()?.stream_synchronize(stream.raw()) })
+        let (bound, earlier) = (self.stream(), self.holder());
+        let earlier = earlier.filter(|&earlier| !self.is_bound_to(earlier));
+        [bound, earlier].into_iter().flatten().try_for_each(|stream| {
+            // SAFETY: the stream is live for as long as the memory is bound to it; one of an earlier holder is kept alive here,
+            // unless it is bound as well.
+            context.run(|| unsafe { cuda()?.stream_synchronize(stream) })
+        })
     }
 
     /// An event after the work that was submitted to the bound stream, or to the legacy default stream if none is

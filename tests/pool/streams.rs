@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use support::blocking::was_open_on_return;
+use support::blocking::{was_open_on_return, while_shut};
 use support::codes;
 use support::cuda::{self, Context, Gate, Stream};
 use support::ledger::{Calls, Live};
@@ -253,6 +253,34 @@ fn memory_with_immediate_release_is_reused_at_once() -> Result {
     drop(chunk);
     assert_eq!(exposed(&pool)?.1, address);
     gate.open();
+    Ok(())
+}
+
+#[test]
+fn a_map_waits_for_the_stream_of_an_earlier_holder_also_after_another_binding() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let context = CudaContext::new(0)?;
+    let (earlier, later) = (context.new_stream()?, context.new_stream()?);
+    for unbinds in [false, true] {
+        let mut first = pool.allocate_on(LEN, &earlier)?;
+        // SAFETY: the reference keeps the stream alive.
+        let gate = unsafe { Stream::hold_raw(earlier.cu_stream()) };
+        gate.wait_until_reached();
+        earlier.memset_zeros::<u8, _>(&mut first)?;
+        let address = host_address(&first);
+        drop(first);
+        let second = pool.allocate_on(LEN, &earlier)?;
+        assert_eq!(host_address(&second), address, "reused for the same stream");
+        second.bind_stream(&later)?;
+        while_shut(gate, || {
+            if unbinds {
+                second.unbind_stream()?;
+            }
+            Ok(second.map(MapMode::Discard, ..)?.write(0, &[7_u8; LEN])?)
+        })?;
+        context.synchronize()?;
+        assert_eq!(host_read(&second, 0, LEN)?, [7; LEN], "unbinds: {unbinds}");
+    }
     Ok(())
 }
 
