@@ -36,7 +36,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use crate::driver::process;
 use crate::lock::{self, Lock};
 use crate::report::report;
-use crate::{AllocateOptions, Error, Memory, MemoryKind, Result, Vkgdr};
+use crate::{AllocateOptions, DropPolicy, Error, Memory, MemoryKind, Result, Vkgdr};
 use consumer::Consumer;
 use layout::{ABORTED, CONTROL, DESCRIPTION, HEAD, Header, TAIL, VERSION};
 use link::SharedLink;
@@ -358,7 +358,7 @@ impl Drop for Ring {
             Err(Error::Forked) => return,
             Err(error) => report!(Warn, "a ring's kernel was not told to end: {error}"),
         }
-        if self.device.bound_stream().is_none() {
+        if self.device.drop_policy() == DropPolicy::WaitForContext {
             self.sibling.keep([&self.device, &self.host]);
         }
     }

@@ -124,6 +124,15 @@ fn a_drop_in_the_middle_ends_the_kernel() -> Result {
 
 #[test]
 fn a_bound_ring_is_dropped_while_the_kernel_of_another_ring_runs() -> Result {
+    is_dropped_beside_a_kernel(false)
+}
+
+#[test]
+fn a_ring_that_was_bound_to_two_streams_is_dropped_while_the_kernel_of_another_ring_runs() -> Result {
+    is_dropped_beside_a_kernel(true)
+}
+
+fn is_dropped_beside_a_kernel(was_bound_elsewhere: bool) -> Result {
     let setup = Setup::new()?;
     let other = Setup { stream: setup.context.new_stream()?, context: setup.context.clone(), gpu: setup.gpu.clone() };
     let [first, second] = [&setup, &other].map(|setup| -> Result<Ring> {
@@ -132,6 +141,10 @@ fn a_bound_ring_is_dropped_while_the_kernel_of_another_ring_runs() -> Result {
         Ok(ring)
     });
     let (first, second) = (first?, second?);
+    if was_bound_elsewhere {
+        first.bind_stream(&setup.context.new_stream()?)?;
+        first.bind_stream(&setup.stream)?;
+    }
     setup.echo(&first, 1)?;
     other.echo(&second, 1)?;
     drop(first);
