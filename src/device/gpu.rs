@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use ash::vk;
 
@@ -46,7 +46,7 @@ pub(crate) struct VulkanGpu {
     /// One bit for each memory type of which CUDA imports nothing, as far as a refusal has shown it.
     refused_types: AtomicU32,
     /// Held by the part of the program that uses the device's queue.
-    pub(crate) queue: Lock<()>,
+    pub(crate) queue: Mutex<()>,
 }
 
 /// A reference to a GPU's Vulkan device, which keeps it.
@@ -102,7 +102,7 @@ impl VulkanGpu {
             memory,
             dedicated_types: AtomicU32::new(0),
             refused_types: AtomicU32::new(0),
-            queue: Lock::new(()),
+            queue: Mutex::new(()),
         }
     }
 

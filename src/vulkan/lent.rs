@@ -1,6 +1,8 @@
 //! The Vulkan objects that programs may use: the device's handles, its queue, and the memory objects of regions.
 #![expect(unsafe_code, reason = "asks the device for its queue")]
 
+use std::sync::PoisonError;
+
 use ash::vk;
 
 use super::Handles;
@@ -48,7 +50,8 @@ impl Vkgdr {
     }
 
     /// Runs `work` with the first queue of the family in [`vulkan_handles`](Self::vulkan_handles), while no other thread is in
-    /// a call of this method for the same device. A call within `work` would never return.
+    /// a call of this method for the same device. A call within `work`, or by the logger of a line that `work` causes, would
+    /// never return.
     ///
     /// # Errors
     ///
@@ -56,7 +59,8 @@ impl Vkgdr {
     pub fn with_vulkan_queue<T>(&self, work: impl FnOnce(vk::Queue) -> T) -> Result<T> {
         let vulkan = self.vulkan()?;
         let Handles { device, queue_family, .. } = self.vulkan_handles()?;
-        let _turn = vulkan.queue.lock_across_waits();
+        // No `Lock`: the program's code may do everything meanwhile, also what logs.
+        let _turn = vulkan.queue.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the device has a queue of this family.
         let queue = unsafe { device.get_device_queue(queue_family, 0) };
         Ok(work(queue))

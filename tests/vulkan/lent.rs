@@ -2,7 +2,7 @@
 
 use support::{Result, pattern};
 use vkgdr::ash::vk;
-use vkgdr::{Memory, MemoryKind};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 use crate::{open, words};
 
@@ -62,5 +62,19 @@ fn threads_take_turns_with_the_queue() -> Result {
             });
         }
     });
+    Ok(())
+}
+
+#[test]
+fn work_with_the_queue_may_log() -> Result {
+    let Some(gpu) = open()? else { return Ok(()) };
+    support::logs::capture();
+    let owner = Vkgdr::open(0, OpenFlags::empty())?;
+    let context = support::cuda::Context::create(0);
+    let memory = Memory::allocate(&owner, 4096, MemoryKind::Mapped)?;
+    drop(context);
+    gpu.with_vulkan_queue(|_queue| drop(memory))?;
+    let logged = support::logs::captured();
+    assert!(logged.iter().any(|line| line.contains("was destroyed before the memory")), "{logged:?}");
     Ok(())
 }
