@@ -2,6 +2,8 @@
 //! that it is given, so such a slice is needed to give it ours.
 #![expect(unsafe_code, reason = "extends borrows of the slice, which does not move, to its own life")]
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -13,6 +15,7 @@ use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, CudaViewMut, Sy
 
 use super::pinned::{Pinned, release_context};
 use crate::driver::Handle;
+use crate::driver::context::keeping_current;
 use crate::driver::cuda::{Cuda, cuda};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
@@ -20,15 +23,14 @@ use crate::stream::DefaultStream;
 /// The view of a region that is the argument of a launch, at an address that does not change.
 #[derive(Debug)]
 struct Argument<V> {
-    /// Its device address, or that of the region if it is borrowed exclusively, which then keeps its address: such a view is
-    /// shared by no two launches at a time, and replaced only when its region is not borrowed any more.
-    key: usize,
     pointer: CUdeviceptr,
     view: Pinned<V>,
 }
 
-/// The views of one kind.
-type Arguments<V> = Vec<Argument<V>>;
+/// The views of one kind, by their device addresses, or by those of their regions if these are borrowed exclusively, and so keep
+/// their addresses: such a view is shared by no two launches at a time, and replaced only when its region is not borrowed any
+/// more.
+type Arguments<V> = HashMap<usize, Argument<V>>;
 
 /// A slice of the bytes of one memory, which it does not free. Ends with [`free`](Self::free) or
 /// [`abandon`](Self::abandon).
@@ -69,8 +71,8 @@ impl LaunchSlices {
             && let Some(made) = make()
             && let Err(unused) = next.set(made)
         {
-            // Another thread was faster.
-            unused.free();
+            // Another thread was faster. cudarc makes its own context current.
+            keeping_current(|| unused.free());
         }
         next.get().unwrap_or_else(|| self.first())
     }
@@ -116,7 +118,7 @@ impl LaunchSlice {
         let write = event_of(unsafe { extend(whole.slice_mut(..)) }.view_ptr_mut(stream).1);
         // SAFETY: as above.
         let read = event_of(unsafe { extend(whole.slice_mut(..)) }.view_ptr(stream).1);
-        let views = Lock::new(Views { whole, shared: Vec::new(), exclusive: Vec::new() });
+        let views = Lock::new(Views { whole, shared: HashMap::new(), exclusive: HashMap::new() });
         // cudarc makes both events in a context that tracks them, as `DefaultStream` has.
         let pinned = |event: &'static CudaEvent| Handle(ptr::from_ref(event).cast_mut());
         Some(Self { slice, pointer, read: pinned(read?), write: pinned(write?), views })
@@ -217,9 +219,9 @@ impl LaunchSlice {
     unsafe fn into_slice(self) -> CudaSlice<u8> {
         let Views { whole: _, shared, exclusive } = self.views.into_inner();
         // SAFETY: by this method's contract.
-        shared.into_iter().for_each(|argument| drop(unsafe { argument.view.into_box() }));
+        shared.into_values().for_each(|argument| drop(unsafe { argument.view.into_box() }));
         // SAFETY: by this method's contract.
-        exclusive.into_iter().for_each(|argument| drop(unsafe { argument.view.into_box() }));
+        exclusive.into_values().for_each(|argument| drop(unsafe { argument.view.into_box() }));
         // SAFETY: by this method's contract, and there are no views left.
         *unsafe { self.slice.into_box() }
     }
@@ -231,18 +233,16 @@ impl LaunchSlice {
 
 /// The view of a key among `arguments`, which is `view` unless it is there.
 fn pin<V>(arguments: &mut Arguments<V>, key: usize, pointer: CUdeviceptr, view: V) -> &Pinned<V> {
-    let known = arguments.iter().position(|known| known.key == key);
-    let index = known.unwrap_or(arguments.len());
-    match arguments.get_mut(index) {
-        Some(known) if known.pointer == pointer => {}
-        Some(known) => {
-            let gone = mem::replace(known, Argument { key, pointer, view: Pinned::new(view) });
-            // SAFETY: another region is at the address now, so that the one of this view is not borrowed.
-            drop(unsafe { gone.view.into_box() });
-        }
-        None => arguments.push(Argument { key, pointer, view: Pinned::new(view) }),
+    let known = match arguments.entry(key) {
+        Entry::Vacant(vacant) => return &vacant.insert(Argument { pointer, view: Pinned::new(view) }).view,
+        Entry::Occupied(known) => known.into_mut(),
+    };
+    if known.pointer != pointer {
+        let gone = mem::replace(known, Argument { pointer, view: Pinned::new(view) });
+        // SAFETY: another region is at the address now, so that the one of this view is not borrowed.
+        drop(unsafe { gone.view.into_box() });
     }
-    &arguments[index].view
+    &known.view
 }
 
 /// Extends the life of a view to that of the slice that it refers to.
