@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use bytemuck::NoUninit;
 
@@ -22,11 +23,13 @@ use crate::Result;
 pub struct Writer<'a> {
     view: View<'a>,
     unordered: bool,
+    /// Not `Send`: a fence orders the stores of the thread that executes it.
+    _same_thread: PhantomData<*const ()>,
 }
 
 impl<'a> Writer<'a> {
     pub(crate) const fn new(view: View<'a>) -> Self {
-        Self { view, unordered: false }
+        Self { view, unordered: false, _same_thread: PhantomData }
     }
 
     /// Copies `source` to the bytes at `offset` in the region, which need not be aligned. Does not flush.

@@ -279,10 +279,11 @@ impl<T: Pod, D: Dimension> Array<T, D> {
 fn byte_count<T, D: Dimension>(shape: &D) -> Result<usize> {
     let extents = shape.slice();
     let limit = isize::MAX.unsigned_abs();
-    let others = extents.iter().copied().filter(|&extent| extent > 0);
-    let bytes = others.chain([size_of::<T>()]).try_fold(1, usize::checked_mul);
-    let bytes =
-        bytes.filter(|&bytes| bytes <= limit).ok_or(Error::OutOfRange { offset: 0, len: usize::MAX, size: limit })?;
+    let mut others = extents.iter().copied().filter(|&extent| extent > 0);
+    let fits = |size: &usize| *size <= limit;
+    let count = others.try_fold(1, usize::checked_mul).filter(fits);
+    let bytes = count.and_then(|count| count.checked_mul(size_of::<T>())).filter(fits);
+    let bytes = bytes.ok_or(Error::OutOfRange { offset: 0, len: usize::MAX, size: limit })?;
     Ok(if extents.contains(&0) { 0 } else { bytes })
 }
 

@@ -106,3 +106,14 @@ fn what_does_not_fit_is_refused() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn a_shape_that_no_array_can_have_is_an_error() -> Result {
+    let (_primary, gpu) = support::open(OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, 64, MAPPED)?;
+    let refused = |array: vkgdr::Result<()>| assert!(matches!(array, Err(Error::OutOfRange { .. })), "{array:?}");
+    refused(Array::<(), _>::new(memory.region(..)?, (usize::MAX,)).map(drop));
+    refused(Array::<u8, _>::new(memory.region(..)?, (usize::MAX, 2, 0)).map(drop));
+    assert_eq!(Array::<(), _>::new(memory.region(..)?, (4,))?.len(), 4);
+    Ok(())
+}
