@@ -3,6 +3,7 @@
 use crate::boundary::exports;
 use crate::call;
 use crate::code::{INVALID_VALUE, NO_DEVICE, Outcome};
+use crate::device;
 use crate::ffi::Out;
 use crate::profile::profile;
 use crate::vulkan;
@@ -17,7 +18,10 @@ fn init(flags: u32) -> Outcome {
     if flags != 0 {
         return Err(INVALID_VALUE);
     }
-    call::initialize(|| vulkan::cpu_device().map(drop).ok_or(NO_DEVICE))
+    call::initialize(|| {
+        vulkan::cpu_device().ok_or(NO_DEVICE)?;
+        if device::how_many() > 0 { Ok(()) } else { Err(NO_DEVICE) }
+    })
 }
 
 fn version(out: Out<i32>) -> Outcome {

@@ -31,6 +31,7 @@
 //! | `SIMCUDA_WEAK=SEED` | global memory is as late and in as many orders as PTX allows towards the CPU: `memory/weak.rs` |
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
+//! | `CUDA_VISIBLE_DEVICES` | the devices that there are, and their order: `device/visible.rs` |
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
 //! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |

@@ -15,6 +15,7 @@ mod profiler;
 mod semaphores;
 mod streams;
 mod virtual_memory;
+mod visible;
 mod vulkan;
 
 use std::ffi::CStr;
