@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `boundary`, `call`, `ffi`, `layout` | the entry to every function, the call of a thread, the caller's pointers, the structures of the API |
 //! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
+//! | `settings` | what the environment says |
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
 //! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
@@ -156,6 +157,7 @@ mod profile;
 mod profiler;
 mod queue;
 mod semaphore;
+mod settings;
 mod stream;
 mod stubs;
 mod sync;

@@ -16,21 +16,16 @@ use crate::code::{Code, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::{Out, Text, write_text};
 use crate::heap;
 use crate::layout::DeviceProperties;
+use crate::settings::settings;
 use crate::vulkan;
 pub(crate) use attributes::COMPUTE_CAPABILITY;
 
-/// The maximum number of devices: the GPUs of a large machine.
-const MOST: i32 = 16;
-
 /// The numbers of the devices that the program sees, by ordinal. An ordinal is also the device's handle.
-static VISIBLE: LazyLock<Vec<i32>> = LazyLock::new(|| {
-    let wanted = std::env::var("SIMCUDA_DEVICES").ok().and_then(|text| text.parse().ok());
-    visible::numbers(wanted.map_or(1, |count: i32| count.clamp(1, MOST)), uuid_text)
-});
+static VISIBLE: LazyLock<Vec<i32>> = LazyLock::new(|| visible::numbers(settings().devices, uuid_text));
 
 /// The number of devices that the program sees.
 pub(crate) fn how_many() -> i32 {
-    i32::try_from(VISIBLE.len()).unwrap_or(MOST)
+    i32::try_from(VISIBLE.len()).unwrap_or(i32::MAX)
 }
 
 /// The number of a device among all, which is Vulkan's, too.

@@ -13,6 +13,7 @@ mod pools;
 mod primaries;
 mod profiler;
 mod semaphores;
+mod settings;
 mod streams;
 mod virtual_memory;
 mod visible;
