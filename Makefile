@@ -27,7 +27,8 @@ built = $(target)/$(or $(CARGO_BUILD_TARGET),.)/debug/xtask
 xtask = [ -x $(built) ] || echo '==> building xtask (half a minute, once)'; cargo xtask
 # root installs what a user has built: under sudo always, otherwise if root has no cargo that works. A container's only
 # user may be root, who builds.
-install = umask 022; \
+# An empty PREFIX on the command line is a shell's variable that is not set, rather than a wish for the default.
+install = $(if $(PREFIX),,$(if $(filter command,$(origin PREFIX)),$(error PREFIX is empty: name a folder, or leave it out for /usr/local)))umask 022; \
     if [ "$$(id -u)" -eq 0 ] && [ -x $(built) ] && { [ "$${SUDO_USER-}" ] || ! cargo --version >/dev/null 2>&1; }; then \
         $(built) $(1); \
     elif [ "$$(id -u)" -eq 0 ] && [ "$${SUDO_USER-}" ] && ! cargo --version >/dev/null 2>&1; then \

@@ -3,6 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::io::{self, IsTerminal, Write, stdout};
+use std::os::fd::AsFd;
 
 use serde_json::Value;
 
@@ -32,9 +33,8 @@ impl Screen {
         let set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
         let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let terminal = || terminal_size::terminal_size_of(stdout()).map(|(width, _)| usize::from(width.0));
         Self {
-            width: columns.or_else(terminal).unwrap_or(DEFAULT_WIDTH).clamp(LEAST, MOST),
+            width: columns.or_else(|| width_of(stdout())).unwrap_or(DEFAULT_WIDTH).clamp(LEAST, MOST),
             coloured: stdout().is_terminal() && !set("NO_COLOR") && !dumb,
         }
     }
@@ -62,6 +62,12 @@ impl Screen {
     pub(crate) fn print_json(&mut self, value: &Value) -> Result {
         self.print(&serde_json::to_string_pretty(value)?)
     }
+}
+
+/// The columns of a terminal that knows them, also where it has no rows, as those of `script` may have.
+fn width_of(terminal: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Whether the reader of stdout closed the pipe.
@@ -92,7 +98,21 @@ pub(crate) fn wrap(text: &str, width: usize, first: &str, rest: &str) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
+    use rustix::pty::{OpenptFlags, openpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+
     use super::*;
+
+    #[test]
+    fn a_terminal_without_rows_has_its_width() -> std::io::Result<()> {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        for (columns, expected) in [(60, Some(60)), (0, None)] {
+            tcsetwinsize(&terminal, Winsize { ws_row: 0, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+            assert_eq!(width_of(&terminal), expected);
+        }
+        assert_eq!(width_of(std::fs::File::open("/dev/null")?), None);
+        Ok(())
+    }
 
     #[test]
     fn text_is_wrapped_at_spaces_and_long_words_stay_whole() {

@@ -9,14 +9,18 @@ use crate::{Failure, Result};
 
 const PROGRAM: &str = "vkgdr-sim";
 
-/// Replaces this process by vkgdr-sim; returns only on failure.
+/// Replaces this process by the vkgdr-sim of PATH, or else by the one beside it; returns only on failure.
 pub(crate) fn run(arguments: &[OsString]) -> Result<u8> {
-    let error = Command::new(PROGRAM).args(arguments).exec();
-    if error.kind() != io::ErrorKind::NotFound {
-        return Err(format!("{PROGRAM}: {error}").into());
+    // Beside this program lies that of the same installation, of which PATH may not know.
+    let beside = std::env::current_exe().ok().map(|this| this.with_file_name(PROGRAM));
+    for program in [Some(PROGRAM.into()), beside].into_iter().flatten() {
+        let error = Command::new(&program).args(arguments).exec();
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(format!("{}: {error}", program.display()).into());
+        }
     }
     Err(Failure::boxed(
-        format!("{PROGRAM} is not installed, or not in a folder of PATH"),
+        format!("{PROGRAM} is not installed, or neither in a folder of PATH nor beside vkgdr"),
         "in vkgdr's source tree, `make install-sim PREFIX=$HOME/.local` installs it",
     ))
 }

@@ -19,13 +19,16 @@ const PRELOADED: [&str; 4] = ["libnvJitLink.so.12", "libnvJitLink.so.13", "libcu
 pub(crate) struct Environment(Vec<(&'static str, OsString)>);
 
 impl Environment {
-    /// The variables for these options. Values that are already set stay behind ours.
+    /// The variables for these options. Values that are already set stay behind ours. Refuses a folder that the variables
+    /// cannot hold.
     pub(crate) fn new(
         options: &Options,
         installation: &Installation,
         set: &dyn Fn(&'static str) -> Option<OsString>,
-    ) -> Self {
+    ) -> Result<Self, String> {
         let folder = &installation.folder;
+        let preloads = set("VKGDR_SIM_PRELOAD").is_none_or(|value| value != "0");
+        check(folder, preloads)?;
         let before = |name, paths: &[PathBuf]| (name, prepended(paths, set(name).as_deref()));
         let gpus = options.profile.map_or(1, |profile| profile.gpus);
         let mut variables = vec![
@@ -33,7 +36,7 @@ impl Environment {
             before("PATH", &[folder.join("bin")]),
             ("VK_DRIVER_FILES", joined(&drivers(installation, gpus))),
         ];
-        if set("VKGDR_SIM_PRELOAD").is_none_or(|value| value != "0") {
+        if preloads {
             variables.push(("LD_PRELOAD", preloaded(folder, set("LD_PRELOAD").as_deref())));
         }
         let faults_of = |driver| options.faults.iter().filter(move |fault| fault.driver == driver).collect::<Vec<_>>();
@@ -53,12 +56,27 @@ impl Environment {
             variables.push(("SIMCUDA_DEVICES", profile.gpus.to_string().into()));
         }
         variables.extend(Layer::variables(!vulkan.is_empty(), options.profile, installation, set));
-        Self(variables)
+        Ok(Self(variables))
     }
 
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.0.iter().map(|(name, value)| (*name, value.as_os_str()))
     }
+}
+
+/// Refuses a folder whose path would be taken for several: the dynamic linker splits `LD_PRELOAD` at spaces, `LD_LIBRARY_PATH`
+/// at semicolons and both at colons, and nothing protects these (ld.so(8)).
+fn check(folder: &Path, preloads: bool) -> Result<(), String> {
+    let path = folder.as_os_str().as_bytes();
+    let refused = |what, remedy| Err(format!("its folder '{}' has a {what} in its path: {remedy}", folder.display()));
+    if path.iter().any(|byte| b":;".contains(byte)) {
+        return refused("colon or semicolon", "install vkgdr-sim in another one, since LD_LIBRARY_PATH cannot hold it");
+    }
+    if preloads && path.contains(&b' ') {
+        let remedy = "install vkgdr-sim in another one, since LD_PRELOAD cannot hold it, or set VKGDR_SIM_PRELOAD=0";
+        return refused("space", remedy);
+    }
+    Ok(())
 }
 
 /// One manifest for each GPU, since lavapipe has one device. The loader counts two paths to one file as two drivers.
@@ -178,7 +196,7 @@ mod tests {
             layers: vec!["/system".into()],
         };
         let set = |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, value)| OsString::from(value));
-        let environment = Environment::new(&options, &installation, &set);
+        let environment = Environment::new(&options, &installation, &set).unwrap_or_else(|error| panic!("{error}"));
         environment.variables().map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect()
     }
 
@@ -217,6 +235,24 @@ mod tests {
         assert_eq!(get(&variables("", &[("LD_PRELOAD", "/mine.so")]), "LD_PRELOAD"), Some(set.as_str()));
         assert_eq!(get(&variables("", &[("VKGDR_SIM_PRELOAD", "0")]), "LD_PRELOAD"), None);
         assert_eq!(get(&variables("", &[("VKGDR_SIM_PRELOAD", "1")]), "LD_PRELOAD"), Some(ours));
+    }
+
+    #[test]
+    fn a_folder_that_the_variables_cannot_hold_is_refused() {
+        for (folder, preloads, word) in [
+            ("/opt/sim", true, None),
+            ("/my sim", true, Some("VKGDR_SIM_PRELOAD=0")),
+            ("/my sim", false, None),
+            ("/a:b", true, Some("colon")),
+            ("/a:b", false, Some("colon")),
+            ("/a;b", false, Some("colon")),
+        ] {
+            match (check(Path::new(folder), preloads), word) {
+                (Ok(()), None) => {}
+                (Err(said), Some(word)) => assert!(said.contains(word) && said.contains(folder), "{said}"),
+                (other, _) => panic!("{folder}: {other:?}"),
+            }
+        }
     }
 
     #[test]

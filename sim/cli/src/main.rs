@@ -64,7 +64,10 @@ fn run(options: &Options) -> ExitCode {
         Ok(installation) => installation,
         Err(complaint) => return fail(FAILED, &complaint),
     };
-    let environment = Environment::new(options, &installation, &|name| std::env::var_os(name));
+    let environment = match Environment::new(options, &installation, &|name| std::env::var_os(name)) {
+        Ok(environment) => environment,
+        Err(complaint) => return fail(FAILED, &complaint),
+    };
     let error = Command::new(&options.program).args(&options.arguments).envs(environment.variables()).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
     fail(code, &format!("{}: {error}", options.program.display()))

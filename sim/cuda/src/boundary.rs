@@ -9,6 +9,7 @@ use crate::code::{Outcome, SUCCESS, UNKNOWN};
 use crate::control;
 use crate::control::site::{Policy, Site};
 use crate::graph::capture;
+use crate::settings::settings;
 
 /// Runs the body of an exported function.
 pub(crate) fn call(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
@@ -47,7 +48,7 @@ fn run(site: &Site, body: impl FnOnce() -> Outcome) -> i32 {
 // One line for each function, since programs rarely print the name of the call that failed. `SIMCUDA_QUIET=1` is for
 // programs that only ask what there is.
 fn say_missing(site: &Site) {
-    if std::env::var_os("SIMCUDA_QUIET").is_some_and(|value| value == "1") {
+    if settings().quiet {
         return;
     }
     // A closed stderr is no reason to panic in the program's thread.

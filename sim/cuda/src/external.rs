@@ -12,6 +12,7 @@ use cudarc::driver::sys::{self, CUexternalMemoryHandleType};
 use crate::boundary::exports;
 use crate::code::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM, Outcome};
 use crate::context;
+use crate::device;
 use crate::ffi::{In, Out};
 use crate::label::Label;
 use crate::layout::{ExternalBuffer, ExternalHandle};
@@ -80,7 +81,7 @@ fn import(out: Out<usize>, description: In<ExternalHandle>) -> Outcome {
 fn check(fd: BorrowedFd<'_>, dedicated: bool, device: i32) -> Result<bool, Code> {
     let Some(label) = Label::read(fd.as_raw_fd()).map_err(|_| OPERATING_SYSTEM)? else { return Ok(false) };
     let undedicated = profile().needs_dedicated && !(dedicated && label.dedicated);
-    if i32::from(label.device) != device || undedicated {
+    if i32::from(label.device) != device::number(device)? || undedicated {
         return Err(INVALID_VALUE);
     }
     if label.system && !profile().imports_system_memory {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::pages::{PAGE, Pages};
+use crate::settings::settings;
 use slab::Part;
 
 // cudaMalloc documents an alignment of 256; real drivers use 512 for small blocks, and give large ones pages of 2 MiB
@@ -22,10 +23,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// The simulated device's memory in bytes: `SIMCUDA_HEAP_MIB`, or the host's.
 pub(crate) fn capacity() -> usize {
-    static CAPACITY: LazyLock<usize> = LazyLock::new(|| {
-        let limit = std::env::var("SIMCUDA_HEAP_MIB").ok().and_then(|text| text.parse::<usize>().ok());
-        limit.and_then(|mib| mib.checked_mul(MIB)).unwrap_or_else(host_memory)
-    });
+    static CAPACITY: LazyLock<usize> =
+        LazyLock::new(|| settings().heap_mib.map_or_else(host_memory, |mib| mib.saturating_mul(MIB)));
     *CAPACITY
 }
 

@@ -3,21 +3,25 @@
 use crate::boundary::exports;
 use crate::call;
 use crate::code::{INVALID_VALUE, NO_DEVICE, Outcome};
+use crate::device;
 use crate::ffi::Out;
 use crate::profile::profile;
+use crate::settings::settings;
 use crate::vulkan;
 
 /// The driver's version: `SIMCUDA_DRIVER_VERSION`, or the profile's.
 pub(crate) fn driver_version() -> i32 {
-    let wanted = std::env::var("SIMCUDA_DRIVER_VERSION").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(profile().driver_version)
+    settings().driver_version.unwrap_or(profile().driver_version)
 }
 
 fn init(flags: u32) -> Outcome {
     if flags != 0 {
         return Err(INVALID_VALUE);
     }
-    call::initialize(|| vulkan::cpu_device().map(drop).ok_or(NO_DEVICE))
+    call::initialize(|| {
+        vulkan::cpu_device().ok_or(NO_DEVICE)?;
+        if device::how_many() > 0 { Ok(()) } else { Err(NO_DEVICE) }
+    })
 }
 
 fn version(out: Out<i32>) -> Outcome {

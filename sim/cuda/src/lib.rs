@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `boundary`, `call`, `ffi`, `layout` | the entry to every function, the call of a thread, the caller's pointers, the structures of the API |
 //! | `control`, `ledger`, `test_controls` | counting, injected failures, live objects |
+//! | `settings` | what the environment says |
 //! | `init`, `errors`, `proc_address`, `profiler`, `stubs` | start, names of codes, names of functions, profiling, unsupported functions |
 //! | `profile`, `label` | what a profile changes in CUDA, and what a descriptor says of its memory |
 //! | `vulkan`, `device`, `external` | the Vulkan device underneath, the device's properties, imported memory |
@@ -31,6 +32,7 @@
 //! | `SIMCUDA_WEAK=SEED` | global memory is as late and in as many orders as PTX allows towards the CPU: `memory/weak.rs` |
 //! | `SIMCUDA_FAIL=function:nth:code,…` | injected failures from process start |
 //! | `SIMCUDA_DEVICES` | number of devices, by default 1. A device's number is added to the last byte of its UUID |
+//! | `CUDA_VISIBLE_DEVICES` | the devices that there are, and their order: `device/visible.rs` |
 //! | `SIMCUDA_HEAP_MIB` | memory of all devices together; by default the host's |
 //! | `SIMCUDA_TRACE=FILE` | appends a line to FILE for each call |
 //! | `SIMCUDA_QUIET=1` | no line on stderr for calls of functions that are not simulated |
@@ -155,6 +157,7 @@ mod profile;
 mod profiler;
 mod queue;
 mod semaphore;
+mod settings;
 mod stream;
 mod stubs;
 mod sync;

@@ -1,7 +1,5 @@
 //! Pointer attributes: properties of the allocation that an address lies in.
 
-use std::sync::LazyLock;
-
 use cudarc::driver::sys::{CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS, CUmemorytype};
 
 use crate::boundary::exports;
@@ -10,6 +8,7 @@ use crate::context;
 use crate::ffi::{In, Out};
 use crate::memory::table::{self, Found, Kind};
 use crate::profile::profile;
+use crate::settings::settings;
 use crate::virtual_memory;
 
 const MEMORY_TYPE_HOST: u32 = CUmemorytype::CU_MEMORYTYPE_HOST as u32;
@@ -111,9 +110,7 @@ fn value(attribute: u32, address: usize, found: &Found) -> Result<Value, Code> {
 
 // `SIMCUDA_IMPORT_ATTRIBUTES=none`: whether a driver knows addresses of imported memory is not documented.
 fn is_unknown(kind: Kind) -> bool {
-    static NONE: LazyLock<bool> =
-        LazyLock::new(|| std::env::var_os("SIMCUDA_IMPORT_ATTRIBUTES").is_some_and(|value| value == "none"));
-    matches!(kind, Kind::Imported { .. }) && *NONE
+    matches!(kind, Kind::Imported { .. }) && settings().imports_are_unknown
 }
 
 // The value that cuPointerGetAttributes writes for an attribute that the address does not have.

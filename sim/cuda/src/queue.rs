@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::health::Health;
 use crate::interrupt;
 use crate::own_streams::{OwnStreams, ends_with_thread};
 use crate::owner::Owner;
+use crate::settings::settings;
 use crate::sync::{Condition, Wake, lock};
 use crate::worker;
 
@@ -401,13 +402,9 @@ enum When {
 }
 
 fn when() -> When {
-    static WHEN: LazyLock<When> = LazyLock::new(|| {
-        let set = |name| std::env::var(name).is_ok_and(|value| value == "1");
-        match (set("SIMCUDA_LATE"), set("SIMCUDA_ASYNC")) {
-            (true, _) => When::Late,
-            (false, true) => When::Async,
-            (false, false) => When::Early,
-        }
-    });
-    *WHEN
+    match (settings().late, settings().asynchronous) {
+        (true, _) => When::Late,
+        (false, true) => When::Async,
+        (false, false) => When::Early,
+    }
 }

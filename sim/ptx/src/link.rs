@@ -132,7 +132,7 @@ fn masked(address: u64, mask: Option<u64>) -> u64 {
 
 /// The offset of each shared variable, and each kernel's total in bytes. Variables that several kernels use come first;
 /// those of a single kernel follow and overlap with those of other kernels.
-fn shared_layout(module: &Module) -> (Vec<u64>, Vec<u64>) {
+pub(crate) fn shared_layout(module: &Module) -> (Vec<u64>, Vec<u64>) {
     let used: Vec<Vec<usize>> = module.kernels.iter().map(|kernel| used_shared(module, kernel.function)).collect();
     let mut users = vec![0; module.shared.len()];
     used.iter().flatten().for_each(|&index| users[index] += 1);

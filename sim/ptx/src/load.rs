@@ -3,6 +3,7 @@
 use crate::ast::{Declaration, Function, Initial, Linkage, Source};
 use crate::error::LoadError;
 use crate::lexer::Number;
+use crate::link::shared_layout;
 use crate::lower::{self, Symbol, Symbols};
 use crate::module::{FirstValue, KernelHead, Module, Parameter, Space, Value, Variable};
 use crate::op;
@@ -13,6 +14,8 @@ use std::collections::{HashMap, HashSet};
 
 /// The limit on all variables of a module together, whose initial bytes must fit in memory.
 const MOST_VARIABLES: u64 = 1 << 30;
+/// The limit on a kernel's shared variables together, on every GPU.
+const MOST_STATIC_SHARED: u64 = 48 << 10;
 
 impl Module {
     /// Reads and checks a module.
@@ -33,8 +36,22 @@ impl Module {
         loader.bodies(&source, &mut module)?;
         module.shared = symbols.shared;
         module.dynamic_align = symbols.dynamic_align;
+        check_shared(&source, &module)?;
         Ok(module)
     }
+}
+
+/// Refuses a kernel whose variables are more shared memory than a block can have without asking, as ptxas does. More is for
+/// dynamic shared memory only, which a launch asks for.
+fn check_shared(source: &Source<'_>, module: &Module) -> Result<(), LoadError> {
+    let (_, bytes) = shared_layout(module);
+    let Some((kernel, bytes)) = module.kernels.iter().zip(bytes).find(|(_, bytes)| *bytes > MOST_STATIC_SHARED) else {
+        return Ok(());
+    };
+    let mut functions = source.functions.iter().filter(|function| function.body.is_some());
+    let span = functions.find(|function| function.name == kernel.name).map_or_else(Span::default, |it| it.span);
+    let reason = format!("{} uses too much shared data ({bytes} bytes, {MOST_STATIC_SHARED} at most)", kernel.name);
+    Err(LoadError { line: span.line, text: span.text(&module.text), reason })
 }
 
 /// A weak function gives way to a definition that is not, and to a weak one before it.

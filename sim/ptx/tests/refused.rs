@@ -51,6 +51,24 @@ fn an_unsupported_instruction_says_so_plainly() {
     assert_eq!(error.to_string(), "line 5: 'tanh.f32 %f0, %f1': instruction is not supported");
 }
 
+/// ptxas: "Entry function 'large' uses too much shared data (0xc004 bytes, 0xc000 max)".
+#[test]
+fn a_kernel_uses_at_most_48_kib_of_shared_variables_its_callees_included() {
+    let source = |used: u32| {
+        format!(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.shared .align 4 .b8 common[40000];
+            .shared .b8 unused[40000]; .extern .shared .b8 dynamic[];
+            .func helper() {{ .reg .b32 %a; mov.u32 %a, common; mov.u32 %a, dynamic; ret; }}
+            .visible .entry small() {{ call helper; ret; }}
+            .visible .entry large() {{ .shared .b8 own[{used}]; .reg .b32 %a; mov.u32 %a, own; call helper; ret; }}"
+        )
+    };
+    assert!(Module::load(&source(9152)).is_ok());
+    let error = refused(&source(9153));
+    assert_eq!(error.line, 8, "{error}");
+    assert!(error.reason.contains("large uses too much shared data (49153 bytes, 49152 at most)"), "{error}");
+}
+
 #[test]
 fn operands_that_do_not_fit_are_refused() {
     for (text, reason) in [

@@ -29,10 +29,12 @@ that exceed the memory of a device profile.
 ";
 
 const PROCESSES: &str = "\
-In a forked child every public operation is refused, nothing of the parent's is released however the child ends, and
-the parent works on (`fork…`). Children killed at random moments leave nothing behind; SIGTERM and SIGINT terminate a
-copying process without output; with 64 descriptors errors name the limit, and operations succeed again once
-descriptors are free (`ends`).
+In a forked child every operation that needs a driver is refused: opening, allocating, map guards, streams, copies by
+the copy engine, flushes and invalidates of memory that is not coherent. The CPU's copies from and to coherent memory
+are not refused, nor are `gdr_map` and `gdr_copy_*` by the CPU of memory that was pinned before. Nothing of the
+parent's is released however the child ends, and the parent works on (`fork…`). Children killed at random moments
+leave nothing behind; SIGTERM and SIGINT terminate a copying process without output; with 64 descriptors errors name
+the limit, and operations succeed again once descriptors are free (`ends`).
 ";
 
 const FUZZ: &str = "\

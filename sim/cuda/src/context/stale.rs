@@ -12,10 +12,9 @@ use std::sync::{LazyLock, Mutex};
 
 use crate::call;
 use crate::handle;
+use crate::settings::settings;
 use crate::sync::lock;
 
-static ABORTS: LazyLock<bool> =
-    LazyLock::new(|| std::env::var_os("SIMCUDA_STALE_CONTEXT").is_some_and(|value| value == "abort"));
 /// The addresses of destroyed contexts, for new ones.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// The streams and events that were destroyed with their contexts.
@@ -28,33 +27,33 @@ pub(crate) fn address() -> usize {
 
 /// Lets a later context have the address of one that was destroyed.
 pub(crate) fn release(address: usize) {
-    if *ABORTS {
+    if settings().stale_aborts {
         lock(&FREE).push(address);
     }
 }
 
 /// Whether the addresses of destroyed contexts are given to others.
 pub(crate) fn reuses() -> bool {
-    *ABORTS
+    settings().stale_aborts
 }
 
 /// Remembers streams or events that were destroyed with their context.
 pub(crate) fn orphan(handles: impl IntoIterator<Item = usize>) {
-    if *ABORTS {
+    if settings().stale_aborts {
         lock(&ORPHANS).extend(handles);
     }
 }
 
 /// Called with a context that was destroyed.
 pub(super) fn context(address: usize) {
-    if *ABORTS {
+    if settings().stale_aborts {
         abort("context", address);
     }
 }
 
 /// Called with an unknown stream or event.
 pub(crate) fn object(noun: &str, handle: usize) {
-    if *ABORTS && lock(&ORPHANS).contains(&handle) {
+    if settings().stale_aborts && lock(&ORPHANS).contains(&handle) {
         abort(&format!("{noun} of a context"), handle);
     }
 }

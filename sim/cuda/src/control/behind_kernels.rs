@@ -4,9 +4,10 @@
 //! new streams and modules nothing is documented. A program that makes one of these calls while a kernel waits for the CPU
 //! may hang, and does so here.
 
-use std::sync::{Condvar, LazyLock, Mutex};
+use std::sync::{Condvar, Mutex};
 
 use super::site::Site;
+use crate::settings::settings;
 use crate::sync::lock;
 
 /// The functions that wait, without version suffixes.
@@ -33,8 +34,6 @@ const WAITING: [&str; 20] = [
     "cuStreamCreateWithPriority",
 ];
 
-static WAITS: LazyLock<bool> =
-    LazyLock::new(|| std::env::var_os("SIMCUDA_BEHIND_KERNELS").is_some_and(|value| value == "wait"));
 /// The kernels that are queued or run.
 static KERNELS: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
@@ -58,7 +57,7 @@ impl Drop for Kernel {
 
 /// Waits if the function is one that does.
 pub(crate) fn wait(site: &Site) {
-    if *WAITS && WAITING.contains(&site.base()) {
+    if settings().waits_for_kernels && WAITING.contains(&site.base()) {
         drop(ENDED.wait_while(lock(&KERNELS), |kernels| *kernels > 0));
     }
 }

@@ -1,41 +1,63 @@
 //! The devices: their identities, derived from the Vulkan device underneath, and their properties.
 //!
 //! By default there is one device, with the Vulkan device's UUID. With `SIMCUDA_DEVICES`, each device adds its number
-//! to the last byte of the UUID and has a PCI bus of its own.
+//! to the last byte of the UUID and has a PCI bus of its own. `CUDA_VISIBLE_DEVICES` chooses and orders them: a program's
+//! devices are its ordinals, from which the numbers may differ.
 
 mod attributes;
+mod visible;
 
 use std::sync::LazyLock;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use crate::boundary::exports;
-use crate::code::{INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, Outcome};
+use crate::code::{Code, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, Outcome};
 use crate::ffi::{Out, Text, write_text};
 use crate::heap;
 use crate::layout::DeviceProperties;
+use crate::settings::settings;
 use crate::vulkan;
 pub(crate) use attributes::COMPUTE_CAPABILITY;
 
-/// The maximum number of devices: the GPUs of a large machine.
-const MOST: i32 = 16;
+/// The numbers of the devices that the program sees, by ordinal. An ordinal is also the device's handle.
+static VISIBLE: LazyLock<Vec<i32>> = LazyLock::new(|| visible::numbers(settings().devices, uuid_text));
 
-/// The number of devices. A device's number is also its handle.
+/// The number of devices that the program sees.
 pub(crate) fn how_many() -> i32 {
-    static COUNT: LazyLock<i32> = LazyLock::new(|| {
-        let wanted = std::env::var("SIMCUDA_DEVICES").ok().and_then(|text| text.parse().ok());
-        wanted.map_or(1, |count: i32| count.clamp(1, MOST))
-    });
-    *COUNT
+    i32::try_from(VISIBLE.len()).unwrap_or(i32::MAX)
 }
 
-/// Refuses numbers that no device has.
+/// The number of a device among all, which is Vulkan's, too.
+pub(crate) fn number(device: i32) -> Result<i32, Code> {
+    let index = usize::try_from(device).map_err(|_| INVALID_DEVICE)?;
+    VISIBLE.get(index).copied().ok_or(INVALID_DEVICE)
+}
+
+/// Refuses ordinals that no device has.
 pub(crate) fn check(device: i32) -> Outcome {
-    if (0..how_many()).contains(&device) { Ok(()) } else { Err(INVALID_DEVICE) }
+    number(device).map(drop)
 }
 
-fn bus_id(device: i32) -> String {
-    format!("0000:{device:02x}:00.0")
+fn bus_id(number: i32) -> String {
+    format!("0000:{number:02x}:00.0")
+}
+
+fn uuid_of(number: i32) -> Result<[u8; 16], Code> {
+    let mut uuid = vulkan::cpu_device().ok_or(NO_DEVICE)?.uuid;
+    let last = &mut uuid[15];
+    *last = last.wrapping_add(u8::try_from(number).map_err(|_| INVALID_DEVICE)?);
+    Ok(uuid)
+}
+
+/// The UUID as `nvidia-smi -L` prints it; none without a Vulkan device underneath.
+fn uuid_text(number: i32) -> Option<String> {
+    let mut text = "GPU".to_owned();
+    for (index, byte) in uuid_of(number).ok()?.iter().enumerate() {
+        let hyphen = if [0, 4, 6, 8, 10].contains(&index) { "-" } else { "" };
+        text += &format!("{hyphen}{byte:02x}");
+    }
+    Some(text)
 }
 
 /// A device attribute that is a limit.
@@ -63,11 +85,7 @@ fn name(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
 
 fn uuid(out: Out<[u8; 16]>, device: i32) -> Outcome {
     out.required()?;
-    check(device)?;
-    let mut uuid = vulkan::cpu_device().ok_or(NO_DEVICE)?.uuid;
-    let last = &mut uuid[15];
-    *last = last.wrapping_add(u8::try_from(device).map_err(|_| INVALID_DEVICE)?);
-    out.set(uuid)
+    out.set(uuid_of(number(device)?)?)
 }
 
 fn total_memory(out: Out<usize>, device: i32) -> Outcome {
@@ -100,17 +118,17 @@ fn compute_capability(major: Out<i32>, minor: Out<i32>, device: i32) -> Outcome 
 
 fn pci_bus_id(buffer: Out<u8>, capacity: i32, device: i32) -> Outcome {
     buffer.required()?;
-    check(device)?;
+    let number = number(device)?;
     let capacity = usize::try_from(capacity).map_err(|_| INVALID_VALUE)?;
-    write_text(buffer, capacity, &bus_id(device))
+    write_text(buffer, capacity, &bus_id(number))
 }
 
 fn by_pci_bus_id(out: Out<i32>, text: Text<'_>) -> Outcome {
     out.required()?;
     let text = text.read().ok_or(INVALID_VALUE)?;
     // Both "domain:bus:device.function" and the short form without the domain are allowed.
-    let named = |device: &i32| bus_id(*device) == text || bus_id(*device).strip_prefix("0000:") == Some(text);
-    out.set((0..how_many()).find(named).ok_or(INVALID_DEVICE)?)
+    let named = |id: String| id == text || id.strip_prefix("0000:") == Some(text);
+    out.set((0..how_many()).find(|device| number(*device).is_ok_and(|it| named(bus_id(it)))).ok_or(INVALID_DEVICE)?)
 }
 
 fn properties(out: Out<DeviceProperties>, device: i32) -> Outcome {

@@ -7,13 +7,13 @@
 //! the CPU do not. The seed and the number of the launch choose the order.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex};
 
 use ptx::{Fault, Launch, Memory, Scope};
 
 use super::view::View;
+use crate::settings::settings;
 use crate::sync::lock;
 
 /// The most stores in a buffer.
@@ -22,20 +22,11 @@ const ROOM: usize = 64;
 /// The bytes of a line of the first-level cache (CUDA programming guide, "Device Memory Accesses").
 const LINE: u64 = 128;
 
-static SEED: LazyLock<Option<u64>> = LazyLock::new(|| {
-    let text = std::env::var("SIMCUDA_WEAK").ok()?;
-    // A mistake ends the process: a test under it would test nothing.
-    let seed = text.parse().unwrap_or_else(|_| {
-        let _ = writeln!(io::stderr(), "simcuda: SIMCUDA_WEAK has {text:?}, which is not a number");
-        std::process::abort()
-    });
-    Some(seed)
-});
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a launch, over weak memory if the environment asks for it.
 pub(crate) fn run(launch: &Launch, view: &View) -> Result<(), Fault> {
-    let Some(seed) = *SEED else { return ptx::run(launch, view) };
+    let Some(seed) = settings().weak else { return ptx::run(launch, view) };
     let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ LAUNCHES.fetch_add(1, Ordering::Relaxed);
     let weak = Weak { view, state: Mutex::new(State { random: seed | 1 << 63, ..State::default() }) };
     let outcome = ptx::run(launch, &weak);

@@ -13,8 +13,10 @@ mod pools;
 mod primaries;
 mod profiler;
 mod semaphores;
+mod settings;
 mod streams;
 mod virtual_memory;
+mod visible;
 mod vulkan;
 
 use std::ffi::CStr;
