@@ -4,6 +4,7 @@
 
 mod api;
 mod fixture;
+mod ranges;
 mod threads;
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
