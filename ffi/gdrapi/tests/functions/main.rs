@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "calls C functions")]
 
 mod api;
+mod existing;
 mod fixture;
 mod ranges;
 mod threads;
