@@ -1,16 +1,17 @@
 //! Handles of pinned memory, and the `gdr_t` that each belongs to.
 //!
 //! A handle is a number, never an address, so that one that is not valid any more is noticed. Slots live as long as the process:
-//! a copy reads its slot without a lock. As in gdrcopy, memory must not be unpinned while another thread copies.
+//! a copy reads its slot without a lock. As in gdrcopy, memory must not be unpinned while another thread copies. Everything else
+//! uses a pin and its slot under the lock, under which alone they change: a handle may be unpinned meanwhile.
 //!
 //! A map behind a `RwLock` is simpler. Its lookup takes 5.3 ns (EPYC, one thread, four entries; behind a `Mutex` 4.6 ns) where
 //! the slot is three loads, and all threads write its lock word; a copy of 8 bytes takes 2.4 to 2.7 ns more than a region's.
 #![expect(unsafe_code, reason = "reads slots without a lock")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::lock::lock;
 use crate::pin::Pin;
@@ -27,6 +28,7 @@ const _: () = assert!(SLOTS * PAGES == 1 << INDEX_BITS);
 struct Slot {
     /// The handle, or 0 while the slot is vacant.
     handle: AtomicU64,
+    /// That of [`State::pins`].
     pin: AtomicPtr<Pin>,
     /// A `gdr_mapping_type_t`, 0 while it is not mapped.
     mapping: AtomicU8,
@@ -34,7 +36,7 @@ struct Slot {
 
 static TABLE: [AtomicPtr<Slot>; PAGES] = [const { AtomicPtr::new(ptr::null_mut()) }; PAGES];
 static STATE: Mutex<State> =
-    Mutex::new(State { next: 1, vacant: Vec::new(), used: 0, open: BTreeSet::new(), pins: BTreeSet::new() });
+    Mutex::new(State { next: 1, vacant: Vec::new(), used: 0, open: BTreeSet::new(), pins: BTreeMap::new() });
 
 /// What needs the lock.
 #[derive(Debug)]
@@ -45,8 +47,8 @@ struct State {
     /// Slots that were ever used.
     used: usize,
     open: BTreeSet<u64>,
-    /// The handles of each `gdr_t`.
-    pins: BTreeSet<(u64, u64)>,
+    /// The handles of each `gdr_t`, and what they pin.
+    pins: BTreeMap<(u64, u64), Arc<Pin>>,
 }
 
 fn state() -> Result<MutexGuard<'static, State>, i32> {
@@ -70,7 +72,7 @@ fn slot(handle: u64) -> Option<&'static Slot> {
     (slot.handle.load(Ordering::Acquire) == handle).then_some(slot)
 }
 
-/// A handle's pinned memory.
+/// A handle's pinned memory, for a copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pinned {
     pin: NonNull<Pin>,
@@ -80,7 +82,7 @@ pub(crate) struct Pinned {
 impl Pinned {
     #[inline]
     pub(crate) fn pin(&self) -> &Pin {
-        // SAFETY: live until the handle is unpinned, which no other thread does meanwhile, as the interface demands.
+        // SAFETY: live until the handle is unpinned, which no other thread does during a copy, as the interface demands.
         unsafe { self.pin.as_ref() }
     }
 
@@ -88,14 +90,9 @@ impl Pinned {
     pub(crate) fn mapping(&self) -> u8 {
         self.slot.mapping.load(Ordering::Relaxed)
     }
-
-    /// Changes the mapping from one type to another; false if it is not `from`.
-    pub(crate) fn change_mapping(&self, from: u8, to: u8) -> bool {
-        self.slot.mapping.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
 }
 
-/// The pinned memory of a handle.
+/// The pinned memory of a handle, for a copy.
 #[inline]
 pub(crate) fn pinned(handle: u64) -> Result<Pinned, i32> {
     let slot = slot(handle).ok_or(libc::EINVAL)?;
@@ -103,17 +100,36 @@ pub(crate) fn pinned(handle: u64) -> Result<Pinned, i32> {
     Ok(Pinned { pin, slot })
 }
 
-/// The pinned memory of a handle of this `gdr_t`.
-pub(crate) fn pinned_of(g: u64, handle: u64) -> Result<Pinned, i32> {
+/// Works on the pinned memory of a handle of this `gdr_t`, and on its mapping, under the lock: `work` must not wait, nor call
+/// the drivers. What does takes a reference of its own along.
+pub(crate) fn with_pinned<T>(
+    g: u64,
+    handle: u64,
+    work: impl FnOnce(&Arc<Pin>, &AtomicU8) -> Result<T, i32>,
+) -> Result<T, i32> {
     let state = state()?;
     state.check(g)?;
-    if state.pins.contains(&(g, handle)) { pinned(handle) } else { Err(libc::EINVAL) }
+    let pin = state.pins.get(&(g, handle)).ok_or(libc::EINVAL)?;
+    let slot = slot(handle).ok_or(libc::EINVAL)?;
+    work(pin, &slot.mapping)
 }
 
 impl State {
     /// Fails unless `g` is open.
     fn check(&self, g: u64) -> Result<(), i32> {
         if self.open.contains(&g) { Ok(()) } else { Err(libc::EINVAL) }
+    }
+
+    /// Takes memory out of its slot. It is unpinned where the result is dropped, which must be without the lock: a drop may call
+    /// the drivers.
+    fn remove(&mut self, g: u64, handle: u64) -> Option<Arc<Pin>> {
+        let pin = self.pins.remove(&(g, handle))?;
+        if let Some(slot) = slot(handle) {
+            slot.handle.store(0, Ordering::Release);
+            slot.pin.store(ptr::null_mut(), Ordering::Release);
+        }
+        self.vacant.push(usize::try_from(handle).unwrap_or(0) & ((1 << INDEX_BITS) - 1));
+        Some(pin)
     }
 
     /// The index of a free slot.
@@ -152,47 +168,35 @@ pub(crate) fn close(g: u64) -> Result<(), i32> {
     let mut state = state()?;
     state.check(g)?;
     state.open.remove(&g);
-    let handles: Vec<u64> = state.pins.range((g, 0)..=(g, u64::MAX)).map(|&(_, handle)| handle).collect();
+    let handles: Vec<u64> = state.pins.range((g, 0)..=(g, u64::MAX)).map(|(&(_, handle), _)| handle).collect();
+    let pins: Vec<_> = handles.into_iter().filter_map(|handle| state.remove(g, handle)).collect();
     drop(state);
-    handles.into_iter().try_for_each(|handle| remove(g, handle))
+    drop(pins);
+    Ok(())
 }
 
 /// Makes a handle of pinned memory.
 pub(crate) fn add(g: u64, pin: Pin) -> Result<u64, i32> {
+    let pin = Arc::new(pin);
     let mut state = state()?;
     state.check(g)?;
     let index = state.take_slot()?;
     let slot = slot_at(index).ok_or(libc::ENOMEM)?;
     let handle = state.next << INDEX_BITS | index as u64;
     state.next += 1;
-    state.pins.insert((g, handle));
     slot.mapping.store(0, Ordering::Relaxed);
-    slot.pin.store(Box::into_raw(Box::new(pin)), Ordering::Release);
+    slot.pin.store(Arc::as_ptr(&pin).cast_mut(), Ordering::Release);
     slot.handle.store(handle, Ordering::Release);
+    state.pins.insert((g, handle), pin);
     Ok(handle)
 }
 
 /// Unpins memory.
 pub(crate) fn unpin(g: u64, handle: u64) -> Result<(), i32> {
-    check(g)?;
-    remove(g, handle)
-}
-
-fn remove(g: u64, handle: u64) -> Result<(), i32> {
     let mut state = state()?;
-    if !state.pins.remove(&(g, handle)) {
-        return Err(libc::EINVAL);
-    }
-    let pin = slot(handle).map(|slot| {
-        slot.handle.store(0, Ordering::Release);
-        slot.pin.swap(ptr::null_mut(), Ordering::AcqRel)
-    });
-    state.vacant.push(usize::try_from(handle).unwrap_or(0) & ((1 << INDEX_BITS) - 1));
-    // Without the lock: a drop may call the drivers.
+    state.check(g)?;
+    let pin = state.remove(g, handle).ok_or(libc::EINVAL)?;
     drop(state);
-    if let Some(pin) = pin.and_then(NonNull::new) {
-        // SAFETY: made from a box by `add`, and removed from its slot by this thread alone.
-        drop(unsafe { Box::from_raw(pin.as_ptr()) });
-    }
+    drop(pin);
     Ok(())
 }

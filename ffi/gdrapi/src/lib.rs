@@ -23,6 +23,8 @@ mod pin;
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use boundary::{bytes, bytes_mut, put, status};
 use pin::PAGE;
@@ -170,8 +172,9 @@ pub extern "C" fn gdr_unpin_buffer(g: gdr_t, handle: gdr_mh_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gdr_get_callback_flag(g: gdr_t, handle: gdr_mh_t, flag: *mut c_int) -> c_int {
     status(|| {
-        let pinned = handles::pinned_of(number(g), handle.h)?;
-        let freed = pinned.pin().is_freed().map_err(|error| errno::of(&error))?;
+        // Without the lock, since the driver is asked.
+        let pin = handles::with_pinned(number(g), handle.h, |pin, _| Ok(Arc::clone(pin)))?;
+        let freed = pin.is_freed().map_err(|error| errno::of(&error))?;
         // SAFETY: by this function's contract.
         unsafe { put(flag, freed.into()) }
     })
@@ -185,8 +188,7 @@ pub unsafe extern "C" fn gdr_get_callback_flag(g: gdr_t, handle: gdr_mh_t, flag:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gdr_get_info_v2(g: gdr_t, handle: gdr_mh_t, info: *mut gdr_info_v2_t) -> c_int {
     status(|| {
-        let pinned = handles::pinned_of(number(g), handle.h)?;
-        let known = gdr_info_v2_t { v1: known(&pinned), mapping_type: pinned.mapping().into() };
+        let known = known(g, handle)?;
         // SAFETY: by this function's contract.
         unsafe { put(info, known) }
     })
@@ -201,22 +203,25 @@ pub unsafe extern "C" fn gdr_get_info_v2(g: gdr_t, handle: gdr_mh_t, info: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gdr_get_info(g: gdr_t, handle: gdr_mh_t, info: *mut gdr_info_v1_t) -> c_int {
     status(|| {
-        let known = known(&handles::pinned_of(number(g), handle.h)?);
+        let known = known(g, handle)?;
         // SAFETY: by this function's contract.
-        unsafe { put(info, known) }
+        unsafe { put(info, known.v1) }
     })
 }
 
-fn known(pinned: &handles::Pinned) -> gdr_info_v1_t {
-    let (pin, mapping) = (pinned.pin(), pinned.mapping());
-    gdr_info_v1_t {
-        va: pin.va,
-        mapped_size: pin.mapped_size,
-        #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
-        page_size: PAGE as u32,
-        bits: c_uint::from(mapping != NONE) | c_uint::from(mapping == WC) << 1,
-        ..Default::default()
-    }
+fn known(g: gdr_t, handle: gdr_mh_t) -> Result<gdr_info_v2_t, i32> {
+    handles::with_pinned(number(g), handle.h, |pin, mapping| {
+        let mapping = mapping.load(Ordering::Relaxed);
+        let v1 = gdr_info_v1_t {
+            va: pin.va,
+            mapped_size: pin.mapped_size,
+            #[expect(clippy::cast_possible_truncation, reason = "64 KiB")]
+            page_size: PAGE as u32,
+            bits: c_uint::from(mapping != NONE) | c_uint::from(mapping == WC) << 1,
+            ..Default::default()
+        };
+        Ok(gdr_info_v2_t { v1, mapping_type: mapping.into() })
+    })
 }
 
 /// Gives the host address of the first page of pinned memory, which `gdr_info_v2_t::va` is the device address of.
@@ -251,28 +256,33 @@ pub unsafe extern "C" fn gdr_map_v2(
 ///
 /// As of [`gdr_map`].
 unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, flags: c_int) -> Result<(), i32> {
-    let pinned = handles::pinned_of(number(g), handle.h)?;
-    let pin = pinned.pin();
-    let mapping = if pin.cached { CACHING } else { WC };
-    if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(mapping)) {
+    let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
         // gdrcopy reports that it is mapped already before anything else.
-        return Err(if pinned.mapping() == NONE { libc::EINVAL } else { libc::EAGAIN });
-    }
-    if !pinned.change_mapping(NONE, mapping) {
-        return Err(libc::EAGAIN);
-    }
+        if mapping.load(Ordering::Relaxed) != NONE {
+            return Err(libc::EAGAIN);
+        }
+        let own = if pin.cached { CACHING } else { WC };
+        if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
+            return Err(libc::EINVAL);
+        }
+        mapping.store(own, Ordering::Relaxed);
+        Ok(pin.map)
+    })?;
     // SAFETY: by this function's contract.
-    unsafe { put(va, ptr::with_exposed_provenance_mut(pin.map)) }
+    unsafe { put(va, ptr::with_exposed_provenance_mut(host)) }
 }
 
 /// Ends a mapping. The host addresses stay valid until the memory is unpinned or freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: usize) -> c_int {
     status(|| {
-        let pinned = handles::pinned_of(number(g), handle.h)?;
-        let mapping = pinned.mapping();
-        let known = mapping != NONE && va.addr() == pinned.pin().map && size != 0;
-        if known && pinned.change_mapping(mapping, NONE) { Ok(()) } else { Err(libc::EINVAL) }
+        handles::with_pinned(number(g), handle.h, |pin, mapping| {
+            if mapping.load(Ordering::Relaxed) == NONE || va.addr() != pin.map || size == 0 {
+                return Err(libc::EINVAL);
+            }
+            mapping.store(NONE, Ordering::Relaxed);
+            Ok(())
+        })
     })
 }
 

@@ -57,19 +57,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     let Some(end) = end.filter(|_| size > 0 && address > 0) else {
         return Err(Error::NoMapping { address, reason: NoMapping::Empty });
     };
-    let found = find(address, size, pcie)?;
-    // Memory is found by its host addresses, too.
-    let found = found.filter(|&(_, device_ptr, _, len, ..)| (device_ptr..device_ptr + len as u64).contains(&address));
-    let Some((source, device_ptr, host, len, coherent, cached)) = found else {
-        return Err(Error::NoMapping { address, reason: NoMapping::Unknown });
-    };
-    // Programs round sizes up to whole pages, beyond the end of the memory; also where it does not start at a page's.
-    let whole = (len as u64).checked_next_multiple_of(PAGE);
-    let last = whole.and_then(|whole| device_ptr.checked_add(whole)?.checked_next_multiple_of(PAGE));
-    if last.is_none_or(|last| end > last) {
-        let offset = usize::try_from(address - device_ptr).unwrap_or(usize::MAX);
-        return Err(Error::OutOfRange { offset, len: usize::try_from(size).unwrap_or(usize::MAX), size: len });
-    }
+    let Found { source, device_ptr, host, coherent, cached, .. } = find(address, size, end, pcie)?;
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
     }
@@ -81,30 +69,111 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     Ok(Pin { ordinary, source, host, coherent, cached, va, map, mapped_size: end - va })
 }
 
-/// The memory, its device and host addresses, its bytes, and whether it is coherent and cached.
-type Found = (Source, u64, usize, usize, bool, bool);
+/// Memory that can be pinned.
+#[derive(Debug)]
+struct Found {
+    source: Source,
+    /// The address from which a program may round the memory's size up.
+    from: u64,
+    device_ptr: u64,
+    host: usize,
+    len: usize,
+    coherent: bool,
+    cached: bool,
+}
 
-fn find(address: u64, size: u64, pcie: bool) -> Result<Option<Found>> {
+impl Found {
+    fn contains(&self, address: u64) -> bool {
+        address.checked_sub(self.device_ptr).is_some_and(|offset| offset < self.len as u64)
+    }
+
+    /// Whether pages up to `end` can be pinned. Programs round sizes up to whole pages, beyond the end of the memory; also where
+    /// it does not start at a page's.
+    fn reaches(&self, end: u64) -> bool {
+        let len = (self.device_ptr + self.len as u64).saturating_sub(self.from);
+        let whole = len.checked_next_multiple_of(PAGE);
+        let last = whole.and_then(|whole| self.from.checked_add(whole)?.checked_next_multiple_of(PAGE));
+        last.is_some_and(|last| end <= last)
+    }
+}
+
+/// The memory in which a range begins, whose last page ends at `end`; else the memory of vkgdr that begins behind it in its
+/// first page, since programs align addresses down to pages.
+fn find(address: u64, size: u64, end: u64, pcie: bool) -> Result<Found> {
+    let found = ours(address).and_then(|found| found.map_or_else(|| existing(address, end, pcie), Ok));
+    let refusal = match found {
+        Ok(found) if found.contains(address) && found.reaches(end) => return Ok(found),
+        Ok(found) if found.contains(address) => {
+            let offset = usize::try_from(address - found.device_ptr).unwrap_or(usize::MAX);
+            Error::OutOfRange { offset, len: usize::try_from(size).unwrap_or(usize::MAX), size: found.len }
+        }
+        // Memory of vkgdr is found by its host addresses, too.
+        Ok(_) => Error::NoMapping { address, reason: NoMapping::Unknown },
+        Err(error) => error,
+    };
+    beginning_behind(address, size, end).ok_or(refusal)
+}
+
+/// The first memory of vkgdr that begins behind an address, in the same page and in the range.
+fn beginning_behind(address: u64, size: u64, end: u64) -> Option<Found> {
+    /// What all memory of vkgdr is aligned to.
+    const LINE: u64 = 64;
+    let first = (address + 1).checked_next_multiple_of(LINE)?;
+    let page = first.checked_next_multiple_of(PAGE)?;
+    let starts = (first..page.min(address + size)).step_by(usize::try_from(LINE).ok()?);
+    let begins = |start| ours(start).ok().flatten().filter(|found| found.device_ptr == start && found.reaches(end));
+    starts.into_iter().find_map(begins)
+}
+
+/// Memory of vkgdr: of the copy in this library, or of another in the process.
+fn ours(address: u64) -> Result<Option<Found>> {
     if let Some((memory, _)) = memory_of(address) {
         let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
         let (device_ptr, len) = (memory.device_ptr(), memory.len());
         let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
-        return Ok(Some((Source::Ours(memory), device_ptr, host, len, coherent, cached)));
+        return Ok(Some(Found {
+            source: Source::Ours(memory),
+            from: device_ptr,
+            device_ptr,
+            host,
+            len,
+            coherent,
+            cached,
+        }));
     }
     if let Some((memory, _)) = other_memory_of(address) {
         let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
         let (device_ptr, len) = (memory.device_ptr(), memory.len());
         let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
-        return Ok(Some((Source::Other(memory), device_ptr, host, len, coherent, cached)));
+        return Ok(Some(Found {
+            source: Source::Other(memory),
+            from: device_ptr,
+            device_ptr,
+            host,
+            len,
+            coherent,
+            cached,
+        }));
     }
-    let size = usize::try_from(size).unwrap_or(usize::MAX);
-    let mapping = match map(address, size, pcie) {
-        Err(Error::OutOfRange { offset, size, .. }) if offset < size => map(address, size - offset, pcie),
+    Ok(None)
+}
+
+/// Memory of CUDA's: the whole pages around the range, as far as they are in its allocation.
+fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
+    // No allocation has as many bytes: nothing is mapped, and the error tells where the allocation begins and ends.
+    let mapping = match map(address, usize::MAX, pcie) {
+        Err(Error::OutOfRange { offset, size, .. }) if offset < size => {
+            let start = address.saturating_sub(offset as u64);
+            let first = start.max(address - address % PAGE);
+            let last = end.min(start.saturating_add(size as u64));
+            map(first, usize::try_from(last - first).unwrap_or(usize::MAX), pcie)
+        }
         result => result,
     }?;
+    let (device_ptr, len) = (mapping.device_ptr(), mapping.len());
     let host = mapping.host_ptr().map_or(0, |pointer| pointer.addr().get());
-    let (len, coherent, cached) = (mapping.len(), mapping.is_coherent(), mapping.is_cached());
-    Ok(Some((Source::Existing(mapping), address, host, len, coherent, cached)))
+    let (coherent, cached) = (mapping.is_coherent(), mapping.is_cached());
+    Ok(Found { source: Source::Existing(mapping), from: address, device_ptr, host, len, coherent, cached })
 }
 
 /// Maps existing memory, in the current context if it is one of the memory's device, else in the device's primary one.

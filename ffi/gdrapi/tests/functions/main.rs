@@ -3,7 +3,10 @@
 #![expect(unsafe_code, reason = "calls C functions")]
 
 mod api;
+mod existing;
 mod fixture;
+mod ranges;
+mod threads;
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr::{null, null_mut};

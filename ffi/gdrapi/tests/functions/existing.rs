@@ -1,0 +1,95 @@
+//! CUDA's own memory, on simulated GPUs that map it.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use std::env;
+use std::ffi::c_void;
+use std::path::Path;
+use std::process::Command;
+use std::ptr::null_mut;
+
+use support::cuda::{CudaMemory, PrimaryContext};
+use support::driver::{self, DriverKind};
+use support::{Result, child, device_read, pattern};
+use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+
+use crate::EINVAL;
+use crate::api::call;
+use crate::fixture::{NO_HANDLE, PAGE};
+
+const ROLE: &str = "existing";
+
+/// Runs a check in a child that has `gpus` simulated GPUs whose memory the CPU can map.
+fn with_gpus(gpus: u32, test: &str, check: impl FnOnce() -> Result) -> Result {
+    if child::role().is_some() {
+        check()?;
+        child::say("done");
+        return Ok(());
+    }
+    if driver::kind() != Some(DriverKind::Sim) {
+        eprintln!("skipped: profiles are of the simulated driver");
+        return Ok(());
+    }
+    let simulator = Path::new(&env::var_os("VKGDR_SIM_DIR").ok_or("VKGDR_SIM_DIR is not set")?).join("vkgdr-sim");
+    let child = child::command(&format!("existing::{test}"), ROLE)?;
+    let mut command = Command::new(simulator);
+    // The profile sets the number itself.
+    command.args(["--profile", "dma-buf-no-vulkan", "--", "env", &format!("SIMCUDA_DEVICES={gpus}")]);
+    command.arg(child.get_program()).args(child.get_args());
+    command.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert_eq!(child::run(command)?, ["done"]);
+    Ok(())
+}
+
+/// Pins and maps: the handle, the first device address of the pages, and the host's.
+fn pinned(g: gdr_t, address: u64, len: usize) -> Result<(gdr_mh_t, u64, *mut c_void)> {
+    let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
+    assert_eq!(call!(pin(g, address, len, 0, 0, &raw mut handle)), 0, "{len} bytes at {address:#x}");
+    assert_eq!(call!(info(g, handle, &raw mut info)), 0);
+    assert_eq!(call!(map(g, handle, &raw mut va, usize::try_from(info.v1.mapped_size)?)), 0);
+    Ok((handle, info.v1.va, va))
+}
+
+/// All bytes of the pinned pages are copied, as far as they are in the allocation.
+fn pages_are_copied() -> Result {
+    let _context = PrimaryContext::retain_and_push(0);
+    let g = call!(open());
+    // The second is too large to be mapped as a whole.
+    for len in [3 * PAGE + 100, 40 << 20] {
+        let memory = CudaMemory::device(len);
+        let start = memory.address();
+        for (offset, size) in [(0, 1000), (PAGE + 7, 1), (3 * PAGE, 100)] {
+            let (handle, va, host) = pinned(g, start + offset as u64, size)?;
+            // Of the allocation, the page that the range is in.
+            let first = va.max(start);
+            let last = (va + PAGE as u64).min(start + len as u64);
+            let (bytes, count) = (host.wrapping_byte_add(usize::try_from(first - va)?), usize::try_from(last - first)?);
+            let expected = pattern(count, offset as u64);
+            assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), count)), 0, "{count} bytes at {offset}");
+            assert!(device_read(first, count) == expected);
+            let mut found = vec![0_u8; count];
+            assert_eq!(call!(copy_from(handle, found.as_mut_ptr().cast(), bytes, count)), 0);
+            assert!(found == expected);
+            assert_eq!(call!(copy_to(handle, bytes, [0_u8; 2 * PAGE].as_ptr().cast(), count + 1)), EINVAL);
+            let before = bytes.wrapping_byte_sub(1);
+            assert_eq!(call!(copy_to(handle, before, expected.as_ptr().cast(), 1)), EINVAL);
+            assert_eq!(call!(unpin(g, handle)), 0);
+        }
+        // Rounded up from any address, also beyond the end. Of memory whose pages are not exported, which the simulated driver
+        // does once.
+        let memory = CudaMemory::device(len);
+        let start = memory.address();
+        for (offset, size) in [(3, len), (3, len.next_multiple_of(PAGE)), (0, len.next_multiple_of(PAGE))] {
+            let (handle, ..) = pinned(g, start + offset, size)?;
+            assert_eq!(call!(unpin(g, handle)), 0);
+        }
+        let (mut handle, beyond) = (NO_HANDLE, len.next_multiple_of(PAGE) + 2 * PAGE);
+        assert_eq!(call!(pin(g, start, beyond, 0, 0, &raw mut handle)), EINVAL);
+    }
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn all_of_a_pinned_page_of_cudas_memory_is_copied() -> Result {
+    with_gpus(1, "all_of_a_pinned_page_of_cudas_memory_is_copied", pages_are_copied)
+}

@@ -1,0 +1,95 @@
+//! Pinned ranges that do not begin and end with the memory.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use support::{Result, device_read, pattern};
+use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Pool, PoolOptions};
+
+use crate::EINVAL;
+use crate::api::call;
+use crate::fixture::{NO_HANDLE, PAGE};
+
+/// An address rounded down to a page, and the bytes from there to the end of the last page of `len` bytes at it.
+fn around(address: u64, len: usize) -> Result<(u64, usize)> {
+    let before = address % PAGE as u64;
+    Ok((address - before, (usize::try_from(before)? + len).next_multiple_of(PAGE)))
+}
+
+/// Pins whole pages around memory, and copies all of it; nothing before it.
+fn check_pages_around(g: gdr_t, memory: &Memory) -> Result {
+    let (address, len) = (memory.device_ptr(), memory.len());
+    let (first, pages) = around(address, len)?;
+    let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
+    assert_eq!(call!(pin(g, first, pages, 0, 0, &raw mut handle)), 0, "{pages} bytes at {first:#x} for {address:#x}");
+    assert_eq!(call!(info(g, handle, &raw mut info)), 0);
+    assert_eq!((info.v1.va, info.v1.mapped_size), (first, pages as u64));
+    assert_eq!(call!(map(g, handle, &raw mut va, pages)), 0);
+    let bytes = va.wrapping_byte_add(usize::try_from(address - first)?);
+    let expected = pattern(len, address);
+    assert_eq!(call!(copy_to(handle, bytes, expected.as_ptr().cast(), len)), 0);
+    assert!(device_read(address, len) == expected);
+    let before = bytes.wrapping_byte_sub(1);
+    assert_eq!(call!(copy_to(handle, before, expected.as_ptr().cast(), 2)), EINVAL);
+    assert_eq!(call!(copy_to(handle, bytes.wrapping_byte_add(1), expected.as_ptr().cast(), len)), EINVAL);
+    assert_eq!(call!(unpin(g, handle)), 0);
+    Ok(())
+}
+
+/// As UCX does.
+#[test]
+fn memory_is_pinned_from_the_start_of_its_page() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let g = call!(open());
+    // Host memory begins at any page of the CPU's.
+    let memories = [100_000, 5000, 300_000, 12_288, 100_000, 4096]
+        .into_iter()
+        .flat_map(|len| [MemoryKind::Host, MemoryKind::Mapped].map(|kind| Memory::allocate(&gpu, len, kind)))
+        .collect::<vkgdr_rs::Result<Vec<_>>>()?;
+    for memory in &memories {
+        let (first, pages) = around(memory.device_ptr(), memory.len())?;
+        let in_its_pages = |other: &&Memory| (first..first + pages as u64).contains(&other.device_ptr());
+        // The first memory in the page is pinned.
+        if vkgdr_rs::memory_of(first).is_none() && memories.iter().filter(in_its_pages).count() == 1 {
+            check_pages_around(g, memory)?;
+        }
+    }
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn memory_of_a_pool_is_pinned_from_the_start_of_its_page() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let g = call!(open());
+    for len in [5000, 1000, 20_000] {
+        // The last in its page, with none before it.
+        check_pages_around(g, &pool.allocate(len)?.into())?;
+    }
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+/// What begins before a range, or behind its end or its first page, is not pinned in its place.
+#[test]
+fn only_memory_that_begins_in_the_range_is_pinned_for_an_address_before_it() -> Result {
+    let (_context, gpu) = support::open(OpenFlags::empty())?;
+    let pool = Pool::new(&gpu, PoolOptions::new(MemoryKind::Mapped))?;
+    let g = call!(open());
+    let pin = |address: u64, size: usize| -> Result<(c_int, gdr_mh_t)> {
+        let mut handle = NO_HANDLE;
+        Ok((call!(pin(g, address, size, 0, 0, &raw mut handle)), handle))
+    };
+    let memory = pool.allocate(1000)?;
+    let address = memory.device_ptr();
+    if vkgdr_rs::memory_of(address - 64).is_none() && !address.is_multiple_of(PAGE as u64) {
+        assert_eq!(pin(address - 64, 65)?.0, 0, "it begins with the last byte of the range");
+        assert_ne!(pin(address - 64, 64)?.0, 0, "it begins behind the range");
+        assert_ne!(pin(address - 64, 3 * PAGE)?.0, 0, "it ends long before the range");
+    }
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}

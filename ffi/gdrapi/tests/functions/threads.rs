@@ -1,0 +1,114 @@
+//! Handles that one thread unpins while others use them.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use std::ffi::c_ulong;
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use support::Result;
+use vkgdr_gdrapi::{gdr_info_v2_t, gdr_mh_t, gdr_t};
+use vkgdr_rs::{Memory, MemoryKind, OpenFlags, Vkgdr};
+
+use crate::api::call;
+use crate::fixture::{NO_HANDLE, PAGE};
+use crate::{EAGAIN, EINVAL};
+
+/// Uses the handle that the other thread pinned last, or has unpinned since, by every function but the copies.
+fn use_any(g: gdr_t, handle: gdr_mh_t, va: u64) -> Result {
+    let (mut info, mut mapped, mut flag) = (gdr_info_v2_t::default(), null_mut(), 7);
+    match call!(info(g, handle, &raw mut info)) {
+        0 => assert_eq!((info.v1.va, info.v1.mapped_size), (va, PAGE as u64)),
+        code => assert_eq!(code, EINVAL),
+    }
+    match call!(callback_flag(g, handle, &raw mut flag)) {
+        0 => assert_eq!(flag, 0),
+        code => assert_eq!(code, EINVAL),
+    }
+    let code = call!(map(g, handle, &raw mut mapped, PAGE));
+    assert!([0, EINVAL, EAGAIN].contains(&code), "{code}");
+    Ok(())
+}
+
+/// Two threads use a handle while this one unpins it; what is pinned next is mapped by nobody else.
+#[test]
+fn a_handle_that_is_unpinned_meanwhile_is_refused_and_leaves_others_alone() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, PAGE, MemoryKind::Mapped)?;
+    let address = memory.device_ptr();
+    // Within one page, wherever the memory begins.
+    let va = address - address % PAGE as u64;
+    let g = call!(open()).addr();
+    let (current, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let work = || -> Result {
+        while !done.load(Ordering::Relaxed) {
+            use_any(without_provenance_mut(g), gdr_mh_t { h: current.load(Ordering::Relaxed) as c_ulong }, va)?;
+        }
+        Ok(())
+    };
+    let pin = || -> Result {
+        let g = without_provenance_mut(g);
+        for _ in 0..20_000 {
+            let (mut handle, mut mapped) = (NO_HANDLE, null_mut());
+            assert_eq!(call!(pin(g, address, 1, 0, 0, &raw mut handle)), 0);
+            current.store(handle.h, Ordering::Relaxed);
+            assert_eq!(call!(unpin(g, handle)), 0);
+            assert_eq!(call!(pin(g, address, 1, 0, 0, &raw mut handle)), 0);
+            assert_eq!(call!(map(g, handle, &raw mut mapped, PAGE)), 0, "a handle that no other thread knows");
+            assert_eq!(call!(unpin(g, handle)), 0);
+        }
+        Ok(())
+    };
+    /// Ends the other threads, also where this one panics.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    thread::scope(|scope| {
+        let end = End(&done);
+        let users = [(); 2].map(|()| scope.spawn(|| work().map_err(|error| error.to_string())));
+        let pinned = pin();
+        drop(end);
+        users.into_iter().try_for_each(|user| user.join().map_err(|_| "a thread panicked".to_owned())?)?;
+        pinned
+    })?;
+    assert_eq!(call!(close(without_provenance_mut(g))), 0);
+    Ok(())
+}
+
+/// A connection is closed while another thread unpins its memory: all of it is unpinned.
+#[test]
+fn closing_unpins_all_also_where_another_thread_unpins_some() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    for _ in 0..300 {
+        let memory = Memory::allocate(&gpu, PAGE, MemoryKind::Host)?;
+        let g = call!(open()).addr();
+        let (mut handles, start) = ([NO_HANDLE; 50], Barrier::new(2));
+        for handle in &mut handles {
+            assert_eq!(call!(pin(without_provenance_mut(g), memory.device_ptr(), 1, 0, 0, handle)), 0);
+        }
+        let unpin = || -> Result {
+            start.wait();
+            // From the last: closing begins at the first.
+            for handle in handles.into_iter().rev() {
+                let code = call!(unpin(without_provenance_mut(g), handle));
+                assert!([0, EINVAL].contains(&code), "{code}");
+            }
+            Ok(())
+        };
+        let closed = thread::scope(|scope| -> Result<_> {
+            let other = scope.spawn(|| unpin().map_err(|error| error.to_string()));
+            start.wait();
+            let closed = call!(close(without_provenance_mut(g)));
+            other.join().map_err(|_| "a thread panicked")??;
+            Ok(closed)
+        })?;
+        drop(memory);
+        gpu.collect();
+        assert_eq!((closed, gpu.live_allocations()), (0, 0));
+    }
+    Ok(())
+}
