@@ -414,9 +414,7 @@ pub unsafe extern "C" fn gdr_get_attribute(g: gdr_t, attr: c_int, v: *mut c_int)
         let value = match attr {
             1 | 2 => true,
             3 if v.is_null() => false,
-            3 => pin::gpus()
-                .and_then(|gpus| gpus.iter().try_fold(false, |any, gpu| Ok(any | gpu.supports_existing()?)))
-                .map_err(|error| errno::of(&error))?,
+            3 => pin::supports_existing().map_err(|error| errno::of(&error))?,
             _ => return Err(libc::EINVAL),
         };
         // SAFETY: by this function's contract.
