@@ -150,7 +150,10 @@ pub unsafe extern "C" fn gdr_pin_buffer_v2(
 unsafe fn pin_buffer(g: gdr_t, addr: c_ulong, size: usize, flags: u32, handle: *mut gdr_mh_t) -> Result<(), i32> {
     handles::check(number(g))?;
     if handle.is_null() || flags & !FORCE_PCIE != 0 {
-        return Err(libc::EINVAL);
+        return Err(errno::invalid("the pointer to the handle is null, or a flag is unknown"));
+    }
+    if addr == 0 {
+        return Err(errno::invalid("address 0 is no memory's"));
     }
     let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0).map_err(|error| errno::of(&error))?;
     let h = handles::add(number(g), pin)?;
@@ -259,11 +262,13 @@ unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, fla
     let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
         // gdrcopy reports that it is mapped already before anything else.
         if mapping.load(Ordering::Relaxed) != NONE {
-            return Err(libc::EAGAIN);
+            return Err(errno::explained(libc::EAGAIN, "the memory is mapped already"));
         }
         let own = if pin.cached { CACHING } else { WC };
         if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
-            return Err(libc::EINVAL);
+            return Err(errno::invalid(
+                "va is null, the size 0 or beyond the pinned pages, or the type not the memory's",
+            ));
         }
         mapping.store(own, Ordering::Relaxed);
         Ok(pin.map)
@@ -278,7 +283,7 @@ pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: u
     status(|| {
         handles::with_pinned(number(g), handle.h, |pin, mapping| {
             if mapping.load(Ordering::Relaxed) == NONE || va.addr() != pin.map || size == 0 {
-                return Err(libc::EINVAL);
+                return Err(errno::invalid("nothing is mapped at va, or the size is 0"));
             }
             mapping.store(NONE, Ordering::Relaxed);
             Ok(())
@@ -299,7 +304,7 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
     size: usize,
 ) -> c_int {
     // Nothing here panics: outside of the boundary no register is saved.
-    if let Ok(pinned) = mapped(handle)
+    if let Some(pinned) = mapped(handle)
         // SAFETY: by this function's contract; the pin keeps the memory mapped.
         && unsafe { pinned.pin().ordinary.write(map_d_ptr.addr(), h_ptr.cast(), size) }
     {
@@ -317,7 +322,7 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
 #[inline(never)]
 unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: usize) -> c_int {
     status(|| {
-        let pinned = mapped(handle)?;
+        let pinned = mapped(handle).ok_or_else(not_mapped)?;
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(h_ptr, size) }?;
         pinned.pin().write(to, source)
@@ -337,7 +342,7 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
     size: usize,
 ) -> c_int {
     // As in `gdr_copy_to_mapping`.
-    if let Ok(pinned) = mapped(handle)
+    if let Some(pinned) = mapped(handle)
         // SAFETY: by this function's contract; the pin keeps the memory mapped.
         && unsafe { pinned.pin().ordinary.read(map_d_ptr.addr(), h_ptr.cast(), size) }
     {
@@ -355,7 +360,7 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
 #[inline(never)]
 unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: usize) -> c_int {
     status(|| {
-        let pinned = mapped(handle)?;
+        let pinned = mapped(handle).ok_or_else(not_mapped)?;
         // SAFETY: by this function's contract.
         let target = unsafe { bytes_mut(h_ptr, size) }?;
         pinned.pin().read(from, target)
@@ -364,9 +369,13 @@ unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: us
 
 /// The mapped memory of a handle.
 #[inline]
-fn mapped(handle: gdr_mh_t) -> Result<handles::Pinned, i32> {
-    let pinned = handles::pinned(handle.h)?;
-    if pinned.mapping() == NONE { Err(libc::EINVAL) } else { Ok(pinned) }
+fn mapped(handle: gdr_mh_t) -> Option<handles::Pinned> {
+    handles::pinned(handle.h).filter(|pinned| pinned.mapping() != NONE)
+}
+
+#[cold]
+fn not_mapped() -> i32 {
+    errno::invalid("the handle is not that of mapped memory")
 }
 
 /// The version of gdrcopy whose interface this is.
@@ -392,7 +401,7 @@ pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, min
     status(|| {
         handles::check(number(g))?;
         if major.is_null() || minor.is_null() {
-            return Err(libc::EINVAL);
+            return Err(errno::invalid("the pointer to a result is null"));
         }
         // SAFETY: by this function's contract.
         unsafe { put(major, VERSION.0) }?;
@@ -415,7 +424,7 @@ pub unsafe extern "C" fn gdr_get_attribute(g: gdr_t, attr: c_int, v: *mut c_int)
             1 | 2 => true,
             3 if v.is_null() => false,
             3 => pin::supports_existing().map_err(|error| errno::of(&error))?,
-            _ => return Err(libc::EINVAL),
+            _ => return Err(errno::invalid("the attribute is unknown")),
         };
         // SAFETY: by this function's contract.
         unsafe { put(v, value.into()) }
@@ -435,7 +444,7 @@ pub unsafe extern "C" fn gdr_get_mapping_type_string(mapping_type: c_int, text: 
             1 => c"Write Combining",
             2 => c"Caching",
             3 => c"Device",
-            _ => return Err(libc::EINVAL),
+            _ => return Err(errno::invalid("the type of mapping is unknown")),
         };
         // SAFETY: by this function's contract.
         unsafe { put(text, name.as_ptr()) }

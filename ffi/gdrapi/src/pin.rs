@@ -55,9 +55,11 @@ pub(crate) struct Pin {
 /// Pins `size` bytes at a device address. `pcie` refuses memory that the CPU reaches in another way.
 pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     let end = address.checked_add(size).and_then(|end| end.checked_next_multiple_of(PAGE));
-    let Some(end) = end.filter(|_| size > 0 && address > 0) else {
+    if size == 0 {
         return Err(Error::NoMapping { address, reason: NoMapping::Empty });
-    };
+    }
+    // Beyond the last address no memory is known.
+    let end = end.ok_or(Error::NoMapping { address, reason: NoMapping::Unknown })?;
     let Found { source, device_ptr, host, coherent, cached, .. } = find(address, size, end, pcie)?;
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
@@ -239,7 +241,7 @@ impl Pin {
             }?;
             if self.coherent { Ok(()) } else { self.flush(offset, source.len()) }
         };
-        write().map_err(|error| errno::of(&error))
+        write().map_err(|error| self.refusal(to, &error))
     }
 
     /// Copies from a host address of the mapping; on failure, the error number.
@@ -255,7 +257,19 @@ impl Pin {
                 Source::Existing(mapping) => mapping.read(offset, target),
             }
         };
-        read().map_err(|error| errno::of(&error))
+        read().map_err(|error| self.refusal(from, &error))
+    }
+
+    /// The error number of a failed copy at a host address.
+    #[cold]
+    fn refusal(&self, at: usize, error: &Error) -> i32 {
+        match error {
+            // Its offset wrapped around.
+            Error::OutOfRange { .. } if at < self.host => {
+                errno::invalid("the copy begins before the memory's first byte")
+            }
+            error => errno::of(error),
+        }
     }
 
     #[cold]
