@@ -5,11 +5,14 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
+use crate::errno;
+
 /// Runs the body of an export: 0, or an error number. A panic is `EIO`.
 #[inline]
 pub(crate) fn status(body: impl FnOnce() -> Result<(), i32>) -> c_int {
     // Unwind-safe: locks are released, and nothing half done is used afterwards.
-    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(libc::EIO));
+    let result = catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|_| Err(errno::explained(libc::EIO, "the library panicked")));
     result.err().unwrap_or(0)
 }
 
@@ -20,7 +23,7 @@ pub(crate) fn status(body: impl FnOnce() -> Result<(), i32>) -> c_int {
 /// `pointer` must be null or good for writing.
 pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) -> Result<(), i32> {
     if pointer.is_null() {
-        return Err(libc::EINVAL);
+        return Err(errno::invalid("the pointer to a result is null"));
     }
     // SAFETY: by this function's contract.
     unsafe { pointer.write(value) };
@@ -51,5 +54,9 @@ pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, len: usize) -> Result<&
 
 fn check(pointer: *const c_void, len: usize) -> Result<(), i32> {
     let exists = len == 0 || !pointer.is_null();
-    if exists && isize::try_from(len).is_ok() { Ok(()) } else { Err(libc::EINVAL) }
+    if exists && isize::try_from(len).is_ok() {
+        Ok(())
+    } else {
+        Err(errno::invalid("the pointer to the bytes is null, or they are more than an object can have"))
+    }
 }

@@ -1,6 +1,8 @@
 //! Failures as error numbers, which are all that gdrcopy's interface returns.
 #![forbid(unsafe_code)]
 
+use std::fmt::Display;
+
 use vkgdr_rs::{Error, NoMapping};
 
 /// Values of `CUresult`.
@@ -11,10 +13,22 @@ const NO_DEVICE: i32 = 100;
 /// The error number of a failure, which is also printed on standard error if `GDRCOPY_ENABLE_LOGGING` is set.
 #[cold]
 pub(crate) fn of(error: &Error) -> i32 {
+    explained(number(error), error)
+}
+
+/// `EINVAL`, explained as [`of`] explains failures.
+#[cold]
+pub(crate) fn invalid(reason: &str) -> i32 {
+    explained(libc::EINVAL, reason)
+}
+
+/// An error number, explained as [`of`] explains failures.
+#[cold]
+pub(crate) fn explained(number: i32, reason: impl Display) -> i32 {
     if std::env::var_os("GDRCOPY_ENABLE_LOGGING").is_some() {
-        eprintln!("ERR:  libgdrapi of vkgdr: {error}");
+        eprintln!("ERR:  libgdrapi of vkgdr: {reason}");
     }
-    number(error)
+    number
 }
 
 fn number(error: &Error) -> i32 {

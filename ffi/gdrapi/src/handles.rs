@@ -13,6 +13,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::errno;
 use crate::lock::lock;
 use crate::pin::Pin;
 
@@ -52,7 +53,18 @@ struct State {
 }
 
 fn state() -> Result<MutexGuard<'static, State>, i32> {
-    lock(&STATE).ok_or(libc::EAGAIN)
+    lock(&STATE)
+        .ok_or_else(|| errno::explained(libc::EAGAIN, "another thread of the parent was using gdrapi at the fork"))
+}
+
+#[cold]
+fn not_pinned() -> i32 {
+    errno::invalid("the handle is not that of memory that is pinned by this gdr_t")
+}
+
+#[cold]
+fn too_many() -> i32 {
+    errno::explained(libc::ENOMEM, "too many handles are in use")
 }
 
 /// The slot at an index, if it was ever used.
@@ -94,10 +106,10 @@ impl Pinned {
 
 /// The pinned memory of a handle, for a copy.
 #[inline]
-pub(crate) fn pinned(handle: u64) -> Result<Pinned, i32> {
-    let slot = slot(handle).ok_or(libc::EINVAL)?;
-    let pin = NonNull::new(slot.pin.load(Ordering::Acquire)).ok_or(libc::EINVAL)?;
-    Ok(Pinned { pin, slot })
+pub(crate) fn pinned(handle: u64) -> Option<Pinned> {
+    let slot = slot(handle)?;
+    let pin = NonNull::new(slot.pin.load(Ordering::Acquire))?;
+    Some(Pinned { pin, slot })
 }
 
 /// Works on the pinned memory of a handle of this `gdr_t`, and on its mapping, under the lock: `work` must not wait, nor call
@@ -109,15 +121,15 @@ pub(crate) fn with_pinned<T>(
 ) -> Result<T, i32> {
     let state = state()?;
     state.check(g)?;
-    let pin = state.pins.get(&(g, handle)).ok_or(libc::EINVAL)?;
-    let slot = slot(handle).ok_or(libc::EINVAL)?;
+    let pin = state.pins.get(&(g, handle)).ok_or_else(not_pinned)?;
+    let slot = slot(handle).ok_or_else(not_pinned)?;
     work(pin, &slot.mapping)
 }
 
 impl State {
     /// Fails unless `g` is open.
     fn check(&self, g: u64) -> Result<(), i32> {
-        if self.open.contains(&g) { Ok(()) } else { Err(libc::EINVAL) }
+        if self.open.contains(&g) { Ok(()) } else { Err(errno::invalid("the gdr_t is not open")) }
     }
 
     /// Takes memory out of its slot. It is unpinned where the result is dropped, which must be without the lock: a drop may call
@@ -138,7 +150,7 @@ impl State {
             return Ok(index);
         }
         let index = self.used;
-        let page = TABLE.get(index / SLOTS).ok_or(libc::ENOMEM)?;
+        let page = TABLE.get(index / SLOTS).ok_or_else(too_many)?;
         if page.load(Ordering::Relaxed).is_null() {
             let empty = || Slot { handle: AtomicU64::new(0), pin: AtomicPtr::default(), mapping: AtomicU8::new(0) };
             let slots: Box<[Slot]> = (0..SLOTS).map(|_| empty()).collect();
@@ -181,7 +193,7 @@ pub(crate) fn add(g: u64, pin: Pin) -> Result<u64, i32> {
     let mut state = state()?;
     state.check(g)?;
     let index = state.take_slot()?;
-    let slot = slot_at(index).ok_or(libc::ENOMEM)?;
+    let slot = slot_at(index).ok_or_else(too_many)?;
     let handle = state.next << INDEX_BITS | index as u64;
     state.next += 1;
     slot.mapping.store(0, Ordering::Relaxed);
@@ -195,7 +207,7 @@ pub(crate) fn add(g: u64, pin: Pin) -> Result<u64, i32> {
 pub(crate) fn unpin(g: u64, handle: u64) -> Result<(), i32> {
     let mut state = state()?;
     state.check(g)?;
-    let pin = state.remove(g, handle).ok_or(libc::EINVAL)?;
+    let pin = state.remove(g, handle).ok_or_else(not_pinned)?;
     drop(state);
     drop(pin);
     Ok(())

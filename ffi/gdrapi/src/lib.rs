@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `boundary` | the boundary around every export: panics, null pointers |
+//! | `copies` | copies to and from mappings |
 //! | `pin` | the memory that is pinned, and copies of it |
 //! | `handles` | handles and the `gdr_t` that they belong to |
 //! | `errno` | failures as error numbers |
@@ -16,6 +17,7 @@
 compile_error!("a panic must become an error: build with panic = \"unwind\"");
 
 mod boundary;
+mod copies;
 mod errno;
 mod handles;
 mod lock;
@@ -26,7 +28,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use boundary::{bytes, bytes_mut, put, status};
+use boundary::{put, status};
+pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
 use pin::PAGE;
 
 /// The version of gdrcopy whose interface this is.
@@ -150,7 +153,10 @@ pub unsafe extern "C" fn gdr_pin_buffer_v2(
 unsafe fn pin_buffer(g: gdr_t, addr: c_ulong, size: usize, flags: u32, handle: *mut gdr_mh_t) -> Result<(), i32> {
     handles::check(number(g))?;
     if handle.is_null() || flags & !FORCE_PCIE != 0 {
-        return Err(libc::EINVAL);
+        return Err(errno::invalid("the pointer to the handle is null, or a flag is unknown"));
+    }
+    if addr == 0 {
+        return Err(errno::invalid("address 0 is no memory's"));
     }
     let pin = pin::pin(addr, size as u64, flags & FORCE_PCIE != 0).map_err(|error| errno::of(&error))?;
     let h = handles::add(number(g), pin)?;
@@ -259,11 +265,13 @@ unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, fla
     let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
         // gdrcopy reports that it is mapped already before anything else.
         if mapping.load(Ordering::Relaxed) != NONE {
-            return Err(libc::EAGAIN);
+            return Err(errno::explained(libc::EAGAIN, "the memory is mapped already"));
         }
         let own = if pin.cached { CACHING } else { WC };
         if va.is_null() || size == 0 || size as u64 > pin.mapped_size || (flags != 0 && flags != c_int::from(own)) {
-            return Err(libc::EINVAL);
+            return Err(errno::invalid(
+                "va is null, the size 0 or beyond the pinned pages, or the type not the memory's",
+            ));
         }
         mapping.store(own, Ordering::Relaxed);
         Ok(pin.map)
@@ -278,95 +286,12 @@ pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: u
     status(|| {
         handles::with_pinned(number(g), handle.h, |pin, mapping| {
             if mapping.load(Ordering::Relaxed) == NONE || va.addr() != pin.map || size == 0 {
-                return Err(libc::EINVAL);
+                return Err(errno::invalid("nothing is mapped at va, or the size is 0"));
             }
             mapping.store(NONE, Ordering::Relaxed);
             Ok(())
         })
     })
-}
-
-/// Copies from private memory to a mapping.
-///
-/// # Safety
-///
-/// `h_ptr` must be good for reading `size` bytes, and no other thread unpin the memory meanwhile.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gdr_copy_to_mapping(
-    handle: gdr_mh_t,
-    map_d_ptr: *mut c_void,
-    h_ptr: *const c_void,
-    size: usize,
-) -> c_int {
-    // Nothing here panics: outside of the boundary no register is saved.
-    if let Ok(pinned) = mapped(handle)
-        // SAFETY: by this function's contract; the pin keeps the memory mapped.
-        && unsafe { pinned.pin().ordinary.write(map_d_ptr.addr(), h_ptr.cast(), size) }
-    {
-        return 0;
-    }
-    // SAFETY: by this function's contract.
-    unsafe { write_other(handle, map_d_ptr.addr(), h_ptr, size) }
-}
-
-/// Copies to memory that is not ordinary, and refuses copies.
-///
-/// # Safety
-///
-/// The contract of [`gdr_copy_to_mapping`].
-#[inline(never)]
-unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: usize) -> c_int {
-    status(|| {
-        let pinned = mapped(handle)?;
-        // SAFETY: by this function's contract.
-        let source = unsafe { bytes(h_ptr, size) }?;
-        pinned.pin().write(to, source)
-    })
-}
-
-/// Copies from a mapping to private memory.
-///
-/// # Safety
-///
-/// `h_ptr` must be good for writing `size` bytes, and no other thread unpin the memory meanwhile.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gdr_copy_from_mapping(
-    handle: gdr_mh_t,
-    h_ptr: *mut c_void,
-    map_d_ptr: *const c_void,
-    size: usize,
-) -> c_int {
-    // As in `gdr_copy_to_mapping`.
-    if let Ok(pinned) = mapped(handle)
-        // SAFETY: by this function's contract; the pin keeps the memory mapped.
-        && unsafe { pinned.pin().ordinary.read(map_d_ptr.addr(), h_ptr.cast(), size) }
-    {
-        return 0;
-    }
-    // SAFETY: by this function's contract.
-    unsafe { read_other(handle, map_d_ptr.addr(), h_ptr, size) }
-}
-
-/// The counterpart of [`write_other`].
-///
-/// # Safety
-///
-/// The contract of [`gdr_copy_from_mapping`].
-#[inline(never)]
-unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: usize) -> c_int {
-    status(|| {
-        let pinned = mapped(handle)?;
-        // SAFETY: by this function's contract.
-        let target = unsafe { bytes_mut(h_ptr, size) }?;
-        pinned.pin().read(from, target)
-    })
-}
-
-/// The mapped memory of a handle.
-#[inline]
-fn mapped(handle: gdr_mh_t) -> Result<handles::Pinned, i32> {
-    let pinned = handles::pinned(handle.h)?;
-    if pinned.mapping() == NONE { Err(libc::EINVAL) } else { Ok(pinned) }
 }
 
 /// The version of gdrcopy whose interface this is.
@@ -392,7 +317,7 @@ pub unsafe extern "C" fn gdr_driver_get_version(g: gdr_t, major: *mut c_int, min
     status(|| {
         handles::check(number(g))?;
         if major.is_null() || minor.is_null() {
-            return Err(libc::EINVAL);
+            return Err(errno::invalid("the pointer to a result is null"));
         }
         // SAFETY: by this function's contract.
         unsafe { put(major, VERSION.0) }?;
@@ -414,10 +339,8 @@ pub unsafe extern "C" fn gdr_get_attribute(g: gdr_t, attr: c_int, v: *mut c_int)
         let value = match attr {
             1 | 2 => true,
             3 if v.is_null() => false,
-            3 => pin::gpus()
-                .and_then(|gpus| gpus.iter().try_fold(false, |any, gpu| Ok(any | gpu.supports_existing()?)))
-                .map_err(|error| errno::of(&error))?,
-            _ => return Err(libc::EINVAL),
+            3 => pin::supports_existing().map_err(|error| errno::of(&error))?,
+            _ => return Err(errno::invalid("the attribute is unknown")),
         };
         // SAFETY: by this function's contract.
         unsafe { put(v, value.into()) }
@@ -437,7 +360,7 @@ pub unsafe extern "C" fn gdr_get_mapping_type_string(mapping_type: c_int, text: 
             1 => c"Write Combining",
             2 => c"Caching",
             3 => c"Device",
-            _ => return Err(libc::EINVAL),
+            _ => return Err(errno::invalid("the type of mapping is unknown")),
         };
         // SAFETY: by this function's contract.
         unsafe { put(text, name.as_ptr()) }

@@ -1,11 +1,12 @@
 //! What `gdr_pin_buffer` pins: memory of vkgdr, that of another copy of it in the process, or existing CUDA memory.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use vkgdr_rs::{
-    CachedBytes, Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, memory_of,
-    other_memory_of,
+    CachedBytes, Error, Mapping, MappingFlags, Memory, NoMapping, OpenFlags, OtherMemory, Result, Vkgdr, device_count,
+    memory_of, other_memory_of, pointer_device,
 };
 
 use crate::errno;
@@ -54,9 +55,11 @@ pub(crate) struct Pin {
 /// Pins `size` bytes at a device address. `pcie` refuses memory that the CPU reaches in another way.
 pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     let end = address.checked_add(size).and_then(|end| end.checked_next_multiple_of(PAGE));
-    let Some(end) = end.filter(|_| size > 0 && address > 0) else {
+    if size == 0 {
         return Err(Error::NoMapping { address, reason: NoMapping::Empty });
-    };
+    }
+    // Beyond the last address no memory is known.
+    let end = end.ok_or(Error::NoMapping { address, reason: NoMapping::Unknown })?;
     let Found { source, device_ptr, host, coherent, cached, .. } = find(address, size, end, pcie)?;
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
@@ -176,27 +179,50 @@ fn existing(address: u64, end: u64, pcie: bool) -> Result<Found> {
     Ok(Found { source: Source::Existing(mapping), from: address, device_ptr, host, len, coherent, cached })
 }
 
-/// Maps existing memory, in the current context if it is one of the memory's device, else in the device's primary one.
+/// Maps existing memory in its device's primary context. Other devices' contexts are not retained, which takes memory there and
+/// may fail, unless the driver names the memory's device only in a context, and none is current.
 fn map(address: u64, size: usize, pcie: bool) -> Result<Mapping> {
     let flags = if pcie { MappingFlags::FORCE_PCIE } else { MappingFlags::empty() };
+    let on = |device| gpu(device).and_then(|gpu| Mapping::with_flags(&gpu, address, size, flags));
+    if let Ok(Some(device)) = pointer_device(address) {
+        return on(device);
+    }
     let mut refusal = Error::NoMapping { address, reason: NoMapping::Unknown };
-    for gpu in gpus()? {
-        match Mapping::with_flags(&gpu, address, size, flags) {
-            Err(error @ Error::NoMapping { reason: NoMapping::OtherDevice { .. }, .. }) => refusal = error,
+    for device in 0..device_count()? {
+        match on(device) {
+            Err(Error::NoMapping { reason: NoMapping::OtherDevice { device, .. }, .. }) => return on(device),
+            // A device that cannot be used need not be the memory's.
+            Err(error @ (Error::Cuda { .. } | Error::Vulkan { .. })) => refusal = error,
             result => return result,
         }
     }
     Err(refusal)
 }
 
-/// A handle of each device, which retains the primary context: programs need not have a current one.
-pub(crate) fn gpus() -> Result<Vec<Vkgdr>> {
-    static GPUS: Mutex<Vec<Vkgdr>> = Mutex::new(Vec::new());
+/// A handle of a device, which retains the primary context: programs need not have a current one.
+fn gpu(device: i32) -> Result<Vkgdr> {
+    static GPUS: Mutex<BTreeMap<i32, Vkgdr>> = Mutex::new(BTreeMap::new());
     let mut gpus = lock(&GPUS).ok_or(Error::Forked)?;
-    for device in i32::try_from(gpus.len()).unwrap_or(0)..vkgdr_rs::device_count()? {
-        gpus.push(Vkgdr::open_primary_context(device, OpenFlags::empty())?);
+    if let Some(gpu) = gpus.get(&device) {
+        return Ok(gpu.clone());
     }
-    Ok(gpus.clone())
+    let gpu = Vkgdr::open_primary_context(device, OpenFlags::empty())?;
+    gpus.insert(device, gpu.clone());
+    Ok(gpu)
+}
+
+/// Whether the CPU can map CUDA's memory on any GPU. Retains no context; a GPU that cannot be asked is an error where no other
+/// can.
+pub(crate) fn supports_existing() -> Result<bool> {
+    let mut answer = Ok(false);
+    for device in 0..device_count()? {
+        match Vkgdr::open(device, OpenFlags::empty()).and_then(|gpu| gpu.supports_existing()) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) => answer = Err(error),
+        }
+    }
+    answer
 }
 
 impl Pin {
@@ -215,7 +241,7 @@ impl Pin {
             }?;
             if self.coherent { Ok(()) } else { self.flush(offset, source.len()) }
         };
-        write().map_err(|error| errno::of(&error))
+        write().map_err(|error| self.refusal(to, &error))
     }
 
     /// Copies from a host address of the mapping; on failure, the error number.
@@ -231,7 +257,19 @@ impl Pin {
                 Source::Existing(mapping) => mapping.read(offset, target),
             }
         };
-        read().map_err(|error| errno::of(&error))
+        read().map_err(|error| self.refusal(from, &error))
+    }
+
+    /// The error number of a failed copy at a host address.
+    #[cold]
+    fn refusal(&self, at: usize, error: &Error) -> i32 {
+        match error {
+            // Its offset wrapped around.
+            Error::OutOfRange { .. } if at < self.host => {
+                errno::invalid("the copy begins before the memory's first byte")
+            }
+            error => errno::of(error),
+        }
     }
 
     #[cold]

@@ -93,3 +93,57 @@ fn pages_are_copied() -> Result {
 fn all_of_a_pinned_page_of_cudas_memory_is_copied() -> Result {
     with_gpus(1, "all_of_a_pinned_page_of_cudas_memory_is_copied", pages_are_copied)
 }
+
+/// How often a primary context was retained.
+fn retained() -> Result<u64> {
+    Ok(support::simcuda()
+        .ok_or("the simulated driver's functions are missing")?
+        .calls(Some("cuDevicePrimaryCtxRetain")))
+}
+
+fn the_other_gpu_is_left_alone() -> Result {
+    let g = call!(open());
+    let mut value = 7;
+    assert_eq!(call!(attribute(g, 3, &raw mut value)), 0);
+    assert_eq!((value, retained()?), (1, 0), "an attribute retains no context");
+    for device in [1, 0] {
+        let _context = PrimaryContext::retain_and_push(device);
+        let memory = CudaMemory::device(PAGE);
+        let before = retained()?;
+        let (handle, ..) = pinned(g, memory.address(), PAGE)?;
+        assert_eq!(retained()? - before, 1, "device {device}");
+        assert_eq!(call!(unpin(g, handle)), 0);
+    }
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn pinning_retains_the_context_of_the_memorys_gpu_alone() -> Result {
+    with_gpus(2, "pinning_retains_the_context_of_the_memorys_gpu_alone", the_other_gpu_is_left_alone)
+}
+
+/// Also where the memory's GPU is not known at once.
+fn a_gpu_that_fails_is_passed_over() -> Result {
+    let g = call!(open());
+    let driver = support::simcuda().ok_or("the simulated driver's functions are missing")?;
+    let context = PrimaryContext::retain_and_push(1);
+    let memory = CudaMemory::device(PAGE);
+    support::cuda::no_context(|| -> Result {
+        driver.fail("cuPointerGetAttributes", 1, support::codes::INVALID_CONTEXT);
+        driver.fail("cuDevicePrimaryCtxRetain", 1, support::codes::OUT_OF_MEMORY);
+        let (handle, ..) = pinned(g, memory.address(), PAGE)?;
+        assert_eq!(call!(unpin(g, handle)), 0);
+        Ok(())
+    })?;
+    drop(memory);
+    drop(context);
+    assert_eq!(call!(close(g)), 0);
+    Ok(())
+}
+
+#[test]
+fn a_gpu_that_cannot_be_used_does_not_keep_the_memory_of_others_from_being_pinned() -> Result {
+    let test = "a_gpu_that_cannot_be_used_does_not_keep_the_memory_of_others_from_being_pinned";
+    with_gpus(2, test, a_gpu_that_fails_is_passed_over)
+}

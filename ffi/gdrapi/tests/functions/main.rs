@@ -5,6 +5,7 @@
 mod api;
 mod existing;
 mod fixture;
+mod logging;
 mod ranges;
 mod threads;
 
