@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
+use std::io::{self, Write};
 
 use vkgdr_rs::{Error, NoMapping};
 
@@ -26,7 +27,8 @@ pub(crate) fn invalid(reason: &str) -> i32 {
 #[cold]
 pub(crate) fn explained(number: i32, reason: impl Display) -> i32 {
     if std::env::var_os("GDRCOPY_ENABLE_LOGGING").is_some() {
-        eprintln!("ERR:  libgdrapi of vkgdr: {reason}");
+        // Not `eprintln`, which panics where standard error is a closed pipe.
+        let _ = writeln!(io::stderr(), "ERR:  libgdrapi of vkgdr: {reason}");
     }
     number
 }
