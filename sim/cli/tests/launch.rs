@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use vkgdr::{MemoryKind, OpenFlags, Vkgdr};
+use vkgdr::{Memory, MemoryKind, OpenFlags, Vkgdr};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -66,6 +66,30 @@ fn reports() {
         }
     };
     println!("\nreport: {seen}");
+}
+
+#[test]
+#[ignore = "what another test starts"]
+fn allocates() -> Result {
+    let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
+    let memory = Memory::allocate(&gpu, 4096, MemoryKind::Mapped)?;
+    println!("\nreport: {} on {}", memory.len(), gpu.pci_bus_id()?);
+    Ok(())
+}
+
+/// Its ordinal, 0, is not its number among all.
+#[test]
+fn a_gpu_that_the_environment_chose_imports_its_own_memory() -> Result {
+    let Some(sim) = Launcher::find()? else { return Ok(()) };
+    for profile in ["two-gpus", "two-gpus-swapped"] {
+        let mut command = Command::new(&sim.0);
+        command.args(["-p", profile, "--"]).arg(std::env::current_exe()?);
+        command.args(["--ignored", "--exact", "allocates", "--nocapture"]).env("CUDA_VISIBLE_DEVICES", "1");
+        let output = command.env_remove("VK_INSTANCE_LAYERS").env_remove("VK_ADD_LAYER_PATH").output()?;
+        let said = text(&output.stdout);
+        assert!(said.contains("report: 4096 on 0000:01:00.0"), "{profile}: {said}{}", text(&output.stderr));
+    }
+    Ok(())
 }
 
 #[test]
