@@ -162,7 +162,8 @@ impl ChunkRef {
     /// returned as one that only the CPU has used.
     #[inline]
     pub(crate) fn release_idle(self) -> Option<FreeChunk> {
-        if !self.refs.is_one() {
+        // Lookups find the chunk no more, so that nobody uses it between this answer and the release.
+        if !self.refs.withdraw() {
             // Others may still use it, but they need not wait for the device either.
             self.release_immediately();
             return self.release();

@@ -224,6 +224,11 @@ impl Chunk {
         self.change(Binding::release_immediately);
     }
 
+    /// Undoes [`release_immediately`](Self::release_immediately).
+    pub(crate) fn release_with_wait(&self) {
+        self.change(Binding::release_with_wait);
+    }
+
     pub(crate) fn bind(&self, stream: &Arc<CudaStream>) -> Result<()> {
         process::check()?;
         self.binding.shared().bind(stream, self.block.context())

@@ -375,6 +375,18 @@ impl Memory {
     pub unsafe fn free_idle(self) -> Result<()> {
         self.0.free_idle()
     }
+
+    /// As [`free`](Self::free), for memory that was found by its address: waits also where the owner has freed it as idle, which
+    /// was a promise for the owner's uses. For the C library.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`free`](Self::free).
+    #[doc(hidden)]
+    pub fn free_found(self) -> Result<()> {
+        self.0.chunk().release_with_wait();
+        self.free()
+    }
 }
 
 impl Deref for Memory {

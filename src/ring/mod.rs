@@ -358,7 +358,8 @@ impl Drop for Ring {
             Err(Error::Forked) => return,
             Err(error) => report!(Warn, "a ring's kernel was not told to end: {error}"),
         }
-        if self.device.drop_policy() == DropPolicy::WaitForContext {
+        let waits = |memory: &Memory| memory.drop_policy() == DropPolicy::WaitForContext;
+        if waits(&self.device) || waits(&self.host) {
             self.sibling.keep([&self.device, &self.host]);
         }
     }

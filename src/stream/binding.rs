@@ -119,6 +119,10 @@ impl Binding {
         self.immediate = true;
     }
 
+    pub(crate) fn release_with_wait(&mut self) {
+        self.immediate = false;
+    }
+
     /// Records that the stream which the memory is bound to next may still use it for an earlier holder.
     pub(crate) fn record_reuse(&mut self) {
         self.reused = true;
@@ -201,7 +205,6 @@ impl Binding {
         if self.stream() != finished {
             return Self::default();
         }
-        drop(self.finish_holder(finished));
         Self::of(self.stream.take())
     }
 

@@ -2,7 +2,10 @@
 #![expect(unsafe_code, reason = "makes memory of raw pointers")]
 
 use support::Result;
+use support::cuda::Stream;
 use vkgdr::{Error, MemoryKind, OpenFlags, Pool, PoolMemory, PoolOptions, Region, memory_of};
+
+use crate::chunks::{exposed, open};
 
 const LEN: usize = 4096;
 
@@ -79,5 +82,21 @@ fn memory_of_a_raw_pointer_is_freed_once_and_after_its_stream_has_passed() -> Re
     }
     pool.free_held();
     assert_eq!((pool.used_chunks(), pool.managed_bytes()), (0, 0));
+    Ok(())
+}
+
+#[test]
+fn a_holder_that_found_the_memory_by_its_address_is_waited_for_after_the_pointer_was_freed() -> Result {
+    let (_context, _gpu, pool) = open()?;
+    let (chunk, address) = exposed(&pool)?;
+    let found = memory_of(address).map(|(found, _)| found).ok_or("the memory was not found")?;
+    // SAFETY: the device has not used the memory.
+    unsafe { PoolMemory::free_raw(chunk.into_raw()) }?;
+    let stream = Stream::create();
+    let gate = stream.hold();
+    found.record_use(stream.raw());
+    found.free_found()?;
+    assert_ne!(exposed(&pool)?.1, address, "lent while the stream may use it");
+    gate.open();
     Ok(())
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::CUdeviceptr;
@@ -22,10 +23,14 @@ pub(crate) fn add(device_ptr: CUdeviceptr, handle: usize) {
     }
 }
 
-/// Removes the handle of an allocation, before it is freed.
-pub(crate) fn remove(device_ptr: CUdeviceptr) {
-    if let Some(mut handles) = handles() {
-        handles.remove(&device_ptr);
+/// Removes the handle of an allocation, before it is freed. Another may be at the address: CUDA reuses those of a destroyed
+/// context.
+pub(crate) fn remove(device_ptr: CUdeviceptr, handle: usize) {
+    if let Some(mut handles) = handles()
+        && let Entry::Occupied(found) = handles.entry(device_ptr)
+        && *found.get() == handle
+    {
+        found.remove();
     }
 }
 

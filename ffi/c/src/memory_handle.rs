@@ -210,15 +210,16 @@ pub(crate) unsafe fn free(mem: vkgdr_memory_t) -> Outcome {
 /// As of [`free`].
 #[inline(never)]
 unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
+    let handle = mem.addr();
     // SAFETY: from `into_handle`, and not used again.
     let mem = unsafe { Box::from_raw(mem) };
     match mem.inner {
         Contents::Part(region) => region.free()?,
         Contents::Existing(mapping) => mapping.unmap()?,
         // Of the owner's memory, for which the device need not have finished.
-        Contents::Found(memory) => memory.free()?,
+        Contents::Found(memory) => memory.free_found()?,
         Contents::Whole(memory) => {
-            handle_table::remove(memory.device_ptr());
+            handle_table::remove(memory.device_ptr(), handle);
             if memory.bound_stream().is_some() {
                 memory.free()?;
             } else {
