@@ -217,7 +217,7 @@ impl Region {
         let order = self.prepare_launch(Access::Write)?;
         let (region, pointer) = (ptr::from_ref(self).addr(), self.device_ptr());
         // SAFETY: the bytes are the memory's, and the region is borrowed exclusively by this method's contract.
-        Some(unsafe { order.argument_mut(region, pointer, self.len()) })
+        Some(unsafe { order.argument_mut(region, pointer, self.len(), self.chunk().is_only()) })
     }
 }
 

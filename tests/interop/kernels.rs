@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use support::blocking::while_shut;
 use support::{Result, host_read, host_write};
-use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+use vkgdr::cudarc::driver::{CudaContext, CudaFunction, CudaStream, DevicePtrMut, LaunchConfig, PushKernelArg};
 use vkgdr::cudarc::nvrtc::Ptx;
-use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr};
+use vkgdr::{Memory, MemoryKind, Pool, PoolOptions, Vkgdr, memory_of};
 
 use crate::order::{LEN, Setup, finish, hold};
 
@@ -42,6 +42,24 @@ pub(crate) fn assert_floats(memory: &Memory, value: f32, what: &str) -> Result {
     let wrong = bytes.chunks(4).filter(|bytes| **bytes != value.to_ne_bytes()).count();
     assert_eq!(wrong, 0, "wrong values of {}: {what}", LEN / 4);
     Ok(())
+}
+
+#[test]
+fn a_kernel_of_memory_that_is_looked_up_during_a_copy_is_waited_for() -> Result {
+    let mut setup = Setup::new()?;
+    let kernel = vector_add(&setup.context)?;
+    let [first, second, third] = setup.streams.clone();
+    let (one, mut sum) = (floats(&setup.gpu, 1.0)?, floats(&setup.gpu, 0.0)?);
+    let address = sum.device_ptr();
+    // A copy by the only reference, whose event is recorded when its guard goes.
+    let (_pointer, guard) = DevicePtrMut::<u8>::device_ptr_mut(&mut sum, &first);
+    let (mut found, _) = memory_of(address).ok_or("the memory was not found")?;
+    let gate = hold(&second)?;
+    add(&second, &kernel, &one, &one, &mut found)?;
+    drop((guard, found));
+    third.memcpy_dtod::<u8, _, _>(&sum, &mut setup.seen)?;
+    finish(&setup, &third, gate)?;
+    assert_floats(&setup.seen, 2.0, "a read got ahead of the kernel")
 }
 
 #[test]

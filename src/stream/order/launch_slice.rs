@@ -58,15 +58,25 @@ impl LaunchSlices {
         Self { slices, next: AtomicUsize::new(0) }
     }
 
-    /// That of launches that write, and of copies.
+    /// That of launches that write and of copies, by the only reference to the memory: a guard of such a copy may still record its
+    /// event, and no other reference must meanwhile.
     pub(super) fn first(&self) -> &LaunchSlice {
         // Set by `new`.
         self.slices[0].get().unwrap_or_else(|| unreachable!("taken by the drop alone"))
     }
 
+    /// That of launches that write by one of several references, made by `make` if need be.
+    pub(super) fn shared(&self, make: impl FnOnce() -> Option<LaunchSlice>) -> &LaunchSlice {
+        self.made(1, make)
+    }
+
     /// That of the next launch that reads, made by `make` if need be.
     pub(super) fn next(&self, make: impl FnOnce() -> Option<LaunchSlice>) -> &LaunchSlice {
-        let next = &self.slices[self.next.fetch_add(1, Ordering::Relaxed) % self.slices.len()];
+        self.made(self.next.fetch_add(1, Ordering::Relaxed) % self.slices.len(), make)
+    }
+
+    fn made(&self, index: usize, make: impl FnOnce() -> Option<LaunchSlice>) -> &LaunchSlice {
+        let next = &self.slices[index];
         if next.get().is_none()
             && let Some(made) = make()
             && let Err(unused) = next.set(made)

@@ -30,7 +30,8 @@ impl StreamOrder {
         unsafe { slice.argument(pointer, len) }
     }
 
-    /// As [`argument`](Self::argument), of a launch that writes and waits for all earlier uses.
+    /// As [`argument`](Self::argument), of a launch that writes and waits for all earlier uses. `is_only` says whether the region
+    /// is the only reference to the memory.
     ///
     /// # Safety
     ///
@@ -40,8 +41,9 @@ impl StreamOrder {
         region: usize,
         pointer: CUdeviceptr,
         len: usize,
+        is_only: bool,
     ) -> &'a mut CudaViewMut<'a, u8> {
-        let slice = self.slices.first();
+        let slice = if is_only { self.slices.first() } else { self.slices.shared(|| self.make_slice()) };
         self.prepare_launch(slice, Access::Write);
         // SAFETY: by this method's contract; a borrowed region keeps its memory's order.
         unsafe { slice.argument_mut(region, pointer, len) }
