@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::boundary::{bytes, bytes_mut, status};
-use crate::{NONE, errno, gdr_mh_t, handles};
+use crate::{errno, gdr_mh_t, handles};
 
 /// Copies from private memory to a mapping.
 ///
@@ -19,9 +19,9 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
     size: usize,
 ) -> c_int {
     // Nothing here panics: outside of the boundary no register is saved.
-    if let Some(pinned) = mapped(handle)
+    if let Some(mapped) = handles::mapped(handle.h)
         // SAFETY: by this function's contract; the pin keeps the memory mapped.
-        && unsafe { pinned.pin().ordinary.write(map_d_ptr.addr(), h_ptr.cast(), size) }
+        && unsafe { mapped.pin().ordinary.write(map_d_ptr.addr(), h_ptr.cast(), size) }
     {
         return 0;
     }
@@ -37,10 +37,10 @@ pub unsafe extern "C" fn gdr_copy_to_mapping(
 #[inline(never)]
 unsafe fn write_other(handle: gdr_mh_t, to: usize, h_ptr: *const c_void, size: usize) -> c_int {
     status(|| {
-        let pinned = mapped(handle).ok_or_else(not_mapped)?;
+        let mapped = handles::mapped(handle.h).ok_or_else(not_mapped)?;
         // SAFETY: by this function's contract.
         let source = unsafe { bytes(h_ptr, size) }?;
-        pinned.pin().write(to, source)
+        mapped.pin().write(to, source)
     })
 }
 
@@ -57,9 +57,9 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
     size: usize,
 ) -> c_int {
     // As in `gdr_copy_to_mapping`.
-    if let Some(pinned) = mapped(handle)
+    if let Some(mapped) = handles::mapped(handle.h)
         // SAFETY: by this function's contract; the pin keeps the memory mapped.
-        && unsafe { pinned.pin().ordinary.read(map_d_ptr.addr(), h_ptr.cast(), size) }
+        && unsafe { mapped.pin().ordinary.read(map_d_ptr.addr(), h_ptr.cast(), size) }
     {
         return 0;
     }
@@ -75,17 +75,11 @@ pub unsafe extern "C" fn gdr_copy_from_mapping(
 #[inline(never)]
 unsafe fn read_other(handle: gdr_mh_t, from: usize, h_ptr: *mut c_void, size: usize) -> c_int {
     status(|| {
-        let pinned = mapped(handle).ok_or_else(not_mapped)?;
+        let mapped = handles::mapped(handle.h).ok_or_else(not_mapped)?;
         // SAFETY: by this function's contract.
         let target = unsafe { bytes_mut(h_ptr, size) }?;
-        pinned.pin().read(from, target)
+        mapped.pin().read(from, target)
     })
-}
-
-/// The mapped memory of a handle.
-#[inline]
-fn mapped(handle: gdr_mh_t) -> Option<handles::Pinned> {
-    handles::pinned(handle.h).filter(|pinned| pinned.mapping() != NONE)
 }
 
 #[cold]

@@ -26,7 +26,6 @@ mod pin;
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use boundary::{put, status};
 pub use copies::{gdr_copy_from_mapping, gdr_copy_to_mapping};
@@ -217,7 +216,7 @@ pub unsafe extern "C" fn gdr_get_info(g: gdr_t, handle: gdr_mh_t, info: *mut gdr
 
 fn known(g: gdr_t, handle: gdr_mh_t) -> Result<gdr_info_v2_t, i32> {
     handles::with_pinned(number(g), handle.h, |pin, mapping| {
-        let mapping = mapping.load(Ordering::Relaxed);
+        let mapping = *mapping;
         let v1 = gdr_info_v1_t {
             va: pin.va,
             mapped_size: pin.mapped_size,
@@ -264,7 +263,7 @@ pub unsafe extern "C" fn gdr_map_v2(
 unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, flags: c_int) -> Result<(), i32> {
     let host = handles::with_pinned(number(g), handle.h, |pin, mapping| {
         // gdrcopy reports that it is mapped already before anything else.
-        if mapping.load(Ordering::Relaxed) != NONE {
+        if *mapping != NONE {
             return Err(errno::explained(libc::EAGAIN, "the memory is mapped already"));
         }
         let own = if pin.cached { CACHING } else { WC };
@@ -273,7 +272,7 @@ unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, fla
                 "va is null, the size 0 or beyond the pinned pages, or the type not the memory's",
             ));
         }
-        mapping.store(own, Ordering::Relaxed);
+        *mapping = own;
         Ok(pin.map)
     })?;
     // SAFETY: by this function's contract.
@@ -285,10 +284,10 @@ unsafe fn map(g: gdr_t, handle: gdr_mh_t, va: *mut *mut c_void, size: usize, fla
 pub extern "C" fn gdr_unmap(g: gdr_t, handle: gdr_mh_t, va: *mut c_void, size: usize) -> c_int {
     status(|| {
         handles::with_pinned(number(g), handle.h, |pin, mapping| {
-            if mapping.load(Ordering::Relaxed) == NONE || va.addr() != pin.map || size == 0 {
+            if *mapping == NONE || va.addr() != pin.map || size == 0 {
                 return Err(errno::invalid("nothing is mapped at va, or the size is 0"));
             }
-            mapping.store(NONE, Ordering::Relaxed);
+            *mapping = NONE;
             Ok(())
         })
     })
