@@ -130,35 +130,20 @@ fn beginning_behind(address: u64, size: u64, end: u64) -> Option<Found> {
 
 /// Memory of vkgdr: of the copy in this library, or of another in the process.
 fn ours(address: u64) -> Result<Option<Found>> {
+    // `Memory` and `OtherMemory` have the same methods, and no trait in common.
+    macro_rules! found {
+        ($source:path, $memory:ident) => {{
+            let host = $memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: $memory.kind() })?.addr().get();
+            let (device_ptr, len) = ($memory.device_ptr(), $memory.len());
+            let (coherent, cached) = ($memory.is_coherent(), $memory.is_cached());
+            Found { source: $source($memory), from: device_ptr, device_ptr, host, len, coherent, cached }
+        }};
+    }
     if let Some((memory, _)) = memory_of(address) {
-        let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
-        let (device_ptr, len) = (memory.device_ptr(), memory.len());
-        let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
-        return Ok(Some(Found {
-            source: Source::Ours(memory),
-            from: device_ptr,
-            device_ptr,
-            host,
-            len,
-            coherent,
-            cached,
-        }));
+        return Ok(Some(found!(Source::Ours, memory)));
     }
-    if let Some((memory, _)) = other_memory_of(address) {
-        let host = memory.host_ptr().ok_or_else(|| Error::NoHostView { kind: memory.kind() })?.addr().get();
-        let (device_ptr, len) = (memory.device_ptr(), memory.len());
-        let (coherent, cached) = (memory.is_coherent(), memory.is_cached());
-        return Ok(Some(Found {
-            source: Source::Other(memory),
-            from: device_ptr,
-            device_ptr,
-            host,
-            len,
-            coherent,
-            cached,
-        }));
-    }
-    Ok(None)
+    let Some((memory, _)) = other_memory_of(address) else { return Ok(None) };
+    Ok(Some(found!(Source::Other, memory)))
 }
 
 /// Memory of CUDA's: the whole pages around the range, as far as they are in its allocation.
