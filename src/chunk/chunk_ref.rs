@@ -162,7 +162,7 @@ impl ChunkRef {
     /// returned as one that only the CPU has used.
     #[inline]
     pub(crate) fn release_idle(self) -> Option<FreeChunk> {
-        // Lookups find the chunk no more, so that nobody uses it between this answer and the release.
+        // From here on no lookup adds a reference: nothing can use the chunk before it is released.
         if !self.refs.withdraw() {
             // Others may still use it, but they need not wait for the device either.
             self.release_immediately();

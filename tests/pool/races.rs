@@ -25,6 +25,13 @@ fn address(memory: &PoolMemory) -> u64 {
     memory.host_ptr().map_or(0, |pointer| pointer.addr().get() as u64)
 }
 
+/// Asks for the address of each, so that lookups find it.
+fn ask_for_addresses(memories: &[PoolMemory]) {
+    memories.iter().for_each(|memory| {
+        hint::black_box(address(memory));
+    });
+}
+
 /// Whether a lookup of its first address finds the memory.
 fn is_found(memory: &PoolMemory) -> bool {
     memory_of(address(memory))
@@ -81,16 +88,12 @@ fn memory_in_the_place_of_memory_that_is_being_trimmed_is_found() -> Result {
     let start = Instant::now();
     while start.elapsed() < TIME {
         let old = many(&pool, 4000, 64)?;
-        old.iter().for_each(|memory| {
-            hint::black_box(address(memory));
-        });
+        ask_for_addresses(&old);
         drop(old);
         let new = thread::scope(|scope| {
             let other = scope.spawn(|| {
                 let new = many(&pool, 2000, 320)?;
-                new.iter().for_each(|memory| {
-                    hint::black_box(address(memory));
-                });
+                ask_for_addresses(&new);
                 Ok::<_, vkgdr::Error>(new)
             });
             pool.trim(0);
@@ -150,9 +153,7 @@ fn threads_that_trim_memory_which_the_device_never_had_wait_for_nothing() -> Res
     let work = || -> vkgdr::Result<()> {
         for len in [64, 128, 320, 1000].into_iter().cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
             let memories = many(&pool, (400 << 10) / len, len)?;
-            memories.iter().for_each(|memory| {
-                hint::black_box(address(memory));
-            });
+            ask_for_addresses(&memories);
             drop(memories);
             pool.trim(0);
         }

@@ -31,7 +31,7 @@ fn use_any(g: gdr_t, handle: gdr_mh_t, va: u64) -> Result {
     Ok(())
 }
 
-/// Two threads use a handle while this one unpins it; what is pinned next is mapped by nobody else.
+/// Two threads call functions with a handle while this one unpins it. They must not change the mapping of the next pinned memory.
 #[test]
 fn a_handle_that_is_unpinned_meanwhile_is_refused_and_leaves_others_alone() -> Result {
     let gpu = Vkgdr::open_primary_context(0, OpenFlags::empty())?;
