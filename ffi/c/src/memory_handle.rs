@@ -24,7 +24,7 @@ enum Contents {
     Whole(Memory),
     /// Another reference to memory, which was found by its address.
     Found(Memory),
-    Part(Region),
+    Region(Region),
     Existing(Mapping),
 }
 
@@ -41,7 +41,7 @@ impl Contents {
     fn region(&self) -> &Region {
         match self {
             Self::Whole(memory) | Self::Found(memory) => memory,
-            Self::Part(region) => region,
+            Self::Region(region) => region,
             Self::Existing(mapping) => mapping,
         }
     }
@@ -65,7 +65,7 @@ fn find_pooled(mem: vkgdr_memory_t) -> Option<*mut c_void> {
 
 /// A handle of a region.
 pub(crate) fn part(region: Region) -> vkgdr_memory_t {
-    Contents::Part(region).into_handle()
+    Contents::Region(region).into_handle()
 }
 
 /// A handle of existing memory.
@@ -101,7 +101,7 @@ pub(crate) fn found(memory: Memory) -> vkgdr_memory_t {
 /// The memory of a handle, for the length of a call.
 pub(crate) enum Borrowed<'a> {
     Whole(&'a Memory),
-    Part(&'a Region),
+    Region(&'a Region),
     Existing(&'a Mapping),
     /// Never dropped: the caller keeps the handle.
     Pooled(ManuallyDrop<PoolMemory>),
@@ -112,7 +112,7 @@ impl Borrowed<'_> {
     pub(crate) fn memory(&self) -> Outcome<&Memory> {
         match self {
             Self::Whole(memory) => Ok(memory),
-            Self::Part(_) | Self::Existing(_) => Err(Failure::Region),
+            Self::Region(_) | Self::Existing(_) => Err(Failure::Region),
             Self::Pooled(memory) => Ok(memory),
         }
     }
@@ -125,7 +125,7 @@ impl Deref for Borrowed<'_> {
     fn deref(&self) -> &Region {
         match self {
             Self::Whole(memory) => memory,
-            Self::Part(region) => region,
+            Self::Region(region) => region,
             Self::Existing(mapping) => mapping,
             Self::Pooled(memory) => memory,
         }
@@ -147,7 +147,7 @@ pub(crate) unsafe fn region<'a>(mem: vkgdr_memory_t) -> Outcome<Borrowed<'a>> {
     // SAFETY: by this function's contract.
     Ok(match &unsafe { handle(mem) }?.inner {
         Contents::Whole(memory) | Contents::Found(memory) => Borrowed::Whole(memory),
-        Contents::Part(region) => Borrowed::Part(region),
+        Contents::Region(region) => Borrowed::Region(region),
         Contents::Existing(mapping) => Borrowed::Existing(mapping),
     })
 }
@@ -214,7 +214,7 @@ unsafe fn free_boxed(mem: vkgdr_memory_t) -> Outcome {
     // SAFETY: from `into_handle`, and not used again.
     let mem = unsafe { Box::from_raw(mem) };
     match mem.inner {
-        Contents::Part(region) => region.free()?,
+        Contents::Region(region) => region.free()?,
         Contents::Existing(mapping) => mapping.unmap()?,
         // Of the owner's memory, for which the device need not have finished.
         Contents::Found(memory) => memory.free_found()?,
