@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUstream;
 
 use crate::driver::context::Context;
 use crate::driver::process;
@@ -12,7 +13,7 @@ use crate::driver::{Handle, PER_THREAD_STREAM};
 use crate::lock::{Lock, LockGuard};
 use crate::stream::DefaultStream;
 use crate::stream::binding::{Binding, BoundStream, DropPolicy};
-use crate::stream::order::{StreamOrder, is_legacy};
+use crate::stream::order::{Access, StreamOrder, is_legacy};
 use crate::sync::{LazyBox, get_or_try_init};
 use crate::{Error, Result, StreamRef};
 
@@ -112,6 +113,12 @@ impl SharedBinding {
         self.order.get()
     }
 
+    /// Records a use of the legacy default stream as [`Binding::record_sole_use`] does, unless there is an order, which others
+    /// may have begun to use. Whether it was recorded.
+    pub(crate) fn record_sole_use(&self, stream: CUstream, access: Access) -> bool {
+        self.change(|binding| self.known_order().is_none() && binding.record_sole_use(stream, access))
+    }
+
     /// The order of uses through cudarc, made by `make` if need be.
     pub(crate) fn order(&self, make: impl FnOnce() -> Option<StreamOrder>) -> Option<&StreamOrder> {
         get_or_try_init(&self.order, || make().ok_or(())).ok()
@@ -175,8 +182,6 @@ impl LazyBinding {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::ptr;
-
-    use cudarc::driver::sys::CUstream;
 
     use super::*;
     use crate::driver::LEGACY_STREAM;

@@ -102,12 +102,13 @@ impl Region {
         let records = is_own && stream.context().is_managing_stream_synchronization();
         let raw = stream.cu_stream();
         if is_own {
-            let is_sole = !records && is_legacy(raw) && binding.known_order().is_none();
-            if is_sole && binding.change(|binding| binding.record_sole_use(raw, access)) {
+            if !records && is_legacy(raw) && binding.record_sole_use(raw, access) {
                 return Some(NOT_RECORDED);
             }
             self.chunk().record_use(raw);
         }
+        // Before the uses without an event are looked at: another thread then records none of them any more.
+        let order = if records { Some(self.order(binding)?) } else { None };
         if access == Access::Write {
             binding.finish_readers().ok()?;
         }
@@ -115,7 +116,7 @@ impl Region {
             self.block().context().finish().ok()?;
         }
         self.record_earlier(binding, is_own.then_some(raw), access)?;
-        if !records {
+        let Some(order) = order else {
             if let Some(order) = binding.known_order() {
                 order.wait(stream, access);
             }
@@ -124,8 +125,7 @@ impl Region {
                 return Some(NOT_RECORDED);
             }
             return Some(SyncOnDrop::sync_stream(stream));
-        }
-        let order = self.order(binding)?;
+        };
         if !order.accepts(stream) {
             order.wait(stream, access);
             return Some(SyncOnDrop::sync_stream(stream));

@@ -59,8 +59,9 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// memory. A drop [aborts](Self::abort) the kernel. The memory of an unbound ring is freed when the context's last ring is
 /// dropped, since freeing waits for the whole context and so for the kernels of all its rings. Bind a ring to its kernel's stream
 /// ([`bind_stream`](Self::bind_stream)) where rings come and go: its memory then waits for that stream alone. Other memory that
-/// is not bound must not be freed before the kernel was told to end: its drop would wait for ever. In a forked child, a drop
-/// does nothing.
+/// is not bound must not be freed before the kernel was told to end: its drop would wait for ever. So may the drop of the last
+/// ring, if another thread makes a ring of this context at that moment and starts its kernel. In a forked child, a drop does
+/// nothing.
 ///
 /// # Examples
 ///
