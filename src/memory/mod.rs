@@ -11,6 +11,7 @@ mod mapping;
 mod memory;
 mod options;
 mod raw;
+mod stream_binding;
 
 pub use export::DmaBuf;
 pub use lookup::memory_of;

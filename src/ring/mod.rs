@@ -60,8 +60,7 @@ pub const CUDA_HEADER: &str = include_str!("vkgdr_ring.cuh");
 /// dropped, since freeing waits for the whole context and so for the kernels of all its rings. Bind a ring to its kernel's stream
 /// ([`bind_stream`](Self::bind_stream)) where rings come and go: its memory then waits for that stream alone. Other memory that
 /// is not bound must not be freed before the kernel was told to end: its drop would wait for ever. So may the drop of the last
-/// ring, if another thread makes a ring of this context at that moment and starts its kernel. In a forked child, a drop does
-/// nothing.
+/// ring while another thread makes a ring and starts its kernel. In a forked child, a drop does nothing.
 ///
 /// # Examples
 ///
@@ -120,8 +119,7 @@ fn capacity(most: usize, kind: MemoryKind) -> Result<usize> {
         return Err(Error::ZeroSize { kind });
     }
     let limit = isize::MAX.unsigned_abs() - CONTROL - 2 * Header::LEN;
-    let fits = layout::record_len(most).filter(|_| most <= limit);
-    fits.ok_or(Error::MessageTooLong { len: most, most: limit })
+    layout::record_len(most).filter(|_| most <= limit).ok_or(Error::MessageTooLong { len: most, most: limit })
 }
 
 impl Ring {

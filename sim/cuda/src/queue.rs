@@ -202,7 +202,7 @@ impl Stream {
     fn demand(&self, state: &mut MutexGuard<'_, State>, ticket: u64) {
         if state.demanded < ticket {
             state.demanded = ticket;
-            if when() == When::Late {
+            if settings().late {
                 self.changed.notify_all();
             }
         }
@@ -234,7 +234,7 @@ impl Stream {
         after.retain(|marker| !marker.passed());
         after.append(&mut self.before_next());
         let mut state = lock(&self.state);
-        let at_once = when() == When::Early && state.idle() && after.is_empty();
+        let at_once = !settings().late && !settings().asynchronous && state.idle() && after.is_empty();
         let inline = placement == Placement::Anywhere && at_once;
         if !inline {
             self.ensure_worker(&mut state)?;
@@ -277,7 +277,7 @@ impl Stream {
         let mut state = lock(&self.state);
         loop {
             let turn = state.completed + 1;
-            let late = when() == When::Late && state.demanded < turn && !state.closed;
+            let late = settings().late && state.demanded < turn && !state.closed;
             let next = state.queue.front().filter(|job| job.ticket == turn);
             let held_back = next.filter(|_| late).and_then(|job| DELAY.checked_sub(job.submitted.elapsed()));
             if next.is_some() && held_back.is_none() {
@@ -387,24 +387,5 @@ impl OwnStreams for Streams {
         created.push(stream);
         drop(created);
         lock(&self.per_thread).remove(&thread);
-    }
-}
-
-/// When work may run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    /// Before the call returns, if it can.
-    Early,
-    /// On the workers only.
-    Async,
-    /// On the workers, once it is waited for or asked about, or after [`DELAY`].
-    Late,
-}
-
-fn when() -> When {
-    match (settings().late, settings().asynchronous) {
-        (true, _) => When::Late,
-        (false, true) => When::Async,
-        (false, false) => When::Early,
     }
 }

@@ -1,14 +1,11 @@
 //! Virtual memory management: allocations, addresses, mappings, access, descriptors.
 
 mod descriptors;
+mod faults;
 mod model;
 
-use std::fs::File;
-use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
-
 use support::codes::{INVALID_VALUE, NOT_SUPPORTED};
-use support::cuda::{Context, PrimaryContext, Stream, memcpy_dtoh, no_context};
+use support::cuda::{PrimaryContext, Stream, memcpy_dtoh, no_context};
 use support::{simcuda, skip};
 
 use crate::{PUT, call, given, good};
@@ -240,61 +237,6 @@ fn neighbouring_mappings_are_one_range() {
     good(free(address, size));
     handles.into_iter().for_each(|handle| good(release(handle)));
     good(call!(cuMemFree_v2(other => u64)));
-}
-
-/// A line that cannot be written changes no code.
-#[test]
-fn a_fault_has_its_code_where_stderr_is_full() {
-    if simcuda().is_none() {
-        skip!("a fault leaves a real context unusable");
-    }
-    let context = Context::create(0);
-    let address = reserve(GRAIN);
-    let Ok(full) = File::options().write(true).open("/dev/full") else { panic!("no /dev/full") };
-    // SAFETY: duplicates a descriptor, here and below.
-    let kept = unsafe { libc::dup(2) };
-    // SAFETY: both are open.
-    let replaced = unsafe { libc::dup2(full.as_raw_fd(), 2) };
-    let code = put(address);
-    // SAFETY: as above.
-    let restored = unsafe { libc::dup2(kept, 2) };
-    // SAFETY: this test's own descriptor.
-    let closed = unsafe { libc::close(kept) };
-    assert_eq!((code, replaced, restored, closed), (ILLEGAL_ADDRESS, 2, 2, 0));
-    context.destroy();
-    good(free(address, GRAIN));
-}
-
-#[test]
-fn without_access_copies_are_refused_and_kernels_fault() {
-    if simcuda().is_none() {
-        skip!("a fault leaves a real context unusable");
-    }
-    let context = Context::create(0);
-    let (address, handle) = (reserve(GRAIN), create(GRAIN));
-    assert_eq!(fill(address, 1, 4), INVALID_VALUE, "reserved only");
-    good(map(address, GRAIN, handle));
-    assert_eq!((access(address), fill(address, 1, 4)), (Ok(NONE.into()), INVALID_VALUE));
-    good(set(address, GRAIN, READ_WRITE));
-    assert_eq!((access(address + 5), put(address)), (Ok(READ_WRITE.into()), 0));
-    good(set(address, GRAIN, NONE));
-    assert_eq!((access(address), fill(address, 1, 4)), (Ok(NONE.into()), INVALID_VALUE));
-    assert_eq!(put(address), ILLEGAL_ADDRESS);
-    context.destroy();
-    // Queued work that comes after the end of the mapping faults, too.
-    let context = Context::create(0);
-    good(set(address, GRAIN, READ_WRITE));
-    // It goes with its context.
-    let stream = ManuallyDrop::new(Stream::create());
-    let raw = stream.raw().expose_provenance();
-    let gate = stream.hold();
-    good(call!(cuMemsetD8Async(address => u64, 1 => u8, 4 => usize, raw => usize)));
-    good(unmap(address, GRAIN));
-    drop(gate);
-    assert_eq!(call!(cuStreamSynchronize(raw => usize)), ILLEGAL_ADDRESS);
-    context.destroy();
-    good(release(handle));
-    good(free(address, GRAIN));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod arithmetic;
 mod atomic;
 mod call;
 mod control;
+mod convert;
 mod data;
 mod float;
 mod logic;
