@@ -73,6 +73,8 @@ struct Note {
     table: &'static Table,
 }
 
+/// The functions of a table.
+const FUNCTIONS: usize = size_of::<Table>() / size_of::<usize>();
 /// The version of [`Table`] and [`Found`].
 const VERSION: u32 = 1;
 const NAME: [u8; 8] = *b"vkgdr\0\0\0";
@@ -97,7 +99,7 @@ static LOADED: Lock<Loaded> = Lock::new(Loaded { counts: None, tables: Vec::new(
 /// they are never unloaded, and neither are extension modules. Not to be called in a forked child.
 pub(super) fn others() -> Vec<&'static Table> {
     let known = LOADED.lock().clone();
-    let mut search = Search { counts: None, known: known.counts, tables: Vec::new() };
+    let mut search = Search { counts: None, known: known.counts, tables: Vec::new(), is_complete: true };
     // SAFETY: the function keeps its contract, and the search outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(collect), ptr::from_mut(&mut search).cast()) };
     if search.counts == known.counts {
@@ -105,7 +107,9 @@ pub(super) fn others() -> Vec<&'static Table> {
     }
     let mut tables = search.tables;
     tables.retain(|&table| !ptr::eq(table, NOTE.table));
-    *LOADED.lock() = Loaded { counts: search.counts, tables: tables.clone() };
+    // The next search looks again where a file was being loaded.
+    let counts = search.counts.filter(|_| search.is_complete);
+    *LOADED.lock() = Loaded { counts, tables: tables.clone() };
     tables
 }
 
@@ -115,6 +119,8 @@ struct Search {
     /// The counts of the last search: where they are the same, its tables still are.
     known: Option<(u64, u64)>,
     tables: Vec<&'static Table>,
+    /// Whether no table was left out since its file is being loaded.
+    is_complete: bool,
 }
 
 /// Adds the tables of a loaded file. Ends the search where they are known.
@@ -136,31 +142,89 @@ unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, data: 
     }
     // SAFETY: the loaded file's program headers.
     let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    // The linker lists a file before it has relocated it: until then, addresses in it are zeros or offsets.
+    let is_loaded = |address: usize, len: usize| {
+        let loads = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+        loads.map(|load| (info.dlpi_addr.wrapping_add(load.p_vaddr), load.p_memsz)).any(|(start, size)| {
+            (address as u64).checked_sub(start).is_some_and(|offset| offset <= size && len as u64 <= size - offset)
+        })
+    };
     for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
         let start = ptr::with_exposed_provenance::<u8>(usize::try_from(info.dlpi_addr + header.p_vaddr).unwrap_or(0));
         let len = usize::try_from(header.p_memsz).unwrap_or(0);
         // SAFETY: a loaded segment of this size, which is not written once it is relocated.
         let notes = unsafe { slice::from_raw_parts(start, len) };
         let align = if header.p_align == 8 { 8 } else { 4 };
-        search.tables.extend(tables_in(notes, align));
+        for address in addresses_in(notes, align) {
+            match table_at(address, is_loaded) {
+                Some(table) => search.tables.push(table),
+                None => search.is_complete = false,
+            }
+        }
     }
     0
 }
 
-/// The tables in a segment of notes.
-fn tables_in(mut notes: &[u8], align: usize) -> Vec<&'static Table> {
-    let mut tables = Vec::new();
+/// The addresses of the tables that a segment of notes names.
+fn addresses_in(mut notes: &[u8], align: usize) -> Vec<usize> {
+    let mut addresses = Vec::new();
     while let Some((header, rest)) = notes.split_first_chunk::<12>() {
         let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let (name_len, content_len) = (word(0) as usize, word(4) as usize);
         if (name_len, content_len, word(8)) == (6, 8, VERSION) && rest.starts_with(&NAME[..6]) {
             let pointer = notes.get(CONTENT..).and_then(<[u8]>::first_chunk::<8>);
-            let table = ptr::with_exposed_provenance::<Table>(pointer.map_or(0, |bytes| usize::from_ne_bytes(*bytes)));
-            // SAFETY: a note of this name and type holds the address of a static.
-            tables.extend(unsafe { table.as_ref() });
+            addresses.push(pointer.map_or(0, |bytes| usize::from_ne_bytes(*bytes)));
         }
         let content = (header.len() + name_len).next_multiple_of(align);
         notes = notes.get((content + content_len).next_multiple_of(align)..).unwrap_or_default();
     }
-    tables
+    addresses
+}
+
+/// The table at an address that a note holds, if that and the table are relocated: they point into their file, whose bytes
+/// `is_loaded` knows.
+fn table_at(address: usize, is_loaded: impl Fn(usize, usize) -> bool) -> Option<&'static Table> {
+    let table = ptr::with_exposed_provenance::<Table>(address);
+    if !table.is_aligned() || !is_loaded(address, size_of::<Table>()) {
+        return None;
+    }
+    // SAFETY: bytes of a loaded file; volatile, since the linker may be writing them.
+    let functions = unsafe { table.cast::<[usize; FUNCTIONS]>().read_volatile() };
+    if !functions.iter().all(|&function| is_loaded(function, 1)) {
+        return None;
+    }
+    // SAFETY: a note of this name and type holds the address of a static, and all of it is relocated.
+    Some(unsafe { &*table })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As if everything were part of the file but zero and these offsets.
+    fn is_relocated(address: usize, _: usize) -> bool {
+        address > 0x1_0000
+    }
+
+    #[test]
+    fn a_table_is_found_once_its_file_is_relocated() {
+        let address = ptr::from_ref(NOTE.table).expose_provenance();
+        assert!(table_at(address, is_relocated).is_some_and(|table| ptr::eq(table, NOTE.table)));
+        for unrelocated in [0, 0x2468, address + 1] {
+            assert!(table_at(unrelocated, is_relocated).is_none(), "{unrelocated:#x}");
+        }
+        // A note that is relocated, of a table that is not, or not all of it.
+        for relocated in 0..FUNCTIONS {
+            let functions: [usize; FUNCTIONS] =
+                std::array::from_fn(|index| if index < relocated { address } else { 0 });
+            let start = ptr::from_ref(&functions).expose_provenance();
+            assert!(table_at(start, is_relocated).is_none(), "{relocated} of {FUNCTIONS}");
+        }
+    }
+
+    #[test]
+    fn this_copy_is_not_among_the_others() {
+        assert!(others().iter().all(|&table| !ptr::eq(table, NOTE.table)));
+        assert!(LOADED.lock().counts.is_some(), "nothing is being loaded");
+    }
 }
