@@ -10,6 +10,7 @@ use cudarc::driver::sys::CUdeviceptr;
 
 use super::inner::AllocatorInner;
 use crate::device::gpu::VulkanRef;
+use crate::driver::process;
 use crate::driver::vulkan::resources::Requirements;
 use crate::{Error, Memory, Result};
 
@@ -17,6 +18,7 @@ use crate::{Error, Memory, Result};
 #[derive(Debug)]
 pub(super) struct OwnedImage {
     handle: vk::Image,
+    format: vk::Format,
     tiling: vk::ImageTiling,
     mip_levels: u32,
     array_layers: u32,
@@ -30,8 +32,8 @@ impl OwnedImage {
     pub(super) unsafe fn create(gpu: &VulkanRef, info: &vk::ImageCreateInfo<'_>) -> Result<Self> {
         // SAFETY: by this function's contract.
         let handle = unsafe { gpu.device().create_exported_image(info) }?;
-        let vk::ImageCreateInfo { tiling, mip_levels, array_layers, .. } = *info;
-        Ok(Self { handle, tiling, mip_levels, array_layers, gpu: gpu.clone() })
+        let vk::ImageCreateInfo { format, tiling, mip_levels, array_layers, .. } = *info;
+        Ok(Self { handle, format, tiling, mip_levels, array_layers, gpu: gpu.clone() })
     }
 
     pub(super) const fn handle(&self) -> vk::Image {
@@ -60,6 +62,12 @@ impl Drop for OwnedImage {
         // SAFETY: created with this value, which is its only owner.
         unsafe { self.gpu.device().destroy_image(self.handle) };
     }
+}
+
+/// Whether it is one of Vulkan 1.0's formats of colours: others have depths and stencils, or several planes.
+fn has_one_color_plane(format: vk::Format) -> bool {
+    let is_of_first_version = format > vk::Format::UNDEFINED && format <= vk::Format::ASTC_12X12_SRGB_BLOCK;
+    is_of_first_version && !(vk::Format::D16_UNORM..=vk::Format::D32_SFLOAT_S8_UINT).contains(&format)
 }
 
 /// A Vulkan image whose bytes CUDA and the CPU share. Made by [`Allocator::image`](super::Allocator::image).
@@ -92,12 +100,13 @@ impl Image {
         self.memory.device_ptr()
     }
 
-    /// Where the pixels of a mipmap level and an array layer lie in the memory, by the image's aspect for colours; `None` for
-    /// optimal tiling, and for levels and layers that the image does not have.
+    /// Where the pixels of a mipmap level and an array layer lie in the memory; `None` for optimal tiling, for formats other than
+    /// those of colours in one plane, for levels and layers that the image does not have, and in a forked child.
     #[must_use]
     pub fn layout(&self, mip_level: u32, array_layer: u32) -> Option<vk::SubresourceLayout> {
         let image = &self.image;
-        if !image.is_linear() || mip_level >= image.mip_levels || array_layer >= image.array_layers {
+        let has_layout = image.is_linear() && has_one_color_plane(image.format);
+        if !has_layout || mip_level >= image.mip_levels || array_layer >= image.array_layers || process::is_forked() {
             return None;
         }
         let of = vk::ImageSubresource { aspect_mask: vk::ImageAspectFlags::COLOR, mip_level, array_layer };
@@ -140,5 +149,22 @@ impl fmt::Debug for Image {
             .field("handle", &self.image.handle)
             .field("memory", &self.memory)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ash::vk::Format;
+
+    use super::has_one_color_plane;
+
+    #[test]
+    fn only_formats_of_colors_in_one_plane_have_a_layout() {
+        let yes = [Format::R4G4_UNORM_PACK8, Format::R8G8B8A8_UNORM, Format::R64G64B64A64_SFLOAT];
+        let packed = [Format::E5B9G9R9_UFLOAT_PACK32, Format::BC1_RGB_UNORM_BLOCK, Format::ASTC_12X12_SRGB_BLOCK];
+        assert!(yes.into_iter().chain(packed).all(has_one_color_plane));
+        let depths = [Format::D16_UNORM, Format::D32_SFLOAT, Format::S8_UINT, Format::D32_SFLOAT_S8_UINT];
+        let others = [Format::UNDEFINED, Format::G8_B8_R8_3PLANE_420_UNORM, Format::G8_B8R8_2PLANE_420_UNORM];
+        assert!(!depths.into_iter().chain(others).any(has_one_color_plane));
     }
 }
