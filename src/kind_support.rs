@@ -18,10 +18,11 @@ impl Vkgdr {
     /// primary context, which it retains for this call. Like any allocation, it may wait for a running kernel.
     ///
     /// Where the allocation fails for another reason than a refusal, such as a shortage of memory, the answer is that of
-    /// the list, and the next call tries again. [`memory_type_of`](Self::memory_type_of) asks the list alone.
+    /// the list, and the next call tries again. [`memory_type_of`](Self::memory_type_of) asks the list alone. In a forked child,
+    /// nothing can be allocated.
     #[must_use]
     pub fn supports(&self, kind: MemoryKind) -> bool {
-        self.tried_type(kind).is_ok()
+        process::check().is_ok() && self.tried_type(kind).is_ok()
     }
 
     /// How much memory of a kind there is. Makes one or two system calls: not for hot loops. The first call for a kind

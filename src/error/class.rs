@@ -93,7 +93,7 @@ mod tests {
         let is_fatal =
             |code| Error::Cuda { operation: "cuCtxSynchronize", code: CudaCode::new(code, None) }.is_fatal_to_context();
         // The numbers in cuda.h.
-        let sticky = [214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719];
+        let sticky = [214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
         let found: Vec<_> = (0..5000).filter(|code| is_fatal(*code)).collect();
         assert_eq!(found, sticky);
     }

@@ -32,10 +32,12 @@ impl CudaCode {
     /// The codes for a context that was destroyed.
     pub(crate) const GONE: [i32; 2] = [Self::INVALID_CONTEXT, Self::CONTEXT_IS_DESTROYED];
 
-    /// The codes after which a context does no work any more, and returns the same code from every call.
-    pub(super) const STICKY: [i32; 11] = [
+    /// The codes after which a context does no work any more, and returns the same code from every call: "the context cannot be
+    /// used", "any further CUDA work will return the same error", "the process must be terminated" (CUDA driver API, CUresult).
+    pub(super) const STICKY: [i32; 15] = [
         CUresult::CUDA_ERROR_ECC_UNCORRECTABLE as i32,
         CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE as i32,
+        Self::CONTAINED,
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS as i32,
         CUresult::CUDA_ERROR_LAUNCH_TIMEOUT as i32,
         CUresult::CUDA_ERROR_ASSERT as i32,
@@ -45,7 +47,16 @@ impl CudaCode {
         CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE as i32,
         CUresult::CUDA_ERROR_INVALID_PC as i32,
         CUresult::CUDA_ERROR_LAUNCH_FAILED as i32,
+        Self::TENSOR_MEMORY_LEAK,
+        Self::MPS_CLIENT_TERMINATED,
+        Self::EXTERNAL_DEVICE,
     ];
+
+    // Numbers of `cuda.h` for CUDA 13 that some or all of cudarc's versions of CUDA lack.
+    const CONTAINED: i32 = 226;
+    const TENSOR_MEMORY_LEAK: i32 = 721;
+    const MPS_CLIENT_TERMINATED: i32 = 810;
+    const EXTERNAL_DEVICE: i32 = 911;
 
     pub(crate) const fn new(value: i32, name: Option<&'static str>) -> Self {
         Self { value, name }

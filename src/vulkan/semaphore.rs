@@ -133,10 +133,10 @@ impl Deferred for DeferredSemaphore {
 }
 
 impl Vkgdr {
-    /// Whether this GPU's drivers share timeline semaphores, as far as Vulkan says.
+    /// Whether this GPU's drivers share timeline semaphores, as far as Vulkan says. Not in a forked child.
     #[must_use]
     pub fn supports_semaphores(&self) -> bool {
-        self.vulkan().is_ok_and(|vulkan| vulkan.device().shares_semaphores())
+        !process::is_forked() && self.vulkan().is_ok_and(|vulkan| vulkan.device().shares_semaphores())
     }
 }
 

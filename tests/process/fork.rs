@@ -50,6 +50,9 @@ fn a_forked_child_is_refused_every_operation_of_a_driver() -> Result {
         assert_forked(gpu.pci_bus_id(), "pci_bus_id");
         assert_forked(gpu.memory_info(MAPPED), "memory_info");
         assert_forked(gpu.calibrate(), "calibrate");
+        for kind in [MAPPED, MemoryKind::Host, MemoryKind::Device] {
+            assert!(!gpu.supports(kind), "{kind} memory in a child");
+        }
 
         assert_forked(Memory::allocate(&gpu, SIZE, MAPPED), "Memory::allocate");
         assert_forked(Memory::allocate(&primary, SIZE, MAPPED), "Memory::allocate in the primary context");
