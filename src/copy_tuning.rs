@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::access::copy::CopyRoutine;
 use crate::access::view::View;
-use crate::chunk::block::Block;
+use crate::chunk::Block;
 use crate::copy_engine::calibration::{LONGEST, READS, WRITES, compare, crossing};
 use crate::driver::process;
 use crate::report::report;

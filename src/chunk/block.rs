@@ -1,11 +1,15 @@
-//! [`Block`]: a live allocation with its context, and its release from any thread.
+//! [`Block`]: a live allocation with its context and the pool that its chunks return to, and its release from any thread.
 //!
 //! Memory is released once the device is known to have finished with it. Where that cannot be found out at once, it waits
 //! among the GPU's deferred frees.
 #![expect(unsafe_code, reason = "takes the allocation out of its owner")]
 
+use std::fmt::Debug;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::FreeChunk;
 use super::pending::{Awaited, Pending};
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
@@ -24,7 +28,15 @@ use crate::report::report;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
-/// A live allocation with the context that it was made in.
+/// A pool, as its chunks know it.
+pub(crate) trait ChunkPool: Debug + Send + Sync {
+    /// The id by which a thread finds its cache of the pool; `NO_CACHE` for pools without caches.
+    fn id(&self) -> u32;
+    /// Takes a chunk back.
+    fn take_back(self: Arc<Self>, chunk: FreeChunk) -> Result<()>;
+}
+
+/// A live allocation with the context that it was made in. A pool's block is divided into chunks; any other is all of one chunk.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Taken by the release, which is the last use.
@@ -33,13 +45,21 @@ pub(crate) struct Block {
     context: Context,
     /// Taken before CUDA's side of the allocation is released.
     witness: Option<Witness>,
-    /// Those of its GPU, which every small copy counts itself at.
+    /// The GPU's copy engines; small copies update their counters.
     engines: &'static CopyEngines,
-    /// By which chunks are listed, also once the allocation was taken. `None` for memory that others allocated.
+    /// The key of its chunks in the table of addresses, a copy, since the release takes the allocation. `None` for memory that
+    /// others allocated.
     listing: Option<Listing>,
+    pool: Option<Arc<dyn ChunkPool>>,
+    pool_id: u32,
+    /// Whether the device has finished with all of it.
+    is_idle: AtomicBool,
 }
 
 impl Block {
+    /// An id that no pool has.
+    pub(crate) const NO_POOL: u32 = u32::MAX;
+
     /// Memory made by `allocate`, in the handle's primary context if it retains that, else in the current context.
     #[inline]
     pub(crate) fn dedicated(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
@@ -68,13 +88,38 @@ impl Block {
     fn new(allocation: Allocation, context: Context) -> Self {
         let engines = allocation.owner().gpu().copy_engines();
         let listing = allocation.listing();
-        // Memory of others proves nothing: they may free it at any time.
+        // Memory of others cannot show that the context is alive: they may free it at any time.
         let witness = listing.and_then(|_| Witness::new(context.key(), allocation.device_ptr()));
         let allocation = ManuallyDrop::new(allocation);
-        Self { allocation, released: false, context, witness, engines, listing }
+        let (pool, pool_id, is_idle) = (None, Self::NO_POOL, AtomicBool::new(false));
+        Self { allocation, released: false, context, witness, engines, listing, pool, pool_id, is_idle }
     }
 
-    /// By which chunks are listed; `None` for memory that others allocated.
+    /// The block of a pool, to which its chunks return.
+    pub(crate) fn of_pool(mut self, pool: Arc<dyn ChunkPool>) -> Self {
+        (self.pool_id, self.pool) = (pool.id(), Some(pool));
+        self
+    }
+
+    #[inline]
+    pub(super) const fn pool(&self) -> Option<&Arc<dyn ChunkPool>> {
+        self.pool.as_ref()
+    }
+
+    /// The id of the pool, or [`Self::NO_POOL`].
+    #[inline]
+    pub(super) const fn pool_id(&self) -> u32 {
+        self.pool_id
+    }
+
+    /// Records that the device has finished with all of the block, of which nothing is allocated any more: the last reference
+    /// releases it without waiting.
+    pub(crate) fn mark_idle(&self) {
+        // The drop of the reference orders this before the drop of the last one.
+        self.is_idle.store(true, Ordering::Relaxed);
+    }
+
+    /// The key of its chunks in the table of addresses; `None` for memory that others allocated.
     #[inline]
     pub(super) const fn listing(&self) -> Option<Listing> {
         self.listing
@@ -146,7 +191,7 @@ impl Block {
             Err(error) => (Some(self.defer(Awaited::Contexts(binding.readers()))), Err(error)),
         };
         let left = guard.leave();
-        // The handle outlives the visit to the context, which it may be what keeps alive.
+        // The handle is dropped after the context was left: it may be the last owner of that context.
         match deferred {
             Some(owner) => drop(owner),
             None => drop(self.take()),
@@ -228,12 +273,14 @@ impl Block {
 }
 
 impl Drop for Block {
-    /// Waits for the context: chunks of a pool's block were given back without waiting.
+    /// Waits for the context, unless the block is idle: chunks of a pool's block were given back without waiting.
     #[inline]
     fn drop(&mut self) {
-        if !self.released
-            && let Err(error) = self.release_once(&Binding::default())
-        {
+        if self.released {
+            return;
+        }
+        let binding = if *self.is_idle.get_mut() { Binding::immediate() } else { Binding::default() };
+        if let Err(error) = self.release_once(&binding) {
             report!(Warn, "releasing memory: {error}");
         }
     }

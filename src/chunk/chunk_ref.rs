@@ -79,7 +79,7 @@ impl ChunkRef {
         self.forget()
     }
 
-    /// The reference of a pointer; `None` if it was made of it already, also while the chunk has others.
+    /// Takes back the reference that a pointer stands for; `None` if it was taken back already, also while the chunk has others.
     ///
     /// # Safety
     ///
@@ -92,7 +92,7 @@ impl ChunkRef {
         Some(ManuallyDrop::into_inner(this))
     }
 
-    /// The reference of a pointer, which the pointer goes on standing for; `None` where [`from_raw`](Self::from_raw) gives none.
+    /// Borrows the reference that a pointer stands for; `None` where [`from_raw`](Self::from_raw) returns none.
     ///
     /// # Safety
     ///

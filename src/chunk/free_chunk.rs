@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use super::shared_binding::LazyBinding;
-use super::{Chunk, EXPOSED, LISTED, SharedBlock};
+use super::{Block, Chunk, EXPOSED, LISTED};
 use crate::Result;
 use crate::access::copy::HostAccess;
 use crate::addresses;
@@ -54,7 +54,7 @@ impl fmt::Debug for FreeChunk {
 impl FreeChunk {
     /// All of a block. If that is no pool's, the device may use it from the start.
     #[inline]
-    pub(crate) fn dedicated(block: SharedBlock) -> Self {
+    pub(crate) fn dedicated(block: Block) -> Self {
         let (host_access, marks) = (block.host_access(), if block.pool().is_none() { EXPOSED } else { 0 });
         let chunk = Self::new(Arc::new(block), 0, host_access, 0, Chunk::DEDICATED);
         chunk.marks.store(marks, Ordering::Relaxed);
@@ -63,9 +63,9 @@ impl FreeChunk {
 
     /// The chunk of a size class at `offset`, a multiple of [`LINE`], of a block, with the block's `host_access`.
     #[inline]
-    pub(crate) fn new(block: Arc<SharedBlock>, offset: usize, host_access: HostAccess, slot: u32, class: u16) -> Self {
+    pub(crate) fn new(block: Arc<Block>, offset: usize, host_access: HostAccess, slot: u32, class: u16) -> Self {
         debug_assert!(offset.is_multiple_of(LINE));
-        // A block has at most 128 GiB (`PoolOptions::block_len`), 2^31 lines.
+        // A block has at most 128 GiB (`PoolOptions::block_len`; gpu-allocator's have 256 MiB at most), 2^31 lines.
         let line = u32::try_from(offset / LINE).unwrap_or(u32::MAX);
         let (refs, marks) = (RefCount::new(0), AtomicU8::new(0));
         let (len, binding) = (AtomicUsize::new(0), LazyBinding::default());
@@ -127,7 +127,7 @@ impl FreeChunk {
         // SAFETY: a chunk that this owns; lookups reach its reference count alone.
         let block = unsafe { &mut (*self.0.as_ptr()).block };
         // All of the block: nothing else refers to it.
-        Arc::get_mut(block).map_or(Ok(()), |shared| shared.block.release_once(&binding))
+        Arc::get_mut(block).map_or(Ok(()), |block| block.release_once(&binding))
     }
 }
 

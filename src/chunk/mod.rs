@@ -1,31 +1,30 @@
-//! [`Chunk`]: a reference-counted part of a [`block`], or all of a block that is not divided.
+//! [`Chunk`]: a reference-counted part of a [`Block`], or all of a block that is not divided.
 //!
 //! A block is a live allocation. A [`shared_binding`] says what the release of a chunk waits for, and [`pending`] is that work
 //! where it cannot be waited for at once.
 //!
-//! A [`FreeChunk`] is in one of a pool's lists. While the chunk is allocated, each [`Memory`](crate::Memory) and
-//! [`Region`](crate::Region) of it has a [`ChunkRef`]; the last one to go makes it a free chunk again and returns it.
+//! While a chunk is allocated, each [`Memory`](crate::Memory) and [`Region`](crate::Region) of it has a [`ChunkRef`]; the last
+//! one to go makes it a [`FreeChunk`] and returns it to the pool. A chunk in a thread's cache is free as well, but remains a
+//! `Memory` with a reference, ready to be allocated again without a look at the chunk.
 //!
 //! A chunk is listed by its address, once one of its addresses was asked for, until it is dropped. Lookups see a listed chunk
 //! whether it is free or allocated, and read nothing of it but the reference count before they have a reference.
 #![expect(unsafe_code, reason = "counts references to chunks on the heap")]
 
-pub(crate) mod block;
+mod block;
 mod chunk_ref;
 mod free_chunk;
 pub(crate) mod pending;
 pub(crate) mod shared_binding;
-mod shared_block;
 
 use std::fmt;
-use std::ptr::{self};
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 
-use self::block::Block;
 use self::shared_binding::{LazyBinding, SharedBinding};
 use crate::access::copy::HostAccess;
 use crate::allocation::{Allocation, LINE};
@@ -33,9 +32,9 @@ use crate::driver::process;
 use crate::stream::binding::{Binding, DropPolicy};
 use crate::sync::RefCount;
 use crate::{Result, StreamRef};
+pub(crate) use block::{Block, ChunkPool, ContextEntry};
 pub(crate) use chunk_ref::ChunkRef;
 pub(crate) use free_chunk::{FreeChunk, LastUse};
-pub(crate) use shared_block::{ChunkPool, SharedBlock};
 
 /// Part of a block, allocated and freed many times.
 ///
@@ -52,20 +51,20 @@ pub(crate) struct Chunk {
     marks: AtomicU8,
     /// Where it begins in its block, in units of [`LINE`] bytes.
     line: u32,
-    /// The requested length. 0 while its only holder keeps it in a `Region`; stored here before a second reference exists.
-    /// With [`RAW`].
+    /// The requested length, and [`RAW`]. 0 while a pool's only reference keeps the length in its `Region`; stored here before a
+    /// second reference exists.
     len: AtomicUsize,
     binding: LazyBinding,
-    block: Arc<SharedBlock>,
+    block: Arc<Block>,
 }
 
 #[cfg(not(all(test, loom)))]
 const _: () = assert!(size_of::<Chunk>() == 40);
 
-/// The chunk is listed by its address; not reset before it is dropped.
+/// The chunk is listed by its address, until `FreeChunk::unlist`, at the latest in the drop.
 const LISTED: u8 = 1;
-/// The device may use the bytes: the device address was requested since the allocation, or the chunk is dedicated memory of
-/// no pool.
+/// The device may have used the bytes since the allocation: the device address was requested, a use was recorded, or the chunk
+/// is dedicated memory of no pool.
 const EXPOSED: u8 = 2;
 
 /// In the length: a raw pointer stands for one of the references (`ChunkRef::into_raw`). Not in the marks, which other holders
@@ -124,7 +123,7 @@ impl Chunk {
         &self.block
     }
 
-    /// The id of its pool, or [`SharedBlock::NO_POOL`].
+    /// The id of its pool, or [`Block::NO_POOL`].
     #[inline]
     pub(crate) fn pool_id(&self) -> u32 {
         self.block.pool_id()
@@ -243,7 +242,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Records that the stream which the chunk is bound to next may still use it for an earlier holder.
+    /// Records that the stream which the chunk is bound to next may still use it for its previous user.
     pub(crate) fn record_reuse(&self) {
         self.expose();
         self.change(Binding::record_reuse);

@@ -65,7 +65,7 @@ impl SharedBinding {
         if stream.context().cu_ctx() != context.raw() {
             return Err(Error::ForeignStream);
         }
-        self.set(BoundStream::Shared(stream.clone(), context), context)
+        self.set(BoundStream::shared(stream.clone(), context), context)
     }
 
     /// Binds to a stream of `context`.
@@ -86,8 +86,8 @@ impl SharedBinding {
             let finished = self.get();
             finished.synchronize(context)?;
             // The caller may destroy it from now on.
-            let holder = self.lock().finish_holder(finished.stream());
-            drop(holder);
+            let previous_user = self.lock().finish_previous_user(finished.stream());
+            drop(previous_user);
         }
         let before = self.lock().bind(stream);
         // Without the lock: dropping a stream may call the driver.
@@ -101,10 +101,9 @@ impl SharedBinding {
         waited_for.synchronize(context)?;
         // Another thread may have bound the memory to another stream meanwhile.
         let before = self.lock().unbind(waited_for.stream());
-        let holder = self.lock().finish_holder(waited_for.holder());
-        // Without the lock: dropping the last reference to a stream calls the driver, and a `Binding` restores the
-        // current context afterwards.
-        drop((before, holder));
+        let previous_user = self.lock().finish_previous_user(waited_for.previous_user());
+        // Without the lock: dropping the last reference to a stream calls the driver.
+        drop((before, previous_user));
         Ok(())
     }
 

@@ -147,11 +147,12 @@ impl Region {
             // SAFETY: the default stream lives as long as its context.
             unsafe { order.record_earlier(ptr::null_mut(), access) }.ok()?;
         }
-        if let Some(bound) = earlier.holder.as_ref().and_then(Binding::stream) {
+        if let Some(previous) = &earlier.previous_user {
             // SAFETY: live by the reference, or by the contract of a raw binding.
-            unsafe { order.record_earlier(bound, Access::Write) }.ok()?;
+            unsafe { order.record_earlier(previous.raw(), Access::Write) }.ok()?;
         }
-        binding.change(|binding| binding.forget_recorded(&earlier));
+        // Without the lock: dropping a stream may call the driver.
+        drop(binding.change(|binding| binding.forget_recorded(&earlier)));
         Some(())
     }
 

@@ -9,8 +9,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::lookup::memory_of;
 use crate::allocation::Allocation;
 use crate::allocation::existing::{self, ExistingRange};
-use crate::chunk::block::Block;
-use crate::chunk::{ChunkRef, FreeChunk, SharedBlock};
+use crate::chunk::{Block, ChunkRef, FreeChunk};
 use crate::device::{Source, dma_buf};
 use crate::driver::process;
 use crate::region::Region;
@@ -85,7 +84,7 @@ impl Mapping {
             return Ok(ours);
         }
         let block = Block::dedicated(owner, || Allocation::of_existing(owner, device_ptr, len, pcie))?;
-        let chunk = FreeChunk::dedicated(SharedBlock::new(block, None));
+        let chunk = FreeChunk::dedicated(block);
         Ok(Self(Region::new(ChunkRef::new(chunk, len), len)))
     }
 

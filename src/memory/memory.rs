@@ -9,8 +9,7 @@ use cudarc::driver::sys::{CUcontext, CUdeviceptr};
 
 use super::options::AllocateOptions;
 use crate::allocation::Allocation;
-use crate::chunk::block::Block;
-use crate::chunk::{Chunk, ChunkRef, FreeChunk, SharedBlock};
+use crate::chunk::{Block, Chunk, ChunkRef, FreeChunk};
 use crate::region::Region;
 use crate::{Error, MemoryKind, Result, Vkgdr};
 
@@ -111,7 +110,7 @@ impl Memory {
 
     #[inline]
     pub(super) fn make(owner: &Vkgdr, allocate: impl FnOnce() -> Result<Allocation>) -> Result<Self> {
-        let block = SharedBlock::new(Block::dedicated(owner, allocate)?, None);
+        let block = Block::dedicated(owner, allocate)?;
         let len = block.allocation().len();
         let chunk = ChunkRef::new(FreeChunk::dedicated(block), len);
         chunk.publish();

@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use crate::access::copy::HostAccess;
 use crate::access::view::View;
 use crate::allocation::Allocation;
-use crate::chunk::block::ContextEntry;
+use crate::chunk::ContextEntry;
 use crate::driver::context::ContextGuard;
 use crate::driver::process;
 use crate::report::report;

@@ -1,4 +1,4 @@
-//! The stream that memory is bound to, and what its drop waits for.
+//! `Memory`'s public methods for stream binding and drop policy.
 #![expect(unsafe_code, reason = "streams and early release are the caller's responsibility")]
 
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Memory {
         unsafe { self.bind_checked_stream(stream) }
     }
 
-    /// Binds to a stream of the memory's context. Fails only where an earlier holder's stream has to be waited for, in memory of
+    /// Binds to a stream of the memory's context. Fails only where the previous user's stream has to be waited for, in memory of
     /// a pool.
     ///
     /// # Safety

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::classes::Classes;
 use super::free_ranges::FreeRanges;
 use crate::access::copy::HostAccess;
-use crate::chunk::{FreeChunk, SharedBlock};
+use crate::chunk::{Block, FreeChunk};
 
 /// Bytes of a span of small chunks, about.
 const SPAN_LEN: usize = 64 << 10;
@@ -20,13 +20,13 @@ const SPAN_LEN: usize = 64 << 10;
 pub(super) struct Evicted {
     chunks: Vec<FreeChunk>,
     /// Each goes with its last chunk, which another thread may have evicted, too, or which may be in use.
-    blocks: Vec<Arc<SharedBlock>>,
+    blocks: Vec<Arc<Block>>,
 }
 
 /// A block and the ranges of it that belong to no span.
 #[derive(Debug)]
 struct ArenaBlock {
-    block: Arc<SharedBlock>,
+    block: Arc<Block>,
     host_access: HostAccess,
     free: FreeRanges,
     len: usize,
@@ -180,7 +180,7 @@ impl Arena {
     }
 
     /// Adds a block, of which every byte is free. The caller asks for its `host_access` without a lock, since that may log.
-    pub(super) fn add_block(&mut self, block: Arc<SharedBlock>, host_access: HostAccess) {
+    pub(super) fn add_block(&mut self, block: Arc<Block>, host_access: HostAccess) {
         let len = block.allocation().len();
         let block = Some(ArenaBlock { block, host_access, free: FreeRanges::new(len), len });
         match self.blocks.iter_mut().find(|block| block.is_none()) {

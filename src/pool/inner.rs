@@ -14,8 +14,7 @@ use super::classes::Classes;
 use super::options::PoolOptions;
 use super::pending::PendingFrees;
 use super::thread_cache::{self, CacheOwner, NO_CACHE, ThreadCache, Used};
-use crate::chunk::block::Block;
-use crate::chunk::{ChunkPool, ChunkRef, FreeChunk, LastUse, SharedBlock};
+use crate::chunk::{Block, ChunkPool, ChunkRef, FreeChunk, LastUse};
 use crate::device::Collect;
 use crate::driver::context::Context;
 use crate::driver::process;
@@ -147,9 +146,9 @@ impl PoolInner {
         Ok(())
     }
 
-    fn make_block(self: &Arc<Self>, len: usize) -> Result<SharedBlock> {
+    fn make_block(self: &Arc<Self>, len: usize) -> Result<Block> {
         let block = Block::in_context(&self.owner, len, self.kind, self.context)?;
-        Ok(SharedBlock::new(block, Some(self.clone())))
+        Ok(block.of_pool(self.clone()))
     }
 
     /// Memory of `len` bytes that was bound to this stream before.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 use super::classes::Classes;
 use crate::Memory;
-use crate::chunk::{ChunkRef, FreeChunk, SharedBlock};
+use crate::chunk::{Block, ChunkRef, FreeChunk};
 use crate::driver::process;
 use crate::sync::{Locked, TryLock};
 
@@ -28,7 +28,7 @@ const MAX_CHUNKS: usize = 64;
 pub(crate) const NO_CACHE: u32 = u32::MAX - 1;
 
 // Memory of no pool counts as exposed to the device; memory of a pool without caches does not.
-const _: () = assert!(NO_CACHE < SharedBlock::NO_POOL);
+const _: () = assert!(NO_CACHE < Block::NO_POOL);
 
 /// How many chunks of a size a thread keeps.
 const fn capacity(size: usize) -> usize {

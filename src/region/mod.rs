@@ -19,8 +19,7 @@ use crate::access::cached_bytes::CachedBytes;
 use crate::access::copy::HostAccess;
 use crate::access::range;
 use crate::access::view::View;
-use crate::chunk::block::Block;
-use crate::chunk::{ChunkRef, SharedBlock};
+use crate::chunk::{Block, ChunkRef};
 use crate::driver::Handle;
 use crate::stream::binding::DropPolicy;
 use crate::{Error, MemoryKind, MemoryTypeInfo, Result, StreamRef, Vkgdr};
@@ -68,7 +67,7 @@ impl Region {
     pub(crate) fn new(chunk: ChunkRef, len: usize) -> Self {
         let pool_id = chunk.pool_id();
         // Memory of no pool is exposed from the start.
-        let uses = if pool_id == SharedBlock::NO_POOL { EXPOSED } else { UNSHARED };
+        let uses = if pool_id == Block::NO_POOL { EXPOSED } else { UNSHARED };
         Self {
             host_ptr: Handle(chunk.host_ptr()),
             device_ptr: chunk.device_ptr(),

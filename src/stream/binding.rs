@@ -36,21 +36,57 @@ pub enum DropPolicy {
     Immediate,
 }
 
-/// A stream that memory is bound to.
+/// A stream that memory is bound to. Dropping it may call the driver, so no lock may be held.
 #[derive(Debug, Clone)]
 pub(crate) enum BoundStream {
-    /// A stream of the context, kept alive by this reference.
-    Shared(Arc<CudaStream>, Context),
+    Shared(SharedStream),
     /// Kept alive by the caller.
     Raw(Handle<CUstream>),
 }
 
 impl BoundStream {
+    /// A stream of `context`, which the reference keeps alive.
+    pub(crate) fn shared(stream: Arc<CudaStream>, context: Context) -> Self {
+        Self::Shared(SharedStream { stream: Some(stream), context })
+    }
+
     pub(crate) fn raw(&self) -> CUstream {
         match self {
-            Self::Shared(stream, _) => stream.cu_stream(),
+            Self::Shared(shared) => shared.stream.as_ref().map_or(std::ptr::null_mut(), |stream| stream.cu_stream()),
             Self::Raw(stream) => stream.0,
         }
+    }
+}
+
+/// A reference to a stream. The last one destroys it in its context, and leaves the current context as it was.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedStream {
+    /// `None` during the drop only.
+    stream: Option<Arc<CudaStream>>,
+    context: Context,
+}
+
+impl Drop for SharedStream {
+    fn drop(&mut self) {
+        let Some(stream) = self.stream.take() else { return };
+        if process::is_forked() {
+            // The stream is the parent's.
+            let _ = ManuallyDrop::new(stream);
+        } else if let Some(last) = Arc::into_inner(stream) {
+            destroy(last, self.context);
+        }
+    }
+}
+
+/// Destroys a stream, for which cudarc makes its context current, unless it went with that context.
+fn destroy(stream: CudaStream, context: Context) {
+    match context.try_enter() {
+        Ok(Entered::Current(_guard)) => drop(stream),
+        // cudarc would name both to the driver.
+        Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
+            let _ = ManuallyDrop::new(stream);
+        }
+        Err(_) => keeping_current(|| drop(stream)),
     }
 }
 
@@ -77,8 +113,8 @@ pub(crate) struct Unrecorded {
     /// Those of the legacy default stream.
     pub(crate) legacy: Option<Access>,
     uses: u64,
-    /// A reference to the stream that may still use the memory for an earlier holder.
-    pub(crate) holder: Option<Binding>,
+    /// The stream that may still use the memory for its previous user.
+    pub(crate) previous_user: Option<BoundStream>,
 }
 
 /// The bound stream, and uses of the memory on other streams.
@@ -95,10 +131,10 @@ pub(crate) struct Binding {
     unrecorded: Option<Access>,
     /// The number of times that such a use was recorded here.
     unrecorded_uses: u64,
-    /// Whether a pool lent the memory again while the stream that it is bound to next may still use it.
+    /// The pool reused the memory for a stream that may still be using it; the next [`bind`](Self::bind) names that stream.
     reused: bool,
-    /// That stream, once it is bound.
-    earlier_holder: Option<BoundStream>,
+    /// The stream that may still use the memory for its previous user.
+    previous_user: Option<BoundStream>,
     /// Other contexts with streams that read the memory.
     readers: Vec<Reader>,
     /// Whether a launch is neither ordered nor recorded.
@@ -123,41 +159,34 @@ impl Binding {
         self.immediate = false;
     }
 
-    /// Records that the stream which the memory is bound to next may still use it for an earlier holder.
+    /// Records that the stream which the memory is bound to next may still use it for its previous user.
     pub(crate) fn record_reuse(&mut self) {
         self.reused = true;
     }
 
     /// Whether it holds a reference to its stream.
     pub(crate) const fn keeps_stream(&self) -> bool {
-        matches!(self.stream, Some(BoundStream::Shared(..)))
+        matches!(self.stream, Some(BoundStream::Shared(_)))
     }
 
     /// Whether this is the only reference to its stream.
     pub(crate) fn is_last_of_stream(&self) -> bool {
-        matches!(&self.stream, Some(BoundStream::Shared(stream, _)) if Arc::strong_count(stream) == 1)
+        let Some(BoundStream::Shared(SharedStream { stream: Some(stream), .. })) = &self.stream else { return false };
+        Arc::strong_count(stream) == 1
     }
 
     pub(crate) fn stream(&self) -> Option<CUstream> {
         self.stream.as_ref().map(BoundStream::raw)
     }
 
-    /// The stream that may still use the memory for an earlier holder.
-    pub(crate) fn holder(&self) -> Option<CUstream> {
-        self.earlier_holder.as_ref().map(BoundStream::raw)
-    }
-
-    fn of(stream: Option<BoundStream>) -> Self {
-        let mut binding = Self::default();
-        binding.stream = stream;
-        binding
+    /// The stream that may still use the memory for its previous user.
+    pub(crate) fn previous_user(&self) -> Option<CUstream> {
+        self.previous_user.as_ref().map(BoundStream::raw)
     }
 
     /// The binding of memory that the device has finished with.
     pub(crate) fn immediate() -> Self {
-        let mut binding = Self::default();
-        binding.immediate = true;
-        binding
+        Self { immediate: true, ..Self::default() }
     }
 
     /// Records that `stream` is about to use the memory.
@@ -189,29 +218,28 @@ impl Binding {
         self.stream().is_some_and(|bound| is_same_stream(bound, stream))
     }
 
-    /// Binds to a stream. Returns what keeps the stream before alive.
-    pub(crate) fn bind(&mut self, stream: BoundStream) -> Self {
+    /// Binds to a stream. Returns the one before, to be dropped without the lock.
+    #[must_use]
+    pub(crate) fn bind(&mut self, stream: BoundStream) -> Option<BoundStream> {
         let rebound = self.stream.is_some() && !self.is_bound_to(stream.raw());
         self.used_elsewhere |= rebound;
         if std::mem::take(&mut self.reused) {
-            self.earlier_holder = Some(stream.clone());
+            self.previous_user = Some(stream.clone());
         }
-        Self::of(self.stream.replace(stream))
+        self.stream.replace(stream)
     }
 
-    /// Ends the binding to a stream whose work has finished, unless it is to another by now. Returns what keeps the stream
-    /// alive.
-    pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Self {
-        if self.stream() != finished {
-            return Self::default();
-        }
-        Self::of(self.stream.take())
+    /// Ends the binding to a stream whose work has finished, unless it is to another by now. Returns the stream, to be dropped
+    /// without the lock.
+    #[must_use]
+    pub(crate) fn unbind(&mut self, finished: Option<CUstream>) -> Option<BoundStream> {
+        if self.stream() == finished { self.stream.take() } else { None }
     }
 
-    /// Forgets that a stream may still use the memory for an earlier holder, once it has finished. Returns what keeps it alive.
-    pub(crate) fn finish_holder(&mut self, finished: Option<CUstream>) -> Self {
-        let is_finished = |earlier: &mut BoundStream| finished.is_some_and(|raw| is_same_stream(raw, earlier.raw()));
-        Self::of(self.earlier_holder.take_if(is_finished))
+    /// Forgets the previous user's stream once it has finished. Returns it, to be dropped without the lock.
+    #[must_use]
+    pub(crate) fn finish_previous_user(&mut self, finished: Option<CUstream>) -> Option<BoundStream> {
+        self.previous_user.take_if(|stream| finished.is_some_and(|raw| is_same_stream(raw, stream.raw())))
     }
 
     /// Records that a stream of another context is about to use the memory.
@@ -255,14 +283,14 @@ impl Binding {
         self.used_elsewhere = true;
     }
 
-    /// Records a use of the legacy default stream, which no event will follow, if it need not wait for any other: the case of
-    /// programs with one stream. Whether that is so.
+    /// Records a use of the legacy default stream without an event and returns true, if it need not wait for any other use: the
+    /// case of programs with one stream.
     pub(crate) fn record_sole_use(&mut self, stream: CUstream, access: Access) -> bool {
         let awaits_readers =
             access == Access::Write && self.readers.iter().any(|reader| reader.times > reader.finished);
         if awaits_readers
             || self.lost_launch
-            || self.earlier_holder.as_ref().is_some_and(|earlier| !is_same_stream(stream, earlier.raw()))
+            || self.previous_user().is_some_and(|previous| !is_same_stream(stream, previous))
         {
             return false;
         }
@@ -277,37 +305,33 @@ impl Binding {
         self.unrecorded_uses += 1;
     }
 
-    /// The uses without an event that one on `stream`, or on another context's or an unknown one if that is none, must not
-    /// overtake. The caller records them, and then passes them to [`forget_recorded`](Self::forget_recorded): until then every
-    /// thread finds them.
+    /// Earlier uses without an event that a new use must wait for. `stream` is `None` if unknown or of another context. The caller
+    /// records events for them and then calls [`forget_recorded`](Self::forget_recorded): until then every thread finds them.
     pub(crate) fn unrecorded_before(&self, stream: Option<CUstream>, access: Access) -> Option<Unrecorded> {
         let on_legacy = stream.is_some_and(is_legacy);
         let legacy = self.unrecorded.filter(|earlier| earlier.conflicts_with(access) && !on_legacy);
-        let is_other = |earlier: &&BoundStream| !stream.is_some_and(|stream| is_same_stream(stream, earlier.raw()));
-        let holder = self.earlier_holder.as_ref().filter(is_other);
-        if legacy.is_none() && holder.is_none() {
+        let is_other = |previous: &&BoundStream| !stream.is_some_and(|stream| is_same_stream(stream, previous.raw()));
+        let previous_user = self.previous_user.as_ref().filter(is_other).cloned();
+        if legacy.is_none() && previous_user.is_none() {
             return None;
         }
-        Some(Unrecorded {
-            legacy,
-            uses: self.unrecorded_uses,
-            holder: holder.map(|stream| Self::of(Some(stream.clone()))),
-        })
+        Some(Unrecorded { legacy, uses: self.unrecorded_uses, previous_user })
     }
 
-    /// Forgets the earlier holder, when the memory is free. Returns what keeps its stream alive.
-    pub(crate) fn end(&mut self) -> Self {
-        Self::of(self.earlier_holder.take())
+    /// Forgets the previous user, when the memory is free. Returns its stream, to be dropped without the lock.
+    #[must_use]
+    pub(crate) fn end(&mut self) -> Option<BoundStream> {
+        self.previous_user.take()
     }
 
-    /// Forgets uses that were recorded, unless there have been more.
-    pub(crate) fn forget_recorded(&mut self, recorded: &Unrecorded) {
+    /// Forgets uses that were recorded, unless there have been more. Returns the previous user's stream, to be dropped without the
+    /// lock.
+    #[must_use]
+    pub(crate) fn forget_recorded(&mut self, recorded: &Unrecorded) -> Option<BoundStream> {
         if recorded.legacy.is_some() && recorded.uses == self.unrecorded_uses {
             self.unrecorded = None;
         }
-        if recorded.holder.is_some() {
-            self.earlier_holder = None;
-        }
+        if recorded.previous_user.is_some() { self.previous_user.take() } else { None }
     }
 
     /// The other contexts whose work the release waits for besides that of the memory's.
@@ -316,9 +340,10 @@ impl Binding {
         readers.iter().map(|reader| reader.context).collect()
     }
 
-    /// Whether a raw stream may still use the memory for an earlier holder, and may go once the memory is bound to `stream`.
+    /// Whether the previous user's raw stream must have finished before the memory is bound to `stream`: its owner may destroy it
+    /// afterwards.
     pub(crate) fn must_finish_before(&self, stream: &BoundStream) -> bool {
-        let raw = matches!(self.earlier_holder, Some(BoundStream::Raw(_)));
+        let raw = matches!(self.previous_user, Some(BoundStream::Raw(_)));
         raw && !self.is_bound_to(stream.raw())
     }
 
@@ -327,13 +352,12 @@ impl Binding {
         self.unrecorded
     }
 
-    /// Waits for the bound stream, if there is one, and for the one that may still use the memory for an earlier holder.
+    /// Waits for the bound stream, if there is one, and for that of the previous user.
     pub(crate) fn synchronize(&self, context: Context) -> Result<()> {
-        let (bound, earlier) = (self.stream(), self.holder());
-        let earlier = earlier.filter(|&earlier| !self.is_bound_to(earlier));
-        [bound, earlier].into_iter().flatten().try_for_each(|stream| {
-            // SAFETY: the stream is live for as long as the memory is bound to it; one of an earlier holder is kept alive here,
-            // unless it is bound as well.
+        let previous = self.previous_user().filter(|&previous| !self.is_bound_to(previous));
+        [self.stream(), previous].into_iter().flatten().try_for_each(|stream| {
+            // SAFETY: the stream is live for as long as the memory is bound to it; the previous user's is kept alive here, unless it
+            // is bound as well.
             context.run(|| unsafe { cuda()?.stream_synchronize(stream) })
         })
     }
@@ -344,31 +368,5 @@ impl Binding {
         let stream = self.stream.as_ref().map_or(std::ptr::null_mut(), BoundStream::raw);
         // SAFETY: the stream is live for as long as the memory is bound to it, and its context is current.
         unsafe { Event::record(stream) }
-    }
-}
-
-/// Destroys a stream, for which cudarc makes its context current, unless it went with that context.
-fn destroy(stream: CudaStream, context: Context) {
-    match context.try_enter() {
-        Ok(Entered::Current(_guard)) => drop(stream),
-        // cudarc would name both to the driver.
-        Ok(Entered::Destroyed(_) | Entered::ShutDown(_)) => {
-            let _ = ManuallyDrop::new(stream);
-        }
-        Err(_) => keeping_current(|| drop(stream)),
-    }
-}
-
-impl Drop for Binding {
-    fn drop(&mut self) {
-        for stream in [self.stream.take(), self.earlier_holder.take()].into_iter().flatten() {
-            let BoundStream::Shared(stream, context) = stream else { continue };
-            if process::is_forked() {
-                // The stream is the parent's.
-                let _ = ManuallyDrop::new(stream);
-            } else if let Some(last) = Arc::into_inner(stream) {
-                destroy(last, context);
-            }
-        }
     }
 }

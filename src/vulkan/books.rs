@@ -10,14 +10,14 @@ use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, Allocator as Subal
 
 use super::hooks::{Offer, Scope, Wanted};
 use super::slots::Slots;
-use crate::chunk::SharedBlock;
+use crate::chunk::Block;
 
 /// The books of an allocator. None of its methods calls a driver.
 #[derive(Default)]
 pub(super) struct Books {
     /// None once the allocator was dropped, and with it everything that it lent.
     pub(super) suballocator: Option<Suballocator>,
-    pub(super) blocks: HashMap<vk::DeviceMemory, Arc<SharedBlock>>,
+    pub(super) blocks: HashMap<vk::DeviceMemory, Arc<Block>>,
     /// What gpu-allocator knows of each chunk, by the chunk's slot.
     pub(super) allocations: Slots<Allocation>,
     pub(super) is_closed: bool,
@@ -25,7 +25,7 @@ pub(super) struct Books {
 
 /// A part of a block.
 pub(super) struct Suballocation {
-    pub(super) block: Arc<SharedBlock>,
+    pub(super) block: Arc<Block>,
     pub(super) slot: u32,
     /// In bytes.
     pub(super) offset: u64,
@@ -36,7 +36,7 @@ pub(super) struct Attempt {
     pub(super) suballocation: std::result::Result<Suballocation, AllocationError>,
     pub(super) wanted: Option<Wanted>,
     /// Blocks that are not in the books any more.
-    pub(super) freed: Vec<Arc<SharedBlock>>,
+    pub(super) freed: Vec<Arc<Block>>,
 }
 
 impl Books {
@@ -44,7 +44,7 @@ impl Books {
     pub(super) fn attempt(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
-        offer: Option<&(Offer, Arc<SharedBlock>)>,
+        offer: Option<&(Offer, Arc<Block>)>,
         failed: &[Wanted],
     ) -> Attempt {
         let mut scope = Scope { offer: offer.map(|(offer, _)| *offer), failed: failed.to_vec(), ..Scope::default() };
@@ -77,7 +77,7 @@ impl Books {
     }
 
     /// Ends an allocation. Returns the blocks that gpu-allocator gives back by that.
-    pub(super) fn forget(&mut self, slot: u32) -> (Vec<Arc<SharedBlock>>, std::result::Result<(), AllocationError>) {
+    pub(super) fn forget(&mut self, slot: u32) -> (Vec<Arc<Block>>, std::result::Result<(), AllocationError>) {
         let mut scope = Scope::default();
         let freed = match (self.allocations.remove(slot), &mut self.suballocator) {
             (Some(allocation), Some(suballocator)) => scope.run(|| suballocator.free(allocation)),
@@ -89,7 +89,7 @@ impl Books {
     }
 
     /// Once the allocator was dropped and everything that it lent, the blocks that gpu-allocator still keeps.
-    pub(super) fn take_idle(&mut self) -> Vec<Arc<SharedBlock>> {
+    pub(super) fn take_idle(&mut self) -> Vec<Arc<Block>> {
         if !self.is_closed || !self.allocations.is_empty() {
             return Vec::new();
         }

@@ -15,9 +15,8 @@ use super::books::{Attempt, Books, Suballocation};
 use super::hooks::{self, Offer, Wanted};
 use super::options::AllocatorOptions;
 use crate::allocation::{LINE, ResourceBlock};
-use crate::chunk::block::Block;
 use crate::chunk::pending::Pending;
-use crate::chunk::{Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse, SharedBlock};
+use crate::chunk::{Block, Chunk, ChunkPool, ChunkRef, FreeChunk, LastUse};
 use crate::device::deferred_frees::Deferred;
 use crate::device::gpu::VulkanRef;
 use crate::driver::context::Context;
@@ -147,7 +146,7 @@ impl AllocatorInner {
         is_missing && bits != 0
     }
 
-    fn make_block(self: &Arc<Self>, wanted: Wanted) -> Result<(Offer, Arc<SharedBlock>)> {
+    fn make_block(self: &Arc<Self>, wanted: Wanted) -> Result<(Offer, Arc<Block>)> {
         let Wanted { type_index, size, dedicated_to, flags } = wanted;
         let found = self.gpu.type_at(type_index, self.owner.flags());
         let (kind, memory_type) = found.ok_or_else(|| internal(format!("there is no memory type {type_index}")))?;
@@ -156,7 +155,7 @@ impl AllocatorInner {
         let memory = block.allocation().device_memory();
         let memory = memory.ok_or_else(|| internal("the block is not Vulkan's".to_owned()))?;
         let host_ptr = block.allocation().host_ptr().map_or(std::ptr::null_mut(), std::ptr::NonNull::as_ptr);
-        Ok((Offer { wanted, memory, host_ptr }, Arc::new(SharedBlock::new(block, Some(self.clone())))))
+        Ok((Offer { wanted, memory, host_ptr }, Arc::new(block.of_pool(self.clone()))))
     }
 
     /// The memory of a suballocation. `refused` are the types that CUDA refused before.
@@ -332,7 +331,7 @@ const CLASS: u16 = 0;
 const _: () = assert!(CLASS != Chunk::DEDICATED);
 
 /// Releases blocks whose chunks the device has all finished with. Returns the first error.
-fn release(blocks: Vec<Arc<SharedBlock>>) -> Result<()> {
+fn release(blocks: Vec<Arc<Block>>) -> Result<()> {
     let mut first = Ok(());
     for block in blocks {
         // Another thread may still drop a chunk of it, and then releases it.
