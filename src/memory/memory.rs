@@ -16,7 +16,7 @@ use crate::{Error, MemoryKind, Result, Vkgdr};
 /// Memory that the CPU and the device share, freed when it is dropped.
 ///
 /// It remembers the CUDA context that it was allocated in, so that it may be used and dropped on any thread, with any
-/// context current. Freeing it first waits for the device, see [`DropPolicy`].
+/// context current. Freeing it first waits for the device, see [`DropPolicy`](crate::DropPolicy).
 ///
 /// # Contexts
 ///
@@ -238,7 +238,8 @@ impl Memory {
     /// # Errors
     ///
     /// The first error of the drivers. Nothing leaks: the memory is freed even then or, if waiting for the device
-    /// failed temporarily (during a stream capture, for example), later, as with [`DropPolicy::WaitForStream`].
+    /// failed temporarily (during a stream capture, for example), later, as with
+    /// [`DropPolicy::WaitForStream`](crate::DropPolicy::WaitForStream).
     ///
     /// # Examples
     ///

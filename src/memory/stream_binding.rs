@@ -24,6 +24,10 @@ impl Memory {
     ///
     /// [`Error::ForeignStream`] when the stream belongs to another context, [`Error::PerThreadStream`], and
     /// [`Error::Forked`].
+    ///
+    /// [`Error::ForeignStream`]: crate::Error::ForeignStream
+    /// [`Error::PerThreadStream`]: crate::Error::PerThreadStream
+    /// [`Error::Forked`]: crate::Error::Forked
     pub fn bind_stream(&self, stream: &Arc<CudaStream>) -> Result<()> {
         self.chunk().bind(stream)
     }
@@ -70,8 +74,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and [`Error::Forked`]. The
-    /// memory then remains bound.
+    /// The errors of `cuStreamSynchronize`, including those of earlier, asynchronous work, and
+    /// [`Error::Forked`](crate::Error::Forked). The memory then remains bound.
     pub fn unbind_stream(&self) -> Result<()> {
         self.chunk().unbind()
     }
